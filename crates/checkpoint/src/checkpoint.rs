@@ -1,0 +1,349 @@
+//! A checkpoint: values, tensors, files, and what the format said about itself.
+
+use std::collections::HashMap;
+
+use crate::{Error, FileSet, Finding, Limits, Result, Tensor, TensorId, Text, Value, ValueId};
+
+/// What a format said about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FormatInfo {
+    /// The format's short name, stable, lower case: `cerebras-h5`, `torch-zip`, `pickle`, `hdf5`.
+    pub id: &'static str,
+    /// Its name for people: `Cerebras HDF5`, `PyTorch zip`.
+    pub name: &'static str,
+    /// Version of the format as the file has it; may be empty.
+    pub version: String,
+    /// What wrote it, e.g. `cerebras-pytorch 2.10.0`; may be empty.
+    pub producer: String,
+    /// Further facts worth showing: name and text.
+    pub facts: Vec<(String, String)>,
+}
+
+/// A state dict with the places of its tensors; opening one reads no weights.
+#[derive(Debug, Clone)]
+pub struct Checkpoint {
+    /// What the format said about itself.
+    pub format: FormatInfo,
+    /// The files that tensors lie in.
+    pub files: FileSet,
+    /// What the reader noticed.
+    pub findings: Vec<Finding>,
+    values: Vec<Value>,
+    root: ValueId,
+    tensors: Vec<Tensor>,
+    attributes: HashMap<ValueId, ValueId>,
+    stored_keys: HashMap<ValueId, Text>,
+    raw_attributes: HashMap<ValueId, Vec<(Text, Text)>>,
+    holds_tensor: Vec<bool>,
+}
+
+impl Checkpoint {
+    /// The top of the tree.
+    pub fn root(&self) -> ValueId {
+        self.root
+    }
+
+    /// The value; `None` of Python for an id of another checkpoint.
+    pub fn value(&self, id: ValueId) -> &Value {
+        self.values.get(id.0 as usize).unwrap_or(&Value::None)
+    }
+
+    /// All values, by id. Some may hang nowhere in the tree.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// The value itself, or what it links to.
+    pub fn resolve(&self, id: ValueId) -> ValueId {
+        match self.value(id) {
+            Value::Link(target) => *target,
+            _ => id,
+        }
+    }
+
+    /// All tensors, by id.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The tensor; an error for an id of another checkpoint.
+    pub fn tensor(&self, id: TensorId) -> Result<&Tensor> {
+        self.tensors
+            .get(id.0 as usize)
+            .ok_or_else(|| Error::damaged("a value names a tensor that is not there"))
+    }
+
+    /// The tensor of a tensor or array value, links followed.
+    pub fn tensor_of(&self, id: ValueId) -> Option<(TensorId, &Tensor)> {
+        let tensor = match self.value(self.resolve(id)) {
+            Value::Tensor(tensor) => *tensor,
+            Value::Array(array) => array.tensor,
+            _ => return None,
+        };
+        Some((tensor, self.tensors.get(tensor.0 as usize)?))
+    }
+
+    /// Python attributes that were set on a value (a state dict's `_metadata`), as a dict value.
+    pub fn attributes(&self, id: ValueId) -> Option<ValueId> {
+        self.attributes.get(&id).copied()
+    }
+
+    /// What the file calls a leaf, where that is not its flat key.
+    pub fn stored_key(&self, id: ValueId) -> Option<&Text> {
+        self.stored_keys.get(&id)
+    }
+
+    /// What the file itself attaches to a value (HDF5 attributes, JSON metadata), as text.
+    pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
+        self.raw_attributes.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether there is a tensor or array at or below the value; links are not followed.
+    pub fn holds_tensor(&self, id: ValueId) -> bool {
+        self.holds_tensor.get(id.0 as usize).copied().unwrap_or(false)
+    }
+
+    /// A checkpoint with the same files, findings and format, to be built anew; values and
+    /// tensors are copied by whoever edits.
+    pub fn edit(&self) -> Builder {
+        Builder {
+            values: self.values.clone(),
+            tensors: self.tensors.clone(),
+            attributes: self.attributes.clone(),
+            stored_keys: self.stored_keys.clone(),
+            raw_attributes: self.raw_attributes.clone(),
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Puts a checkpoint together, within limits.
+#[derive(Debug, Default)]
+pub struct Builder {
+    values: Vec<Value>,
+    tensors: Vec<Tensor>,
+    attributes: HashMap<ValueId, ValueId>,
+    stored_keys: HashMap<ValueId, Text>,
+    raw_attributes: HashMap<ValueId, Vec<(Text, Text)>>,
+    limits: Limits,
+}
+
+impl Builder {
+    /// An empty one.
+    pub fn new(limits: &Limits) -> Self {
+        Self { limits: limits.clone(), ..Self::default() }
+    }
+
+    /// Adds a value. Whoever puts the id into a container or makes it the root gives it its one
+    /// place; use [`Value::Link`] for any further one.
+    pub fn push(&mut self, value: Value) -> Result<ValueId> {
+        Limits::check("values in the checkpoint", self.values.len() as u64, self.limits.values)?;
+        self.values.push(value);
+        Ok(ValueId(self.values.len() as u32 - 1))
+    }
+
+    /// Adds a tensor; its size must fit 64 bits and its rank the limit.
+    pub fn push_tensor(&mut self, tensor: Tensor) -> Result<TensorId> {
+        Limits::check("dimensions of a tensor", tensor.shape.len() as u64, self.limits.rank)?;
+        if tensor.nbytes().is_none_or(|bytes| bytes > i64::MAX as u64) {
+            return Err(Error::damaged(format!(
+                "a tensor of shape {:?} has more bytes than fit 63 bits",
+                tensor.shape
+            )));
+        }
+        self.tensors.push(tensor);
+        Ok(TensorId(self.tensors.len() as u32 - 1))
+    }
+
+    /// The value, to be changed; `None` for an unknown id.
+    pub fn value_mut(&mut self, id: ValueId) -> Option<&mut Value> {
+        self.values.get_mut(id.0 as usize)
+    }
+
+    /// The value; `None` for an unknown id.
+    pub fn value(&self, id: ValueId) -> Option<&Value> {
+        self.values.get(id.0 as usize)
+    }
+
+    /// The tensor, to be changed; `None` for an unknown id.
+    pub fn tensor_mut(&mut self, id: TensorId) -> Option<&mut Tensor> {
+        self.tensors.get_mut(id.0 as usize)
+    }
+
+    /// See [`Checkpoint::attributes`].
+    pub fn set_attributes(&mut self, id: ValueId, attributes: ValueId) {
+        self.attributes.insert(id, attributes);
+    }
+
+    /// See [`Checkpoint::stored_key`].
+    pub fn set_stored_key(&mut self, id: ValueId, key: Text) {
+        self.stored_keys.insert(id, key);
+    }
+
+    /// See [`Checkpoint::raw_attributes`].
+    pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
+        self.raw_attributes.insert(id, attributes);
+    }
+
+    /// The checkpoint. Links to links are made to point at the last target; a link that leads
+    /// nowhere but to itself is damage.
+    pub fn finish(
+        mut self,
+        root: ValueId,
+        format: FormatInfo,
+        files: FileSet,
+        findings: Vec<Finding>,
+    ) -> Result<Checkpoint> {
+        self.flatten_links()?;
+        let holds_tensor = self.mark_tensors();
+        let Self { values, tensors, attributes, stored_keys, raw_attributes, limits } = self;
+        let checkpoint = Checkpoint {
+            format,
+            files,
+            findings,
+            values,
+            root,
+            tensors,
+            attributes,
+            stored_keys,
+            raw_attributes,
+            holds_tensor,
+        };
+        checkpoint.check_keys(&limits)?;
+        Ok(checkpoint)
+    }
+
+    fn flatten_links(&mut self) -> Result<()> {
+        for index in 0..self.values.len() {
+            let Value::Link(first) = self.values[index] else { continue };
+            let mut target = first;
+            let mut steps = 0;
+            while let Some(Value::Link(next)) = self.value(target) {
+                target = *next;
+                steps += 1;
+                if steps > self.values.len() {
+                    return Err(Error::damaged("links between values lead in a circle"));
+                }
+            }
+            self.values[index] = Value::Link(target);
+        }
+        Ok(())
+    }
+
+    /// Marks every value with a tensor at or below it, without recursion: parents are found
+    /// from children, then marks rise.
+    fn mark_tensors(&self) -> Vec<bool> {
+        let mut parents: Vec<Option<ValueId>> = vec![None; self.values.len()];
+        for (index, value) in self.values.iter().enumerate() {
+            for child in value.children() {
+                if let Some(parent) = parents.get_mut(child.0 as usize) {
+                    *parent = Some(ValueId(index as u32));
+                }
+            }
+        }
+        let mut holds = vec![false; self.values.len()];
+        for (index, value) in self.values.iter().enumerate() {
+            if !matches!(value, Value::Tensor(_) | Value::Array(_)) {
+                continue;
+            }
+            let mut at = Some(ValueId(index as u32));
+            while let Some(id) = at {
+                if std::mem::replace(&mut holds[id.0 as usize], true) {
+                    break;
+                }
+                at = parents[id.0 as usize];
+            }
+        }
+        holds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Dict, DictKey, Form, Global, Layout, List, Opaque};
+
+    fn finish(builder: Builder, root: ValueId) -> Checkpoint {
+        builder.finish(root, FormatInfo::default(), FileSet::default(), Vec::new()).unwrap()
+    }
+
+    fn dict(entries: &[(&str, ValueId)]) -> Value {
+        let entries = entries.iter().map(|(key, id)| (DictKey::from(*key), *id)).collect();
+        Value::Dict(Dict { entries, ..Dict::default() })
+    }
+
+    fn flat(checkpoint: &Checkpoint) -> Vec<String> {
+        checkpoint
+            .leaves()
+            .iter()
+            .map(|leaf| {
+                let alias = leaf.alias_of.as_ref().map_or(String::new(), |key| format!(" = {key}"));
+                format!("{} {}{alias}", leaf.flat, checkpoint.value(leaf.target).kind())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn leaves_come_in_file_order_with_links_and_empty_containers() {
+        let mut builder = Builder::new(&Limits::default());
+        let one = builder.push(Value::Int(1i64.into())).unwrap();
+        let again = builder.push(Value::Link(one)).unwrap();
+        let empty = builder.push(Value::List(List::default())).unwrap();
+        let root = builder.push(dict(&[])).unwrap();
+        let cycle = builder.push(Value::Link(root)).unwrap();
+        let inner = builder.push(dict(&[("x", one), ("y", again)])).unwrap();
+        *builder.value_mut(root).unwrap() = dict(&[("a", inner), ("e", empty), ("self", cycle)]);
+        assert_eq!(
+            flat(&finish(builder, root)),
+            ["a.x int", "a.y int = a.x", "e list", "self dict = "]
+        );
+    }
+
+    #[test]
+    fn tensors_inside_objects_are_listed_after_the_object() {
+        let mut builder = Builder::new(&Limits::default());
+        let tensor = Tensor::new(DType::F32, vec![2], Layout::Fill([0; 4].into()));
+        let tensor = builder.push_tensor(tensor).unwrap();
+        let weight = builder.push(Value::Tensor(tensor)).unwrap();
+        let flag = builder.push(Value::Bool(true)).unwrap();
+        let state = builder.push(dict(&[("training", flag), ("weight", weight)])).unwrap();
+        let module = builder
+            .push(Value::Opaque(Box::new(Opaque {
+                global: Global::new("torch.nn", "Linear"),
+                form: Form::Instance,
+                args: vec![],
+                state: Some(state),
+                items: vec![],
+                entries: vec![],
+                repr: None,
+            })))
+            .unwrap();
+        let root = builder.push(dict(&[("m", module)])).unwrap();
+        let checkpoint = finish(builder, root);
+        assert_eq!(flat(&checkpoint), ["m object", "m.weight tensor"]);
+        assert!(checkpoint.leaves()[1].inside_object);
+    }
+
+    #[test]
+    fn deep_trees_are_walked_without_recursion_up_to_the_limit() {
+        let nested = |depth| {
+            let limits = Limits { depth: 500_000, ..Limits::default() };
+            let mut builder = Builder::new(&limits);
+            let mut top = builder.push(Value::None).unwrap();
+            for _ in 0..depth {
+                let list = List { items: vec![top], ..List::default() };
+                top = builder.push(Value::List(list)).unwrap();
+            }
+            builder.finish(top, FormatInfo::default(), FileSet::default(), Vec::new())
+        };
+        assert_eq!(nested(500_000).unwrap().leaves().len(), 1);
+        assert_eq!(nested(500_001).unwrap_err().kind(), crate::ErrorKind::Limit);
+    }
+
+    #[test]
+    fn tensors_too_large_to_count_are_damage() {
+        let mut builder = Builder::new(&Limits::default());
+        let tensor = Tensor::new(DType::F32, vec![u64::MAX, 9], Layout::Fill([0; 4].into()));
+        assert!(builder.push_tensor(tensor).is_err());
+    }
+}

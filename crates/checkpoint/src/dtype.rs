@@ -1,0 +1,201 @@
+//! Element types.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// What one element of a tensor is.
+///
+/// Named as torch names them; [`DType::Numpy`] is for what only numpy has (strings, records,
+/// dates, long doubles).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the variants are torch's own names")]
+pub enum DType {
+    Bool,
+    U8,
+    U16,
+    U32,
+    U64,
+    I8,
+    I16,
+    I32,
+    I64,
+    F16,
+    BF16,
+    F32,
+    F64,
+    /// Two `F16`: real, imaginary.
+    C32,
+    /// Two `BF16`.
+    BC32,
+    /// Two `F32`.
+    C64,
+    /// Two `F64`.
+    C128,
+    F8E4M3FN,
+    F8E4M3FNUZ,
+    F8E5M2,
+    F8E5M2FNUZ,
+    F8E8M0FNU,
+    /// Two four-bit floats in a byte; one such byte is one element, as torch counts them.
+    F4E2M1FNX2,
+    Bits1x8,
+    Bits2x4,
+    Bits4x2,
+    Bits8,
+    Bits16,
+    QInt8,
+    QUInt8,
+    QInt32,
+    QUInt4x2,
+    QUInt2x4,
+    Numpy(Arc<NumpyType>),
+}
+
+/// An element type that only numpy has.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NumpyType {
+    /// numpy's `dtype.name`: `str96`, `bytes16`, `void96`, `datetime64[D]`, `float128`.
+    pub name: String,
+    /// numpy's `dtype.str` without the byte order: `U3`, `S2`, `V12`, `M8[D]`, `f16`.
+    pub code: String,
+    /// Bytes in one element, padding included.
+    pub itemsize: u64,
+    /// Runs of bytes that are reversed to change the byte order, `(offset, size)`, in order.
+    pub words: Vec<(u64, u64)>,
+    /// The fields of a record; empty for everything else.
+    pub fields: Vec<Field>,
+}
+
+/// One field of a numpy record.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Bytes from the start of the record.
+    pub offset: u64,
+    /// What it holds.
+    pub dtype: DType,
+    /// Shape of a sub-array; empty for one element.
+    pub shape: Vec<u64>,
+}
+
+/// Names and sizes; one row per dtype so that nothing is said twice.
+const TABLE: [(DType, &str, u64, u64); 33] = [
+    (DType::Bool, "bool", 1, 1),
+    (DType::U8, "uint8", 1, 1),
+    (DType::U16, "uint16", 2, 2),
+    (DType::U32, "uint32", 4, 4),
+    (DType::U64, "uint64", 8, 8),
+    (DType::I8, "int8", 1, 1),
+    (DType::I16, "int16", 2, 2),
+    (DType::I32, "int32", 4, 4),
+    (DType::I64, "int64", 8, 8),
+    (DType::F16, "float16", 2, 2),
+    (DType::BF16, "bfloat16", 2, 2),
+    (DType::F32, "float32", 4, 4),
+    (DType::F64, "float64", 8, 8),
+    (DType::C32, "complex32", 4, 2),
+    (DType::BC32, "bcomplex32", 4, 2),
+    (DType::C64, "complex64", 8, 4),
+    (DType::C128, "complex128", 16, 8),
+    (DType::F8E4M3FN, "float8_e4m3fn", 1, 1),
+    (DType::F8E4M3FNUZ, "float8_e4m3fnuz", 1, 1),
+    (DType::F8E5M2, "float8_e5m2", 1, 1),
+    (DType::F8E5M2FNUZ, "float8_e5m2fnuz", 1, 1),
+    (DType::F8E8M0FNU, "float8_e8m0fnu", 1, 1),
+    (DType::F4E2M1FNX2, "float4_e2m1fn_x2", 1, 1),
+    (DType::Bits1x8, "bits1x8", 1, 1),
+    (DType::Bits2x4, "bits2x4", 1, 1),
+    (DType::Bits4x2, "bits4x2", 1, 1),
+    (DType::Bits8, "bits8", 1, 1),
+    (DType::Bits16, "bits16", 2, 2),
+    (DType::QInt8, "qint8", 1, 1),
+    (DType::QUInt8, "quint8", 1, 1),
+    (DType::QInt32, "qint32", 4, 4),
+    (DType::QUInt4x2, "quint4x2", 1, 1),
+    (DType::QUInt2x4, "quint2x4", 1, 1),
+];
+
+impl DType {
+    /// The dtype that torch calls `name`, without `torch.`; not numpy-only ones.
+    pub fn from_torch_name(name: &str) -> Option<Self> {
+        TABLE.iter().find(|row| row.1 == name).map(|row| row.0.clone())
+    }
+
+    /// Torch's name without `torch.`, or numpy's where torch has none.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Numpy(numpy) => &numpy.name,
+            _ => self.row().map_or("", |row| row.1),
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn itemsize(&self) -> u64 {
+        match self {
+            Self::Numpy(numpy) => numpy.itemsize,
+            _ => self.row().map_or(1, |row| row.2),
+        }
+    }
+
+    /// Bytes of the units whose order a byte-order change reverses: the component of a complex
+    /// number, else the element. Numpy-only types have [`NumpyType::words`] instead.
+    pub fn word(&self) -> u64 {
+        match self {
+            Self::Numpy(_) => 1,
+            _ => self.row().map_or(1, |row| row.3),
+        }
+    }
+
+    /// Real floating point.
+    pub fn is_float(&self) -> bool {
+        use DType::*;
+        matches!(
+            self,
+            F16 | BF16
+                | F32
+                | F64
+                | F8E4M3FN
+                | F8E4M3FNUZ
+                | F8E5M2
+                | F8E5M2FNUZ
+                | F8E8M0FNU
+                | F4E2M1FNX2
+        )
+    }
+
+    /// Complex floating point.
+    pub fn is_complex(&self) -> bool {
+        matches!(self, Self::C32 | Self::BC32 | Self::C64 | Self::C128)
+    }
+
+    /// Plain integers; neither bool nor quantised.
+    pub fn is_int(&self) -> bool {
+        use DType::*;
+        matches!(self, U8 | U16 | U32 | U64 | I8 | I16 | I32 | I64)
+    }
+
+    fn row(&self) -> Option<&'static (DType, &'static str, u64, u64)> {
+        TABLE.iter().find(|row| row.0 == *self)
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_found_again() {
+        for (dtype, name, itemsize, word) in &TABLE {
+            assert_eq!(DType::from_torch_name(name).as_ref(), Some(dtype));
+            assert_eq!((dtype.name(), dtype.itemsize(), dtype.word()), (*name, *itemsize, *word));
+        }
+        assert_eq!(DType::from_torch_name("float7"), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! What can go wrong, told apart by what the user can do about it.
+
+use std::fmt;
+
+/// A result whose error is [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Whose turn it is when something fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The file breaks the rules of its format: fetch it again, or look at where it breaks.
+    Damaged,
+    /// The file is fine, and this program can't do that with it.
+    Unsupported,
+    /// Going on would spend more than [`crate::Limits`] allows.
+    Limit,
+    /// Done as asked, it would lose or overwrite something.
+    Refused,
+    /// The system failed to read or write.
+    Io,
+    /// The user stopped it.
+    Cancelled,
+}
+
+/// A sentence that says what is wrong, where, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Error(Box<Inner>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Inner {
+    kind: ErrorKind,
+    what: String,
+    file: Option<String>,
+    offset: Option<u64>,
+    expected: Option<String>,
+    advice: Option<String>,
+}
+
+impl Error {
+    /// An error of `kind`; `what` is a sentence without its full stop.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            what: what.into(),
+            file: None,
+            offset: None,
+            expected: None,
+            advice: None,
+        }))
+    }
+
+    /// The file breaks its format.
+    pub fn damaged(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Damaged, what)
+    }
+
+    /// This program can't do that.
+    pub fn unsupported(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Unsupported, what)
+    }
+
+    /// A limit was reached; `what` names it.
+    pub fn limit(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Limit, what)
+    }
+
+    /// It would lose data.
+    pub fn refused(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Refused, what)
+    }
+
+    /// Reading or writing failed.
+    pub fn io(what: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Io, what)
+    }
+
+    /// The user stopped it.
+    pub fn cancelled() -> Self {
+        Self::new(ErrorKind::Cancelled, "stopped before it was done; nothing was kept")
+    }
+
+    /// Names the file, unless an inner place already did.
+    #[must_use]
+    pub fn in_file(mut self, name: impl Into<String>) -> Self {
+        self.0.file.get_or_insert_with(|| name.into());
+        self
+    }
+
+    /// Names the byte offset in the file, unless an inner place already did.
+    #[must_use]
+    pub fn at(mut self, offset: u64) -> Self {
+        self.0.offset.get_or_insert(offset);
+        self
+    }
+
+    /// Says what stands there in a sound file.
+    #[must_use]
+    pub fn expected(mut self, what: impl Into<String>) -> Self {
+        self.0.expected = Some(what.into());
+        self
+    }
+
+    /// Says what to do; a whole sentence.
+    #[must_use]
+    pub fn advice(mut self, what: impl Into<String>) -> Self {
+        self.0.advice = Some(what.into());
+        self
+    }
+
+    /// Puts the larger thing that failed before the sentence: `context: what`.
+    #[must_use]
+    pub fn context(mut self, context: impl fmt::Display) -> Self {
+        self.0.what = format!("{context}: {}", self.0.what);
+        self
+    }
+
+    /// Whose turn it is.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The sentence, without place and advice.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// The file it is about.
+    pub fn file(&self) -> Option<&str> {
+        self.0.file.as_deref()
+    }
+
+    /// The byte offset in that file.
+    pub fn offset(&self) -> Option<u64> {
+        self.0.offset
+    }
+
+    /// What a sound file has there.
+    pub fn expectation(&self) -> Option<&str> {
+        self.0.expected.as_deref()
+    }
+
+    /// What to do next.
+    pub fn next_step(&self) -> Option<&str> {
+        self.0.advice.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { what, file, offset, expected, advice, .. } = &*self.0;
+        if let Some(file) = file {
+            write!(f, "{file}: ")?;
+        }
+        write!(f, "{what}")?;
+        if let Some(offset) = offset {
+            write!(f, " (at byte {offset})")?;
+        }
+        if let Some(expected) = expected {
+            write!(f, "; expected {expected}")?;
+        }
+        write!(f, ".")?;
+        if let Some(advice) = advice {
+            write!(f, " {advice}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_says_what_where_and_what_to_do() {
+        let error = Error::damaged("the header ends too early")
+            .at(12)
+            .in_file("a.pt")
+            .in_file("outer.pt")
+            .expected("40 bytes")
+            .advice("Fetch it again.");
+        assert_eq!(
+            error.to_string(),
+            "a.pt: the header ends too early (at byte 12); expected 40 bytes. Fetch it again."
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! What a reader noticed and the user should know.
+
+/// How much a [`Finding`] matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Grade {
+    /// Worth knowing; nothing is wrong.
+    Note,
+    /// Unusual: look before you trust it.
+    Warning,
+    /// It would harm whoever loads this file with the usual library, or data is missing.
+    Danger,
+}
+
+/// One thing that a reader noticed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub grade: Grade,
+    /// A plain sentence without its full stop.
+    pub title: String,
+    /// Why that is so; whole sentences, may be empty.
+    pub detail: String,
+    /// File and offset, or the key, where it was seen; may be empty.
+    pub place: String,
+    /// What to do; whole sentences, may be empty.
+    pub advice: String,
+    /// The call that a pickle asks for, when the finding is about one. It was not made.
+    pub call: Option<Call>,
+}
+
+impl Finding {
+    /// A finding with only a title.
+    pub fn new(grade: Grade, title: impl Into<String>) -> Self {
+        Self {
+            grade,
+            title: title.into(),
+            detail: String::new(),
+            place: String::new(),
+            advice: String::new(),
+            call: None,
+        }
+    }
+
+    /// Adds why that is so.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
+    }
+
+    /// Adds where it was seen.
+    #[must_use]
+    pub fn place(mut self, place: impl Into<String>) -> Self {
+        self.place = place.into();
+        self
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub fn advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice = advice.into();
+        self
+    }
+}
+
+/// A call that a pickle asks its loader to make. Statelens never makes one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Call {
+    /// Dotted module, e.g. `os`.
+    pub module: String,
+    /// Name in the module, e.g. `system`.
+    pub name: String,
+    /// The arguments as short text, empty if it is only named, not called.
+    pub arguments: String,
+}

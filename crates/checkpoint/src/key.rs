@@ -1,0 +1,102 @@
+//! The path of a leaf.
+
+use crate::{DictKey, Text};
+
+/// One step of a path.
+#[derive(Debug, Clone, PartialEq)]
+pub enum KeyPart {
+    /// A key of a dict.
+    Field(DictKey),
+    /// A position in a list, tuple or set.
+    Index(u64),
+    /// Something inside an object that was not built: `args`, `state`, an attribute.
+    Inside(Text),
+}
+
+/// The path of a leaf from the root of the state dict.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Key {
+    /// The steps; none for the root itself.
+    pub parts: Vec<KeyPart>,
+}
+
+impl Key {
+    /// The parts joined with `.`, as the Cerebras format flattens a state dict. Not a way back:
+    /// a name that holds a dot looks like nesting here, and only here.
+    pub fn flat(&self) -> Text {
+        let mut bytes = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            if index > 0 {
+                bytes.push(b'.');
+            }
+            match part {
+                KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text) => {
+                    bytes.extend_from_slice(text.as_bytes());
+                }
+                KeyPart::Field(key) => bytes.extend_from_slice(key.to_string().as_bytes()),
+                KeyPart::Index(index) => bytes.extend_from_slice(index.to_string().as_bytes()),
+            }
+        }
+        // Joining proper texts with dots can't make improper ones: a surrogate keeps its bytes.
+        Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())
+    }
+}
+
+/// Python's `repr` of a float: the shortest digits that round-trip.
+pub fn float_repr(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf".into() } else { "-inf".into() };
+    }
+    let scientific = format!("{value:e}");
+    let exponent: i32 =
+        scientific.split_once('e').and_then(|(_, exponent)| exponent.parse().ok()).unwrap_or(0);
+    // Python switches to the exponent form at these two bounds.
+    if !(-4..16).contains(&exponent) {
+        let (digits, _) = scientific.split_once('e').unwrap_or((&scientific, ""));
+        let sign = if exponent < 0 { '-' } else { '+' };
+        return format!("{digits}e{sign}{:02}", exponent.unsigned_abs());
+    }
+    let plain = format!("{value}");
+    if plain.contains('.') { plain } else { plain + ".0" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn floats_print_as_python_prints_them() {
+        for (value, repr) in [
+            (0.1, "0.1"),
+            (-0.0, "-0.0"),
+            (1e16, "1e+16"),
+            (1e15, "1000000000000000.0"),
+            (123456789012345680.0, "1.2345678901234568e+17"),
+            (0.0001, "0.0001"),
+            (0.00001, "1e-05"),
+            (5e-324, "5e-324"),
+            (f64::MAX, "1.7976931348623157e+308"),
+            (f64::NAN, "nan"),
+            (f64::NEG_INFINITY, "-inf"),
+        ] {
+            assert_eq!(float_repr(value), repr);
+        }
+    }
+
+    #[test]
+    fn keys_join_as_python_prints_each_part() {
+        let key = Key {
+            parts: vec![
+                KeyPart::Field("a.b".into()),
+                KeyPart::Index(3),
+                KeyPart::Field(DictKey::Bool(true)),
+                KeyPart::Field(DictKey::Float(1.5)),
+                KeyPart::Field(DictKey::None),
+            ],
+        };
+        assert_eq!(key.flat(), "a.b.3.True.1.5.None");
+    }
+}

@@ -1,0 +1,129 @@
+//! Where the bytes of a tensor are.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{FileId, FileSet, Result, Text};
+
+/// Where the bytes of a tensor are. Says nothing about what they mean: that is the tensor's
+/// dtype, shape and byte order.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Layout {
+    /// Dense C order in one run of a file.
+    Span(Span),
+    /// A view of a storage.
+    Strided(Strided),
+    /// Pieces that may be filtered (compressed, shuffled), each decoded as a whole.
+    Chunked(Chunked),
+    /// One compressed stream that holds the dense bytes: a deflated member of a zip file.
+    Packed(Packed),
+    /// Parts one after the other along an axis.
+    Concat(Concat),
+    /// Every element is this one; its length is the stored dtype's itemsize.
+    Fill(Arc<[u8]>),
+    /// The dense bytes themselves, where the file has them in its structure.
+    Inline(Arc<[u8]>),
+    /// There are none: a meta tensor, a file that was not given. The text says why.
+    Missing(Text),
+}
+
+/// A run of bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Which file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
+
+/// A view of a storage, as torch has them. Readers check that every element lies inside.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Strided {
+    /// The storage: a `Span`, `Packed`, `Inline` or `Fill`.
+    pub storage: Arc<Layout>,
+    /// Length of the storage in bytes.
+    pub storage_len: u64,
+    /// First element, in elements from the start of the storage.
+    pub offset: u64,
+    /// Elements between neighbours, for each dimension; may be 0 or negative.
+    pub strides: Vec<i64>,
+}
+
+/// An array in chunks of one shape; chunks at the far edges are whole and padded.
+#[derive(Clone)]
+pub struct Chunked {
+    /// Shape of a chunk, in elements, as many dimensions as the tensor.
+    pub shape: Vec<u64>,
+    /// The chunks and their filters.
+    pub chunks: Arc<dyn Chunks>,
+}
+
+/// The chunks of an array: found when they are needed, not when the file is opened.
+pub trait Chunks: fmt::Debug + Send + Sync {
+    /// All stored chunks, in any order. One that is not stored holds [`Chunks::fill`].
+    fn table(&self, files: &FileSet) -> Result<Vec<Chunk>>;
+
+    /// Undoes the filters: `stored` are the bytes of the chunk in the file; `out` is emptied
+    /// and receives exactly the chunk's elements in C order, as the file's byte order has them.
+    fn decode(&self, chunk: &Chunk, stored: &[u8], out: &mut Vec<u8>) -> Result<()>;
+
+    /// The element that fills chunks that are not stored; empty means zeros.
+    fn fill(&self) -> &[u8];
+
+    /// The filters in the order they were applied, for people: `lz4`, `shuffle, gzip 4`, or
+    /// empty.
+    fn describe(&self) -> String;
+}
+
+/// One stored chunk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chunk {
+    /// Its first element in the array, one number for each dimension.
+    pub at: Vec<u64>,
+    /// Where its bytes are.
+    pub span: Span,
+    /// Filters that were skipped for this chunk, as HDF5 has it: bit n for the n-th filter.
+    pub mask: u32,
+}
+
+/// A compressed stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed {
+    /// Where the compressed bytes are: raw deflate, as zip has it.
+    pub span: Span,
+    /// Length once decompressed.
+    pub len: u64,
+}
+
+/// Parts one after the other along an axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Concat {
+    /// The axis.
+    pub axis: usize,
+    /// The parts; their shapes are equal but for the axis, where they add up to the whole.
+    pub parts: Vec<Part>,
+}
+
+/// A part of a [`Concat`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// Its shape.
+    pub shape: Vec<u64>,
+    /// Where it is.
+    pub layout: Layout,
+}
+
+impl fmt::Debug for Chunked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Chunked({:?}, {:?})", self.shape, self.chunks)
+    }
+}
+
+impl PartialEq for Chunked {
+    /// The same chunks of the same file: identity, for the table is not read to compare.
+    fn eq(&self, other: &Self) -> bool {
+        self.shape == other.shape && Arc::ptr_eq(&self.chunks, &other.chunks)
+    }
+}

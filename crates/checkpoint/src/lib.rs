@@ -1,0 +1,46 @@
+//! The shared vocabulary: what a checkpoint is, whatever format holds it.
+//!
+//! A [`Checkpoint`] is a state dict: a tree of [`Value`]s, a table of [`Tensor`]s that say
+//! *where* their bytes are ([`Layout`]), and what the format said about itself. Readers make
+//! one from a [`FileSet`]; writers turn one into a [`Plan`]. This crate knows no format and
+//! does no I/O: bytes come through [`ReadAt`], which the command and the page implement.
+
+mod cache;
+mod checkpoint;
+mod dtype;
+mod error;
+mod finding;
+mod int;
+mod key;
+mod layout;
+mod leaves;
+mod limits;
+mod plan;
+mod progress;
+mod source;
+mod tensor;
+mod text;
+mod value;
+
+pub use cache::BlockCache;
+pub use checkpoint::{Builder, Checkpoint, FormatInfo};
+pub use dtype::{DType, Field, NumpyType};
+pub use error::{Error, ErrorKind, Result};
+pub use finding::{Call, Finding, Grade};
+pub use int::Int;
+pub use key::{Key, KeyPart, float_repr};
+pub use layout::{Chunk, Chunked, Chunks, Concat, Layout, Packed, Part, Span, Strided};
+pub use leaves::Leaf;
+pub use limits::Limits;
+pub use plan::{
+    Checksum, Data, Encode, Encoding, Loss, Make, Outcome, Outcomes, Plan, Segment, Size,
+    StoredChunk,
+};
+pub use progress::{Progress, Unwatched};
+pub use source::{File, FileId, FileSet, Memory, ReadAt};
+pub use tensor::{ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides};
+pub use text::Text;
+pub use value::{
+    Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
+    TupleClass, Value, ValueId,
+};

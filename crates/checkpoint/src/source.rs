@@ -1,0 +1,182 @@
+//! Where bytes come from: random access, whatever is behind it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{Error, Result};
+
+/// Random access to the bytes of one file, blob, or remote object.
+pub trait ReadAt: fmt::Debug + Send + Sync {
+    /// Length in bytes.
+    fn len(&self) -> u64;
+
+    /// Fills `buffer` from `offset`. Callers keep within `len()`; [`FileSet`] checks it.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// Whether there is nothing in it.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// A source that is in memory.
+#[derive(Clone)]
+pub struct Memory(pub Arc<[u8]>);
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Memory({})", self.0.len())
+    }
+}
+
+impl From<Vec<u8>> for Memory {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes.into())
+    }
+}
+
+impl ReadAt for Memory {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let start = usize::try_from(offset).ok();
+        let range = start.and_then(|start| self.0.get(start..start.checked_add(buffer.len())?));
+        match range {
+            Some(range) => {
+                buffer.copy_from_slice(range);
+                Ok(())
+            }
+            None => Err(Error::io("a read past the end").at(offset)),
+        }
+    }
+}
+
+/// One file of a [`FileSet`].
+#[derive(Debug, Clone)]
+pub struct File {
+    /// The name that the user knows it by; relative to the folder that was opened, with `/`.
+    pub name: String,
+    /// Its bytes.
+    pub source: Arc<dyn ReadAt>,
+}
+
+/// Which file of a [`FileSet`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId(pub u32);
+
+/// The named sources that one checkpoint is made of: one file, shards, a folder.
+#[derive(Debug, Clone, Default)]
+pub struct FileSet {
+    files: Vec<File>,
+}
+
+impl FileSet {
+    /// A set of one file.
+    pub fn single(name: impl Into<String>, source: impl ReadAt + 'static) -> Self {
+        let mut set = Self::default();
+        set.push(name, Arc::new(source));
+        set
+    }
+
+    /// Adds a file; the first one added is the one that was opened.
+    pub fn push(&mut self, name: impl Into<String>, source: Arc<dyn ReadAt>) -> FileId {
+        self.files.push(File { name: name.into(), source });
+        FileId(self.files.len() as u32 - 1)
+    }
+
+    /// All files, in the order they were added.
+    pub fn iter(&self) -> impl Iterator<Item = (FileId, &File)> {
+        self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))
+    }
+
+    /// How many files there are.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The file that was opened.
+    pub fn main(&self) -> Result<FileId> {
+        match self.files.is_empty() {
+            true => Err(Error::io("no file was given")),
+            false => Ok(FileId(0)),
+        }
+    }
+
+    /// The file with that exact name.
+    pub fn find(&self, name: &str) -> Option<FileId> {
+        self.iter().find(|(_, file)| file.name == name).map(|(id, _)| id)
+    }
+
+    /// The file's name; empty for an id of another set.
+    pub fn name(&self, id: FileId) -> &str {
+        self.files.get(id.0 as usize).map_or("", |file| &file.name)
+    }
+
+    /// The file's bytes.
+    pub fn source(&self, id: FileId) -> Result<&Arc<dyn ReadAt>> {
+        match self.files.get(id.0 as usize) {
+            Some(file) => Ok(&file.source),
+            None => Err(Error::io("a tensor lies in a file that was not given")),
+        }
+    }
+
+    /// The file's length in bytes; 0 for an id of another set.
+    pub fn len(&self, id: FileId) -> u64 {
+        self.files.get(id.0 as usize).map_or(0, |file| file.source.len())
+    }
+
+    /// Whether there is no file in it.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
+    /// Fills `buffer` from `offset` of a file; an error if that is past its end.
+    pub fn read(&self, id: FileId, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let source = self.source(id)?;
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > source.len()) {
+            return Err(self.past_end(id, offset, buffer.len() as u64));
+        }
+        source.read_at(offset, buffer).map_err(|error| error.in_file(self.name(id)))
+    }
+
+    /// `len` bytes from `offset`; checks the end of the file before it allocates.
+    pub fn read_vec(&self, id: FileId, offset: u64, len: u64) -> Result<Vec<u8>> {
+        let size = usize::try_from(len).ok();
+        let fits = offset.checked_add(len).is_some_and(|end| end <= self.len(id));
+        let (Some(size), true) = (size, fits) else {
+            return Err(self.past_end(id, offset, len));
+        };
+        let mut bytes = vec![0; size];
+        self.read(id, offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn past_end(&self, id: FileId, offset: u64, len: u64) -> Error {
+        Error::damaged(format!(
+            "{len} bytes are said to be there, and the file ends at byte {}",
+            self.len(id)
+        ))
+        .at(offset)
+        .in_file(self.name(id))
+        .advice("The file may be cut short: compare its size with the original.")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_past_the_end_allocate_nothing_and_say_where() {
+        let set = FileSet::single("x", Memory::from(vec![1, 2, 3]));
+        let id = set.main().unwrap();
+        assert_eq!(set.read_vec(id, 1, 2).unwrap(), [2, 3]);
+        for (offset, len) in [(0, 4), (3, 1), (u64::MAX, 1), (0, u64::MAX)] {
+            let error = set.read_vec(id, offset, len).unwrap_err();
+            assert_eq!((error.offset(), error.file()), (Some(offset), Some("x")));
+        }
+    }
+}

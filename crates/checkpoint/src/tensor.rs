@@ -1,0 +1,152 @@
+//! A tensor: what its elements are and where they lie.
+
+use crate::{DType, Layout, Text, ValueId};
+
+/// Which tensor of a [`crate::Checkpoint`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TensorId(pub u32);
+
+/// An array of elements and where its bytes are.
+///
+/// Its *logical bytes* are its elements in C order, little-endian, dense, as [`Tensor::dtype`]:
+/// what is hashed, shown, compared and written.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Tensor {
+    /// What the elements are, to whoever uses the tensor.
+    pub dtype: DType,
+    /// What they are in the file. Differs from `dtype` only where a cast was asked for; elements
+    /// are converted as they are read.
+    pub stored: DType,
+    /// Length of each dimension, in elements.
+    pub shape: Vec<u64>,
+    /// Where the bytes are.
+    pub layout: Layout,
+    /// Byte order of the elements in the file.
+    pub byte_order: ByteOrder,
+    /// Torch's lazy conjugation: values are the conjugates of what is stored.
+    pub conjugate: bool,
+    /// Torch's lazy negation: values are the negatives of what is stored.
+    pub negate: bool,
+    /// Which memory it lies in, if the format says so: tensors of one number share it.
+    pub storage: Option<u32>,
+    /// Torch's flag.
+    pub requires_grad: bool,
+    /// What kind of tensor Python would make of it.
+    pub class: TensorClass,
+    /// How quantised integers stand for numbers.
+    pub quantizer: Option<Quantizer>,
+}
+
+/// The order of the bytes of a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum ByteOrder {
+    /// Least significant byte first.
+    #[default]
+    Little,
+    /// Most significant byte first.
+    Big,
+}
+
+/// What kind of tensor Python would make of it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TensorClass {
+    /// `torch.Tensor`.
+    #[default]
+    Tensor,
+    /// `torch.nn.Parameter`.
+    Parameter,
+    /// A subclass, by its dotted name.
+    Other(Text),
+}
+
+/// How quantised integers stand for numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Quantizer {
+    /// One scale and zero point for all.
+    PerTensor {
+        /// Value of one step.
+        scale: f64,
+        /// The integer that stands for zero.
+        zero_point: i64,
+    },
+    /// One of each along an axis.
+    PerChannel {
+        /// The `scales` tensor.
+        scales: ValueId,
+        /// The `zero_points` tensor.
+        zero_points: ValueId,
+        /// The axis.
+        axis: u64,
+    },
+}
+
+impl Tensor {
+    /// A plain little-endian tensor.
+    pub fn new(dtype: DType, shape: Vec<u64>, layout: Layout) -> Self {
+        Self {
+            stored: dtype.clone(),
+            dtype,
+            shape,
+            layout,
+            byte_order: ByteOrder::Little,
+            conjugate: false,
+            negate: false,
+            storage: None,
+            requires_grad: false,
+            class: TensorClass::Tensor,
+            quantizer: None,
+        }
+    }
+
+    /// Number of elements; `None` if it does not fit 64 bits.
+    pub fn numel(&self) -> Option<u64> {
+        numel(&self.shape)
+    }
+
+    /// Number of logical bytes; `None` if it does not fit 64 bits.
+    pub fn nbytes(&self) -> Option<u64> {
+        self.numel()?.checked_mul(self.dtype.itemsize())
+    }
+
+    /// Whether the logical bytes are the bytes of one span of a file, as they are.
+    pub fn is_verbatim(&self) -> bool {
+        matches!(self.layout, Layout::Span(_))
+            && self.dtype == self.stored
+            && !self.conjugate
+            && !self.negate
+            && (self.byte_order == ByteOrder::Little || self.dtype.itemsize() == 1)
+    }
+}
+
+/// Number of elements of a shape; a zero dimension beats an overflow before it.
+pub(crate) fn numel(shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))
+}
+
+/// The strides, in elements, of a dense C-order array; `None` if they do not fit.
+pub fn contiguous_strides(shape: &[u64]) -> Option<Vec<i64>> {
+    let mut strides = vec![0; shape.len()];
+    let mut step = 1i64;
+    for (stride, dim) in strides.iter_mut().zip(shape).rev() {
+        *stride = step;
+        step = step.checked_mul(i64::try_from((*dim).max(1)).ok()?)?;
+    }
+    Some(strides)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_that_do_not_fit_are_told() {
+        assert_eq!(numel(&[u64::MAX, 2]), None);
+        assert_eq!(numel(&[u64::MAX, 2, 0]), Some(0));
+        assert_eq!(numel(&[]), Some(1));
+        assert_eq!(contiguous_strides(&[2, 3, 4]), Some(vec![12, 4, 1]));
+        assert_eq!(contiguous_strides(&[u64::MAX, 1]), None);
+    }
+}

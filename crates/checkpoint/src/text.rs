@@ -1,0 +1,188 @@
+//! Python's strings, which may hold lone surrogates.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// A string as Python has it: Unicode code points, lone surrogates included.
+///
+/// Held as UTF-8 where it is that, else as "generalised UTF-8" in which a lone surrogate takes
+/// three bytes (Python's `surrogatepass`). Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Text(Repr);
+
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Repr {
+    Utf8(Arc<str>),
+    /// Invariant: not valid UTF-8, but valid once three-byte surrogates are allowed.
+    Surrogates(Arc<[u8]>),
+}
+
+impl Text {
+    /// From UTF-8 in which lone surrogates are allowed; the offset of the first bad byte if not.
+    pub fn from_surrogatepass(bytes: &[u8]) -> Result<Self, usize> {
+        let mut at = 0;
+        loop {
+            match std::str::from_utf8(&bytes[at..]) {
+                Ok(rest) if at == 0 => return Ok(Self(Repr::Utf8(rest.into()))),
+                Ok(_) => return Ok(Self(Repr::Surrogates(bytes.into()))),
+                Err(error) => {
+                    at += error.valid_up_to();
+                    if surrogate(&bytes[at..]).is_none() {
+                        return Err(at);
+                    }
+                    at += 3;
+                }
+            }
+        }
+    }
+
+    /// From code points, each at most `0x10FFFF`; surrogate pairs stay apart, as in Python.
+    /// The first number that is no code point if there is one.
+    pub fn from_code_points(points: impl IntoIterator<Item = u32>) -> Result<Self, u32> {
+        let mut bytes = Vec::new();
+        for point in points {
+            match char::from_u32(point) {
+                Some(c) => bytes.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
+                None if (0xd800..0xe000).contains(&point) => bytes.extend_from_slice(&[
+                    0xed,
+                    0x80 | (point >> 6 & 0x3f) as u8,
+                    0x80 | (point & 0x3f) as u8,
+                ]),
+                None => return Err(point),
+            }
+        }
+        Ok(match String::from_utf8(bytes) {
+            Ok(text) => text.into(),
+            Err(error) => Self(Repr::Surrogates(error.into_bytes().into())),
+        })
+    }
+
+    /// The string, if it has no lone surrogate.
+    pub fn as_str(&self) -> Option<&str> {
+        match &self.0 {
+            Repr::Utf8(text) => Some(text),
+            Repr::Surrogates(_) => None,
+        }
+    }
+
+    /// The bytes as Python's `surrogatepass` writes them.
+    pub fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Repr::Utf8(text) => text.as_bytes(),
+            Repr::Surrogates(bytes) => bytes,
+        }
+    }
+
+    /// The string for people: a lone surrogate becomes `\udXXX`.
+    pub fn to_lossy(&self) -> Cow<'_, str> {
+        match &self.0 {
+            Repr::Utf8(text) => Cow::Borrowed(text),
+            Repr::Surrogates(bytes) => {
+                let mut out = String::with_capacity(bytes.len());
+                for chunk in self.pieces() {
+                    match chunk {
+                        Ok(text) => out.push_str(text),
+                        Err(surrogate) => out.push_str(&format!("\\u{surrogate:04x}")),
+                    }
+                }
+                Cow::Owned(out)
+            }
+        }
+    }
+
+    /// The text as runs of proper strings and lone surrogates.
+    pub fn pieces(&self) -> impl Iterator<Item = Result<&str, u16>> {
+        let mut rest = self.as_bytes();
+        std::iter::from_fn(move || {
+            if rest.is_empty() {
+                return None;
+            }
+            if let Some(code) = surrogate(rest) {
+                rest = &rest[3..];
+                return Some(Err(code));
+            }
+            let valid = match std::str::from_utf8(rest) {
+                Ok(_) => rest.len(),
+                Err(error) => error.valid_up_to(),
+            };
+            let (head, tail) = rest.split_at(valid);
+            rest = tail;
+            std::str::from_utf8(head).ok().filter(|text| !text.is_empty()).map(Ok)
+        })
+    }
+
+    /// Whether there is nothing in it.
+    pub fn is_empty(&self) -> bool {
+        self.as_bytes().is_empty()
+    }
+}
+
+/// The surrogate code point that `bytes` start with, if they do.
+fn surrogate(bytes: &[u8]) -> Option<u16> {
+    match bytes {
+        [0xed, b @ 0xa0..=0xbf, c @ 0x80..=0xbf, ..] => {
+            Some(0xd000 | u16::from(b & 0x3f) << 6 | u16::from(c & 0x3f))
+        }
+        _ => None,
+    }
+}
+
+impl From<&str> for Text {
+    fn from(text: &str) -> Self {
+        Self(Repr::Utf8(text.into()))
+    }
+}
+
+impl From<String> for Text {
+    fn from(text: String) -> Self {
+        Self(Repr::Utf8(text.into()))
+    }
+}
+
+impl PartialEq<str> for Text {
+    fn eq(&self, other: &str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl PartialEq<&str> for Text {
+    fn eq(&self, other: &&str) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl fmt::Display for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.to_lossy())
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.to_lossy())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lone_surrogates_survive() {
+        let bytes = b"a\xed\xa0\x80b";
+        let text = Text::from_surrogatepass(bytes).unwrap();
+        assert_eq!(text.as_str(), None);
+        assert_eq!(text.as_bytes(), bytes);
+        assert_eq!(text.to_lossy(), "a\\ud800b");
+        assert_eq!(Text::from_code_points([0x61, 0xd800, 0x62]).unwrap(), text);
+        assert_eq!(text.pieces().collect::<Vec<_>>(), [Ok("a"), Err(0xd800), Ok("b")]);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused() {
+        assert_eq!(Text::from_surrogatepass(b"ab\xff"), Err(2));
+        assert_eq!(Text::from_surrogatepass(b"ab\xed\xa0"), Err(2));
+        assert_eq!(Text::from_code_points([0x110000]), Err(0x110000));
+    }
+}

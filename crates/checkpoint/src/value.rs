@@ -1,0 +1,333 @@
+//! The values of a state dict.
+//!
+//! Values live in one table ([`crate::Checkpoint::value`]) and name each other by [`ValueId`].
+//! Every value has exactly one parent; a further occurrence of the same object is a
+//! [`Value::Link`]. So a file can't make the tree larger than itself by naming a list a
+//! thousand times, a cycle is finite, and nothing recurses on depth, dropping included.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::{DType, Int, TensorId, Text};
+
+/// Which value of a [`crate::Checkpoint`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ValueId(pub u32);
+
+/// One value of a state dict.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// Python's `None`.
+    None,
+    /// A bool.
+    Bool(bool),
+    /// An integer of any size.
+    Int(Int),
+    /// A float; NaN, infinities and -0.0 included.
+    Float(f64),
+    /// A complex number: real, imaginary.
+    Complex(f64, f64),
+    /// A string.
+    Str(Text),
+    /// `bytes`, or `bytearray` if `mutable`.
+    Bytes {
+        /// The bytes.
+        data: Arc<[u8]>,
+        /// A `bytearray`.
+        mutable: bool,
+    },
+    /// A list or deque.
+    List(List),
+    /// A tuple, named tuple or `torch.Size`.
+    Tuple(Tuple),
+    /// A set or frozenset.
+    Set(Set),
+    /// A dict of any class.
+    Dict(Dict),
+    /// A torch tensor.
+    Tensor(TensorId),
+    /// A numpy array or scalar.
+    Array(Array),
+    /// A sparse torch tensor.
+    Sparse(Box<Sparse>),
+    /// A dtype as a value.
+    DType {
+        /// The dtype.
+        dtype: DType,
+        /// numpy's rather than torch's.
+        numpy: bool,
+    },
+    /// A `torch.device`, e.g. `cuda:0`.
+    Device(Text),
+    /// This value *is* that one: tied weights, a shared list, a cycle. Never to another link.
+    Link(ValueId),
+    /// A global that a pickle names, with its arguments. Never built.
+    Opaque(Box<Opaque>),
+}
+
+/// A list, or something that was one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct List {
+    /// Which kind.
+    pub class: ListClass,
+    /// The items.
+    pub items: Vec<ValueId>,
+}
+
+/// The kinds of lists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ListClass {
+    /// `list`.
+    #[default]
+    List,
+    /// `collections.deque` and its `maxlen`.
+    Deque(Option<u64>),
+}
+
+/// A tuple, or something that was one.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Tuple {
+    /// Which kind.
+    pub class: TupleClass,
+    /// The items.
+    pub items: Vec<ValueId>,
+}
+
+/// The kinds of tuples.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum TupleClass {
+    /// `tuple`.
+    #[default]
+    Tuple,
+    /// `torch.Size`; its items are integers.
+    Size,
+    /// A named tuple's class.
+    Named(Global),
+}
+
+/// A set.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Set {
+    /// A `frozenset`.
+    pub frozen: bool,
+    /// The members, in file order.
+    pub items: Vec<ValueId>,
+}
+
+/// An ordered dict of any class.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Dict {
+    /// Which kind.
+    pub class: DictClass,
+    /// Keys and values in file order. A later entry of the same key has replaced the earlier.
+    pub entries: Vec<(DictKey, ValueId)>,
+}
+
+/// The kinds of dicts.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DictClass {
+    /// `dict`.
+    #[default]
+    Dict,
+    /// `collections.OrderedDict`.
+    Ordered,
+    /// `collections.defaultdict` and what it calls for missing keys.
+    Default(Option<Global>),
+    /// `collections.Counter`.
+    Counter,
+    /// A subclass, or an object that was filled like a dict.
+    Other(Global),
+}
+
+/// A key of a dict; keeps its type.
+#[derive(Debug, Clone, PartialEq)]
+pub enum DictKey {
+    /// A string.
+    Str(Text),
+    /// An integer.
+    Int(Int),
+    /// A bool.
+    Bool(bool),
+    /// A float.
+    Float(f64),
+    /// `None`.
+    None,
+    /// Bytes.
+    Bytes(Arc<[u8]>),
+    /// A tuple of keys.
+    Tuple(Vec<DictKey>),
+    /// Anything else that Python can hash, as it prints it.
+    Other(Text),
+}
+
+/// A numpy array; a scalar if `scalar`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Array {
+    /// Its elements.
+    pub tensor: TensorId,
+    /// A numpy scalar rather than an array without dimensions.
+    pub scalar: bool,
+}
+
+/// A sparse torch tensor, as its dense parts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sparse {
+    /// `sparse_coo`, `sparse_csr`, `sparse_csc`, `sparse_bsr` or `sparse_bsc`.
+    pub layout: String,
+    /// Element type of the values.
+    pub dtype: DType,
+    /// Shape of the whole.
+    pub shape: Vec<u64>,
+    /// The parts by torch's names: `indices` and `values`, or `crow_indices`, `col_indices`, …
+    pub parts: Vec<(&'static str, ValueId)>,
+    /// Whether a COO tensor says that it is coalesced.
+    pub coalesced: Option<bool>,
+}
+
+/// The dotted name of something in Python.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Global {
+    /// The module, e.g. `collections`.
+    pub module: Arc<str>,
+    /// The name in it, e.g. `OrderedDict`; may hold dots.
+    pub name: Arc<str>,
+}
+
+impl Global {
+    /// `module.name`.
+    pub fn new(module: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Self {
+        Self { module: module.into(), name: name.into() }
+    }
+
+    /// Whether it is `module.name`.
+    pub fn is(&self, module: &str, name: &str) -> bool {
+        *self.module == *module && *self.name == *name
+    }
+}
+
+impl fmt::Display for Global {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.module, self.name)
+    }
+}
+
+/// A global that a pickle names and what it would have been made with. Nothing was called.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Opaque {
+    /// The class or function.
+    pub global: Global,
+    /// How it was used.
+    pub form: Form,
+    /// Positional arguments.
+    pub args: Vec<ValueId>,
+    /// What `BUILD` would have set.
+    pub state: Option<ValueId>,
+    /// What `APPEND` would have added.
+    pub items: Vec<ValueId>,
+    /// What `SETITEM` would have set; also keyword arguments.
+    pub entries: Vec<(ValueId, ValueId)>,
+    /// How Python would print it, for the harmless classes that we know (dates, paths,
+    /// ranges, …).
+    pub repr: Option<Text>,
+}
+
+/// How a pickle uses a global.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Only named: a class or function as a value.
+    Reference,
+    /// Called with arguments (`REDUCE`, `INST`, `OBJ`).
+    Call,
+    /// Made without calling `__init__` (`NEWOBJ`, `NEWOBJ_EX`).
+    Instance,
+}
+
+impl Value {
+    /// The values that hang directly below this one, in order; a link's target does not.
+    pub fn children(&self) -> Vec<ValueId> {
+        match self {
+            Self::List(List { items, .. })
+            | Self::Tuple(Tuple { items, .. })
+            | Self::Set(Set { items, .. }) => items.clone(),
+            Self::Dict(dict) => dict.entries.iter().map(|(_, id)| *id).collect(),
+            Self::Sparse(sparse) => sparse.parts.iter().map(|(_, id)| *id).collect(),
+            Self::Opaque(opaque) => {
+                let mut ids = opaque.args.clone();
+                ids.extend(opaque.state);
+                ids.extend(&opaque.items);
+                ids.extend(opaque.entries.iter().flat_map(|(key, value)| [*key, *value]));
+                ids
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whether flattening goes into it rather than stopping at it.
+    pub fn is_container(&self) -> bool {
+        matches!(
+            self,
+            Self::List(_) | Self::Tuple(_) | Self::Dict(_) | Self::Set(Set { frozen: false, .. })
+        )
+    }
+
+    /// The word for it in a table and in a manifest.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float",
+            Self::Complex(..) => "complex",
+            Self::Str(_) => "str",
+            Self::Bytes { .. } => "bytes",
+            Self::List(_) => "list",
+            Self::Tuple(_) => "tuple",
+            Self::Set(Set { frozen: false, .. }) => "set",
+            Self::Dict(_) => "dict",
+            Self::Tensor(_) => "tensor",
+            Self::Array(_) => "ndarray",
+            Self::Sparse(_) => "sparse",
+            Self::Link(_) => "link",
+            Self::Set(Set { frozen: true, .. })
+            | Self::DType { .. }
+            | Self::Device(_)
+            | Self::Opaque(_) => "object",
+        }
+    }
+}
+
+impl fmt::Display for DictKey {
+    /// As Python's `str()` of the key: what flattening puts between the dots.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Str(text) => write!(f, "{text}"),
+            Self::Int(int) => write!(f, "{int}"),
+            Self::Bool(true) => f.write_str("True"),
+            Self::Bool(false) => f.write_str("False"),
+            Self::Float(float) => f.write_str(&crate::key::float_repr(*float)),
+            Self::None => f.write_str("None"),
+            Self::Bytes(bytes) => write!(f, "b'{}'", bytes.escape_ascii()),
+            Self::Tuple(keys) => {
+                // A tuple key's depth is bounded by the reader that built it.
+                f.write_str("(")?;
+                for (index, key) in keys.iter().enumerate() {
+                    if index > 0 {
+                        f.write_str(", ")?;
+                    }
+                    match key {
+                        Self::Str(text) => write!(f, "'{text}'")?,
+                        key => write!(f, "{key}")?,
+                    }
+                }
+                f.write_str(if keys.len() == 1 { ",)" } else { ")" })
+            }
+            Self::Other(text) => write!(f, "{text}"),
+        }
+    }
+}
+
+impl From<&str> for DictKey {
+    fn from(text: &str) -> Self {
+        Self::Str(text.into())
+    }
+}

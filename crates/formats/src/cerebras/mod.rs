@@ -1,0 +1,5 @@
+//! cerebras
+
+pub mod detect;
+pub mod read;
+pub mod write;

@@ -1,0 +1,4 @@
+//! hdf5
+
+pub mod detect;
+pub mod read;

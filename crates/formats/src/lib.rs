@@ -1,0 +1,69 @@
+//! Checkpoint formats, one folder each, all with the same rooms: `detect` (a score from the
+//! first bytes), `read` (files to a [`Checkpoint`]), `write` (a checkpoint to a [`Plan`]), tests.
+//!
+//! Nothing here reads weights: opening costs what the structure costs.
+
+pub mod cerebras;
+pub mod hdf5;
+pub mod pickle;
+mod probe;
+pub mod torch;
+
+use std::sync::Arc;
+
+pub use probe::{Probe, Score};
+use statelens_checkpoint::{Checkpoint, FileSet, Limits, Plan, Progress, Result};
+
+/// A format that can be read.
+struct Reader {
+    score: fn(&Probe<'_>) -> Score,
+    read: fn(FileSet, &Limits, &mut dyn Progress) -> Result<Checkpoint>,
+}
+
+/// Every format that can be read; the best score wins, the first of equals.
+const READERS: &[Reader] = &[
+    Reader { score: cerebras::detect::score, read: cerebras::read::read },
+    Reader { score: hdf5::detect::score, read: hdf5::read::read },
+    Reader { score: torch::detect::score, read: torch::read::read },
+    Reader { score: pickle::detect::score, read: pickle::read::read },
+];
+
+/// Opens a checkpoint: finds its format by content and reads its structure, never its weights.
+///
+/// The first file of the set is the one that is opened; the others are there for links to them.
+/// `progress` counts keys. Errors say what the file is if it is no checkpoint.
+pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    let probe = Probe::new(&files)?;
+    let best = READERS
+        .iter()
+        .map(|reader| ((reader.score)(&probe), reader))
+        .rev()
+        .max_by_key(|(score, _)| *score);
+    match best {
+        Some((score, reader)) if score > Score::NO => {
+            let name = probe.name().to_owned();
+            (reader.read)(files, limits, progress).map_err(|error| error.in_file(name))
+        }
+        _ => Err(probe.explain()),
+    }
+}
+
+/// What to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// A Cerebras checkpoint (`.mdl`).
+    Cerebras(cerebras::write::Options),
+    /// A PyTorch zip file (`.pt`).
+    Torch(torch::write::Options),
+}
+
+/// Plans the file of `target` that holds `source`. Nothing is read or written.
+///
+/// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
+/// error that says how it could be.
+pub fn plan(source: Arc<Checkpoint>, target: &Target) -> Result<Plan> {
+    match target {
+        Target::Cerebras(options) => cerebras::write::plan(source, options),
+        Target::Torch(options) => torch::write::plan(source, options),
+    }
+}

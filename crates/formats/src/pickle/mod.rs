@@ -1,0 +1,4 @@
+//! pickle
+
+pub mod detect;
+pub mod read;

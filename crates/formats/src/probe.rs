@@ -1,0 +1,84 @@
+//! Telling formats apart by content.
+
+use statelens_checkpoint::{Error, FileSet, Result};
+
+/// How sure a format is that a file is its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Score(pub u8);
+
+impl Score {
+    /// Not this format.
+    pub const NO: Self = Self(0);
+    /// Could be, if nobody else claims it.
+    pub const MAYBE: Self = Self(50);
+    /// The magic bytes say so.
+    pub const YES: Self = Self(100);
+    /// The magic bytes say so, and so does what is inside.
+    pub const EXACT: Self = Self(200);
+}
+
+/// The first file of a set, as far as formats look at it to tell themselves apart.
+#[derive(Debug)]
+pub struct Probe<'a> {
+    files: &'a FileSet,
+    head: Vec<u8>,
+}
+
+/// Enough for every magic number, tar's (at 257) and HDF5's first user-block offsets included.
+const HEAD: u64 = 4096;
+
+impl<'a> Probe<'a> {
+    /// Reads the first bytes.
+    pub fn new(files: &'a FileSet) -> Result<Self> {
+        let main = files.main()?;
+        let head = files.read_vec(main, 0, files.len(main).min(HEAD))?;
+        Ok(Self { files, head })
+    }
+
+    /// The first bytes, up to 4096.
+    pub fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// The whole set.
+    pub fn files(&self) -> &FileSet {
+        self.files
+    }
+
+    /// The name of the first file: for messages and ties, never the only reason.
+    pub fn name(&self) -> &str {
+        self.files.main().map_or("", |id| self.files.name(id))
+    }
+
+    /// Length of the first file in bytes.
+    pub fn len(&self) -> u64 {
+        self.files.main().map_or(0, |id| self.files.len(id))
+    }
+
+    /// Whether the first file is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The error for a file that no format claims: says what it is, if that can be told.
+    pub(crate) fn explain(&self) -> Error {
+        let text = String::from_utf8_lossy(&self.head).trim_start().to_ascii_lowercase();
+        let error = if self.is_empty() {
+            Error::damaged("the file is empty")
+                .advice("The download or the copy did not finish: fetch it again.")
+        } else if text.starts_with("version https://git-lfs") {
+            Error::unsupported("this is a Git LFS pointer, a note of where the checkpoint is, not the checkpoint")
+                .advice("Fetch the file itself with `git lfs pull`, or download it from the repository's page.")
+        } else if text.starts_with("<!doctype html") || text.starts_with("<html") {
+            Error::unsupported("this is a web page that was saved under the name of a model")
+                .advice("Open it in a browser to see what the server said; you may need to log in, then download the file again.")
+        } else if self.head.iter().all(|byte| *byte == 0) {
+            Error::damaged("the file starts with nothing but zeros")
+                .advice("The download was interrupted or the disk lost it: fetch it again.")
+        } else {
+            Error::unsupported("this is no checkpoint format that Statelens knows")
+                .expected("a Cerebras or other HDF5 file, a PyTorch zip file, or a pickle")
+        };
+        error.in_file(self.name())
+    }
+}

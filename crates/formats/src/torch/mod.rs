@@ -1,0 +1,5 @@
+//! torch
+
+pub mod detect;
+pub mod read;
+pub mod write;
