@@ -1,0 +1,257 @@
+//! What a pickle describes, before anybody decides what it means: objects that name each other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Form, Global, Int, Text};
+
+/// Which object of a [`Pickle`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub(crate) u32);
+
+/// One object that a pickle describes.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Node {
+    /// Python's `None`.
+    None,
+    /// A bool.
+    Bool(bool),
+    /// An integer.
+    Int(Int),
+    /// A float.
+    Float(f64),
+    /// A string.
+    Str(Text),
+    /// `bytes`; also Python 2's `str` where it is no text.
+    Bytes(Arc<[u8]>),
+    /// `bytearray`.
+    ByteArray(Arc<[u8]>),
+    /// A list.
+    List(Vec<NodeId>),
+    /// A tuple.
+    Tuple(Vec<NodeId>),
+    /// A set.
+    Set(Vec<NodeId>),
+    /// A frozenset.
+    FrozenSet(Vec<NodeId>),
+    /// A dict: every entry in the order it was set, repeated keys included.
+    Dict(Vec<(NodeId, NodeId)>),
+    /// A class or function by name.
+    Global(Arc<Global>),
+    /// What a call would make, and what would then be done to it.
+    Object(Box<Object>),
+    /// What the loader would look up under an identifier, e.g. a storage.
+    Persistent(NodeId),
+    /// The n-th buffer that would be passed beside the pickle.
+    Buffer(u32),
+    /// What the n-th entry of `copyreg`'s extension registry would be.
+    Extension(u32),
+}
+
+/// What a call would make, and what would then be done to it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Object {
+    /// How it would be made. `Reference`: it is the global itself, to which things are done.
+    pub form: Form,
+    /// The class or function: a [`Node::Global`], or what an expression would give.
+    pub callable: NodeId,
+    /// The arguments: a [`Node::Tuple`] in every pickle that Python writes.
+    pub args: NodeId,
+    /// Keyword arguments, a [`Node::Dict`].
+    pub kwargs: Option<NodeId>,
+    /// What each `BUILD` would set, in order.
+    pub states: Vec<NodeId>,
+    /// What would be appended or added.
+    pub items: Vec<NodeId>,
+    /// What would be set with `[key] = value`.
+    pub entries: Vec<(NodeId, NodeId)>,
+}
+
+/// A class or function that a pickle names.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GlobalUse {
+    /// Its name in Python 3: `__builtin__.xrange` is `builtins.range`.
+    pub global: Arc<Global>,
+    /// Byte offset of the opcode in the pickle.
+    pub offset: u64,
+}
+
+/// The objects of one pickle. Nothing was called to make them.
+#[derive(Debug, Clone, Default)]
+pub struct Pickle {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) root: Option<NodeId>,
+    pub(crate) globals: Vec<GlobalUse>,
+    pub(crate) extensions: Vec<(u32, u64)>,
+    /// States set on what is no [`Object`].
+    pub(crate) states: HashMap<NodeId, Vec<NodeId>>,
+    pub(crate) protocol: u8,
+    pub(crate) end: u64,
+    pub(crate) base: u64,
+    pub(crate) frame_lies: Option<u64>,
+}
+
+/// A pickle that breaks off, and what it described until then.
+#[derive(Debug, Clone)]
+pub struct Broken {
+    /// What is wrong and where.
+    pub error: Error,
+    /// What came before; has no root. For [`Pickle::scan`].
+    pub pickle: Box<Pickle>,
+}
+
+impl From<Broken> for Error {
+    fn from(broken: Broken) -> Self {
+        broken.error
+    }
+}
+
+impl Pickle {
+    /// What unpickling would return.
+    pub fn root(&self) -> NodeId {
+        // A pickle without a root only exists inside `Broken`; its nodes start with `None`.
+        self.root.unwrap_or(NodeId(0))
+    }
+
+    /// The object.
+    pub fn node(&self, id: NodeId) -> &Node {
+        self.nodes.get(id.0 as usize).unwrap_or(&Node::None)
+    }
+
+    /// Every object, those that were popped from the stack included.
+    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+        self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node))
+    }
+
+    /// Every class or function that it names, in file order.
+    pub fn globals(&self) -> &[GlobalUse] {
+        &self.globals
+    }
+
+    /// The highest protocol that it announces; 0 if none.
+    pub fn protocol(&self) -> u8 {
+        self.protocol
+    }
+
+    /// How many bytes it took, `STOP` included.
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// The text of a string.
+    pub fn str(&self, id: NodeId) -> Option<&str> {
+        match self.node(id) {
+            Node::Str(text) => text.as_str(),
+            _ => None,
+        }
+    }
+
+    /// The string, lone surrogates included; Python 2's byte strings count.
+    pub fn text(&self, id: NodeId) -> Option<Text> {
+        match self.node(id) {
+            Node::Str(text) => Some(text.clone()),
+            Node::Bytes(bytes) => std::str::from_utf8(bytes).ok().map(Text::from),
+            _ => None,
+        }
+    }
+
+    /// The integer if it fits; bools count, as in Python.
+    pub fn int(&self, id: NodeId) -> Option<i64> {
+        match self.node(id) {
+            Node::Int(int) => int.to_i64(),
+            Node::Bool(value) => Some(i64::from(*value)),
+            _ => None,
+        }
+    }
+
+    /// The float; integers count, as in Python.
+    pub fn float(&self, id: NodeId) -> Option<f64> {
+        match self.node(id) {
+            Node::Float(value) => Some(*value),
+            _ => self.int(id).map(|int| int as f64),
+        }
+    }
+
+    /// The items of a tuple or list.
+    pub fn sequence(&self, id: NodeId) -> Option<&[NodeId]> {
+        match self.node(id) {
+            Node::Tuple(items) | Node::List(items) => Some(items),
+            _ => None,
+        }
+    }
+
+    /// The entries of a plain dict.
+    pub fn dict(&self, id: NodeId) -> Option<&[(NodeId, NodeId)]> {
+        match self.node(id) {
+            Node::Dict(entries) => Some(entries),
+            _ => None,
+        }
+    }
+
+    /// The last value of a plain dict under a string key.
+    pub fn field(&self, dict: NodeId, key: &str) -> Option<NodeId> {
+        let entries = self.dict(dict)?;
+        entries.iter().rev().find(|(name, _)| self.str(*name) == Some(key)).map(|(_, value)| *value)
+    }
+
+    /// The object, if it is one.
+    pub fn object(&self, id: NodeId) -> Option<&Object> {
+        match self.node(id) {
+            Node::Object(object) => Some(object),
+            _ => None,
+        }
+    }
+
+    /// The class or function that a node stands for: named outright, or spelled the ways that
+    /// `dill` spells it (`_load_type('int')`, `_get_attr(_import_module('numpy'), 'scalar')`).
+    pub fn global(&self, id: NodeId) -> Option<Arc<Global>> {
+        match self.node(id) {
+            Node::Global(global) => Some(global.clone()),
+            Node::Object(object) => self.spelled_global(object),
+            _ => None,
+        }
+    }
+
+    /// A call or instantiation: what, and the positional arguments.
+    pub fn call(&self, id: NodeId) -> Option<(Arc<Global>, &[NodeId])> {
+        let object = self.object(id)?;
+        Some((self.global(object.callable)?, self.sequence(object.args)?))
+    }
+
+    /// What the last `BUILD` would set on the node.
+    pub fn state(&self, id: NodeId) -> Option<NodeId> {
+        match self.node(id) {
+            Node::Object(object) => object.states.last().copied(),
+            _ => self.states.get(&id)?.last().copied(),
+        }
+    }
+
+    fn spelled_global(&self, object: &Object) -> Option<Arc<Global>> {
+        let Node::Global(function) = self.node(object.callable) else { return None };
+        let args = self.sequence(object.args)?;
+        if !is_dill(function) || object.form != Form::Call {
+            return None;
+        }
+        match (&*function.name, args) {
+            ("_load_type", [name]) => Some(Arc::new(Global::new("builtins", self.str(*name)?))),
+            ("_get_attr", [module, name]) => {
+                let (import, args) = match self.node(*module) {
+                    Node::Object(object) => match self.node(object.callable) {
+                        Node::Global(global) => (global, self.sequence(object.args)?),
+                        _ => return None,
+                    },
+                    _ => return None,
+                };
+                let [module] = args else { return None };
+                let known = is_dill(import) && &*import.name == "_import_module";
+                known.then(|| Some(Global::new(self.str(*module)?, self.str(*name)?)))?.map(Arc::new)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Whether the global is one of the `dill` module's own functions.
+pub(crate) fn is_dill(global: &Global) -> bool {
+    matches!(&*global.module, "dill._dill" | "dill.dill")
+}

@@ -1,0 +1,625 @@
+//! The machine: runs the opcodes, builds objects, calls nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text};
+
+use crate::opcode as op;
+use crate::{Broken, GlobalUse, Node, NodeId, Object, Pickle, escapes, python2};
+
+/// The longest integer in bytes. Printing one takes time that grows faster than its length.
+const INT_BYTES: usize = 16 << 10;
+/// The longest integer in digits, as CPython limits it.
+const INT_DIGITS: usize = 4300;
+
+/// Reads the pickle that `bytes` begin with; what follows its `STOP` is left alone.
+///
+/// `base` is where `bytes` begin in the file: it is added to the places in errors. Memory and
+/// time are bounded by the bytes that are there and by `limits`. The error carries what was
+/// described until then.
+pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> {
+    let mut machine = Machine {
+        input: Input { bytes, at: 0 },
+        limits,
+        pickle: Pickle { base, nodes: vec![Node::None], ..Pickle::default() },
+        stack: Vec::new(),
+        marks: Vec::new(),
+        memo: HashMap::new(),
+        edges: 0,
+        buffers: 0,
+        small: Small::default(),
+    };
+    let mut start = 0;
+    let done = machine.run(&mut start);
+    let mut pickle = machine.pickle;
+    match done {
+        Ok(root) => {
+            pickle.root = Some(root);
+            Ok(pickle)
+        }
+        Err(error) => {
+            let error = error.at(base + start as u64);
+            Err(Broken { error, pickle: Box::new(pickle) })
+        }
+    }
+}
+
+struct Machine<'a> {
+    input: Input<'a>,
+    limits: &'a Limits,
+    pickle: Pickle,
+    stack: Vec<NodeId>,
+    /// Heights of the stack where a `MARK` was.
+    marks: Vec<usize>,
+    memo: HashMap<u32, NodeId>,
+    /// How many times an object was put into another, all containers together.
+    edges: u64,
+    buffers: u32,
+    small: Small,
+}
+
+/// Nodes of immutable values that occur all the time; one of each is enough.
+#[derive(Default)]
+struct Small {
+    yes: Option<NodeId>,
+    no: Option<NodeId>,
+    empty_tuple: Option<NodeId>,
+    bytes: HashMap<u8, NodeId>,
+}
+
+impl Machine<'_> {
+    /// Runs to `STOP`; `start` is kept at the opcode that runs.
+    fn run(&mut self, start: &mut usize) -> Result<NodeId> {
+        loop {
+            *start = self.input.at;
+            let opcode = self.input.byte()?;
+            if opcode == op::STOP {
+                let root = self.pop()?;
+                self.pickle.end = self.input.at as u64;
+                return Ok(root);
+            }
+            self.step(opcode, *start as u64)?;
+        }
+    }
+
+    fn step(&mut self, opcode: u8, offset: u64) -> Result<()> {
+        match opcode {
+            op::PROTO => self.proto(),
+            op::FRAME => self.frame(offset),
+            op::MARK => {
+                self.bound_stack()?;
+                self.marks.push(self.stack.len());
+                Ok(())
+            }
+            op::POP => self.pop_opcode(),
+            op::POP_MARK => self.pop_mark().map(drop),
+            op::DUP => {
+                let top = self.top()?;
+                self.push(top)
+            }
+            op::NONE => self.push(NodeId(0)),
+            op::NEWTRUE => self.push_bool(true),
+            op::NEWFALSE => self.push_bool(false),
+            op::INT..=op::BININT2 | op::LONG1 | op::LONG4 => self.integer(opcode),
+            op::FLOAT => {
+                let line = self.input.line()?;
+                let value = std::str::from_utf8(line).ok().and_then(|text| text.parse().ok());
+                self.push_node(Node::Float(value.ok_or_else(|| damaged("a float that is none"))?))
+            }
+            op::BINFLOAT => {
+                let bytes = self.input.array::<8>()?;
+                self.push_node(Node::Float(f64::from_be_bytes(bytes)))
+            }
+            op::STRING
+            | op::BINSTRING
+            | op::SHORT_BINSTRING
+            | op::UNICODE
+            | op::BINUNICODE
+            | op::SHORT_BINUNICODE
+            | op::BINUNICODE8
+            | op::BINBYTES
+            | op::SHORT_BINBYTES
+            | op::BINBYTES8
+            | op::BYTEARRAY8 => self.string(opcode),
+            op::EMPTY_LIST => self.push_node(Node::List(Vec::new())),
+            op::EMPTY_DICT => self.push_node(Node::Dict(Vec::new())),
+            op::EMPTY_SET => self.push_node(Node::Set(Vec::new())),
+            op::EMPTY_TUPLE
+            | op::TUPLE
+            | op::TUPLE1
+            | op::TUPLE2
+            | op::TUPLE3
+            | op::LIST
+            | op::DICT
+            | op::FROZENSET => self.container(opcode),
+            op::APPEND => {
+                let item = self.pop()?;
+                self.append(vec![item], Adding::Append)
+            }
+            op::APPENDS => {
+                let items = self.pop_mark()?;
+                self.append(items, Adding::Append)
+            }
+            op::ADDITEMS => {
+                let items = self.pop_mark()?;
+                self.append(items, Adding::Add)
+            }
+            op::SETITEM => {
+                let value = self.pop()?;
+                let key = self.pop()?;
+                self.set_items(&[key, value])
+            }
+            op::SETITEMS => {
+                let items = self.pop_mark()?;
+                self.set_items(&items)
+            }
+            op::GET | op::BINGET | op::LONG_BINGET => self.get(opcode),
+            op::PUT | op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.put(opcode),
+            op::GLOBAL | op::STACK_GLOBAL => {
+                let global = self.read_global(opcode, offset)?;
+                self.push(global)
+            }
+            op::INST | op::OBJ | op::REDUCE | op::NEWOBJ | op::NEWOBJ_EX => {
+                self.object(opcode, offset)
+            }
+            op::BUILD => self.build(),
+            op::PERSID | op::BINPERSID => self.persistent(opcode),
+            op::EXT1 | op::EXT2 | op::EXT4 => self.extension(opcode, offset),
+            op::NEXT_BUFFER => {
+                let index = self.buffers;
+                self.buffers += 1;
+                self.push_node(Node::Buffer(index))
+            }
+            op::READONLY_BUFFER => self.top().map(drop),
+            _ => Err(damaged(format!("0x{opcode:02x} is no pickle opcode"))),
+        }
+    }
+
+    fn proto(&mut self) -> Result<()> {
+        let protocol = self.input.byte()?;
+        if protocol > 5 {
+            return Err(Error::unsupported(format!("pickle protocol {protocol} is not known"))
+                .expected("0 to 5"));
+        }
+        self.pickle.protocol = self.pickle.protocol.max(protocol);
+        Ok(())
+    }
+
+    /// A frame only helps a reader to read ahead; one that claims more than there is is noted.
+    fn frame(&mut self, offset: u64) -> Result<()> {
+        let len = u64::from_le_bytes(self.input.array()?);
+        if len > self.input.rest() as u64 {
+            self.pickle.frame_lies.get_or_insert(offset);
+        }
+        Ok(())
+    }
+
+    fn pop_opcode(&mut self) -> Result<()> {
+        // CPython pops the mark if that is what is on top.
+        if self.marks.last() == Some(&self.stack.len()) {
+            self.marks.pop();
+            return Ok(());
+        }
+        self.pop().map(drop)
+    }
+
+    fn integer(&mut self, opcode: u8) -> Result<()> {
+        let value = match opcode {
+            op::BININT1 => {
+                let byte = self.input.byte()?;
+                if let Some(id) = self.small.bytes.get(&byte) {
+                    return self.push(*id);
+                }
+                let id = self.add(Node::Int(i64::from(byte).into()))?;
+                self.small.bytes.insert(byte, id);
+                return self.push(id);
+            }
+            op::BININT2 => i64::from(u16::from_le_bytes(self.input.array()?)).into(),
+            op::BININT => i64::from(i32::from_le_bytes(self.input.array()?)).into(),
+            op::LONG1 => {
+                let len = self.input.byte()?;
+                Int::from_le_bytes(self.input.take(u64::from(len))?)
+            }
+            op::LONG4 => {
+                let len = i32::from_le_bytes(self.input.array()?);
+                let len = u64::try_from(len).map_err(|_| damaged("a negative length"))?;
+                let bytes = self.input.take(len)?;
+                Limits::check("bytes of one integer", len, INT_BYTES as u64)?;
+                Int::from_le_bytes(bytes)
+            }
+            _ => {
+                let line = self.input.line()?;
+                if opcode == op::INT && matches!(line, b"00" | b"01") {
+                    return self.push_bool(line == b"01");
+                }
+                let digits = line.strip_suffix(b"L").unwrap_or(line);
+                Limits::check("digits of one integer", digits.len() as u64, INT_DIGITS as u64)?;
+                let text = std::str::from_utf8(digits).map(str::trim).unwrap_or_default();
+                Int::parse(text).ok_or_else(|| damaged("an integer that is none"))?
+            }
+        };
+        self.push_node(Node::Int(value))
+    }
+
+    fn string(&mut self, opcode: u8) -> Result<()> {
+        let len = match opcode {
+            op::STRING => {
+                let bytes = escapes::string(self.input.line()?)?;
+                return self.push_node(python2::string(&bytes));
+            }
+            op::UNICODE => {
+                let text = escapes::unicode(self.input.line()?)?;
+                return self.push_node(Node::Str(text));
+            }
+            op::SHORT_BINSTRING | op::SHORT_BINUNICODE | op::SHORT_BINBYTES => {
+                u64::from(self.input.byte()?)
+            }
+            op::BINSTRING => {
+                let len = i32::from_le_bytes(self.input.array()?);
+                u64::try_from(len).map_err(|_| damaged("a negative length"))?
+            }
+            op::BINUNICODE | op::BINBYTES => u64::from(u32::from_le_bytes(self.input.array()?)),
+            _ => u64::from_le_bytes(self.input.array()?),
+        };
+        let bytes = self.input.take(len)?;
+        Limits::check("bytes of one string", len, self.limits.string)?;
+        let node = match opcode {
+            op::BINSTRING | op::SHORT_BINSTRING => python2::string(bytes),
+            op::BINUNICODE | op::SHORT_BINUNICODE | op::BINUNICODE8 => {
+                let text = Text::from_surrogatepass(bytes)
+                    .map_err(|at| damaged(format!("a string is not UTF-8 from its byte {at} on")))?;
+                Node::Str(text)
+            }
+            op::BYTEARRAY8 => Node::ByteArray(bytes.into()),
+            _ => Node::Bytes(bytes.into()),
+        };
+        self.push_node(node)
+    }
+
+    fn container(&mut self, opcode: u8) -> Result<()> {
+        let items = match opcode {
+            op::EMPTY_TUPLE => Vec::new(),
+            op::TUPLE1 => self.pop_n(1)?,
+            op::TUPLE2 => self.pop_n(2)?,
+            op::TUPLE3 => self.pop_n(3)?,
+            _ => self.pop_mark()?,
+        };
+        self.count_edges(items.len())?;
+        let node = match opcode {
+            op::LIST => Node::List(items),
+            op::FROZENSET => Node::FrozenSet(items),
+            op::DICT => Node::Dict(pairs(&items)?),
+            _ if items.is_empty() => {
+                let id = match self.small.empty_tuple {
+                    Some(id) => id,
+                    None => self.add(Node::Tuple(items))?,
+                };
+                self.small.empty_tuple = Some(id);
+                return self.push(id);
+            }
+            _ => Node::Tuple(items),
+        };
+        self.push_node(node)
+    }
+
+    fn append(&mut self, items: Vec<NodeId>, adding: Adding) -> Result<()> {
+        self.count_edges(items.len())?;
+        let target = self.mutable_top()?;
+        match (&mut self.pickle.nodes[target.0 as usize], adding) {
+            (Node::List(list), Adding::Append) => list.extend(items),
+            (Node::Set(set), Adding::Add) => set.extend(items),
+            (Node::Object(object), _) => object.items.extend(items),
+            (node, _) => return Err(damaged(format!("nothing can be added to {}", kind(node)))),
+        }
+        Ok(())
+    }
+
+    fn set_items(&mut self, items: &[NodeId]) -> Result<()> {
+        self.count_edges(items.len())?;
+        let entries = pairs(items)?;
+        let target = self.mutable_top()?;
+        match &mut self.pickle.nodes[target.0 as usize] {
+            Node::Dict(dict) => dict.extend(entries),
+            Node::Object(object) => object.entries.extend(entries),
+            node => return Err(damaged(format!("{} takes no items by key", kind(node)))),
+        }
+        Ok(())
+    }
+
+    /// The top of the stack, which is about to be changed. A global becomes an object that *is*
+    /// that global, so that what is done to it has a place.
+    fn mutable_top(&mut self) -> Result<NodeId> {
+        let top = self.top()?;
+        if let Node::Global(_) = self.pickle.node(top) {
+            let global = self.pickle.node(top).clone();
+            let callable = self.add(global)?;
+            let args = self.add(Node::Tuple(Vec::new()))?;
+            let object = object(Form::Reference, callable, args);
+            self.pickle.nodes[top.0 as usize] = Node::Object(Box::new(object));
+        }
+        Ok(top)
+    }
+
+    fn get(&mut self, opcode: u8) -> Result<()> {
+        let index = match opcode {
+            op::BINGET => u32::from(self.input.byte()?),
+            op::LONG_BINGET => u32::from_le_bytes(self.input.array()?),
+            _ => self.text_index()?,
+        };
+        let id = self.memo.get(&index).copied();
+        self.push(id.ok_or_else(|| damaged(format!("memo {index} was never set")))?)
+    }
+
+    fn put(&mut self, opcode: u8) -> Result<()> {
+        let index = match opcode {
+            op::BINPUT => u32::from(self.input.byte()?),
+            op::LONG_BINPUT => u32::from_le_bytes(self.input.array()?),
+            op::MEMOIZE => self.memo.len() as u32,
+            _ => self.text_index()?,
+        };
+        let top = self.top()?;
+        self.memo.insert(index, top);
+        Limits::check("memo entries of a pickle", self.memo.len() as u64, self.limits.values)
+    }
+
+    fn text_index(&mut self) -> Result<u32> {
+        let line = self.input.line()?;
+        let index = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
+        index.ok_or_else(|| damaged("a memo index that is no number from 0 to 4294967295"))
+    }
+
+    fn read_global(&mut self, opcode: u8, offset: u64) -> Result<NodeId> {
+        let (module, name) = match opcode {
+            op::STACK_GLOBAL => {
+                let name = self.pop()?;
+                let module = self.pop()?;
+                let texts = (self.pickle.text(module), self.pickle.text(name));
+                let (Some(module), Some(name)) = texts else {
+                    return Err(damaged("STACK_GLOBAL without two strings"));
+                };
+                (module.to_lossy().into_owned(), name.to_lossy().into_owned())
+            }
+            _ => {
+                let module = self.input.line()?;
+                let name = self.input.line()?;
+                let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+                (text(module), text(name))
+            }
+        };
+        let global: Arc<Global> = Arc::new(python2::rename(module, name));
+        self.pickle.globals.push(GlobalUse { global: global.clone(), offset });
+        self.add(Node::Global(global))
+    }
+
+    fn object(&mut self, opcode: u8, offset: u64) -> Result<()> {
+        let (form, callable, args, kwargs) = match opcode {
+            op::INST => {
+                let callable = self.read_global(opcode, offset)?;
+                let items = self.pop_mark()?;
+                let args = self.add_tuple(items)?;
+                (Form::Call, callable, args, None)
+            }
+            op::OBJ => {
+                let mut items = self.pop_mark()?;
+                if items.is_empty() {
+                    return Err(damaged("OBJ without a class"));
+                }
+                let callable = items.remove(0);
+                let args = self.add_tuple(items)?;
+                (Form::Call, callable, args, None)
+            }
+            op::NEWOBJ_EX => {
+                let kwargs = self.pop()?;
+                let args = self.pop()?;
+                (Form::Instance, self.pop()?, args, Some(kwargs))
+            }
+            _ => {
+                let args = self.pop()?;
+                let form = if opcode == op::REDUCE { Form::Call } else { Form::Instance };
+                (form, self.pop()?, args, None)
+            }
+        };
+        self.count_edges(2)?;
+        let object = Object { kwargs, ..object(form, callable, args) };
+        self.push_node(Node::Object(Box::new(object)))
+    }
+
+    fn build(&mut self) -> Result<()> {
+        let state = self.pop()?;
+        self.count_edges(1)?;
+        let target = self.mutable_top()?;
+        match &mut self.pickle.nodes[target.0 as usize] {
+            Node::Object(object) => object.states.push(state),
+            _ => self.pickle.states.entry(target).or_default().push(state),
+        }
+        Ok(())
+    }
+
+    fn persistent(&mut self, opcode: u8) -> Result<()> {
+        let id = match opcode {
+            op::PERSID => {
+                let line = self.input.line()?;
+                let text = Text::from_surrogatepass(line)
+                    .map_err(|_| damaged("a persistent id that is not text"))?;
+                self.add(Node::Str(text))?
+            }
+            _ => self.pop()?,
+        };
+        self.push_node(Node::Persistent(id))
+    }
+
+    fn extension(&mut self, opcode: u8, offset: u64) -> Result<()> {
+        let code = match opcode {
+            op::EXT1 => u32::from(self.input.byte()?),
+            op::EXT2 => u32::from(u16::from_le_bytes(self.input.array()?)),
+            _ => u32::from_le_bytes(self.input.array()?),
+        };
+        self.pickle.extensions.push((code, offset));
+        self.push_node(Node::Extension(code))
+    }
+
+    fn push_bool(&mut self, value: bool) -> Result<()> {
+        let known = if value { self.small.yes } else { self.small.no };
+        let id = match known {
+            Some(id) => id,
+            None => self.add(Node::Bool(value))?,
+        };
+        *(if value { &mut self.small.yes } else { &mut self.small.no }) = Some(id);
+        self.push(id)
+    }
+
+    fn add_tuple(&mut self, items: Vec<NodeId>) -> Result<NodeId> {
+        self.count_edges(items.len())?;
+        self.add(Node::Tuple(items))
+    }
+
+    fn add(&mut self, node: Node) -> Result<NodeId> {
+        let count = self.pickle.nodes.len() as u64;
+        Limits::check("objects in a pickle", count, self.limits.values)?;
+        self.pickle.nodes.push(node);
+        Ok(NodeId(count as u32))
+    }
+
+    fn push_node(&mut self, node: Node) -> Result<()> {
+        let id = self.add(node)?;
+        self.push(id)
+    }
+
+    fn push(&mut self, id: NodeId) -> Result<()> {
+        self.bound_stack()?;
+        self.stack.push(id);
+        Ok(())
+    }
+
+    fn bound_stack(&self) -> Result<()> {
+        let height = (self.stack.len() + self.marks.len()) as u64;
+        Limits::check("values on a pickle's stack", height, self.limits.values)
+    }
+
+    fn count_edges(&mut self, count: usize) -> Result<()> {
+        self.edges += count as u64;
+        let allowed = self.limits.values.saturating_mul(4);
+        Limits::check("items in all containers of a pickle", self.edges, allowed)
+    }
+
+    /// Where the values since the last mark begin.
+    fn floor(&self) -> usize {
+        self.marks.last().copied().unwrap_or(0)
+    }
+
+    fn top(&self) -> Result<NodeId> {
+        let reachable = self.stack.len() > self.floor();
+        let top = self.stack.last().copied().filter(|_| reachable);
+        top.ok_or_else(|| damaged("an opcode finds the stack empty"))
+    }
+
+    fn pop(&mut self) -> Result<NodeId> {
+        let top = self.top()?;
+        self.stack.pop();
+        Ok(top)
+    }
+
+    fn pop_n(&mut self, count: usize) -> Result<Vec<NodeId>> {
+        let start = self.stack.len().checked_sub(count).filter(|start| *start >= self.floor());
+        let start = start.ok_or_else(|| damaged("an opcode finds too little on the stack"))?;
+        Ok(self.stack.split_off(start))
+    }
+
+    fn pop_mark(&mut self) -> Result<Vec<NodeId>> {
+        let mark = self.marks.pop().ok_or_else(|| damaged("an opcode finds no mark"))?;
+        Ok(self.stack.split_off(mark))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Adding {
+    Append,
+    Add,
+}
+
+fn object(form: Form, callable: NodeId, args: NodeId) -> Object {
+    Object {
+        form,
+        callable,
+        args,
+        kwargs: None,
+        states: Vec::new(),
+        items: Vec::new(),
+        entries: Vec::new(),
+    }
+}
+
+fn pairs(items: &[NodeId]) -> Result<Vec<(NodeId, NodeId)>> {
+    let (pairs, rest) = items.as_chunks::<2>();
+    if !rest.is_empty() {
+        return Err(damaged("a key without a value"));
+    }
+    Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
+}
+
+fn kind(node: &Node) -> &'static str {
+    match node {
+        Node::None => "None",
+        Node::Bool(_) => "a bool",
+        Node::Int(_) => "an integer",
+        Node::Float(_) => "a float",
+        Node::Str(_) => "a string",
+        Node::Bytes(_) => "bytes",
+        Node::ByteArray(_) => "a bytearray",
+        Node::List(_) => "a list",
+        Node::Tuple(_) => "a tuple",
+        Node::Set(_) => "a set",
+        Node::FrozenSet(_) => "a frozenset",
+        Node::Dict(_) => "a dict",
+        Node::Global(_) | Node::Object(_) => "an object",
+        Node::Persistent(_) => "a persistent id",
+        Node::Buffer(_) => "a buffer",
+        Node::Extension(_) => "an extension",
+    }
+}
+
+pub(crate) fn damaged(what: impl Into<String>) -> Error {
+    Error::damaged(format!("the pickle is broken: {}", what.into()))
+}
+
+struct Input<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Input<'a> {
+    fn rest(&self) -> usize {
+        self.bytes.len() - self.at
+    }
+
+    fn take(&mut self, len: u64) -> Result<&'a [u8]> {
+        let rest = self.rest();
+        let len = usize::try_from(len).ok().filter(|len| *len <= rest).ok_or_else(|| {
+            damaged(format!("it needs {len} more bytes and has {rest}"))
+                .advice("The file may be cut short: compare its size with the original.")
+        })?;
+        let bytes = &self.bytes[self.at..self.at + len];
+        self.at += len;
+        Ok(bytes)
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut array = [0; N];
+        array.copy_from_slice(self.take(N as u64)?);
+        Ok(array)
+    }
+
+    fn byte(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    /// Up to the next line feed, which is taken and not returned.
+    fn line(&mut self) -> Result<&'a [u8]> {
+        let rest = &self.bytes[self.at..];
+        let len = rest.iter().position(|byte| *byte == b'\n');
+        let len = len.ok_or_else(|| damaged("a line has no end"))?;
+        self.at += len + 1;
+        Ok(&rest[..len])
+    }
+}
