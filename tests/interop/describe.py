@@ -1,0 +1,217 @@
+"""Puts into words what a library loaded, so that two libraries in two interpreters can be compared.
+
+`describe(value)` gives rows `[path, node]`, containers before what is in them. A path is a list of
+steps: `repr` of a dict key, `#3` for a position, `{}` for a member of a set (members are sorted, sets
+have no order). A node is a dict: `kind`, and what there is to know about that kind. Tensors and
+arrays carry the SHA-256 of their logical values (C order, little-endian), and
+
+- `tie`: the number of the first tensor that is the same (the same object, or the same place in the same storage);
+- `storage`: the number of the first tensor with the same storage.
+"""
+
+import hashlib
+import numbers
+
+import numpy
+import torch
+
+
+def describe(value):
+    return _Describer().rows(value)
+
+
+def flat_key(path):
+    """The key as `cstorch` joins it: `str` of every step."""
+    return ".".join(step[1:] if step[0] in "#$" else step for step in path)
+
+
+class _Describer:
+    def __init__(self):
+        self.open = {}
+        self.ties = {}
+        self.storages = {}
+        # Identity is only worth something while nothing is freed.
+        self.alive = []
+
+    def rows(self, value):
+        rows = []
+        self._visit(value, [], rows)
+        return rows
+
+    def _visit(self, value, path, rows):
+        if type(value).__name__ in ("DeferredObject", "DeferredNumpyArray"):
+            deferred, value = value, value.value
+            self.alive += [deferred, value]
+            if isinstance(value, numpy.ndarray):
+                rows.append([path, self._array(value, id(deferred))])
+                return
+        parts = _parts(value)
+        if parts is None:
+            rows.append([path, self._leaf(value)])
+            return
+        node, children = parts
+        if id(value) in self.open:
+            rows.append([path, {"kind": "cycle", "to": self.open[id(value)]}])
+            return
+        self.open[id(value)] = path
+        rows.append([path, node])
+        if node["kind"] in ("set", "frozenset"):
+            members = []
+            for _, child in children:
+                below = []
+                self._visit(child, path + ["{}"], below)
+                members.append(below)
+            for below in sorted(members, key=repr):
+                rows += below
+        else:
+            for step, child in children:
+                self._visit(child, path + [step], rows)
+        del self.open[id(value)]
+
+    def _leaf(self, value):
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, numpy.ndarray):
+            return self._array(value, id(value))
+        if isinstance(value, numpy.generic):
+            array = numpy.asarray(value)
+            return {"kind": "npscalar", "dtype": str(array.dtype), "sha256": _sha256(_array_bytes(array))}
+        if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
+            return {"kind": type(value).__name__, "value": str(value)}
+        if type(value) in _PLAIN:
+            return {"kind": _PLAIN[type(value)], "value": _plain(value)}
+        return {"kind": "object", "type": _dotted(type(value)), "repr": _stable_repr(value)}
+
+    def _tensor(self, tensor):
+        node = {"kind": "tensor", "dtype": str(tensor.dtype)[6:], "shape": list(tensor.shape)}
+        if type(tensor).__name__ not in ("Tensor", "Parameter") and hasattr(tensor, "_materialize"):
+            identity = storage = ("object", id(tensor))
+            self.alive.append(tensor)
+            tensor = tensor._materialize()
+        elif tensor.layout != torch.strided:
+            return self._sparse(tensor, node)
+        elif tensor.device.type == "meta":
+            return {**node, "kind": "meta"}
+        else:
+            if type(tensor) is not torch.Tensor:
+                node["class"] = _dotted(type(tensor))
+            if tensor.requires_grad:
+                node["requires_grad"] = True
+            held = tensor.untyped_storage()
+            self.alive.append(held)
+            storage = ("storage", held._cdata)
+            identity = (storage, tensor.storage_offset(), tuple(tensor.shape), tensor.stride(), tensor.dtype,
+                        tensor.is_conj(), tensor.is_neg())
+        tensor = tensor.detach().resolve_conj().resolve_neg()
+        if tensor.is_quantized:
+            node["quantized"] = _quantizer(tensor)
+            tensor = tensor.int_repr()
+        data = _tensor_bytes(tensor)
+        return {**node, "nbytes": len(data), "sha256": _sha256(data),
+                "tie": self.ties.setdefault(identity, len(self.ties)),
+                "storage": self.storages.setdefault(storage, len(self.storages))}
+
+    def _sparse(self, tensor, node):
+        if tensor.layout == torch.sparse_coo:
+            parts = {"indices": tensor._indices(), "values": tensor._values()}
+        elif tensor.layout in (torch.sparse_csr, torch.sparse_bsr):
+            parts = {"crow_indices": tensor.crow_indices(), "col_indices": tensor.col_indices(), "values": tensor.values()}
+        elif tensor.layout in (torch.sparse_csc, torch.sparse_bsc):
+            parts = {"ccol_indices": tensor.ccol_indices(), "row_indices": tensor.row_indices(), "values": tensor.values()}
+        else:
+            return {**node, "kind": "object", "type": str(tensor.layout)}
+        described = {name: {**_plain_tensor(part)} for name, part in parts.items()}
+        return {**node, "kind": "sparse", "layout": str(tensor.layout)[6:], "parts": described}
+
+    def _array(self, array, identity):
+        self.alive.append(array)
+        if array.dtype == object:
+            return {"kind": "object_array", "shape": list(array.shape), "repr": [repr(x) for x in array.ravel()]}
+        data = _array_bytes(array)
+        return {"kind": "ndarray", "dtype": _array_dtype(array.dtype), "shape": list(array.shape),
+                "nbytes": len(data), "sha256": _sha256(data), "tie": self.ties.setdefault(identity, len(self.ties))}
+
+
+_PLAIN = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str",
+          bytes: "bytes", bytearray: "bytearray", type(None): "none"}
+
+
+def _plain(value):
+    if value is None:
+        return None
+    if isinstance(value, (bytes, bytearray)):
+        return {"nbytes": len(value), "sha256": _sha256(bytes(value))}
+    if isinstance(value, complex):
+        return [repr(value.real), repr(value.imag)]
+    if isinstance(value, (bool, str)):
+        return value
+    return repr(value)
+
+
+def _parts(value):
+    """The node and the children of a container; None for a leaf."""
+    kind = _dotted(type(value))
+    if isinstance(value, (torch.Size, tuple)):
+        return {"kind": "tuple", "class": kind}, _positions(value)
+    if isinstance(value, (list,)) or kind == "collections.deque":
+        return {"kind": "list", "class": kind}, _positions(value)
+    if isinstance(value, (set, frozenset)):
+        return {"kind": type(value).__name__}, _positions(value)
+    if isinstance(value, dict):
+        return {"kind": "dict", "class": kind}, [
+            ("$" + key if isinstance(key, str) else _key(key), child) for key, child in value.items()
+        ]
+    return None
+
+
+def _key(key):
+    # A numpy integer as a key is its own class; the key of a state dict is the number.
+    return repr(int(key)) if isinstance(key, numbers.Integral) and not isinstance(key, bool) else repr(key)
+
+
+def _positions(items):
+    return [(f"#{index}", item) for index, item in enumerate(items)]
+
+
+def _plain_tensor(tensor):
+    data = _tensor_bytes(tensor)
+    return {"dtype": str(tensor.dtype)[6:], "shape": list(tensor.shape), "sha256": _sha256(data)}
+
+
+def _tensor_bytes(tensor):
+    if tensor.numel() == 0:
+        return b""
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+def _array_bytes(array):
+    array = numpy.ascontiguousarray(array).reshape(array.shape)
+    if array.dtype.byteorder != "|":
+        array = array.astype(array.dtype.newbyteorder("<"))
+    elif array.dtype.names:
+        array = array.astype(array.dtype.newbyteorder("<"))
+    return array.tobytes()
+
+
+def _array_dtype(dtype):
+    return str(dtype.newbyteorder("=")) if dtype.names is None else str(dtype.newbyteorder("<").descr)
+
+
+def _quantizer(tensor):
+    if tensor.qscheme() == torch.per_tensor_affine:
+        return ["per_tensor_affine", repr(tensor.q_scale()), tensor.q_zero_point()]
+    return [str(tensor.qscheme())[6:], tensor.q_per_channel_scales().tolist(),
+            tensor.q_per_channel_zero_points().tolist(), tensor.q_per_channel_axis()]
+
+
+def _stable_repr(value):
+    text = repr(value)
+    return None if " at 0x" in text else text
+
+
+def _dotted(cls):
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _sha256(data):
+    return hashlib.sha256(data).hexdigest()

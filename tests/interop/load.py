@@ -1,0 +1,103 @@
+"""Loads files with the libraries of this interpreter and describes what they gave.
+
+    python load.py JOBS.json RESULTS.jsonl
+
+JOBS is a list of `{"id", "how", "path"}`; a result is `{"id", "rows"}` or `{"id", "error"}`, a line each. How:
+
+- `cstorch`: `cerebras.pytorch.load`;
+- `torch`: `torch.load(weights_only=False)`, for fixtures that we made ourselves, with stand-ins for classes that are not installed;
+- `weights_only`: `torch.load(weights_only=True)`;
+- `h5py`: every dataset and attribute is read; one row per object.
+"""
+
+import contextlib
+import io
+import json
+import pickle
+import sys
+import types
+import warnings
+
+import describe
+
+warnings.simplefilter("ignore")
+
+
+def main(jobs_path, results_path):
+    with open(jobs_path) as file:
+        jobs = json.load(file)
+    with open(results_path, "w") as results:
+        for job in jobs:
+            result = {"id": job["id"]}
+            try:
+                with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+                    result["rows"] = HOW[job["how"]](job["path"])
+            except Exception as error:
+                result["error"] = f"{type(error).__name__}: {error}"
+            results.write(json.dumps(result) + "\n")
+            results.flush()
+
+
+def load_cstorch(path):
+    import cerebras.pytorch as cstorch
+
+    return describe.describe(cstorch.load(path))
+
+
+def load_weights_only(path):
+    import torch
+
+    return describe.describe(torch.load(path, map_location="cpu", weights_only=True))
+
+
+def load_torch(path):
+    import torch
+
+    return describe.describe(torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE))
+
+
+def load_h5py(path):
+    import h5py
+    import hdf5plugin  # noqa: F401  registers the LZ4 filter
+
+    rows = []
+
+    def visit(name, node):
+        attributes = {key: _value_text(node.attrs[key]) for key in node.attrs}
+        row = {"attributes": len(attributes)}
+        if isinstance(node, h5py.Dataset):
+            data = node[()]
+            row["dataset"] = [str(node.dtype), list(node.shape or []), _value_text(data)[:64]]
+        rows.append([[name], row])
+
+    with h5py.File(path, "r") as file:
+        visit("/", file)
+        file.visititems(visit)
+    return rows
+
+
+def _value_text(value):
+    return value.tobytes().hex() if hasattr(value, "tobytes") else repr(value)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Gives an empty class of the right name for one that is not installed."""
+
+    def find_class(self, module, name):
+        try:
+            return super().find_class(module, name)
+        except (ImportError, AttributeError):
+            base = dict if name == "AttributeDict" else object
+            return _STAND_INS.setdefault((module, name), type(name, (base,), {"__module__": module}))
+
+
+_STAND_INS = {}
+_PICKLE = types.ModuleType("pickle_with_stand_ins")
+_PICKLE.__dict__.update(pickle.__dict__)
+_PICKLE.Unpickler = _Unpickler
+_PICKLE.load = lambda file, **options: _Unpickler(file, **options).load()
+
+HOW = {"cstorch": load_cstorch, "torch": load_torch, "weights_only": load_weights_only, "h5py": load_h5py}
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
