@@ -103,8 +103,8 @@ impl Checkpoint {
         self.holds_tensor.get(id.0 as usize).copied().unwrap_or(false)
     }
 
-    /// A checkpoint with the same files, findings and format, to be built anew; values and
-    /// tensors are copied by whoever edits.
+    /// A builder that holds everything this checkpoint does, to be changed and finished with
+    /// [`Builder::rebuild`].
     pub fn edit(&self) -> Builder {
         Builder {
             values: self.values.clone(),
@@ -112,7 +112,7 @@ impl Checkpoint {
             attributes: self.attributes.clone(),
             stored_keys: self.stored_keys.clone(),
             raw_attributes: self.raw_attributes.clone(),
-            limits: Limits::default(),
+            limits: Limits::none(),
         }
     }
 }
@@ -211,6 +211,13 @@ impl Builder {
         };
         checkpoint.check_keys(&limits)?;
         Ok(checkpoint)
+    }
+
+    /// [`Builder::finish`] with the root, format, files and findings of the checkpoint that was
+    /// edited.
+    pub fn rebuild(self, edited: &Checkpoint) -> Result<Checkpoint> {
+        let Checkpoint { root, format, files, findings, .. } = edited;
+        self.finish(*root, format.clone(), files.clone(), findings.clone())
     }
 
     fn flatten_links(&mut self) -> Result<()> {

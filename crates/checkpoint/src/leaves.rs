@@ -65,6 +65,19 @@ impl Checkpoint {
         leaves
     }
 
+    /// The flat keys of some values, containers included; one that hangs nowhere in the tree has
+    /// none.
+    pub fn flat_keys(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {
+        let mut keys = HashMap::new();
+        let mut walk = Walk::new(self);
+        while let Some(step) = walk.next() {
+            if wanted.contains(&step.id) {
+                keys.insert(step.id, Key { parts: walk.path.clone() }.flat());
+            }
+        }
+        keys
+    }
+
     /// Fails if the tree is deeper than the limit, or its keys together longer.
     pub(crate) fn check_keys(&self, limits: &Limits) -> Result<()> {
         let mut parts = 0;

@@ -44,6 +44,21 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// No bounds: for a checkpoint that was opened within some.
+    pub fn none() -> Self {
+        let most = u64::MAX;
+        Self {
+            values: most,
+            depth: most,
+            key_steps: most,
+            structure: most,
+            string: most,
+            rank: most,
+            chunk: most,
+            members: most,
+        }
+    }
+
     /// Fails with a sentence that names the limit if `found` is over `allowed`.
     pub fn check(what: &str, found: u64, allowed: u64) -> Result<()> {
         if found <= allowed {

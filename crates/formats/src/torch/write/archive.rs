@@ -1,0 +1,267 @@
+//! The zip container as torch lays it out, planned before a byte of it is written.
+//!
+//! Members are stored, never deflated: torch maps them into memory. Sizes are all known, so
+//! every offset is; only the CRC-32 of a tensor's bytes is not, and stands behind the bytes (in
+//! a data descriptor, as torch itself writes it) and in the central directory.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checksum, Data, Error, Outcomes, Result, Segment, TensorId};
+
+/// Torch aligns the bytes of every record to this.
+const ALIGNMENT: u64 = 64;
+const LOCAL_HEADER: u64 = 30;
+const CENTRAL_HEADER: u64 = 46;
+/// Sizes and offsets from here on need the 64-bit fields.
+const ZIP64: u64 = 0xffff_ffff;
+/// Bit 11: the name is UTF-8.
+const FLAG_UTF8: u16 = 1 << 11;
+/// Bit 3: the CRC stands behind the bytes.
+const FLAG_DESCRIPTOR: u16 = 1 << 3;
+/// Torch's name for the padding in a local header's extra field.
+const PADDING_ID: [u8; 2] = *b"FB";
+
+/// A file in the archive.
+pub(super) struct Record {
+    /// Its whole name, `archive/data/0`.
+    pub(super) name: String,
+    /// What it holds.
+    pub(super) body: Body,
+}
+
+/// What a record holds.
+pub(super) enum Body {
+    /// Bytes that are known now.
+    Made(Vec<u8>),
+    /// The logical bytes of a tensor, and how many they are.
+    Tensor(TensorId, u64),
+}
+
+/// The segments of an archive of these records, in this order.
+pub(super) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
+    let mut segments = Vec::new();
+    let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
+    let mut at = 0u64;
+    for Record { name, body } in records {
+        let entry = Entry::new(name, &body, at)?;
+        let header = entry.local_header();
+        at = at.checked_add(header.len() as u64 + entry.len + entry.descriptor_len()).ok_or_else(
+            || Error::unsupported("the archive would be larger than 64 bits can count"),
+        )?;
+        match body {
+            Body::Made(bytes) => {
+                let crc = crc32fast::hash(&bytes);
+                let bytes = [header, bytes, entry.descriptor(crc)].concat();
+                segments.push(Segment::Bytes(bytes.into()));
+                entries.push(Entry { crc: Crc::Known(crc), ..entry });
+            }
+            Body::Tensor(_, 0) => {
+                segments.push(Segment::Bytes(header.into()));
+                entries.push(entry);
+            }
+            Body::Tensor(tensor, _) => {
+                segments.push(Segment::Bytes(header.into()));
+                let data = segments.len();
+                segments.push(Segment::Data(Data {
+                    tensor,
+                    checksum: Checksum::Crc32,
+                    encoding: None,
+                }));
+                let entry = Entry { crc: Crc::OfSegment(data), ..entry };
+                let (behind, len) = (entry.clone(), entry.descriptor_len());
+                segments.push(Segment::Late {
+                    len: Some(len),
+                    make: Arc::new(move |outcomes| {
+                        Ok(behind.descriptor(behind.crc.value(outcomes)?))
+                    }),
+                });
+                entries.push(entry);
+            }
+        }
+    }
+    segments.push(directory(entries, at));
+    Ok(segments)
+}
+
+/// The central directory and the end records. Torch writes the 64-bit end record always.
+fn directory(entries: Vec<Entry>, start: u64) -> Segment {
+    let len: u64 = entries.iter().map(|entry| entry.central_len()).sum();
+    let count = entries.len() as u64;
+    let make = move |outcomes: &Outcomes| {
+        let mut out = Vec::new();
+        for entry in &entries {
+            entry.central_header(entry.crc.value(outcomes)?, &mut out);
+        }
+        out.extend_from_slice(b"PK\x06\x06");
+        put(&mut out, &44u64.to_le_bytes());
+        put(&mut out, &[0x1e, 0x03, 45, 0]);
+        put(&mut out, &[0; 8]);
+        for field in [count, count, len, start] {
+            put(&mut out, &field.to_le_bytes());
+        }
+        out.extend_from_slice(b"PK\x06\x07\0\0\0\0");
+        put(&mut out, &(start + len).to_le_bytes());
+        put(&mut out, &1u32.to_le_bytes());
+        out.extend_from_slice(b"PK\x05\x06\0\0\0\0");
+        let count16 = u16::try_from(count).unwrap_or(u16::MAX);
+        put(&mut out, &count16.to_le_bytes());
+        put(&mut out, &count16.to_le_bytes());
+        put(&mut out, &capped(len).to_le_bytes());
+        put(&mut out, &capped(start).to_le_bytes());
+        put(&mut out, &[0; 2]);
+        Ok(out)
+    };
+    Segment::Late { len: Some(len + 56 + 20 + 22), make: Arc::new(make) }
+}
+
+#[derive(Clone)]
+struct Entry {
+    name: Arc<str>,
+    /// Offset of the local header.
+    at: u64,
+    len: u64,
+    crc: Crc,
+}
+
+#[derive(Clone, Copy)]
+enum Crc {
+    Known(u32),
+    OfSegment(usize),
+}
+
+impl Crc {
+    fn value(self, outcomes: &Outcomes) -> Result<u32> {
+        match self {
+            Self::Known(crc) => Ok(crc),
+            Self::OfSegment(index) => {
+                outcomes.get(index).and_then(|outcome| outcome.crc32).ok_or_else(|| {
+                    Error::io("the checksum of a record is asked for before it is known")
+                })
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn new(name: String, body: &Body, at: u64) -> Result<Self> {
+        if name.len() > 0x7fff {
+            return Err(Error::unsupported("the name of a record is longer than zip can hold"));
+        }
+        let len = match body {
+            Body::Made(bytes) => bytes.len() as u64,
+            Body::Tensor(_, len) => *len,
+        };
+        Ok(Self { name: name.into(), at, len, crc: Crc::Known(0) })
+    }
+
+    fn flags(&self) -> u16 {
+        if self.len == 0 { FLAG_UTF8 } else { FLAG_UTF8 | FLAG_DESCRIPTOR }
+    }
+
+    fn local_header(&self) -> Vec<u8> {
+        let mut extra = Vec::new();
+        if self.len >= ZIP64 {
+            put(&mut extra, &[1, 0, 16, 0]);
+            put(&mut extra, &self.len.to_le_bytes());
+            put(&mut extra, &self.len.to_le_bytes());
+        }
+        let before = self.at + LOCAL_HEADER + self.name.len() as u64 + extra.len() as u64 + 4;
+        let padding = (before.next_multiple_of(ALIGNMENT) - before) as u16;
+        put(&mut extra, &PADDING_ID);
+        put(&mut extra, &padding.to_le_bytes());
+        extra.resize(extra.len() + usize::from(padding), b'Z');
+
+        let mut out = b"PK\x03\x04\0\0".to_vec();
+        put(&mut out, &self.flags().to_le_bytes());
+        // Method (stored), time, date, and CRC and sizes, which stand behind the bytes.
+        put(&mut out, &[0; 6 + 12]);
+        put(&mut out, &(self.name.len() as u16).to_le_bytes());
+        put(&mut out, &(extra.len() as u16).to_le_bytes());
+        put(&mut out, self.name.as_bytes());
+        put(&mut out, &extra);
+        out
+    }
+
+    fn descriptor_len(&self) -> u64 {
+        match (self.len, self.wide_descriptor()) {
+            (0, _) => 0,
+            (_, false) => 16,
+            (_, true) => 24,
+        }
+    }
+
+    /// Torch writes 64-bit sizes behind records that are large, and behind those that lie far
+    /// into the file.
+    fn wide_descriptor(&self) -> bool {
+        self.len >= ZIP64 || self.at >= ZIP64
+    }
+
+    fn descriptor(&self, crc: u32) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.len == 0 {
+            return out;
+        }
+        out.extend_from_slice(b"PK\x07\x08");
+        put(&mut out, &crc.to_le_bytes());
+        for _ in 0..2 {
+            match self.wide_descriptor() {
+                true => put(&mut out, &self.len.to_le_bytes()),
+                false => put(&mut out, &capped(self.len).to_le_bytes()),
+            }
+        }
+        out
+    }
+
+    /// The 64-bit fields that the central header needs, in the order zip wants them.
+    fn wide_fields(&self) -> Vec<u64> {
+        let mut fields = Vec::new();
+        if self.len >= ZIP64 {
+            fields.extend([self.len, self.len]);
+        }
+        if self.at >= ZIP64 {
+            fields.push(self.at);
+        }
+        fields
+    }
+
+    fn central_len(&self) -> u64 {
+        let wide = match self.wide_fields().len() as u64 {
+            0 => 0,
+            fields => 4 + 8 * fields,
+        };
+        CENTRAL_HEADER + self.name.len() as u64 + wide
+    }
+
+    fn central_header(&self, crc: u32, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"PK\x01\x02\0\0\0\0");
+        put(out, &self.flags().to_le_bytes());
+        put(out, &[0; 6]);
+        put(out, &crc.to_le_bytes());
+        put(out, &capped(self.len).to_le_bytes());
+        put(out, &capped(self.len).to_le_bytes());
+        put(out, &(self.name.len() as u16).to_le_bytes());
+        let wide = self.wide_fields();
+        let extra = if wide.is_empty() { 0 } else { 4 + 8 * wide.len() as u16 };
+        put(out, &extra.to_le_bytes());
+        // Comment, disk, internal and external attributes.
+        put(out, &[0; 2 + 2 + 2 + 4]);
+        put(out, &capped(self.at).to_le_bytes());
+        put(out, self.name.as_bytes());
+        if !wide.is_empty() {
+            put(out, &[1, 0]);
+            put(out, &(8 * wide.len() as u16).to_le_bytes());
+            for field in wide {
+                put(out, &field.to_le_bytes());
+            }
+        }
+    }
+}
+
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(bytes);
+}
+
+/// The 32-bit field of a value: itself, or the mark that sends readers to the 64-bit one.
+fn capped(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,75 @@
+//! What the pickle could not hold, gathered by kind.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{Checkpoint, Loss, ValueId};
+
+/// Losses while they are found: values instead of keys, for keys cost a walk of the tree.
+#[derive(Default)]
+pub(super) struct Losses(Vec<(Kind, Vec<ValueId>)>);
+
+/// What happens to a value, and why.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    pub(super) what: &'static str,
+    pub(super) why: &'static str,
+    pub(super) harmless: bool,
+}
+
+const NUMPY: &str = "`torch.load(weights_only=True)` refuses every numpy class.";
+const CLASS: &str = "`torch.load(weights_only=True)` refuses the class.";
+
+const fn lost(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: false }
+}
+
+const fn harmless(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: true }
+}
+
+pub(super) const ARRAY: Kind = harmless("numpy arrays become tensors of the same values", NUMPY);
+pub(super) const SCALAR: Kind =
+    harmless("numpy scalars become tensors without dimensions, of the same value", NUMPY);
+pub(super) const PATH: Kind = harmless("paths become strings", CLASS);
+pub(super) const NUMPY_ONLY: Kind =
+    lost("arrays of strings, records or dates become None", "Torch has no such dtype.");
+pub(super) const NUMPY_DTYPE: Kind = lost("numpy dtypes become their names", NUMPY);
+pub(super) const DEQUE: Kind = lost("deques become lists", CLASS);
+pub(super) const NAMED: Kind = lost("named tuples become plain tuples", CLASS);
+pub(super) const FROZEN: Kind = lost("frozensets become sets", CLASS);
+pub(super) const DICT: Kind = lost("dicts of other classes become plain dicts", CLASS);
+pub(super) const OBJECT: Kind = lost("objects become the text that Python prints for them", CLASS);
+pub(super) const MODULE: Kind = lost("objects become dicts or lists of what they hold", CLASS);
+pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain tensors", CLASS);
+pub(super) const KEY: Kind = lost("keys of other types become strings", CLASS);
+pub(super) const BIG_INT: Kind = lost(
+    "integers of more than 255 bytes become strings of their digits",
+    "`torch.load(weights_only=True)` refuses longer ones.",
+);
+
+impl Losses {
+    /// Notes that `kind` happens to `id`.
+    pub(super) fn add(&mut self, kind: Kind, id: ValueId) {
+        match self.0.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, ids)) => ids.push(id),
+            None => self.0.push((kind, vec![id])),
+        }
+    }
+
+    /// With the keys of the values.
+    pub(super) fn named(self, source: &Checkpoint) -> Vec<Loss> {
+        if self.0.is_empty() {
+            return Vec::new();
+        }
+        let all: HashSet<ValueId> =
+            self.0.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
+        let keys = source.flat_keys(&all);
+        let loss = |(kind, ids): (Kind, Vec<ValueId>)| Loss {
+            keys: ids.iter().filter_map(|id| keys.get(id)).map(ToString::to_string).collect(),
+            what: kind.what.into(),
+            why: kind.why.into(),
+            harmless: kind.harmless,
+        };
+        self.0.into_iter().map(loss).collect()
+    }
+}

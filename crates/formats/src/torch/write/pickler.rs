@@ -1,0 +1,558 @@
+//! Writes a state dict as a pickle of protocol 2, within what `weights_only` loads.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Dict, DictClass, DictKey, Error, Int, List, ListClass, Opaque, Quantizer,
+    Result, Set, Sparse, Tensor, TensorClass, TensorId, Text, Tuple, TupleClass, Value, ValueId,
+};
+use statelens_pickle::{Encoder, Memo, TupleLen};
+
+use super::losses::{self, Losses};
+use super::state::{StandIn, is_torch, path_text, stand_in};
+use super::storages::{Storages, storage_class};
+
+/// A pickle in the making.
+pub(super) struct Pickler<'a> {
+    source: &'a Checkpoint,
+    storages: &'a Storages,
+    encoder: Encoder,
+    /// Values that are asked for more than once.
+    linked: HashSet<ValueId>,
+    memo: HashMap<ValueId, Memo>,
+    /// Linked values whose contents are being written and which exist only after them.
+    open: HashSet<ValueId>,
+    globals: HashMap<(&'static str, &'static str), Memo>,
+    losses: &'a mut Losses,
+    /// What is still to be written, the next one last.
+    todo: Vec<Todo>,
+}
+
+enum Todo {
+    Value(ValueId),
+    Key(ValueId, DictKey),
+    Mark,
+    Appends,
+    SetItems,
+    /// A tuple of everything since the mark.
+    Tuple,
+    /// A tuple of the value on top.
+    Tuple1,
+    Reduce,
+    Build,
+    Global(&'static str, &'static str),
+    /// The value on top of the stack is this one.
+    Remember(ValueId),
+    /// The rest of a tensor of quantised integers, once its scales are on the stack.
+    QuantizedTail(TensorId, u64),
+    /// The shape, and coalescence if said, of a sparse tensor.
+    SparseTail(ValueId),
+    Str(&'static str),
+    EmptyList,
+}
+
+impl<'a> Pickler<'a> {
+    pub(super) fn new(
+        source: &'a Checkpoint,
+        storages: &'a Storages,
+        linked: HashSet<ValueId>,
+        losses: &'a mut Losses,
+    ) -> Self {
+        Self {
+            source,
+            storages,
+            encoder: Encoder::new(),
+            linked,
+            memo: HashMap::new(),
+            open: HashSet::new(),
+            globals: HashMap::new(),
+            losses,
+            todo: vec![Todo::Value(source.root())],
+        }
+    }
+
+    pub(super) fn run(mut self) -> Result<Vec<u8>> {
+        self.encoder.proto(2);
+        while let Some(todo) = self.todo.pop() {
+            match todo {
+                Todo::Value(id) => self.value(self.source.resolve(id))?,
+                Todo::Key(dict, key) => self.key(dict, &key)?,
+                Todo::Mark => self.encoder.mark(),
+                Todo::Appends => self.encoder.appends(),
+                Todo::SetItems => self.encoder.setitems(),
+                Todo::Tuple => self.encoder.marked_tuple(),
+                Todo::Tuple1 => self.encoder.tuple(TupleLen::One),
+                Todo::Reduce => self.encoder.reduce(),
+                Todo::Build => self.encoder.build(),
+                Todo::Global(module, name) => self.global(module, name)?,
+                Todo::Remember(id) => self.remember(id),
+                Todo::QuantizedTail(tensor, axis) => self.quantized_tail(tensor, axis)?,
+                Todo::SparseTail(id) => self.sparse_tail(id)?,
+                Todo::Str(text) => self.encoder.str(text)?,
+                Todo::EmptyList => self.encoder.empty_list(),
+            }
+        }
+        self.encoder.stop();
+        Ok(self.encoder.into_bytes())
+    }
+
+    /// Plans `steps` to be done next, in their order.
+    fn next(&mut self, steps: impl IntoIterator<Item = Todo, IntoIter: DoubleEndedIterator>) {
+        self.todo.extend(steps.into_iter().rev());
+    }
+
+    fn value(&mut self, id: ValueId) -> Result<()> {
+        if let Some(memo) = self.memo.get(&id) {
+            self.encoder.memoized(*memo);
+            return Ok(());
+        }
+        if self.open.contains(&id) {
+            return Err(Error::refused(
+                "a tuple or object that contains itself can't be written for safe loading",
+            )
+            .advice("Leave it out with --exclude."));
+        }
+        let source = self.source;
+        match source.value(id) {
+            Value::None | Value::Link(_) => self.encoder.none(),
+            Value::Bool(value) => self.encoder.bool(*value),
+            Value::Int(int) => self.int(id, int)?,
+            Value::Float(float) => self.encoder.float(*float),
+            Value::Complex(re, im) => {
+                self.global("builtins", "complex")?;
+                self.encoder.float(*re);
+                self.encoder.float(*im);
+                self.encoder.tuple(TupleLen::Two);
+                self.encoder.reduce();
+            }
+            Value::Str(text) => {
+                self.encoder.text(text)?;
+                self.remember(id);
+            }
+            Value::Bytes { data, mutable } => self.bytes(id, data, *mutable)?,
+            Value::List(list) => self.list(id, list),
+            Value::Tuple(tuple) => self.tuple(id, tuple),
+            Value::Set(set) => self.set(id, set),
+            Value::Dict(dict) => self.dict(id, dict)?,
+            Value::Tensor(tensor) => self.tensor_value(id, *tensor)?,
+            Value::Array(array) => self.array(id, array.tensor, array.scalar)?,
+            Value::Sparse(sparse) => self.sparse(id, sparse),
+            Value::DType { dtype, numpy: false } if is_torch(dtype) => {
+                self.dtype(dtype)?;
+            }
+            Value::DType { dtype, .. } => {
+                self.losses.add(losses::NUMPY_DTYPE, id);
+                self.encoder.str(dtype.name())?;
+            }
+            Value::Device(device) => self.device(device)?,
+            Value::Opaque(opaque) => self.object(id, opaque)?,
+        }
+        Ok(())
+    }
+
+    /// Lets later occurrences find the value that is on top of the stack.
+    fn remember(&mut self, id: ValueId) {
+        self.open.remove(&id);
+        if self.linked.contains(&id) {
+            let memo = self.encoder.memoize();
+            self.memo.insert(id, memo);
+        }
+    }
+
+    /// The contents of `id` come before `id` itself exists.
+    fn open(&mut self, id: ValueId) {
+        if self.linked.contains(&id) {
+            self.open.insert(id);
+        }
+    }
+
+    fn global(&mut self, module: &'static str, name: &'static str) -> Result<()> {
+        match self.globals.get(&(module, name)) {
+            Some(memo) => self.encoder.memoized(*memo),
+            None => {
+                self.encoder.named(module, name)?;
+                let memo = self.encoder.memoize();
+                self.globals.insert((module, name), memo);
+            }
+        }
+        Ok(())
+    }
+
+    fn int(&mut self, id: ValueId, int: &Int) -> Result<()> {
+        if self.encoder.int(int).is_err() {
+            self.losses.add(losses::BIG_INT, id);
+            self.encoder.str(&int.to_string())?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, id: ValueId, data: &[u8], mutable: bool) -> Result<()> {
+        if mutable {
+            self.global("builtins", "bytearray")?;
+        }
+        self.encoder.bytes_as_text(data)?;
+        if mutable {
+            self.encoder.tuple(TupleLen::One);
+            self.encoder.reduce();
+        }
+        self.remember(id);
+        Ok(())
+    }
+
+    fn list(&mut self, id: ValueId, list: &List) {
+        if matches!(list.class, ListClass::Deque(_)) {
+            self.losses.add(losses::DEQUE, id);
+        }
+        self.encoder.empty_list();
+        self.remember(id);
+        self.append(&list.items);
+    }
+
+    fn append(&mut self, items: &[ValueId]) {
+        let batches = items.chunks(Encoder::BATCH).rev();
+        for batch in batches {
+            self.todo.push(Todo::Appends);
+            self.todo.extend(batch.iter().rev().map(|item| Todo::Value(*item)));
+            self.todo.push(Todo::Mark);
+        }
+    }
+
+    fn tuple(&mut self, id: ValueId, tuple: &Tuple) {
+        self.open(id);
+        let size = tuple.class == TupleClass::Size;
+        if matches!(tuple.class, TupleClass::Named(_)) {
+            self.losses.add(losses::NAMED, id);
+        }
+        self.todo.push(Todo::Remember(id));
+        if size {
+            self.todo.extend([Todo::Reduce, Todo::Tuple1]);
+        }
+        self.todo.push(Todo::Tuple);
+        self.todo.extend(tuple.items.iter().rev().map(|item| Todo::Value(*item)));
+        self.todo.push(Todo::Mark);
+        if size {
+            self.todo.push(Todo::Global("torch", "Size"));
+        }
+    }
+
+    /// `set` is called with a list: the opcodes for sets are refused.
+    fn set(&mut self, id: ValueId, set: &Set) {
+        if set.frozen {
+            self.losses.add(losses::FROZEN, id);
+        }
+        self.open(id);
+        self.next([Todo::Tuple1, Todo::Reduce, Todo::Remember(id)]);
+        self.append(&set.items);
+        self.next([Todo::Global("builtins", "set"), Todo::EmptyList]);
+    }
+
+    fn dict(&mut self, id: ValueId, dict: &Dict) -> Result<()> {
+        match &dict.class {
+            DictClass::Ordered => {
+                self.global("collections", "OrderedDict")?;
+                self.encoder.empty_tuple();
+                self.encoder.reduce();
+                if let Some(attributes) = self.source.attributes(id) {
+                    self.next([Todo::Value(attributes), Todo::Build]);
+                }
+            }
+            DictClass::Counter => {
+                self.global("collections", "Counter")?;
+                self.encoder.empty_tuple();
+                self.encoder.reduce();
+            }
+            class => {
+                if *class != DictClass::Dict {
+                    self.losses.add(losses::DICT, id);
+                }
+                self.encoder.empty_dict();
+            }
+        }
+        self.remember(id);
+        for batch in dict.entries.chunks(Encoder::BATCH).rev() {
+            self.todo.push(Todo::SetItems);
+            for (key, value) in batch.iter().rev() {
+                self.todo.push(Todo::Value(*value));
+                self.todo.push(Todo::Key(id, key.clone()));
+            }
+            self.todo.push(Todo::Mark);
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, dict: ValueId, key: &DictKey) -> Result<()> {
+        match key {
+            DictKey::Str(text) => self.encoder.text(text),
+            DictKey::Int(int) => self.int(dict, int),
+            DictKey::Bool(value) => {
+                self.encoder.bool(*value);
+                Ok(())
+            }
+            DictKey::Float(float) => {
+                self.encoder.float(*float);
+                Ok(())
+            }
+            DictKey::None => {
+                self.encoder.none();
+                Ok(())
+            }
+            DictKey::Bytes(bytes) => self.encoder.bytes_as_text(bytes),
+            DictKey::Tuple(keys) if keys.iter().all(|key| !matches!(key, DictKey::Tuple(_))) => {
+                self.encoder.mark();
+                for key in keys {
+                    self.key(dict, key)?;
+                }
+                self.encoder.marked_tuple();
+                Ok(())
+            }
+            DictKey::Tuple(_) | DictKey::Other(_) => {
+                self.losses.add(losses::KEY, dict);
+                self.encoder.str(&key.to_string())
+            }
+        }
+    }
+
+    fn tensor_value(&mut self, id: ValueId, tensor_id: TensorId) -> Result<()> {
+        let tensor = self.source.tensor(tensor_id)?;
+        match &tensor.class {
+            TensorClass::Other(_) => self.losses.add(losses::SUBCLASS, id),
+            TensorClass::Parameter => {
+                self.global("torch._utils", "_rebuild_parameter")?;
+                self.encoder.mark();
+                self.tensor(tensor_id, false)?;
+                self.encoder.bool(tensor.requires_grad);
+                self.no_hooks()?;
+                self.encoder.marked_tuple();
+                self.encoder.reduce();
+                self.remember(id);
+                return Ok(());
+            }
+            TensorClass::Tensor => {}
+        }
+        match &tensor.quantizer {
+            None => {
+                self.tensor(tensor_id, tensor.requires_grad)?;
+                self.remember(id);
+            }
+            Some(quantizer) => self.quantized(id, tensor_id, quantizer)?,
+        }
+        Ok(())
+    }
+
+    fn array(&mut self, id: ValueId, tensor_id: TensorId, scalar: bool) -> Result<()> {
+        let tensor = self.source.tensor(tensor_id)?;
+        if !is_torch(&tensor.dtype) {
+            self.losses.add(losses::NUMPY_ONLY, id);
+            self.encoder.none();
+            return Ok(());
+        }
+        self.losses.add(if scalar { losses::SCALAR } else { losses::ARRAY }, id);
+        self.tensor(tensor_id, false)?;
+        self.remember(id);
+        Ok(())
+    }
+
+    /// A tensor rebuilt from its storage, as `torch.save` writes it.
+    fn tensor(&mut self, id: TensorId, requires_grad: bool) -> Result<()> {
+        let tensor = self.source.tensor(id)?;
+        let typed = storage_class(&tensor.dtype).is_some();
+        let rebuild = if typed { "_rebuild_tensor_v2" } else { "_rebuild_tensor_v3" };
+        self.global("torch._utils", rebuild)?;
+        self.encoder.mark();
+        self.storage_and_view(id, tensor)?;
+        self.encoder.bool(requires_grad);
+        self.no_hooks()?;
+        if !typed {
+            self.dtype(&tensor.dtype)?;
+        }
+        self.encoder.marked_tuple();
+        self.encoder.reduce();
+        Ok(())
+    }
+
+    /// The persistent id of the storage, then offset, size and strides in elements.
+    fn storage_and_view(&mut self, id: TensorId, tensor: &Tensor) -> Result<()> {
+        let storages = self.storages;
+        let place = storages
+            .places
+            .get(&id)
+            .ok_or_else(|| Error::damaged("a tensor is named that has no place in the archive"))?;
+        self.encoder.mark();
+        self.encoder.str("storage")?;
+        let elements = match storage_class(&tensor.dtype) {
+            Some(class) => {
+                self.global("torch", class)?;
+                place.record_len / tensor.dtype.itemsize().max(1)
+            }
+            None => {
+                self.global("torch.storage", "UntypedStorage")?;
+                place.record_len
+            }
+        };
+        self.encoder.str(&place.record.to_string())?;
+        self.encoder.str("cpu")?;
+        self.encoder.int(&elements.into())?;
+        self.encoder.marked_tuple();
+        self.encoder.binpersid();
+        self.encoder.int(&place.offset.into())?;
+        self.encoder.tuple_of(&tensor.shape, |encoder, dim| encoder.int(&(*dim).into()))?;
+        self.encoder.tuple_of(&place.strides, |encoder, stride| {
+            encoder.small_int(*stride);
+            Ok(())
+        })
+    }
+
+    fn no_hooks(&mut self) -> Result<()> {
+        self.global("collections", "OrderedDict")?;
+        self.encoder.empty_tuple();
+        self.encoder.reduce();
+        Ok(())
+    }
+
+    fn quantized(&mut self, id: ValueId, tensor_id: TensorId, how: &Quantizer) -> Result<()> {
+        let tensor = self.source.tensor(tensor_id)?;
+        self.global("torch._utils", "_rebuild_qtensor")?;
+        self.encoder.mark();
+        self.storage_and_view(tensor_id, tensor)?;
+        self.encoder.mark();
+        match how {
+            Quantizer::PerTensor { scale, zero_point } => {
+                self.global("torch", "per_tensor_affine")?;
+                self.encoder.float(*scale);
+                self.encoder.small_int(*zero_point);
+                self.encoder.marked_tuple();
+                self.quantized_end(tensor)?;
+                self.remember(id);
+            }
+            Quantizer::PerChannel { scales, zero_points, axis } => {
+                self.global("torch", "per_channel_affine")?;
+                self.open(id);
+                self.next([
+                    Todo::Value(*scales),
+                    Todo::Value(*zero_points),
+                    Todo::QuantizedTail(tensor_id, *axis),
+                    Todo::Remember(id),
+                ]);
+            }
+        }
+        Ok(())
+    }
+
+    fn quantized_tail(&mut self, tensor: TensorId, axis: u64) -> Result<()> {
+        self.encoder.int(&axis.into())?;
+        self.encoder.marked_tuple();
+        let tensor = self.source.tensor(tensor)?;
+        self.quantized_end(tensor)
+    }
+
+    fn quantized_end(&mut self, tensor: &Tensor) -> Result<()> {
+        self.encoder.bool(tensor.requires_grad);
+        self.no_hooks()?;
+        self.encoder.marked_tuple();
+        self.encoder.reduce();
+        Ok(())
+    }
+
+    fn sparse(&mut self, id: ValueId, sparse: &Sparse) {
+        self.open(id);
+        let layout = SPARSE_LAYOUTS.iter().find(|name| name.ends_with(&sparse.layout));
+        let mut steps = vec![
+            Todo::Global("torch._utils", "_rebuild_sparse_tensor"),
+            Todo::Mark,
+            Todo::Global("torch.serialization", "_get_layout"),
+            Todo::Str(layout.copied().unwrap_or("torch.sparse_coo")),
+            Todo::Tuple1,
+            Todo::Reduce,
+            Todo::Mark,
+        ];
+        steps.extend(sparse.parts.iter().map(|(_, part)| Todo::Value(*part)));
+        steps.extend([
+            Todo::SparseTail(id),
+            Todo::Tuple,
+            Todo::Tuple,
+            Todo::Reduce,
+            Todo::Remember(id),
+        ]);
+        self.next(steps);
+    }
+
+    fn sparse_tail(&mut self, id: ValueId) -> Result<()> {
+        let Value::Sparse(sparse) = self.source.value(id) else { return Ok(()) };
+        self.global("torch", "Size")?;
+        self.encoder.tuple_of(&sparse.shape, |encoder, dim| encoder.int(&(*dim).into()))?;
+        self.encoder.tuple(TupleLen::One);
+        self.encoder.reduce();
+        if let Some(coalesced) = sparse.coalesced {
+            self.encoder.bool(coalesced);
+        }
+        Ok(())
+    }
+
+    fn dtype(&mut self, dtype: &DType) -> Result<()> {
+        self.encoder.named("torch", dtype.name())
+    }
+
+    /// `torch.device('cuda', 1)`.
+    fn device(&mut self, device: &Text) -> Result<()> {
+        self.global("torch", "device")?;
+        let text = device.to_lossy();
+        match text.split_once(':').and_then(|(kind, index)| Some((kind, index.parse().ok()?))) {
+            Some((kind, index)) => {
+                self.encoder.str(kind)?;
+                self.encoder.small_int(index);
+                self.encoder.tuple(TupleLen::Two);
+            }
+            None => {
+                self.encoder.str(&text)?;
+                self.encoder.tuple(TupleLen::One);
+            }
+        }
+        self.encoder.reduce();
+        Ok(())
+    }
+
+    fn object(&mut self, id: ValueId, opaque: &Opaque) -> Result<()> {
+        let path = path_text(self.source, opaque).is_some();
+        let stand_in = stand_in(self.source, id, opaque);
+        let kind = match &stand_in {
+            StandIn::Text(_) if path => losses::PATH,
+            StandIn::Text(_) => losses::OBJECT,
+            _ => losses::MODULE,
+        };
+        self.losses.add(kind, id);
+        match stand_in {
+            StandIn::Text(text) => {
+                self.encoder.text(&text)?;
+                self.remember(id);
+            }
+            StandIn::Value(value) => {
+                self.open(id);
+                self.next([Todo::Value(value), Todo::Remember(id)]);
+            }
+            StandIn::Items(items) => {
+                self.encoder.empty_list();
+                self.remember(id);
+                self.append(items);
+            }
+            StandIn::Entries(entries) => {
+                self.encoder.empty_dict();
+                self.remember(id);
+                let mut steps = vec![Todo::Mark];
+                for (key, value) in entries {
+                    steps.extend([Todo::Value(*key), Todo::Value(*value)]);
+                }
+                steps.push(Todo::SetItems);
+                self.next(steps);
+            }
+        }
+        Ok(())
+    }
+}
+
+const SPARSE_LAYOUTS: [&str; 5] = [
+    "torch.sparse_coo",
+    "torch.sparse_csr",
+    "torch.sparse_csc",
+    "torch.sparse_bsr",
+    "torch.sparse_bsc",
+];

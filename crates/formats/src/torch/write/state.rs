@@ -1,0 +1,180 @@
+//! The pickle of a state dict, and what it can't hold.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, Layout, Loss, Opaque, Quantizer, Result, TensorId, Text, Value,
+    ValueId,
+};
+
+use super::losses::Losses;
+use super::pickler::Pickler;
+use super::storages::Storages;
+
+/// A state dict on its way into a pickle.
+pub(super) struct State<'a> {
+    source: &'a Checkpoint,
+    /// Tensors in the order in which the pickle names them, each once.
+    tensors: Vec<TensorId>,
+    losses: Losses,
+}
+
+impl<'a> State<'a> {
+    /// Finds the tensors. Refuses those whose bytes are in no file.
+    pub(super) fn new(source: &'a Checkpoint) -> Result<Self> {
+        let mut state = Self { source, tensors: Vec::new(), losses: Losses::default() };
+        let mut seen = HashSet::new();
+        let mut missing = Vec::new();
+        let mut stack = vec![source.root()];
+        while let Some(id) = stack.pop() {
+            let value = source.value(id);
+            if let Value::Link(target) = value {
+                // A target that hangs elsewhere in the tree is found there.
+                stack.push(*target);
+                continue;
+            }
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some((tensor, _)) = source.tensor_of(id).filter(|(_, t)| is_torch(&t.dtype)) {
+                state.tensors.push(tensor);
+                missing.extend(missing_data(source, id));
+            }
+            let mut below = written_children(source, id);
+            below.reverse();
+            stack.extend(below);
+        }
+        if !missing.is_empty() {
+            return Err(refuse_missing(source, &missing));
+        }
+        let mut once = HashSet::new();
+        state.tensors.retain(|tensor| once.insert(*tensor));
+        Ok(state)
+    }
+
+    /// The tensors that need a place, in the order of the pickle.
+    pub(super) fn tensors(&self) -> &[TensorId] {
+        &self.tensors
+    }
+
+    /// The pickle, once every tensor has its place.
+    pub(super) fn pickle(&mut self, storages: &Storages) -> Result<Vec<u8>> {
+        let linked = linked(self.source);
+        Pickler::new(self.source, storages, linked, &mut self.losses).run()
+    }
+
+    /// What [`State::pickle`] could not write as it is.
+    pub(super) fn losses(self) -> Vec<Loss> {
+        self.losses.named(self.source)
+    }
+}
+
+/// Values that further occurrences point at. Plain scalars are written again instead.
+fn linked(source: &Checkpoint) -> HashSet<ValueId> {
+    let scalar = |id: &ValueId| {
+        use Value::*;
+        matches!(source.value(*id), None | Bool(_) | Int(_) | Float(_) | Complex(..) | DType { .. })
+    };
+    let targets = source.values().iter().filter_map(|value| match value {
+        Value::Link(target) => Some(*target),
+        _ => None,
+    });
+    targets.filter(|id| !scalar(id)).collect()
+}
+
+/// The children that a value is written with. An object that can't be written as itself is
+/// written as what it holds.
+fn written_children(source: &Checkpoint, id: ValueId) -> Vec<ValueId> {
+    match source.value(id) {
+        Value::Opaque(opaque) => match stand_in(source, id, opaque) {
+            StandIn::Value(value) => vec![value],
+            StandIn::Items(items) => items.to_vec(),
+            StandIn::Entries(entries) => entries.iter().map(|(_, value)| *value).collect(),
+            StandIn::Text(_) => Vec::new(),
+        },
+        Value::Tensor(tensor) => match source.tensor(*tensor).map(|t| &t.quantizer) {
+            Ok(Some(Quantizer::PerChannel { scales, zero_points, .. })) => {
+                vec![*scales, *zero_points]
+            }
+            _ => Vec::new(),
+        },
+        value => value.children(),
+    }
+}
+
+/// Whether torch has the dtype: numpy's strings, records and dates have no tensor.
+pub(super) fn is_torch(dtype: &DType) -> bool {
+    !matches!(dtype, DType::Numpy(_))
+}
+
+/// The value, if its tensor's bytes are in no file, and why.
+fn missing_data(source: &Checkpoint, id: ValueId) -> Option<(ValueId, Text)> {
+    match &source.tensor_of(id)?.1.layout {
+        Layout::Missing(why) => Some((id, why.clone())),
+        _ => None,
+    }
+}
+
+fn refuse_missing(source: &Checkpoint, missing: &[(ValueId, Text)]) -> Error {
+    let ids = missing.iter().map(|(id, _)| *id).collect();
+    let keys = source.flat_keys(&ids);
+    let shown: Vec<_> =
+        missing.iter().filter_map(|(id, _)| keys.get(id)).take(5).map(Text::to_string).collect();
+    let why = missing.first().map(|(_, why)| why.to_string()).unwrap_or_default();
+    Error::refused(format!(
+        "{} tensors have no data to write, {} among them: {why}",
+        missing.len(),
+        shown.join(", ")
+    ))
+    .advice("Give the files they lie in as well, or leave the tensors out with --exclude.")
+}
+
+/// What is written for an object whose class the loader would refuse.
+pub(super) enum StandIn<'a> {
+    /// Its attributes.
+    Value(ValueId),
+    /// Its items, if it was filled like a list.
+    Items(&'a [ValueId]),
+    /// Its entries, if it was filled like a dict.
+    Entries(&'a [(ValueId, ValueId)]),
+    /// How Python prints it.
+    Text(Text),
+}
+
+/// What is written in place of `opaque`, the value `id`.
+pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque) -> StandIn<'a> {
+    if let Some(text) = path_text(source, opaque) {
+        return StandIn::Text(text);
+    }
+    if source.holds_tensor(id) {
+        if let Some(state) = opaque.state.filter(|state| source.holds_tensor(*state)) {
+            return StandIn::Value(state);
+        }
+        if !opaque.entries.is_empty() {
+            return StandIn::Entries(&opaque.entries);
+        }
+        if !opaque.items.is_empty() {
+            return StandIn::Items(&opaque.items);
+        }
+        return StandIn::Items(&opaque.args);
+    }
+    StandIn::Text(opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into()))
+}
+
+/// The path that a `pathlib` object stands for.
+pub(super) fn path_text(source: &Checkpoint, opaque: &Opaque) -> Option<Text> {
+    let global = &opaque.global;
+    if !global.module.starts_with("pathlib") || !global.name.ends_with("Path") {
+        return None;
+    }
+    let separator = if global.name.contains("Windows") { "\\" } else { "/" };
+    let mut path = String::new();
+    for part in &opaque.args {
+        let Value::Str(text) = source.value(source.resolve(*part)) else { return None };
+        if !path.is_empty() && !path.ends_with(separator) {
+            path.push_str(separator);
+        }
+        path.push_str(text.as_str()?);
+    }
+    Some(path.into())
+}

@@ -1,0 +1,258 @@
+//! Which bytes become which records: tensors that share memory share a record.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, DType, Error, FileId, Layout, Result, Span, Strided, Tensor, TensorId,
+    contiguous_strides,
+};
+
+/// Where a tensor lies in the archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The record `data/<record>`.
+    pub(super) record: usize,
+    /// Bytes in that record.
+    pub(super) record_len: u64,
+    /// First element.
+    pub(super) offset: u64,
+    /// Elements between neighbours along each dimension.
+    pub(super) strides: Vec<i64>,
+}
+
+/// The records and where each tensor lies.
+pub(super) struct Storages {
+    /// The tensor that each record holds, and its bytes.
+    pub(super) records: Vec<(TensorId, u64)>,
+    /// Where each tensor that was asked for lies.
+    pub(super) places: HashMap<TensorId, Place>,
+}
+
+/// Places `used` tensors, which are in the order in which they will be named; records are
+/// numbered in that order, as torch does. Storages that several views need as a whole are added
+/// to `builder` as tensors of their own.
+pub(super) fn place(
+    source: &Checkpoint,
+    used: &[TensorId],
+    builder: &mut Builder,
+) -> Result<Storages> {
+    let mut groups: HashMap<u32, Vec<TensorId>> = HashMap::new();
+    for id in used {
+        if let Some(storage) = source.tensor(*id)?.storage {
+            groups.entry(storage).or_default().push(*id);
+        }
+    }
+    let mut storages = Storages { records: Vec::new(), places: HashMap::new() };
+    // For each tensor of a storage that is not written whole: the first tensor of the same view.
+    let mut twins: HashMap<TensorId, TensorId> = HashMap::new();
+    for id in used {
+        if storages.places.contains_key(id) {
+            continue;
+        }
+        let tensor = source.tensor(*id)?;
+        let group = tensor.storage.and_then(|storage| groups.remove(&storage));
+        if let Some(group) = group {
+            let views = distinct_views(source, &group, &mut twins)?;
+            if let Some((storage, start)) = whole(source, &views)? {
+                storages.add_whole(source, &group, storage, start, builder)?;
+                continue;
+            }
+        }
+        let twin = twins.get(id).and_then(|first| storages.places.get(first)).cloned();
+        let place = match twin {
+            Some(place) => place,
+            None => {
+                let record_len = tensor.nbytes().ok_or_else(unplaced)?;
+                let strides = contiguous_strides(&tensor.shape).ok_or_else(unplaced)?;
+                let record = storages.add(*id, record_len);
+                Place { record, record_len, offset: 0, strides }
+            }
+        };
+        storages.places.insert(*id, place);
+    }
+    Ok(storages)
+}
+
+impl Storages {
+    fn add(&mut self, tensor: TensorId, len: u64) -> usize {
+        self.records.push((tensor, len));
+        self.records.len() - 1
+    }
+
+    /// One record for all views of `group`, which begin at or after byte `start` of the file.
+    fn add_whole(
+        &mut self,
+        source: &Checkpoint,
+        group: &[TensorId],
+        storage: Tensor,
+        start: u64,
+        builder: &mut Builder,
+    ) -> Result<()> {
+        let record_len = storage.nbytes().ok_or_else(unplaced)?;
+        let storage = builder.push_tensor(storage)?;
+        let record = self.add(storage, record_len);
+        for id in group {
+            let tensor = source.tensor(*id)?;
+            let (run, strides) = footprint(tensor).ok_or_else(unplaced)?;
+            let offset = (run.first - start) / tensor.stored.itemsize().max(1);
+            self.places.insert(*id, Place { record, record_len, offset, strides });
+        }
+        Ok(())
+    }
+}
+
+trait SameView {
+    fn same_view(&self, other: &Self) -> bool;
+    fn same_elements(&self, other: &Self) -> bool;
+}
+
+impl SameView for Tensor {
+    fn same_view(&self, other: &Self) -> bool {
+        self.same_elements(other) && self.shape == other.shape && self.layout == other.layout
+    }
+
+    fn same_elements(&self, other: &Self) -> bool {
+        self.dtype == other.dtype
+            && self.stored == other.stored
+            && self.byte_order == other.byte_order
+            && self.conjugate == other.conjugate
+            && self.negate == other.negate
+    }
+}
+
+/// The first tensor of each view of a group; `twins` learns which one each tensor equals.
+fn distinct_views(
+    source: &Checkpoint,
+    group: &[TensorId],
+    twins: &mut HashMap<TensorId, TensorId>,
+) -> Result<Vec<TensorId>> {
+    // Thousands of views of one storage differ in where they begin: those are never compared.
+    let mut alike: HashMap<(u64, &[u64]), Vec<TensorId>> = HashMap::new();
+    let mut views = Vec::new();
+    for id in group {
+        let tensor = source.tensor(*id)?;
+        let first = footprint(tensor).map_or(0, |(run, _)| run.first);
+        let candidates = alike.entry((first, &tensor.shape)).or_default();
+        let twin = candidates
+            .iter()
+            .find(|other| source.tensor(**other).is_ok_and(|other| other.same_view(tensor)));
+        match twin {
+            Some(twin) => {
+                twins.insert(*id, *twin);
+            }
+            None => {
+                candidates.push(*id);
+                views.push(*id);
+            }
+        }
+    }
+    Ok(views)
+}
+
+/// The bytes that views need, if they are views of one run of a file, of one kind of element,
+/// and lie so close that the whole run is not much more than what they need. Returns the run as
+/// a tensor of one dimension, and its first byte.
+fn whole(source: &Checkpoint, views: &[TensorId]) -> Result<Option<(Tensor, u64)>> {
+    let [first, others @ ..] = views else { return Ok(None) };
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let model = source.tensor(*first)?;
+    let Some((mut run, _)) = footprint(model) else { return Ok(None) };
+    let itemsize = model.stored.itemsize().max(1);
+    let mut needed = run.len();
+    let start = run.first;
+    for id in others {
+        let tensor = source.tensor(*id)?;
+        let Some((range, _)) = footprint(tensor) else { return Ok(None) };
+        let aligned = range.first.abs_diff(start) % itemsize == 0;
+        if !tensor.same_elements(model) || range.file != run.file || !aligned {
+            return Ok(None);
+        }
+        needed = needed.saturating_add(range.len());
+        run.first = run.first.min(range.first);
+        run.end = run.end.max(range.end);
+    }
+    if run.len() == 0 || run.len() > needed.saturating_mul(2) {
+        return Ok(None);
+    }
+    let span = Span { file: run.file, offset: run.first, len: run.len() };
+    let storage = Tensor {
+        stored: model.stored.clone(),
+        byte_order: model.byte_order,
+        conjugate: model.conjugate,
+        negate: model.negate,
+        ..Tensor::new(model.dtype.clone(), vec![run.len() / itemsize], Layout::Span(span))
+    };
+    Ok(Some((storage, run.first)))
+}
+
+/// The bytes of a file between which a view lies.
+struct Run {
+    file: FileId,
+    /// The lowest byte.
+    first: u64,
+    /// One past the highest.
+    end: u64,
+}
+
+impl Run {
+    fn len(&self) -> u64 {
+        self.end - self.first
+    }
+}
+
+/// The bytes that a view of a plain run of a file touches, and its strides; `None` for any other
+/// layout and for views without elements or with negative strides.
+fn footprint(tensor: &Tensor) -> Option<(Run, Vec<i64>)> {
+    let itemsize = tensor.stored.itemsize();
+    if tensor.numel()? == 0 {
+        return None;
+    }
+    let (base, offset, strides) = match &tensor.layout {
+        Layout::Span(span) => (*span, 0, contiguous_strides(&tensor.shape)?),
+        Layout::Strided(Strided { storage, offset, strides, .. }) => match &**storage {
+            Layout::Span(span) => (*span, *offset, strides.clone()),
+            _ => return None,
+        },
+        _ => return None,
+    };
+    let mut reach = 0u64;
+    for (dim, stride) in tensor.shape.iter().zip(&strides) {
+        let stride = u64::try_from(*stride).ok()?;
+        reach = reach.checked_add(stride.checked_mul(dim - 1)?)?;
+    }
+    let first = base.offset.checked_add(offset.checked_mul(itemsize)?)?;
+    let end = first.checked_add(reach.checked_add(1)?.checked_mul(itemsize)?)?;
+    (end <= base.offset.checked_add(base.len)?)
+        .then_some((Run { file: base.file, first, end }, strides))
+}
+
+fn unplaced() -> Error {
+    Error::damaged("a tensor's size does not fit 64 bits")
+}
+
+/// How torch names the storage of a dtype; `None` where it has no typed storage and the tensor
+/// says its dtype itself.
+pub(super) fn storage_class(dtype: &DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::F64 => "DoubleStorage",
+        DType::F32 => "FloatStorage",
+        DType::F16 => "HalfStorage",
+        DType::BF16 => "BFloat16Storage",
+        DType::I64 => "LongStorage",
+        DType::I32 => "IntStorage",
+        DType::I16 => "ShortStorage",
+        DType::I8 => "CharStorage",
+        DType::U8 => "ByteStorage",
+        DType::Bool => "BoolStorage",
+        DType::C128 => "ComplexDoubleStorage",
+        DType::C64 => "ComplexFloatStorage",
+        DType::QInt8 => "QInt8Storage",
+        DType::QUInt8 => "QUInt8Storage",
+        DType::QInt32 => "QInt32Storage",
+        DType::QUInt4x2 => "QUInt4x2Storage",
+        DType::QUInt2x4 => "QUInt2x4Storage",
+        _ => return None,
+    })
+}
