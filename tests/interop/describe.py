@@ -5,8 +5,8 @@ steps: `repr` of a dict key, `#3` for a position, `{}` for a member of a set (me
 have no order). A node is a dict: `kind`, and what there is to know about that kind. Tensors and
 arrays carry the SHA-256 of their logical values (C order, little-endian), and
 
-- `tie`: the number of the first tensor that is the same (the same object, or the same place in the same storage);
-- `storage`: the number of the first tensor with the same storage.
+- `tie`: the path of the first tensor that is the same (the same object, or the same place in the same storage);
+- `storage`: the path of the first tensor with the same storage.
 """
 
 import hashlib
@@ -18,11 +18,6 @@ import torch
 
 def describe(value):
     return _Describer().rows(value)
-
-
-def flat_key(path):
-    """The key as `cstorch` joins it: `str` of every step."""
-    return ".".join(step[1:] if step[0] in "#$" else step for step in path)
 
 
 class _Describer:
@@ -43,11 +38,11 @@ class _Describer:
             deferred, value = value, value.value
             self.alive += [deferred, value]
             if isinstance(value, numpy.ndarray):
-                rows.append([path, self._array(value, id(deferred))])
+                rows.append([path, self._array(value, path, id(deferred))])
                 return
         parts = _parts(value)
         if parts is None:
-            rows.append([path, self._leaf(value)])
+            rows.append([path, self._leaf(value, path)])
             return
         node, children = parts
         if id(value) in self.open:
@@ -68,11 +63,11 @@ class _Describer:
                 self._visit(child, path + [step], rows)
         del self.open[id(value)]
 
-    def _leaf(self, value):
+    def _leaf(self, value, path):
         if isinstance(value, torch.Tensor):
-            return self._tensor(value)
+            return self._tensor(value, path)
         if isinstance(value, numpy.ndarray):
-            return self._array(value, id(value))
+            return self._array(value, path, id(value))
         if isinstance(value, numpy.generic):
             array = numpy.asarray(value)
             return {"kind": "npscalar", "dtype": str(array.dtype), "sha256": _sha256(_array_bytes(array))}
@@ -82,7 +77,7 @@ class _Describer:
             return {"kind": _PLAIN[type(value)], "value": _plain(value)}
         return {"kind": "object", "type": _dotted(type(value)), "repr": _stable_repr(value)}
 
-    def _tensor(self, tensor):
+    def _tensor(self, tensor, path):
         node = {"kind": "tensor", "dtype": str(tensor.dtype)[6:], "shape": list(tensor.shape)}
         if type(tensor).__name__ not in ("Tensor", "Parameter") and hasattr(tensor, "_materialize"):
             identity = storage = ("object", id(tensor))
@@ -108,8 +103,8 @@ class _Describer:
             tensor = tensor.int_repr()
         data = _tensor_bytes(tensor)
         return {**node, "nbytes": len(data), "sha256": _sha256(data),
-                "tie": self.ties.setdefault(identity, len(self.ties)),
-                "storage": self.storages.setdefault(storage, len(self.storages))}
+                "tie": self.ties.setdefault(identity, path),
+                "storage": self.storages.setdefault(storage, path)}
 
     def _sparse(self, tensor, node):
         if tensor.layout == torch.sparse_coo:
@@ -123,13 +118,13 @@ class _Describer:
         described = {name: {**_plain_tensor(part)} for name, part in parts.items()}
         return {**node, "kind": "sparse", "layout": str(tensor.layout)[6:], "parts": described}
 
-    def _array(self, array, identity):
+    def _array(self, array, path, identity):
         self.alive.append(array)
         if array.dtype == object:
             return {"kind": "object_array", "shape": list(array.shape), "repr": [repr(x) for x in array.ravel()]}
         data = _array_bytes(array)
         return {"kind": "ndarray", "dtype": _array_dtype(array.dtype), "shape": list(array.shape),
-                "nbytes": len(data), "sha256": _sha256(data), "tie": self.ties.setdefault(identity, len(self.ties))}
+                "nbytes": len(data), "sha256": _sha256(data), "tie": self.ties.setdefault(identity, path)}
 
 
 _PLAIN = {bool: "bool", int: "int", float: "float", complex: "complex", str: "str",

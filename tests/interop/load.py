@@ -19,6 +19,7 @@ import types
 import warnings
 
 import describe
+import torch
 
 warnings.simplefilter("ignore")
 
@@ -45,14 +46,10 @@ def load_cstorch(path):
 
 
 def load_weights_only(path):
-    import torch
-
     return describe.describe(torch.load(path, map_location="cpu", weights_only=True))
 
 
 def load_torch(path):
-    import torch
-
     return describe.describe(torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE))
 
 
@@ -81,17 +78,30 @@ def _value_text(value):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Gives an empty class of the right name for one that is not installed."""
+    """Gives a class of the right name for one that is not installed."""
 
     def find_class(self, module, name):
         try:
             return super().find_class(module, name)
         except (ImportError, AttributeError):
-            base = dict if name == "AttributeDict" else object
+            base = _BASES.get(name, _StandIn)
             return _STAND_INS.setdefault((module, name), type(name, (base,), {"__module__": module}))
 
 
+class _StandIn:
+    def __new__(cls, *arguments, **named):
+        return super().__new__(cls)
+
+    def __init__(self, *arguments, **named):
+        pass
+
+    def __setstate__(self, state):
+        pass
+
+
 _STAND_INS = {}
+# What the classes in our own fixtures derived from.
+_BASES = {"AttributeDict": dict, "Sub": torch.Tensor, "NT": tuple}
 _PICKLE = types.ModuleType("pickle_with_stand_ins")
 _PICKLE.__dict__.update(pickle.__dict__)
 _PICKLE.Unpickler = _Unpickler
