@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::python;
 
 /// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
-pub fn run(root: &Path, statelens: &Path) -> Result<(), String> {
+pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     let python = python::set_up(root)?;
     let mut command = Command::new(&python.current);
     command

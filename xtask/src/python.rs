@@ -10,17 +10,17 @@ use std::process::Command;
 use std::time::Instant;
 
 /// The interpreters of both environments.
-pub struct Python {
+pub(crate) struct Python {
     /// Current torch.
-    pub current: PathBuf,
+    pub(crate) current: PathBuf,
     /// cerebras-pytorch, with the torch that it needs.
-    pub cerebras: PathBuf,
+    pub(crate) cerebras: PathBuf,
 }
 
 /// Makes sure that both environments exist; `root` is the top of the repository.
 ///
 /// A first run downloads 1.6 GB and takes a minute or two; afterwards nothing happens here.
-pub fn set_up(root: &Path) -> Result<Python, String> {
+pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
     let environments = ["current", "cerebras"].map(|name| Environment::new(root, name));
     let missing: Vec<&Environment> =
         environments.iter().filter(|environment| !environment.is_ready()).collect();
@@ -48,7 +48,7 @@ pub fn set_up(root: &Path) -> Result<Python, String> {
 }
 
 /// Where the HDF5 filters (LZ4) of an environment are, for tools that load them by path.
-pub fn hdf5_plugins(interpreter: &Path) -> Option<PathBuf> {
+pub(crate) fn hdf5_plugins(interpreter: &Path) -> Option<PathBuf> {
     let environment = interpreter.parent()?.parent()?;
     Some(site_packages(environment).join("hdf5plugin/plugins"))
 }

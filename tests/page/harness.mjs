@@ -1,0 +1,109 @@
+// The browser, the site and the fixtures for the page's tests. `cargo xtask test-page` builds the
+// site, serves it and says where things are in the environment.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { chromium } from "playwright-core";
+
+/** The top of the repository. */
+export const root = fileURLToPath(new URL("../../", import.meta.url));
+
+/** The address of the served site. */
+export const site = fromEnvironment("STATELENS_URL");
+
+/** The program `statelens`. */
+export const command = fromEnvironment("STATELENS_COMMAND");
+
+/** The path of a fixture, for example `fixture("torch/x.pt")`. */
+export function fixture(name) {
+  return `${root}tests/fixtures/${name}`;
+}
+
+/**
+ * Starts a headless browser that downloads, updates and reports nothing of its own.
+ * @param {string[]} more further command line switches
+ */
+export function launch(more = []) {
+  return chromium.launch({
+    executablePath: fromEnvironment("STATELENS_CHROMIUM"),
+    args: [
+      "--headless",
+      // Containers run as root and offer no sandbox of their own.
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--no-first-run",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+      ...more,
+    ],
+  });
+}
+
+/**
+ * Opens the site in a fresh context and runs `work(page)`. Afterwards it fails when the page (or its
+ * worker) asked for anything beyond the site's own files, broke the content security policy, threw
+ * an error that nobody caught, or printed an error to the console.
+ * @param {import("playwright-core").Browser} browser
+ * @param {(page: import("playwright-core").Page) => Promise<void>} work
+ * @param {import("playwright-core").BrowserContextOptions} options
+ */
+export async function withPage(browser, work, options = {}) {
+  const context = await browser.newContext({ acceptDownloads: true, ...options });
+  const strangers = [];
+  const errors = [];
+  context.on("request", (request) => {
+    if (!ours(request.url())) strangers.push(request.url());
+  });
+  context.on("weberror", (event) => errors.push(String(event.error())));
+  context.on("console", (message) => {
+    if (message.type() === "error") errors.push(message.text());
+  });
+  try {
+    const page = await context.newPage();
+    await page.goto(site);
+    await work(page);
+  } finally {
+    await context.close();
+  }
+  assert.deepEqual(strangers, [], "requests beyond the site's own files");
+  assert.deepEqual(errors, [], "errors in the page");
+}
+
+/**
+ * Drops files on an element the way a user does; they are given as `{name, bytes}`, so that a test
+ * need not have them on disk.
+ */
+export async function drop(page, selector, files) {
+  const given = files.map(({ name, bytes }) => ({ name, base64: Buffer.from(bytes).toString("base64") }));
+  const transfer = await page.evaluateHandle((given) => {
+    const transfer = new DataTransfer();
+    for (const { name, base64 } of given) {
+      const bytes = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+      transfer.items.add(new File([bytes], name));
+    }
+    return transfer;
+  }, given);
+  for (const event of ["dragenter", "dragover", "drop"]) {
+    await page.dispatchEvent(selector, event, { dataTransfer: transfer });
+  }
+  await transfer.dispose();
+}
+
+/** A fixture in the form that `drop` takes. */
+export function dropped(name) {
+  return { name: name.split("/").pop(), bytes: readFileSync(fixture(name)) };
+}
+
+/** Whether an address is one of the site's, or made by the page itself. */
+function ours(url) {
+  return url.startsWith(site) || url.startsWith(`blob:${site}`) || url.startsWith("data:");
+}
+
+function fromEnvironment(name) {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set; run the page's tests with \`cargo xtask test-page\``);
+  return value;
+}

@@ -1,0 +1,64 @@
+//! Short runs of the fuzz targets, so that they keep compiling and what they found stays mended.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+
+use crate::{project, setup, shell};
+
+/// What one input may cost: the limits of every reader, with room for the fuzzer itself.
+const LIMITS: [&str; 3] = ["-timeout=10", "-rss_limit_mb=1024", "-max_len=1048576"];
+
+/// Runs each target in `fuzz/fuzz_targets` for some seconds, starting from the fixtures.
+pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
+    let cargo_fuzz = setup::tools::cargo_fuzz()?;
+    for target in targets(filter)? {
+        println!("\n== Fuzz {target} for {seconds} s");
+        let corpus = project::root().join("fuzz/corpus").join(&target);
+        fs::create_dir_all(&corpus).context("making the corpus folder")?;
+        let mut fuzz = shell::command(&cargo_fuzz);
+        // Coverage instrumentation is a nightly option; this allows it on the toolchain in use. No
+        // address sanitizer: there is no unsafe code for it to watch, and it takes half the speed.
+        fuzz.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]);
+        fuzz.arg(project::root().join("fuzz")).arg(&target);
+        fuzz.arg(corpus).args(seeds(&target)?);
+        shell::run(fuzz.arg("--").args(LIMITS).arg(format!("-max_total_time={seconds}")))?;
+    }
+    Ok(())
+}
+
+/// The names of the targets.
+fn targets(filter: Option<&str>) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(project::root().join("fuzz/fuzz_targets"))
+        .context("reading fuzz/fuzz_targets")?
+    {
+        let path = entry?.path();
+        if path.extension().is_some_and(|kind| kind == "rs") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if filter.is_none_or(|part| name.contains(part)) {
+                names.push(name);
+            }
+        }
+    }
+    if names.is_empty() {
+        bail!("no target in fuzz/fuzz_targets matches `{}`", filter.unwrap_or_default());
+    }
+    names.sort();
+    Ok(names)
+}
+
+/// The folders that a target starts from: `fuzz/seeds/TARGET.txt` names them, one a line.
+fn seeds(target: &str) -> Result<Vec<PathBuf>> {
+    let path = project::root().join("fuzz/seeds").join(format!("{target}.txt"));
+    let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+    let folders: Vec<PathBuf> =
+        text.lines().map(|line| project::root().join(line.trim())).collect();
+    match folders.iter().find(|folder| !folder.is_dir()) {
+        Some(missing) => {
+            bail!("{} names {}, which is no folder", path.display(), missing.display())
+        }
+        None => Ok(folders),
+    }
+}

@@ -1,0 +1,84 @@
+//! What people and CI run in this repository: `cargo xtask serve`, `cargo xtask test`, and the rest.
+//!
+//! Every task sets up what it needs first ([`setup`]), so that a fresh clone needs no instructions.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is its job")]
+
+mod dist;
+mod fuzz;
+mod interop;
+mod page;
+mod project;
+mod python;
+mod serve;
+mod setup;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// The tasks of the Statelens repository.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Build the page in release mode and serve it on this machine.
+    Serve {
+        /// The first port to try; when it is taken, the next free one is used.
+        #[arg(long, default_value_t = 8080)]
+        port: u16,
+    },
+    /// Build the command (target/release/statelens) and the page (dist/).
+    Build,
+    /// Run everything that guards the project. The last line counts the steps that passed and failed.
+    Test {
+        /// The inner loop: format, clippy, unit and fixture tests. No page, no interop, no fuzzing.
+        #[arg(long)]
+        quick: bool,
+    },
+    /// Run the page's tests in a headless browser.
+    TestPage {
+        /// Only test files whose name contains this, for example `smoke`.
+        filter: Option<String>,
+    },
+    /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
+    Interop,
+    /// Make the static site: target/dist/statelens/ and target/dist/statelens.zip.
+    Dist,
+    /// Run each fuzz target for a short while over the fixtures.
+    Fuzz {
+        /// Seconds for each target.
+        #[arg(long, default_value_t = 20)]
+        seconds: u32,
+        /// Only targets whose name contains this.
+        filter: Option<String>,
+    },
+    /// Set up everything that the other tasks need, and nothing else.
+    Setup,
+}
+
+fn main() -> ExitCode {
+    let result = match Arguments::parse().task {
+        Task::Serve { port } => serve::run(port),
+        Task::Build => page::build_all(),
+        Task::Test { quick } => return test::run(quick),
+        Task::TestPage { filter } => page::test(filter.as_deref()),
+        Task::Interop => test::interop(),
+        Task::Dist => dist::run(),
+        Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
+        Task::Setup => setup::everything(),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\nerror: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Building the page with Trunk, and testing it in a browser.
+
+use std::collections::hash_map::DefaultHasher;
+use std::fs;
+use std::hash::{Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, bail};
+
+use crate::setup::{self, WasmEnv};
+use crate::{project, serve, shell};
+
+/// What the site is made of; a change to any of it makes a new build.
+const SOURCES: [&str; 6] =
+    ["index.html", "Trunk.toml", "Cargo.toml", "Cargo.lock", "web", "crates"];
+
+/// Builds the site into dist/, unless it is up to date.
+pub(crate) fn build() -> Result<()> {
+    let env = setup::page()?;
+    let index = project::site().join("index.html");
+    let stamp = project::target().join("page.stamp");
+    let sources = fingerprint(&env)?;
+    let expected = |built: SystemTime| format!("{sources:x} {built:?}");
+    if let Ok(built) = modified(&index)
+        && fs::read_to_string(&stamp).is_ok_and(|text| text == expected(built))
+    {
+        println!("The page in dist/ is up to date.");
+        return Ok(());
+    }
+    println!("\n== Build the page (release) into dist/");
+    // Trunk works offline: it would download tools that it does not find, and here they are all found.
+    let target = setup::wasm::TARGET;
+    shell::run(env.command("cargo").args(["fetch", "--locked", "--target", target]))?;
+    shell::run(trunk(&env).args(["build", "--release", "--offline", "--skip-version-check"]))?;
+    fs::create_dir_all(project::target())?;
+    fs::write(&stamp, expected(modified(&index)?)).context("writing target/page.stamp")
+}
+
+/// Builds the command and the page.
+pub(crate) fn build_all() -> Result<()> {
+    shell::run(shell::command("cargo").args([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "statelens",
+    ]))?;
+    build()?;
+    let command = project::target().join("release").join("statelens");
+    println!("\nThe command: {}\nThe page:    {}", command.display(), project::site().display());
+    Ok(())
+}
+
+/// Builds what the page's tests need and runs them.
+pub(crate) fn test(filter: Option<&str>) -> Result<()> {
+    build()?;
+    test_built(filter)
+}
+
+/// Runs the page's tests against the site in dist/.
+pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
+    let browser = setup::page_tests()?;
+    // Files that the page saves are compared with those that the command writes.
+    let command = debug_command()?;
+    let files = test_files(filter)?;
+    let server = serve::Server::start(&project::site(), 0)?;
+    let mut node = shell::command("node");
+    node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"]).args(files);
+    node.env("STATELENS_URL", server.address());
+    node.env("STATELENS_CHROMIUM", browser);
+    node.env("STATELENS_COMMAND", command);
+    shell::run(&mut node)
+}
+
+/// The command `statelens`, compiled quickly rather than to be quick; the tests of the unit and this
+/// share what is compiled.
+pub(crate) fn debug_command() -> Result<PathBuf> {
+    shell::run(shell::command("cargo").args(["build", "--locked", "-p", "statelens"]))?;
+    Ok(project::target().join("debug").join("statelens"))
+}
+
+/// Trunk, which is told where the tools are by the environment only.
+fn trunk(env: &WasmEnv) -> Command {
+    let mut trunk = env.command("trunk");
+    trunk.env_remove("NO_COLOR");
+    trunk
+}
+
+fn test_files(filter: Option<&str>) -> Result<Vec<PathBuf>> {
+    let folder = project::root().join("tests/page");
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).context("reading tests/page")? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.ends_with(".test.mjs") && filter.is_none_or(|part| name.contains(part)) {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        bail!(
+            "no file in tests/page ends in `.test.mjs` and matches `{}`",
+            filter.unwrap_or_default()
+        );
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A number that changes when a source of the site, or the toolchain, does.
+fn fingerprint(env: &WasmEnv) -> Result<u64> {
+    let mut files: Vec<PathBuf> = SOURCES.iter().map(|name| project::root().join(name)).collect();
+    let mut hasher = DefaultHasher::new();
+    env.identity().hash(&mut hasher);
+    while let Some(path) = files.pop() {
+        let about = fs::metadata(&path).with_context(|| format!("reading {}", path.display()))?;
+        if about.is_dir() {
+            let mut inside: Vec<PathBuf> = fs::read_dir(&path)?
+                .map(|entry| entry.map(|e| e.path()))
+                .collect::<Result<_, _>>()?;
+            inside.sort();
+            files.extend(inside);
+        } else {
+            (&path, about.len(), about.modified()?).hash(&mut hasher);
+        }
+    }
+    Ok(hasher.finish())
+}
+
+fn modified(path: &Path) -> Result<SystemTime> {
+    let about = fs::metadata(path).with_context(|| format!("{} was not built", path.display()))?;
+    Ok(about.modified()?)
+}

@@ -1,0 +1,164 @@
+//! The pinned tools, in `target/tools`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::announce;
+use crate::project;
+use crate::shell;
+
+/// The newest Trunk that builds with the project's Rust version.
+const TRUNK: &str = "0.22.0-beta.1";
+
+/// The release of binaryen that wasm-opt is taken from.
+const BINARYEN: &str = "132.0.0";
+
+/// The driver of the fuzz targets.
+const CARGO_FUZZ: &str = "0.13.2";
+
+/// Trunk and wasm-bindgen; returns the folder that they are in.
+pub(crate) fn install_rust_tools() -> Result<PathBuf> {
+    // The page's code and wasm-bindgen-cli must be of one version to the last digit.
+    let wasm_bindgen = project::locked_version("wasm-bindgen")?;
+    let mut built = install(&Tool {
+        package: "wasm-bindgen-cli",
+        program: "wasm-bindgen",
+        version: &wasm_bindgen,
+        why: "It makes the JavaScript that connects the page's Wasm to the browser. About 2 minutes.",
+        // Its package carries no lock file.
+        arguments: &["--no-default-features"],
+    })?;
+    built |= install(&Tool {
+        package: "trunk",
+        program: "trunk",
+        version: TRUNK,
+        why: "It bundles the page. Built without its download and TLS features, which are not used here. About 3 minutes.",
+        arguments: &["--no-default-features", "--locked"],
+    })?;
+    if built {
+        remove_build_folder()?;
+    }
+    Ok(project::tools().join("bin"))
+}
+
+/// cargo-fuzz.
+pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
+    let built = install(&Tool {
+        package: "cargo-fuzz",
+        program: "cargo-fuzz",
+        version: CARGO_FUZZ,
+        why: "It builds and runs the fuzz targets of the readers. Less than a minute.",
+        arguments: &["--locked"],
+    })?;
+    if built {
+        remove_build_folder()?;
+    }
+    Ok(project::tools().join("bin").join("cargo-fuzz"))
+}
+
+/// wasm-opt; returns the folder that it is in, or `None` when one on `PATH` will do.
+pub(crate) fn wasm_opt() -> Result<Option<PathBuf>> {
+    let folder = project::tools().join("node");
+    let program = folder.join("node_modules/binaryen/bin/wasm-opt");
+    if npm_version(&folder, "binaryen").as_deref() != Some(BINARYEN) || !program.is_file() {
+        announce(
+            &format!("Install wasm-opt {BINARYEN}"),
+            "It makes the page's Wasm a good deal smaller. From npm's package `binaryen`, which brings it built (100 MB).",
+        );
+        needs_node()?;
+        fs::create_dir_all(&folder)?;
+        let mut npm = shell::command("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefix"]).arg(&folder);
+        shell::run(npm.arg(format!("binaryen@{BINARYEN}")))?;
+    }
+    Ok(program.parent().map(Path::to_owned))
+}
+
+/// The library that drives the browser, as `tests/page/package-lock.json` pins it.
+pub(crate) fn playwright() -> Result<()> {
+    let folder = project::root().join("tests/page");
+    let text = fs::read_to_string(folder.join("package.json"))
+        .context("reading tests/page/package.json")?;
+    let wanted = field(&text, "playwright-core")
+        .context("tests/page/package.json does not name playwright-core")?;
+    if npm_version(&folder, "playwright-core").as_deref() == Some(&wanted) {
+        return Ok(());
+    }
+    announce(
+        &format!("Install playwright-core {wanted} for the page's tests"),
+        "It drives a headless browser. It brings no browser of its own.",
+    );
+    needs_node()?;
+    let mut npm = shell::command("npm");
+    shell::run(npm.args(["ci", "--no-audit", "--no-fund", "--prefix"]).arg(&folder))
+}
+
+struct Tool<'a> {
+    package: &'a str,
+    program: &'a str,
+    version: &'a str,
+    why: &'a str,
+    arguments: &'a [&'a str],
+}
+
+/// Installs a tool unless it is there; says whether it had to.
+fn install(tool: &Tool<'_>) -> Result<bool> {
+    let program = project::tools().join("bin").join(tool.program);
+    let printed = shell::output(shell::command(&program).arg("--version"));
+    if printed.is_some_and(|text| text.split_whitespace().any(|word| word == tool.version)) {
+        return Ok(false);
+    }
+    announce(&format!("Install {} {}", tool.package, tool.version), tool.why);
+    let mut cargo = shell::command("cargo");
+    cargo.args(["install", tool.package, "--version", tool.version]).args(tool.arguments);
+    // Compiling these without optimising takes a third of the time, and they are fast enough so.
+    cargo.args(["--debug", "--config", "profile.dev.debug=0", "--force"]);
+    cargo.arg("--root").arg(project::tools()).arg("--target-dir").arg(build_folder());
+    shell::run(&mut cargo)?;
+    Ok(true)
+}
+
+fn build_folder() -> PathBuf {
+    project::tools().join("build")
+}
+
+/// Intermediate files of installed tools: more than a gigabyte that nothing needs again.
+fn remove_build_folder() -> Result<()> {
+    fs::remove_dir_all(build_folder()).context("removing the tools' intermediate files")
+}
+
+fn needs_node() -> Result<()> {
+    if shell::find("node").is_none() || shell::find("npm").is_none() {
+        bail!(
+            "Node.js with npm is missing; install version 20 or later (https://nodejs.org), then run this task again"
+        );
+    }
+    Ok(())
+}
+
+/// The version of a package that npm installed in a folder.
+fn npm_version(folder: &Path, package: &str) -> Option<String> {
+    let path = folder.join("node_modules").join(package).join("package.json");
+    field(&fs::read_to_string(path).ok()?, "version")
+}
+
+/// The value of the first `"name": "value"` in a JSON text.
+fn field(json: &str, name: &str) -> Option<String> {
+    let (_, rest) = json.split_once(&format!("\"{name}\": \""))?;
+    rest.split_once('"').map(|(value, _)| value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_a_field_of_package_json() {
+        let json =
+            "{\n  \"name\": \"x\",\n  \"dependencies\": { \"playwright-core\": \"1.65.1\" }\n}";
+        assert_eq!(field(json, "playwright-core").as_deref(), Some("1.65.1"));
+        assert_eq!(field(json, "version"), None);
+    }
+}

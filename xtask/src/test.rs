@@ -1,0 +1,101 @@
+//! Everything that guards the project, step by step.
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Error, Result};
+
+use crate::{fuzz, interop as real_libraries, page, project, setup, shell};
+
+/// How long each fuzz target runs here.
+const FUZZ_SECONDS: u32 = 10;
+
+/// Runs the steps, all of them even when one fails, and sums up.
+pub(crate) fn run(quick: bool) -> ExitCode {
+    let mut report = Report::default();
+    report.step("format", || cargo(&["fmt", "--all", "--check"]));
+    report
+        .step("clippy", || cargo(&["clippy", "--locked", "--all-targets", "--", "-D", "warnings"]));
+    report.step("clippy for wasm32", clippy_wasm);
+    report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
+    if !quick {
+        report.step("build of the page", page::build);
+        report.step("page in a browser", || page::test_built(None));
+        report.step("interop with the real libraries", interop);
+        report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
+    }
+    report.sum_up()
+}
+
+/// Compares us with the real libraries.
+pub(crate) fn interop() -> Result<()> {
+    let command = page::debug_command()?;
+    real_libraries::run(project::root(), &command).map_err(Error::msg)
+}
+
+fn cargo(arguments: &[&str]) -> Result<()> {
+    shell::run(shell::command("cargo").args(arguments))
+}
+
+/// The page and all of the core: only the command and the tasks are native alone.
+fn clippy_wasm() -> Result<()> {
+    let env = setup::wasm_env()?;
+    let mut cargo = env.command("cargo");
+    cargo.args([
+        "clippy",
+        "--locked",
+        "--workspace",
+        "--exclude",
+        "statelens",
+        "--exclude",
+        "xtask",
+    ]);
+    shell::run(cargo.args(["--target", setup::wasm::TARGET, "--", "-D", "warnings"]))
+}
+
+#[derive(Default)]
+struct Report {
+    steps: Vec<(&'static str, Duration, Option<String>)>,
+}
+
+impl Report {
+    fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
+        println!("\n==== {name}");
+        let start = Instant::now();
+        let failure = work().err().map(|error| format!("{error:#}"));
+        if let Some(failure) = &failure {
+            eprintln!("failed: {failure}");
+        }
+        self.steps.push((name, start.elapsed(), failure));
+    }
+
+    /// Prints a line for each step and the count; the exit code tells whether all passed.
+    fn sum_up(&self) -> ExitCode {
+        println!("\n==== summary");
+        for (name, time, failure) in &self.steps {
+            let word = if failure.is_some() { "FAILED" } else { "passed" };
+            println!("{word}  {:>6.1} s  {name}", time.as_secs_f64());
+            if let Some(failure) = failure {
+                println!("        {failure}");
+            }
+        }
+        let failed = self.steps.iter().filter(|(_, _, failure)| failure.is_some()).count();
+        println!("{} passed, {failed} failed", self.steps.len() - failed);
+        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_step_does_not_stop_the_others_and_is_counted() {
+        let mut report = Report::default();
+        report.step("one", || anyhow::bail!("no"));
+        report.step("two", || Ok(()));
+        assert_eq!(report.steps.len(), 2);
+        assert_eq!(report.steps[0].2.as_deref(), Some("no"));
+        assert_eq!(format!("{:?}", report.sum_up()), format!("{:?}", ExitCode::FAILURE));
+    }
+}
