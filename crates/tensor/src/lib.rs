@@ -1,1 +1,23 @@
-//! Under construction.
+//! From a [`Layout`](statelens_checkpoint::Layout) to *logical bytes*: the elements of a tensor
+//! in C order, little-endian, dense, in its own dtype, wherever and however a file has them.
+//!
+//! [`Gather`] is a state machine: it says which span it needs, is fed those bytes in pieces of
+//! any size, and passes logical bytes on. It reads nothing itself, so the command feeds it from
+//! a file, the page from a stream, and a test from a slice cut at every possible place.
+//! [`drain`] and [`values`] are the drivers for callers that may block.
+
+mod bands;
+mod cast;
+mod chunked;
+mod concat;
+mod drain;
+mod gather;
+mod inflate;
+mod pieces;
+mod stored;
+mod strided;
+mod transform;
+
+pub use cast::CastReport;
+pub use drain::{BUFFER, drain};
+pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};

@@ -1,0 +1,378 @@
+//! Arrays in chunks, each decoded as a whole.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use statelens_checkpoint::{self as checkpoint, Chunk, Chunks, Error, Limits, Result, Span};
+
+use crate::bands::{Band, Bands};
+use crate::stored::{Context, Stored, check_span, count};
+use crate::{Need, Out};
+
+/// Gathers a chunked array band by band, decoding each chunk that a band touches.
+#[derive(Debug)]
+pub(crate) struct Chunked {
+    chunks: Arc<dyn Chunks>,
+    /// Shape of a chunk.
+    chunk: Vec<u64>,
+    /// Number of chunks along each dimension.
+    grid: Vec<u64>,
+    itemsize: usize,
+    /// The stored chunks, by their number in the grid in C order.
+    table: Vec<(u64, Chunk)>,
+    fill: Vec<u8>,
+    /// Some chunks are not stored.
+    sparse: bool,
+    bands: Bands,
+    now: Option<Now>,
+    /// The band as far as it is put together.
+    bytes: Vec<u8>,
+    /// Bytes of the chunk that is being fed.
+    stored: Vec<u8>,
+    /// The chunk that was decoded last, by its index in the table.
+    decoded: Option<usize>,
+    plain: Vec<u8>,
+}
+
+/// The band that is being put together.
+#[derive(Debug)]
+struct Now {
+    band: Band,
+    /// Its chunks: first and number along each dimension.
+    first: Vec<u64>,
+    counts: Vec<u64>,
+    /// The chunk that comes next, in C order of those.
+    next: u64,
+    total: u64,
+    /// The band lies in one chunk, in which its elements are neighbours, too.
+    one_piece: bool,
+    /// The chunk that is being read: its index in the table, and what was not fed yet.
+    reading: Option<(usize, Span)>,
+}
+
+impl Chunked {
+    /// The machine for a chunked array; reads the table of chunks.
+    pub(crate) fn start(
+        context: &Context<'_>,
+        shape: &[u64],
+        layout: &checkpoint::Chunked,
+        range: Range<u64>,
+    ) -> Result<Stored> {
+        let chunk = &layout.shape;
+        if chunk.len() != shape.len() || chunk.contains(&0) {
+            return Err(Error::damaged(format!(
+                "a tensor of shape {shape:?} has chunks of shape {chunk:?}"
+            )));
+        }
+        let size = count(chunk)?.saturating_mul(context.itemsize);
+        Limits::check("bytes of a chunk", size, chunk_limit(context.budget))?;
+        let mut fill = layout.chunks.fill().to_vec();
+        if fill.is_empty() {
+            fill.resize(context.itemsize as usize, 0);
+        }
+        if fill.len() as u64 != context.itemsize {
+            return Err(Error::damaged(format!(
+                "chunks are filled with {} bytes where an element has {}",
+                fill.len(),
+                context.itemsize
+            )));
+        }
+        let grid: Vec<u64> =
+            shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
+        let table = sorted(layout.chunks.table(context.files)?, shape, chunk, &grid)?;
+        for (_, chunk) in &table {
+            check_span(context.files, &chunk.span)?;
+            Limits::check(
+                "bytes of a stored chunk",
+                chunk.span.len,
+                chunk_limit(context.budget).saturating_mul(2),
+            )?;
+        }
+        if table.is_empty() {
+            return Stored::fill(&fill, context.itemsize, range.end - range.start);
+        }
+        let max = context.budget as u64 / context.itemsize.max(1);
+        Ok(Stored::Chunked(
+            Box::new(Self {
+                chunks: layout.chunks.clone(),
+                chunk: chunk.clone(),
+                itemsize: context.itemsize as usize,
+                sparse: (table.len() as u64) < count(&grid)?,
+                grid,
+                table,
+                fill,
+                bands: Bands::new(shape, range, max)?.with_chunks(chunk),
+                now: None,
+                bytes: Vec::new(),
+                stored: Vec::new(),
+                decoded: None,
+                plain: Vec::new(),
+            })
+            .begun(),
+        ))
+    }
+
+    fn begun(mut self: Box<Self>) -> Box<Self> {
+        self.next_band();
+        self
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        match &self.now {
+            None => Need::Done,
+            Some(Now { reading: Some((_, span)), .. }) => Need::Feed(*span),
+            Some(_) => Need::Step,
+        }
+    }
+
+    pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        let Some(Now { reading: Some((index, span)), .. }) = &mut self.now else { return Ok(()) };
+        let index = *index;
+        span.offset += bytes.len() as u64;
+        span.len -= bytes.len() as u64;
+        if span.len > 0 {
+            self.stored.extend_from_slice(bytes);
+            return Ok(());
+        }
+        if self.stored.is_empty() {
+            self.decode(index, bytes)?;
+        } else {
+            let mut stored = std::mem::take(&mut self.stored);
+            stored.extend_from_slice(bytes);
+            self.decode(index, &stored)?;
+            stored.clear();
+            self.stored = stored;
+        }
+        if let Some(now) = &mut self.now {
+            now.reading = None;
+        }
+        self.place(out)
+    }
+
+    /// Finds the next chunk of the band and places it if it needs no reading.
+    pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let Some(now) = &mut self.now else { return Ok(()) };
+        let number = now.number(&self.grid);
+        let Ok(index) = self.table.binary_search_by_key(&number, |(number, _)| *number) else {
+            // Not stored: the band was filled before.
+            return if now.one_piece { self.fill_band(out) } else { self.advance(out) };
+        };
+        if self.decoded == Some(index) {
+            return self.place(out);
+        }
+        let span = self.table[index].1.span;
+        now.reading = Some((index, span));
+        if span.len == 0 { self.feed(&[], out) } else { Ok(()) }
+    }
+
+    fn decode(&mut self, index: usize, stored: &[u8]) -> Result<()> {
+        let chunk = &self.table[index].1;
+        self.decoded = None;
+        self.plain.clear();
+        self.chunks
+            .decode(chunk, stored, &mut self.plain)
+            .map_err(|error| error.at(chunk.span.offset))?;
+        // Checked when the machine started: it fits.
+        let expected = self.chunk.iter().product::<u64>() as usize * self.itemsize;
+        if self.plain.len() != expected {
+            return Err(Error::damaged(format!(
+                "a chunk has {} bytes when decoded",
+                self.plain.len()
+            ))
+            .at(chunk.span.offset)
+            .expected(expected.to_string()));
+        }
+        self.decoded = Some(index);
+        Ok(())
+    }
+
+    /// Puts the decoded chunk in its place in the band, or passes it on if it is the band.
+    fn place(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let Some(now) = &self.now else { return Ok(()) };
+        let cell = now.cell();
+        let from: Vec<u64> =
+            cell.iter().zip(&self.chunk).map(|(cell, chunk)| cell * chunk).collect();
+        if now.one_piece {
+            let start: Vec<u64> =
+                now.band.start.iter().zip(&from).map(|(at, from)| at - from).collect();
+            let at = linear(&start, &self.chunk) as usize * self.itemsize;
+            out(&self.plain[at..at + now.band.count as usize * self.itemsize])?;
+            self.next_band();
+            return Ok(());
+        }
+        // The part of the band that is in this chunk, in indices of the array.
+        let part: Vec<Range<u64>> = (0..from.len())
+            .map(|dim| {
+                let band = now.band.start[dim]..now.band.start[dim] + now.band.shape[dim];
+                from[dim].max(band.start)..(from[dim] + self.chunk[dim]).min(band.end)
+            })
+            .collect();
+        let in_chunk: Vec<u64> = part.iter().zip(&from).map(|(part, at)| part.start - at).collect();
+        let in_band: Vec<u64> =
+            part.iter().zip(&now.band.start).map(|(part, at)| part.start - at).collect();
+        let shape: Vec<u64> = part.iter().map(|part| part.end - part.start).collect();
+        copy_box(
+            &shape,
+            (&self.plain, &self.chunk, &in_chunk),
+            (&mut self.bytes, &now.band.shape, &in_band),
+            self.itemsize,
+        );
+        self.advance(out)
+    }
+
+    /// Goes on to the next chunk; passes the band on after the last one.
+    fn advance(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let Some(now) = &mut self.now else { return Ok(()) };
+        now.next += 1;
+        if now.next == now.total {
+            out(&self.bytes)?;
+            self.next_band();
+        }
+        Ok(())
+    }
+
+    /// Passes on a band that lies in one chunk that is not stored.
+    fn fill_band(&mut self, out: &mut Out<'_>) -> Result<()> {
+        let Some(now) = &self.now else { return Ok(()) };
+        let mut left = now.band.count as usize;
+        let piece = self.fill.repeat((16 << 10).min(left));
+        while left > 0 {
+            let take = left.min(16 << 10);
+            out(&piece[..take * self.itemsize])?;
+            left -= take;
+        }
+        self.next_band();
+        Ok(())
+    }
+
+    fn next_band(&mut self) {
+        self.now = self.bands.next().map(|band| Now::new(band, &self.chunk));
+        let Some(now) = &self.now else {
+            self.bytes = Vec::new();
+            self.plain = Vec::new();
+            return;
+        };
+        if now.one_piece {
+            return;
+        }
+        let len = now.band.count as usize * self.itemsize;
+        self.bytes.resize(len, 0);
+        if self.sparse {
+            for item in self.bytes.chunks_exact_mut(self.itemsize) {
+                item.copy_from_slice(&self.fill);
+            }
+        }
+    }
+}
+
+impl Now {
+    fn new(band: Band, chunk: &[u64]) -> Self {
+        let first: Vec<u64> = band.start.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
+        let counts: Vec<u64> = (0..chunk.len())
+            .map(|dim| (band.start[dim] + band.shape[dim]).div_ceil(chunk[dim]) - first[dim])
+            .collect();
+        let total = counts.iter().product();
+        let below = band.shape.iter().position(|len| *len > 1).map_or(chunk.len(), |dim| dim + 1);
+        let one_piece = total == 1 && band.shape[below..] == chunk[below..];
+        Self { band, first, counts, next: 0, total, one_piece, reading: None }
+    }
+
+    /// The chunk that comes next, as indices in the grid.
+    fn cell(&self) -> Vec<u64> {
+        let mut rest = self.next;
+        let mut cell = self.first.clone();
+        for dim in (0..cell.len()).rev() {
+            cell[dim] += rest % self.counts[dim];
+            rest /= self.counts[dim];
+        }
+        cell
+    }
+
+    fn number(&self, grid: &[u64]) -> u64 {
+        linear(&self.cell(), grid)
+    }
+}
+
+/// The chunks by their number in the grid; fails for chunks that are twice there, off the grid,
+/// or out of the array.
+fn sorted(
+    table: Vec<Chunk>,
+    shape: &[u64],
+    chunk: &[u64],
+    grid: &[u64],
+) -> Result<Vec<(u64, Chunk)>> {
+    let mut numbered = Vec::with_capacity(table.len());
+    for entry in table {
+        let at = &entry.at;
+        let sound = at.len() == shape.len()
+            && at.iter().zip(shape).all(|(at, dim)| at < dim)
+            && at.iter().zip(chunk).all(|(at, chunk)| at % chunk == 0);
+        if !sound {
+            return Err(Error::damaged(format!(
+                "a chunk is said to start at {at:?} of a tensor of shape {shape:?} in chunks of \
+                 {chunk:?}"
+            ))
+            .at(entry.span.offset));
+        }
+        let cell: Vec<u64> = at.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
+        numbered.push((linear(&cell, grid), entry));
+    }
+    numbered.sort_by_key(|(number, _)| *number);
+    if let Some(pair) = numbered.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        let [(_, first), (_, second)] = pair else { return Ok(numbered) };
+        return Err(Error::damaged(format!(
+            "the chunk that starts at {:?} is there twice",
+            first.at
+        ))
+        .at(second.span.offset));
+    }
+    Ok(numbered)
+}
+
+/// The largest chunk that is decoded: what the limits allow, or the budget if that is more.
+fn chunk_limit(budget: usize) -> u64 {
+    Limits::default().chunk.max(budget as u64)
+}
+
+/// The place of an index in the C order of `shape`.
+fn linear(index: &[u64], shape: &[u64]) -> u64 {
+    index.iter().zip(shape).fold(0, |at, (index, dim)| at * dim + index)
+}
+
+/// Copies a box of `shape` from one array in memory to another; each is given as its bytes, its
+/// shape, and where the box starts in it.
+fn copy_box(
+    shape: &[u64],
+    (from, from_shape, from_start): (&[u8], &[u64], &[u64]),
+    (to, to_shape, to_start): (&mut [u8], &[u64], &[u64]),
+    itemsize: usize,
+) {
+    let Some((run, outer)) = shape.split_last() else {
+        to[..itemsize].copy_from_slice(&from[..itemsize]);
+        return;
+    };
+    let run = *run as usize * itemsize;
+    let mut index = vec![0; outer.len()];
+    loop {
+        let place = |start: &[u64], shape: &[u64]| {
+            let at: Vec<u64> = (0..start.len())
+                .map(|dim| start[dim] + index.get(dim).copied().unwrap_or(0))
+                .collect();
+            linear(&at, shape) as usize * itemsize
+        };
+        let (from_at, to_at) = (place(from_start, from_shape), place(to_start, to_shape));
+        to[to_at..to_at + run].copy_from_slice(&from[from_at..from_at + run]);
+        let mut dim = outer.len();
+        loop {
+            if dim == 0 {
+                return;
+            }
+            dim -= 1;
+            index[dim] += 1;
+            if index[dim] < outer[dim] {
+                break;
+            }
+            index[dim] = 0;
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Drivers for callers that may block.
+
+use statelens_checkpoint::{Error, FileSet, Progress, Result, Tensor};
+
+use crate::{BUDGET, CastReport, Gather, Need, Out};
+
+/// A good size for the buffer of [`drain`].
+pub const BUFFER: usize = 1 << 20;
+
+/// Reads a tensor and passes its logical bytes to `out`, through one buffer of `buffer_size`
+/// bytes (at least 1) and the [`BUDGET`] of a [`Gather`]. Progress is in logical bytes.
+pub fn drain(
+    files: &FileSet,
+    tensor: &Tensor,
+    buffer_size: usize,
+    progress: &mut dyn Progress,
+    out: &mut Out<'_>,
+) -> Result<CastReport> {
+    let numel = tensor.numel().ok_or_else(|| Error::damaged("a tensor too large to count"))?;
+    let total = tensor.nbytes().unwrap_or(0);
+    let mut gather = Gather::new(files, tensor, 0..numel, BUDGET)?;
+    let mut buffer = Vec::new();
+    let mut done = 0;
+    let mut out = |bytes: &[u8]| {
+        done += bytes.len() as u64;
+        out(bytes)?;
+        progress.check(done, total)
+    };
+    loop {
+        match gather.need() {
+            Need::Feed(span) => {
+                let len = span.len.min(buffer_size.max(1) as u64) as usize;
+                if buffer.len() < len {
+                    buffer.resize(len, 0);
+                }
+                files.read(span.file, span.offset, &mut buffer[..len])?;
+                gather.feed(&buffer[..len], &mut out)?;
+            }
+            Need::Step => gather.step(files, &mut out)?,
+            Need::Done => return Ok(gather.cast_report()),
+        }
+    }
+}

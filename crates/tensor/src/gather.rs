@@ -1,0 +1,136 @@
+//! The machine that turns the bytes of files into the logical bytes of a tensor.
+
+use std::ops::Range;
+
+use statelens_checkpoint::{Error, FileSet, Layout, Result, Span, Tensor};
+
+use crate::CastReport;
+use crate::stored::{Context, Stored};
+use crate::strided::dense_span;
+use crate::transform::Transform;
+
+/// Receives bytes as they come.
+pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+
+/// Bytes that a [`Gather`] may hold, unless one says otherwise.
+pub const BUDGET: usize = 16 << 20;
+
+/// What a [`Gather`] waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// The bytes of this span, through [`Gather::feed`], in order, in pieces of any size. It
+    /// shrinks as it is fed.
+    Feed(Span),
+    /// A call of [`Gather::step`].
+    Step,
+    /// Nothing: all logical bytes were passed on.
+    Done,
+}
+
+/// Turns the bytes of files into the logical bytes of a tensor, or of a part of it.
+///
+/// ```
+/// # use statelens_checkpoint::*;
+/// # use statelens_tensor::*;
+/// # let files = FileSet::single("x", Memory::from(vec![0, 0, 0x80, 0x3f]));
+/// # let span = Span { file: files.main()?, offset: 0, len: 4 };
+/// # let tensor = Tensor::new(DType::F32, vec![1], Layout::Span(span));
+/// let mut logical = Vec::new();
+/// let mut out = |bytes: &[u8]| { logical.extend_from_slice(bytes); Ok(()) };
+/// let mut gather = Gather::new(&files, &tensor, 0..1, BUDGET)?;
+/// loop {
+///     match gather.need() {
+///         Need::Feed(span) => {
+///             let piece = files.read_vec(span.file, span.offset, span.len.min(3))?;
+///             gather.feed(&piece, &mut out)?;
+///         }
+///         Need::Step => gather.step(&files, &mut out)?,
+///         Need::Done => break,
+///     }
+/// }
+/// assert_eq!(logical, 1f32.to_le_bytes());
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Gather {
+    stored: Stored,
+    transform: Transform,
+}
+
+impl Gather {
+    /// A machine for the elements `range`, counted in C order.
+    ///
+    /// Holds about `budget` bytes, and one chunk where the tensor is chunked. Fails if the
+    /// layout does not fit the tensor or the files, if its bytes are missing, or if the cast is
+    /// none that is known.
+    pub fn new(files: &FileSet, tensor: &Tensor, range: Range<u64>, budget: usize) -> Result<Self> {
+        let (Some(numel), Some(_)) = (tensor.numel(), tensor.nbytes()) else {
+            return Err(Error::damaged(format!(
+                "a tensor of shape {:?} has more elements than can be counted",
+                tensor.shape
+            )));
+        };
+        if range.start > range.end || range.end > numel {
+            return Err(Error::io(format!(
+                "elements {} to {} were asked for of a tensor that has {numel}",
+                range.start, range.end
+            )));
+        }
+        let context = Context { files, itemsize: tensor.stored.itemsize(), budget, depth: 0 };
+        Ok(Self {
+            stored: Stored::new(&context, &tensor.shape, &tensor.layout, range)?,
+            transform: Transform::new(tensor)?,
+        })
+    }
+
+    /// What it waits for.
+    pub fn need(&self) -> Need {
+        self.stored.need()
+    }
+
+    /// Takes the next bytes of the span that [`Gather::need`] named, not more than that.
+    ///
+    /// Where the logical bytes are those of the file, `bytes` goes to `out` as it is.
+    pub fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        match self.stored.need() {
+            Need::Feed(span) if bytes.len() as u64 <= span.len => {}
+            need => {
+                return Err(Error::io(format!(
+                    "{} bytes were fed while {need:?} was needed",
+                    bytes.len()
+                )));
+            }
+        }
+        let transform = &mut self.transform;
+        self.stored.feed(bytes, &mut |piece| transform.feed(piece, out))?;
+        self.finish()
+    }
+
+    /// Goes on where no bytes are needed; passes on a bounded number of bytes, perhaps none.
+    pub fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
+        let transform = &mut self.transform;
+        self.stored.step(files, &mut |piece| transform.feed(piece, out))?;
+        self.finish()
+    }
+
+    /// What casting did to the elements so far; all zero where nothing is cast.
+    pub fn cast_report(&self) -> CastReport {
+        self.transform.report()
+    }
+
+    fn finish(&self) -> Result<()> {
+        if self.stored.need() == Need::Done { self.transform.finish() } else { Ok(()) }
+    }
+}
+
+/// The span of a file that holds the logical bytes as they are, if there is one: what may be
+/// copied without being looked at. Also finds dense views of a storage.
+pub fn verbatim_span(tensor: &Tensor) -> Option<Span> {
+    let span = match &tensor.layout {
+        Layout::Span(span) => *span,
+        Layout::Strided(view) => dense_span(view, &tensor.shape, tensor.stored.itemsize())?,
+        _ => return None,
+    };
+    let plain = Tensor { layout: Layout::Span(span), ..tensor.clone() };
+    (plain.is_verbatim() && plain.nbytes() == Some(span.len)).then_some(span)
+}

@@ -1,0 +1,261 @@
+//! Stored bytes: elements in C order, still in the file's dtype and byte order.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
+
+use crate::chunked::Chunked;
+use crate::concat::Concat;
+use crate::inflate::Inflate;
+use crate::strided::{Strided, dense_start};
+use crate::{Need, Out};
+
+/// Concatenations of concatenations: more of them than any reader makes.
+const MAX_DEPTH: u32 = 8;
+
+/// Bytes of a constant passed on at once, and in one step.
+const FILL_PIECE: usize = 64 << 10;
+const FILL_STEP: u64 = 4 << 20;
+
+/// What all layouts of a tensor need to know.
+pub(crate) struct Context<'a> {
+    pub(crate) files: &'a FileSet,
+    /// Bytes of a stored element.
+    pub(crate) itemsize: u64,
+    pub(crate) budget: usize,
+    pub(crate) depth: u32,
+}
+
+/// The machine for one layout.
+#[derive(Debug)]
+pub(crate) enum Stored {
+    Done,
+    Span(Span),
+    Inline { bytes: Arc<[u8]>, range: Range<usize> },
+    Fill { piece: Vec<u8>, left: u64 },
+    Inflate(Box<Inflate>),
+    Strided(Box<Strided>),
+    Chunked(Box<Chunked>),
+    Concat(Box<Concat>),
+}
+
+impl Stored {
+    /// The elements `range` of an array of `shape`; both are known to fit 64 bits in bytes.
+    pub(crate) fn new(
+        context: &Context<'_>,
+        shape: &[u64],
+        layout: &Layout,
+        range: Range<u64>,
+    ) -> Result<Self> {
+        let itemsize = context.itemsize;
+        if itemsize > Limits::default().chunk {
+            return Err(Error::limit(format!("one element has {itemsize} bytes")));
+        }
+        let total = count(shape)?
+            .checked_mul(itemsize)
+            .ok_or_else(|| Error::damaged("a tensor has more bytes than fit 64 bits"))?;
+        let bytes = range.start * itemsize..range.end * itemsize;
+        if bytes.is_empty() {
+            return match layout {
+                Layout::Missing(why) if total > 0 => Err(missing(why)),
+                _ => Ok(Self::Done),
+            };
+        }
+        match layout {
+            Layout::Missing(why) => Err(missing(why)),
+            Layout::Fill(item) => Self::fill(item, itemsize, range.end - range.start),
+            Layout::Strided(view) => {
+                if let Layout::Fill(item) = &*view.storage {
+                    return Self::fill(item, itemsize, range.end - range.start);
+                }
+                match dense_start(view, shape, itemsize) {
+                    Some(start) => {
+                        let range = shifted(&bytes, start)?;
+                        Self::storage(context.files, &view.storage, view.storage_len, range)
+                    }
+                    None => {
+                        let view = Strided::new(context, shape, view, range)?;
+                        Ok(Self::Strided(Box::new(view)))
+                    }
+                }
+            }
+            Layout::Chunked(chunked) => Chunked::start(context, shape, chunked, range),
+            Layout::Concat(_) if context.depth == MAX_DEPTH => {
+                Err(Error::limit("parts of parts of a tensor, nested too deep"))
+            }
+            Layout::Concat(concat) => {
+                Ok(Self::Concat(Box::new(Concat::new(context, shape, concat, range)?)))
+            }
+            Layout::Span(Span { len, .. })
+            | Layout::Packed(statelens_checkpoint::Packed { len, .. })
+                if *len != total =>
+            {
+                Err(wrong_length(*len, total))
+            }
+            Layout::Inline(inline) if inline.len() as u64 != total => {
+                Err(wrong_length(inline.len() as u64, total))
+            }
+            Layout::Span(_) | Layout::Packed(_) | Layout::Inline(_) => {
+                Self::storage(context.files, layout, total, bytes)
+            }
+        }
+    }
+
+    /// The bytes `range` of a storage of `len` bytes.
+    pub(crate) fn storage(
+        files: &FileSet,
+        layout: &Layout,
+        len: u64,
+        range: Range<u64>,
+    ) -> Result<Self> {
+        if range.is_empty() {
+            return Ok(Self::Done);
+        }
+        let there = match layout {
+            Layout::Span(span) => span.len,
+            Layout::Packed(packed) => packed.len,
+            Layout::Inline(bytes) => bytes.len() as u64,
+            Layout::Missing(why) => return Err(missing(why)),
+            _ => return Err(Error::unsupported("a view of a storage that is itself in parts")),
+        };
+        if len > there || range.end > len {
+            return Err(Error::damaged(format!(
+                "a tensor needs bytes {} to {} of a storage of {}",
+                range.start,
+                range.end,
+                len.min(there)
+            )));
+        }
+        match layout {
+            Layout::Packed(packed) => {
+                check_span(files, &packed.span)?;
+                Ok(Self::Inflate(Box::new(Inflate::new(packed, range))))
+            }
+            Layout::Inline(bytes) => {
+                // Both ends are at most the length of a slice, which fits.
+                let range = range.start as usize..range.end as usize;
+                Ok(Self::Inline { bytes: bytes.clone(), range })
+            }
+            Layout::Span(span) => {
+                check_span(files, span)?;
+                let offset = span.offset + range.start;
+                Ok(Self::Span(Span { file: span.file, offset, len: range.end - range.start }))
+            }
+            _ => Ok(Self::Done),
+        }
+    }
+
+    /// `count` times the element `item`.
+    pub(crate) fn fill(item: &[u8], itemsize: u64, count: u64) -> Result<Self> {
+        if item.len() as u64 != itemsize || item.is_empty() {
+            return Err(Error::damaged(format!(
+                "a constant of {} bytes fills a tensor whose elements have {itemsize}",
+                item.len()
+            )));
+        }
+        let copies = (FILL_PIECE / item.len()).max(1) as u64;
+        let piece = item.repeat(copies.min(count) as usize);
+        Ok(Self::Fill { piece, left: count * itemsize })
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        match self {
+            Self::Done => Need::Done,
+            Self::Span(span) => Need::Feed(*span),
+            Self::Inline { .. } | Self::Fill { .. } => Need::Step,
+            Self::Inflate(inflate) => inflate.need(),
+            Self::Strided(strided) => strided.need(),
+            Self::Chunked(chunked) => chunked.need(),
+            Self::Concat(concat) => concat.need(),
+        }
+    }
+
+    /// `bytes` is not more than was needed.
+    pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        match self {
+            Self::Span(span) => {
+                span.offset += bytes.len() as u64;
+                span.len -= bytes.len() as u64;
+                if span.len == 0 {
+                    *self = Self::Done;
+                }
+                out(bytes)
+            }
+            Self::Inflate(inflate) => inflate.feed(bytes, out),
+            Self::Strided(strided) => strided.feed(bytes, out),
+            Self::Chunked(chunked) => chunked.feed(bytes, out),
+            Self::Concat(concat) => concat.feed(bytes, out),
+            Self::Done | Self::Inline { .. } | Self::Fill { .. } => Ok(()),
+        }
+    }
+
+    pub(crate) fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
+        match self {
+            Self::Inline { bytes, range } => {
+                let bytes = bytes.clone();
+                let range = range.clone();
+                *self = Self::Done;
+                out(&bytes[range])
+            }
+            Self::Fill { piece, left } => {
+                let mut now = (*left).min(FILL_STEP);
+                while now > 0 {
+                    let take = now.min(piece.len() as u64);
+                    out(&piece[..take as usize])?;
+                    now -= take;
+                    *left -= take;
+                }
+                if *left == 0 {
+                    *self = Self::Done;
+                }
+                Ok(())
+            }
+            Self::Strided(strided) => strided.step(files, out),
+            Self::Chunked(chunked) => chunked.step(out),
+            Self::Concat(concat) => concat.step(files, out),
+            Self::Done | Self::Span(_) | Self::Inflate(_) => Ok(()),
+        }
+    }
+}
+
+/// Number of elements of a shape.
+pub(crate) fn count(shape: &[u64]) -> Result<u64> {
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
+    count.ok_or_else(|| Error::damaged(format!("shape {shape:?} has too many elements to count")))
+}
+
+/// Fails if the span is not within its file.
+pub(crate) fn check_span(files: &FileSet, span: &Span) -> Result<()> {
+    files.source(span.file)?;
+    let len = files.len(span.file);
+    if span.offset.checked_add(span.len).is_some_and(|end| end <= len) {
+        return Ok(());
+    }
+    Err(Error::damaged(format!(
+        "a tensor's {} bytes are said to be there, and the file ends at byte {len}",
+        span.len
+    ))
+    .at(span.offset)
+    .in_file(files.name(span.file))
+    .advice("The file may be cut short: compare its size with the original."))
+}
+
+fn shifted(range: &Range<u64>, by: u64) -> Result<Range<u64>> {
+    match (range.start.checked_add(by), range.end.checked_add(by)) {
+        (Some(start), Some(end)) => Ok(start..end),
+        _ => Err(Error::damaged("a view starts further in its storage than 64 bits can count")),
+    }
+}
+
+fn wrong_length(found: u64, expected: u64) -> Error {
+    Error::damaged(format!("a tensor has {found} bytes"))
+        .expected(format!("{expected} for its shape and dtype"))
+}
+
+fn missing(why: &statelens_checkpoint::Text) -> Error {
+    Error::unsupported(format!("the tensor has no bytes: {why}"))
+}

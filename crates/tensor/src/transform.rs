@@ -1,0 +1,177 @@
+//! From stored elements to logical ones: byte order, sign, cast.
+
+use statelens_checkpoint::{ByteOrder, DType, Error, Result, Tensor};
+
+use crate::cast::Cast;
+use crate::pieces::Elements;
+use crate::{CastReport, Out};
+
+/// Bytes of stored elements that are worked on at once.
+const BLOCK: usize = 64 << 10;
+
+/// What is done to each stored element, in this order: byte order, negation, conjugation, cast.
+#[derive(Debug)]
+pub(crate) struct Transform {
+    /// Runs of bytes of an element that are reversed.
+    swap: Vec<(usize, usize)>,
+    /// What of an element changes its sign.
+    signs: Vec<Sign>,
+    cast: Option<Cast>,
+    itemsize: usize,
+    elements: Elements,
+    work: Work,
+}
+
+/// A number in an element whose sign changes.
+#[derive(Debug, Clone, Copy)]
+struct Sign {
+    offset: usize,
+    size: usize,
+    /// Two's complement rather than a sign bit.
+    integer: bool,
+}
+
+#[derive(Debug, Default)]
+struct Work {
+    stored: Vec<u8>,
+    cast: Vec<u8>,
+}
+
+impl Transform {
+    pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
+        let itemsize = tensor.stored.itemsize();
+        let cast = match tensor.stored == tensor.dtype {
+            true => None,
+            false => Some(Cast::new(&tensor.stored, &tensor.dtype)?),
+        };
+        Ok(Self {
+            swap: match tensor.byte_order {
+                ByteOrder::Little => Vec::new(),
+                ByteOrder::Big => words(&tensor.stored),
+            },
+            signs: signs(tensor)?,
+            cast,
+            // An element larger than an address can count is refused by the layout's machine.
+            itemsize: (itemsize as usize).max(1),
+            elements: Elements::new(itemsize),
+            work: Work::default(),
+        })
+    }
+
+    pub(crate) fn feed(&mut self, piece: &[u8], out: &mut Out<'_>) -> Result<()> {
+        if self.is_identity() {
+            return out(piece);
+        }
+        let Self { swap, signs, cast, itemsize, elements, work } = self;
+        elements.feed(piece, &mut |whole| {
+            let block = (BLOCK / *itemsize).max(1) * *itemsize;
+            for block in whole.chunks(block) {
+                let mut stored = block;
+                if !swap.is_empty() || !signs.is_empty() {
+                    work.stored.clear();
+                    work.stored.extend_from_slice(block);
+                    reverse(&mut work.stored, *itemsize, swap);
+                    change_signs(&mut work.stored, *itemsize, signs);
+                    stored = &work.stored;
+                }
+                match cast {
+                    Some(cast) => {
+                        cast.run(stored, &mut work.cast);
+                        out(&work.cast)?;
+                    }
+                    None => out(stored)?,
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Called when all has come: fails if the last element is not whole.
+    pub(crate) fn finish(&self) -> Result<()> {
+        match self.elements.is_whole() {
+            true => Ok(()),
+            false => Err(Error::damaged("the last element of a tensor is cut off")),
+        }
+    }
+
+    pub(crate) fn report(&self) -> CastReport {
+        self.cast.as_ref().map_or_else(CastReport::default, |cast| cast.report)
+    }
+
+    fn is_identity(&self) -> bool {
+        self.swap.is_empty() && self.signs.is_empty() && self.cast.is_none()
+    }
+}
+
+/// The runs of bytes of an element that a change of byte order reverses.
+fn words(dtype: &DType) -> Vec<(usize, usize)> {
+    let runs: Vec<(u64, u64)> = match dtype {
+        DType::Numpy(numpy) => numpy.words.clone(),
+        _ => {
+            let word = dtype.word();
+            (0..dtype.itemsize() / word).map(|index| (index * word, word)).collect()
+        }
+    };
+    let fits = |(offset, size): &(u64, u64)| {
+        *size > 1 && offset.checked_add(*size).is_some_and(|end| end <= dtype.itemsize())
+    };
+    runs.into_iter().filter(fits).map(|(offset, size)| (offset as usize, size as usize)).collect()
+}
+
+fn signs(tensor: &Tensor) -> Result<Vec<Sign>> {
+    let dtype = &tensor.stored;
+    let size = dtype.word() as usize;
+    let complex = dtype.is_complex();
+    if !(tensor.negate || tensor.conjugate && complex) {
+        return Ok(Vec::new());
+    }
+    let wide_float = dtype.is_float() && size > 1;
+    if !(complex || wide_float || dtype.is_int()) {
+        return Err(Error::unsupported(format!("negated elements of dtype {dtype}")));
+    }
+    let real = Sign { offset: 0, size, integer: dtype.is_int() };
+    let imaginary = Sign { offset: size, ..real };
+    // Negated and conjugated: only the real part changes.
+    Ok(match (tensor.negate, tensor.conjugate, complex) {
+        (true, true, true) | (true, _, false) => vec![real],
+        (true, false, true) => vec![real, imaginary],
+        (false, _, _) => vec![imaginary],
+    })
+}
+
+fn reverse(bytes: &mut [u8], itemsize: usize, words: &[(usize, usize)]) {
+    fn each<const SIZE: usize>(bytes: &mut [u8]) {
+        for word in bytes.chunks_exact_mut(SIZE) {
+            word.reverse();
+        }
+    }
+    match words {
+        [(0, 2)] if itemsize == 2 => each::<2>(bytes),
+        [(0, 4)] if itemsize == 4 => each::<4>(bytes),
+        [(0, 8)] if itemsize == 8 => each::<8>(bytes),
+        words => {
+            for item in bytes.chunks_exact_mut(itemsize) {
+                for (offset, size) in words {
+                    item[*offset..offset + size].reverse();
+                }
+            }
+        }
+    }
+}
+
+/// Changes signs in little-endian elements.
+fn change_signs(bytes: &mut [u8], itemsize: usize, signs: &[Sign]) {
+    for item in bytes.chunks_exact_mut(itemsize) {
+        for sign in signs {
+            let number = &mut item[sign.offset..sign.offset + sign.size];
+            if sign.integer {
+                let mut carry = true;
+                for byte in number {
+                    (*byte, carry) = (!*byte).overflowing_add(u8::from(carry));
+                }
+            } else {
+                number[sign.size - 1] ^= 0x80;
+            }
+        }
+    }
+}
