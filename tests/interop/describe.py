@@ -16,12 +16,14 @@ import numpy
 import torch
 
 
-def describe(value):
-    return _Describer().rows(value)
+def describe(value, cast=""):
+    """The rows; with floating-point tensors cast to the dtype `cast`, if there is one."""
+    return _Describer(getattr(torch, cast) if cast else None).rows(value)
 
 
 class _Describer:
-    def __init__(self):
+    def __init__(self, cast):
+        self.cast = cast
         self.open = {}
         self.ties = {}
         self.storages = {}
@@ -101,6 +103,9 @@ class _Describer:
         if tensor.is_quantized:
             node["quantized"] = _quantizer(tensor)
             tensor = tensor.int_repr()
+        if self.cast and tensor.is_floating_point():
+            tensor = tensor.to(self.cast)
+            node["dtype"] = str(tensor.dtype)[6:]
         data = _tensor_bytes(tensor)
         return {**node, "nbytes": len(data), "sha256": _sha256(data),
                 "tie": self.ties.setdefault(identity, path),

@@ -2,7 +2,8 @@
 
     python load.py JOBS.json RESULTS.jsonl
 
-JOBS is a list of `{"id", "how", "path"}`; a result is `{"id", "rows"}` or `{"id", "error"}`, a line each. How:
+JOBS is a list of `{"id", "how", "path", "cast"}`; `cast` is empty or the dtype that floating-point
+tensors are cast to after loading. A result is `{"id", "rows"}` or `{"id", "error"}`, a line each. How:
 
 - `cstorch`: `cerebras.pytorch.load`;
 - `torch`: `torch.load(weights_only=False)`, for fixtures that we made ourselves, with stand-ins for classes that are not installed;
@@ -32,7 +33,8 @@ def main(jobs_path, results_path):
             result = {"id": job["id"]}
             try:
                 with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-                    result["rows"] = HOW[job["how"]](job["path"])
+                    loaded = HOW[job["how"]](job["path"])
+                    result["rows"] = loaded if job["how"] == "h5py" else describe.describe(loaded, job["cast"])
             except Exception as error:
                 result["error"] = f"{type(error).__name__}: {error}"
             results.write(json.dumps(result) + "\n")
@@ -42,15 +44,15 @@ def main(jobs_path, results_path):
 def load_cstorch(path):
     import cerebras.pytorch as cstorch
 
-    return describe.describe(cstorch.load(path))
+    return cstorch.load(path)
 
 
 def load_weights_only(path):
-    return describe.describe(torch.load(path, map_location="cpu", weights_only=True))
+    return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def load_torch(path):
-    return describe.describe(torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE))
+    return torch.load(path, map_location="cpu", weights_only=False, pickle_module=_PICKLE)
 
 
 def load_h5py(path):

@@ -1,0 +1,238 @@
+"""Interop: converts every fixture with `statelens` and compares with the real libraries.
+
+    python run.py --statelens BINARY --cerebras PYTHON [--h5dump PROGRAM] --work FOLDER [--only TEXT]
+
+Runs in the environment of current torch; PYTHON is that of cerebras-pytorch. Each library loads
+the source and what we wrote; both are described (`describe.py`) and compared (`compare.py`). What can't
+be compared is named in `cases.py`. Exit status 1 if anything differs or a reason there is outdated.
+"""
+
+import argparse
+import collections
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import cases
+import compare
+
+HERE = Path(__file__).resolve().parent
+FIXTURES = HERE.parent / "fixtures"
+SHOWN = 6
+
+
+def main():
+    options = arguments()
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    start = time.monotonic()
+    chosen = [case for case in cases.cases(FIXTURES) if options.only in f"{case.group}: {case.source}"]
+    report = Report(complete=not options.only)
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        written = dict(zip(chosen, pool.map(lambda case: convert(options, case), chosen)))
+        sources = sorted({case.source for case in chosen})
+        manifests = dict(zip(sources, pool.map(lambda source: manifest(options, source), sources)))
+    say(f"{len(chosen)} conversions, {len(sources)} manifests", start)
+
+    loaded = load(options, chosen, written)
+    say(f"{len(loaded)} files loaded by the real libraries", start)
+
+    for case in chosen:
+        judge(report, case, written[case], loaded)
+    for source in sources:
+        judge_manifest(report, source, manifests[source], loaded)
+    check_hdf5(report, options, chosen, written, loaded)
+    say("compared", start)
+    return report.show()
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statelens", type=Path, required=True)
+    parser.add_argument("--cerebras", type=Path, required=True)
+    parser.add_argument("--h5dump", type=Path)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--only", default="", help="only cases whose `group: fixture` has this text")
+    return parser.parse_args()
+
+
+def say(text, start):
+    print(f"[{time.monotonic() - start:5.1f} s] {text}", flush=True)
+
+
+class Written:
+    """What `statelens convert` did: a file and what it said is lost, or why it refused."""
+
+    def __init__(self, path, losses, error):
+        self.path, self.losses, self.error = path, losses, error
+
+
+def convert(options, case):
+    folder = options.work / "".join(c if c.isalnum() else "_" for c in case.group) / Path(case.source).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    output = folder / (Path(case.source).name + case.suffix)
+    command = [options.statelens, "convert", "--json", FIXTURES / case.source, output, *case.options]
+    if case.source in cases.LOSSY.get(case.group, ()):
+        refused = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        if refused.returncode == 0:
+            return Written(output, [], "loses nothing, so it need not be in LOSSY")
+        command.append("--lossy")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        return Written(output, [], done.stderr.strip() or f"exit status {done.returncode}")
+    return Written(output, json.loads(done.stdout)["losses"], None)
+
+
+def manifest(options, source):
+    done = subprocess.run([options.statelens, "manifest", "--json", FIXTURES / source], capture_output=True, timeout=120)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr.decode().strip()
+
+
+def load(options, chosen, written):
+    """What the libraries say about every source and output: `{(how, path, cast): result}`."""
+    jobs = {(case.expect, str(FIXTURES / case.source), case.cast) for case in chosen}
+    jobs |= {(case.expect, str(FIXTURES / case.source), "") for case in chosen}
+    for case, output in written.items():
+        if output.error is None:
+            jobs.add((case.actual, str(output.path), ""))
+            if case.suffix == ".mdl":
+                jobs.add(("h5py", str(output.path), ""))
+    results = {}
+    interpreters = {"cstorch": options.cerebras, "h5py": options.cerebras}
+    shares = collections.defaultdict(list)
+    for job in sorted(jobs):
+        shares[interpreters.get(job[0], sys.executable)].append(job)
+    with ThreadPoolExecutor() as pool:
+        for part in pool.map(lambda share: load_in(options.work, *share), shares.items()):
+            results.update(part)
+    return results
+
+
+def load_in(work, interpreter, jobs):
+    name = Path(interpreter).parent.parent.name
+    asked, answered = work / f"{name}.json", work / f"{name}.jsonl"
+    asked.write_text(json.dumps([{"id": index, "how": how, "path": path, "cast": cast}
+                                 for index, (how, path, cast) in enumerate(jobs)]))
+    subprocess.run([interpreter, "-W", "ignore", HERE / "load.py", asked, answered], check=True)
+    with open(answered) as lines:
+        return {jobs[result["id"]]: result for result in map(json.loads, lines)}
+
+
+def judge(report, case, output, loaded):
+    name = (case.group, case.source)
+    expected = loaded[case.expect, str(FIXTURES / case.source), case.cast]
+    if "error" in expected:
+        return report.not_loaded(case.group, case.source, expected["error"])
+    if output.error is not None:
+        return report.refused(name, output.error)
+    actual = loaded[case.actual, str(output.path), ""]
+    if "error" in actual:
+        return report.wrong(name, [f"does not load: {actual['error']}"])
+    rows, found = compare.apply_losses(expected["rows"], output.losses)
+    found += compare.differences(rows, actual["rows"])
+    report.judged(name, found, output.losses)
+
+
+def judge_manifest(report, source, ours, loaded):
+    name = ("manifest", source)
+    theirs = loaded["cstorch" if source.endswith(".mdl") else "torch", str(FIXTURES / source), ""]
+    if "error" in theirs:
+        return report.not_loaded("manifest", source, theirs["error"])
+    if isinstance(ours, str):
+        return report.refused(name, ours)
+    report.judged(name, compare.manifest_differences(theirs["rows"], ours), [])
+
+
+def check_hdf5(report, options, chosen, written, loaded):
+    """h5py and h5dump open what we write and read all of it."""
+    files = {case: output for case, output in written.items() if output.error is None and case.suffix == ".mdl"}
+    for case, output in files.items():
+        result = loaded["h5py", str(output.path), ""]
+        report.judged(("h5py reads it", f"{case.source} ({case.group})"), [result["error"]] if "error" in result else [], [])
+    if options.h5dump is None:
+        return print("h5dump was not found: nothing was checked with it")
+
+    def dump(output):
+        done = subprocess.run([options.h5dump, output.path], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        return [] if done.returncode == 0 else [f"exit status {done.returncode}: {done.stderr[:200]}"]
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for case, found in zip(files, pool.map(dump, files.values())):
+            report.judged(("h5dump reads it", f"{case.source} ({case.group})"), found, [])
+
+
+class Report:
+    def __init__(self, complete):
+        self.complete = complete
+        self.counts = collections.defaultdict(collections.Counter)
+        self.problems = []
+        self.reasons = collections.defaultdict(set)
+        self.losses = collections.Counter()
+        self.used = set()
+
+    def wrong(self, name, found):
+        self.counts[name[0]]["WRONG"] += 1
+        more = f" (and {len(found) - SHOWN} more)" if len(found) > SHOWN else ""
+        self.problems.append(f"{name[0]}: {name[1]}:" + "".join(f"\n    {text}" for text in found[:SHOWN]) + more)
+
+    def judged(self, name, found, losses):
+        known = cases.DIFFERENT.get(name)
+        if found and known is None:
+            return self.wrong(name, found)
+        if known is not None:
+            if not found:
+                return self.wrong(name, ["is equal, so it need not be in DIFFERENT"])
+            self.used.add(name)
+            self.reasons[known].add(name)
+            self.counts[name[0]]["different, for a reason"] += 1
+            return None
+        for loss in losses:
+            self.losses[loss["what"]] += len(loss["keys"])
+        self.counts[name[0]]["equal after what it said is lost" if losses else "equal"] += 1
+        return None
+
+    def refused(self, name, error):
+        if name not in cases.REFUSED:
+            return self.wrong(name, [f"refused: {error}"])
+        self.used.add(name)
+        self.reasons[cases.REFUSED[name]].add(name)
+        self.counts[name[0]]["refused, for a reason"] += 1
+        return None
+
+    def not_loaded(self, group, source, error):
+        if source not in cases.NOT_LOADED:
+            return self.wrong((group, source), [f"the library does not load the source: {error}"])
+        self.used.add(source)
+        self.reasons[cases.NOT_LOADED[source]].add(("", source))
+        self.counts[group]["source not loadable"] += 1
+        return None
+
+    def show(self):
+        if self.complete:
+            for name in {*cases.NOT_LOADED, *cases.REFUSED, *cases.DIFFERENT} - self.used:
+                self.problems.append(f"{name} is in cases.py without need")
+        print("\nNot compared, or different for a reason:")
+        for reason, names in sorted(self.reasons.items()):
+            print(f"  {reason}")
+            for group, source in sorted(names):
+                print(f"      {source}" + (f"  [{group}]" if group else ""))
+        print("\nWhat conversions said becomes of values, and did (values):")
+        for what, count in sorted(self.losses.items()):
+            print(f"  {count:6}  {what}")
+        print("\nCompared:")
+        for group, counts in sorted(self.counts.items()):
+            print(f"  {group:28}" + ", ".join(f"{count} {word}" for word, count in sorted(counts.items())))
+        for problem in self.problems:
+            print(f"\n{problem}")
+        print(f"\n{len(self.problems)} problems" if self.problems else "\nEverything agrees with the real libraries.")
+        return 1 if self.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
