@@ -1,1 +1,19 @@
-//! Under construction.
+//! What is in a checkpoint, told in words and numbers for both faces: manifests, summaries, the
+//! text of a value, findings as JSON. Reads the bytes of tensors only where hashes are asked
+//! for; writes into strings and sinks, never to a terminal or a file.
+
+mod describe;
+mod element;
+mod json;
+mod manifest;
+mod suggest;
+mod summary;
+
+pub use describe::{
+    dtype_of, kind_of, layout_text, shape_of, shape_text, type_name, value_text, visible,
+};
+pub use element::element_text;
+pub use json::{Json, finding_json};
+pub use manifest::{missing, write_manifest, write_manifest_lines};
+pub use suggest::near_keys;
+pub use summary::{Count, State, Summary, grade_word};

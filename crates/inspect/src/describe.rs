@@ -1,0 +1,355 @@
+//! One line of text for a value, a type, a place.
+
+use std::fmt::Write as _;
+
+use statelens_checkpoint::{
+    Checkpoint, Chunked, DType, FileSet, Form, Global, Layout, Leaf, Opaque, Set, Strided, Tensor,
+    TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr,
+};
+
+use crate::element_text;
+
+/// The longest text of a value, in characters; what is longer ends in `…`.
+const WIDTH: usize = 80;
+
+/// The word for what a leaf is, links followed: `tensor`, `int`, `object`, …
+pub fn kind_of(checkpoint: &Checkpoint, leaf: &Leaf) -> &'static str {
+    checkpoint.value(leaf.target).kind()
+}
+
+/// The element type of a tensor, array or sparse tensor, links followed.
+pub fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&DType> {
+    match checkpoint.value(checkpoint.resolve(id)) {
+        Value::Sparse(sparse) => Some(&sparse.dtype),
+        _ => checkpoint.tensor_of(id).map(|(_, tensor)| &tensor.dtype),
+    }
+}
+
+/// The shape of a tensor, array or sparse tensor, links followed.
+pub fn shape_of(checkpoint: &Checkpoint, id: ValueId) -> Option<&[u64]> {
+    match checkpoint.value(checkpoint.resolve(id)) {
+        Value::Sparse(sparse) => Some(&sparse.shape),
+        _ => checkpoint.tensor_of(id).map(|(_, tensor)| tensor.shape.as_slice()),
+    }
+}
+
+/// `[2, 3]`, as torch prints it; `[]` for a scalar.
+pub fn shape_text(shape: &[u64]) -> String {
+    let dims: Vec<String> = shape.iter().map(u64::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+/// The dotted name of a value's type in Python, where the kind does not say it all: of objects,
+/// subclasses of tensors and dicts, named tuples. A class or function as a value gives its own.
+pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
+    use statelens_checkpoint::{DictClass, ListClass};
+    let id = checkpoint.resolve(id);
+    Some(match checkpoint.value(id) {
+        Value::Opaque(opaque) => opaque.global.to_string(),
+        Value::Set(Set { frozen: true, .. }) => "builtins.frozenset".into(),
+        Value::DType { numpy, .. } => if *numpy { "numpy.dtype" } else { "torch.dtype" }.into(),
+        Value::Device(_) => "torch.device".into(),
+        Value::Bytes { mutable: true, .. } => "builtins.bytearray".into(),
+        Value::Tuple(Tuple { class: TupleClass::Size, .. }) => "torch.Size".into(),
+        Value::Tuple(Tuple { class: TupleClass::Named(global), .. }) => global.to_string(),
+        Value::List(list) if matches!(list.class, ListClass::Deque(_)) => {
+            "collections.deque".into()
+        }
+        Value::Dict(dict) => match &dict.class {
+            DictClass::Dict => return None,
+            DictClass::Ordered => "collections.OrderedDict".into(),
+            DictClass::Default(_) => "collections.defaultdict".into(),
+            DictClass::Counter => "collections.Counter".into(),
+            DictClass::Other(global) => global.to_string(),
+        },
+        Value::Tensor(_) => match &checkpoint.tensor_of(id)?.1.class {
+            TensorClass::Tensor => return None,
+            TensorClass::Parameter => "torch.nn.Parameter".into(),
+            TensorClass::Other(name) => name.to_lossy().into_owned(),
+        },
+        Value::Array(array) if array.scalar => {
+            format!("numpy.{}", checkpoint.tensor_of(id)?.1.dtype.name())
+        }
+        _ => return None,
+    })
+}
+
+/// The value of a leaf in one short line: a number, a quoted string, `= target` for a link, an
+/// object as Python prints it. Of a tensor only what is known without reading it: a constant,
+/// or why its bytes are missing. No control characters.
+pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
+    if let Some(target) = &leaf.alias_of {
+        return match target.is_empty() {
+            true => "= the root".into(),
+            false => clip(&format!("= {}", visible(&target.to_lossy()))),
+        };
+    }
+    short(checkpoint, leaf.target)
+}
+
+/// `text` without control characters, which a terminal would obey: they are escaped.
+pub fn visible(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\t' => out.push_str("\\t"),
+            '\r' => out.push_str("\\r"),
+            // Those that reverse or hide text would make one key look like another.
+            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c if c.is_control() => {
+                let _ = write!(out, "\\x{:02x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+fn short(checkpoint: &Checkpoint, id: ValueId) -> String {
+    let text = match checkpoint.value(id) {
+        Value::None => "None".into(),
+        Value::Bool(true) => "True".into(),
+        Value::Bool(false) => "False".into(),
+        Value::Int(int) => match int.to_i64() {
+            Some(small) => small.to_string(),
+            None => long_int(&int.to_le_bytes(), || int.to_string()),
+        },
+        Value::Float(float) => float_repr(*float),
+        Value::Complex(re, im) => complex_text(*re, *im),
+        Value::Str(text) => quote(text),
+        Value::Bytes { data, mutable } => {
+            let head = &data[..data.len().min(WIDTH)];
+            let text = format!("b'{}'", head.escape_ascii());
+            if *mutable { format!("bytearray({text})") } else { text }
+        }
+        Value::List(_) => "[]".into(),
+        Value::Tuple(_) => "()".into(),
+        Value::Set(Set { frozen: false, .. }) => "set()".into(),
+        Value::Set(set) => {
+            let few: Vec<_> =
+                set.items.iter().take(10).map(|item| scalar(checkpoint, *item)).collect();
+            format!("frozenset({{{}}})", few.join(", "))
+        }
+        Value::Dict(_) => "{}".into(),
+        Value::DType { dtype, numpy: true } => format!("dtype('{dtype}')"),
+        Value::DType { dtype, numpy: false } => format!("torch.{dtype}"),
+        Value::Device(name) => format!("device('{}')", visible(&name.to_lossy())),
+        Value::Opaque(opaque) => opaque_text(checkpoint, opaque),
+        Value::Sparse(sparse) => sparse.layout.clone(),
+        Value::Tensor(_) | Value::Array(_) => {
+            checkpoint.tensor_of(id).map_or(String::new(), |(_, tensor)| known(tensor))
+        }
+        Value::Link(_) => String::new(),
+    };
+    clip(&text)
+}
+
+/// A value inside another one, containers not opened.
+fn scalar(checkpoint: &Checkpoint, id: ValueId) -> String {
+    match checkpoint.value(checkpoint.resolve(id)) {
+        Value::List(list) if !list.items.is_empty() => "[…]".into(),
+        Value::Tuple(tuple) if !tuple.items.is_empty() => "(…)".into(),
+        Value::Dict(dict) if !dict.entries.is_empty() => "{…}".into(),
+        Value::Set(set) if !set.items.is_empty() => "{…}".into(),
+        Value::Opaque(opaque) if opaque.repr.is_none() => format!("{}(…)", global(&opaque.global)),
+        Value::Tensor(_) => "tensor".into(),
+        Value::Array(_) => "array".into(),
+        _ => short(checkpoint, checkpoint.resolve(id)),
+    }
+}
+
+fn opaque_text(checkpoint: &Checkpoint, opaque: &Opaque) -> String {
+    if let Some(repr) = &opaque.repr {
+        return visible(&repr.to_lossy());
+    }
+    let name = global(&opaque.global);
+    match opaque.form {
+        Form::Reference => name,
+        Form::Call | Form::Instance => {
+            let few: Vec<_> =
+                opaque.args.iter().take(6).map(|arg| scalar(checkpoint, *arg)).collect();
+            format!("{name}({})", few.join(", "))
+        }
+    }
+}
+
+fn global(global: &Global) -> String {
+    visible(&global.to_string())
+}
+
+/// What a tensor's values are as far as its layout says it.
+fn known(tensor: &Tensor) -> String {
+    match &tensor.layout {
+        Layout::Fill(element) => format!("all {}", element_text(&tensor.stored, element)),
+        Layout::Missing(why) => format!("missing: {}", visible(&why.to_lossy())),
+        _ => String::new(),
+    }
+}
+
+/// Where a tensor's bytes are and how, for people.
+pub fn layout_text(files: &FileSet, tensor: &Tensor) -> String {
+    let mut text = place(files, tensor, &tensor.layout, &tensor.shape);
+    if tensor.byte_order == statelens_checkpoint::ByteOrder::Big && tensor.stored.itemsize() > 1 {
+        text.push_str(", big-endian");
+    }
+    if tensor.stored != tensor.dtype {
+        let _ = write!(text, ", {} there, cast to {}", tensor.stored, tensor.dtype);
+    }
+    if tensor.conjugate {
+        text.push_str(", conjugated");
+    }
+    if tensor.negate {
+        text.push_str(", negated");
+    }
+    text
+}
+
+fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> String {
+    match layout {
+        Layout::Span(span) => format!(
+            "{}, bytes {} to {}",
+            visible(files.name(span.file)),
+            span.offset,
+            span.offset.saturating_add(span.len)
+        ),
+        Layout::Packed(packed) => format!(
+            "{}, bytes {} to {}, deflated",
+            visible(files.name(packed.span.file)),
+            packed.span.offset,
+            packed.span.offset.saturating_add(packed.span.len)
+        ),
+        Layout::Strided(strided) => view(files, tensor, strided),
+        Layout::Chunked(chunked) => chunks(chunked, shape),
+        Layout::Concat(concat) => {
+            format!("{} parts along axis {}", concat.parts.len(), concat.axis)
+        }
+        Layout::Fill(element) => {
+            format!("nowhere: every element is {}", element_text(&tensor.stored, element))
+        }
+        Layout::Inline(_) => "in the file's structure".into(),
+        Layout::Missing(why) => format!("missing: {}", visible(&why.to_lossy())),
+    }
+}
+
+fn view(files: &FileSet, tensor: &Tensor, strided: &Strided) -> String {
+    let mut text = String::from("view of ");
+    match tensor.storage {
+        Some(number) => {
+            let _ = write!(text, "storage {number}");
+        }
+        None => text.push_str("a storage"),
+    }
+    let strides: Vec<String> = strided.strides.iter().map(i64::to_string).collect();
+    let _ = write!(
+        text,
+        " of {} bytes ({}), from element {}, stride ({})",
+        strided.storage_len,
+        // A storage is never itself a view, so this goes one level deep.
+        match &*strided.storage {
+            Layout::Strided(_) => "a view".into(),
+            storage => place(files, tensor, storage, &[]),
+        },
+        strided.offset,
+        strides.join(", ")
+    );
+    text
+}
+
+fn chunks(chunked: &Chunked, shape: &[u64]) -> String {
+    let grid: Vec<String> = shape
+        .iter()
+        .zip(&chunked.shape)
+        .map(|(dim, chunk)| dim.div_ceil((*chunk).max(1)).to_string())
+        .collect();
+    let filters = chunked.chunks.describe();
+    format!(
+        "{} chunks of {}{}{}",
+        grid.join(" x "),
+        shape_text(&chunked.shape),
+        if filters.is_empty() { "" } else { ", " },
+        filters
+    )
+}
+
+/// `(1+2j)`, as Python prints it.
+pub(crate) fn complex_text(re: f64, im: f64) -> String {
+    // Python drops the `.0` of both parts, and a real part of positive zero altogether.
+    let part = |value: f64| {
+        let text = float_repr(value);
+        text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+    };
+    if re == 0.0 && re.is_sign_positive() {
+        return format!("{}j", part(im));
+    }
+    let sign = if im.is_sign_negative() && !im.is_nan() { "" } else { "+" };
+    format!("({}{sign}{}j)", part(re), part(im))
+}
+
+/// A string in quotes, the way Python quotes it.
+fn quote(text: &Text) -> String {
+    let head: String = text.to_lossy().chars().take(WIDTH + 1).collect();
+    let quote = if head.contains('\'') && !head.contains('"') { '"' } else { '\'' };
+    let mut out = String::from(quote);
+    for c in head.chars() {
+        match c {
+            c if c == quote => {
+                out.push('\\');
+                out.push(c);
+            }
+            '\\' if text.as_str().is_some() => out.push_str("\\\\"),
+            c => out.push_str(&visible(c.encode_utf8(&mut [0; 4]))),
+        }
+    }
+    out.push(quote);
+    out
+}
+
+/// Printing digits costs the square of their number, so a huge one is only measured.
+fn long_int(bytes: &[u8], digits: impl FnOnce() -> String) -> String {
+    match bytes.len() {
+        0..=64 => digits(),
+        len => format!("an integer of {len} bytes"),
+    }
+}
+
+fn clip(text: &str) -> String {
+    match text.char_indices().nth(WIDTH) {
+        None => text.to_owned(),
+        Some(_) => {
+            let end = text.char_indices().nth(WIDTH - 1).map_or(text.len(), |(at, _)| at);
+            format!("{}…", &text[..end])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complex_numbers_print_as_python_prints_them() {
+        for (re, im, text) in [
+            (1.0, -2.0, "(1-2j)"),
+            (0.0, 1.5, "1.5j"),
+            (-0.0, 1.0, "(-0+1j)"),
+            (1.0, f64::NAN, "(1+nanj)"),
+            (0.5, f64::NEG_INFINITY, "(0.5-infj)"),
+            (1.0, -0.0, "(1-0j)"),
+        ] {
+            assert_eq!(complex_text(re, im), text);
+        }
+    }
+
+    #[test]
+    fn strings_are_quoted_clipped_and_tame() {
+        assert_eq!(quote(&"it's".into()), "\"it's\"");
+        assert_eq!(quote(&"a'\"b\\".into()), "'a\\'\"b\\\\'");
+        assert_eq!(quote(&"\u{1b}[31m\u{202e}\n".into()), "'\\x1b[31m\\u202e\\n'");
+        assert_eq!(quote(&Text::from_code_points([0x61, 0xd800]).unwrap()), "'a\\ud800'");
+        assert_eq!(clip(&"x".repeat(200)).chars().count(), WIDTH);
+        assert_eq!(clip("é"), "é");
+    }
+}

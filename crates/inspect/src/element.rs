@@ -1,0 +1,178 @@
+//! The text of one element of a tensor.
+
+use statelens_checkpoint::{DType, FileSet, Layout, NumpyType, Tensor, Unwatched, float_repr};
+use statelens_tensor::drain;
+
+use crate::describe::{complex_text, visible};
+
+/// One element, from its logical bytes (little-endian), as Python would print it: floats by the
+/// shortest digits that give the same element again, bits and bytes in hexadecimal, numpy
+/// strings in quotes, records in parentheses. Bytes that are too few give an empty text.
+pub fn element_text(dtype: &DType, bytes: &[u8]) -> String {
+    text(dtype, bytes).unwrap_or_default()
+}
+
+fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
+    use DType::*;
+    Some(match dtype {
+        Bool => if *bytes.first()? == 0 { "False" } else { "True" }.into(),
+        U8 | QUInt8 => bytes.first()?.to_string(),
+        U16 => u16::from_le_bytes(take(bytes)?).to_string(),
+        U32 => u32::from_le_bytes(take(bytes)?).to_string(),
+        U64 => u64::from_le_bytes(take(bytes)?).to_string(),
+        I8 | QInt8 => i8::from_le_bytes(take(bytes)?).to_string(),
+        I16 => i16::from_le_bytes(take(bytes)?).to_string(),
+        I32 | QInt32 => i32::from_le_bytes(take(bytes)?).to_string(),
+        I64 => i64::from_le_bytes(take(bytes)?).to_string(),
+        F64 => float_repr(f64::from_le_bytes(take(bytes)?)),
+        F16 | BF16 | F32 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0FNU => {
+            single(number(dtype, bytes)?)
+        }
+        C32 => complex(&F16, bytes)?,
+        BC32 => complex(&BF16, bytes)?,
+        C64 => complex(&F32, bytes)?,
+        C128 => complex(&F64, bytes)?,
+        F4E2M1FNX2 => {
+            // torch keeps the first of the two in the low bits.
+            let byte = *bytes.first()?;
+            format!("({}, {})", single(four_bits(byte & 15)), single(four_bits(byte >> 4)))
+        }
+        Bits1x8 | Bits2x4 | Bits4x2 | Bits8 | QUInt4x2 | QUInt2x4 => {
+            format!("0x{:02x}", bytes.first()?)
+        }
+        Bits16 => format!("0x{:04x}", u16::from_le_bytes(take(bytes)?)),
+        Numpy(numpy) => of_numpy(numpy, bytes)?,
+    })
+}
+
+fn take<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
+    bytes.get(..N)?.try_into().ok()
+}
+
+fn complex(part: &DType, bytes: &[u8]) -> Option<String> {
+    let size = usize::try_from(part.itemsize()).ok()?;
+    let value = |bytes: &[u8]| match part {
+        DType::F64 => Some(f64::from_le_bytes(take(bytes)?)),
+        // The shortest digits of the smaller type, so that 0.1 stays 0.1.
+        part => single(number(part, bytes)?).parse().ok(),
+    };
+    Some(complex_text(value(bytes)?, value(bytes.get(size..)?)?))
+}
+
+/// A float of at most 32 bits, by the same cast that a conversion uses.
+fn number(dtype: &DType, bytes: &[u8]) -> Option<f32> {
+    let bytes = bytes.get(..usize::try_from(dtype.itemsize()).ok()?)?;
+    let mut tensor = Tensor::new(DType::F32, Vec::new(), Layout::Inline(bytes.into()));
+    tensor.stored = dtype.clone();
+    let mut value = Vec::new();
+    let mut keep = |bytes: &[u8]| {
+        value.extend_from_slice(bytes);
+        Ok(())
+    };
+    drain(&FileSet::default(), &tensor, 4, &mut Unwatched, &mut keep).ok()?;
+    Some(f32::from_le_bytes(take(&value)?))
+}
+
+/// A float of at most 32 bits as Python prints numbers.
+fn single(value: f32) -> String {
+    if !value.is_finite() {
+        return float_repr(value.into());
+    }
+    // The shortest digits that tell this number from its 32-bit neighbours, then laid out as a
+    // 64-bit float with those digits is.
+    format!("{value:e}").parse().map(float_repr).unwrap_or_default()
+}
+
+/// `F4E2M1FN`: sign, two bits of exponent with bias 1, one bit of mantissa.
+fn four_bits(bits: u8) -> f32 {
+    const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let magnitude = MAGNITUDES[usize::from(bits & 7)];
+    if bits & 8 == 0 { magnitude } else { -magnitude }
+}
+
+fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
+    let bytes = bytes.get(..usize::try_from(numpy.itemsize).ok()?)?;
+    if !numpy.fields.is_empty() {
+        let mut parts = Vec::new();
+        for field in numpy.fields.iter().take(MOST_FIELDS) {
+            let count: u64 = field.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
+            let data = bytes.get(usize::try_from(field.offset).ok()?..)?;
+            parts.push(match (&field.dtype, count) {
+                // Records in records are not opened: their depth is the file's to choose.
+                (DType::Numpy(inner), _) if !inner.fields.is_empty() => "(…)".into(),
+                (dtype, 1) => element_text(dtype, data),
+                (_, count) => format!("[{count} values]"),
+            });
+        }
+        return Some(format!("({})", parts.join(", ")));
+    }
+    Some(match numpy.code.chars().next() {
+        Some('U') => {
+            let points = bytes.chunks_exact(4).map_while(|four| match take(four) {
+                Some([0, 0, 0, 0]) | None => None,
+                Some(four) => Some(u32::from_le_bytes(four)),
+            });
+            let text: String =
+                points.map(|point| char::from_u32(point).unwrap_or('\u{fffd}')).collect();
+            format!("'{}'", visible(&text))
+        }
+        Some('S') => {
+            let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+            format!("b'{}'", bytes[..end].escape_ascii())
+        }
+        Some('M' | 'm') => match i64::from_le_bytes(take(bytes)?) {
+            i64::MIN => "NaT".into(),
+            count => count.to_string(),
+        },
+        _ => {
+            let digits: String = bytes.iter().rev().map(|byte| format!("{byte:02x}")).collect();
+            format!("0x{digits}")
+        }
+    })
+}
+
+const MOST_FIELDS: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn elements_print_as_python_prints_them() {
+        for (dtype, bytes, text) in [
+            (DType::F32, 0.1f32.to_le_bytes().to_vec(), "0.1"),
+            (DType::F32, 1e-8f32.to_le_bytes().to_vec(), "1e-08"),
+            (DType::F32, f32::NAN.to_le_bytes().to_vec(), "nan"),
+            (DType::F32, (-0.0f32).to_le_bytes().to_vec(), "-0.0"),
+            (DType::F64, 0.1f64.to_le_bytes().to_vec(), "0.1"),
+            (DType::F16, vec![0x00, 0x3c], "1.0"),
+            (DType::BF16, vec![0xc0, 0xbf], "-1.5"),
+            (DType::F8E4M3FN, vec![0x38], "1.0"),
+            (DType::I64, (-3i64).to_le_bytes().to_vec(), "-3"),
+            (DType::Bool, vec![1], "True"),
+            (DType::C64, [1f32.to_le_bytes(), (-0.1f32).to_le_bytes()].concat(), "(1-0.1j)"),
+            (DType::F4E2M1FNX2, vec![0xf2], "(1.0, -6.0)"),
+            (DType::Bits16, vec![0x34, 0x12], "0x1234"),
+        ] {
+            assert_eq!(element_text(&dtype, &bytes), text, "{dtype}");
+        }
+        assert_eq!(element_text(&DType::F32, &[0, 0]), "");
+    }
+
+    #[test]
+    fn numpy_types_print_as_far_as_they_are_known() {
+        let numpy = |code: &str, itemsize| {
+            DType::Numpy(std::sync::Arc::new(NumpyType {
+                name: String::new(),
+                code: code.into(),
+                itemsize,
+                words: Vec::new(),
+                fields: Vec::new(),
+            }))
+        };
+        assert_eq!(element_text(&numpy("U2", 8), b"a\0\0\0\0\0\0\0"), "'a'");
+        assert_eq!(element_text(&numpy("S3", 3), b"ab\0"), "b'ab'");
+        assert_eq!(element_text(&numpy("M8[D]", 8), &i64::MIN.to_le_bytes()), "NaT");
+        assert_eq!(element_text(&numpy("V2", 2), &[1, 2]), "0x0201");
+    }
+}

@@ -1,0 +1,201 @@
+//! JSON, written and not read: the only kind that this project needs, with the one thing that
+//! other writers lack: strings that hold lone surrogates.
+
+use std::fmt::Write as _;
+
+use statelens_checkpoint::{Finding, Text};
+
+use crate::grade_word;
+
+/// Writes one JSON value after another into a string, which may be taken away in between.
+#[derive(Debug, Default)]
+pub struct Json {
+    out: String,
+    /// The next item of the innermost array or object needs a comma first.
+    comma: bool,
+}
+
+impl Json {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What was written since the last time.
+    pub fn take(&mut self) -> String {
+        std::mem::take(&mut self.out)
+    }
+
+    /// What was written since the last [`Json::take`].
+    pub fn as_str(&self) -> &str {
+        &self.out
+    }
+
+    /// An object; `fields` writes its fields.
+    pub fn object(&mut self, fields: impl FnOnce(&mut Self)) {
+        self.open('{');
+        fields(self);
+        self.close('}');
+    }
+
+    /// An array; `items` writes its items.
+    pub fn array(&mut self, items: impl FnOnce(&mut Self)) {
+        self.open('[');
+        items(self);
+        self.close(']');
+    }
+
+    /// The name of a field; its value is to follow.
+    pub fn name(&mut self, name: &str) -> &mut Self {
+        self.separate();
+        self.quoted([Ok(name)]);
+        self.out.push(':');
+        self.comma = false;
+        self
+    }
+
+    /// A string.
+    pub fn text(&mut self, text: &Text) {
+        self.separate();
+        self.quoted(text.pieces());
+    }
+
+    /// A string.
+    pub fn str(&mut self, text: &str) {
+        self.separate();
+        self.quoted([Ok(text)]);
+    }
+
+    /// A whole number.
+    pub fn number(&mut self, number: u64) {
+        self.separate();
+        // Writing to a string does not fail.
+        let _ = write!(self.out, "{number}");
+    }
+
+    /// An array of whole numbers.
+    pub fn numbers(&mut self, numbers: &[u64]) {
+        self.array(|json| numbers.iter().for_each(|number| json.number(*number)));
+    }
+
+    /// `true` or `false`.
+    pub fn bool(&mut self, value: bool) {
+        self.separate();
+        self.out.push_str(if value { "true" } else { "false" });
+    }
+
+    /// `null`.
+    pub fn null(&mut self) {
+        self.separate();
+        self.out.push_str("null");
+    }
+
+    /// Opens an array or object that is closed later, perhaps after a [`Json::take`].
+    pub(crate) fn open(&mut self, bracket: char) {
+        self.separate();
+        self.out.push(bracket);
+        self.comma = false;
+    }
+
+    /// Closes what was opened last.
+    pub(crate) fn close(&mut self, bracket: char) {
+        self.out.push(bracket);
+        self.comma = true;
+    }
+
+    /// A line break, where the grammar allows one anyway: between two values.
+    pub(crate) fn line(&mut self) {
+        if std::mem::take(&mut self.comma) {
+            self.out.push(',');
+        }
+        self.out.push('\n');
+    }
+
+    /// A line break after the last item or the whole.
+    pub(crate) fn newline(&mut self) {
+        self.out.push('\n');
+    }
+
+    fn separate(&mut self) {
+        if std::mem::replace(&mut self.comma, true) {
+            self.out.push(',');
+        }
+    }
+
+    fn quoted<'a>(&mut self, pieces: impl IntoIterator<Item = Result<&'a str, u16>>) {
+        self.out.push('"');
+        for piece in pieces {
+            match piece {
+                Ok(text) => text.chars().for_each(|c| self.char(c)),
+                Err(surrogate) => self.escape(u32::from(surrogate)),
+            }
+        }
+        self.out.push('"');
+    }
+
+    fn char(&mut self, c: char) {
+        match c {
+            '"' => self.out.push_str("\\\""),
+            '\\' => self.out.push_str("\\\\"),
+            '\n' => self.out.push_str("\\n"),
+            '\r' => self.out.push_str("\\r"),
+            '\t' => self.out.push_str("\\t"),
+            // Beyond what the grammar asks for: no control character reaches a terminal.
+            '\0'..='\x1f' | '\x7f'..='\u{9f}' => self.escape(c as u32),
+            c => self.out.push(c),
+        }
+    }
+
+    fn escape(&mut self, code: u32) {
+        let _ = write!(self.out, "\\u{code:04x}");
+    }
+}
+
+/// One finding as an object: `grade`, `title`, `detail`, `place`, `advice`, and `call` if it is
+/// about one.
+pub fn finding_json(json: &mut Json, finding: &Finding) {
+    json.object(|json| {
+        json.name("grade").str(grade_word(finding.grade));
+        json.name("title").str(&finding.title);
+        json.name("detail").str(&finding.detail);
+        json.name("place").str(&finding.place);
+        json.name("advice").str(&finding.advice);
+        if let Some(call) = &finding.call {
+            json.name("call").object(|json| {
+                json.name("module").str(&call.module);
+                json.name("name").str(&call.name);
+                json.name("arguments").str(&call.arguments);
+            });
+        }
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nesting_commas_and_escapes() {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("a\"\\").str("x\n\u{1b}\u{9b}é");
+            json.name("n").numbers(&[1, u64::MAX]);
+            json.name("e").array(|_| {});
+            json.name("o").object(|json| json.name("t").bool(true));
+            json.name("z").null();
+        });
+        let parsed: serde_json::Value = serde_json::from_str(json.as_str()).unwrap();
+        assert_eq!(parsed["a\"\\"], "x\n\u{1b}\u{9b}é");
+        assert_eq!(parsed["n"][1], u64::MAX);
+        assert_eq!(parsed["e"], serde_json::json!([]));
+        assert_eq!(parsed["o"]["t"], true);
+        assert!(!json.as_str().contains(char::is_control));
+    }
+
+    #[test]
+    fn lone_surrogates_are_escaped() {
+        let mut json = Json::new();
+        json.text(&Text::from_code_points([0x61, 0xd83d, 0x62, 0xd83d, 0xde00]).unwrap());
+        assert_eq!(json.as_str(), "\"a\\ud83db\\ud83d\\ude00\"");
+    }
+}

@@ -1,0 +1,462 @@
+//! The manifest: every leaf with its type and a hash of its values, so that two checkpoints, or
+//! two programs that read the same one, can be compared without either.
+//!
+//! ```json
+//! {"statelens":1,"format":{"name":"torch-zip","version":"3","producer":""},"entries":[
+//! {"key":"w","kind":"tensor","dtype":"float32","shape":[2],"nbytes":8,"sha256":"…"},
+//! {"key":"step","kind":"int","value":"3"},
+//! {"key":"tied","kind":"tensor",…,"alias_of":"w"}
+//! ]}
+//! ```
+//!
+//! One entry per leaf, in order. By kind:
+//!
+//! - `tensor`, `ndarray` (numpy scalars too, with shape `[]`): `dtype` by torch's name, or
+//!   numpy's where torch has none; `shape`; `nbytes` and `sha256` of the logical values (C order,
+//!   little-endian, dense). Bytes that are nowhere have `missing`, the reason, instead of the
+//!   hash. A quantised tensor is its integers, and has `quantizer`.
+//! - `sparse`: `dtype` and `shape` of the whole, `layout`, and `parts`, an object of tensors.
+//! - `int`, `float` (Python's repr, `nan`, `inf`, `-inf`), `str`: `value`, a string, so that no
+//!   reader rounds it. An integer of more than 16 KiB is in hexadecimal, as `0x…`.
+//! - `bool`: `value`, a JSON bool. `complex`: `value`, two strings: real, imaginary.
+//! - `bytes`: `nbytes`, `sha256`. `none` has nothing more.
+//! - `object`: `type`, a dotted name: what could not be or was not built, and what is no plain
+//!   value (a dtype, a device, a frozen set).
+//! - `dict`, `list`, `tuple`, `set`: empty containers.
+//!
+//! A link has what its target has, and `alias_of`, the target's key; a text longer than 4 KiB is
+//! not repeated. A link to a container that is not empty has only its kind.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+use statelens_checkpoint::{
+    Checkpoint, Int, Layout, Leaf, Progress, Quantizer, Result, Sparse, Tensor, TensorId, Text,
+    Value, ValueId, float_repr,
+};
+use statelens_tensor::{BUFFER, drain};
+
+use crate::{Json, dtype_of, shape_text, type_name, value_text};
+
+/// A text that a link does not repeat: a file that links to one long text a million times must
+/// not become a million long texts.
+const REPEATED: usize = 4 << 10;
+/// Printing an integer in decimal takes the square of its length.
+const DECIMAL: usize = 16 << 10;
+
+/// Writes the manifest as JSON, one entry after the other; reads every tensor once, through one
+/// small buffer. `progress` counts logical bytes.
+pub fn write_manifest(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    progress: &mut dyn Progress,
+    out: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<()> {
+    let mut hashes = Hashes::new(checkpoint, leaves, progress);
+    let mut json = Json::new();
+    json.open('{');
+    json.name("statelens").number(1);
+    json.name("format").object(|json| {
+        json.name("name").str(checkpoint.format.id);
+        json.name("version").str(&checkpoint.format.version);
+        json.name("producer").str(&checkpoint.format.producer);
+    });
+    json.name("entries").open('[');
+    for leaf in leaves {
+        json.line();
+        let value = hashes.facts(leaf.target)?;
+        json.object(|json| {
+            json.name("key").text(&leaf.flat);
+            entry(json, checkpoint, leaf, &value);
+            if let Some(target) = &leaf.alias_of {
+                json.name("alias_of").text(target);
+            }
+        });
+        out(&json.take())?;
+    }
+    json.newline();
+    json.close(']');
+    json.close('}');
+    json.newline();
+    out(&json.take())
+}
+
+/// Writes the manifest for people and for `diff`: a line per leaf, columns parted by tabs: hash
+/// or value, kind or dtype, shape, key.
+pub fn write_manifest_lines(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    progress: &mut dyn Progress,
+    out: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<()> {
+    let mut hashes = Hashes::new(checkpoint, leaves, progress);
+    for leaf in leaves {
+        let facts = hashes.facts(leaf.target)?;
+        let value = match facts.as_slice() {
+            [Facts { hash: Some(hash), .. }] => hash.clone(),
+            _ => value_text(checkpoint, leaf),
+        };
+        let kind = checkpoint.value(leaf.target).kind();
+        let dtype = dtype_of(checkpoint, leaf.target).map_or(kind, |dtype| dtype.name());
+        let shape = crate::shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text);
+        let key = crate::visible(&leaf.flat.to_lossy());
+        out(&format!("{value}\t{dtype}\t{shape}\t{key}\n"))?;
+    }
+    Ok(())
+}
+
+/// The hash of one tensor or byte string that belongs to a value.
+struct Facts {
+    tensor: Option<TensorId>,
+    hash: Option<String>,
+}
+
+/// Hashes what leaves need, each thing once.
+struct Hashes<'a> {
+    checkpoint: &'a Checkpoint,
+    tensors: HashMap<TensorId, String>,
+    bytes: HashMap<ValueId, String>,
+    progress: Part<'a>,
+}
+
+/// Progress of one tensor among all.
+struct Part<'a> {
+    whole: &'a mut dyn Progress,
+    before: u64,
+    total: u64,
+}
+
+impl Progress for Part<'_> {
+    fn report(&mut self, done: u64, _of_this_tensor: u64) -> bool {
+        self.whole.report(self.before.saturating_add(done), self.total)
+    }
+}
+
+impl<'a> Hashes<'a> {
+    fn new(checkpoint: &'a Checkpoint, leaves: &[Leaf], whole: &'a mut dyn Progress) -> Self {
+        let summary = crate::Summary::new(checkpoint, leaves);
+        Self {
+            checkpoint,
+            tensors: HashMap::new(),
+            bytes: HashMap::new(),
+            progress: Part { whole, before: 0, total: summary.all.bytes },
+        }
+    }
+
+    /// The hashes of everything that the value is made of: one for a tensor, more for a sparse
+    /// or quantised one, none for a plain value.
+    fn facts(&mut self, id: ValueId) -> Result<Vec<Facts>> {
+        let checkpoint = self.checkpoint;
+        match checkpoint.value(id) {
+            Value::Bytes { data, .. } => {
+                let hash = self.bytes.entry(id).or_insert_with(|| hex(&Sha256::digest(data)));
+                Ok(vec![Facts { tensor: None, hash: Some(hash.clone()) }])
+            }
+            Value::Sparse(sparse) => {
+                sparse.parts.iter().map(|(_, part)| self.tensor(*part)).collect()
+            }
+            Value::Tensor(_) | Value::Array(_) => {
+                let mut facts = vec![self.tensor(id)?];
+                let quantizer = checkpoint.tensor_of(id).and_then(|(_, t)| t.quantizer.as_ref());
+                if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = quantizer {
+                    facts.push(self.tensor(*scales)?);
+                    facts.push(self.tensor(*zero_points)?);
+                }
+                Ok(facts)
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn tensor(&mut self, id: ValueId) -> Result<Facts> {
+        let Some((tensor_id, tensor)) = self.checkpoint.tensor_of(id) else {
+            return Ok(Facts { tensor: None, hash: None });
+        };
+        let facts = |hash| Facts { tensor: Some(tensor_id), hash };
+        if missing(tensor).is_some() {
+            return Ok(facts(None));
+        }
+        if let Some(hash) = self.tensors.get(&tensor_id) {
+            return Ok(facts(Some(hash.clone())));
+        }
+        let mut hasher = Sha256::new();
+        drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
+            hasher.update(bytes);
+            Ok(())
+        })?;
+        let nbytes = tensor.nbytes().unwrap_or(0);
+        self.progress.before = self.progress.before.saturating_add(nbytes);
+        let hash = hex(&hasher.finalize());
+        self.tensors.insert(tensor_id, hash.clone());
+        Ok(facts(Some(hash)))
+    }
+}
+
+/// The fields between `key` and `alias_of`.
+fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) {
+    let value = checkpoint.value(leaf.target);
+    let alias = leaf.alias_of.is_some();
+    json.name("kind").str(value.kind());
+    match value {
+        Value::Tensor(_) | Value::Array(_) => tensor(json, checkpoint, facts),
+        Value::Sparse(sparse) => parts(json, checkpoint, sparse, facts),
+        Value::Bool(value) => json.name("value").bool(*value),
+        Value::Int(int) => {
+            let text = int_text(int);
+            if !(alias && text.len() > REPEATED) {
+                json.name("value").str(&text);
+            }
+        }
+        Value::Float(float) => json.name("value").str(&float_repr(*float)),
+        Value::Complex(re, im) => json.name("value").array(|json| {
+            json.str(&float_repr(*re));
+            json.str(&float_repr(*im));
+        }),
+        Value::Str(text) if alias && text.as_bytes().len() > REPEATED => {}
+        Value::Str(text) => json.name("value").text(text),
+        Value::Bytes { data, .. } => {
+            json.name("nbytes").number(data.len() as u64);
+            if let [Facts { hash: Some(hash), .. }] = facts {
+                json.name("sha256").str(hash);
+            }
+        }
+        _ if value.kind() == "object" => {
+            json.name("type").str(&type_name(checkpoint, leaf.target).unwrap_or_default());
+        }
+        _ => {}
+    }
+}
+
+fn tensor(json: &mut Json, checkpoint: &Checkpoint, facts: &[Facts]) {
+    let [own, of_quantizer @ ..] = facts else { return };
+    let Some(tensor) = own.tensor.and_then(|id| checkpoint.tensor(id).ok()) else { return };
+    dense(json, tensor, own.hash.as_deref());
+    match &tensor.quantizer {
+        None => {}
+        Some(Quantizer::PerTensor { scale, zero_point }) => {
+            json.name("quantizer").object(|json| {
+                json.name("scale").str(&float_repr(*scale));
+                json.name("zero_point").str(&zero_point.to_string());
+            });
+        }
+        Some(Quantizer::PerChannel { axis, .. }) => json.name("quantizer").object(|json| {
+            json.name("axis").number(*axis);
+            for (name, part) in ["scales", "zero_points"].into_iter().zip(of_quantizer) {
+                json.name(name).object(|json| part_fields(json, checkpoint, part));
+            }
+        }),
+    }
+}
+
+fn parts(json: &mut Json, checkpoint: &Checkpoint, sparse: &Sparse, facts: &[Facts]) {
+    json.name("dtype").str(sparse.dtype.name());
+    json.name("shape").numbers(&sparse.shape);
+    json.name("layout").str(&sparse.layout);
+    json.name("parts").object(|json| {
+        for ((name, _), part) in sparse.parts.iter().zip(facts) {
+            json.name(name).object(|json| part_fields(json, checkpoint, part));
+        }
+    });
+}
+
+fn part_fields(json: &mut Json, checkpoint: &Checkpoint, part: &Facts) {
+    if let Some(tensor) = part.tensor.and_then(|id| checkpoint.tensor(id).ok()) {
+        dense(json, tensor, part.hash.as_deref());
+    }
+}
+
+fn dense(json: &mut Json, tensor: &Tensor, hash: Option<&str>) {
+    json.name("dtype").str(tensor.dtype.name());
+    json.name("shape").numbers(&tensor.shape);
+    json.name("nbytes").number(tensor.nbytes().unwrap_or(0));
+    match (hash, missing(tensor)) {
+        (Some(hash), _) => json.name("sha256").str(hash),
+        (None, Some(why)) => json.name("missing").text(why),
+        (None, None) => {}
+    }
+}
+
+/// Why a tensor, or a part of it, has no bytes; `None` if it has them.
+pub fn missing(tensor: &Tensor) -> Option<&Text> {
+    let mut open = vec![&tensor.layout];
+    while let Some(layout) = open.pop() {
+        match layout {
+            Layout::Missing(why) => return Some(why),
+            Layout::Strided(strided) => open.push(&strided.storage),
+            Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn int_text(int: &Int) -> String {
+    let bytes = int.to_le_bytes();
+    if bytes.len() <= DECIMAL {
+        return int.to_string();
+    }
+    let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
+    let mut magnitude = bytes;
+    if negative {
+        let mut carry = true;
+        for byte in &mut magnitude {
+            let (sum, over) = (!*byte).overflowing_add(u8::from(carry));
+            (*byte, carry) = (sum, over);
+        }
+    }
+    magnitude.reverse();
+    let digits = hex(&magnitude);
+    format!("{}0x{}", if negative { "-" } else { "" }, digits.trim_start_matches('0'))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::{
+        Builder, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Global, Limits, List, Memory,
+        Opaque, Span, Unwatched,
+    };
+
+    /// A checkpoint whose root is a dict of these; ids count from 0 in order.
+    fn checkpoint(tensors: Vec<Tensor>, entries: Vec<(&str, Value)>) -> Checkpoint {
+        let mut builder = Builder::new(&Limits::default());
+        for tensor in tensors {
+            builder.push_tensor(tensor).unwrap();
+        }
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| (DictKey::from(key), builder.push(value).unwrap()))
+            .collect();
+        let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+        let format = FormatInfo { id: "torch-zip", version: "3".into(), ..FormatInfo::default() };
+        let files = FileSet::single("x", Memory::from(vec![0, 0, 128, 63, 0, 0, 0, 64]));
+        builder.finish(root, format, files, Vec::<Finding>::new()).unwrap()
+    }
+
+    fn manifest(checkpoint: &Checkpoint) -> (String, serde_json::Value) {
+        let mut text = String::new();
+        write_manifest(checkpoint, &checkpoint.leaves(), &mut Unwatched, &mut |piece| {
+            text.push_str(piece);
+            Ok(())
+        })
+        .unwrap();
+        let parsed = serde_json::from_str(&text).unwrap();
+        (text, parsed)
+    }
+
+    fn span(len: u64) -> Layout {
+        Layout::Span(Span { file: statelens_checkpoint::FileId(0), offset: 0, len })
+    }
+
+    const ONE_AND_TWO: &str = "b9c80b5adeca450753a16950c3cc655d271f7bef7a485bc83f112b72fef21d37";
+
+    #[test]
+    fn every_kind_has_its_fields_and_no_others() {
+        let mut quantized = Tensor::new(DType::QInt8, vec![8], span(8));
+        quantized.quantizer = Some(Quantizer::PerTensor { scale: 0.5, zero_point: -1 });
+        let gone = Tensor::new(DType::BF16, vec![3, 0], Layout::Missing("no file".into()));
+        let object = Opaque {
+            global: Global::new("a", "B.C"),
+            form: statelens_checkpoint::Form::Instance,
+            args: vec![],
+            state: None,
+            items: vec![],
+            entries: vec![],
+            repr: None,
+        };
+        let checkpoint = checkpoint(
+            vec![Tensor::new(DType::F32, vec![2], span(8)), gone, quantized],
+            vec![
+                ("t", Value::Tensor(TensorId(0))),
+                ("tied", Value::Link(ValueId(0))),
+                ("gone", Value::Tensor(TensorId(1))),
+                ("q", Value::Tensor(TensorId(2))),
+                ("i", Value::Int(Int::parse("-18446744073709551616").unwrap())),
+                ("f", Value::Float(-0.0)),
+                ("nan", Value::Float(f64::NAN)),
+                ("b", Value::Bool(true)),
+                ("n", Value::None),
+                ("c", Value::Complex(1.0, f64::NEG_INFINITY)),
+                ("y", Value::Bytes { data: [][..].into(), mutable: false }),
+                ("o", Value::Opaque(Box::new(object))),
+                ("l", Value::List(List::default())),
+            ],
+        );
+        let (text, manifest) = manifest(&checkpoint);
+        assert_eq!(text.lines().count(), 15);
+        assert_eq!(
+            manifest["format"],
+            serde_json::json!({"name": "torch-zip", "version": "3", "producer": ""})
+        );
+        let entries = manifest["entries"].as_array().unwrap();
+        let expected = [
+            serde_json::json!({"key": "t", "kind": "tensor", "dtype": "float32", "shape": [2],
+                "nbytes": 8, "sha256": ONE_AND_TWO}),
+            serde_json::json!({"key": "tied", "kind": "tensor", "dtype": "float32", "shape": [2],
+                "nbytes": 8, "sha256": ONE_AND_TWO, "alias_of": "t"}),
+            serde_json::json!({"key": "gone", "kind": "tensor", "dtype": "bfloat16",
+                "shape": [3, 0], "nbytes": 0, "missing": "no file"}),
+            serde_json::json!({"key": "q", "kind": "tensor", "dtype": "qint8", "shape": [8],
+                "nbytes": 8, "sha256": ONE_AND_TWO,
+                "quantizer": {"scale": "0.5", "zero_point": "-1"}}),
+            serde_json::json!({"key": "i", "kind": "int", "value": "-18446744073709551616"}),
+            serde_json::json!({"key": "f", "kind": "float", "value": "-0.0"}),
+            serde_json::json!({"key": "nan", "kind": "float", "value": "nan"}),
+            serde_json::json!({"key": "b", "kind": "bool", "value": true}),
+            serde_json::json!({"key": "n", "kind": "none"}),
+            serde_json::json!({"key": "c", "kind": "complex", "value": ["1.0", "-inf"]}),
+            serde_json::json!({"key": "y", "kind": "bytes", "nbytes": 0, "sha256":
+                "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}),
+            serde_json::json!({"key": "o", "kind": "object", "type": "a.B.C"}),
+            serde_json::json!({"key": "l", "kind": "list"}),
+        ];
+        assert_eq!(*entries, expected);
+    }
+
+    #[test]
+    fn lone_surrogates_are_escapes() {
+        let text = Text::from_code_points([0x61, 0xd800]).unwrap();
+        let checkpoint = checkpoint(vec![], vec![("s", Value::Str(text))]);
+        let mut text = String::new();
+        write_manifest(&checkpoint, &checkpoint.leaves(), &mut Unwatched, &mut |piece| {
+            text.push_str(piece);
+            Ok(())
+        })
+        .unwrap();
+        // serde_json refuses these; Python reads them.
+        assert!(text.contains(r#"{"key":"s","kind":"str","value":"a\ud800"}"#), "{text}");
+    }
+
+    #[test]
+    fn long_texts_and_integers_cost_what_they_are() {
+        let long: Text = "x".repeat(5_000).into();
+        let mut bytes = vec![0; 20_000];
+        bytes[19_999] = 0x80;
+        let checkpoint = checkpoint(
+            vec![],
+            vec![
+                ("s", Value::Str(long)),
+                ("again", Value::Link(ValueId(0))),
+                ("i", Value::Int(Int::from_le_bytes(&bytes))),
+            ],
+        );
+        let (_, manifest) = manifest(&checkpoint);
+        assert_eq!(manifest["entries"][0]["value"].as_str().unwrap().len(), 5_000);
+        assert_eq!(
+            manifest["entries"][1],
+            serde_json::json!({"key": "again", "kind": "str", "alias_of": "s"})
+        );
+        let hex = manifest["entries"][2]["value"].as_str().unwrap();
+        assert!(hex.starts_with("-0x800000") && hex.len() == 40_003, "{}", hex.len());
+    }
+}

@@ -1,0 +1,63 @@
+//! Keys near to one that is not there.
+
+use statelens_checkpoint::Leaf;
+
+/// Comparing costs the square of a key's length; a file with more keys than this gets its
+/// suggestions from the first ones.
+const MOST_COMPARED: usize = 100_000;
+
+/// The flat keys that someone who typed `wanted` may have meant, best first, at most `most`:
+/// those that hold it or end alike, then those a few typing mistakes away.
+pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a Leaf> {
+    let wanted = wanted.to_lowercase();
+    let allowed = (wanted.chars().count() / 3).clamp(1, 6);
+    let mut near: Vec<(usize, &Leaf)> = leaves
+        .iter()
+        .take(MOST_COMPARED)
+        .filter_map(|leaf| {
+            let flat = leaf.flat.to_lossy().to_lowercase();
+            if !wanted.is_empty() && flat.contains(&wanted) {
+                // Found inside: the less there is around it, the better.
+                return Some((flat.len() - wanted.len(), leaf));
+            }
+            distance(&flat, &wanted, allowed).map(|steps| (1_000 * steps, leaf))
+        })
+        .collect();
+    near.sort_by_key(|(rank, _)| *rank);
+    near.truncate(most);
+    near.into_iter().map(|(_, leaf)| leaf).collect()
+}
+
+/// The number of characters to add, drop or change to get from one text to the other, if it is
+/// at most `most`.
+fn distance(from: &str, to: &str, most: usize) -> Option<usize> {
+    let from: Vec<char> = from.chars().take(512).collect();
+    let to: Vec<char> = to.chars().take(512).collect();
+    if from.len().abs_diff(to.len()) > most {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (index, a) in from.iter().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = index + 1;
+        for (at, b) in to.iter().enumerate() {
+            let changed = diagonal + usize::from(a != b);
+            diagonal = row[at + 1];
+            row[at + 1] = changed.min(row[at] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().filter(|steps| *steps <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn typing_mistakes_are_counted() {
+        assert_eq!(distance("weight", "weight", 2), Some(0));
+        assert_eq!(distance("wieght", "weight", 2), Some(2));
+        assert_eq!(distance("weights", "weight", 2), Some(1));
+        assert_eq!(distance("bias", "weight", 2), None);
+    }
+}

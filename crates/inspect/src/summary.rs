@@ -1,0 +1,281 @@
+//! What a checkpoint amounts to: totals, counts, findings.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{
+    Checkpoint, FormatInfo, Grade, Key, Layout, Leaf, Tensor, TensorId, Value,
+};
+
+use crate::{Json, finding_json};
+
+/// Totals of a checkpoint. Tied tensors are counted once: a link adds nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Summary {
+    /// What the format said about itself.
+    pub format: FormatInfo,
+    /// The files that the checkpoint was opened from or has tensors in: name and bytes.
+    pub files: Vec<(String, u64)>,
+    /// Leaves, links included.
+    pub leaves: u64,
+    /// Leaves that are links to others.
+    pub links: u64,
+    /// Tensors and arrays.
+    pub all: Count,
+    /// Tensors and arrays by element type, in order of first appearance.
+    pub by_dtype: Vec<(String, Count)>,
+    /// Leaves by the first part of their key, in order of first appearance.
+    pub by_state: Vec<(String, State)>,
+    /// Tensors whose bytes are nowhere.
+    pub missing: u64,
+}
+
+/// Tensors counted together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Count {
+    /// How many tensors.
+    pub tensors: u64,
+    /// Their elements together; "parameters" where the tensors are weights.
+    pub elements: u64,
+    /// Their logical bytes together.
+    pub bytes: u64,
+}
+
+/// What hangs below one first part of a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct State {
+    /// Leaves, links and plain values included.
+    pub leaves: u64,
+    /// The tensors among them.
+    pub tensors: Count,
+}
+
+/// The word for a grade: `note`, `warning`, `danger`.
+pub fn grade_word(grade: Grade) -> &'static str {
+    match grade {
+        Grade::Note => "note",
+        Grade::Warning => "warning",
+        Grade::Danger => "danger",
+    }
+}
+
+impl Summary {
+    /// Counts; reads nothing. `leaves` are those of `checkpoint`.
+    pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
+        let mut summary = Self {
+            format: checkpoint.format.clone(),
+            files: Vec::new(),
+            leaves: leaves.len() as u64,
+            links: 0,
+            all: Count::default(),
+            by_dtype: Vec::new(),
+            by_state: Vec::new(),
+            missing: 0,
+        };
+        let mut states: HashMap<String, usize> = HashMap::new();
+        let mut dtypes: HashMap<String, usize> = HashMap::new();
+        let mut seen: HashSet<TensorId> = HashSet::new();
+        for leaf in leaves {
+            let name = first_part(&leaf.key);
+            let state = slot(&mut summary.by_state, &mut states, &name);
+            state.leaves += 1;
+            summary.links += u64::from(leaf.alias_of.is_some());
+            for (id, tensor) in tensors_of(checkpoint, leaf) {
+                if !seen.insert(id) {
+                    continue;
+                }
+                state.tensors.add(tensor);
+                summary.all.add(tensor);
+                slot(&mut summary.by_dtype, &mut dtypes, tensor.dtype.name()).add(tensor);
+                summary.missing += u64::from(matches!(tensor.layout, Layout::Missing(_)));
+            }
+        }
+        summary.files = files(checkpoint, &seen);
+        summary
+    }
+
+    /// As JSON, findings included.
+    pub fn json(&self, checkpoint: &Checkpoint) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("format").object(|json| {
+                json.name("name").str(self.format.id);
+                json.name("title").str(self.format.name);
+                json.name("version").str(&self.format.version);
+                json.name("producer").str(&self.format.producer);
+                json.name("facts").object(|json| {
+                    for (name, value) in &self.format.facts {
+                        json.name(name).str(value);
+                    }
+                });
+            });
+            json.name("files").array(|json| {
+                for (name, len) in &self.files {
+                    json.object(|json| {
+                        json.name("name").str(name);
+                        json.name("bytes").number(*len);
+                    });
+                }
+            });
+            json.name("leaves").number(self.leaves);
+            json.name("links").number(self.links);
+            json.name("missing").number(self.missing);
+            self.all.fields(json);
+            json.name("dtypes").array(|json| {
+                for (name, count) in &self.by_dtype {
+                    json.object(|json| {
+                        json.name("dtype").str(name);
+                        count.fields(json);
+                    });
+                }
+            });
+            json.name("states").array(|json| {
+                for (name, state) in &self.by_state {
+                    json.object(|json| {
+                        json.name("state").str(name);
+                        json.name("leaves").number(state.leaves);
+                        state.tensors.fields(json);
+                    });
+                }
+            });
+            json.name("findings").array(|json| {
+                checkpoint.findings.iter().for_each(|finding| finding_json(json, finding));
+            });
+        });
+        json.take()
+    }
+}
+
+impl Count {
+    fn add(&mut self, tensor: &Tensor) {
+        self.tensors += 1;
+        // One tensor fits 63 bits; millions of lying ones together need not.
+        self.elements = self.elements.saturating_add(tensor.numel().unwrap_or(0));
+        self.bytes = self.bytes.saturating_add(tensor.nbytes().unwrap_or(0));
+    }
+
+    fn fields(&self, json: &mut Json) {
+        json.name("tensors").number(self.tensors);
+        json.name("elements").number(self.elements);
+        json.name("bytes").number(self.bytes);
+    }
+}
+
+/// The tensors of a leaf: its own, or the parts of a sparse one; none of a link.
+fn tensors_of<'a>(checkpoint: &'a Checkpoint, leaf: &Leaf) -> Vec<(TensorId, &'a Tensor)> {
+    if leaf.alias_of.is_some() {
+        return Vec::new();
+    }
+    match checkpoint.value(leaf.target) {
+        Value::Sparse(sparse) => {
+            sparse.parts.iter().filter_map(|(_, part)| checkpoint.tensor_of(*part)).collect()
+        }
+        _ => checkpoint.tensor_of(leaf.target).into_iter().collect(),
+    }
+}
+
+/// The first step of a key, as it is shown; empty for the root itself.
+fn first_part(key: &Key) -> String {
+    let first = Key { parts: key.parts.iter().take(1).cloned().collect() };
+    first.flat().to_lossy().into_owned()
+}
+
+fn slot<'a, T: Default>(
+    list: &'a mut Vec<(String, T)>,
+    index: &mut HashMap<String, usize>,
+    name: &str,
+) -> &'a mut T {
+    let at = match index.get(name) {
+        Some(at) => *at,
+        None => {
+            list.push((name.to_owned(), T::default()));
+            index.insert(name.to_owned(), list.len() - 1);
+            list.len() - 1
+        }
+    };
+    &mut list[at].1
+}
+
+/// The file that was opened and those that tensors lie in; others of the set were only offered.
+fn files(checkpoint: &Checkpoint, tensors: &HashSet<TensorId>) -> Vec<(String, u64)> {
+    let mut used = vec![false; checkpoint.files.count()];
+    if let Some(main) = used.first_mut() {
+        *main = true;
+    }
+    let mut open: Vec<&Layout> = tensors
+        .iter()
+        .filter_map(|id| checkpoint.tensor(*id).ok())
+        .map(|tensor| &tensor.layout)
+        .collect();
+    while let Some(layout) = open.pop() {
+        let file = match layout {
+            Layout::Span(span) => span.file,
+            Layout::Packed(packed) => packed.span.file,
+            Layout::Strided(strided) => {
+                open.push(&strided.storage);
+                continue;
+            }
+            Layout::Concat(concat) => {
+                open.extend(concat.parts.iter().map(|part| &part.layout));
+                continue;
+            }
+            // Where chunks lie is known only once their table is read.
+            Layout::Chunked(_) | Layout::Fill(_) | Layout::Inline(_) | Layout::Missing(_) => {
+                continue;
+            }
+        };
+        if let Some(used) = used.get_mut(file.0 as usize) {
+            *used = true;
+        }
+    }
+    checkpoint
+        .files
+        .iter()
+        .filter(|(id, _)| used.get(id.0 as usize).copied().unwrap_or(false))
+        .map(|(_, file)| (file.name.clone(), file.source.len()))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::{
+        Builder, DType, Dict, FileSet, Finding, Limits, Memory, Span, ValueId,
+    };
+
+    fn dict(entries: &[(&str, ValueId)]) -> Value {
+        let entries = entries.iter().map(|(key, id)| ((*key).into(), *id)).collect();
+        Value::Dict(Dict { entries, ..Dict::default() })
+    }
+
+    #[test]
+    fn ties_count_once_and_states_come_in_order() {
+        let mut files = FileSet::single("a.mdl", Memory::from(vec![0; 64]));
+        let other = files.push("raw.bin", std::sync::Arc::new(Memory::from(vec![0; 8])));
+        files.push("unused.bin", std::sync::Arc::new(Memory::from(vec![0; 8])));
+        let mut builder = Builder::new(&Limits::default());
+        let span = Layout::Span(Span { file: other, offset: 0, len: 8 });
+        let tensor = builder.push_tensor(Tensor::new(DType::F32, vec![2], span)).unwrap();
+        let gone = Tensor::new(DType::BF16, vec![3], Layout::Missing("gone".into()));
+        let gone = builder.push_tensor(gone).unwrap();
+        let weight = builder.push(Value::Tensor(tensor)).unwrap();
+        let tied = builder.push(Value::Link(weight)).unwrap();
+        let gone = builder.push(Value::Tensor(gone)).unwrap();
+        let step = builder.push(Value::Int(3i64.into())).unwrap();
+        let model = builder.push(dict(&[("w", weight), ("tied", tied), ("gone", gone)])).unwrap();
+        let root = builder.push(dict(&[("step", step), ("model", model)])).unwrap();
+        let finding = Finding::new(Grade::Warning, "odd").place("x");
+        let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![finding]).unwrap();
+        let summary = Summary::new(&checkpoint, &checkpoint.leaves());
+        assert_eq!(summary.all, Count { tensors: 2, elements: 5, bytes: 14 });
+        assert_eq!((summary.leaves, summary.links, summary.missing), (4, 1, 1));
+        assert_eq!(summary.files, [("a.mdl".to_owned(), 64), ("raw.bin".to_owned(), 8)]);
+        let states: Vec<_> =
+            summary.by_state.iter().map(|(name, state)| (name.as_str(), state.leaves)).collect();
+        assert_eq!(states, [("step", 1), ("model", 3)]);
+        let json: serde_json::Value = serde_json::from_str(&summary.json(&checkpoint)).unwrap();
+        assert_eq!(json["bytes"], 14);
+        assert_eq!(json["dtypes"][1]["dtype"], "bfloat16");
+        assert_eq!(json["findings"][0]["grade"], "warning");
+    }
+}
