@@ -229,12 +229,14 @@ impl Pickle {
     fn spelled_global(&self, object: &Object) -> Option<Arc<Global>> {
         let Node::Global(function) = self.node(object.callable) else { return None };
         let args = self.sequence(object.args)?;
+        // A real name is short; a long one would be copied at every look.
+        let name = |id| self.str(id).filter(|name| name.len() < 1000);
         if !is_dill(function) || object.form != Form::Call {
             return None;
         }
         match (&*function.name, args) {
-            ("_load_type", [name]) => Some(Arc::new(Global::new("builtins", self.str(*name)?))),
-            ("_get_attr", [module, name]) => {
+            ("_load_type", [class]) => Some(Arc::new(Global::new("builtins", name(*class)?))),
+            ("_get_attr", [module, attribute]) => {
                 let (import, args) = match self.node(*module) {
                     Node::Object(object) => match self.node(object.callable) {
                         Node::Global(global) => (global, self.sequence(object.args)?),
@@ -244,7 +246,7 @@ impl Pickle {
                 };
                 let [module] = args else { return None };
                 let known = is_dill(import) && &*import.name == "_import_module";
-                known.then(|| Some(Global::new(self.str(*module)?, self.str(*name)?)))?.map(Arc::new)
+                known.then(|| Some(Global::new(name(*module)?, name(*attribute)?)))?.map(Arc::new)
             }
             _ => None,
         }

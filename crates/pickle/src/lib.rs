@@ -1,12 +1,24 @@
 //! Pickles as data: a machine that builds values and calls nothing, and an encoder.
+//!
+//! [`read`] runs the opcodes into a graph of objects ([`Pickle`]); [`Pickle::lower`] makes the
+//! tree of a checkpoint of it, with the tensors, arrays and objects of the libraries that write
+//! checkpoints recognised by their shape. Nothing that a pickle names is ever imported, called
+//! or evaluated: what is not recognised stays an inert description.
 
 mod encode;
 mod escapes;
 mod graph;
+mod lower;
 mod machine;
+mod names;
 pub mod opcode;
 mod python2;
+mod repr;
+mod scan;
+mod storages;
 
 pub use encode::{Encoder, Frame, Memo, TupleLen};
 pub use graph::{Broken, GlobalUse, Node, NodeId, Object, Pickle};
+pub use lower::Lowered;
 pub use machine::read;
+pub use storages::{NoStorages, Storage, Storages};

@@ -10,6 +10,8 @@ use crate::{Broken, GlobalUse, Node, NodeId, Object, Pickle, escapes, python2};
 
 /// The longest integer in bytes. Printing one takes time that grows faster than its length.
 const INT_BYTES: usize = 16 << 10;
+/// How long all names together may be that are put together from strings on the stack.
+const NAME_BYTES: u64 = 32 << 20;
 /// The longest integer in digits, as CPython limits it.
 const INT_DIGITS: usize = 4300;
 
@@ -27,6 +29,8 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         marks: Vec::new(),
         memo: HashMap::new(),
         edges: 0,
+        names: 0,
+        extra: 0,
         buffers: 0,
         small: Small::default(),
     };
@@ -55,6 +59,10 @@ struct Machine<'a> {
     memo: HashMap<u32, NodeId>,
     /// How many times an object was put into another, all containers together.
     edges: u64,
+    /// Bytes of the names that were put together from strings.
+    names: u64,
+    /// What objects cost beyond other nodes, in nodes.
+    extra: u64,
     buffers: u32,
     small: Small,
 }
@@ -267,8 +275,9 @@ impl Machine<'_> {
         let node = match opcode {
             op::BINSTRING | op::SHORT_BINSTRING => python2::string(bytes),
             op::BINUNICODE | op::SHORT_BINUNICODE | op::BINUNICODE8 => {
-                let text = Text::from_surrogatepass(bytes)
-                    .map_err(|at| damaged(format!("a string is not UTF-8 from its byte {at} on")))?;
+                let text = Text::from_surrogatepass(bytes).map_err(|at| {
+                    damaged(format!("a string is not UTF-8 from its byte {at} on"))
+                })?;
                 Node::Str(text)
             }
             op::BYTEARRAY8 => Node::ByteArray(bytes.into()),
@@ -378,6 +387,9 @@ impl Machine<'_> {
                 let (Some(module), Some(name)) = texts else {
                     return Err(damaged("STACK_GLOBAL without two strings"));
                 };
+                // The two strings may be used again and again, and are copied each time.
+                self.names += (module.as_bytes().len() + name.as_bytes().len()) as u64;
+                Limits::check("bytes of all names in a pickle", self.names, NAME_BYTES)?;
                 (module.to_lossy().into_owned(), name.to_lossy().into_owned())
             }
             _ => {
@@ -476,7 +488,10 @@ impl Machine<'_> {
 
     fn add(&mut self, node: Node) -> Result<NodeId> {
         let count = self.pickle.nodes.len() as u64;
-        Limits::check("objects in a pickle", count, self.limits.values)?;
+        if let Node::Object(_) = node {
+            self.extra += 3;
+        }
+        Limits::check("objects in a pickle", count + self.extra, self.limits.values)?;
         self.pickle.nodes.push(node);
         Ok(NodeId(count as u32))
     }

@@ -1,0 +1,119 @@
+//! Keys of dicts.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{DictKey, Global, Int, Text};
+
+use super::Lowering;
+use crate::{Node, NodeId, Pickle};
+
+/// How many parts a tuple as a key may have, all levels together.
+const KEY_PARTS: usize = 256;
+/// How deep tuples in a key may be nested.
+const KEY_DEPTH: usize = 8;
+
+impl Lowering<'_> {
+    /// Keys and the nodes of their values: a later entry of an equal key replaces the earlier
+    /// one's value in its place, as in Python.
+    pub(super) fn entries(&self, entries: &[(NodeId, NodeId)]) -> (Vec<DictKey>, Vec<NodeId>) {
+        let mut keys: Vec<DictKey> = Vec::with_capacity(entries.len());
+        let mut values = Vec::with_capacity(entries.len());
+        let mut places: HashMap<Equal, usize> = HashMap::with_capacity(entries.len());
+        for (key, value) in entries {
+            let key = self.key(*key);
+            match Equal::of(&key).map(|equal| places.entry(equal)) {
+                Some(std::collections::hash_map::Entry::Occupied(place)) => {
+                    values[*place.get()] = *value;
+                    continue;
+                }
+                Some(std::collections::hash_map::Entry::Vacant(place)) => {
+                    place.insert(keys.len());
+                }
+                None => {}
+            }
+            keys.push(key);
+            values.push(*value);
+        }
+        (keys, values)
+    }
+
+    fn key(&self, id: NodeId) -> DictKey {
+        let pickle = self.pickle;
+        let mut left = KEY_PARTS;
+        let key = part(pickle, id, KEY_DEPTH, &mut left);
+        let affordable = self.afford(KEY_PARTS - left);
+        key.filter(|_| affordable).unwrap_or_else(|| {
+            let text = self.repr(id).unwrap_or_else(|| match pickle.node(id) {
+                Node::Tuple(_) => "(...)".into(),
+                Node::Global(global) => short(global),
+                Node::Object(object) => match pickle.global(object.callable) {
+                    Some(global) => format!("<{} object>", short(&global)),
+                    None => "<object>".into(),
+                },
+                _ => "<object>".into(),
+            });
+            DictKey::Other(text.into())
+        })
+    }
+}
+
+fn short(global: &Global) -> String {
+    global.to_string().chars().take(200).collect()
+}
+
+/// Goes down at most `depth` levels.
+fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<DictKey> {
+    *parts = parts.checked_sub(1)?;
+    Some(match pickle.node(id) {
+        Node::None => DictKey::None,
+        Node::Bool(value) => DictKey::Bool(*value),
+        Node::Int(value) => DictKey::Int(value.clone()),
+        Node::Float(value) => DictKey::Float(*value),
+        Node::Str(text) => DictKey::Str(text.clone()),
+        Node::Bytes(bytes) => DictKey::Bytes(bytes.clone()),
+        Node::Tuple(items) => {
+            let depth = depth.checked_sub(1)?;
+            let items = items.iter().map(|item| part(pickle, *item, depth, parts));
+            DictKey::Tuple(items.collect::<Option<_>>()?)
+        }
+        _ => return None,
+    })
+}
+
+/// A key such that equal keys of Python are equal: `1`, `1.0` and `True` are one key.
+#[derive(PartialEq, Eq, Hash)]
+enum Equal {
+    None,
+    Int(Int),
+    Float(u64),
+    Str(Text),
+    Bytes(Arc<[u8]>),
+    Tuple(Vec<Equal>),
+}
+
+impl Equal {
+    fn of(key: &DictKey) -> Option<Self> {
+        Some(match key {
+            DictKey::None => Self::None,
+            DictKey::Bool(value) => Self::Int(i64::from(*value).into()),
+            DictKey::Int(value) => Self::Int(value.clone()),
+            DictKey::Float(value) if value.is_nan() => return None,
+            DictKey::Float(value) => {
+                // Floats beyond 64 bits that equal an integer are told apart; nobody has such
+                // keys twice.
+                let int = *value as i64;
+                match int as f64 == *value && int != i64::MAX {
+                    true => Self::Int(int.into()),
+                    false => Self::Float(value.to_bits()),
+                }
+            }
+            DictKey::Str(text) => Self::Str(text.clone()),
+            DictKey::Bytes(bytes) => Self::Bytes(bytes.clone()),
+            DictKey::Tuple(items) => {
+                Self::Tuple(items.iter().map(Self::of).collect::<Option<_>>()?)
+            }
+            DictKey::Other(_) => return None,
+        })
+    }
+}

@@ -1,0 +1,409 @@
+//! From the graph of a pickle to the tree of a checkpoint.
+//!
+//! The first occurrence of an object in file order owns it, further ones are links; cycles end
+//! in links, too. Objects are recognised by the shapes that the libraries write
+//! ([`python`], [`numpy`], [`torch`]); what is not recognised becomes a [`Value::Opaque`].
+
+mod keys;
+mod numpy;
+mod python;
+mod torch;
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, List, ListClass,
+    Opaque, Quantizer, Result, Set, Sparse, Tensor, Tuple, TupleClass, Value, ValueId,
+};
+
+use crate::{Node, NodeId, Object, Pickle, Storages};
+
+/// The tree that a pickle became.
+#[derive(Debug)]
+pub struct Lowered {
+    /// Its root.
+    pub root: ValueId,
+    /// What was noticed on the way: tensors without data, shapes that make no sense.
+    pub findings: Vec<Finding>,
+}
+
+impl Pickle {
+    /// Adds what the pickle describes to `builder`, iteratively.
+    ///
+    /// Fails if `builder`'s limits are reached.
+    pub fn lower(&self, builder: &mut Builder, storages: &mut dyn Storages) -> Result<Lowered> {
+        self.lower_node(self.root(), builder, storages)
+    }
+
+    /// As [`Pickle::lower`], for a part of the pickle.
+    pub fn lower_node(
+        &self,
+        root: NodeId,
+        builder: &mut Builder,
+        storages: &mut dyn Storages,
+    ) -> Result<Lowered> {
+        let mut lowering = Lowering {
+            pickle: self,
+            builder,
+            storages,
+            done: HashMap::new(),
+            stack: Vec::new(),
+            attributes: Vec::new(),
+            bytes: HashMap::new(),
+            dtypes: HashMap::new(),
+            problems: Problems::default(),
+            work: Cell::new(WORK),
+        };
+        let root = lowering.tree(root)?;
+        // Attributes come last: what they share with the tree belongs to the tree.
+        while let Some((value, node)) = lowering.attributes.pop() {
+            let attributes = lowering.tree(node)?;
+            lowering.builder.set_attributes(value, attributes);
+        }
+        Ok(Lowered { root, findings: lowering.problems.findings() })
+    }
+}
+
+pub(crate) struct Lowering<'a> {
+    pickle: &'a Pickle,
+    builder: &'a mut Builder,
+    storages: &'a mut dyn Storages,
+    /// Objects that have an identity and a place in the tree.
+    done: HashMap<NodeId, ValueId>,
+    stack: Vec<Frame>,
+    /// Attributes that are still to be lowered, and whose they are.
+    attributes: Vec<(ValueId, NodeId)>,
+    /// Byte strings that were decoded from text.
+    bytes: HashMap<NodeId, Arc<[u8]>>,
+    dtypes: HashMap<NodeId, Option<numpy::Element>>,
+    problems: Problems,
+    work: Cell<usize>,
+}
+
+/// How many items may be looked at again because several objects share them, and how many
+/// characters printed. Without it a small file could ask for the same work a million times.
+const WORK: usize = 1 << 25;
+
+/// A value whose parts are being lowered.
+struct Frame {
+    value: ValueId,
+    assembly: Assembly,
+    parts: Vec<NodeId>,
+    ids: Vec<ValueId>,
+}
+
+/// What a node is.
+enum Shape {
+    /// An immutable value: pushed again at every occurrence.
+    Plain(Value),
+    /// A value without parts that has an identity.
+    Unique(Value),
+    /// A value made of parts.
+    Parts(Assembly, Vec<NodeId>),
+    /// A value made of parts, with attributes set on it.
+    With(Assembly, Vec<NodeId>, NodeId),
+    /// The same as another node.
+    Same(NodeId),
+}
+
+/// A value without its parts.
+enum Assembly {
+    List(ListClass),
+    Tuple(TupleClass),
+    Set {
+        frozen: bool,
+    },
+    Dict(DictClass, Vec<DictKey>),
+    Sparse {
+        layout: String,
+        shape: Vec<u64>,
+        names: Vec<&'static str>,
+        coalesced: Option<bool>,
+    },
+    /// Parts: for a per-channel quantizer, scales and zero points.
+    Tensor(Box<Tensor>, Option<u64>),
+    Array {
+        tensor: Box<Tensor>,
+        scalar: bool,
+    },
+    /// Parts: arguments, state, items, keys and values in turn.
+    Opaque {
+        opaque: Box<Opaque>,
+        args: usize,
+        state: bool,
+        items: usize,
+    },
+}
+
+impl Lowering<'_> {
+    /// Takes `work` from what may be spent on shared things; `false` if that is used up.
+    fn afford(&self, work: usize) -> bool {
+        let left = self.work.get().checked_sub(work);
+        self.work.set(left.unwrap_or(0));
+        left.is_some()
+    }
+
+    fn repr(&self, id: NodeId) -> Option<String> {
+        let text = if self.work.get() > 0 { self.pickle.repr(id) } else { None };
+        let cost = text.as_ref().map_or(crate::repr::LENGTH / 16, String::len);
+        text.filter(|_| self.afford(cost))
+    }
+
+    fn tree(&mut self, root: NodeId) -> Result<ValueId> {
+        let root = self.visit(root)?;
+        while let Some(frame) = self.stack.last() {
+            let depth = self.stack.len() - 1;
+            if let Some(part) = frame.parts.get(frame.ids.len()) {
+                let id = self.visit(*part)?;
+                self.stack[depth].ids.push(id);
+            } else if let Some(frame) = self.stack.pop() {
+                let value = self.assemble(frame.assembly, &frame.ids)?;
+                if let Some(slot) = self.builder.value_mut(frame.value) {
+                    *slot = value;
+                }
+            }
+        }
+        Ok(root)
+    }
+
+    fn visit(&mut self, node: NodeId) -> Result<ValueId> {
+        let mut node = node;
+        // A few steps are enough for what libraries write; a longer chain is not followed.
+        for _ in 0..8 {
+            if let Some(id) = self.done.get(&node) {
+                let id = *id;
+                return self.builder.push(Value::Link(id));
+            }
+            match self.shape(node)? {
+                Shape::Plain(value) => return self.builder.push(value),
+                Shape::Unique(value) => {
+                    let id = self.builder.push(value)?;
+                    self.done.insert(node, id);
+                    return Ok(id);
+                }
+                Shape::Parts(assembly, parts) => return self.begin(node, assembly, parts),
+                Shape::With(assembly, parts, attributes) => {
+                    let id = self.begin(node, assembly, parts)?;
+                    self.attributes.push((id, attributes));
+                    return Ok(id);
+                }
+                Shape::Same(other) => node = other,
+            }
+        }
+        self.builder.push(Value::None)
+    }
+
+    /// Gives the value its place before its parts are known, so that they can link to it.
+    fn begin(&mut self, node: NodeId, assembly: Assembly, parts: Vec<NodeId>) -> Result<ValueId> {
+        let value = self.builder.push(Value::None)?;
+        self.done.insert(node, value);
+        let ids = Vec::with_capacity(parts.len());
+        self.stack.push(Frame { value, assembly, parts, ids });
+        Ok(value)
+    }
+
+    fn assemble(&mut self, assembly: Assembly, ids: &[ValueId]) -> Result<Value> {
+        Ok(match assembly {
+            Assembly::List(class) => Value::List(List { class, items: ids.to_vec() }),
+            Assembly::Tuple(class) => Value::Tuple(Tuple { class, items: ids.to_vec() }),
+            Assembly::Set { frozen } => Value::Set(Set { frozen, items: ids.to_vec() }),
+            Assembly::Dict(class, keys) => {
+                let entries = keys.into_iter().zip(ids.iter().copied()).collect();
+                Value::Dict(Dict { class, entries })
+            }
+            Assembly::Sparse { layout, shape, names, coalesced } => {
+                let dtype = ids.last().and_then(|id| self.dtype_of(*id)).unwrap_or(DType::F32);
+                let parts = names.into_iter().zip(ids.iter().copied()).collect();
+                Value::Sparse(Box::new(Sparse { layout, dtype, shape, parts, coalesced }))
+            }
+            Assembly::Tensor(mut tensor, axis) => {
+                if let (Some(axis), [scales, zero_points]) = (axis, ids) {
+                    tensor.quantizer = Some(Quantizer::PerChannel {
+                        scales: *scales,
+                        zero_points: *zero_points,
+                        axis,
+                    });
+                }
+                Value::Tensor(self.builder.push_tensor(*tensor)?)
+            }
+            Assembly::Array { tensor, scalar } => {
+                Value::Array(Array { tensor: self.builder.push_tensor(*tensor)?, scalar })
+            }
+            Assembly::Opaque { mut opaque, args, state, items } => {
+                let (args, rest) = ids.split_at(args);
+                let (state, rest) = rest.split_at(usize::from(state));
+                let (items, entries) = rest.split_at(items);
+                opaque.args = args.to_vec();
+                opaque.state = state.first().copied();
+                opaque.items = items.to_vec();
+                let (entries, _) = entries.as_chunks::<2>();
+                opaque.entries = entries.iter().map(|[key, value]| (*key, *value)).collect();
+                Value::Opaque(opaque)
+            }
+        })
+    }
+
+    fn dtype_of(&mut self, id: ValueId) -> Option<DType> {
+        let id = match self.builder.value(id)? {
+            Value::Link(target) => *target,
+            _ => id,
+        };
+        match self.builder.value(id)? {
+            Value::Tensor(tensor) => {
+                let tensor = *tensor;
+                self.builder.tensor_mut(tensor).map(|tensor| tensor.dtype.clone())
+            }
+            _ => None,
+        }
+    }
+
+    fn shape(&mut self, id: NodeId) -> Result<Shape> {
+        let pickle = self.pickle;
+        Ok(match pickle.node(id) {
+            Node::None => Shape::Plain(Value::None),
+            Node::Bool(value) => Shape::Plain(Value::Bool(*value)),
+            Node::Int(value) => Shape::Plain(Value::Int(value.clone())),
+            Node::Float(value) => Shape::Plain(Value::Float(*value)),
+            Node::Str(text) => Shape::Plain(Value::Str(text.clone())),
+            Node::Bytes(data) => Shape::Plain(bytes(data.clone())),
+            Node::ByteArray(data) => {
+                Shape::Unique(Value::Bytes { data: data.clone(), mutable: true })
+            }
+            Node::List(items) => self.with_attributes(id, Assembly::List(ListClass::List), items),
+            Node::Tuple(items) if items.is_empty() => Shape::Plain(Value::Tuple(Tuple::default())),
+            Node::Tuple(items) => {
+                self.with_attributes(id, Assembly::Tuple(TupleClass::Tuple), items)
+            }
+            Node::Set(items) => self.with_attributes(id, Assembly::Set { frozen: false }, items),
+            Node::FrozenSet(items) => {
+                self.with_attributes(id, Assembly::Set { frozen: true }, items)
+            }
+            Node::Dict(entries) => {
+                let (keys, values) = self.entries(entries);
+                self.with_attributes(id, Assembly::Dict(DictClass::Dict, keys), &values)
+            }
+            Node::Global(global) => self.global(global),
+            Node::Object(object) => self.object(id, object)?,
+            Node::Persistent(name) => self.persistent(*name)?,
+            Node::Buffer(_) => reference("pickle", "PickleBuffer", None),
+            Node::Extension(code) => {
+                reference("copyreg", &format!("_extension_registry[{code}]"), None)
+            }
+        })
+    }
+
+    fn with_attributes(&self, id: NodeId, assembly: Assembly, parts: &[NodeId]) -> Shape {
+        match self.pickle.state(id) {
+            Some(state) => Shape::With(assembly, parts.to_vec(), state),
+            None => Shape::Parts(assembly, parts.to_vec()),
+        }
+    }
+
+    fn global(&self, global: &Arc<Global>) -> Shape {
+        if let Some(dtype) = torch::dtype(global) {
+            return Shape::Plain(Value::DType { dtype, numpy: false });
+        }
+        let repr = crate::repr::global(global);
+        reference(&global.module, &global.name, repr)
+    }
+
+    fn object(&mut self, id: NodeId, object: &Object) -> Result<Shape> {
+        if let Some(global) = self.pickle.global(id) {
+            return Ok(self.global(&global));
+        }
+        if let Some(shape) = self.python(id, object) {
+            return Ok(shape);
+        }
+        if let Some(shape) = self.numpy(id) {
+            return Ok(shape);
+        }
+        if let Some(shape) = self.torch(id)? {
+            return Ok(shape);
+        }
+        Ok(self.opaque(id, object))
+    }
+
+    fn opaque(&mut self, id: NodeId, object: &Object) -> Shape {
+        let pickle = self.pickle;
+        let mut parts = Vec::new();
+        let global = match pickle.global(object.callable) {
+            Some(global) => (*global).clone(),
+            // The function is itself the result of a call, which is kept as the first argument.
+            None => {
+                parts.push(object.callable);
+                Global::new("?", "call")
+            }
+        };
+        match pickle.sequence(object.args) {
+            Some(args) => parts.extend(args),
+            None => parts.push(object.args),
+        }
+        let args = parts.len();
+        let state = match *object.states {
+            [] => false,
+            [.., last] => {
+                parts.push(last);
+                true
+            }
+        };
+        parts.extend(&object.items);
+        let items = object.items.len();
+        let keywords = object.kwargs.and_then(|kwargs| pickle.dict(kwargs)).unwrap_or_default();
+        parts.extend(object.entries.iter().chain(keywords).flat_map(|(key, value)| [*key, *value]));
+        let opaque =
+            Box::new(Opaque { repr: self.repr(id).map(Into::into), ..empty(global, object.form) });
+        Shape::Parts(Assembly::Opaque { opaque, args, state, items }, parts)
+    }
+}
+
+/// An [`Opaque`] without parts.
+fn empty(global: Global, form: Form) -> Opaque {
+    Opaque {
+        global,
+        form,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: None,
+    }
+}
+
+fn reference(module: &str, name: &str, repr: Option<String>) -> Shape {
+    let opaque = empty(Global::new(module, name), Form::Reference);
+    Shape::Plain(Value::Opaque(Box::new(Opaque { repr: repr.map(Into::into), ..opaque })))
+}
+
+fn bytes(data: Arc<[u8]>) -> Value {
+    Value::Bytes { data, mutable: false }
+}
+
+/// What is wrong with tensors, counted by what it is.
+#[derive(Default)]
+struct Problems {
+    by_title: Vec<(&'static str, Grade, String, u64)>,
+}
+
+impl Problems {
+    fn add(&mut self, grade: Grade, title: &'static str, detail: impl Into<String>) {
+        match self.by_title.iter_mut().find(|problem| problem.0 == title) {
+            Some(problem) => problem.3 += 1,
+            None => self.by_title.push((title, grade, detail.into(), 1)),
+        }
+    }
+
+    fn findings(self) -> Vec<Finding> {
+        self.by_title
+            .into_iter()
+            .map(|(title, grade, detail, count)| {
+                let detail = match count {
+                    1 => format!("{detail}."),
+                    _ => format!("{count} times; the first: {detail}."),
+                };
+                Finding::new(grade, title).detail(detail)
+            })
+            .collect()
+    }
+}

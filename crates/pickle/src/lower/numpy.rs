@@ -1,0 +1,360 @@
+//! Shapes of numpy: arrays, scalars, dtypes.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    ByteOrder, DType, Field, Form, Global, Grade, Layout, NumpyType, Strided, Tensor, Value,
+};
+
+use super::torch::RANK;
+use super::{Assembly, Lowering, Shape};
+use crate::{Node, NodeId};
+
+/// What a numpy dtype says of an element.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Element {
+    pub(super) dtype: DType,
+    pub(super) order: ByteOrder,
+    /// Python objects: the array holds no bytes.
+    pub(super) objects: bool,
+}
+
+/// How deep records may be nested.
+const RECORD_DEPTH: usize = 8;
+
+impl Lowering<'_> {
+    pub(super) fn numpy(&mut self, id: NodeId) -> Option<Shape> {
+        let (global, args) = self.pickle.call(id)?;
+        if global.is("numpy", "dtype") {
+            let element = self.element(id)?;
+            return Some(Shape::Plain(Value::DType { dtype: element.dtype, numpy: true }));
+        }
+        match (&*global.module, &*global.name) {
+            (
+                "numpy.core.multiarray"
+                | "numpy._core.multiarray"
+                | "numpy.core._multiarray_umath"
+                | "numpy._core._multiarray_umath",
+                name,
+            ) => match (name, args) {
+                ("_reconstruct", _) => self.array(id),
+                ("scalar", [dtype, data]) => self.scalar(*dtype, *data),
+                _ => None,
+            },
+            ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => {
+                let [data, dtype, shape, order] = args else { return None };
+                let fortran = self.pickle.str(*order)? == "F";
+                self.dense(*dtype, *shape, *data, fortran)
+            }
+            _ => None,
+        }
+    }
+
+    /// The tensor of an array of numbers.
+    pub(super) fn array_tensor(&mut self, id: NodeId) -> Option<Tensor> {
+        match self.numpy(id)? {
+            Shape::Parts(Assembly::Array { tensor, scalar: false }, _) => Some(*tensor),
+            _ => None,
+        }
+    }
+
+    /// `_reconstruct(ndarray, (0,), b'b')` and its state.
+    fn array(&mut self, id: NodeId) -> Option<Shape> {
+        let state = self.pickle.sequence(self.pickle.state(id)?)?;
+        let [_version, shape, dtype, fortran, data] = state else { return None };
+        let fortran = matches!(self.pickle.node(*fortran), Node::Bool(true) | Node::Int(_))
+            && self.pickle.int(*fortran)? != 0;
+        let element = self.element(*dtype)?;
+        if element.objects {
+            return self.object_array(*shape, *data);
+        }
+        self.dense(*dtype, *shape, *data, fortran)
+    }
+
+    /// Objects: nothing in the vocabulary is an array of those, so it stays one that was not
+    /// built, its shape as argument, its elements as items.
+    fn object_array(&self, shape: NodeId, data: NodeId) -> Option<Shape> {
+        let items = self.pickle.sequence(data)?;
+        let opaque = Box::new(super::empty(Global::new("numpy", "ndarray"), Form::Call));
+        let assembly = Assembly::Opaque { opaque, args: 1, state: false, items: items.len() };
+        Some(Shape::Parts(assembly, [&[shape], items].concat()))
+    }
+
+    fn scalar(&mut self, dtype: NodeId, data: NodeId) -> Option<Shape> {
+        let element = self.element(dtype)?;
+        let data = self.bytes_of(data)?;
+        if element.objects || data.len() as u64 != element.dtype.itemsize() {
+            return None;
+        }
+        let mut tensor = Tensor::new(element.dtype, Vec::new(), Layout::Inline(data));
+        tensor.byte_order = element.order;
+        Some(Shape::Parts(Assembly::Array { tensor: Box::new(tensor), scalar: true }, Vec::new()))
+    }
+
+    fn dense(
+        &mut self,
+        dtype: NodeId,
+        shape: NodeId,
+        data: NodeId,
+        fortran: bool,
+    ) -> Option<Shape> {
+        let element = self.element(dtype)?;
+        let shape = self.lengths(shape)?;
+        if element.objects {
+            return None;
+        }
+        let numel = shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
+        let len = numel.checked_mul(element.dtype.itemsize())?;
+        let layout = if let Node::Buffer(_) = self.pickle.node(data) {
+            let reason = "the array's bytes were passed beside the pickle";
+            self.problems.add(Grade::Danger, "An array has no data", reason);
+            Layout::Missing(reason.into())
+        } else {
+            let data = self.bytes_of(data)?;
+            if data.len() as u64 != len {
+                self.problems.add(
+                    Grade::Danger,
+                    "An array has not as many bytes as its shape says",
+                    format!(
+                        "{shape:?} of {} needs {len} bytes, {} are there",
+                        element.dtype,
+                        data.len()
+                    ),
+                );
+                return None;
+            }
+            match fortran && shape.len() > 1 {
+                true => Layout::Strided(Strided {
+                    storage: Arc::new(Layout::Inline(data)),
+                    storage_len: len,
+                    offset: 0,
+                    strides: fortran_strides(&shape)?,
+                }),
+                false => Layout::Inline(data),
+            }
+        };
+        let mut tensor = Tensor::new(element.dtype, shape, layout);
+        tensor.byte_order = element.order;
+        Some(Shape::Parts(Assembly::Array { tensor: Box::new(tensor), scalar: false }, Vec::new()))
+    }
+
+    /// The lengths of a shape; a bare number is one dimension.
+    pub(super) fn lengths(&self, id: NodeId) -> Option<Vec<u64>> {
+        let one = |id: &NodeId| u64::try_from(self.pickle.int(*id)?).ok();
+        match self.pickle.sequence(id) {
+            Some(items) if items.len() > RANK => None,
+            Some(items) => items.iter().map(one).collect(),
+            None => Some(vec![one(&id)?]),
+        }
+    }
+
+    pub(super) fn element(&mut self, id: NodeId) -> Option<Element> {
+        self.element_within(id, RECORD_DEPTH)
+    }
+
+    /// A dtype: `numpy.dtype('f4', False, True)` and its state. Goes down `depth` records.
+    fn element_within(&mut self, id: NodeId, depth: usize) -> Option<Element> {
+        if let Some(element) = self.dtypes.get(&id) {
+            return element.clone();
+        }
+        let element = self.parse_element(id, depth.checked_sub(1)?);
+        self.dtypes.insert(id, element.clone());
+        element
+    }
+
+    fn parse_element(&mut self, id: NodeId, depth: usize) -> Option<Element> {
+        let (global, args) = self.pickle.call(id)?;
+        if !global.is("numpy", "dtype") {
+            return None;
+        }
+        let first = *args.first()?;
+        let state = match self.pickle.state(id) {
+            Some(state) => self.pickle.sequence(state)?,
+            None => &[],
+        };
+        let order = match state.get(1).and_then(|order| self.pickle.text(*order)) {
+            Some(order) if order == ">" => ByteOrder::Big,
+            _ => ByteOrder::Little,
+        };
+        let plain = |dtype| Some(Element { dtype, order, objects: false });
+        if let Some(global) = self.pickle.global(first) {
+            // The dtypes of `ml_dtypes` are named by their classes.
+            return plain(extension_dtype(&global.name)?);
+        }
+        let code = self.pickle.text(first)?;
+        let code = code.as_str()?;
+        if let Some(names) = state.get(3).filter(|id| !matches!(self.pickle.node(**id), Node::None))
+        {
+            let dtype = self.record(*names, state, depth)?;
+            return Some(Element { dtype, order: ByteOrder::Big, objects: false });
+        }
+        if let Some(dtype) = number(code) {
+            return plain(dtype);
+        }
+        let (kind, digits) = code.split_at_checked(1)?;
+        let size = match state.get(5).and_then(|size| self.pickle.int(*size)) {
+            Some(size) if size > 0 => u64::try_from(size).ok()?,
+            _ if digits.is_empty() => 8,
+            _ => digits.split('[').next()?.parse().ok()?,
+        };
+        let other = |name: String, code: String, word: u64| {
+            let count = if word > 1 { size / word } else { 0 };
+            // One run per code unit: a longer string would take more memory than the file has.
+            let words =
+                (count <= 1 << 16).then(|| (0..count).map(|n| (n * word, word)).collect())?;
+            let itemsize = size;
+            let dtype = NumpyType { name, code, itemsize, words, fields: Vec::new() };
+            plain(DType::Numpy(Arc::new(dtype)))
+        };
+        match kind {
+            "U" => other(format!("str{}", size * 8), format!("U{}", size / 4), 4),
+            "S" | "a" => other(format!("bytes{}", size * 8), format!("S{size}"), 1),
+            "V" => other(format!("void{}", size * 8), format!("V{size}"), 1),
+            "f" => other(format!("float{}", size * 8), format!("f{size}"), size),
+            "c" => other(format!("complex{}", size * 8), format!("c{size}"), size / 2),
+            "M" | "m" => {
+                let unit = self.time_unit(state);
+                let name = if kind == "M" { "datetime64" } else { "timedelta64" };
+                other(format!("{name}{unit}"), format!("{kind}8{unit}"), 8)
+            }
+            "O" => Some(Element { dtype: DType::U8, order, objects: true }),
+            _ => None,
+        }
+    }
+
+    /// `[D]`, `[25s]`: what the metadata of a date's dtype says.
+    fn time_unit(&self, state: &[NodeId]) -> String {
+        let unit = || {
+            let metadata = self.pickle.sequence(*state.get(8)?)?;
+            let [_, unit] = metadata else { return None };
+            let [name, count, ..] = self.pickle.sequence(*unit)? else { return None };
+            let name = match self.pickle.node(*name) {
+                Node::Bytes(name) => String::from_utf8_lossy(name).into_owned(),
+                _ => self
+                    .pickle
+                    .call(*name)
+                    .and_then(|(_, args)| self.pickle.text(*args.first()?))
+                    .or_else(|| self.pickle.text(*name))?
+                    .to_string(),
+            };
+            let count = self.pickle.int(*count)?;
+            Some(match (name.as_str(), count) {
+                ("generic", _) => String::new(),
+                (_, 1) => format!("[{name}]"),
+                _ => format!("[{count}{name}]"),
+            })
+        };
+        unit().unwrap_or_default()
+    }
+
+    /// A record: its fields keep their own byte order, so what is reversed is said field by
+    /// field, and the record as a whole counts as big-endian.
+    fn record(&mut self, names: NodeId, state: &[NodeId], depth: usize) -> Option<DType> {
+        let names = self.pickle.sequence(names)?;
+        if !self.afford(names.len().checked_mul(names.len())?) {
+            return None;
+        }
+        let table = *state.get(4)?;
+        let itemsize = u64::try_from(self.pickle.int(*state.get(5)?)?).ok()?;
+        let mut fields = Vec::new();
+        let mut words = Vec::new();
+        for name in names {
+            let name = self.pickle.text(*name)?.to_lossy().into_owned();
+            if self.pickle.dict(table)?.len() > 2 * names.len() {
+                return None;
+            }
+            let entry = self.pickle.field(table, &name)?;
+            let [dtype, offset, ..] = self.pickle.sequence(entry)? else { return None };
+            let offset = u64::try_from(self.pickle.int(*offset)?).ok()?;
+            let (dtype, shape) = self.sub_array(*dtype, depth)?;
+            let count = shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
+            let size = dtype.dtype.itemsize();
+            let end = offset.checked_add(size.checked_mul(count)?)?;
+            // A field that leaves its record, or a sub-array of millions, is no dtype of numpy's.
+            if end > itemsize || count > 1 << 16 {
+                return None;
+            }
+            if dtype.order == ByteOrder::Big {
+                for index in 0..count {
+                    words.extend(reversed(&dtype.dtype, offset + index * size));
+                }
+                if words.len() > 1 << 16 {
+                    return None;
+                }
+            }
+            fields.push(Field { name, offset, dtype: dtype.dtype, shape });
+        }
+        Some(DType::Numpy(Arc::new(NumpyType {
+            name: format!("void{}", itemsize * 8),
+            code: format!("V{itemsize}"),
+            itemsize,
+            words,
+            fields,
+        })))
+    }
+
+    /// A field's dtype, which may be an array of another: `('<f4', (2, 3))`.
+    fn sub_array(&mut self, id: NodeId, depth: usize) -> Option<(Element, Vec<u64>)> {
+        let parts = self
+            .pickle
+            .state(id)
+            .and_then(|state| self.pickle.sequence(state))
+            .and_then(|state| self.pickle.sequence(*state.get(2)?));
+        match parts {
+            Some([base, shape]) => {
+                let shape = self.lengths(*shape)?;
+                Some((self.element_within(*base, depth)?, shape))
+            }
+            _ => Some((self.element_within(id, depth)?, Vec::new())),
+        }
+    }
+}
+
+/// The runs of bytes that are reversed for one big-endian element at `offset`.
+fn reversed(dtype: &DType, offset: u64) -> Vec<(u64, u64)> {
+    match dtype {
+        DType::Numpy(numpy) => numpy.words.iter().map(|(at, len)| (offset + at, *len)).collect(),
+        _ => {
+            let word = dtype.word();
+            (0..dtype.itemsize() / word).map(|n| (offset + n * word, word)).collect()
+        }
+    }
+}
+
+fn fortran_strides(shape: &[u64]) -> Option<Vec<i64>> {
+    let mut step = 1i64;
+    shape
+        .iter()
+        .map(|dim| {
+            let stride = step;
+            step = step.checked_mul(i64::try_from((*dim).max(1)).ok()?)?;
+            Some(stride)
+        })
+        .collect()
+}
+
+/// numpy's codes of numbers that torch has, too.
+fn number(code: &str) -> Option<DType> {
+    Some(match code {
+        "b1" | "?" => DType::Bool,
+        "u1" => DType::U8,
+        "u2" => DType::U16,
+        "u4" => DType::U32,
+        "u8" => DType::U64,
+        "i1" => DType::I8,
+        "i2" => DType::I16,
+        "i4" => DType::I32,
+        "i8" => DType::I64,
+        "f2" => DType::F16,
+        "f4" => DType::F32,
+        "f8" => DType::F64,
+        "c8" => DType::C64,
+        "c16" => DType::C128,
+        _ => return None,
+    })
+}
+
+/// The classes of `ml_dtypes`, by torch's names where torch has the type.
+fn extension_dtype(name: &str) -> Option<DType> {
+    DType::from_torch_name(name).filter(DType::is_float)
+}

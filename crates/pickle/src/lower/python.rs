@@ -1,0 +1,294 @@
+//! Shapes of Python's own library, and of `dill`.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{DictClass, Form, Global, ListClass, Text, TupleClass, Value};
+
+use super::{Assembly, Lowering, Shape, bytes, reference};
+use crate::graph::is_dill;
+use crate::{Node, NodeId, Object};
+
+impl Lowering<'_> {
+    pub(super) fn python(&mut self, id: NodeId, object: &Object) -> Option<Shape> {
+        let (global, args) = self.pickle.call(id)?;
+        let (module, name) = (&*global.module, &*global.name);
+        match (module, name) {
+            ("collections", "OrderedDict") => self.mapping(object, args, DictClass::Ordered),
+            ("collections", "Counter") => self.mapping(object, args, DictClass::Counter),
+            ("collections", "defaultdict") => {
+                let (factory, rest) = args.split_first().map_or((None, args), |(first, rest)| {
+                    (self.pickle.global(*first).map(|global| (*global).clone()), rest)
+                });
+                self.mapping(object, rest, DictClass::Default(factory))
+            }
+            ("collections", "deque") => self.deque(object, args),
+            ("builtins", _) => self.builtin(id, object, name, args),
+            ("_codecs", "encode") => self.bytes_of(id).map(|data| Shape::Plain(bytes(data))),
+            ("copyreg", "_reconstructor") => self.reconstructor(object, args),
+            ("copyreg", "__newobj__") => {
+                let (class, rest) = args.split_first()?;
+                let class = self.pickle.global(*class)?;
+                self.instance(object, &class, rest)
+            }
+            ("torch.jit._pickle", _) => self.restored(args),
+            _ if is_dill(&global) => self.dill(name, args),
+            _ if object.form == Form::Instance => self.instance(object, &global, args),
+            _ if object.form == Form::Call && args.is_empty() => self.filled(object, &global),
+            _ => None,
+        }
+    }
+
+    /// The bytes that a node holds, however the protocol spelled them.
+    pub(super) fn bytes_of(&mut self, id: NodeId) -> Option<Arc<[u8]>> {
+        match self.pickle.node(id) {
+            Node::Bytes(data) | Node::ByteArray(data) => return Some(data.clone()),
+            // Python 2's byte strings that happen to be text.
+            Node::Str(text) => return Some(text.as_bytes().into()),
+            _ => {}
+        }
+        if let Some(data) = self.bytes.get(&id) {
+            return Some(data.clone());
+        }
+        let (global, args) = self.pickle.call(id)?;
+        let data: Arc<[u8]> = match (&*global.module, &*global.name, args) {
+            ("_codecs", "encode", [text, encoding]) => {
+                let latin = matches!(self.pickle.str(*encoding)?, "latin1" | "latin-1");
+                let Node::Str(text) = self.pickle.node(*text) else { return None };
+                latin.then(|| latin1(text))??.into()
+            }
+            ("builtins", "bytes" | "bytearray", []) => Arc::new([]),
+            ("builtins", "bytes" | "bytearray", [data]) => match self.pickle.node(*data) {
+                Node::Bytes(data) => data.clone(),
+                // One level: `bytearray(_codecs.encode(…))`.
+                Node::Object(inner) => {
+                    let inner = self.pickle.global(inner.callable)?;
+                    inner.is("_codecs", "encode").then(|| self.bytes_of(*data))??
+                }
+                _ => return None,
+            },
+            ("builtins", "bytearray" | "bytes", [text, encoding]) => {
+                let latin = matches!(self.pickle.str(*encoding)?, "latin1" | "latin-1");
+                let Node::Str(text) = self.pickle.node(*text) else { return None };
+                latin.then(|| latin1(text))??.into()
+            }
+            _ => return None,
+        };
+        self.bytes.insert(id, data.clone());
+        Some(data)
+    }
+
+    fn builtin(
+        &mut self,
+        id: NodeId,
+        object: &Object,
+        name: &str,
+        args: &[NodeId],
+    ) -> Option<Shape> {
+        let untouched = object.items.is_empty() && object.entries.is_empty();
+        match (name, args) {
+            ("bytes", _) => self.bytes_of(id).map(|data| Shape::Plain(bytes(data))),
+            ("bytearray", _) => {
+                let data = self.bytes_of(id)?;
+                Some(Shape::Unique(Value::Bytes { data, mutable: true }))
+            }
+            ("complex", [real, imaginary]) => {
+                let (real, imaginary) = (self.pickle.float(*real)?, self.pickle.float(*imaginary)?);
+                Some(Shape::Plain(Value::Complex(real, imaginary)))
+            }
+            ("set" | "frozenset", _) => {
+                let mut items = match args {
+                    [] => Vec::new(),
+                    [items] => self.members(*items)?,
+                    _ => return None,
+                };
+                items.extend(&object.items);
+                Some(Shape::Parts(Assembly::Set { frozen: name == "frozenset" }, items))
+            }
+            ("list", []) => {
+                Some(Shape::Parts(Assembly::List(ListClass::List), object.items.clone()))
+            }
+            ("list", [items]) if untouched => {
+                Some(Shape::Parts(Assembly::List(ListClass::List), self.members(*items)?))
+            }
+            ("tuple", []) if untouched => {
+                Some(Shape::Plain(Value::Tuple(statelens_checkpoint::Tuple::default())))
+            }
+            ("tuple", [items]) if untouched => {
+                Some(Shape::Parts(Assembly::Tuple(TupleClass::Tuple), self.members(*items)?))
+            }
+            ("dict", _) => self.mapping(object, args, DictClass::Dict),
+            ("int" | "str" | "float" | "bool", [value]) if untouched => {
+                let plain = match (name, self.pickle.node(*value)) {
+                    ("int", Node::Int(_))
+                    | ("str", Node::Str(_))
+                    | ("float", Node::Float(_))
+                    | ("bool", Node::Bool(_)) => *value,
+                    _ => return None,
+                };
+                Some(Shape::Same(plain))
+            }
+            ("type", [value]) => {
+                let class = match self.pickle.node(*value) {
+                    Node::None => "NoneType",
+                    Node::Global(global) if global.is("builtins", "Ellipsis") => "ellipsis",
+                    Node::Global(global) if global.is("builtins", "NotImplemented") => {
+                        "NotImplementedType"
+                    }
+                    _ => return None,
+                };
+                Some(reference("builtins", class, Some(format!("<class '{class}'>"))))
+            }
+            _ => None,
+        }
+    }
+
+    fn members(&self, id: NodeId) -> Option<Vec<NodeId>> {
+        match self.pickle.node(id) {
+            Node::List(items) | Node::Tuple(items) | Node::Set(items) | Node::FrozenSet(items) => {
+                self.afford(items.len()).then(|| items.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// A dict by class: what its argument holds, then what was set on it.
+    fn mapping(&self, object: &Object, args: &[NodeId], class: DictClass) -> Option<Shape> {
+        if !object.items.is_empty() {
+            return None;
+        }
+        let mut entries = match args {
+            [] => Vec::new(),
+            [source] => match self.pickle.node(*source) {
+                Node::Dict(entries) if self.afford(entries.len()) => entries.clone(),
+                Node::List(pairs) | Node::Tuple(pairs) if self.afford(pairs.len()) => pairs
+                    .iter()
+                    .map(|pair| match self.pickle.sequence(*pair) {
+                        Some([key, value]) => Some((*key, *value)),
+                        _ => None,
+                    })
+                    .collect::<Option<_>>()?,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        entries.extend(&object.entries);
+        let (keys, values) = self.entries(&entries);
+        Some(with_state(object, Assembly::Dict(class, keys), values))
+    }
+
+    fn deque(&self, object: &Object, args: &[NodeId]) -> Option<Shape> {
+        let (items, maxlen) = match args {
+            [] => (Vec::new(), None),
+            [items] => (self.members(*items)?, None),
+            [items, maxlen] => {
+                let maxlen = match self.pickle.node(*maxlen) {
+                    Node::None => None,
+                    _ => Some(u64::try_from(self.pickle.int(*maxlen)?).ok()?),
+                };
+                (self.members(*items)?, maxlen)
+            }
+            _ => return None,
+        };
+        let items = [items, object.items.clone()].concat();
+        Some(with_state(object, Assembly::List(ListClass::Deque(maxlen)), items))
+    }
+
+    /// What protocols 0 and 1 make of an instance: class, built-in base, value of that base.
+    fn reconstructor(&self, object: &Object, args: &[NodeId]) -> Option<Shape> {
+        let [class, base, value] = args else { return None };
+        let class = self.pickle.global(*class)?;
+        let base = self.pickle.global(*base)?;
+        if &*base.module != "builtins" {
+            return None;
+        }
+        match (&*base.name, self.pickle.node(*value)) {
+            ("dict", Node::Dict(entries)) if self.afford(entries.len()) => {
+                let (keys, values) = self.entries(entries);
+                let class = match class.is("collections", "OrderedDict") {
+                    true => DictClass::Ordered,
+                    false => DictClass::Other((*class).clone()),
+                };
+                Some(with_state(object, Assembly::Dict(class, keys), values))
+            }
+            ("tuple", Node::Tuple(items)) => {
+                let class = TupleClass::Named((*class).clone());
+                Some(with_state(object, Assembly::Tuple(class), items.clone()))
+            }
+            ("object", _) => self.plain_instance(object, &class),
+            _ => None,
+        }
+    }
+
+    /// `NEWOBJ`: a named tuple if it was made from several values and then left alone (nothing
+    /// else that Python pickles looks like that), a kind of dict if it was filled by key.
+    fn instance(&self, object: &Object, class: &Arc<Global>, args: &[NodeId]) -> Option<Shape> {
+        let untouched =
+            object.items.is_empty() && object.entries.is_empty() && object.states.is_empty();
+        if args.len() >= 2 && untouched && object.kwargs.is_none() {
+            let class = TupleClass::Named((**class).clone());
+            return Some(Shape::Parts(Assembly::Tuple(class), args.to_vec()));
+        }
+        match args {
+            [] => self.filled(object, class),
+            _ => None,
+        }
+    }
+
+    /// An object that was made from nothing and then filled by key is a kind of dict.
+    fn filled(&self, object: &Object, class: &Arc<Global>) -> Option<Shape> {
+        if object.entries.is_empty() || !object.items.is_empty() || object.kwargs.is_some() {
+            return None;
+        }
+        let (keys, values) = self.entries(&object.entries);
+        let class = DictClass::Other((**class).clone());
+        Some(with_state(object, Assembly::Dict(class, keys), values))
+    }
+
+    /// An instance as protocol 2 would have written it.
+    fn plain_instance(&self, object: &Object, class: &Arc<Global>) -> Option<Shape> {
+        let mut parts = Vec::new();
+        parts.extend(object.states.last());
+        let opaque = Box::new(super::empty((**class).clone(), Form::Instance));
+        let state = !parts.is_empty();
+        let untouched = object.items.is_empty() && object.entries.is_empty();
+        untouched
+            .then_some(Shape::Parts(Assembly::Opaque { opaque, args: 0, state, items: 0 }, parts))
+    }
+
+    /// TorchScript marks lists with their element type: `build_intlist([1, 2])`,
+    /// `restore_type_tag(value, 'Dict[str, int]')`.
+    fn restored(&self, args: &[NodeId]) -> Option<Shape> {
+        args.first().map(|value| Shape::Same(*value))
+    }
+
+    /// `dill` spells a few values as an expression to be evaluated. Nothing is evaluated: only
+    /// the spellings that it is known to write are understood.
+    fn dill(&self, name: &str, args: &[NodeId]) -> Option<Shape> {
+        let ("_eval_repr", [text]) = (name, args) else { return None };
+        match self.pickle.str(*text)? {
+            "Ellipsis" => Some(reference("builtins", "Ellipsis", Some("Ellipsis".into()))),
+            "NotImplemented" => {
+                Some(reference("builtins", "NotImplemented", Some("NotImplemented".into())))
+            }
+            text => {
+                let inner = text.strip_prefix("range(")?.strip_suffix(')')?;
+                let numbers = inner.split(", ").map(str::parse::<i64>);
+                let numbers = numbers.collect::<Result<Vec<_>, _>>().ok()?;
+                let sound = (2..=3).contains(&numbers.len());
+                sound.then(|| reference("builtins", "range", Some(text.to_owned())))
+            }
+        }
+    }
+}
+
+fn with_state(object: &Object, assembly: Assembly, parts: Vec<NodeId>) -> Shape {
+    match object.states.last() {
+        Some(state) => Shape::With(assembly, parts, *state),
+        None => Shape::Parts(assembly, parts),
+    }
+}
+
+/// Each character a byte.
+fn latin1(text: &Text) -> Option<Vec<u8>> {
+    text.as_str()?.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+}

@@ -1,0 +1,592 @@
+//! Shapes of torch: tensors as calls of `torch._utils._rebuild_*` on views of storages.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    ByteOrder, DType, Global, Grade, Layout, Quantizer, Result, Span, Strided, Tensor, TensorClass,
+    Text, TupleClass, Value, contiguous_strides,
+};
+
+use super::{Assembly, Lowering, Shape, reference};
+use crate::{Node, NodeId};
+
+/// How many rebuilding functions may wrap each other.
+const WRAPPERS: usize = 4;
+/// Most dimensions that are believed; the checkpoint's limit is the same or higher.
+pub(super) const RANK: usize = 64;
+
+/// A tensor, what its quantizer needs, and the attributes set on it.
+struct Rebuilt {
+    tensor: Tensor,
+    channels: Option<Channels>,
+    attributes: Option<NodeId>,
+}
+
+struct Channels {
+    scales: NodeId,
+    zero_points: NodeId,
+    axis: u64,
+}
+
+/// What a persistent id says of a storage.
+struct StorageName {
+    /// `None`: bytes.
+    dtype: Option<DType>,
+    class: Arc<Global>,
+    key: String,
+    /// In elements of `dtype`.
+    numel: u64,
+    /// First element, for a view of a storage.
+    offset: u64,
+}
+
+/// Why a tensor can't be rebuilt.
+type Reason = String;
+
+impl Lowering<'_> {
+    pub(super) fn torch(&mut self, id: NodeId) -> Result<Option<Shape>> {
+        let Some((global, args)) = self.pickle.call(id) else { return Ok(None) };
+        let shape = match (&*global.module, &*global.name, args) {
+            ("torch", "Size", [items]) => self.size(*items),
+            ("torch", "device", args) => self.device(args),
+            ("torch.serialization", "_get_layout", [name]) => self.pickle.str(*name).map(|name| {
+                let short = name.strip_prefix("torch.").unwrap_or(name);
+                reference("torch", short, Some(name.to_owned()))
+            }),
+            ("torch._utils", "_rebuild_sparse_tensor", [layout, data]) => {
+                self.sparse(*layout, *data)
+            }
+            (module, name, _) if rebuilds(module, name) => self.rebuilt(id),
+            _ => None,
+        };
+        Ok(shape)
+    }
+
+    /// What the loader would look up: a storage, a whole tensor, a class with its source.
+    pub(super) fn persistent(&mut self, id: NodeId) -> Result<Shape> {
+        if let Some(key) = self.pickle.text(id)
+            && let Some(tensor) = self.storages.tensor(&key.to_lossy())
+        {
+            return Ok(Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new()));
+        }
+        if let Some([kind, class, ..]) = self.pickle.sequence(id)
+            && self.pickle.str(*kind) == Some("module")
+        {
+            return Ok(Shape::Same(*class));
+        }
+        let Some(name) = self.storage_name(id) else {
+            self.problems.add(
+                Grade::Warning,
+                "A persistent id names nothing that is known",
+                "The loader would look it up in a table of its own",
+            );
+            return Ok(Shape::Same(id));
+        };
+        // A storage as a value: a tensor of one dimension that is all of it.
+        let dtype = name.dtype.clone().unwrap_or(DType::U8);
+        let class = TensorClass::Other(name.class.to_string().into());
+        let numel = name.numel;
+        Ok(match self.view(&name, dtype, 0, vec![numel], vec![1]) {
+            Ok(tensor) => {
+                let tensor = Tensor { class, ..tensor };
+                Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new())
+            }
+            Err(reason) => {
+                self.problem(reason);
+                Shape::Same(id)
+            }
+        })
+    }
+
+    fn rebuilt(&mut self, id: NodeId) -> Option<Shape> {
+        match self.rebuild(id, WRAPPERS) {
+            Ok(Rebuilt { tensor, channels, attributes }) => {
+                self.count_missing(&tensor);
+                let (axis, parts) = match channels {
+                    Some(Channels { scales, zero_points, axis }) => {
+                        (Some(axis), vec![scales, zero_points])
+                    }
+                    None => (None, Vec::new()),
+                };
+                let assembly = Assembly::Tensor(Box::new(tensor), axis);
+                Some(match attributes {
+                    Some(attributes) => Shape::With(assembly, parts, attributes),
+                    None => Shape::Parts(assembly, parts),
+                })
+            }
+            Err(Some(reason)) => {
+                self.problem(reason);
+                None
+            }
+            Err(None) => None,
+        }
+    }
+
+    fn problem(&mut self, reason: Reason) {
+        self.problems.add(Grade::Danger, "A tensor can't be rebuilt as the file says", reason);
+    }
+
+    fn count_missing(&mut self, tensor: &Tensor) {
+        match &tensor.layout {
+            Layout::Missing(reason) if *reason != META => {
+                let reason = reason.to_lossy().into_owned();
+                self.problems.add(Grade::Danger, "A tensor has no data", reason);
+            }
+            Layout::Strided(view) => {
+                let logical = tensor.nbytes().unwrap_or(u64::MAX);
+                if logical > 64 << 20 && logical / 1000 > view.storage_len {
+                    self.problems.add(
+                        Grade::Warning,
+                        "A tensor repeats a few bytes a great many times",
+                        format!(
+                            "Shape {:?} would take {logical} bytes; {} are stored",
+                            tensor.shape, view.storage_len
+                        ),
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The tensor that a call makes; `Err(None)` if it is no such call. `depth` bounds how many
+    /// calls wrap each other.
+    fn rebuild(&mut self, id: NodeId, depth: usize) -> Result<Rebuilt, Option<Reason>> {
+        let depth = depth.checked_sub(1).ok_or(None)?;
+        let pickle = self.pickle;
+        let object = pickle.object(id).ok_or(None)?;
+        let (global, args) = pickle.call(id).ok_or(None)?;
+        let mut rebuilt = self.rebuild_call(&global, args, depth)?;
+        if let Some(state) = object.states.last() {
+            rebuilt.attributes = Some(*state);
+        }
+        Ok(rebuilt)
+    }
+
+    fn rebuild_call(
+        &mut self,
+        global: &Global,
+        args: &[NodeId],
+        depth: usize,
+    ) -> Result<Rebuilt, Option<Reason>> {
+        let pickle = self.pickle;
+        let flag = |id: &NodeId| matches!(pickle.node(*id), Node::Bool(true));
+        if !rebuilds(&global.module, &global.name) {
+            return Err(None);
+        }
+        let plain = |tensor| Ok(Rebuilt { tensor, channels: None, attributes: None });
+        match (&*global.name, args) {
+            ("_rebuild_tensor", [storage, offset, size, stride]) => {
+                plain(self.tensor(*storage, None, *offset, *size, *stride)?)
+            }
+            ("_rebuild_tensor_v2", [storage, offset, size, stride, grad, _hooks, rest @ ..]) => {
+                let mut tensor = self.tensor(*storage, None, *offset, *size, *stride)?;
+                tensor.requires_grad = flag(grad);
+                self.lazy_bits(&mut tensor, rest.first());
+                plain(tensor)
+            }
+            (
+                "_rebuild_tensor_v3",
+                [storage, offset, size, stride, grad, _hooks, dtype, rest @ ..],
+            ) => {
+                let dtype = self.dtype(*dtype)?;
+                let mut tensor = self.tensor(*storage, Some(dtype), *offset, *size, *stride)?;
+                tensor.requires_grad = flag(grad);
+                self.lazy_bits(&mut tensor, rest.first());
+                plain(tensor)
+            }
+            ("_rebuild_parameter", [data, grad, _hooks])
+            | ("_rebuild_parameter_with_state", [data, grad, _hooks, _]) => {
+                let mut rebuilt = self.rebuild(*data, depth)?;
+                rebuilt.tensor.requires_grad = flag(grad);
+                rebuilt.tensor.class = TensorClass::Parameter;
+                rebuilt.attributes = args.get(3).copied().or(rebuilt.attributes);
+                Ok(rebuilt)
+            }
+            ("_rebuild_from_type_v2", [function, class, args, state]) => {
+                let function = pickle.global(*function).ok_or(None)?;
+                let args = pickle.sequence(*args).ok_or(None)?;
+                let mut rebuilt =
+                    self.rebuild_call(&function, args, depth.checked_sub(1).ok_or(None)?)?;
+                if let Some(class) = pickle.global(*class) {
+                    if class.is("torch.nn.parameter", "Parameter") {
+                        rebuilt.tensor.class = TensorClass::Parameter;
+                    } else if !class.is("torch", "Tensor") {
+                        rebuilt.tensor.class = TensorClass::Other(class.to_string().into());
+                    }
+                }
+                let empty = pickle.dict(*state).is_some_and(<[_]>::is_empty);
+                rebuilt.attributes = (!empty).then_some(*state).or(rebuilt.attributes);
+                Ok(rebuilt)
+            }
+            ("_rebuild_qtensor", [storage, offset, size, stride, params, grad, _hooks]) => {
+                let mut tensor = self.tensor(*storage, None, *offset, *size, *stride)?;
+                tensor.requires_grad = flag(grad);
+                let params = pickle.sequence(*params).ok_or(None)?;
+                let (quantizer, channels) = self.quantizer(params).ok_or(None)?;
+                tensor.quantizer = quantizer;
+                Ok(Rebuilt { tensor, channels, attributes: None })
+            }
+            ("_rebuild_meta_tensor_no_storage", [dtype, size, _stride, grad]) => {
+                let mut tensor = self.without_data(*dtype, *size, META)?;
+                tensor.requires_grad = flag(grad);
+                plain(tensor)
+            }
+            (
+                "_rebuild_wrapper_subclass",
+                [class, dtype, size, _stride, _offset, _layout, _device, grad],
+            ) => {
+                let reason = "a tensor subclass that only wraps others has no data of its own";
+                let mut tensor = self.without_data(*dtype, *size, reason)?;
+                tensor.requires_grad = flag(grad);
+                if let Some(class) = pickle.global(*class) {
+                    tensor.class = TensorClass::Other(class.to_string().into());
+                }
+                plain(tensor)
+            }
+            (
+                "_rebuild_device_tensor_from_numpy" | "_rebuild_xla_tensor",
+                [array, dtype, _device, grad],
+            ) => {
+                let mut tensor = self.array_tensor(*array).ok_or(None)?;
+                tensor.dtype = self.dtype(*dtype)?;
+                tensor.requires_grad = flag(grad);
+                plain(tensor)
+            }
+            ("_rebuild_device_tensor_from_cpu_tensor", [data, dtype, _device, grad]) => {
+                let mut rebuilt = self.rebuild(*data, depth)?;
+                rebuilt.tensor.dtype = self.dtype(*dtype)?;
+                rebuilt.tensor.requires_grad = flag(grad);
+                Ok(rebuilt)
+            }
+            _ => Err(None),
+        }
+    }
+
+    fn tensor(
+        &mut self,
+        storage: NodeId,
+        dtype: Option<DType>,
+        offset: NodeId,
+        size: NodeId,
+        stride: NodeId,
+    ) -> Result<Tensor, Option<Reason>> {
+        let id = match self.pickle.node(storage) {
+            Node::Persistent(id) => *id,
+            _ => return Err(Some("Its storage is no persistent id".into())),
+        };
+        let name =
+            self.storage_name(id).ok_or_else(|| Some("Its storage has no sound name".into()))?;
+        let number = |id: NodeId| self.pickle.int(id);
+        let offset = number(offset).and_then(|offset| u64::try_from(offset).ok());
+        let offset = offset.ok_or_else(|| Some("Its offset is no natural number".into()))?;
+        let shape = self.shape_of(size)?;
+        let strides: Option<Vec<i64>> = self
+            .pickle
+            .sequence(stride)
+            .and_then(|strides| strides.iter().map(|id| number(*id)).collect());
+        let strides = strides.ok_or_else(|| Some("Its strides are no integers".into()))?;
+        let dtype = dtype.or_else(|| name.dtype.clone()).unwrap_or(DType::U8);
+        self.view(&name, dtype, offset, shape, strides).map_err(Some)
+    }
+
+    fn shape_of(&self, size: NodeId) -> Result<Vec<u64>, Option<Reason>> {
+        let size = match self.pickle.call(size) {
+            Some((global, [items])) if global.is("torch", "Size") => *items,
+            _ => size,
+        };
+        let count = self.pickle.sequence(size).map_or(0, <[_]>::len);
+        if count > RANK {
+            return Err(Some(format!("It has {count} dimensions, torch has at most {RANK}")));
+        }
+        self.pickle
+            .sequence(size)
+            .and_then(|_| self.lengths(size))
+            .ok_or_else(|| Some("Its shape is no list of natural numbers".into()))
+    }
+
+    /// A view of a storage, checked to lie inside.
+    fn view(
+        &mut self,
+        name: &StorageName,
+        dtype: DType,
+        offset: u64,
+        shape: Vec<u64>,
+        strides: Vec<i64>,
+    ) -> Result<Tensor, Reason> {
+        let unit = name.dtype.as_ref().map_or(1, DType::itemsize);
+        let overflow = || "Its size does not fit 64 bits".to_owned();
+        let claimed = name.numel.checked_mul(unit).ok_or_else(overflow)?;
+        let storage = self.storages.storage(&name.key, claimed);
+        let missing = matches!(storage.layout, Layout::Missing(_));
+        if storage.len != claimed && name.offset == 0 && !missing {
+            self.problems.add(
+                Grade::Danger,
+                "A storage has not the length that the pickle says",
+                format!("Storage {} should have {claimed} bytes and has {}", name.key, storage.len),
+            );
+        }
+        // The view's offset is in elements of the storage's class, the tensor's in its own.
+        let base = name.offset.checked_mul(unit).ok_or_else(overflow)?;
+        let itemsize = dtype.itemsize();
+        if base % itemsize != 0 {
+            return Err("Its storage begins inside an element".into());
+        }
+        let offset = offset.checked_add(base / itemsize).ok_or_else(overflow)?;
+        let layout = place(&storage.layout, storage.len, itemsize, offset, &shape, &strides)?;
+        let mut tensor = Tensor::new(dtype, shape, layout);
+        tensor.storage = Some(storage.number);
+        tensor.byte_order = self.storages.byte_order();
+        if itemsize == 1 {
+            tensor.byte_order = ByteOrder::Little;
+        }
+        Ok(tensor)
+    }
+
+    fn without_data(
+        &mut self,
+        dtype: NodeId,
+        size: NodeId,
+        reason: &str,
+    ) -> Result<Tensor, Option<Reason>> {
+        let dtype = self.dtype(dtype)?;
+        let shape = self.shape_of(size)?;
+        let numel = shape.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
+        let fits = numel.and_then(|numel| numel.checked_mul(dtype.itemsize()));
+        if fits.is_none_or(|bytes| bytes > i64::MAX as u64) {
+            return Err(Some("Its size does not fit 64 bits".into()));
+        }
+        Ok(Tensor::new(dtype, shape, Layout::Missing(reason.into())))
+    }
+
+    /// `('storage', class, key, location, numel[, (view key, offset, size)])`.
+    fn storage_name(&self, id: NodeId) -> Option<StorageName> {
+        let pickle = self.pickle;
+        let (class, key, numel, view) = match pickle.sequence(id)? {
+            [kind, class, key, _location, numel, view @ ..] if pickle.text(*kind)? == "storage" => {
+                (*class, *key, *numel, view.first())
+            }
+            _ => return None,
+        };
+        let class = pickle.global(class)?;
+        let Node::Int(numel) = pickle.node(numel) else { return None };
+        let key = match pickle.node(key) {
+            Node::Int(key) => key.to_string(),
+            _ => pickle.text(key)?.to_lossy().into_owned(),
+        };
+        let offset = match view.and_then(|view| pickle.sequence(*view)) {
+            Some([_key, offset, _size]) => u64::try_from(pickle.int(*offset)?).ok()?,
+            _ => 0,
+        };
+        Some(StorageName {
+            dtype: storage_dtype(&class)?,
+            class,
+            key,
+            numel: numel.to_u64()?,
+            offset,
+        })
+    }
+
+    fn lazy_bits(&self, tensor: &mut Tensor, metadata: Option<&NodeId>) {
+        let small =
+            metadata.filter(|id| self.pickle.dict(**id).is_some_and(|dict| dict.len() < 16));
+        let flag = |name| {
+            let field = small.and_then(|metadata| self.pickle.field(*metadata, name));
+            field.is_some_and(|id| matches!(self.pickle.node(id), Node::Bool(true)))
+        };
+        tensor.conjugate = flag("conj");
+        tensor.negate = flag("neg");
+    }
+
+    fn quantizer(&self, params: &[NodeId]) -> Option<(Option<Quantizer>, Option<Channels>)> {
+        let (scheme, rest) = params.split_first()?;
+        let scheme = self.pickle.global(*scheme)?;
+        match (&*scheme.name, rest) {
+            ("per_tensor_affine" | "per_tensor_symmetric", [scale, zero_point]) => {
+                let scale = self.pickle.float(*scale)?;
+                let zero_point = self.pickle.int(*zero_point)?;
+                Some((Some(Quantizer::PerTensor { scale, zero_point }), None))
+            }
+            (_, [scales, zero_points, axis]) => {
+                let axis = u64::try_from(self.pickle.int(*axis)?).ok()?;
+                let channels = Channels { scales: *scales, zero_points: *zero_points, axis };
+                Some((None, Some(channels)))
+            }
+            _ => None,
+        }
+    }
+
+    fn sparse(&mut self, layout: NodeId, data: NodeId) -> Option<Shape> {
+        let layout = match self.pickle.call(layout) {
+            Some((_, [name])) => self.pickle.str(*name)?,
+            _ => self.pickle.str(layout)?,
+        };
+        let layout = layout.strip_prefix("torch.").unwrap_or(layout);
+        let data = self.pickle.sequence(data)?;
+        let (parts, names, size, coalesced) = match (layout, data) {
+            ("sparse_coo", [indices, values, size, rest @ ..]) => {
+                let coalesced = rest.first().and_then(|id| match self.pickle.node(*id) {
+                    Node::Bool(value) => Some(*value),
+                    _ => None,
+                });
+                (vec![*indices, *values], vec!["indices", "values"], *size, coalesced)
+            }
+            ("sparse_csr" | "sparse_bsr", [crow, col, values, size]) => (
+                vec![*crow, *col, *values],
+                vec!["crow_indices", "col_indices", "values"],
+                *size,
+                None,
+            ),
+            ("sparse_csc" | "sparse_bsc", [ccol, row, values, size]) => (
+                vec![*ccol, *row, *values],
+                vec!["ccol_indices", "row_indices", "values"],
+                *size,
+                None,
+            ),
+            _ => return None,
+        };
+        let shape = self.shape_of(size).ok()?;
+        let layout = layout.to_owned();
+        Some(Shape::Parts(Assembly::Sparse { layout, shape, names, coalesced }, parts))
+    }
+
+    fn size(&self, items: NodeId) -> Option<Shape> {
+        let items = self.pickle.sequence(items)?.to_vec();
+        Some(Shape::Parts(Assembly::Tuple(TupleClass::Size), items))
+    }
+
+    fn device(&self, args: &[NodeId]) -> Option<Shape> {
+        let text: Text = match args {
+            [kind] => self.pickle.text(*kind)?,
+            [kind, index] => {
+                format!("{}:{}", self.pickle.str(*kind)?, self.pickle.int(*index)?).into()
+            }
+            _ => return None,
+        };
+        Some(Shape::Plain(Value::Device(text)))
+    }
+
+    fn dtype(&self, id: NodeId) -> Result<DType, Option<Reason>> {
+        let global = self.pickle.global(id);
+        global.and_then(|global| dtype(&global)).ok_or_else(|| Some("Its dtype is unknown".into()))
+    }
+}
+
+/// Why a meta tensor's layout is missing; nothing is wrong with that.
+const META: &str = "a meta tensor has no data";
+
+/// A torch dtype as a value.
+pub(super) fn dtype(global: &Global) -> Option<DType> {
+    if &*global.module != "torch" {
+        return None;
+    }
+    let name = match &*global.name {
+        "float" => "float32",
+        "double" => "float64",
+        "half" => "float16",
+        "long" => "int64",
+        "int" => "int32",
+        "short" => "int16",
+        "cfloat" => "complex64",
+        "cdouble" => "complex128",
+        name => name,
+    };
+    DType::from_torch_name(name)
+}
+
+fn rebuilds(module: &str, name: &str) -> bool {
+    matches!(module, "torch._utils" | "torch._tensor" | "torch.tensor")
+        && name.starts_with("_rebuild_")
+}
+
+/// The element type of a storage class, `None` inside for bytes; `None` if it is no such class.
+fn storage_dtype(class: &Global) -> Option<Option<DType>> {
+    if !matches!(&*class.module, "torch" | "torch.cuda" | "torch.storage" | "torch.sparse") {
+        return None;
+    }
+    Some(Some(match class.name.strip_suffix("Storage")? {
+        "Untyped" | "_Untyped" => return Some(None),
+        "Double" => DType::F64,
+        "Float" => DType::F32,
+        "Half" => DType::F16,
+        "BFloat16" => DType::BF16,
+        "Long" => DType::I64,
+        "Int" => DType::I32,
+        "Short" => DType::I16,
+        "Char" => DType::I8,
+        "Byte" => DType::U8,
+        "Bool" => DType::Bool,
+        "ComplexDouble" => DType::C128,
+        "ComplexFloat" => DType::C64,
+        "QInt8" => DType::QInt8,
+        "QUInt8" => DType::QUInt8,
+        "QInt32" => DType::QInt32,
+        "QUInt4x2" => DType::QUInt4x2,
+        "QUInt2x4" => DType::QUInt2x4,
+        _ => return None,
+    }))
+}
+
+/// Where the elements of a view lie, checked to be inside `len` bytes of storage.
+fn place(
+    storage: &Layout,
+    len: u64,
+    itemsize: u64,
+    offset: u64,
+    shape: &[u64],
+    strides: &[i64],
+) -> Result<Layout, Reason> {
+    if shape.len() != strides.len() {
+        return Err(format!("It has {} dimensions and {} strides", shape.len(), strides.len()));
+    }
+    let overflow = || "Its size does not fit 64 bits".to_owned();
+    let numel = match shape.contains(&0) {
+        true => 0,
+        false => shape
+            .iter()
+            .try_fold(1u64, |product, dim| product.checked_mul(*dim))
+            .ok_or_else(overflow)?,
+    };
+    let nbytes = numel.checked_mul(itemsize).filter(|bytes| *bytes <= i64::MAX as u64);
+    let nbytes = nbytes.ok_or_else(overflow)?;
+    if numel == 0 {
+        return Ok(Layout::Inline(Arc::new([])));
+    }
+    let (mut first, mut last) = (i128::from(offset), i128::from(offset));
+    for (dim, stride) in shape.iter().zip(strides) {
+        let reach = i128::from(dim - 1) * i128::from(*stride);
+        if reach < 0 { first += reach } else { last += reach }
+    }
+    let held = i128::from(len / itemsize);
+    if first < 0 || last >= held {
+        return Err(format!(
+            "It reaches from element {first} to {last} of a storage that holds {held}"
+        ));
+    }
+    if let Layout::Missing(reason) = storage {
+        return Ok(Layout::Missing(reason.clone()));
+    }
+    let start = offset.checked_mul(itemsize).ok_or_else(overflow)?;
+    let dense = contiguous_strides(shape).is_some_and(|dense| {
+        dense
+            .iter()
+            .zip(strides)
+            .zip(shape)
+            .all(|((dense, stride), dim)| *dim == 1 || dense == stride)
+    });
+    Ok(match storage {
+        Layout::Span(span) if dense => {
+            let offset = span.offset.checked_add(start).ok_or_else(overflow)?;
+            Layout::Span(Span { file: span.file, offset, len: nbytes })
+        }
+        Layout::Packed(_) | Layout::Inline(_) if dense && start == 0 && nbytes == len => {
+            storage.clone()
+        }
+        _ => Layout::Strided(Strided {
+            storage: Arc::new(storage.clone()),
+            storage_len: len,
+            offset,
+            strides: strides.to_vec(),
+        }),
+    })
+}

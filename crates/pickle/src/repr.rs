@@ -1,0 +1,505 @@
+//! Python's `repr` of the harmless things that we know.
+
+use std::fmt::Write;
+
+use statelens_checkpoint::{Form, Global, Int, Text, float_repr};
+
+use crate::graph::is_dill;
+use crate::{Node, NodeId, Pickle};
+
+/// How deep a value is printed; anything deeper has no text.
+const DEPTH: usize = 12;
+/// Longest text.
+pub(crate) const LENGTH: usize = 4096;
+
+impl Pickle {
+    /// What Python would print for the object, if it is harmless and known all through.
+    pub fn repr(&self, id: NodeId) -> Option<String> {
+        let mut out = String::new();
+        self.print(id, DEPTH, &mut out)?;
+        Some(out)
+    }
+
+    /// Goes down at most `depth` levels and stops at `LENGTH`.
+    fn print(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
+        let depth = depth.checked_sub(1)?;
+        match self.node(id) {
+            Node::None => out.push_str("None"),
+            Node::Bool(value) => out.push_str(if *value { "True" } else { "False" }),
+            // Checked before, not after: printing a long one costs more than its length.
+            Node::Int(value) if value.to_i64().is_none() && value.to_le_bytes().len() > 500 => {
+                return None;
+            }
+            Node::Int(value) => out.push_str(&value.to_string()),
+            Node::Float(value) => out.push_str(&float_repr(*value)),
+            Node::Str(text) if text.as_bytes().len() > LENGTH => return None,
+            Node::Str(text) => text_repr(text, out),
+            Node::Bytes(bytes) | Node::ByteArray(bytes) if bytes.len() > LENGTH => return None,
+            Node::Bytes(bytes) => bytes_repr(bytes, out),
+            Node::ByteArray(bytes) => {
+                out.push_str("bytearray(");
+                bytes_repr(bytes, out);
+                out.push(')');
+            }
+            Node::List(items) => self.items("[", items, "]", depth, out)?,
+            Node::Tuple(items) => {
+                let end = if items.len() == 1 { ",)" } else { ")" };
+                self.items("(", items, end, depth, out)?;
+            }
+            Node::Set(items) if items.is_empty() => out.push_str("set()"),
+            Node::Set(items) => self.items("{", items, "}", depth, out)?,
+            Node::FrozenSet(items) if items.is_empty() => out.push_str("frozenset()"),
+            Node::FrozenSet(items) => self.items("frozenset({", items, "})", depth, out)?,
+            Node::Dict(entries) => {
+                out.push('{');
+                for (index, (key, value)) in entries.iter().enumerate() {
+                    out.push_str(if index > 0 { ", " } else { "" });
+                    self.print(*key, depth, out)?;
+                    out.push_str(": ");
+                    self.print(*value, depth, out)?;
+                }
+                out.push('}');
+            }
+            Node::Global(known) => out.push_str(&global(known)?),
+            Node::Object(_) => self.object_repr(id, depth, out)?,
+            Node::Persistent(_) | Node::Buffer(_) | Node::Extension(_) => return None,
+        }
+        (out.len() <= LENGTH).then_some(())
+    }
+
+    fn items(
+        &self,
+        start: &str,
+        items: &[NodeId],
+        end: &str,
+        depth: usize,
+        out: &mut String,
+    ) -> Option<()> {
+        out.push_str(start);
+        for (index, item) in items.iter().enumerate() {
+            out.push_str(if index > 0 { ", " } else { "" });
+            self.print(*item, depth, out)?;
+        }
+        out.push_str(end);
+        Some(())
+    }
+
+    fn object_repr(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
+        let object = self.object(id)?;
+        if let Some(known) = self.global(id) {
+            out.push_str(&global(&known)?);
+            return Some(());
+        }
+        let (class, args) = self.call(id)?;
+        if !object.items.is_empty() || !object.entries.is_empty() || object.kwargs.is_some() {
+            return None;
+        }
+        match (&*class.module, &*class.name, args) {
+            ("argparse", "Namespace", []) => self.namespace("Namespace", id, depth, out),
+            ("types", "SimpleNamespace", []) => self.namespace("namespace", id, depth, out),
+            ("pathlib" | "pathlib._local", name, parts) => self.path(name, parts, out),
+            ("datetime", name, args) => self.date(name, args, depth, out),
+            ("zoneinfo", "ZoneInfo._unpickle", [key, _]) => {
+                out.push_str("zoneinfo.ZoneInfo(key=");
+                self.print(*key, depth, out)?;
+                out.push(')');
+                Some(())
+            }
+            ("decimal", "Decimal", [_]) => self.items("Decimal(", args, ")", depth, out),
+            ("fractions", "Fraction", [_, _]) => self.items("Fraction(", args, ")", depth, out),
+            ("fractions", "Fraction", [text]) => {
+                let text = self.str(*text).filter(|text| text.len() < 500)?;
+                let (top, bottom) = text.split_once('/').unwrap_or((text, "1"));
+                let both = (Int::parse(top)?, Int::parse(bottom)?);
+                write!(out, "Fraction({}, {})", both.0, both.1).ok()
+            }
+            ("uuid", "UUID", []) => {
+                let state = self.state(id)?;
+                if self.dict(state)?.len() > 4 {
+                    return None;
+                }
+                let Node::Int(value) = self.node(self.field(state, "int")?) else {
+                    return None;
+                };
+                let mut bytes = [0; 17];
+                let digits = value.to_le_bytes();
+                bytes.get_mut(..digits.len())?.copy_from_slice(&digits);
+                let hex: String = bytes[..16].iter().rev().map(|b| format!("{b:02x}")).collect();
+                let (a, b, c, d, e) =
+                    (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+                write!(out, "UUID('{a}-{b}-{c}-{d}-{e}')").ok()
+            }
+            ("functools", "partial", _) => self.partial(id, depth, out),
+            ("builtins", "range", [start, stop, step]) => {
+                let (start, stop, step) = (self.int(*start)?, self.int(*stop)?, self.int(*step)?);
+                match step {
+                    1 => write!(out, "range({start}, {stop})"),
+                    _ => write!(out, "range({start}, {stop}, {step})"),
+                }
+                .ok()
+            }
+            ("builtins", "range", [_, _]) => self.items("range(", args, ")", depth, out),
+            ("builtins", "range", [stop]) => write!(out, "range(0, {})", self.int(*stop)?).ok(),
+            ("builtins", "slice", [_, _, _]) => self.items("slice(", args, ")", depth, out),
+            ("builtins", "frozenset", [items]) => {
+                let items = self.sequence(*items)?;
+                match items {
+                    [] => out.push_str("frozenset()"),
+                    _ => self.items("frozenset({", items, "})", depth, out)?,
+                }
+                Some(())
+            }
+            ("builtins", name, args) if object.states.is_empty() && is_exception(name) => {
+                out.push_str(name);
+                self.items("(", args, ")", depth, out)
+            }
+            ("builtins", "type", [_]) => None,
+            ("torch", "device", [kind]) => {
+                write!(out, "device(type='{}')", self.str(*kind).filter(|kind| kind.len() < 100)?)
+                    .ok()
+            }
+            ("torch", "device", [kind, index]) => {
+                let kind = self.str(*kind).filter(|kind| kind.len() < 100)?;
+                write!(out, "device(type='{kind}', index={})", self.int(*index)?).ok()
+            }
+            ("torch", "Size", [items]) => {
+                let items = self.sequence(*items)?;
+                self.items("torch.Size([", items, "])", depth, out)
+            }
+            ("torch.serialization", "_get_layout", [name]) => {
+                out.push_str(self.str(*name).filter(|name| name.len() < 100)?);
+                Some(())
+            }
+            (_, "_eval_repr", [text]) if is_dill(&class) => {
+                let text = self.str(*text)?;
+                matches!(text, "Ellipsis" | "NotImplemented").then(|| out.push_str(text))
+            }
+            _ => None,
+        }
+    }
+
+    fn namespace(&self, name: &str, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
+        out.push_str(name);
+        out.push('(');
+        let entries = self.state(id).and_then(|state| self.dict(state)).unwrap_or_default();
+        for (index, (key, value)) in entries.iter().enumerate() {
+            let key = self.str(*key)?;
+            // A name that is no identifier is printed another way; we don't know it.
+            if key.len() > LENGTH || !key.chars().all(|c| c == '_' || c.is_alphanumeric()) {
+                return None;
+            }
+            write!(out, "{}{key}=", if index > 0 { ", " } else { "" }).ok()?;
+            self.print(*value, depth, out)?;
+        }
+        out.push(')');
+        Some(())
+    }
+
+    fn path(&self, name: &str, parts: &[NodeId], out: &mut String) -> Option<()> {
+        let windows = matches!(name, "WindowsPath" | "PureWindowsPath");
+        if !windows && !matches!(name, "PosixPath" | "PurePosixPath" | "Path" | "PurePath") {
+            return None;
+        }
+        if parts.len() > LENGTH {
+            return None;
+        }
+        let mut path = String::new();
+        for part in parts {
+            let part = self.str(*part).filter(|part| part.len() + path.len() <= LENGTH)?;
+            let part = if windows { part.replace('\\', "/") } else { part.to_owned() };
+            if !path.is_empty() && !path.ends_with('/') {
+                path.push('/');
+            }
+            path.push_str(&part);
+        }
+        if path.is_empty() {
+            path.push('.');
+        }
+        out.push_str(name);
+        out.push('(');
+        text_repr(&path.into(), out);
+        out.push(')');
+        Some(())
+    }
+
+    fn date(&self, name: &str, args: &[NodeId], depth: usize, out: &mut String) -> Option<()> {
+        match (name, args) {
+            ("timedelta", [days, seconds, micros]) => {
+                let parts = [("days", days), ("seconds", seconds), ("microseconds", micros)];
+                let mut text = Vec::new();
+                for (name, id) in parts {
+                    match self.int(*id)? {
+                        0 => {}
+                        value => text.push(format!("{name}={value}")),
+                    }
+                }
+                let text = if text.is_empty() { "0".to_owned() } else { text.join(", ") };
+                write!(out, "datetime.timedelta({text})").ok()
+            }
+            ("timezone", [offset]) => {
+                // `timezone.utc` is pickled as an offset of nothing.
+                let (_, zero) = self.call(*offset)?;
+                if zero.iter().all(|part| self.int(*part) == Some(0)) {
+                    out.push_str("datetime.timezone.utc");
+                    return Some(());
+                }
+                self.items("datetime.timezone(", args, ")", depth, out)
+            }
+            ("timezone", [_, _]) => self.items("datetime.timezone(", args, ")", depth, out),
+            ("date" | "time" | "datetime", [packed, zone @ ..]) => {
+                let packed = self.packed(*packed)?;
+                let numbers = match (name, &*packed) {
+                    ("date", [hi, lo, month, day]) => {
+                        vec![year(*hi, *lo), *month as u32, *day as u32]
+                    }
+                    ("time", [hour, minute, second, micros @ ..]) => {
+                        trimmed(vec![], &[*hour & 0x7f, *minute, *second], micros)?
+                    }
+                    ("datetime", [hi, lo, month, day, hour, minute, second, micros @ ..]) => {
+                        let date = vec![year(*hi, *lo), u32::from(*month & 0x7f), u32::from(*day)];
+                        trimmed(date, &[*hour, *minute, *second], micros)?
+                    }
+                    _ => return None,
+                };
+                let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+                write!(out, "datetime.{name}({}", numbers.join(", ")).ok()?;
+                if let [zone] = zone {
+                    out.push_str(", tzinfo=");
+                    self.print(*zone, depth, out)?;
+                }
+                out.push(')');
+                Some(())
+            }
+            _ => None,
+        }
+    }
+
+    /// The bytes of a packed date, which old protocols write as text.
+    fn packed(&self, id: NodeId) -> Option<Vec<u8>> {
+        let text = match self.node(id) {
+            Node::Bytes(bytes) => return (bytes.len() <= 20).then(|| bytes.to_vec()),
+            Node::Str(text) => text,
+            _ => match self.call(id)? {
+                (global, [text, _]) if global.is("_codecs", "encode") => match self.node(*text) {
+                    Node::Str(text) => text,
+                    _ => return None,
+                },
+                _ => return None,
+            },
+        };
+        let text = text.as_str().filter(|text| text.len() <= 20)?;
+        text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+    }
+
+    fn partial(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {
+        let [function, args, keywords, _] = self.sequence(self.state(id)?)? else { return None };
+        out.push_str("functools.partial(");
+        self.print(*function, depth, out)?;
+        for arg in self.sequence(*args)? {
+            out.push_str(", ");
+            self.print(*arg, depth, out)?;
+        }
+        for (key, value) in self.dict(*keywords)? {
+            write!(out, ", {}=", self.str(*key).filter(|key| key.len() < 100)?).ok()?;
+            self.print(*value, depth, out)?;
+        }
+        out.push(')');
+        Some(())
+    }
+}
+
+/// What Python prints for a class or constant that we know.
+pub(crate) fn global(global: &Global) -> Option<String> {
+    let name = &*global.name;
+    if name.len() > 100 {
+        return None;
+    }
+    match &*global.module {
+        "builtins" if matches!(name, "Ellipsis" | "NotImplemented") => Some(name.to_owned()),
+        "builtins" if is_class(name) || is_exception(name) => Some(format!("<class '{name}'>")),
+        "collections" | "decimal" | "fractions" | "uuid" | "datetime" | "pathlib"
+            if name.starts_with(char::is_uppercase) || matches!(name, "defaultdict" | "deque") =>
+        {
+            Some(format!("<class '{global}'>"))
+        }
+        "numpy" if is_numpy_scalar(name) => Some(format!("<class '{global}'>")),
+        "torch" if name.starts_with("per_") || name.starts_with("sparse_") || name == "strided" => {
+            Some(global.to_string())
+        }
+        _ => None,
+    }
+}
+
+fn is_class(name: &str) -> bool {
+    matches!(
+        name,
+        "int"
+            | "float"
+            | "complex"
+            | "bool"
+            | "str"
+            | "bytes"
+            | "bytearray"
+            | "list"
+            | "tuple"
+            | "dict"
+            | "set"
+            | "frozenset"
+            | "object"
+            | "type"
+            | "range"
+            | "slice"
+    )
+}
+
+fn is_exception(name: &str) -> bool {
+    name.starts_with(char::is_uppercase)
+        && (name.ends_with("Error")
+            || name.ends_with("Warning")
+            || matches!(
+                name,
+                "Exception" | "BaseException" | "KeyboardInterrupt" | "StopIteration"
+            ))
+}
+
+fn is_numpy_scalar(name: &str) -> bool {
+    matches!(
+        name.trim_end_matches(|c: char| c.is_ascii_digit()),
+        "float"
+            | "int"
+            | "uint"
+            | "complex"
+            | "bool"
+            | "bool_"
+            | "str_"
+            | "bytes_"
+            | "datetime"
+            | "timedelta"
+            | "void"
+    )
+}
+
+fn year(high: u8, low: u8) -> u32 {
+    u32::from(high) << 8 | u32::from(low)
+}
+
+/// Date and time without what Python leaves out: microseconds of 0, then seconds of 0.
+fn trimmed(date: Vec<u32>, time: &[u8; 3], micros: &[u8]) -> Option<Vec<u32>> {
+    let [a, b, c] = micros else { return None };
+    let micros = u32::from(*a) << 16 | u32::from(*b) << 8 | u32::from(*c);
+    let mut numbers = date;
+    numbers.extend(time.iter().map(|part| u32::from(*part)));
+    if micros > 0 {
+        numbers.push(micros);
+    } else if time[2] == 0 {
+        numbers.pop();
+    }
+    Some(numbers)
+}
+
+/// Python's `repr` of a string.
+fn text_repr(text: &Text, out: &mut String) {
+    let has = |quote| text.as_bytes().contains(&quote);
+    let quote = if has(b'\'') && !has(b'"') { '"' } else { '\'' };
+    out.push(quote);
+    for piece in text.pieces() {
+        match piece {
+            Ok(piece) => piece.chars().for_each(|c| char_repr(c, quote, out)),
+            Err(surrogate) => {
+                let _ = write!(out, "\\u{surrogate:04x}");
+            }
+        }
+    }
+    out.push(quote);
+}
+
+fn char_repr(c: char, quote: char, out: &mut String) {
+    let code = u32::from(c);
+    match c {
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        _ if c == quote => out.extend(['\\', c]),
+        ' '..='~' => out.push(c),
+        _ if code < 0xa1 || code == 0xad => {
+            let _ = write!(out, "\\x{code:02x}");
+        }
+        _ if is_printable(c) => out.push(c),
+        _ if code <= 0xffff => {
+            let _ = write!(out, "\\u{code:04x}");
+        }
+        _ => {
+            let _ = write!(out, "\\U{code:08x}");
+        }
+    }
+}
+
+/// As `str.isprintable`, for what occurs: spaces, format and private characters are not.
+fn is_printable(c: char) -> bool {
+    !c.is_whitespace()
+        && !c.is_control()
+        && !matches!(
+            c,
+            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+                | '\u{e000}'..='\u{f8ff}' | '\u{feff}' | '\u{fff0}'..='\u{fffb}'
+                | '\u{f0000}'..='\u{10ffff}'
+        )
+}
+
+fn bytes_repr(bytes: &[u8], out: &mut String) {
+    let quote = if bytes.contains(&b'\'') && !bytes.contains(&b'"') { b'"' } else { b'\'' };
+    out.push('b');
+    out.push(char::from(quote));
+    for byte in bytes {
+        match *byte {
+            b'\\' => out.push_str("\\\\"),
+            b'\n' => out.push_str("\\n"),
+            b'\r' => out.push_str("\\r"),
+            b'\t' => out.push_str("\\t"),
+            byte if byte == quote => out.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => out.push(char::from(*byte)),
+            byte => {
+                let _ = write!(out, "\\x{byte:02x}");
+            }
+        }
+    }
+    out.push(char::from(quote));
+}
+
+/// A short text of arguments for a finding: like [`Pickle::repr`], unknown things as `…`.
+impl Pickle {
+    pub(crate) fn arguments(&self, args: NodeId) -> String {
+        let mut out = String::new();
+        let items = match self.sequence(args) {
+            Some(items) => items,
+            None => return "…".to_owned(),
+        };
+        for (index, item) in items.iter().enumerate().take(8) {
+            out.push_str(if index > 0 { ", " } else { "" });
+            out.push_str(&self.short(*item));
+        }
+        if items.len() > 8 {
+            out.push_str(", …");
+        }
+        out
+    }
+
+    fn short(&self, id: NodeId) -> String {
+        let text = self.repr(id).unwrap_or_else(|| match self.node(id) {
+            Node::Global(global) => global.to_string(),
+            Node::Object(object) => match self.global(object.callable) {
+                Some(global) if object.form == Form::Reference => global.to_string(),
+                Some(global) => format!("{global}(…)"),
+                None => "…".to_owned(),
+            },
+            Node::Bytes(bytes) => format!("{} bytes", bytes.len()),
+            Node::Str(text) => format!("'{text}'"),
+            _ => "…".to_owned(),
+        });
+        match text.char_indices().nth(200) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+}
