@@ -1,0 +1,101 @@
+//! Attributes: named values on a dataset or on the root group.
+
+use std::sync::Arc;
+
+use super::bytes::Put;
+use super::datatype::Datatype;
+use super::heap::Heap;
+use super::message::{self, Space};
+
+/// A named value.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Attribute {
+    /// Its name; without NUL.
+    pub name: String,
+    /// Its value.
+    pub value: AttributeValue,
+}
+
+/// The values that attributes have, with the types that h5py gives them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum AttributeValue {
+    /// A scalar f64.
+    F64(f64),
+    /// A scalar int64.
+    I64(i64),
+    /// A scalar bool.
+    Bool(bool),
+    /// A scalar string.
+    Text(String),
+    /// Strings in one dimension.
+    Texts(Vec<String>),
+    /// int64 of any shape; there are as many values as the shape has elements.
+    I64s(Vec<u64>, Vec<i64>),
+    /// No f64 at all, of a shape with a zero in it: what numpy makes of an empty list.
+    NoF64(Vec<u64>),
+    /// Opaque bytes in one dimension.
+    Bytes(Arc<[u8]>),
+}
+
+impl Attribute {
+    /// `name` = `value`.
+    pub fn new(name: impl Into<String>, value: AttributeValue) -> Self {
+        Self { name: name.into(), value }
+    }
+
+    /// The body of an attribute message; strings go to `heap`.
+    pub(super) fn encode(&self, heap: &mut Heap) -> Vec<u8> {
+        use AttributeValue as V;
+        let (datatype, space) = match &self.value {
+            V::F64(_) => (Datatype::F64, Space::Scalar),
+            V::I64(_) => (Datatype::Int { size: 8, signed: true }, Space::Scalar),
+            V::Bool(_) => (Datatype::Bool, Space::Scalar),
+            V::Text(_) => (Datatype::Text, Space::Scalar),
+            V::Texts(texts) => (Datatype::Text, Space::Simple(vec![texts.len() as u64])),
+            V::I64s(shape, _) => {
+                (Datatype::Int { size: 8, signed: true }, Space::Simple(shape.clone()))
+            }
+            V::NoF64(shape) => (Datatype::F64, Space::Simple(shape.clone())),
+            V::Bytes(bytes) => (Datatype::Opaque(1), Space::Simple(vec![bytes.len() as u64])),
+        };
+        let (datatype, space) = (datatype.encode(), message::dataspace(&space));
+        // Version 1 knows ASCII names only; version 3 says which, and pads nothing.
+        let ascii = self.name.is_ascii();
+        let mut out = vec![if ascii { 1 } else { 3 }, 0];
+        out.u16((self.name.len() + 1) as u16);
+        out.u16(datatype.len() as u16);
+        out.u16(space.len() as u16);
+        if ascii {
+            out.name(&self.name);
+            out.extend(datatype);
+            out.align();
+            out.extend(space);
+            out.align();
+        } else {
+            out.push(1);
+            out.extend_from_slice(self.name.as_bytes());
+            out.push(0);
+            out.extend(datatype);
+            out.extend(space);
+        }
+        match &self.value {
+            V::F64(value) => out.extend(value.to_le_bytes()),
+            V::I64(value) => out.extend(value.to_le_bytes()),
+            V::Bool(value) => out.push(u8::from(*value)),
+            V::Text(text) => heap.put(text.as_bytes(), &mut out),
+            V::Texts(texts) => {
+                for text in texts {
+                    heap.put(text.as_bytes(), &mut out);
+                }
+            }
+            V::I64s(_, values) => {
+                for value in values {
+                    out.extend(value.to_le_bytes());
+                }
+            }
+            V::NoF64(_) => {}
+            V::Bytes(bytes) => out.extend_from_slice(bytes),
+        }
+        out
+    }
+}

@@ -1,0 +1,172 @@
+//! Element types and how they are encoded in a file.
+
+use statelens_checkpoint::DType;
+
+use super::bytes::Put;
+
+/// The element type of a dataset or attribute, as h5py writes numpy's; little-endian.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Datatype {
+    /// An integer of `size` bytes.
+    Int {
+        /// Bytes.
+        size: u32,
+        /// Two's complement.
+        signed: bool,
+    },
+    /// IEEE half precision.
+    F16,
+    /// IEEE single precision.
+    F32,
+    /// IEEE double precision.
+    F64,
+    /// An enumeration of int8, `FALSE` = 0 and `TRUE` = 1: numpy's bool.
+    Bool,
+    /// A UTF-8 string of any length, kept in a global heap.
+    Text,
+    /// ASCII of that many bytes, padded with zeros: numpy's `S`.
+    FixedAscii(u32),
+    /// That many bytes without a meaning: numpy's `V`.
+    Opaque(u32),
+    /// A record.
+    Compound {
+        /// Bytes in one record, padding included.
+        size: u32,
+        /// Name, byte offset and type of each field.
+        fields: Vec<(String, u32, Datatype)>,
+    },
+}
+
+/// Records within records beyond this are not written; numpy's own are two or three deep.
+const MAX_NESTING: u32 = 8;
+
+impl Datatype {
+    /// What h5py makes of a dtype; `bfloat16` becomes the int16 of its bits, as the Cerebras
+    /// library has it. `None` where HDF5 or h5py has no such type.
+    pub fn of(dtype: &DType) -> Option<Self> {
+        Self::within(dtype, 0)
+    }
+
+    fn within(dtype: &DType, nesting: u32) -> Option<Self> {
+        let int = |size, signed| Some(Self::Int { size, signed });
+        match dtype {
+            DType::Bool => Some(Self::Bool),
+            DType::U8 => int(1, false),
+            DType::U16 => int(2, false),
+            DType::U32 => int(4, false),
+            DType::U64 => int(8, false),
+            DType::I8 => int(1, true),
+            DType::I16 | DType::BF16 => int(2, true),
+            DType::I32 => int(4, true),
+            DType::I64 => int(8, true),
+            DType::F16 => Some(Self::F16),
+            DType::F32 => Some(Self::F32),
+            DType::F64 => Some(Self::F64),
+            DType::C64 => Some(Self::complex(Self::F32)),
+            DType::C128 => Some(Self::complex(Self::F64)),
+            DType::Numpy(numpy) => {
+                let size = u32::try_from(numpy.itemsize).ok().filter(|size| *size > 0)?;
+                if numpy.fields.is_empty() {
+                    return match numpy.code.as_bytes().first() {
+                        Some(b'S') => Some(Self::FixedAscii(size)),
+                        Some(b'V') => Some(Self::Opaque(size)),
+                        _ => None,
+                    };
+                }
+                if nesting == MAX_NESTING {
+                    return None;
+                }
+                let mut fields = Vec::new();
+                for field in &numpy.fields {
+                    if !field.shape.is_empty() || field.name.contains('\0') {
+                        return None;
+                    }
+                    let datatype = Self::within(&field.dtype, nesting + 1)?;
+                    fields.push((field.name.clone(), u32::try_from(field.offset).ok()?, datatype));
+                }
+                Some(Self::Compound { size, fields })
+            }
+            _ => None,
+        }
+    }
+
+    fn complex(part: Self) -> Self {
+        let size = part.size();
+        let fields = vec![("r".into(), 0, part.clone()), ("i".into(), size, part)];
+        Self::Compound { size: 2 * size, fields }
+    }
+
+    /// Bytes of one element.
+    pub fn size(&self) -> u32 {
+        match self {
+            Self::Bool => 1,
+            Self::F16 => 2,
+            Self::F32 => 4,
+            Self::F64 => 8,
+            Self::Text => 16,
+            Self::Int { size, .. }
+            | Self::FixedAscii(size)
+            | Self::Opaque(size)
+            | Self::Compound { size, .. } => *size,
+        }
+    }
+
+    /// The body of a datatype message, version 1.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.encode_into(&mut out);
+        out
+    }
+
+    fn encode_into(&self, out: &mut Vec<u8>) {
+        let (class, bits) = match self {
+            Self::Int { signed, .. } => (0, u32::from(*signed) << 3),
+            // Mantissas are normalised with the leading bit implied; the sign is the last bit.
+            Self::F16 => (1, 0x0f20),
+            Self::F32 => (1, 0x1f20),
+            Self::F64 => (1, 0x3f20),
+            Self::FixedAscii(_) => (3, 1),
+            Self::Opaque(_) => (5, 0),
+            Self::Compound { fields, .. } => (6, fields.len() as u32 & 0xffff),
+            Self::Bool => (8, 2),
+            Self::Text => (9, 0x0101),
+        };
+        out.push(0x10 | class);
+        out.extend_from_slice(&bits.to_le_bytes()[..3]);
+        out.u32(self.size());
+        match self {
+            Self::Int { size, .. } => {
+                out.u16(0);
+                out.u16((*size * 8) as u16);
+            }
+            Self::F16 => float(out, 16, [10, 5, 0, 10], 15),
+            Self::F32 => float(out, 32, [23, 8, 0, 23], 127),
+            Self::F64 => float(out, 64, [52, 11, 0, 52], 1023),
+            Self::FixedAscii(_) | Self::Opaque(_) => {}
+            Self::Compound { fields, .. } => {
+                for (name, offset, datatype) in fields {
+                    out.name(name);
+                    out.u32(*offset);
+                    // A version-1 member carries an array shape of its own: none.
+                    out.zeros(28);
+                    datatype.encode_into(out);
+                }
+            }
+            Self::Bool => {
+                Self::Int { size: 1, signed: true }.encode_into(out);
+                out.name("FALSE");
+                out.name("TRUE");
+                out.extend([0, 1]);
+            }
+            Self::Text => Self::Int { size: 1, signed: false }.encode_into(out),
+        }
+    }
+}
+
+/// Precision, then exponent and mantissa (position, size each), then the exponent's bias.
+fn float(out: &mut Vec<u8>, precision: u16, parts: [u8; 4], bias: u32) {
+    out.u16(0);
+    out.u16(precision);
+    out.extend(parts);
+    out.u32(bias);
+}

@@ -1,0 +1,152 @@
+//! Dense attribute storage: for attributes of more than 64 KiB, which fit no message.
+//!
+//! Every attribute is a "huge" object of a fractal heap, that is, it stands anywhere in the
+//! file; one version-2 B-tree finds the objects by number, another the attributes by the hash
+//! of their name.
+
+use super::bytes::{Put, UNDEFINED};
+use super::heap::Heap;
+
+/// Stores attributes, as name and encoded message, and returns the body of the attribute info
+/// message that finds them. There are only a few: each tree is one leaf.
+pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> {
+    let mut objects = Vec::new();
+    let mut names = Vec::new();
+    let mut total = 0u64;
+    for (number, (name, body)) in (1u64..).zip(attributes) {
+        total += body.len() as u64;
+        objects.u64(heap.append(body));
+        objects.u64(body.len() as u64);
+        objects.u64(number);
+        names.push((checksum(name.as_bytes()), number));
+    }
+    names.sort_unstable();
+    let mut by_name = Vec::new();
+    for (hash, number) in names {
+        // A heap ID: a huge object, by its number; then flags and creation order, not kept.
+        by_name.u64(0x10 | number << 8);
+        by_name.push(0);
+        by_name.u32(0);
+        by_name.u32(hash);
+    }
+    let objects = tree(1, 24, &objects, heap);
+    let fractal = fractal_heap(attributes.len() as u64, total, objects, heap);
+    let by_name = tree(8, 17, &by_name, heap);
+    let mut info = vec![0, 0];
+    info.u64(fractal);
+    info.u64(by_name);
+    info
+}
+
+/// A fractal heap without managed objects; its parameters are those of the HDF5 library.
+fn fractal_heap(count: u64, total: u64, objects: u64, heap: &mut Heap) -> u64 {
+    let mut out = Vec::from(*b"FRHP\0");
+    // Length of IDs, of filters; checksums in direct blocks; the largest managed object.
+    out.u16(8);
+    out.u16(0);
+    out.push(2);
+    out.u32(4096);
+    out.u64(count);
+    out.u64(objects);
+    // Free space and its manager; managed space, allocated, iterator, objects.
+    for value in [0, UNDEFINED, 0, 0, 0, 0] {
+        out.u64(value);
+    }
+    // Size and number of huge, then of tiny objects.
+    for value in [total, count, 0, 0] {
+        out.u64(value);
+    }
+    // The table of blocks that there would be.
+    out.u16(4);
+    out.u64(1024);
+    out.u64(1 << 16);
+    out.u16(40);
+    out.u16(1);
+    out.u64(UNDEFINED);
+    out.u16(0);
+    out.u32(checksum(&out));
+    heap.append(&out)
+}
+
+/// A version-2 B-tree of one leaf.
+fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
+    let count = (records.len() / usize::from(record)) as u16;
+    let mut leaf = Vec::from(*b"BTLF\0");
+    leaf.push(kind);
+    leaf.extend_from_slice(records);
+    leaf.u32(checksum(&leaf));
+    let node = leaf.len().max(512);
+    leaf.resize(node, 0);
+    let root = heap.append(&leaf);
+
+    let mut out = Vec::from(*b"BTHD\0");
+    out.push(kind);
+    out.u32(node as u32);
+    out.u16(record);
+    out.u16(0);
+    out.extend([100, 40]);
+    out.u64(root);
+    out.u16(count);
+    out.u64(u64::from(count));
+    out.u32(checksum(&out));
+    heap.append(&out)
+}
+
+/// Bob Jenkins' lookup3 (`hashlittle`, initial value 0): the checksum of every newer structure
+/// of HDF5, and the hash of names.
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
+    let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
+    let (mut a, mut b, mut c) = (start, start, start);
+    let mut rest = bytes;
+    while rest.len() > 12 {
+        let (head, tail) = rest.split_at(12);
+        let [x, y, z] = words(head);
+        (a, b, c) = (a.wrapping_add(x), b.wrapping_add(y), c.wrapping_add(z));
+        mix(&mut a, &mut c, &mut b, 4);
+        mix(&mut b, &mut a, &mut c, 6);
+        mix(&mut c, &mut b, &mut a, 8);
+        mix(&mut a, &mut c, &mut b, 16);
+        mix(&mut b, &mut a, &mut c, 19);
+        mix(&mut c, &mut b, &mut a, 4);
+        rest = tail;
+    }
+    if rest.is_empty() {
+        return c;
+    }
+    let [x, y, z] = words(rest);
+    (a, b, c) = (a.wrapping_add(x), b.wrapping_add(y), c.wrapping_add(z));
+    for (first, second, third) in [(14, 11, 25), (16, 4, 14)] {
+        c = (c ^ b).wrapping_sub(b.rotate_left(first));
+        a = (a ^ c).wrapping_sub(c.rotate_left(second));
+        b = (b ^ a).wrapping_sub(a.rotate_left(third));
+    }
+    (c ^ b).wrapping_sub(b.rotate_left(24))
+}
+
+/// One step of the mixing: `x -= z; x ^= rot(z, shift); z += y`.
+fn mix(x: &mut u32, z: &mut u32, y: &mut u32, shift: u32) {
+    *x = x.wrapping_sub(*z) ^ z.rotate_left(shift);
+    *z = z.wrapping_add(*y);
+}
+
+/// Up to 12 bytes as three little-endian words, missing ones zero.
+fn words(bytes: &[u8]) -> [u32; 3] {
+    let mut padded = [0; 12];
+    padded[..bytes.len()].copy_from_slice(bytes);
+    let word = |at: usize| {
+        u32::from_le_bytes([padded[at], padded[at + 1], padded[at + 2], padded[at + 3]])
+    };
+    [word(0), word(4), word(8)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The values that lookup3.c itself documents.
+    #[test]
+    fn checksum_is_lookup3() {
+        assert_eq!(checksum(b""), 0xdeadbeef);
+        assert_eq!(checksum(b"Four score and seven years ago"), 0x17770551);
+    }
+}

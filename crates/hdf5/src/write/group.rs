@@ -1,0 +1,133 @@
+//! Groups of the old style: symbol tables, sorted leaves below a version-1 B-tree.
+
+use super::attribute::Attribute;
+use super::bytes::Put;
+use super::heap::Heap;
+use super::message::{Messages, kind};
+use super::tree;
+
+/// Symbols in a leaf and children of a tree node: twice the two ranks in the superblock.
+pub(super) const LEAF_RANK: u16 = 4;
+pub(super) const TREE_RANK: u16 = 16;
+const SYMBOLS: usize = 2 * LEAF_RANK as usize;
+const CHILDREN: usize = 2 * TREE_RANK as usize;
+
+const HEAP_HEADER: usize = 32;
+const NODE: usize = 24 + 8 * (2 * CHILDREN + 1);
+const LEAF: usize = 8 + 40 * SYMBOLS;
+/// The object header: its prefix and two messages of 16 bytes each.
+const HEADER: usize = 16 + 2 * 24;
+
+/// The most messages that a header of version 1 can count.
+pub(super) const MOST_ATTRIBUTES: usize = 65_533;
+
+/// The parts of a group that others point to, side by side, so that one position finds all:
+/// header of the local heap, root of the B-tree, object header.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Place(usize);
+
+/// What a name of a group stands for.
+pub(super) enum Target {
+    /// A dataset's object header.
+    Dataset(u64),
+    /// Another group.
+    Group(Place),
+}
+
+impl Place {
+    /// Sets room aside.
+    pub(super) fn reserve(heap: &mut Heap) -> Self {
+        Self(heap.reserve(HEAP_HEADER + NODE + HEADER))
+    }
+
+    /// Object header, B-tree, local heap, of a group whose place is at `start` of the file.
+    pub(super) fn addresses(start: u64) -> (u64, u64, u64) {
+        let tree = start + HEAP_HEADER as u64;
+        (tree + NODE as u64, tree, start)
+    }
+}
+
+/// Writes a group into its place. `links` are sorted by the bytes of their names.
+pub(super) fn write(
+    place: Place,
+    links: &[(&str, Target)],
+    attributes: &[Attribute],
+    heap: &mut Heap,
+) {
+    let start = heap.address(place.0);
+    let (_, tree_address, heap_address) = Place::addresses(start);
+
+    // The empty name at 0 is the lower bound of the B-tree.
+    let mut names = vec![0; 8];
+    let mut leaves = Vec::new();
+    for symbols in links.chunks(SYMBOLS) {
+        let mut leaf = Vec::from(*b"SNOD\x01\0");
+        leaf.u16(symbols.len() as u16);
+        let mut last = 0;
+        for (name, target) in symbols {
+            last = names.len() as u64;
+            names.name(name);
+            leaf.u64(last);
+            entry(&mut leaf, target, heap);
+        }
+        leaf.resize(LEAF, 0);
+        leaves.push((heap.append(&leaf), last));
+    }
+
+    let mut keys = vec![0u64.to_le_bytes().to_vec()];
+    keys.extend(leaves.iter().map(|(_, last)| last.to_le_bytes().to_vec()));
+    let children: Vec<u64> = leaves.into_iter().map(|(address, _)| address).collect();
+    let root = tree::build(tree::Kind::Group, CHILDREN, children, keys, heap);
+    heap.fill(place.0 + HEAP_HEADER, &root);
+
+    let names = (heap.append(&names), names.len() as u64);
+    let mut header = Vec::from(*b"HEAP\0\0\0\0");
+    header.u64(names.1);
+    // No free space.
+    header.u64(1);
+    header.u64(names.0);
+    heap.fill(place.0, &header);
+
+    let mut table = Vec::new();
+    table.u64(tree_address);
+    table.u64(heap_address);
+    let mut messages = Messages::default();
+    messages.push(kind::SYMBOL_TABLE, 0, table);
+    let mut more = Messages::default();
+    for attribute in attributes {
+        let body = attribute.encode(heap);
+        more.push(kind::ATTRIBUTE, 0, body);
+    }
+    if more.count() > 0 {
+        let block = more.encode();
+        let mut continuation = Vec::new();
+        continuation.u64(heap.append(&block));
+        continuation.u64(block.len() as u64);
+        messages.push(kind::CONTINUATION, 0, continuation);
+    } else {
+        // Nothing, in the same room.
+        messages.push(0, 0, vec![0; 16]);
+    }
+    heap.fill(place.0 + HEAP_HEADER + NODE, &messages.header(more.count(), 1));
+}
+
+/// A symbol table entry after its name. What is known of a group is repeated in it.
+fn entry(out: &mut Vec<u8>, target: &Target, heap: &Heap) {
+    match target {
+        Target::Dataset(address) => {
+            out.u64(*address);
+            out.zeros(24);
+        }
+        Target::Group(place) => group_entry(out, heap.address(place.0)),
+    }
+}
+
+/// The entry of the group whose place is at `start` of the file.
+pub(super) fn group_entry(out: &mut Vec<u8>, start: u64) {
+    let (header, tree, names) = Place::addresses(start);
+    out.u64(header);
+    out.u32(1);
+    out.u32(0);
+    out.u64(tree);
+    out.u64(names);
+}

@@ -1,0 +1,397 @@
+//! Planning HDF5 files.
+//!
+//! What h5py writes by default, so that everything opens it: superblock 0, groups as symbol
+//! tables, object headers 1, strings in global heaps. Without a filter every size is known from
+//! shapes and dtypes, so the whole structure stands first and the data follows it. With one, the
+//! data comes first, then the structure that says where the chunks came to lie, and the
+//! superblock is made last. Structures follow the HDF5 File Format Specification, version 3.0.
+
+mod attribute;
+mod bytes;
+mod chunks;
+mod datatype;
+mod dense;
+mod encode;
+mod group;
+mod heap;
+mod message;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub use attribute::{Attribute, AttributeValue};
+pub use datatype::Datatype;
+pub use encode::Filter;
+pub use message::Space;
+use statelens_checkpoint::{
+    Checksum, Data, Encoding, Error, Outcome, Outcomes, Result, Segment, StoredChunk, TensorId,
+};
+
+use bytes::{Put, UNDEFINED};
+use heap::Heap;
+use message::{Messages, kind};
+
+/// A file to be planned.
+#[derive(Debug, Default)]
+pub struct File {
+    /// The attributes of the root group, at most 65,533.
+    pub attributes: Vec<Attribute>,
+    datasets: Vec<(Dataset, u32)>,
+    /// The root group first; a group stands before those in it.
+    groups: Vec<BTreeMap<String, Link>>,
+}
+
+/// Which dataset of a [`File`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DatasetId(usize);
+
+#[derive(Debug, Clone, Copy)]
+enum Link {
+    Group(usize),
+    Dataset(DatasetId),
+}
+
+/// A dataset to be planned.
+#[derive(Debug)]
+pub struct Dataset {
+    /// Its element type.
+    pub datatype: Datatype,
+    /// Its shape.
+    pub space: Space,
+    /// Its elements; there are as many bytes as datatype and shape say.
+    pub content: Content,
+    /// Its attributes.
+    pub attributes: Vec<Attribute>,
+}
+
+/// The elements of a dataset.
+#[derive(Debug)]
+pub enum Content {
+    /// There are none: the shape is null.
+    None,
+    /// A few bytes that are known.
+    Bytes(Vec<u8>),
+    /// The logical bytes of a tensor of the plan's source.
+    Tensor(TensorId),
+}
+
+/// A planned file.
+#[derive(Debug)]
+pub struct Planned {
+    /// The parts of the file.
+    pub segments: Vec<Segment>,
+    /// See [`statelens_checkpoint::Plan::head_last`].
+    pub head_last: bool,
+}
+
+impl File {
+    /// A file with an empty root group.
+    pub fn new() -> Self {
+        Self { groups: vec![BTreeMap::new()], ..Self::default() }
+    }
+
+    /// Adds a dataset at a path, as h5py takes it: `/` makes groups, one in front, doubled ones
+    /// and `.` mean nothing. The error says why there can be none there.
+    pub fn add(&mut self, path: &str, dataset: Dataset) -> Result<DatasetId> {
+        if let Space::Simple(shape) = &dataset.space
+            && shape.len() > MOST_DIMENSIONS
+        {
+            return Err(Error::unsupported(format!(
+                "an array of {} dimensions; HDF5 knows {MOST_DIMENSIONS}",
+                shape.len()
+            )));
+        }
+        let id = DatasetId(self.datasets.len());
+        self.place(path, id)?;
+        self.datasets.push((dataset, 1));
+        Ok(id)
+    }
+
+    /// Adds a further path to a dataset: a hard link.
+    pub fn link(&mut self, path: &str, to: DatasetId) -> Result<()> {
+        self.place(path, to)?;
+        if let Some((_, links)) = self.datasets.get_mut(to.0) {
+            *links += 1;
+        }
+        Ok(())
+    }
+
+    /// Plans the file. With a filter, arrays are cut into chunks and encoded.
+    pub fn plan(self, filter: Option<Filter>) -> Result<Planned> {
+        if self.attributes.len() > group::MOST_ATTRIBUTES {
+            return Err(Error::unsupported(format!(
+                "{} attributes on the root group; {} fit an object header of version 1",
+                self.attributes.len(),
+                group::MOST_ATTRIBUTES
+            )));
+        }
+        if let Some(long) = self.attributes.iter().find(|one| one.name.len() > LONGEST_NAME) {
+            return Err(Error::unsupported(format!(
+                "an attribute whose name has {} bytes; an object header has room for {LONGEST_NAME}",
+                long.name.len()
+            )));
+        }
+        match filter {
+            None => self.structure_first(),
+            Some(filter) => Ok(self.structure_last(filter)),
+        }
+    }
+
+    fn place(&mut self, path: &str, dataset: DatasetId) -> Result<()> {
+        let (groups, name) = split(path)?;
+        let mut at = 0;
+        for part in groups {
+            let next = self.groups.len();
+            match self.groups[at].get(part) {
+                Some(Link::Group(group)) => at = *group,
+                Some(Link::Dataset(_)) => {
+                    return Err(Error::refused(format!(
+                        "`{part}` on the way to `{path}` is a dataset, not a group"
+                    )));
+                }
+                None => {
+                    self.groups[at].insert(part.into(), Link::Group(next));
+                    self.groups.push(BTreeMap::new());
+                    at = next;
+                }
+            }
+        }
+        match self.groups[at].get(name) {
+            Some(Link::Group(_)) => Err(Error::refused(format!(
+                "`{path}` is a group, for the names of other datasets begin with it"
+            ))),
+            Some(Link::Dataset(_)) => {
+                Err(Error::refused(format!("there already is a dataset at `{path}`")))
+            }
+            None => {
+                self.groups[at].insert(name.into(), Link::Dataset(dataset));
+                Ok(())
+            }
+        }
+    }
+
+    fn structure_first(self) -> Result<Planned> {
+        // No size depends on an address: the first pass is for the length.
+        let len = SUPERBLOCK + self.structure(SUPERBLOCK, &|_| Stored::At(0))?.len() as u64;
+        let mut end = len;
+        let mut addresses = Vec::with_capacity(self.datasets.len());
+        let mut segments = Vec::new();
+        for (dataset, _) in &self.datasets {
+            addresses.push(end);
+            let size = dataset.nbytes()?;
+            if let (Content::Tensor(tensor), 1..) = (&dataset.content, size) {
+                segments.push(data(*tensor, None));
+                let padded = size.checked_next_multiple_of(8).ok_or_else(too_large)?;
+                if padded > size {
+                    segments.push(Segment::Zeros(padded - size));
+                }
+                end = end.checked_add(padded).ok_or_else(too_large)?;
+            }
+        }
+        let mut head = superblock(SUPERBLOCK, end);
+        head.extend(self.structure(SUPERBLOCK, &|index| Stored::At(addresses[index]))?);
+        segments.insert(0, Segment::Bytes(head.into()));
+        Ok(Planned { segments, head_last: false })
+    }
+
+    fn structure_last(self, filter: Filter) -> Planned {
+        let mut segments = vec![Segment::Zeros(SUPERBLOCK)];
+        // The segment of each dataset's data, and how it is encoded.
+        let mut places = Vec::with_capacity(self.datasets.len());
+        for (dataset, _) in &self.datasets {
+            let Content::Tensor(tensor) = dataset.content else {
+                places.push(None);
+                continue;
+            };
+            let encoding = match &dataset.space {
+                Space::Simple(shape) if !shape.contains(&0) => {
+                    Some(filter.encoding(shape, dataset.datatype.size()))
+                }
+                _ => None,
+            };
+            places.push(Some((segments.len(), encoding.clone())));
+            segments.push(data(tensor, encoding));
+        }
+        let last = segments.len();
+        let make = move |outcomes: &Outcomes| {
+            let start = outcome(outcomes, last - 1)?.end().max(SUPERBLOCK);
+            let base = start.next_multiple_of(8);
+            let mut out = vec![0; (base - start) as usize];
+            out.extend(self.structure(base, &|index| {
+                let Some((segment, encoding)) = &places[index] else { return Stored::At(0) };
+                let found = outcomes.get(*segment);
+                match encoding {
+                    Some(encoding) => Stored::Chunks {
+                        encoding,
+                        filter,
+                        chunks: found.map_or(&[], |outcome| &outcome.chunks),
+                    },
+                    None => Stored::At(found.map_or(UNDEFINED, |outcome| outcome.offset)),
+                }
+            })?);
+            Ok(out)
+        };
+        segments.push(Segment::Late { len: None, make: Arc::new(make) });
+        segments[0] = Segment::Late {
+            len: Some(SUPERBLOCK),
+            make: Arc::new(move |outcomes| {
+                let structure = outcome(outcomes, last)?;
+                Ok(superblock(structure.offset.next_multiple_of(8), structure.end()))
+            }),
+        };
+        Planned { segments, head_last: true }
+    }
+
+    /// Everything but superblock and data, from byte `base` of the file, the root group's place
+    /// first. `stored` says where a dataset's data is.
+    fn structure<'a>(&self, base: u64, stored: &dyn Fn(usize) -> Stored<'a>) -> Result<Vec<u8>> {
+        let mut heap = Heap::new(base);
+        let places: Vec<_> = self.groups.iter().map(|_| group::Place::reserve(&mut heap)).collect();
+        let mut headers = Vec::with_capacity(self.datasets.len());
+        for (index, (dataset, links)) in self.datasets.iter().enumerate() {
+            headers.push(dataset.write(stored(index), *links, &mut heap)?);
+        }
+        for (index, (group, place)) in self.groups.iter().zip(&places).enumerate() {
+            let links: Vec<_> = group
+                .iter()
+                .map(|(name, link)| match link {
+                    Link::Group(group) => (name.as_str(), group::Target::Group(places[*group])),
+                    Link::Dataset(id) => (name.as_str(), group::Target::Dataset(headers[id.0])),
+                })
+                .collect();
+            let attributes = if index == 0 { self.attributes.as_slice() } else { &[] };
+            group::write(*place, &links, attributes, &mut heap);
+        }
+        Ok(heap.finish())
+    }
+}
+
+/// Where a dataset's data is.
+enum Stored<'a> {
+    /// In one run from here.
+    At(u64),
+    /// In chunks.
+    Chunks { encoding: &'a Encoding, filter: Filter, chunks: &'a [StoredChunk] },
+}
+
+impl Dataset {
+    /// Number of bytes of its elements.
+    fn nbytes(&self) -> Result<u64> {
+        let count = match &self.space {
+            Space::Null => 0,
+            Space::Scalar => 1,
+            Space::Simple(shape) if shape.contains(&0) => 0,
+            Space::Simple(shape) => shape
+                .iter()
+                .try_fold(1u64, |count, dim| count.checked_mul(*dim))
+                .ok_or_else(too_large)?,
+        };
+        count.checked_mul(u64::from(self.datatype.size())).ok_or_else(too_large)
+    }
+
+    /// Writes its object header, with all that this points to, and returns its address.
+    fn write(&self, stored: Stored<'_>, links: u32, heap: &mut Heap) -> Result<u64> {
+        let size = self.nbytes()?;
+        let mut messages = Messages::default();
+        messages.push(kind::DATASPACE, 0, message::dataspace(&self.space));
+        messages.push(kind::DATATYPE, 1, self.datatype.encode());
+        match stored {
+            Stored::At(address) => {
+                let address = match &self.content {
+                    Content::Bytes(bytes) => heap.append(bytes),
+                    _ => address,
+                };
+                messages.push(kind::FILL_VALUE, 1, message::fill_value(2));
+                let address = (size > 0).then_some(address);
+                messages.push(kind::LAYOUT, 0, message::contiguous(address, size));
+            }
+            Stored::Chunks { encoding, filter, chunks } => {
+                let Space::Simple(shape) = &self.space else {
+                    return Err(Error::unsupported("chunks without dimensions"));
+                };
+                let tree = chunks::write(shape, encoding, chunks, heap)?;
+                messages.push(kind::FILL_VALUE, 1, message::fill_value(3));
+                let layout = message::chunked(tree, &encoding.chunk, self.datatype.size());
+                messages.push(kind::LAYOUT, 0, layout);
+                messages.push(kind::FILTERS, 1, message::filters(filter, &self.datatype));
+            }
+        }
+        let bodies: Vec<_> = self.attributes.iter().map(|one| one.encode(heap)).collect();
+        if bodies.iter().all(|body| body.len() <= message::LARGEST) {
+            for body in bodies {
+                messages.push(kind::ATTRIBUTE, 0, body);
+            }
+            return Ok(heap.append(&messages.header(0, links)));
+        }
+        if links > 1 {
+            return Err(Error::unsupported("a second name for a dataset with large attributes"));
+        }
+        let names = self.attributes.iter().map(|one| one.name.as_str());
+        let named: Vec<_> = names.zip(bodies).collect();
+        messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
+        Ok(heap.append(&messages.header_v2()))
+    }
+}
+
+/// Bytes of the superblock.
+const SUPERBLOCK: u64 = 96;
+const MOST_DIMENSIONS: usize = 32;
+/// The rest of an attribute message, as we write them on the root group, takes less than what
+/// this leaves.
+const LONGEST_NAME: usize = 65_000;
+
+/// The superblock, version 0, of a file of `end` bytes whose root group's place is at `root`.
+fn superblock(root: u64, end: u64) -> Vec<u8> {
+    let mut out = Vec::from(*b"\x89HDF\r\n\x1a\n");
+    // Versions of everything, sizes of offsets and lengths.
+    out.extend([0, 0, 0, 0, 0, 8, 8, 0]);
+    out.u16(group::LEAF_RANK);
+    out.u16(group::TREE_RANK);
+    out.u32(0);
+    // Base address, free space, end of the file, driver information.
+    for value in [0, UNDEFINED, end, UNDEFINED] {
+        out.u64(value);
+    }
+    out.u64(0);
+    group::group_entry(&mut out, root);
+    out
+}
+
+fn data(tensor: TensorId, encoding: Option<Encoding>) -> Segment {
+    Segment::Data(Data { tensor, checksum: Checksum::None, encoding })
+}
+
+/// The groups on the way, and the name.
+fn split(path: &str) -> Result<(Vec<&str>, &str)> {
+    if path.contains('\0') {
+        return Err(Error::refused(format!("`{}` holds a NUL", path.escape_default())));
+    }
+    let (groups, name) = path.rsplit_once('/').unwrap_or(("", path));
+    if name.is_empty() || name == "." {
+        return Err(Error::refused(format!("`{path}` ends without a name for the dataset")));
+    }
+    Ok((groups.split('/').filter(|part| !part.is_empty() && *part != ".").collect(), name))
+}
+
+trait End {
+    fn end(&self) -> u64;
+}
+
+impl End for Outcome {
+    fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+fn outcome(outcomes: &Outcomes, index: usize) -> Result<&Outcome> {
+    outcomes
+        .get(index)
+        .ok_or_else(|| Error::io("the structure of the file was asked for before its data"))
+}
+
+fn too_large() -> Error {
+    Error::unsupported("a dataset of more bytes than 64 bits can count")
+}
