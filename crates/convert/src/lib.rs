@@ -1,1 +1,32 @@
-//! Under construction.
+//! Conversions: what to take of a checkpoint ([`Edit`], [`Pattern`]), the plan of the new file
+//! ([`plan`]), and running it ([`Run`], [`run_blocking`]).
+//!
+//! A [`Run`] is a state machine: it is fed the bytes that it asks for and passes on those of the
+//! new file, first to last, whatever the checkpoint weighs. It reads and writes nothing itself.
+//! How a format lays out its file is the writers' business, in `statelens-formats`.
+
+mod composition;
+mod cutter;
+mod edit;
+mod pattern;
+mod run;
+mod sink;
+
+use std::sync::Arc;
+
+pub use composition::{Composition, Part};
+pub use edit::Edit;
+pub use pattern::Pattern;
+pub use run::{Options, Report, Run, Step, composable};
+pub use sink::{Sink, run_blocking};
+use statelens_checkpoint::{Checkpoint, Plan, Result};
+pub use statelens_formats::Target;
+
+/// Plans the file of `target` that holds what `edit` takes of `source`. Nothing is read.
+///
+/// Fails if the edit takes nothing, or the target can't be written; what the target can't hold
+/// as it is stands in [`Plan::losses`].
+pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target) -> Result<Plan> {
+    let source = if edit.is_empty() { source } else { Arc::new(edit.apply(&source)?) };
+    statelens_formats::plan(source, target)
+}

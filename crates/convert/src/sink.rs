@@ -1,0 +1,70 @@
+//! Running a plan for callers that may block.
+
+use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
+
+use crate::{Options, Report, Run, Step};
+
+/// Bytes that are read at once.
+const BUFFER: usize = 4 << 20;
+
+/// Bytes that a sink is asked to copy at once: progress is told after each.
+const COPY: u64 = 64 << 20;
+
+/// Where a new file goes.
+pub trait Sink {
+    /// Adds bytes at the end.
+    fn write(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Adds a span of the source at the end. Where the system can copy from file to file, a
+    /// sink does that; otherwise the bytes are read and written.
+    fn copy(&mut self, files: &FileSet, span: Span) -> Result<()> {
+        let mut buffer = vec![0; span.len.min(BUFFER as u64) as usize];
+        let (mut offset, end) = (span.offset, span.offset.saturating_add(span.len));
+        while offset < end {
+            let len = (end - offset).min(BUFFER as u64) as usize;
+            files.read(span.file, offset, &mut buffer[..len])?;
+            self.write(&buffer[..len])?;
+            offset += len as u64;
+        }
+        Ok(())
+    }
+
+    /// Replaces the first bytes.
+    fn patch_head(&mut self, head: &[u8]) -> Result<()>;
+}
+
+/// Runs a plan: reads the source, and fills `sink` from the first byte to the last. Progress is
+/// in bytes; where it says stop, the sink is left incomplete and the error says so.
+pub fn run_blocking(
+    plan: Plan,
+    sink: &mut dyn Sink,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
+    let mut run = Run::new(plan, Options::default())?;
+    let mut buffer = Vec::new();
+    loop {
+        match run.step() {
+            Step::Read(span) => {
+                let len = span.len.min(BUFFER as u64) as usize;
+                if buffer.len() < len {
+                    buffer.resize(len, 0);
+                }
+                run.files().read(span.file, span.offset, &mut buffer[..len])?;
+                run.feed(&buffer[..len], &mut |bytes| sink.write(bytes))?;
+            }
+            Step::Copy(span) => {
+                let span = Span { len: span.len.min(COPY), ..span };
+                sink.copy(run.files(), span)?;
+                run.copied(span.len);
+            }
+            Step::Work => run.work(&mut |bytes| sink.write(bytes))?,
+            Step::Head(head) => {
+                sink.patch_head(&head)?;
+                run.patched();
+            }
+            Step::Done => return Ok(run.into_report()),
+        }
+        let (done, total) = run.progress();
+        progress.check(done, total)?;
+    }
+}
