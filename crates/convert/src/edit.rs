@@ -39,7 +39,7 @@ impl Edit {
             let kept = self.keep(source)?;
             filter(&mut builder, source, &kept);
         }
-        let reached = place_links(&mut builder, source);
+        let reached = place_links(&mut builder, source)?;
         if let Some(dtype) = &self.cast {
             cast(&mut builder, dtype, &reached)?;
         }
@@ -143,7 +143,7 @@ fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool]) {
 /// Walks what hangs below the root, objects and attributes included, and puts the targets of
 /// links that hang there no longer in the place of the first link to them. Returns which
 /// values hang there then.
-fn place_links(builder: &mut Builder, source: &Checkpoint) -> Vec<bool> {
+fn place_links(builder: &mut Builder, source: &Checkpoint) -> Result<Vec<bool>> {
     let mut reached = vec![false; source.values().len()];
     let mut links: VecDeque<(ValueId, ValueId)> = VecDeque::new();
     // Values that are to be visited, with their parents; the root is its own.
@@ -156,13 +156,20 @@ fn place_links(builder: &mut Builder, source: &Checkpoint) -> Vec<bool> {
             }
             match reached.get_mut(id.0 as usize) {
                 Some(reached) if !*reached => *reached = true,
-                _ => continue,
+                _ => {
+                    // An earlier link took it out of this container: here is a link to it now.
+                    let link = builder.push(Value::Link(id))?;
+                    if let Some(value) = builder.value_mut(parent) {
+                        replace_child(value, id, link);
+                    }
+                    continue;
+                }
             }
             stack.extend(source.attributes(id).map(|attributes| (id, attributes)));
             let children = builder.value(id).map(Value::children).unwrap_or_default();
             stack.extend(children.into_iter().rev().map(|child| (id, child)));
         }
-        let Some((parent, link)) = links.pop_front() else { return reached };
+        let Some((parent, link)) = links.pop_front() else { return Ok(reached) };
         let target = source.resolve(link);
         if reached.get(target.0 as usize) != Some(&false) {
             continue;
