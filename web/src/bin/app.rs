@@ -1,0 +1,5 @@
+//! The page.
+
+fn main() {
+    statelens_web::page::start();
+}

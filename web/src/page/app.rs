@@ -1,0 +1,518 @@
+//! The root: the worker, the state, drops, and the keyboard.
+
+use std::rc::Rc;
+
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::{DragEvent, Event, HtmlInputElement, KeyboardEvent};
+use yew::prelude::*;
+
+use crate::page::bridge::Bridge;
+use crate::page::convert::ConvertSheet;
+use crate::page::drop::{self, Dropped};
+use crate::page::error::ErrorScreen;
+use crate::page::findings::FindingsSheet;
+use crate::page::hooks::use_window_event;
+use crate::page::loading::LoadingScreen;
+use crate::page::marks::copy;
+use crate::page::model::{Action, Model, Phase, Screen, Sheet};
+use crate::page::shortcuts::ShortcutsSheet;
+use crate::page::start::StartScreen;
+use crate::page::workspace::Workspace;
+use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Sink, ToWorker};
+use crate::state::fmt;
+
+/// How many values the inspector asks for at a time.
+pub const VALUES: u32 = 60;
+
+/// What components use to act: the state's dispatcher, the worker, and the two dialogs.
+#[derive(Clone, PartialEq)]
+pub struct Actor {
+    /// Changes the state.
+    pub dispatch: UseReducerDispatcher<Model>,
+    /// Speaks to the worker.
+    pub bridge: Bridge,
+    files: NodeRef,
+    folder: NodeRef,
+}
+
+impl Actor {
+    /// Changes the state.
+    pub fn act(&self, action: Action) {
+        self.dispatch.dispatch(action);
+    }
+
+    /// Changes how the checkpoint is shown.
+    pub fn work(&self, change: impl FnOnce(&mut crate::state::work::Work) + 'static) {
+        self.act(Action::Work(Box::new(change)));
+    }
+
+    /// Changes what is asked of a conversion, and asks for its plan.
+    pub fn convert(&self, change: impl FnOnce(&mut crate::page::model::Convert) + 'static) {
+        self.act(Action::Convert(Box::new(change)));
+    }
+
+    /// A dialog for files.
+    pub fn choose_files(&self) {
+        click(&self.files);
+    }
+
+    /// A dialog for a folder.
+    pub fn choose_folder(&self) {
+        click(&self.folder);
+    }
+
+    /// Opens files.
+    pub fn open(&self, files: Vec<Dropped>, main: Option<u32>) {
+        if files.is_empty() {
+            self.act(Action::Over(None));
+            return;
+        }
+        let handles: js_sys::Array = files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        let names = files.iter().map(|dropped| dropped.name.clone()).collect();
+        self.act(Action::Open(files, main));
+        self.bridge.restart_if_busy();
+        self.bridge.post_with(&ToWorker::Open { files: names, main }, &handles, &JsValue::UNDEFINED);
+        let dispatch = self.dispatch.clone();
+        gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading)).forget();
+    }
+
+    /// Opens a bundled example.
+    pub fn open_example(&self, name: &'static str) {
+        let actor = self.clone();
+        spawn_local(async move {
+            match drop::example(name).await {
+                Some(dropped) => actor.open(vec![dropped], None),
+                None => actor.act(Action::Fail(ErrorText {
+                    kind: ErrorKind::Io,
+                    title: format!("The example {name} is not where the page is."),
+                    text: "The site was copied without its folder examples.".into(),
+                    place: String::new(),
+                    lines: Vec::new(),
+                    next: Vec::new(),
+                })),
+            }
+        });
+    }
+
+    /// Stops opening.
+    pub fn stop_opening(&self) {
+        self.bridge.restart();
+        self.act(Action::Leave);
+    }
+
+    /// Runs the plan: asks where to save where the browser can ask, before anything is read.
+    pub fn run(&self, name: String, zero_copy: bool) {
+        let actor = self.clone();
+        spawn_local(async move {
+            if zero_copy || !can_pick() {
+                actor.act(Action::Run);
+                actor.bridge.post(&ToWorker::Run { sink: Sink::Download });
+                return;
+            }
+            // Without a handle the dialog was left: nothing was asked for.
+            if let Some(handle) = pick(&name).await {
+                actor.act(Action::Run);
+                actor.bridge.post_with(&ToWorker::Run { sink: Sink::Handle }, &JsValue::UNDEFINED, &handle);
+            }
+        });
+    }
+}
+
+fn click(input: &NodeRef) {
+    if let Some(input) = input.cast::<HtmlInputElement>() {
+        input.set_value("");
+        input.click();
+    }
+}
+
+/// True where the browser has a save dialog for streams.
+fn can_pick() -> bool {
+    web_sys::window().is_some_and(|window| crate::page::bridge::get(&window, "showSaveFilePicker").is_function())
+}
+
+async fn pick(name: &str) -> Option<JsValue> {
+    let window = web_sys::window()?;
+    let show: js_sys::Function = crate::page::bridge::get(&window, "showSaveFilePicker").dyn_into().ok()?;
+    let options = js_sys::Object::new();
+    crate::page::bridge::set(&options, "suggestedName", &name.into());
+    let promise: js_sys::Promise = show.call1(&window, &options).ok()?.dyn_into().ok()?;
+    wasm_bindgen_futures::JsFuture::from(promise).await.ok()
+}
+
+/// The page.
+#[component]
+pub fn App() -> Html {
+    let model = use_reducer(Model::default);
+    let bridge = {
+        let dispatch = model.dispatcher();
+        use_memo((), move |()| {
+            Bridge::start(Callback::from(move |(message, handle): (FromWorker, JsValue)| {
+                let file = finish(&message, handle);
+                dispatch.dispatch(Action::Heard(message, file));
+            }))
+        })
+    };
+    let actor = Actor {
+        dispatch: model.dispatcher(),
+        bridge: (*bridge).clone(),
+        files: use_node_ref(),
+        folder: use_node_ref(),
+    };
+    use_questions(&model, &actor);
+    use_title(&model);
+    use_drops(&model, &actor);
+    use_keys(&model, &actor);
+
+    let chosen = {
+        let actor = actor.clone();
+        let model = model.clone();
+        Callback::from(move |event: Event| {
+            if let Some(list) = event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files()) {
+                take(&model, &actor, drop::from_list(&list));
+            }
+        })
+    };
+    {
+        let folder = actor.folder.clone();
+        use_effect_with((), move |()| {
+            if let Some(input) = folder.cast::<HtmlInputElement>() {
+                input.set_webkitdirectory(true);
+            }
+        });
+    }
+    html! {
+        <ContextProvider<Actor> context={actor.clone()}>
+            <input ref={actor.files.clone()} id="choose-files" type="file" multiple={true} hidden={true} onchange={chosen.clone()} />
+            <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
+            { screen(&model) }
+            { sheet(&model) }
+            if model.over.is_some() && !matches!(model.screen, Screen::Start) {
+                <div class="dropover" aria-hidden="true"><b>{ over_text(model.over) }</b></div>
+            }
+        </ContextProvider<Actor>>
+    }
+}
+
+/// What is said while things are dragged over the page.
+#[must_use]
+pub fn over_text(over: Option<usize>) -> String {
+    match over {
+        Some(0) | None => "Release to open.".into(),
+        Some(1) => "Release to open 1 item.".into(),
+        Some(count) => format!("Release to open {count} items."),
+    }
+}
+
+fn screen(model: &UseReducerHandle<Model>) -> Html {
+    let work = model.work.clone();
+    match (model.screen, work) {
+        (Screen::Loading, _) if model.loading.shown => {
+            html! { <LoadingScreen loading={model.loading.clone()} name={loading_name(model)} size={loading_size(model)} /> }
+        }
+        (Screen::Error, _) => match &model.error {
+            Some(error) => {
+                html! { <ErrorScreen error={error.clone()} name={loading_name(model)} size={loading_size(model)} others={model.files.len()} /> }
+            }
+            None => html! {},
+        },
+        // Files that open within a moment never show a loading screen.
+        (Screen::Work | Screen::Loading, Some(work)) => html! {
+            <Workspace {work} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
+                values={model.values.clone()} running={running(model)} />
+        },
+        _ => html! { <StartScreen over={model.over} /> },
+    }
+}
+
+fn running(model: &Model) -> Option<u32> {
+    match model.convert.as_ref().map(|convert| &convert.phase) {
+        Some(Phase::Running { now, .. }) => Some(fmt::percent(now.done, now.total)),
+        _ => None,
+    }
+}
+
+fn loading_name(model: &Model) -> String {
+    let at = model.asked.unwrap_or(0) as usize;
+    model.files.get(at).map(|dropped| dropped.name.path.clone()).unwrap_or_default()
+}
+
+fn loading_size(model: &Model) -> u64 {
+    let at = model.asked.unwrap_or(0) as usize;
+    model.files.get(at).map_or(0, |dropped| dropped.name.size)
+}
+
+fn sheet(model: &UseReducerHandle<Model>) -> Html {
+    let Some(work) = &model.work else {
+        return match model.sheet {
+            Some(Sheet::Keys) => html! { <ShortcutsSheet /> },
+            _ => html! {},
+        };
+    };
+    match (model.sheet, &model.convert) {
+        (Some(Sheet::Convert), Some(convert)) => html! { <ConvertSheet work={work.clone()} convert={convert.clone()} /> },
+        (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
+        (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
+        _ => html! {},
+    }
+}
+
+/// Takes files: what the open checkpoint misses joins it, anything else replaces it.
+fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
+    if model.joins(&dropped) {
+        let mut all = model.files.as_ref().clone();
+        all.extend(dropped);
+        actor.open(all, model.asked);
+    } else {
+        actor.open(dropped, None);
+    }
+}
+
+/// A finished conversion: saves what is to be saved, and keeps the file for opening.
+fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
+    let FromWorker::Done(done) = message else { return None };
+    let blob: web_sys::Blob = handle.dyn_into().ok()?;
+    if done.how != How::Saved {
+        drop::save(&blob, &done.name);
+    }
+    web_sys::File::new_with_blob_sequence(&js_sys::Array::of1(&blob), &done.name).ok()
+}
+
+/// Asks for facts and first values whenever another row is looked at, and for a plan whenever
+/// something else is asked of a conversion.
+#[hook]
+fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let row = model.work.as_ref().and_then(crate::state::work::Work::row);
+    let opened = model.work.as_ref().map(|work| Rc::as_ptr(&work.rows) as usize);
+    let bridge = actor.bridge.clone();
+    use_effect_with((opened, row), move |(_, row)| {
+        if let Some(row) = *row {
+            bridge.post(&ToWorker::Inspect { row });
+            bridge.post(&ToWorker::Values { row, start: 0, count: VALUES });
+        }
+    });
+    let asked = model.convert.as_ref().map(|convert| (convert.request, convert.options.clone()));
+    let bridge = actor.bridge.clone();
+    use_effect_with((opened, asked), move |(_, asked)| {
+        if let Some((request, options)) = asked.clone() {
+            bridge.post(&ToWorker::Plan { request, options });
+        }
+    });
+}
+
+/// The window's title is the file's name.
+#[hook]
+fn use_title(model: &UseReducerHandle<Model>) {
+    let title = match (&model.screen, &model.work) {
+        (Screen::Work, Some(work)) => format!("{} \u{b7} Statelens", work.opened.name),
+        _ => "Statelens".to_owned(),
+    };
+    use_effect_with(title, |title| {
+        if let Some(document) = web_sys::window().and_then(|window| window.document()) {
+            document.set_title(title);
+        }
+    });
+}
+
+#[hook]
+fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let over = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer) else { return };
+            if drop::has_files(&transfer) {
+                event.prevent_default();
+                transfer.set_drop_effect("copy");
+                let count = drop::count(&transfer);
+                if model.over != Some(count) {
+                    actor.act(Action::Over(Some(count)));
+                }
+            }
+        })
+    };
+    use_window_event("dragenter", over.clone());
+    use_window_event("dragover", over);
+    let leave = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            // The pointer left the window, not one element for another.
+            let outside = event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
+            if outside && model.over.is_some() {
+                actor.act(Action::Over(None));
+            }
+        })
+    };
+    use_window_event("dragleave", leave);
+    let dropped = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer) else { return };
+            if drop::has_files(&transfer) {
+                event.prevent_default();
+                let files = drop::from_drop(&transfer);
+                let (model, actor) = (model.clone(), actor.clone());
+                spawn_local(async move { take(&model, &actor, files.await) });
+            }
+        })
+    };
+    use_window_event("drop", dropped);
+}
+
+#[hook]
+fn use_keys(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let (model, actor) = (model.clone(), actor.clone());
+    let listen = Callback::from(move |event: Event| {
+        if let Some(event) = event.dyn_ref::<KeyboardEvent>() {
+            if !event.default_prevented() && press(&model, &actor, event) {
+                event.prevent_default();
+            }
+        }
+    });
+    use_window_event("keydown", listen);
+}
+
+/// Acts on a key; true if it did.
+fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
+    let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
+    let tag = target.as_ref().map(|target| target.tag_name()).unwrap_or_default();
+    let key = event.key();
+    if key == "Escape" {
+        return escape(model, actor, target.as_ref());
+    }
+    if matches!(tag.as_str(), "INPUT" | "SELECT" | "TEXTAREA") || event.alt_key() {
+        return false;
+    }
+    if event.ctrl_key() || event.meta_key() {
+        return key == "c" && copy_values(model);
+    }
+    match key.as_str() {
+        "?" => actor.act(Action::Show(if model.sheet == Some(Sheet::Keys) { None } else { Some(Sheet::Keys) })),
+        _ if model.sheet.is_some() => return false,
+        "o" => actor.choose_files(),
+        "O" => actor.choose_folder(),
+        _ if model.screen != Screen::Work => return false,
+        "c" => actor.act(Action::StartConvert),
+        "f" => actor.act(Action::Show(Some(Sheet::Findings))),
+        "[" | "]" => return step_file(model, actor, key == "]"),
+        _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
+    }
+    true
+}
+
+fn press_in_table(model: &Model, actor: &Actor, key: &str, tag: &str, target: Option<&web_sys::Element>) -> bool {
+    let Some(work) = &model.work else { return false };
+    // Arrows belong to the tree, the tabs and the tape while they have the focus.
+    let elsewhere = target.is_some_and(|node| {
+        node.closest("[role=tree], [role=tablist], .insp").ok().flatten().is_some()
+    });
+    match key {
+        "j" => actor.work(|work| work.step(1)),
+        "k" => actor.work(|work| work.step(-1)),
+        "ArrowDown" if !elsewhere => actor.work(|work| work.step(1)),
+        "ArrowUp" if !elsewhere => actor.work(|work| work.step(-1)),
+        "PageDown" if !elsewhere => actor.work(|work| work.step(20)),
+        "PageUp" if !elsewhere => actor.work(|work| work.step(-20)),
+        "ArrowRight" if !elsewhere => actor.work(|work| work.unfold(true)),
+        "ArrowLeft" if !elsewhere => actor.work(|work| work.unfold(false)),
+        "Home" if !elsewhere => actor.work(|work| work.step_to_end(false)),
+        "End" if !elsewhere => actor.work(|work| work.step_to_end(true)),
+        "Enter" if !elsewhere && tag != "BUTTON" && tag != "A" => return enter(work, actor),
+        "," => actor.work(|work| work.step_layer(-1)),
+        "." => actor.work(|work| work.step_layer(1)),
+        "l" => actor.work(crate::state::work::Work::toggle_folding),
+        "/" => return focus_filter(),
+        "y" => match work.row() {
+            Some(row) => copy(&work.rows[row as usize].key),
+            None => return false,
+        },
+        "Y" => match work.row() {
+            Some(row) => copy(&fmt::shape(&work.rows[row as usize].shape)),
+            None => return false,
+        },
+        _ => return false,
+    }
+    true
+}
+
+/// Enter opens or shuts the fold that is looked at.
+fn enter(work: &crate::state::work::Work, actor: &Actor) -> bool {
+    let Some(fold) = work.fold() else { return false };
+    let name = fold.name.clone();
+    actor.work(move |work| work.toggle_fold(&name));
+    true
+}
+
+/// Escape closes what is on top: a sheet, the filter, a file that is being opened.
+fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
+    if model.sheet.is_some() {
+        let running = model.convert.as_ref().is_some_and(crate::page::model::Convert::is_running);
+        if model.sheet == Some(Sheet::Convert) && running {
+            actor.bridge.post(&ToWorker::Cancel);
+        } else {
+            actor.act(Action::Show(None));
+        }
+        return true;
+    }
+    match model.screen {
+        Screen::Loading => actor.stop_opening(),
+        Screen::Error => actor.act(Action::Leave),
+        Screen::Work => {
+            if model.tree_shown {
+                actor.act(Action::ToggleTree);
+            }
+            actor.work(|work| work.set_filter(""));
+            if let Some(input) = target.and_then(|target| target.dyn_ref::<web_sys::HtmlElement>()) {
+                let _ = input.blur();
+            }
+        }
+        Screen::Start => return false,
+    }
+    true
+}
+
+fn focus_filter() -> bool {
+    let input = web_sys::window()
+        .and_then(|window| window.document())
+        .and_then(|document| document.get_element_by_id("filter"))
+        .and_then(|node| node.dyn_into::<HtmlInputElement>().ok());
+    match input {
+        Some(input) => {
+            input.select();
+            input.focus().is_ok()
+        }
+        None => false,
+    }
+}
+
+/// Opens the next checkpoint of the same drop.
+fn step_file(model: &Model, actor: &Actor, forward: bool) -> bool {
+    let Some(work) = &model.work else { return false };
+    let mut all = work.opened.others.clone();
+    all.push(work.opened.main);
+    all.sort_unstable();
+    let at = all.iter().position(|&file| file == work.opened.main).unwrap_or(0);
+    let next = if forward { (at + 1) % all.len() } else { (at + all.len() - 1) % all.len() };
+    if all.len() < 2 {
+        return false;
+    }
+    actor.open(model.files.as_ref().clone(), Some(all[next]));
+    true
+}
+
+/// Copies the first values as text, unless some text of the page is selected.
+fn copy_values(model: &Model) -> bool {
+    let selected = web_sys::window()
+        .and_then(|window| window.get_selection().ok().flatten())
+        .is_some_and(|selection| !selection.is_collapsed());
+    let row = model.work.as_ref().and_then(crate::state::work::Work::row);
+    match &model.values {
+        Some(values) if !selected && Some(values.row) == row => match &values.values {
+            Ok(texts) => {
+                copy(&texts.join("\n"));
+                true
+            }
+            Err(_) => false,
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,165 @@
+//! The page's end of the worker: starts it, posts messages, hands on answers.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde::Serialize;
+use wasm_bindgen::prelude::*;
+use web_sys::{MessageEvent, Worker};
+use yew::Callback;
+
+use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
+
+/// What came from the worker: the message, and what came beside it.
+pub type Answer = (FromWorker, JsValue);
+
+/// A running worker. Clones share it.
+#[derive(Clone)]
+pub struct Bridge {
+    inner: Rc<RefCell<Inner>>,
+    answers: Callback<Answer>,
+}
+
+struct Inner {
+    worker: Option<Worker>,
+    ready: bool,
+    busy: bool,
+    waiting: Vec<JsValue>,
+    hear: Option<Closure<dyn FnMut(MessageEvent)>>,
+    fail: Option<Closure<dyn FnMut(web_sys::ErrorEvent)>>,
+}
+
+impl PartialEq for Bridge {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Bridge {
+    /// Starts a worker whose answers go to `answers`.
+    #[must_use]
+    pub fn start(answers: Callback<Answer>) -> Self {
+        let inner = Inner { worker: None, ready: false, busy: false, waiting: Vec::new(), hear: None, fail: None };
+        let bridge = Self { inner: Rc::new(RefCell::new(inner)), answers };
+        bridge.spawn();
+        bridge
+    }
+
+    /// Starts a new worker if this one is in the middle of something: it could not listen.
+    pub fn restart_if_busy(&self) {
+        if self.inner.borrow().busy {
+            self.restart();
+        }
+    }
+
+    /// Ends whatever the worker is doing, at once, and starts a new one.
+    pub fn restart(&self) {
+        if let Some(worker) = self.inner.borrow_mut().worker.take() {
+            worker.terminate();
+        }
+        self.spawn();
+    }
+
+    /// Posts a message.
+    pub fn post(&self, message: &ToWorker) {
+        self.post_with(message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
+    }
+
+    /// Posts a message with files or a handle beside it.
+    pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
+        let begins = matches!(message, ToWorker::Open { .. } | ToWorker::Run { .. });
+        let Ok(message) = message.serialize(&serializer()) else { return };
+        let envelope = js_sys::Object::new();
+        set(&envelope, MESSAGE, &message);
+        set(&envelope, FILES, files);
+        set(&envelope, HANDLE, handle);
+        let mut inner = self.inner.borrow_mut();
+        inner.busy |= begins;
+        if inner.ready {
+            if let Some(worker) = &inner.worker {
+                // What can't be cloned is a handle that the browser took back: nothing is lost.
+                let _ = worker.post_message(&envelope);
+            }
+        } else {
+            inner.waiting.push(envelope.into());
+        }
+    }
+
+    fn spawn(&self) {
+        let shared = self.inner.clone();
+        let answers = self.answers.clone();
+        let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+            let data = event.data();
+            let Ok(message) = serde_wasm_bindgen::from_value::<FromWorker>(get(&data, MESSAGE)) else { return };
+            if message == FromWorker::Ready {
+                let mut inner = shared.borrow_mut();
+                inner.ready = true;
+                let waiting = std::mem::take(&mut inner.waiting);
+                if let Some(worker) = &inner.worker {
+                    for envelope in waiting {
+                        let _ = worker.post_message(&envelope);
+                    }
+                }
+                return;
+            }
+            if matches!(
+                message,
+                FromWorker::Opened(_) | FromWorker::OpenFailed(_) | FromWorker::Done(_) | FromWorker::Stopped { .. }
+            ) {
+                shared.borrow_mut().busy = false;
+            }
+            answers.emit((message, get(&data, HANDLE)));
+        });
+        let bridge = self.clone();
+        let fail = Closure::<dyn FnMut(web_sys::ErrorEvent)>::new(move |event: web_sys::ErrorEvent| {
+            event.prevent_default();
+            // A worker that never spoke would only fail again.
+            if bridge.inner.borrow().ready {
+                let bridge = bridge.clone();
+                gloo_timers::callback::Timeout::new(0, move || bridge.restart()).forget();
+            }
+            bridge.answers.emit((FromWorker::OpenFailed(died(&event.message())), JsValue::UNDEFINED));
+        });
+        let mut inner = self.inner.borrow_mut();
+        inner.ready = false;
+        inner.busy = false;
+        inner.waiting.clear();
+        inner.worker = Worker::new("./worker_loader.js").ok();
+        if let Some(worker) = &inner.worker {
+            worker.set_onmessage(Some(hear.as_ref().unchecked_ref()));
+            worker.set_onerror(Some(fail.as_ref().unchecked_ref()));
+        }
+        inner.hear = Some(hear);
+        inner.fail = Some(fail);
+    }
+}
+
+/// How messages become JS values: numbers of 64 bits as numbers where they fit exactly, since
+/// `BigInt`s would be slower and sizes are far below 2^53.
+#[must_use]
+pub fn serializer() -> serde_wasm_bindgen::Serializer {
+    serde_wasm_bindgen::Serializer::new().serialize_missing_as_null(true)
+}
+
+/// A property of a JS object; undefined if there is none.
+#[must_use]
+pub fn get(object: &JsValue, name: &str) -> JsValue {
+    js_sys::Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
+}
+
+/// Sets a property of a plain JS object, which can't fail.
+pub fn set(object: &JsValue, name: &str, value: &JsValue) {
+    let _ = js_sys::Reflect::set(object, &name.into(), value);
+}
+
+fn died(message: &str) -> crate::protocol::ErrorText {
+    crate::protocol::ErrorText {
+        kind: crate::protocol::ErrorKind::Unsupported,
+        title: "The reader stopped.".into(),
+        text: "A defect in Statelens, or less memory than the file needs. The file itself was not changed."
+            .into(),
+        place: message.to_owned(),
+        lines: Vec::new(),
+        next: vec![("Look at it on the command line, which says more".into(), "statelens info FILE".into())],
+    }
+}

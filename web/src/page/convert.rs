@@ -1,0 +1,324 @@
+//! The convert sheet: what to write on the left, what that gives on the right.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::error::kind_word;
+use crate::page::marks::{copy, good, severity};
+use crate::page::model::{Convert, Phase, output_name};
+use crate::page::running::{done_body, failed_body, running_body};
+use crate::page::sheet::SheetFrame;
+use crate::page::table::holdings;
+use crate::page::tape::TapeView;
+use crate::protocol::{Choice, ErrorText, Loss, Planned, Severity, Target};
+use crate::state::dtype::family;
+use crate::state::fmt;
+use crate::state::tape::Part;
+use crate::state::work::Work;
+
+/// The convert sheet.
+#[derive(Properties, PartialEq)]
+pub struct ConvertProps {
+    /// The open checkpoint.
+    pub work: Work,
+    /// What is asked for, and how far it is.
+    pub convert: Convert,
+}
+
+/// The convert sheet.
+#[component]
+pub fn ConvertSheet(props: &ConvertProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let convert = &props.convert;
+    let title = match convert.phase {
+        Phase::Form => "Convert",
+        Phase::Running { .. } => "Writing",
+        Phase::Done { .. } => "Written",
+        Phase::Failed(_) => "Not written",
+    };
+    let aside = html! {
+        <>
+            <span class="m dim cut">{ &props.work.opened.name }</span>
+            <span class="dim only-l">{ "\u{2192}" }</span>
+            <span class="m only-l cut">{ &convert.options.name }</span>
+        </>
+    };
+    let body = match &convert.phase {
+        Phase::Form => form(&actor, props),
+        Phase::Running { now, past } => running_body(&actor, convert, now, past),
+        Phase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
+        Phase::Failed(error) => failed_body(&actor, error),
+    };
+    html! { <SheetFrame {title} {aside}>{ body }</SheetFrame> }
+}
+
+fn form(actor: &Actor, props: &ConvertProps) -> Html {
+    let (work, convert) = (&props.work, &props.convert);
+    let Some(target) = work.opened.targets.iter().find(|target| target.id == convert.options.to) else { return html! {} };
+    html! {
+        <>
+            <div class="two" id="convert">
+                <div class="formside">
+                    { targets(actor, work, convert, target) }
+                    { versions(actor, convert, target) }
+                    { states(actor, work, convert) }
+                    { patterns(actor, convert) }
+                    { choices(actor, "Cast", "the dtype of floating point tensors", &target.casts, convert.options.cast.as_deref(),
+                        |convert, id| convert.options.cast = id) }
+                    { choices(actor, "Compress", "how tensors are stored", &target.compressions, convert.options.compress.as_deref(),
+                        |convert, id| convert.options.compress = id) }
+                    { name(actor, convert) }
+                </div>
+                <aside aria-label="Plan" aria-live="polite">{ plan_side(actor, work, convert) }</aside>
+            </div>
+            { foot(actor, convert) }
+        </>
+    }
+}
+
+/// Changes what is asked for, and asks for the plan of it.
+fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
+    actor.convert(move |convert| {
+        change(convert);
+        convert.request += 1;
+        convert.planning = true;
+    });
+}
+
+fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Html {
+    html! {
+        <div class="fs"><span class="lab" id="l-target">{ "Target" }</span><div>
+            <span class="seg" role="radiogroup" aria-labelledby="l-target">
+                { for work.opened.targets.iter().map(|target| {
+                    let on = target.id == convert.options.to;
+                    let (actor, target_, source) = (actor.clone(), target.clone(), work.opened.name.clone());
+                    let onclick = Callback::from(move |_: MouseEvent| {
+                        let (target, name) = (target_.clone(), output_name(&source, &target_));
+                        change(&actor, move |convert| {
+                            convert.options.to = target.id;
+                            convert.options.name = name;
+                            convert.options.version = None;
+                            convert.options.compress = None;
+                            convert.options.cast = None;
+                            convert.acknowledged.clear();
+                        });
+                    });
+                    html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &target.name }</button> }
+                }) }
+            </span>
+            <p class="dim">{ &chosen.about }</p>
+        </div></div>
+    }
+}
+
+fn versions(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+    choices(actor, "Version", "of the format", &target.versions, convert.options.version.as_deref(), |convert, id| {
+        convert.options.version = id;
+    })
+}
+
+/// A row of choices, the first of which is the default; nothing if there is no choice.
+fn choices(
+    actor: &Actor,
+    title: &'static str,
+    about: &'static str,
+    list: &[Choice],
+    chosen: Option<&str>,
+    set: fn(&mut Convert, Option<String>),
+) -> Html {
+    if list.len() < 2 {
+        return html! {};
+    }
+    html! {
+        <div class="fs"><span class="lab">{ title }</span><div>
+            <span class="seg" role="radiogroup" aria-label={format!("{title}: {about}")}>
+                { for list.iter().enumerate().map(|(at, choice)| {
+                    let on = chosen.map_or(at == 0, |id| id == choice.id);
+                    let (actor, id) = (actor.clone(), (at > 0).then(|| choice.id.clone()));
+                    let onclick = Callback::from(move |_: MouseEvent| {
+                        let id = id.clone();
+                        change(&actor, move |convert| set(convert, id));
+                    });
+                    html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &choice.name }</button> }
+                }) }
+            </span>
+        </div></div>
+    }
+}
+
+fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+    // A flat state has as many top-level keys as leaves: there, patterns choose.
+    if work.states.len() < 2 || work.states.len() > 24 {
+        return html! {};
+    }
+    html! {
+        <div class="fs"><span class="lab">{ "States" }</span><div class="states">
+            { for work.states.iter().map(|(name, sums)| {
+                let on = !convert.without.contains(name);
+                let (actor, name_) = (actor.clone(), name.clone());
+                let onchange = Callback::from(move |_: Event| {
+                    let name = name_.clone();
+                    change(&actor, move |convert| {
+                        if !convert.without.remove(&name) {
+                            convert.without.insert(name);
+                        }
+                    });
+                });
+                let size = if sums.bytes > 0 { format!(" \u{b7} {}", fmt::bytes(sums.bytes)) } else { String::new() };
+                html! {
+                    <label><input type="checkbox" class="cb" checked={on} {onchange} /><span class="t">{ name }</span>
+                        <span class="num">{ format!("{}{size}", holdings(sums)) }</span></label>
+                }
+            }) }
+        </div></div>
+    }
+}
+
+fn patterns(actor: &Actor, convert: &Convert) -> Html {
+    let field = |label: &'static str, value: &[String], placeholder: &'static str, set: fn(&mut Convert, Vec<String>)| {
+        let actor = actor.clone();
+        let oninput = Callback::from(move |event: InputEvent| {
+            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+            let list = input.value().split_whitespace().map(str::to_owned).collect();
+            change(&actor, move |convert| set(convert, list));
+        });
+        html! {
+            <label class="field"><span class="lab">{ label }</span>
+                <span class="inp"><input type="text" value={value.join(" ")} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+        }
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
+            { field("only", &convert.options.select, "all keys; or model.*  /regex/", |convert, list| convert.options.select = list) }
+            { field("not", &convert.options.exclude, "none; or optimizer.*", |convert, list| convert.options.exclude = list) }
+        </div></div>
+    }
+}
+
+fn name(actor: &Actor, convert: &Convert) -> Html {
+    let actor = actor.clone();
+    let onchange = Callback::from(move |event: Event| {
+        let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+        let name: String = input.value().chars().filter(|c| !matches!(c, '/' | '\\' | ':' | '\0'..='\x1f')).collect();
+        if !name.trim().is_empty() {
+            change(&actor, move |convert| convert.options.name = name.trim().to_owned());
+        }
+    });
+    html! {
+        <div class="fs"><span class="lab">{ "Write to" }</span><div>
+            <label class="inp name"><input type="text" value={convert.options.name.clone()} {onchange} aria-label="Name of the file" spellcheck="false" /></label>
+            <p class="dim">{ "Saved by the browser. The source is not changed." }</p>
+        </div></div>
+    }
+}
+
+fn plan_side(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+    match &convert.plan {
+        None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
+        Some(Err(error)) => refused(error),
+        Some(Ok(plan)) => planned(actor, work, convert, plan),
+    }
+}
+
+fn refused(error: &Rc<ErrorText>) -> Html {
+    html! {
+        <div class="refused" role="alert">
+            <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
+            <h3>{ &error.title }</h3>
+            if !error.text.is_empty() { <p class="mid-ink">{ &error.text }</p> }
+            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+            { for error.next.iter().map(|(text, _)| html! { <p>{ text }</p> }) }
+        </div>
+    }
+}
+
+/// The output as the parts of a tape.
+#[must_use]
+pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
+    let runs = plan.runs.iter().map(|(name, bytes)| (crate::state::dtype::short(name), family(name), *bytes)).collect();
+    Rc::new(vec![Part { name: String::new(), runs }])
+}
+
+fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {
+    let moved = if plan.zero_copy { "none: the file is composed of slices" } else { "one 4 MB buffer" };
+    html! {
+        <div class={classes!("plan", convert.planning.then_some("late"))}>
+            <div class="lab">{ if plan.exact { "Output, exactly" } else { "Output, at most" } }</div>
+            <div class="big">{ fmt::exact(plan.size) }<span class="dim unit">{ " bytes" }</span></div>
+            <TapeView parts={output_parts(plan)} />
+            <dl class="kv">
+                <dt>{ "keys" }</dt><dd>{ format!("{} of {}", fmt::exact(plan.keys), fmt::exact(work.rows.len() as u64)) }</dd>
+                <dt>{ "tensors" }</dt><dd>{ fmt::exact(plan.tensors) }</dd>
+                <dt>{ "weights" }</dt><dd>{ &plan.weights }</dd>
+                <dt>{ "memory" }</dt><dd>{ moved }</dd>
+            </dl>
+            <ul class="checks">
+                { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ note }</span></li> }) }
+                if plan.losses.is_empty() { <li>{ good() }<span>{ "nothing is lost" }</span></li> }
+                <li>{ severity(Severity::Note) }<span>{ format!("needs {} free: a page can\u{2019}t see how much there is", fmt::bytes(plan.size)) }</span></li>
+            </ul>
+            if !plan.losses.is_empty() {
+                <div class="losshead"><h3>{ "What this loses" }</h3>
+                    <span class="lab">{ format!("{} of {} acknowledged", plan.losses.len() - convert.open_losses(), plan.losses.len()) }</span></div>
+                { for plan.losses.iter().map(|loss| loss_line(actor, convert, loss)) }
+            }
+        </div>
+    }
+}
+
+fn loss_line(actor: &Actor, convert: &Convert, loss: &Loss) -> Html {
+    let on = convert.acknowledged.contains(&loss.title);
+    let (actor, title) = (actor.clone(), loss.title.clone());
+    let onchange = Callback::from(move |_: Event| {
+        let title = title.clone();
+        actor.convert(move |convert| {
+            if !convert.acknowledged.remove(&title) {
+                convert.acknowledged.insert(title);
+            }
+        });
+    });
+    html! {
+        <label class="loss">
+            <input type="checkbox" class="cb" checked={on} {onchange} />
+            <span><b>{ &loss.title }</b><p>{ &loss.why }</p></span>
+        </label>
+    }
+}
+
+fn foot(actor: &Actor, convert: &Convert) -> Html {
+    let plan = match &convert.plan {
+        Some(Ok(plan)) => Some(plan.clone()),
+        _ => None,
+    };
+    let command = plan.as_ref().map(|plan| plan.command.clone()).unwrap_or_default();
+    let copied = command.clone();
+    let oncopy = Callback::from(move |_: MouseEvent| copy(&copied));
+    let open = convert.open_losses();
+    let run = {
+        let (actor, plan) = (actor.clone(), plan.clone());
+        Callback::from(move |_: MouseEvent| {
+            if let Some(plan) = &plan {
+                actor.run(plan.name.clone(), plan.zero_copy);
+            }
+        })
+    };
+    let ready = plan.is_some() && !convert.planning && open == 0;
+    let text = match (&plan, open) {
+        (None, _) => "No plan yet".to_owned(),
+        (Some(_), 1) => "Acknowledge 1 loss to write".to_owned(),
+        (Some(_), open) if open > 1 => format!("Acknowledge {open} losses to write"),
+        (Some(plan), _) => format!("Write {}", fmt::bytes(plan.size)),
+    };
+    html! {
+        <footer>
+            <span class="grow cmdline">
+                <span class="m dim only-l">{ if command.is_empty() { String::new() } else { format!("$ {command}") } }</span>
+                if let Some(plan) = &plan { <span class="only-s m">{ format!("{} bytes", fmt::exact(plan.size)) }</span> }
+            </span>
+            if !command.is_empty() { <button class="btn quiet only-l" onclick={oncopy}>{ "Copy command" }</button> }
+            <button class={classes!("btn", ready.then_some("pri"))} id="write" disabled={!ready} onclick={run}>{ text }</button>
+        </footer>
+    }
+}

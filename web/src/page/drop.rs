@@ -1,0 +1,132 @@
+//! Files from a drop, a dialog, or the site itself.
+
+use js_sys::{Array, Function, Promise};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{
+    DataTransfer, File, FileList, FileSystemDirectoryEntry, FileSystemDirectoryReader, FileSystemEntry,
+    FileSystemFileEntry,
+};
+
+use crate::page::bridge::get;
+use crate::protocol::FileName;
+
+/// A file with the path that it had in what was dropped.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Dropped {
+    /// Name and size as the worker is told.
+    pub name: FileName,
+    /// The browser's handle.
+    pub file: File,
+}
+
+impl Dropped {
+    /// A file by itself, or one chosen with its folder.
+    #[must_use]
+    pub fn new(file: File) -> Self {
+        let path = get(&file, "webkitRelativePath").as_string().filter(|path| !path.is_empty());
+        Self { name: FileName { path: path.unwrap_or_else(|| file.name()), size: file.size() as u64 }, file }
+    }
+}
+
+/// The files of a dialog.
+#[must_use]
+pub fn from_list(list: &FileList) -> Vec<Dropped> {
+    (0..list.length()).filter_map(|at| list.get(at)).map(Dropped::new).collect()
+}
+
+/// How many things are being dragged.
+#[must_use]
+pub fn count(transfer: &DataTransfer) -> usize {
+    let items = transfer.items();
+    (0..items.length()).filter(|&at| items.get(at).is_some_and(|item| item.kind() == "file")).count()
+}
+
+/// True if what is dragged are files, not text of the page.
+#[must_use]
+pub fn has_files(transfer: &DataTransfer) -> bool {
+    transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))
+}
+
+/// The files and folders of a drop. Entries must be taken while the event is handled, so this is
+/// no async function: what it returns reads the folders.
+pub fn from_drop(transfer: &DataTransfer) -> impl Future<Output = Vec<Dropped>> + use<> {
+    let items = transfer.items();
+    let mut entries = Vec::new();
+    let mut files = Vec::new();
+    for at in 0..items.length() {
+        let Some(item) = items.get(at).filter(|item| item.kind() == "file") else { continue };
+        match item.webkit_get_as_entry().ok().flatten() {
+            Some(entry) if entry.is_directory() => entries.push(entry),
+            _ => files.extend(item.get_as_file().ok().flatten().map(Dropped::new)),
+        }
+    }
+    async move {
+        while let Some(entry) = entries.pop() {
+            if let Some(directory) = entry.dyn_ref::<FileSystemDirectoryEntry>() {
+                entries.extend(children(directory).await);
+            } else if let Some(entry) = entry.dyn_ref::<FileSystemFileEntry>() {
+                files.extend(file_of(entry).await);
+            }
+        }
+        files.sort_by(|a, b| a.name.path.cmp(&b.name.path));
+        files
+    }
+}
+
+/// All entries of a folder. A reader gives them in batches, the last of which is empty.
+async fn children(directory: &FileSystemDirectoryEntry) -> Vec<FileSystemEntry> {
+    let reader = directory.create_reader();
+    let mut out = Vec::new();
+    while let Some(batch) = batch(&reader).await.filter(|batch| batch.length() > 0) {
+        out.extend(batch.iter().filter_map(|entry| entry.dyn_into().ok()));
+    }
+    out
+}
+
+async fn batch(reader: &FileSystemDirectoryReader) -> Option<Array> {
+    let promise = Promise::new(&mut |resolve: Function, reject: Function| {
+        let _ = reader.read_entries_with_callback_and_callback(&resolve, &reject);
+    });
+    JsFuture::from(promise).await.ok()?.dyn_into().ok()
+}
+
+async fn file_of(entry: &FileSystemFileEntry) -> Option<Dropped> {
+    let promise = Promise::new(&mut |resolve: Function, reject: Function| {
+        entry.file_with_callback_and_callback(&resolve, &reject);
+    });
+    let file: File = JsFuture::from(promise).await.ok()?.dyn_into().ok()?;
+    let path = entry.full_path().trim_start_matches('/').to_owned();
+    Some(Dropped { name: FileName { path, size: file.size() as u64 }, file })
+}
+
+/// A bundled example, from the site's own files.
+pub async fn example(name: &str) -> Option<Dropped> {
+    let window = web_sys::window()?;
+    let response: web_sys::Response =
+        JsFuture::from(window.fetch_with_str(&format!("./examples/{name}"))).await.ok()?.dyn_into().ok()?;
+    if !response.ok() {
+        return None;
+    }
+    let blob: web_sys::Blob = JsFuture::from(response.blob().ok()?).await.ok()?.dyn_into().ok()?;
+    let file = File::new_with_blob_sequence(&Array::of1(&blob), name).ok()?;
+    Some(Dropped::new(file))
+}
+
+/// Saves a blob under a name, as a download.
+pub fn save(blob: &web_sys::Blob, name: &str) {
+    let Some(document) = web_sys::window().and_then(|window| window.document()) else { return };
+    let Ok(url) = web_sys::Url::create_object_url_with_blob(blob) else { return };
+    if let Some(anchor) =
+        document.create_element("a").ok().and_then(|node| node.dyn_into::<web_sys::HtmlAnchorElement>().ok())
+    {
+        anchor.set_href(&url);
+        anchor.set_download(name);
+        anchor.click();
+    }
+    // The download holds on to the blob once it has begun; a minute is far more than that takes.
+    gloo_timers::callback::Timeout::new(60_000, move || {
+        let _ = web_sys::Url::revoke_object_url(&url);
+    })
+    .forget();
+}

@@ -1,0 +1,105 @@
+//! A file that could not be opened: what it is, what is wrong, where, and what to do next.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::marks::{Copy, Mark, cap, severity};
+use crate::page::model::Action;
+use crate::protocol::{ErrorKind, ErrorText, Severity};
+use crate::state::fmt;
+
+/// A file that could not be opened.
+#[derive(Properties, PartialEq)]
+pub struct ErrorProps {
+    /// The error.
+    pub error: Rc<ErrorText>,
+    /// The file's name.
+    pub name: AttrValue,
+    /// Its size.
+    pub size: u64,
+    /// How many files were dropped with it.
+    pub others: usize,
+}
+
+/// The word over the error.
+#[must_use]
+pub fn kind_word(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::NotACheckpoint => "Not a checkpoint",
+        ErrorKind::Damaged => "Damaged",
+        ErrorKind::Unsupported => "Not supported",
+        ErrorKind::Limit => "Over a limit",
+        ErrorKind::Refused => "Refused",
+        ErrorKind::Io => "Could not be read",
+    }
+}
+
+/// An error as a report that can be pasted.
+#[must_use]
+pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
+    let mut out = format!("{}: {}\n{}\n", kind_word(error.kind), error.title, error.text);
+    for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", error.place.clone())] {
+        if !text.is_empty() {
+            out.push_str(&format!("{label}: {text}\n"));
+        }
+    }
+    out.push_str(&format!("Statelens {}\n", env!("CARGO_PKG_VERSION")));
+    out
+}
+
+/// A file that could not be opened.
+#[component]
+pub fn ErrorScreen(props: &ErrorProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let error = &props.error;
+    let choose = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.choose_files())
+    };
+    let back = Callback::from(move |_: MouseEvent| actor.act(Action::Leave));
+    html! {
+        <div class="solo" id="error">
+            <header class="top">
+                <button class="home" onclick={back} aria-label="Back to the first screen"><Mark /></button>
+                <span class="vr"></span>
+                <span class="name">{ props.name.clone() }</span>
+                <span class="m dim only-l">{ format!("{} bytes", fmt::exact(props.size)) }</span>
+                <span class="acts"><button class="btn" onclick={choose.clone()}>{ "Open files " }{ cap("O") }</button></span>
+            </header>
+            <main class="body" role="alert">
+                <div class="kindline">
+                    { severity(Severity::Warning) }
+                    <span class="w-warn">{ kind_word(error.kind) }</span>
+                </div>
+                <h1>{ &error.title }</h1>
+                if !error.text.is_empty() { <p class="mid-ink">{ &error.text }</p> }
+                if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+                if !error.lines.is_empty() {
+                    <pre class="pre">{ for error.lines.iter().enumerate().map(|(at, line)| html! {
+                        <><span class="ln">{ at + 1 }</span>{ format!("{line}\n") }</>
+                    }) }</pre>
+                }
+                <div class="hints">
+                    { for error.next.iter().map(|(text, command)| html! {
+                        <div class="hint">
+                            <span>{ text }</span>
+                            if !command.is_empty() {
+                                <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span>
+                            }
+                        </div>
+                    }) }
+                    <div class="hint"><span>{ "You have another copy of it" }</span>
+                        <button class="btn" onclick={choose}>{ "Open it" }</button></div>
+                    <div class="hint"><span>{ "It should open after all" }</span>
+                        <span class="copyline">{ "Copy a report" }
+                            <Copy text={report(error, &props.name, props.size)} what="report" /></span></div>
+                </div>
+                if props.others > 1 {
+                    <p class="dim">{ format!("It is one of {} files of this drop; none of them could be opened as a checkpoint.", props.others) }</p>
+                }
+            </main>
+        </div>
+    }
+}

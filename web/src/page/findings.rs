@@ -1,0 +1,108 @@
+//! Findings: what the user should know about the checkpoint, the gravest first.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::marks::{good, severity, severity_word};
+use crate::page::model::Action;
+use crate::page::sheet::SheetFrame;
+use crate::protocol::{Finding, Severity};
+use crate::state::work::Work;
+
+/// Findings.
+#[derive(Properties, PartialEq)]
+pub struct FindingsProps {
+    /// The open checkpoint.
+    pub work: Work,
+}
+
+/// Findings.
+#[component]
+pub fn FindingsSheet(props: &FindingsProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let only = use_state(|| None::<Severity>);
+    let mut findings: Vec<&Finding> = props.work.opened.findings.iter().collect();
+    findings.sort_by_key(|finding| finding.severity);
+    let count = |grade: Severity| findings.iter().filter(|finding| finding.severity == grade).count();
+    let chip = |grade: Option<Severity>, name: &'static str, number: usize| {
+        let only = only.clone();
+        let on = *only == grade;
+        let onclick = Callback::from(move |_: MouseEvent| only.set(grade));
+        html! {
+            <button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} {onclick}>
+                if let Some(grade) = grade { { severity(grade) } }
+                { name }<span class="m">{ number }</span>
+            </button>
+        }
+    };
+    html! {
+        <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ &props.work.opened.name }</span> }}>
+            <div class="sheetbody">
+                if findings.is_empty() {
+                    <div class="allgood">{ good() }<div><h3>{ "Nothing to report" }</h3>
+                        <p class="mid-ink">{ "The structure is whole, and nothing in it would run or reach anything." }</p></div></div>
+                } else {
+                    <div class="summary"><span class="chips" role="group" aria-label="Show">
+                        { chip(None, "all", findings.len()) }
+                        { for [Severity::Danger, Severity::Warning, Severity::Note].into_iter().filter(|&grade| count(grade) > 0)
+                            .map(|grade| chip(Some(grade), severity_word(grade), count(grade))) }
+                    </span></div>
+                    { for findings.iter().filter(|finding| only.is_none_or(|grade| grade == finding.severity)).map(|finding| article(&actor, finding)) }
+                }
+            </div>
+            <footer><span class="grow dim">{ "The structure was read. Values of tensors were not." }</span></footer>
+        </SheetFrame>
+    }
+}
+
+fn article(actor: &Actor, finding: &Finding) -> Html {
+    let (class, word) = match finding.severity {
+        Severity::Danger => ("danger", "Danger"),
+        Severity::Warning => ("warn", "Warning"),
+        Severity::Note => ("note", "Note"),
+    };
+    let show = finding.keys.first().map(|key| {
+        let (actor, key) = (actor.clone(), key.clone());
+        Callback::from(move |_: MouseEvent| {
+            let key = key.clone();
+            actor.work(move |work| {
+                if let Some(row) = work.find(&key) {
+                    work.look_at_row(row);
+                }
+            });
+            actor.act(Action::Show(None));
+        })
+    });
+    let add = finding.missing.then(|| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.choose_files())
+    });
+    let acts = show.is_some() || add.is_some() || !finding.advice.is_empty() || !finding.call.is_empty();
+    html! {
+        <article class={classes!("find", class)}>
+            <div><div class="sev">{ severity(finding.severity) }<span class={format!("w-{class}")}>{ word }</span></div>
+                if !finding.place.is_empty() { <div class="tag where">{ &finding.place }</div> }
+            </div>
+            <div>
+                <h3>{ &finding.title }</h3>
+                if !finding.text.is_empty() { <p>{ &finding.text }</p> }
+                if !finding.call.is_empty() {
+                    <dl class="glob">
+                        { for finding.call.iter().map(|(label, text)| {
+                            let hot = finding.severity == Severity::Danger && matches!(label.as_str(), "module" | "name");
+                            html! { <><dt>{ label }</dt><dd class={classes!(hot.then_some("hot"))}>{ text }</dd></> }
+                        }) }
+                    </dl>
+                }
+            </div>
+            if acts {
+                <div class="do">
+                    if !finding.call.is_empty() { <span class="never">{ good() }{ "never run" }</span> }
+                    if !finding.advice.is_empty() { <p>{ &finding.advice }</p> }
+                    if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
+                    if let Some(onclick) = add { <p><button class="btn" {onclick}>{ "Add the file\u{2026}" }</button></p> }
+                </div>
+            }
+        </article>
+    }
+}

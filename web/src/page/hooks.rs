@@ -1,0 +1,138 @@
+//! Hooks: events of the window, the width of an element, small screens.
+
+use std::rc::Rc;
+
+use js_sys::Array;
+use wasm_bindgen::prelude::*;
+use web_sys::{Element, Event, ResizeObserver};
+use yew::prelude::*;
+
+/// Listens to an event of the window while the component is there. Passive listeners can't
+/// prevent what the browser would do.
+#[hook]
+pub fn use_window_event(name: &'static str, listen: Callback<Event>) {
+    use_effect_with(listen, move |listen| {
+        let listen = listen.clone();
+        let closure = Closure::<dyn FnMut(Event)>::new(move |event| listen.emit(event));
+        let window = web_sys::window();
+        if let Some(window) = &window {
+            let _ = window.add_event_listener_with_callback(name, closure.as_ref().unchecked_ref());
+        }
+        move || {
+            if let Some(window) = &window {
+                let _ = window.remove_event_listener_with_callback(name, closure.as_ref().unchecked_ref());
+            }
+        }
+    });
+}
+
+/// The inner size of an element in CSS pixels, kept up to date.
+#[hook]
+pub fn use_size(node: &NodeRef) -> (f64, f64) {
+    let size = use_state(|| (0.0, 0.0));
+    {
+        let size = size.clone();
+        use_effect_with(node.clone(), move |node| {
+            let element = node.cast::<Element>();
+            let measured = element.clone();
+            let last = Rc::new(std::cell::Cell::new((0.0, 0.0)));
+            let closure = Closure::<dyn FnMut(Array)>::new(move |_: Array| {
+                if let Some(element) = &measured {
+                    let now = (f64::from(element.client_width()), f64::from(element.client_height()));
+                    if last.replace(now) != now {
+                        size.set(now);
+                    }
+                }
+            });
+            let observer = ResizeObserver::new(closure.as_ref().unchecked_ref()).ok();
+            if let (Some(observer), Some(element)) = (&observer, &element) {
+                observer.observe(element);
+            }
+            move || {
+                if let Some(observer) = observer {
+                    observer.disconnect();
+                }
+                drop(closure);
+            }
+        });
+    }
+    *size
+}
+
+/// True while the window is 720 px wide or narrower.
+#[hook]
+pub fn use_small() -> bool {
+    let query = use_memo((), |()| {
+        web_sys::window().and_then(|window| window.match_media("(max-width: 720px)").ok().flatten())
+    });
+    let small = use_state(|| query.as_ref().as_ref().is_some_and(web_sys::MediaQueryList::matches));
+    {
+        let small = small.clone();
+        use_effect_with((), move |()| {
+            let query = query.as_ref().clone();
+            let watched = query.clone();
+            let closure = Closure::<dyn FnMut(Event)>::new(move |_| {
+                small.set(watched.as_ref().is_some_and(web_sys::MediaQueryList::matches));
+            });
+            if let Some(query) = &query {
+                let _ = query.add_event_listener_with_callback("change", closure.as_ref().unchecked_ref());
+            }
+            move || {
+                if let Some(query) = &query {
+                    let _ = query.remove_event_listener_with_callback("change", closure.as_ref().unchecked_ref());
+                }
+            }
+        });
+    }
+    *small
+}
+
+/// Keeps Tab inside an element while it is there, focuses it, and gives focus back afterwards.
+#[hook]
+pub fn use_focus_trap(node: &NodeRef) {
+    let node = node.clone();
+    use_effect_with((), move |()| {
+        let document = web_sys::window().and_then(|window| window.document());
+        let before = document.as_ref().and_then(web_sys::Document::active_element);
+        let element = node.cast::<web_sys::HtmlElement>();
+        if let Some(element) = &element {
+            let _ = element.focus();
+        }
+        let trapped = element.clone();
+        let closure = Closure::<dyn FnMut(web_sys::KeyboardEvent)>::new(move |event: web_sys::KeyboardEvent| {
+            if event.key() == "Tab" {
+                if let Some(element) = &trapped {
+                    keep_inside(element, &event);
+                }
+            }
+        });
+        if let Some(element) = &element {
+            let _ = element.add_event_listener_with_callback("keydown", closure.as_ref().unchecked_ref());
+        }
+        move || {
+            drop(closure);
+            if let Some(before) = before.and_then(|before| before.dyn_into::<web_sys::HtmlElement>().ok()) {
+                let _ = before.focus();
+            }
+        }
+    });
+}
+
+fn keep_inside(element: &web_sys::HtmlElement, event: &web_sys::KeyboardEvent) {
+    let Ok(stops) = element
+        .query_selector_all("button:not([disabled]), input, select, a[href], [tabindex='0']")
+    else {
+        return;
+    };
+    let stop = |at: u32| stops.get(at).and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
+    let (Some(first), Some(last)) = (stop(0), stop(stops.length().saturating_sub(1))) else { return };
+    let active = web_sys::window().and_then(|window| window.document()).and_then(|doc| doc.active_element());
+    let is = |other: &web_sys::HtmlElement| active.as_ref().is_some_and(|active| active.is_same_node(Some(other)));
+    if event.shift_key() && (is(&first) || is(element)) {
+        event.prevent_default();
+        let _ = last.focus();
+    } else if !event.shift_key() && is(&last) {
+        event.prevent_default();
+        let _ = first.focus();
+    }
+}

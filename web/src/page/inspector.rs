@@ -1,0 +1,271 @@
+//! The inspector: what is looked at, where it lies, its first values, what the file says about it.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::app::{Actor, VALUES};
+use crate::page::hooks::use_size;
+use crate::page::marks::{Copy, copy, dtype, value_kind, wrapped_key};
+use crate::page::table::holdings;
+use crate::protocol::{Inspected, ToWorker, Values};
+use crate::rows::Row;
+use crate::state::fmt;
+use crate::state::table::Fold;
+use crate::state::work::Work;
+
+/// The inspector.
+#[derive(Properties, PartialEq)]
+pub struct InspectorProps {
+    /// The open checkpoint.
+    pub work: Work,
+    /// Facts of the row that is looked at.
+    pub inspected: Option<Rc<Inspected>>,
+    /// Its values.
+    pub values: Option<Rc<Values>>,
+}
+
+/// The inspector.
+#[component]
+pub fn Inspector(props: &InspectorProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let (width, _) = use_size(&node);
+    let work = &props.work;
+    let body = if let Some(row) = work.row() {
+        leaf(props, &actor, row, width)
+    } else if let Some(fold) = work.fold() {
+        fold_facts(fold)
+    } else {
+        whole(work)
+    };
+    html! { <aside class="insp" aria-label="Inspector" ref={node}>{ body }</aside> }
+}
+
+/// Nothing is chosen: the checkpoint itself.
+fn whole(work: &Work) -> Html {
+    let opened = &work.opened;
+    let facts = [
+        ("format", format!("{} {}", opened.format, opened.version).trim().to_owned()),
+        ("written by", opened.producer.clone()),
+        ("keys", fmt::exact(work.rows.len() as u64)),
+        ("tensors", fmt::exact(work.sums.tensors)),
+        ("values", fmt::exact(work.sums.values)),
+        ("params", fmt::exact(work.sums.params)),
+        ("bytes of tensors", fmt::exact(work.sums.bytes)),
+        ("bytes on disk", fmt::exact(opened.size)),
+    ];
+    html! {
+        <>
+            <section><div class="wrapkey">{ &opened.name }</div></section>
+            <section><dl class="kv">
+                { for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }
+            </dl></section>
+            if !work.dtypes.is_empty() {
+                <section>
+                    <div class="hd"><h3>{ "Dtypes" }</h3><span class="lab">{ "tensors" }</span></div>
+                    <dl class="kv">{ for work.dtypes.iter().map(|(word, count)| html! { <><dt class="m">{ word }</dt><dd>{ fmt::exact(*count) }</dd></> }) }</dl>
+                </section>
+            }
+            <section class="quiet"><p class="dim">{ "Choose a key to see what it is and where it lies." }</p></section>
+        </>
+    }
+}
+
+fn fold_facts(fold: &Fold) -> Html {
+    html! {
+        <>
+            <section>
+                <div class="hd"><span class="lab">{ format!("{} times the same keys", fold.times) }</span>
+                    <Copy text={fold.name.clone()} what="key" /></div>
+                { wrapped_key(&fold.name) }
+            </section>
+            <section><dl class="kv">
+                <dt>{ "members" }</dt><dd>{ format!("{} {}", fold.container, fold.label) }</dd>
+                <dt>{ "keys in each" }</dt><dd>{ fmt::exact(fold.patterns.len() as u64) }</dd>
+                <dt>{ "in all" }</dt><dd>{ holdings(&fold.sums) }</dd>
+                if fold.sums.tensors > 0 {
+                    <dt>{ "params" }</dt><dd>{ fmt::exact(fold.sums.params) }</dd>
+                    <dt>{ "bytes" }</dt><dd>{ fmt::exact(fold.sums.bytes) }</dd>
+                }
+            </dl></section>
+        </>
+    }
+}
+
+fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
+    let work = &props.work;
+    let row = &work.rows[id as usize];
+    let inspected = props.inspected.as_ref().filter(|inspected| inspected.row == id);
+    let values = props.values.as_ref().filter(|values| values.row == id);
+    html! {
+        <>
+            <section>
+                <div class="hd">
+                    if let Some((fold, at, count)) = work.layer() { { stepper(actor, fold, at, count) } }
+                    else { <span class="lab">{ what(row) }</span> }
+                    <span class="tools"><Copy text={row.key.clone()} what="key" /></span>
+                </div>
+                { wrapped_key(&row.key) }
+                if let Some(path) = inspected.map(|inspected| &inspected.path).filter(|path| !path.is_empty()) {
+                    <div class="path m dim" title="The path, as Python indexes it">{ path }</div>
+                }
+            </section>
+            <section><dl class="kv facts">
+                { kind_fact(row) }
+                if row.kind.has_shape() {
+                    <dt>{ "shape" }</dt><dd>{ fmt::shape(&row.shape) }</dd>
+                    <dt>{ "params" }</dt><dd>{ fmt::exact(row.params) }</dd>
+                    <dt>{ "bytes" }</dt><dd>{ fmt::exact(row.bytes) }</dd>
+                }
+                if let Some(target) = &row.link {
+                    <dt>{ "is" }</dt><dd>{ target_link(work, actor, target) }</dd>
+                }
+                if let Some(inspected) = inspected {
+                    { for inspected.facts.iter().map(|fact| html! {
+                        <><dt>{ &fact.label }</dt><dd>{ &fact.value }
+                            if !fact.note.is_empty() { <span class="dim">{ format!(" {}", fact.note) }</span> }</dd></>
+                    }) }
+                }
+            </dl></section>
+            if let Some(text) = inspected.and_then(|inspected| inspected.text.clone()) {
+                <section>
+                    <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} what="value" /></span></div>
+                    <pre class="whole">{ text }</pre>
+                </section>
+            }
+            if inspected.is_some_and(|inspected| inspected.has_values) {
+                { value_section(actor, row, id, values, width) }
+            }
+            if let Some(inspected) = inspected.filter(|inspected| !inspected.attributes.is_empty()) {
+                <section>
+                    <div class="hd"><h3>{ "Attributes" }</h3><span class="lab">{ "as stored" }</span></div>
+                    <dl class="kv l">
+                        { for inspected.attributes.iter().map(|(name, value)| html! {
+                            <><dt class="m" title={name.clone()}>{ name }</dt><dd title={value.clone()}>{ value }</dd></>
+                        }) }
+                    </dl>
+                </section>
+            }
+        </>
+    }
+}
+
+fn what(row: &Row) -> &'static str {
+    if row.kind.has_shape() { "tensor" } else { "value" }
+}
+
+fn kind_fact(row: &Row) -> Html {
+    html! {
+        if row.kind.has_shape() && !row.dtype.is_empty() {
+            <dt>{ "dtype" }</dt><dd>{ dtype(&row.dtype) }</dd>
+        } else {
+            <dt>{ "kind" }</dt><dd>{ value_kind(row.kind.word()) }</dd>
+            if !row.value.is_empty() { <dt>{ "value" }</dt><dd class="wrap">{ fmt::minus(&row.value) }</dd> }
+        }
+    }
+}
+
+fn target_link(work: &Work, actor: &Actor, target: &str) -> Html {
+    let Some(row) = work.find(target) else { return html! { <span class="dim">{ target.to_owned() }</span> } };
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_row(row)));
+    html! { <button class="textlink m" {onclick}>{ target.to_owned() }</button> }
+}
+
+/// Steps through the members of a fold.
+fn stepper(actor: &Actor, fold: &Fold, at: usize, count: usize) -> Html {
+    let by = |by: isize| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.work(move |work| work.step_layer(by)))
+    };
+    let each = (count as u64 / fold.times.max(1)).max(1);
+    let member = fold.first + at as u64 / each;
+    let name = fold.container.strip_suffix('s').filter(|name| name.len() > 2).unwrap_or(&fold.container);
+    html! {
+        <span class="step" role="group" aria-label="Member of the fold">
+            <button aria-label="Previous" title="Previous (,)" disabled={at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
+            <span>{ format!("{name} {member} of {}", fold.label) }</span>
+            <button aria-label="Next" title="Next (.)" disabled={at + 1 == count} onclick={by(1)}>{ "\u{203a}" }</button>
+        </span>
+    }
+}
+
+fn value_section(actor: &Actor, row: &Row, id: u32, values: Option<&Rc<Values>>, width: f64) -> Html {
+    let Some(values) = values else {
+        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "not read yet" }</p></section> };
+    };
+    let texts = match &values.values {
+        Ok(texts) => texts,
+        Err(error) => {
+            return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></section> };
+        }
+    };
+    if texts.is_empty() {
+        return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "There are none: a dimension is 0." }</p></section> };
+    }
+    let (start, end) = (values.start, values.start + texts.len() as u64);
+    let go = |start: u64| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.bridge.post(&ToWorker::Values { row: id, start, count: VALUES });
+        })
+    };
+    let text = texts.join("\n");
+    let copied = text.clone();
+    let onclick = Callback::from(move |_: MouseEvent| copy(&copied));
+    html! {
+        <section>
+            <div class="hd"><h3>{ "Values" }</h3>
+                <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span></div>
+            { grid(row, start, texts, width) }
+            if row.params > u64::from(VALUES) {
+                <div class="pager">
+                    <span class="step">
+                        <button aria-label="Earlier values" disabled={start == 0} onclick={go(start.saturating_sub(u64::from(VALUES)))}>{ "\u{2039}" }</button>
+                        <span>{ format!("{}\u{2013}{}", fmt::exact(start), fmt::exact(end - 1)) }</span>
+                        <button aria-label="Later values" disabled={end >= row.params} onclick={go(end)}>{ "\u{203a}" }</button>
+                    </span>
+                    <span class="lab">{ format!("of {}", fmt::exact(row.params)) }</span>
+                    <span class="grow"></span>
+                    <button class="textlink" disabled={end >= row.params}
+                        onclick={go(row.params.saturating_sub(u64::from(VALUES)))}>{ "last" }</button>
+                </div>
+            }
+        </section>
+    }
+}
+
+/// Values in lines of a few, in C order, each line with the index of its first.
+fn grid(row: &Row, start: u64, texts: &[String], width: f64) -> Html {
+    let cells: Vec<String> = texts.iter().map(|text| fmt::cell(text)).collect();
+    let widest = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(1) as f64;
+    let fit = ((width.max(300.0) - 96.0) / (widest * 6.7 + 8.0)).floor().clamp(1.0, 8.0) as usize;
+    // Lines as long as a dimension read as rows of the matrix where they fit.
+    let inner = row.shape.last().copied().unwrap_or(1);
+    let per_line = if inner > 0 && inner <= fit as u64 { inner as usize } else { fit };
+    let index = |at: u64| -> String {
+        let mut rest = at;
+        let mut parts: Vec<String> = Vec::new();
+        for &dim in row.shape.iter().rev() {
+            let dim = dim.max(1);
+            parts.push((rest % dim).to_string());
+            rest /= dim;
+        }
+        parts.reverse();
+        parts.join(",")
+    };
+    html! {
+        <table class="vals"><tbody>
+            { for cells.chunks(per_line).enumerate().map(|(line, chunk)| html! {
+                <tr>
+                    <th scope="row">{ index(start + (line * per_line) as u64) }</th>
+                    { for chunk.iter().enumerate().map(|(at, cell)| html! {
+                        <td title={texts[line * per_line + at].clone()}>{ cell }</td>
+                    }) }
+                    { for (chunk.len()..per_line.min(cells.len())).map(|_| html! { <td></td> }) }
+                </tr>
+            }) }
+        </tbody></table>
+    }
+}

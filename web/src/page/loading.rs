@@ -1,0 +1,52 @@
+//! The page while a file is being opened: the real page, filling up.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::marks::{Mark, cap, good};
+use crate::page::model::Loading;
+use crate::state::fmt;
+
+/// A file that is being opened.
+#[derive(Properties, PartialEq)]
+pub struct LoadingProps {
+    /// How far it is.
+    pub loading: Loading,
+    /// The file's name.
+    pub name: AttrValue,
+    /// Its size.
+    pub size: u64,
+}
+
+/// A file that is being opened.
+#[component]
+pub fn LoadingScreen(props: &LoadingProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
+    let Loading { doing, keys, read, calls, .. } = &props.loading;
+    html! {
+        <div class="app loading" id="loading">
+            <header class="top">
+                <Mark /><span class="vr"></span><span class="name">{ props.name.clone() }</span>
+                <span class="facts"><span><b>{ fmt::bytes(props.size) }</b>{ " on disk" }</span></span>
+                <span class="acts"><button class="btn" onclick={cancel}>{ "Cancel " }{ cap("Esc") }</button></span>
+            </header>
+            <div class="tape reading" role="status">
+                <div class="line">
+                    <b>{ "Reading the structure" }</b>
+                    if *keys > 0 { <span class="m">{ fmt::plural(*keys, "key") }</span> }
+                    if *calls > 0 { <span class="m dim">{ format!("{} read in {}", fmt::bytes(*read), fmt::plural(*calls, "call")) }</span> }
+                    <span class="grow"></span>
+                    <span class="m dim only-l">{ "the weights are not read" }</span>
+                </div>
+                <div class="prog open" role="progressbar" aria-label="Reading the structure"><i></i></div>
+            </div>
+            <div class="cols">
+                <nav class="tree" aria-label="Tree"><div class="pane-h"><b>{ "State" }</b></div></nav>
+                <section class="mid"><p class="empty">{ if doing.is_empty() { "Keys appear here as soon as they are known.".to_owned() } else { doing.clone() } }</p></section>
+            </div>
+            <footer class="status"><span>{ "reading" }</span><span class="grow"></span>
+                <span class="opt">{ good() }{ "nothing leaves this page" }</span></footer>
+        </div>
+    }
+}

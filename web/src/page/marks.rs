@@ -1,0 +1,171 @@
+//! Marks and small parts: icons, dtype gauges, keys cut in the middle, copying.
+
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use yew::prelude::*;
+
+use crate::protocol::Severity;
+use crate::state::dtype::{family, gauge, short};
+use crate::state::fmt::key_parts;
+
+/// The sign of the tool: a scale and a lens.
+#[component]
+pub fn Mark() -> Html {
+    html! {
+        <span class="mark">
+            <svg width="20" height="20" viewBox="0 0 24 24" aria-hidden="true" fill="none">
+                <path d="M2.5 3v18M2.5 5h9M2.5 12h5M2.5 19h9" stroke="currentColor" stroke-width="1.5" />
+                <circle cx="15" cy="12" r="7" stroke="var(--accent)" stroke-width="1.75" />
+                <path d="M8.5 12h10.5" stroke="var(--accent)" stroke-width="3" />
+            </svg>
+            <b>{ "Statelens" }</b>
+        </span>
+    }
+}
+
+/// A tick.
+#[must_use]
+pub fn good() -> Html {
+    html! {
+        <svg class="fi good" viewBox="0 0 12 12" aria-hidden="true">
+            <path d="m1.5 6.5 3 3 6-7" fill="none" stroke="currentColor" stroke-width="2" />
+        </svg>
+    }
+}
+
+/// The shape of a finding: octagon, triangle, ring.
+#[must_use]
+pub fn severity(severity: Severity) -> Html {
+    match severity {
+        Severity::Danger => html! {
+            <svg class="fi danger" viewBox="0 0 12 12" aria-hidden="true">
+                <path d="M4 .5h4L11.5 4v4L8 11.5H4L.5 8V4z" fill="currentColor" />
+                <path d="M6 2.8v4" stroke="var(--paper)" stroke-width="1.6" />
+                <circle cx="6" cy="8.8" r="1" fill="var(--paper)" />
+            </svg>
+        },
+        Severity::Warning => html! {
+            <svg class="fi warn" viewBox="0 0 12 12" aria-hidden="true">
+                <path d="M6 .6 11.6 11H.4z" fill="currentColor" />
+                <path d="M6 4.2v3.4" stroke="var(--paper)" stroke-width="1.4" />
+                <circle cx="6" cy="9.2" r=".85" fill="var(--paper)" />
+            </svg>
+        },
+        Severity::Note => html! {
+            <svg class="fi note" viewBox="0 0 12 12" aria-hidden="true">
+                <circle cx="6" cy="6" r="4.8" fill="none" stroke="currentColor" stroke-width="1.4" />
+                <path d="M6 5.4v3.2M6 3.2v1.2" stroke="currentColor" stroke-width="1.3" />
+            </svg>
+        },
+    }
+}
+
+/// The word for a severity.
+#[must_use]
+pub fn severity_word(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Danger => "danger",
+        Severity::Warning => "warning",
+        Severity::Note => "note",
+    }
+}
+
+/// A cross, for closing.
+#[must_use]
+pub fn cross() -> Html {
+    html! {
+        <svg width="12" height="12" viewBox="0 0 12 12" stroke="currentColor" stroke-width="1.3" aria-hidden="true">
+            <path d="m1 1 10 10M11 1 1 11" />
+        </svg>
+    }
+}
+
+/// The gauge and the word of a dtype.
+#[must_use]
+pub fn dtype(name: &str) -> Html {
+    html! {
+        <span class={classes!("dt", gauge(name), family(name).class())} title={format!("torch.{name}")}>
+            <i></i>{ short(name) }
+        </span>
+    }
+}
+
+/// The hollow mark and the word of a value that is no tensor.
+#[must_use]
+pub fn value_kind(word: &str) -> Html {
+    html! { <span class="dt val"><i></i>{ word.to_owned() }</span> }
+}
+
+/// A key: its prefix is dimmed and gives way first.
+#[must_use]
+pub fn key(text: &str) -> Html {
+    let (head, tail) = key_parts(text);
+    html! {
+        <span class="key">
+            if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
+            <span class="z">{ tail.to_owned() }</span>
+        </span>
+    }
+}
+
+/// A key that wraps after its dots.
+#[must_use]
+pub fn wrapped_key(text: &str) -> Html {
+    let (head, tail) = key_parts(text);
+    let pieces = |text: &str| -> Html {
+        text.split_inclusive('.').map(|part| html! { <>{ part.to_owned() }<wbr /></> }).collect()
+    };
+    html! { <div class="wrapkey"><span class="a">{ pieces(head) }</span>{ pieces(tail) }</div> }
+}
+
+/// What a copy button needs.
+#[derive(Properties, PartialEq)]
+pub struct CopyProps {
+    /// What is copied.
+    pub text: AttrValue,
+    /// What it is, for the label: "key".
+    pub what: AttrValue,
+}
+
+/// Copies text; becomes a tick for a moment, and a live region says so.
+#[component]
+pub fn Copy(props: &CopyProps) -> Html {
+    let done = use_state(|| false);
+    let onclick = {
+        let (done, text) = (done.clone(), props.text.clone());
+        Callback::from(move |_: MouseEvent| {
+            copy(&text);
+            done.set(true);
+            let done = done.clone();
+            gloo_timers::callback::Timeout::new(1200, move || done.set(false)).forget();
+        })
+    };
+    let label = format!("Copy {}", props.what);
+    html! {
+        <button class="ico" {onclick} aria-label={label.clone()} title={label}>
+            if *done {
+                { good() }
+                <span class="vh" role="status">{ "Copied" }</span>
+            } else {
+                <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="currentColor" aria-hidden="true">
+                    <rect x=".5" y="3.5" width="8" height="8" />
+                    <path d="M3.5 3.5v-3h8v8h-3" />
+                </svg>
+            }
+        </button>
+    }
+}
+
+/// Puts text on the clipboard. A browser that refuses has said so itself.
+pub fn copy(text: &str) {
+    let Some(window) = web_sys::window() else { return };
+    let promise = window.navigator().clipboard().write_text(text);
+    spawn_local(async move {
+        let _ = JsFuture::from(promise).await;
+    });
+}
+
+/// A key cap.
+#[must_use]
+pub fn cap(text: &str) -> Html {
+    html! { <kbd>{ text.to_owned() }</kbd> }
+}

@@ -1,0 +1,27 @@
+//! The page: Yew components, one file for each screen, sheet or pane.
+
+pub mod app;
+pub mod art;
+pub mod bridge;
+pub mod convert;
+pub mod drop;
+pub mod error;
+pub mod findings;
+pub mod hooks;
+pub mod inspector;
+pub mod loading;
+pub mod marks;
+pub mod model;
+pub mod running;
+pub mod sheet;
+pub mod shortcuts;
+pub mod start;
+pub mod table;
+pub mod tape;
+pub mod tree;
+pub mod workspace;
+
+/// Starts the page.
+pub fn start() {
+    yew::Renderer::<app::App>::new().render();
+}

@@ -1,0 +1,385 @@
+//! The page's state and everything that changes it.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use web_sys::File;
+use yew::prelude::*;
+
+use crate::page::drop::Dropped;
+use crate::protocol::{
+    ConvertOptions, Done, ErrorKind, ErrorText, FromWorker, Inspected, Opened, Planned, Running, Target, Values,
+};
+use crate::state::table::Column;
+use crate::state::work::Work;
+
+/// What fills the window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Screen {
+    /// Nothing is open.
+    Start,
+    /// A file is being opened.
+    Loading,
+    /// A checkpoint is open.
+    Work,
+    /// A file could not be opened.
+    Error,
+}
+
+/// What lies over the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sheet {
+    /// Converting.
+    Convert,
+    /// Findings.
+    Findings,
+    /// Shortcuts.
+    Keys,
+}
+
+/// Which pane a small screen shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tab {
+    /// The tree.
+    Tree,
+    /// The table.
+    Keys,
+    /// The inspector.
+    Tensor,
+}
+
+/// How far a checkpoint is opened.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Loading {
+    /// What is being done.
+    pub doing: String,
+    /// Keys found.
+    pub keys: u64,
+    /// Bytes read.
+    pub read: u64,
+    /// Reads made.
+    pub calls: u64,
+    /// True once it has taken long enough to be worth showing.
+    pub shown: bool,
+}
+
+/// Where a conversion is.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Phase {
+    /// It is being planned.
+    Form,
+    /// It runs.
+    Running {
+        /// The last that the worker said.
+        now: Running,
+        /// Bytes and milliseconds at each repaint, for the rate.
+        past: Rc<Vec<(u64, f64)>>,
+    },
+    /// It is complete.
+    Done {
+        /// What was written.
+        done: Done,
+        /// The file, if it can be opened again.
+        file: Option<File>,
+    },
+    /// It failed; nothing was left behind.
+    Failed(Rc<ErrorText>),
+}
+
+/// The convert sheet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Convert {
+    /// What is asked for.
+    pub options: ConvertOptions,
+    /// States that are left out.
+    pub without: BTreeSet<String>,
+    /// Counts up with every change; the plan that answers the last is shown.
+    pub request: u32,
+    /// The last plan.
+    pub plan: Option<Result<Rc<Planned>, Rc<ErrorText>>>,
+    /// True until the last request is answered.
+    pub planning: bool,
+    /// Losses that were acknowledged, by title.
+    pub acknowledged: BTreeSet<String>,
+    /// Where it is.
+    pub phase: Phase,
+}
+
+impl Convert {
+    /// How many losses are not acknowledged yet.
+    #[must_use]
+    pub fn open_losses(&self) -> usize {
+        match &self.plan {
+            Some(Ok(plan)) => plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count(),
+            _ => 0,
+        }
+    }
+
+    /// True while bytes are being written.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. })
+    }
+}
+
+/// The page's state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Model {
+    /// What fills the window.
+    pub screen: Screen,
+    /// How many things are dragged over the page.
+    pub over: Option<usize>,
+    /// The files of the last drop.
+    pub files: Rc<Vec<Dropped>>,
+    /// Which of them is asked for.
+    pub asked: Option<u32>,
+    /// How far it is opened.
+    pub loading: Loading,
+    /// The open checkpoint.
+    pub work: Option<Work>,
+    /// Why a file could not be opened.
+    pub error: Option<Rc<ErrorText>>,
+    /// What lies over the screen.
+    pub sheet: Option<Sheet>,
+    /// Which pane a small screen shows.
+    pub tab: Tab,
+    /// True while the tree is shown over the table, on screens of middle width.
+    pub tree_shown: bool,
+    /// Facts of the row that is looked at.
+    pub inspected: Option<Rc<Inspected>>,
+    /// Its values.
+    pub values: Option<Rc<Values>>,
+    /// The convert sheet.
+    pub convert: Option<Convert>,
+}
+
+/// Everything that changes the state.
+pub enum Action {
+    /// Things are dragged over the page, or no longer.
+    Over(Option<usize>),
+    /// Files are being opened.
+    Open(Vec<Dropped>, Option<u32>),
+    /// Opening takes longer than a moment.
+    ShowLoading,
+    /// Back to the first screen, or to what was open before.
+    Leave,
+    /// The worker said something; a finished file comes with it.
+    Heard(FromWorker, Option<File>),
+    /// An error that did not come from the worker.
+    Fail(ErrorText),
+    /// Shows or hides a sheet.
+    Show(Option<Sheet>),
+    /// Changes the pane of a small screen.
+    Tab(Tab),
+    /// Shows or hides the tree on screens of middle width.
+    ToggleTree,
+    /// Changes the checkpoint's view.
+    Work(Box<dyn FnOnce(&mut Work)>),
+    /// Opens the convert sheet.
+    StartConvert,
+    /// Changes what is asked of a conversion.
+    Convert(Box<dyn FnOnce(&mut Convert)>),
+    /// A conversion begins.
+    Run,
+}
+
+impl Default for Model {
+    fn default() -> Self {
+        Self {
+            screen: Screen::Start,
+            over: None,
+            files: Rc::new(Vec::new()),
+            asked: None,
+            loading: Loading::default(),
+            work: None,
+            error: None,
+            sheet: None,
+            tab: Tab::Keys,
+            tree_shown: false,
+            inspected: None,
+            values: None,
+            convert: None,
+        }
+    }
+}
+
+impl Reducible for Model {
+    type Action = Action;
+
+    fn reduce(self: Rc<Self>, action: Action) -> Rc<Self> {
+        let mut next = (*self).clone();
+        match action {
+            Action::Over(over) => next.over = over,
+            Action::Open(files, main) => {
+                next.over = None;
+                next.sheet = None;
+                next.files = Rc::new(files);
+                next.asked = main;
+                next.loading = Loading::default();
+                next.screen = Screen::Loading;
+            }
+            Action::ShowLoading => next.loading.shown = true,
+            Action::Leave => {
+                next.error = None;
+                next.screen = if next.work.is_some() && next.screen == Screen::Error { Screen::Work } else { Screen::Start };
+                if next.screen == Screen::Start {
+                    next.work = None;
+                }
+            }
+            Action::Heard(message, file) => next.hear(message, file),
+            Action::Fail(error) => {
+                next.error = Some(Rc::new(error));
+                next.screen = Screen::Error;
+            }
+            Action::Show(sheet) => next.sheet = sheet,
+            Action::Tab(tab) => next.tab = tab,
+            Action::ToggleTree => next.tree_shown = !next.tree_shown,
+            Action::Work(change) => {
+                if let Some(work) = &mut next.work {
+                    change(work);
+                }
+            }
+            Action::StartConvert => next.start_convert(),
+            Action::Convert(change) => {
+                if let Some(convert) = &mut next.convert {
+                    change(convert);
+                }
+            }
+            Action::Run => {
+                if let Some(convert) = &mut next.convert {
+                    let total = match &convert.plan {
+                        Some(Ok(plan)) => plan.size,
+                        _ => 0,
+                    };
+                    convert.phase = Phase::Running {
+                        now: Running { done: 0, total, millis: 0.0, key: String::new() },
+                        past: Rc::new(Vec::new()),
+                    };
+                }
+            }
+        }
+        Rc::new(next)
+    }
+}
+
+impl Model {
+    fn hear(&mut self, message: FromWorker, file: Option<File>) {
+        match message {
+            FromWorker::Ready => {}
+            FromWorker::Opening { doing, keys, read, calls } => {
+                self.loading = Loading { doing, keys, read, calls, shown: self.loading.shown };
+            }
+            FromWorker::Opened(opened) => self.opened(*opened),
+            FromWorker::OpenFailed(error) => {
+                self.error = Some(Rc::new(error));
+                self.work = None;
+                self.screen = Screen::Error;
+            }
+            FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
+            FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
+            FromWorker::Planned { request, plan } => {
+                if let Some(convert) = self.convert.as_mut().filter(|convert| convert.request == request) {
+                    convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
+                    convert.planning = false;
+                }
+            }
+            FromWorker::Running(now) => {
+                if let Some(Phase::Running { now: old, past }) = self.convert.as_mut().map(|convert| &mut convert.phase) {
+                    let mut longer = past.as_ref().clone();
+                    longer.push((now.done, now.millis));
+                    *past = Rc::new(longer);
+                    *old = now;
+                }
+            }
+            FromWorker::Done(done) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.phase = Phase::Done { done, file };
+                }
+            }
+            FromWorker::Stopped { error } => {
+                if let Some(convert) = &mut self.convert {
+                    convert.phase = error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
+                }
+            }
+        }
+    }
+
+    fn opened(&mut self, mut opened: Opened) {
+        let packed = std::mem::take(&mut opened.rows);
+        let Some(rows) = packed.unpack() else {
+            self.error = Some(Rc::new(ErrorText {
+                kind: ErrorKind::Unsupported,
+                title: "The page and its reader do not fit together.".into(),
+                text: "One of them is older than the other. Reload the page.".into(),
+                place: String::new(),
+                lines: Vec::new(),
+                next: Vec::new(),
+            }));
+            self.screen = Screen::Error;
+            return;
+        };
+        self.asked = Some(opened.main);
+        self.work = Some(Work::new(opened, rows));
+        self.inspected = None;
+        self.values = None;
+        self.convert = None;
+        self.tab = Tab::Keys;
+        self.screen = Screen::Work;
+    }
+
+    fn start_convert(&mut self) {
+        let Some(work) = &self.work else { return };
+        self.sheet = Some(Sheet::Convert);
+        if self.convert.as_ref().is_some_and(|convert| !matches!(convert.phase, Phase::Done { .. } | Phase::Failed(_))) {
+            return;
+        }
+        let targets = &work.opened.targets;
+        let Some(target) = targets.iter().find(|target| target.id != work.opened.format_id).or(targets.first()) else {
+            return;
+        };
+        self.convert = Some(Convert {
+            options: ConvertOptions {
+                to: target.id.clone(),
+                name: output_name(&work.opened.name, target),
+                ..ConvertOptions::default()
+            },
+            without: BTreeSet::new(),
+            request: 1,
+            plan: None,
+            planning: true,
+            acknowledged: BTreeSet::new(),
+            phase: Phase::Form,
+        });
+    }
+
+    /// The files of a drop that are what the open checkpoint misses: it is opened again with them.
+    #[must_use]
+    pub fn joins(&self, dropped: &[Dropped]) -> bool {
+        let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else { return false };
+        let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
+        !dropped.is_empty()
+            && dropped.iter().all(|file| work.opened.missing.iter().any(|name| base(name) == base(&file.name.path)))
+    }
+}
+
+/// The source's name with the target's extension; never the source's name itself.
+#[must_use]
+pub fn output_name(source: &str, target: &Target) -> String {
+    let base = source.rsplit('/').next().unwrap_or(source);
+    let stem = match base.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => base,
+    };
+    let name = format!("{stem}.{}", target.extension);
+    if name == base { format!("{stem}-converted.{}", target.extension) } else { name }
+}
+
+/// A column of the table with its head.
+pub const COLUMNS: [(Column, &str); 6] = [
+    (Column::Key, "key"),
+    (Column::Kind, "kind"),
+    (Column::Shape, "shape"),
+    (Column::Params, "params"),
+    (Column::Bytes, "bytes"),
+    (Column::Value, "value"),
+];

@@ -1,0 +1,203 @@
+//! A conversion while it runs, when it is done, and when it failed.
+
+use std::rc::Rc;
+
+use web_sys::File;
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::convert::output_parts;
+use crate::page::drop::Dropped;
+use crate::page::error::kind_word;
+use crate::page::marks::{Copy, cap, good, key, severity};
+use crate::page::model::{Action, Convert, Phase};
+use crate::page::tape::TapeView;
+use crate::protocol::{Done, ErrorText, How, Planned, Running, Severity, ToWorker};
+use crate::state::fmt;
+
+fn figure(label: &'static str, value: String) -> Html {
+    html! { <div class="fig"><span class="lab">{ label }</span><span class="big">{ value }</span></div> }
+}
+
+fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
+    match &convert.plan {
+        Some(Ok(plan)) => Some(plan),
+        _ => None,
+    }
+}
+
+/// Bytes and milliseconds of the last few seconds: the rate follows the disk, not the start.
+fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
+    let from = past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
+    if now.millis - from.1 < 250.0 { (now.done, now.millis) } else { (now.done - from.0.min(now.done), now.millis - from.1) }
+}
+
+/// A conversion while it runs.
+#[must_use]
+pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u64, f64)]) -> Html {
+    let percent = fmt::percent(now.done, now.total.max(1));
+    let (bytes, millis) = recent(now, past);
+    let rate = if now.millis < 250.0 { "\u{2026}".to_owned() } else { fmt::rate(bytes, millis) };
+    // An estimate before two seconds would only jump.
+    let left = if now.millis < 2000.0 || bytes == 0 {
+        "\u{2026}".to_owned()
+    } else {
+        fmt::left((now.total - now.done.min(now.total)) as f64 * millis / bytes as f64)
+    };
+    let cancel = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Cancel))
+    };
+    let browse = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(None)))
+    };
+    html! {
+        <>
+            <div class="runbody" id="convert-run">
+                <div class="runhead">
+                    { figure("written", format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total))) }
+                    { figure("rate", rate) }
+                    { figure("left", left) }
+                    <span class="grow"></span>
+                    { figure("done", format!("{percent} %")) }
+                </div>
+                <div role="progressbar" aria-label="Writing" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
+                    if let Some(plan) = plan_of(convert) {
+                        <TapeView parts={output_parts(plan)} done={Some(now.done)} />
+                    }
+                </div>
+                if !now.key.is_empty() { <div class="nowkey">{ key(&now.key) }</div> }
+                { chart(past) }
+                <p class="dim">{ "Cancel removes what was written. You can look around in the checkpoint meanwhile; progress stays in the bar at the bottom." }</p>
+            </div>
+            <footer>
+                <span class="grow dim">{ "Keep this tab open until it is done." }</span>
+                <button class="btn" onclick={browse}>{ "Browse meanwhile" }</button>
+                <button class="btn" id="cancel" onclick={cancel}>{ "Cancel " }{ cap("Esc") }</button>
+            </footer>
+        </>
+    }
+}
+
+/// The rate over time, once there is some time to show.
+fn chart(past: &[(u64, f64)]) -> Html {
+    if past.len() < 4 {
+        return html! {};
+    }
+    // Sixty points at most: each the mean over its share of the time.
+    let step = past.len().div_ceil(60);
+    let points: Vec<(f64, f64)> = past
+        .iter()
+        .step_by(step)
+        .collect::<Vec<_>>()
+        .windows(2)
+        .filter(|pair| pair[1].1 > pair[0].1)
+        .map(|pair| (pair[1].1, (pair[1].0.saturating_sub(pair[0].0)) as f64 / (pair[1].1 - pair[0].1) / 1000.0))
+        .collect();
+    let Some(&(end, _)) = points.last() else { return html! {} };
+    let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
+    let ten = 10f64.powf(most.log10().floor());
+    let top = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&n| n >= most).unwrap_or(most);
+    let line: String = points
+        .iter()
+        .map(|(at, rate)| format!("{:.1},{:.1} ", 52.0 + at / end * 900.0, 82.0 - rate / top * 77.0))
+        .collect();
+    html! {
+        <svg class="ratechart only-l" viewBox="0 0 1022 98" role="img" aria-label="Rate over time">
+            <path d="M52 82H952M52 43.5H952M52 5H952" stroke="var(--line)" />
+            <text x="46" y="86" text-anchor="end">{ "0" }</text>
+            <text x="46" y="47" text-anchor="end">{ format!("{}", top / 2.0) }</text>
+            <text x="46" y="12" text-anchor="end">{ format!("{top}") }</text>
+            <polyline points={line} fill="none" stroke="var(--accent)" stroke-width="1.5" />
+            <text x="960" y="24">{ "MB/s" }</text>
+            <text x="52" y="96">{ "0 s" }</text>
+            <text x="952" y="96" text-anchor="end">{ fmt::seconds(end) }</text>
+        </svg>
+    }
+}
+
+/// A conversion that is complete.
+#[must_use]
+pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&File>) -> Html {
+    let again = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.convert(|convert| {
+                convert.phase = Phase::Form;
+                convert.request += 1;
+                convert.planning = true;
+            });
+        })
+    };
+    let open = file.map(|file| {
+        let (actor, file) = (actor.clone(), file.clone());
+        Callback::from(move |_: MouseEvent| actor.open(vec![Dropped::new(file.clone())], None))
+    });
+    let how = match done.how {
+        How::Composed => "Composed of slices of your file. The browser copies them as it saves, and shows how far it is.",
+        How::Private => "Written by the page, then handed to the browser, which saves it with your downloads.",
+        How::Saved => "Written to the file that you chose.",
+    };
+    html! {
+        <>
+            <div class="runbody" id="convert-done">
+                <div class="runhead">
+                    { figure("written", format!("{} bytes", fmt::exact(done.bytes))) }
+                    { figure("in", fmt::seconds(done.millis)) }
+                    if done.how != How::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
+                </div>
+                if let Some(plan) = plan_of(convert) { <TapeView parts={output_parts(plan)} /> }
+                <p class="verdict"><span class="w-good">{ good() }{ format!(" {} is complete. ", done.name) }</span><span class="mid-ink">{ how }</span></p>
+                if let Some(plan) = plan_of(convert) {
+                    <div class="block"><div class="lab">{ "The same on the command line" }</div>
+                        <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
+                    if !plan.losses.is_empty() {
+                        <div class="block"><div class="lab">{ "Lost, as you acknowledged" }</div>
+                            <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ &loss.title }</dt><dd>{ &loss.why }</dd></> }) }</dl></div>
+                    }
+                    <div class="block"><div class="lab">{ "What is in it" }</div>
+                        <dl class="gone">
+                            <dt>{ "Keys" }</dt><dd>{ format!("{}, of which {} are tensors", fmt::exact(plan.keys), fmt::exact(plan.tensors)) }</dd>
+                            <dt>{ "Weights" }</dt><dd>{ &plan.weights }</dd>
+                        </dl></div>
+                }
+            </div>
+            <footer>
+                <span class="grow dim">{ "Nothing of the source was changed." }</span>
+                <button class="btn" onclick={again}>{ "Convert again" }</button>
+                if let Some(onclick) = open { <button class="btn pri" id="open-result" {onclick}>{ "Open the result" }</button> }
+            </footer>
+        </>
+    }
+}
+
+/// A conversion that failed.
+#[must_use]
+pub fn failed_body(actor: &Actor, error: &Rc<ErrorText>) -> Html {
+    let back = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.convert(|convert| {
+                convert.phase = Phase::Form;
+                convert.request += 1;
+                convert.planning = true;
+            });
+        })
+    };
+    html! {
+        <>
+            <div class="runbody" role="alert">
+                <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
+                <h3 class="failed">{ &error.title }</h3>
+                if !error.text.is_empty() { <p class="mid-ink">{ &error.text }</p> }
+                if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+                { for error.next.iter().map(|(text, command)| html! { <p>{ text }{ " " }<code>{ command }</code></p> }) }
+            </div>
+            <footer>
+                <span class="grow dim">{ "Nothing was left behind, and the source was not changed." }</span>
+                <button class="btn" onclick={back}>{ "Back to the plan" }</button>
+            </footer>
+        </>
+    }
+}

@@ -1,0 +1,50 @@
+//! A sheet from the right, over a scrim: traps focus, closes with Escape or the cross.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::hooks::use_focus_trap;
+use crate::page::marks::cross;
+use crate::page::model::Action;
+
+/// A sheet.
+#[derive(Properties, PartialEq)]
+pub struct SheetProps {
+    /// Its title.
+    pub title: AttrValue,
+    /// What stands beside the title.
+    #[prop_or_default]
+    pub aside: Html,
+    /// More classes.
+    #[prop_or_default]
+    pub class: Classes,
+    /// The body and the foot.
+    pub children: Html,
+}
+
+/// A sheet.
+#[component]
+pub fn SheetFrame(props: &SheetProps) -> Html {
+    let actor = use_context::<Actor>();
+    let node = use_node_ref();
+    use_focus_trap(&node);
+    let close = Callback::from(move |_: MouseEvent| {
+        if let Some(actor) = &actor {
+            actor.act(Action::Show(None));
+        }
+    });
+    html! {
+        <>
+            <div class="scrim" onclick={close.clone()}></div>
+            <div ref={node} class={classes!("sheet", props.class.clone())} role="dialog" aria-modal="true"
+                aria-label={props.title.clone()} tabindex="-1">
+                <header>
+                    <h2>{ props.title.clone() }</h2>
+                    { props.aside.clone() }
+                    <button class="ico" aria-label="Close" title="Close (Esc)" onclick={close}>{ cross() }</button>
+                </header>
+                { props.children.clone() }
+            </div>
+        </>
+    }
+}

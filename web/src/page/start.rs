@@ -1,0 +1,86 @@
+//! The first screen: drop, open, or look at an example.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::art::{Art, heading};
+use crate::page::marks::{Mark, cap, good};
+use crate::page::model::{Action, Sheet};
+
+/// Bundled examples: real files that the real libraries wrote, and one that attacks its reader.
+const EXAMPLES: [(&str, &str, &str); 3] = [
+    ("gpt_small.mdl", "A Cerebras training state: weights, AdamW, 167 keys", "1.5 MB"),
+    ("zip_training_ckpt.pt", "A PyTorch training state, as torch.save writes it", "33 kB"),
+    ("builtins_eval.pt", "A hostile pickle, read and shown, never run", "437 B"),
+];
+
+const WRITES: [(&str, &str); 2] = [("Cerebras", ".mdl"), ("PyTorch", ".pt .pth .bin")];
+const READS: [(&str, &str); 2] = [("HDF5", ".h5 .hdf5"), ("Pickle", ".pkl")];
+
+/// The first screen.
+#[derive(Properties, PartialEq)]
+pub struct StartProps {
+    /// How many things are dragged over the page.
+    pub over: Option<usize>,
+}
+
+/// The first screen.
+#[component]
+pub fn StartScreen(props: &StartProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let over = props.over.is_some();
+    let on = |act: fn(&Actor)| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| act(&actor))
+    };
+    html! {
+        <main class={classes!("start", over.then_some("over"))} id="start" aria-label="Statelens: drop a checkpoint">
+            <div class="reg" aria-hidden="true"><i></i><i></i><i></i><i></i></div>
+            <div class="only-l picture"><Art over={props.over} /></div>
+            <header>
+                <Mark />
+                <span class="grow"></span>
+                <button class="btn quiet only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Keys))))}>
+                    { "Shortcuts " }{ cap("?") }
+                </button>
+            </header>
+            <div class="say">
+                <h1 aria-live="polite">{ heading(props.over) }</h1>
+                if over {
+                    <p>{ "They are read where they lie: nothing is copied, nothing is sent. Files that link to each other are put together." }</p>
+                } else {
+                    <p>{ "A file, the files it links to, or a folder. Statelens shows what is in it, checks it and converts it. It reads the structure, not the weights, so 100 GB opens as fast as 100 kB." }</p>
+                }
+                <div class="rest">
+                    <div class="go">
+                        <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>
+                        <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
+                    </div>
+                    <div class="lab exhead">{ "Or look at one now" }</div>
+                    { for EXAMPLES.iter().map(|&(name, about, size)| {
+                        let actor = actor.clone();
+                        html! {
+                            <button class="ex" onclick={Callback::from(move |_: MouseEvent| actor.open_example(name))}>
+                                <span class="m">{ name }</span><span>{ about }</span><span class="tag">{ size }</span>
+                            </button>
+                        }
+                    }) }
+                    <p class="priv">{ good() }<span>{ "Your files stay on this computer: this page can\u{2019}t send anything, and works offline." }</span></p>
+                </div>
+            </div>
+            <footer><div class="fmts">
+                { formats("Reads and writes", &WRITES) }
+                { formats("Reads", &READS) }
+            </div></footer>
+        </main>
+    }
+}
+
+fn formats(title: &'static str, list: &'static [(&'static str, &'static str)]) -> Html {
+    html! {
+        <section>
+            <h3 class="lab">{ title }</h3>
+            <ul>{ for list.iter().map(|(name, files)| html! { <li>{ *name }<span class="m">{ *files }</span></li> }) }</ul>
+        </section>
+    }
+}

@@ -1,0 +1,422 @@
+//! The flattened state: virtual rows, of which only those in sight are in the document.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::hooks::{use_size, use_small};
+use crate::page::marks::{dtype, key, value_kind};
+use crate::page::model::{Action, COLUMNS, Tab};
+use crate::rows::{Kind, Row};
+use crate::state::fmt;
+use crate::state::table::{Column, Fold, Item, Pattern, Table, values_text};
+use crate::state::trie::{Sums, common_kind};
+use crate::state::work::{Spot, Work};
+
+/// The table.
+#[derive(Properties, PartialEq)]
+pub struct TableProps {
+    /// The open checkpoint.
+    pub work: Work,
+}
+
+/// Rows kept beyond both edges, so that a quick scroll shows no gap.
+const SPARE: f64 = 240.0;
+
+/// Where lines lie: the height of all is known, so that any line is found without the others.
+struct Heights {
+    tops: Vec<f64>,
+}
+
+impl Heights {
+    fn new(table: &Table, small: bool) -> Self {
+        let mut at = 0.0;
+        let mut tops = Vec::with_capacity(table.items.len() + 1);
+        for item in &table.items {
+            tops.push(at);
+            at += match (small, item) {
+                (false, _) => 24.0,
+                (true, Item::State(_)) => 30.0,
+                (true, _) => 48.0,
+            };
+        }
+        tops.push(at);
+        Self { tops }
+    }
+
+    fn total(&self) -> f64 {
+        self.tops.last().copied().unwrap_or(0.0)
+    }
+
+    fn line_at(&self, y: f64) -> usize {
+        self.tops.partition_point(|&top| top <= y).saturating_sub(1)
+    }
+}
+
+/// The table.
+#[component]
+pub fn TablePane(props: &TableProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let (_, height) = use_size(&node);
+    let small = use_small();
+    let top = use_state(|| 0.0);
+    let work = &props.work;
+    let table = work.table.clone();
+    let heights = use_memo((std::rc::Rc::as_ptr(&table) as usize, small), |_| Heights::new(&table, small));
+    let cursor = work.cursor();
+
+    let onscroll = {
+        let (top, node) = (top.clone(), node.clone());
+        Callback::from(move |_: Event| {
+            if let Some(element) = node.cast::<web_sys::Element>() {
+                top.set(f64::from(element.scroll_top()));
+            }
+        })
+    };
+    {
+        let (node, heights, count) = (node.clone(), heights.clone(), work.table.items.len());
+        use_effect_with(work.scroll, move |_| {
+            if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>()) {
+                if at < count {
+                    reveal(&element, &heights, at, small);
+                }
+            }
+        });
+    }
+    {
+        // Another arrangement begins at its top, unless it holds what is looked at.
+        let node = node.clone();
+        use_effect_with((work.filter.clone(), work.view.sort), move |_| {
+            if let Some(element) = node.cast::<web_sys::Element>() {
+                element.set_scroll_top(0);
+            }
+        });
+    }
+
+    let first = heights.line_at((*top - SPARE).max(0.0));
+    let last = heights.line_at(*top + height.max(200.0) + SPARE);
+    let state = sticky_state(&work.table, heights.line_at(*top));
+    html! {
+        <>
+            { head(&actor, work) }
+            <div class="scroller" ref={node} {onscroll}>
+                if let Some(at) = state.filter(|_| *top > 0.0) {
+                    <div class="flat stuck" aria-hidden="true">{ state_row(&work.table, at, None) }</div>
+                }
+                <div class="flat" role="grid" aria-label="Flattened state" tabindex="0"
+                    aria-rowcount={work.table.items.len().to_string()} style={format!("height:{}px", heights.total())}
+                    aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
+                    if !work.table.items.is_empty() {
+                        { for (first..=last.min(work.table.items.len() - 1)).map(|at| {
+                            line(&actor, work, at, cursor == Some(at), heights.tops[at])
+                        }) }
+                    }
+                </div>
+                if work.table.items.is_empty() { { nothing(&actor, work) } }
+            </div>
+        </>
+    }
+}
+
+/// The state that the first line in sight belongs to.
+fn sticky_state(table: &Table, line: usize) -> Option<usize> {
+    let mut at = line.min(table.items.len().checked_sub(1)?);
+    loop {
+        if let Item::State(state) = table.items[at] {
+            // A top-level leaf after it belongs to no state row.
+            let alone = table.items[at + 1..=line.min(table.items.len() - 1)].iter().any(|item| match item {
+                Item::State(_) => true,
+                _ => false,
+            });
+            return (!alone).then_some(state);
+        }
+        at = at.checked_sub(1)?;
+    }
+}
+
+fn head(actor: &Actor, work: &Work) -> Html {
+    html! {
+        <div class="head" role="row">
+            { for COLUMNS.iter().map(|&(column, name)| {
+                let actor = actor.clone();
+                let sorted = work.view.sort.filter(|(by, _)| *by == column);
+                let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.sort_by(column)));
+                let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
+                html! {
+                    <div class={classes!("c", class_of(column))} role="columnheader" aria-sort={aria}>
+                        <button {onclick} title={format!("Sort by {name}")}>
+                            { name }
+                            if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
+                            if let Some((_, down)) = sorted { <span class="up">{ if down { " \u{2193}" } else { " \u{2191}" } }</span> }
+                        </button>
+                    </div>
+                }
+            }) }
+        </div>
+    }
+}
+
+fn class_of(column: Column) -> &'static str {
+    match column {
+        Column::Key => "ck",
+        Column::Kind => "cd",
+        Column::Shape => "cs",
+        Column::Params => "cp num",
+        Column::Bytes => "cb num",
+        Column::Value => "cv",
+    }
+}
+
+fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html {
+    let table = &work.table;
+    let item = table.items[at];
+    let (class, cells) = match item {
+        Item::State(state) => return state_row(table, state, Some((at, top))),
+        Item::Row(id) | Item::Member(_, id) => {
+            let class = if matches!(item, Item::Member(..)) { "kid" } else { "" };
+            (class, leaf(work, &work.rows[id as usize], actor))
+        }
+        Item::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
+        Item::Kid(fold, pattern) => {
+            let class = if work.view.sort.is_some() { "" } else { "kid" };
+            (class, kid_cells(work, &table.folds[fold], &table.folds[fold].patterns[pattern]))
+        }
+    };
+    let look = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.work(move |work| work.look_at_line(at));
+            if !matches!(item, Item::Fold(_)) {
+                actor.act(Action::Tab(Tab::Tensor));
+            }
+        })
+    };
+    let toggle = match item {
+        Item::Fold(fold) => {
+            let (actor, name) = (actor.clone(), table.folds[fold].name.clone());
+            Some(Callback::from(move |_: MouseEvent| {
+                let name = name.clone();
+                actor.work(move |work| work.toggle_fold(&name));
+            }))
+        }
+        _ => None,
+    };
+    let last_kid = class == "kid" && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
+    html! {
+        <div key={at} id={format!("line-{at}")} class={classes!("row", class, last_kid.then_some("last"), selected.then_some("sel"))}
+            role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
+            style={format!("top:{top}px")} onclick={look} ondblclick={toggle}>
+            { cells }
+        </div>
+    }
+}
+
+fn state_row(table: &Table, state: usize, place: Option<(usize, f64)>) -> Html {
+    let Some((name, sums)) = table.states.get(state) else { return html! {} };
+    let cells = html! {
+        <>
+            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ name }</span><span class="x">{ holdings(sums) }</span></span></div>
+            <div class="c cd"></div><div class="c cs"></div>
+            <div class="c cp num" role="gridcell">{ if sums.params > 0 { fmt::count(sums.params) } else { String::new() } }</div>
+            <div class="c cb num" role="gridcell">{ if sums.bytes > 0 { fmt::bytes(sums.bytes) } else { String::new() } }</div>
+            <div class="c cv"></div>
+        </>
+    };
+    match place {
+        Some((at, top)) => html! {
+            <div key={at} id={format!("line-{at}")} class="row grp" role="row" aria-rowindex={(at + 1).to_string()} style={format!("top:{top}px")}>{ cells }</div>
+        },
+        None => html! { <div class="row grp">{ cells }</div> },
+    }
+}
+
+/// What a state holds: `291 tensors, 304 values`.
+#[must_use]
+pub fn holdings(sums: &Sums) -> String {
+    match (sums.tensors, sums.values) {
+        (0, values) => fmt::plural(values, "value"),
+        (tensors, 0) => fmt::plural(tensors, "tensor"),
+        (tensors, values) => format!("{}, {}", fmt::plural(tensors, "tensor"), fmt::plural(values, "value")),
+    }
+}
+
+fn kind_cell(row: &Row) -> Html {
+    match row.kind {
+        Kind::Tensor | Kind::Array if row.dtype.is_empty() => value_kind(row.kind.word()),
+        Kind::Tensor | Kind::Array => dtype(&row.dtype),
+        kind => value_kind(kind.word()),
+    }
+}
+
+fn leaf(work: &Work, row: &Row, actor: &Actor) -> Html {
+    let has_shape = row.kind.has_shape();
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={row.key.clone()}>{ key(&shown(&row.key)) }</div>
+            <div class="c cd" role="gridcell">{ kind_cell(row) }</div>
+            <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
+            <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
+            { bytes_cell(has_shape.then_some(row.bytes), work.table.largest) }
+            <div class="c cv m" role="gridcell">
+                if !row.value.is_empty() { <span class="v" title={row.value.clone()}>{ fmt::minus(&row.value) }</span> }
+                if let Some(target) = &row.link { { link(work, target, actor) } }
+            </div>
+        </>
+    }
+}
+
+/// `= target`: leads to the leaf that this one is.
+fn link(work: &Work, target: &str, actor: &Actor) -> Html {
+    let (_, tail) = fmt::key_parts(target);
+    let text = if tail.len() < target.len() { format!("\u{2026}{tail}") } else { target.to_owned() };
+    let Some(row) = work.find(target) else {
+        return html! { <span class="dim">{ format!("= {text}") }</span> };
+    };
+    let actor = actor.clone();
+    let onclick = Callback::from(move |event: MouseEvent| {
+        event.stop_propagation();
+        actor.work(move |work| work.look_at_row(row));
+    });
+    html! { <span class="linkto"><span class="dim">{ "= " }</span><button class="textlink" tabindex="-1" title={target.to_owned()} {onclick}>{ text }</button></span> }
+}
+
+fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
+    let toggle = {
+        let (actor, name) = (actor.clone(), fold.name.clone());
+        Callback::from(move |event: MouseEvent| {
+            event.stop_propagation();
+            let name = name.clone();
+            actor.work(move |work| {
+                work.spot = Some(Spot::Fold(name.clone()));
+                work.toggle_fold(&name);
+            });
+        })
+    };
+    let cut = fold.name.len() - fold.label.len();
+    let cut = if fold.container.is_empty() { cut } else { cut - fold.container.len() - 1 };
+    let (head, tail) = fold.name.split_at(cut);
+    let rows: Vec<u32> = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect();
+    let one_dtype = one(fold.patterns.iter().map(|pattern| first(work, pattern).map(|row| (row.kind, &row.dtype))));
+    let same = fold.patterns.iter().all(|pattern| pattern.one_shape);
+    let values = if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={fold.name.clone()} aria-expanded={fold.open.to_string()}>
+                <span class="key">
+                    <button class="tw" tabindex="-1" aria-label={if fold.open { "Fold" } else { "Unfold" }} onclick={toggle}>
+                        { if fold.open { "\u{25be}" } else { "\u{25b8}" } }
+                    </button>
+                    if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
+                    <span class="z">{ tail.to_owned() }</span>
+                    <span class="x">{ format!("\u{d7}{}", fold.times) }</span>
+                </span>
+            </div>
+            <div class="c cd" role="gridcell">
+                if one_dtype { if let Some(row) = fold.patterns.first().and_then(|pattern| first(work, pattern)) { { kind_cell(row) } } }
+                else { <span class="dim m">{ "several" }</span> }
+            </div>
+            <div class="c cs m" role="gridcell">
+                if fold.sums.tensors > 0 {
+                    if fold.leaves && same { { shape_of(work, fold.patterns.first()) } }
+                    else { <span class="mid-ink">{ if same { "same shapes" } else { "shapes differ" } }</span> }
+                }
+            </div>
+            <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
+            { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
+            <div class="c cv m" role="gridcell"><span class="v">{ values }</span></div>
+        </>
+    }
+}
+
+fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern) -> Html {
+    let Some(row) = first(work, pattern) else { return html! {} };
+    let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
+    let sorted = work.view.sort.is_some();
+    let label = if sorted { format!("{}.{}", fold.name, pattern.label) } else { pattern.label.clone() };
+    let (head, tail) = fmt::key_parts(&label);
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={format!("{}.{}", fold.name, pattern.label)}>
+                <span class="key">
+                    if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
+                    <span class="z">{ tail.to_owned() }</span>
+                    if sorted { <span class="x">{ format!("\u{d7}{}", pattern.rows.len()) }</span> }
+                </span>
+            </div>
+            <div class="c cd" role="gridcell">{ if one_kind { kind_cell(row) } else { html! {} } }</div>
+            <div class="c cs m" role="gridcell">
+                if row.kind.has_shape() {
+                    if pattern.one_shape { { fmt::shape(&row.shape) } } else { <span class="mid-ink">{ "shapes differ" }</span> }
+                }
+            </div>
+            <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
+            { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
+            <div class="c cv m" role="gridcell"><span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
+        </>
+    }
+}
+
+fn first<'a>(work: &'a Work, pattern: &Pattern) -> Option<&'a Row> {
+    pattern.rows.first().map(|&id| &work.rows[id as usize])
+}
+
+fn shape_of(work: &Work, pattern: Option<&Pattern>) -> String {
+    pattern.and_then(|pattern| first(work, pattern)).map(|row| fmt::shape(&row.shape)).unwrap_or_default()
+}
+
+fn one<T: PartialEq>(mut items: impl Iterator<Item = T>) -> bool {
+    items.next().is_none_or(|head| items.all(|item| item == head))
+}
+
+/// A size, with its share of the largest; a share under a hundredth would not be seen.
+fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
+    let Some(bytes) = bytes else { return html! { <div class="c cb num" role="gridcell"></div> } };
+    let share = bytes as f64 / largest.max(1) as f64;
+    html! {
+        <div class="c cb num" role="gridcell">
+            { fmt::bytes(bytes) }
+            if share >= 0.01 { <span class="share" aria-hidden="true" style={format!("--w:{share:.3}")}></span> }
+        </div>
+    }
+}
+
+/// Control characters would break a line or hide: they are shown as their pictures.
+fn shown(key: &str) -> String {
+    if key.is_empty() {
+        return "(the state itself)".into();
+    }
+    key.chars()
+        .map(|c| match c {
+            '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(c),
+            '\x7f' => '\u{2421}',
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+fn nothing(actor: &Actor, work: &Work) -> Html {
+    if work.rows.is_empty() {
+        return html! { <p class="empty">{ "This state is empty: it holds no keys." }</p> };
+    }
+    let actor = actor.clone();
+    let clear = Callback::from(move |_: MouseEvent| actor.work(|work| work.set_filter("")));
+    html! {
+        <p class="empty" role="status">
+            { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) }
+            <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
+        </p>
+    }
+}
+
+/// Scrolls as little as shows a line, clear of the state row that sticks to the top.
+fn reveal(element: &web_sys::Element, heights: &Heights, at: usize, small: bool) {
+    let stuck = if small { 30.0 } else { 24.0 };
+    let (top, bottom) = (heights.tops[at], heights.tops[at + 1]);
+    let view = (f64::from(element.scroll_top()), f64::from(element.client_height()));
+    if top < view.0 + stuck {
+        element.set_scroll_top((top - stuck).max(0.0) as i32);
+    } else if bottom > view.0 + view.1 {
+        element.set_scroll_top((bottom - view.1 + 1.0) as i32);
+    }
+}

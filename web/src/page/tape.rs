@@ -1,0 +1,161 @@
+//! The tape: the state on an exact byte axis, with the lens at what is looked at.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::hooks::{use_size, use_small};
+use crate::state::dtype::Family;
+use crate::state::fmt;
+use crate::state::tape::{Part, Tape, lay_out};
+
+/// A tape.
+#[derive(Properties, PartialEq)]
+pub struct TapeProps {
+    /// What it shows.
+    pub parts: Rc<Vec<Part>>,
+    /// Where layers begin, in bytes.
+    #[prop_or_default]
+    pub layers: Rc<Vec<u64>>,
+    /// The byte that is looked at.
+    #[prop_or_default]
+    pub lens: Option<u64>,
+    /// How many bytes are written, where the tape shows progress.
+    #[prop_or_default]
+    pub done: Option<u64>,
+    /// Called with the byte that was clicked.
+    #[prop_or_default]
+    pub onpick: Option<Callback<u64>>,
+}
+
+/// A tape.
+#[component]
+pub fn TapeView(props: &TapeProps) -> Html {
+    let node = use_node_ref();
+    let (width, _) = use_size(&node);
+    let small = use_small();
+    let tape = use_memo((props.parts.clone(), props.layers.clone(), width as u32), |(parts, layers, width)| {
+        lay_out(parts, layers, f64::from(*width))
+    });
+    let named = props.parts.iter().any(|part| !part.name.is_empty());
+    let top = if !named { 2.0 } else if small { 24.0 } else { 16.0 };
+    let height = top + 31.0;
+    let total = tape.total;
+    let pick = props.onpick.clone().map(|onpick| {
+        Callback::from(move |event: MouseEvent| {
+            if width > 0.0 {
+                let x = f64::from(event.offset_x()).clamp(0.0, width);
+                onpick.emit((x / width * total as f64) as u64);
+            }
+        })
+    });
+    html! {
+        <div class={classes!("tapeview", pick.is_some().then_some("picks"))} ref={node}>
+            if width > 0.0 && total > 0 {
+                <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
+                    role="img" aria-label={told(&props.parts)} onclick={pick}>
+                    { stretches(&tape, top, props.done) }
+                    { axis(&tape, top) }
+                    { labels(&tape, small, width) }
+                    if let Some(byte) = props.lens { { lens(byte as f64 / total as f64 * width, top, small) } }
+                </svg>
+            }
+        </div>
+    }
+}
+
+/// The tape in words.
+fn told(parts: &[Part]) -> String {
+    let parts: Vec<String> = parts
+        .iter()
+        .take(12)
+        .map(|part| {
+            let bytes = part.runs.iter().map(|run| run.2).sum();
+            let word = part.runs.first().map(|run| run.0.as_str()).unwrap_or_default();
+            format!("{} {} {word}", part.name, fmt::bytes(bytes))
+        })
+        .collect();
+    format!("Bytes in key order: {}", parts.join(", "))
+}
+
+fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
+    let width = tape.stretches.last().map_or(0.0, |stretch| stretch.x + stretch.width);
+    let ticks: String = tape.layers.iter().map(|x| format!("M{x:.1} {top}v12")).collect();
+    let edge = done.map(|done| done as f64 / tape.total.max(1) as f64 * width);
+    html! {
+        <>
+            { for tape.stretches.iter().map(|stretch| html! {
+                <rect x={format!("{:.1}", stretch.x)} y={top.to_string()} width={format!("{:.1}", stretch.width)} height="12"
+                    fill={stretch.family.map_or("var(--ink-3)", Family::color)} />
+            }) }
+            <path d={ticks} stroke="var(--panel)" stroke-width=".75" opacity=".7" />
+            if let Some(x) = edge.filter(|&x| x < width) {
+                <rect x={format!("{x:.1}")} y={top.to_string()} width={format!("{:.1}", width - x)} height="12" fill="var(--panel)" />
+                <rect x={format!("{:.1}", x + 0.5)} y={(top + 0.5).to_string()} width={format!("{:.1}", (width - x - 1.0).max(0.0))} height="11"
+                    fill="none" stroke="var(--line-2)" />
+                <path d={format!("M{x:.1} {}v18", top - 2.0)} stroke="var(--accent)" stroke-width="2" />
+            }
+        </>
+    }
+}
+
+fn axis(tape: &Tape, top: f64) -> Html {
+    let path: String = tape.marks.iter().map(|mark| format!("M{:.1} {}v{}", mark.x, top + 13.0, mark.height)).collect();
+    let last = tape.marks.len().saturating_sub(1);
+    html! {
+        <>
+            <path d={path} stroke="var(--line-2)" />
+            { for tape.marks.iter().enumerate().filter_map(|(at, mark)| {
+                let anchor = if at == 0 { "start" } else if at == last { "end" } else { "middle" };
+                mark.label.clone().map(|label| html! {
+                    <text x={format!("{:.1}", mark.x)} y={(top + 28.0).to_string()} text-anchor={anchor}>{ label }</text>
+                })
+            }) }
+        </>
+    }
+}
+
+fn labels(tape: &Tape, small: bool, width: f64) -> Html {
+    const CHAR: f64 = 6.33;
+    let end = tape.labels.last().map_or(0.0, |label| {
+        let chars = label.dtype.as_ref().map_or(0, |(word, _)| word.len() + 3) + label.size.as_ref().map_or(0, |s| s.len() + 1);
+        label.mark_x() + chars as f64 * CHAR
+    });
+    let note = if tape.layers.is_empty() { "in key order" } else { "in key order \u{b7} a tick is a layer" };
+    let room = !small && !tape.labels.is_empty() && end + note.len() as f64 * CHAR + 16.0 < width;
+    html! {
+        <>
+            { for tape.labels.iter().map(|label| {
+                let mark = label.mark_x();
+                let word = label.dtype.as_ref().map_or(0.0, |(word, _)| word.len() as f64 * CHAR);
+                html! {
+                    <g>
+                        <text class="ink" x={format!("{:.1}", label.x)} y="11">{ &label.name }</text>
+                        if let Some((name, family)) = &label.dtype {
+                            <rect x={format!("{mark:.1}")} y="2" width="5" height="10" fill="var(--line)" />
+                            <rect x={format!("{mark:.1}")} y="5" width="5" height="7" fill={family.color()} />
+                            <text class="ink2" x={format!("{:.1}", mark + 9.0)} y="11">{ name }</text>
+                        }
+                        if let Some(size) = &label.size {
+                            <text class="ink2" x={format!("{:.1}", mark + 9.0 + word + CHAR)} y="11">{ size }</text>
+                        }
+                    </g>
+                }
+            }) }
+            if room { <text x={width.to_string()} y="11" text-anchor="end">{ note }</text> }
+        </>
+    }
+}
+
+/// The ring that means: you are looking at this.
+fn lens(x: f64, top: f64, small: bool) -> Html {
+    let (cx, cy) = (format!("{x:.1}"), (top + 6.0).to_string());
+    let r = if small { 9.0 } else { 10.5 };
+    html! {
+        <g class="lens">
+            <circle cx={cx.clone()} cy={cy.clone()} r={(r + 0.5).to_string()} fill="none" stroke="var(--panel)" stroke-width="4" />
+            <circle {cx} {cy} r={r.to_string()} fill="none" stroke="var(--accent)" stroke-width="2" />
+            <path d={format!("M{x:.1} {}v18", top - 3.0)} stroke="var(--accent)" stroke-width="1.5" />
+        </g>
+    }
+}

@@ -1,0 +1,245 @@
+//! The workspace: facts, tape, tree, table, inspector, status.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::inspector::Inspector;
+use crate::page::marks::{Mark, cap, good, severity, severity_word};
+use crate::page::model::{Action, Sheet, Tab};
+use crate::page::table::TablePane;
+use crate::page::tape::TapeView;
+use crate::page::tree::TreePane;
+use crate::protocol::{Inspected, Severity, Values};
+use crate::state::fmt;
+use crate::state::tape::row_at;
+use crate::state::work::Work;
+
+/// The workspace.
+#[derive(Properties, PartialEq)]
+pub struct WorkspaceProps {
+    /// The open checkpoint.
+    pub work: Work,
+    /// Which pane a small screen shows.
+    pub tab: Tab,
+    /// True while the tree is shown over the table, on screens of middle width.
+    pub tree_shown: bool,
+    /// Facts of the row that is looked at.
+    pub inspected: Option<Rc<Inspected>>,
+    /// Its values.
+    pub values: Option<Rc<Values>>,
+    /// How much of a conversion is written, while one runs.
+    pub running: Option<u32>,
+}
+
+/// The workspace.
+#[component]
+pub fn Workspace(props: &WorkspaceProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let work = &props.work;
+    let lens = work.row().or_else(|| work.fold().and_then(|fold| fold.patterns.first()?.rows.first().copied()));
+    let lens = lens.map(|row| work.starts[row as usize]);
+    let onpick = {
+        let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
+        Callback::from(move |byte: u64| {
+            if let Some(row) = row_at(&rows, &starts, byte) {
+                actor.work(move |work| work.look_at_row(row));
+            }
+        })
+    };
+    let view = match props.tab {
+        Tab::Tree => "v-tree",
+        Tab::Keys => "v-keys",
+        Tab::Tensor => "v-insp",
+    };
+    html! {
+        <div class="app ws" id="work">
+            { top(&actor, work) }
+            if work.sums.bytes > 0 {
+                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} /></div>
+            } else {
+                <div class="tape none"></div>
+            }
+            { tabs(&actor, props.tab) }
+            <div class={classes!("cols", view, props.tree_shown.then_some("with-tree"))}>
+                <TreePane work={work.clone()} />
+                <section class="mid" aria-label="Keys">
+                    <FilterBar work={work.clone()} />
+                    <TablePane work={work.clone()} />
+                </section>
+                <Inspector work={work.clone()} inspected={props.inspected.clone()} values={props.values.clone()} />
+            </div>
+            { status(&actor, work, props.running) }
+        </div>
+    }
+}
+
+fn top(actor: &Actor, work: &Work) -> Html {
+    let opened = &work.opened;
+    let on = |act: fn(&Actor)| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| act(&actor))
+    };
+    let format = format!("{} {}", opened.format, opened.version).trim().to_owned();
+    let badge = if opened.producer.is_empty() { format.clone() } else { format!("{format} \u{b7} {}", opened.producer) };
+    html! {
+        <header class="top">
+            <button class="home" onclick={on(|actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
+                title="Close and go to the first screen"><Mark /></button>
+            <span class="vr"></span>
+            <span class="name" title={opened.name.clone()}>{ &opened.name }</span>
+            if !opened.others.is_empty() {
+                <span class="tag only-l">{ format!("1 of {} files ", opened.others.len() + 1) }{ cap("]") }</span>
+            }
+            <span class="badge only-l">{ badge }</span>
+            <span class="facts">
+                <span class="only-s">{ format }</span>
+                if work.sums.params > 0 { <span><b>{ fmt::count(work.sums.params) }</b>{ " params" }</span> }
+                <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
+                <span class="only-l"><b>{ fmt::exact(work.sums.tensors) }</b>{ if work.sums.tensors == 1 { " tensor" } else { " tensors" } }</span>
+                <span class="only-l"><b>{ fmt::exact(work.sums.values) }</b>{ if work.sums.values == 1 { " value" } else { " values" } }</span>
+            </span>
+            <span class="acts">
+                <button class="btn only-l" onclick={on(Actor::choose_files)}>{ "Open " }{ cap("O") }</button>
+                <button class="btn pri" onclick={on(|actor| actor.act(Action::StartConvert))} disabled={opened.targets.is_empty()}>
+                    { "Convert " }{ cap("C") }
+                </button>
+            </span>
+        </header>
+    }
+}
+
+fn tabs(actor: &Actor, tab: Tab) -> Html {
+    let one = |this: Tab, name: &'static str| {
+        let actor = actor.clone();
+        let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
+        html! { <button role="tab" aria-selected={(tab == this).to_string()} class={classes!((tab == this).then_some("on"))} {onclick}>{ name }</button> }
+    };
+    html! {
+        <div class="tabs" role="tablist" aria-label="Panes">
+            { one(Tab::Tree, "Tree") }{ one(Tab::Keys, "Keys") }{ one(Tab::Tensor, "Tensor") }
+        </div>
+    }
+}
+
+/// The filter box and its chips.
+#[derive(Properties, PartialEq)]
+struct FilterProps {
+    work: Work,
+}
+
+#[component]
+fn FilterBar(props: &FilterProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let work = &props.work;
+    let oninput = {
+        let actor = actor.clone();
+        Callback::from(move |event: InputEvent| {
+            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+            let text = input.value();
+            actor.work(move |work| work.set_filter(&text));
+        })
+    };
+    let term = |term: &'static str, family: &'static str| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.work(move |work| work.toggle_term(term, family)))
+    };
+    let choose = |family: &'static str| {
+        let actor = actor.clone();
+        Callback::from(move |event: Event| {
+            let Some(select) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else { return };
+            let value = select.value();
+            let word = if value.is_empty() { String::new() } else { format!("{family}{value}") };
+            actor.work(move |work| work.toggle_term(&word, family));
+        })
+    };
+    let has = |word: &str| work.filter.split_whitespace().any(|other| other == word);
+    let tree = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::ToggleTree))
+    };
+    let fold = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.work(Work::toggle_folding))
+    };
+    let dtypes: Vec<String> = work.dtypes.iter().map(|(word, _)| word.clone()).collect();
+    let states: Vec<String> =
+        work.states.iter().map(|(name, _)| name.clone()).filter(|name| !name.contains(char::is_whitespace)).collect();
+    html! {
+        <div class="pane-h filterbar">
+            <button class="btn only-m" onclick={tree}>{ "Tree" }</button>
+            <label class="inp grow">
+                <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="var(--ink-3)" stroke-width="1.3" aria-hidden="true">
+                    <circle cx="5" cy="5" r="4" /><path d="m8 8 3.5 3.5" />
+                </svg>
+                <input id="filter" type="text" value={work.filter.clone()} {oninput} placeholder="filter, as in: weight shape:[4096,*]"
+                    aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
+                    aria-invalid={work.filter_error.is_some().to_string()} />
+                if let Some(error) = &work.filter_error {
+                    <span class="hits w-warn" role="status" title={error.clone()}>{ error }</span>
+                } else if !work.filter.is_empty() {
+                    <span class="hits" role="status">{ fmt::plural(work.table.leaves as u64, "key") }</span>
+                } else {
+                    <kbd class="car">{ "/" }</kbd>
+                }
+            </label>
+            <span class="chips" role="group" aria-label="Filters">
+                <button class={classes!("chip", work.view.fold.then_some("on"))} aria-pressed={work.view.fold.to_string()} onclick={fold}
+                    title="Fold repeated layers (L)">{ "fold layers" }</button>
+                if dtypes.len() > 1 { { menu("dtype", &dtypes, current(&work.filter, "dtype:"), choose("dtype:")) } }
+                if states.len() > 1 { { menu("state", &states, current(&work.filter, "state:"), choose("state:")) } }
+                <button class={classes!("chip", has("kind:tensor").then_some("on"))} aria-pressed={has("kind:tensor").to_string()}
+                    onclick={term("kind:tensor", "kind:")}>{ "tensors " }<span class="m">{ fmt::exact(work.sums.tensors) }</span></button>
+                <button class={classes!("chip", has("kind:value").then_some("on"))} aria-pressed={has("kind:value").to_string()}
+                    onclick={term("kind:value", "kind:")}>{ "values " }<span class="m">{ fmt::exact(work.sums.values) }</span></button>
+            </span>
+        </div>
+    }
+}
+
+fn current(filter: &str, family: &str) -> String {
+    filter.split_whitespace().find_map(|word| word.strip_prefix(family)).unwrap_or_default().to_owned()
+}
+
+/// A chip that is a menu: a real select, drawn as a chip.
+fn menu(name: &'static str, choices: &[String], current: String, onchange: Callback<Event>) -> Html {
+    let any = if name == "state" { "all" } else { "any" };
+    html! {
+        <label class={classes!("chip", "menu", "only-l", (!current.is_empty()).then_some("on"))}>
+            { name }
+            <select {onchange} aria-label={format!("Filter by {name}")}>
+                <option value="" selected={current.is_empty()}>{ any }</option>
+                { for choices.iter().map(|choice| html! { <option value={choice.clone()} selected={*choice == current}>{ choice }</option> }) }
+            </select>
+        </label>
+    }
+}
+
+fn status(actor: &Actor, work: &Work, running: Option<u32>) -> Html {
+    let show = |sheet: Sheet| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(sheet))))
+    };
+    let count = |grade: Severity| work.opened.findings.iter().filter(|finding| finding.severity == grade).count() as u64;
+    let opened = &work.opened;
+    html! {
+        <footer class="status">
+            <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
+                { for [Severity::Danger, Severity::Warning, Severity::Note].into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
+                    <span>{ severity(grade) }
+                        if grade == Severity::Note { { fmt::plural(count(grade), severity_word(grade)) } }
+                        else { <b>{ fmt::plural(count(grade), severity_word(grade)) }</b> }</span>
+                }) }
+                if opened.findings.is_empty() { <span>{ good() }{ "no findings" }</span> }
+            </button>
+            if let Some(percent) = running {
+                <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
+            }
+            <span class="opt dim">{ format!("opened in {} \u{b7} read {} of {}", fmt::seconds(opened.millis), fmt::bytes(opened.read), fmt::bytes(opened.size)) }</span>
+            <span class="grow"></span>
+            <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            <button class="textrow opt dim" onclick={show(Sheet::Keys)}>{ "shortcuts " }{ cap("?") }</button>
+        </footer>
+    }
+}

@@ -1,0 +1,385 @@
+//! The messages between the page and its worker, defined once.
+//!
+//! Messages cross as plain JS values (`serde-wasm-bindgen`). What serde can't carry - `File`s,
+//! a file handle from a save dialog, the finished `Blob` - travels beside the message, in the
+//! fields that [`MESSAGE`], [`FILES`] and [`HANDLE`] name.
+
+use serde::{Deserialize, Serialize};
+
+use crate::rows::PackedRows;
+
+/// The field of a posted object that holds the message itself.
+pub const MESSAGE: &str = "message";
+/// The field that holds an array of `File`s, in the order of [`ToWorker::Open`]'s names.
+pub const FILES: &str = "files";
+/// The field that holds a file handle to write to, or the finished `Blob`.
+pub const HANDLE: &str = "handle";
+
+/// What the page asks of the worker.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ToWorker {
+    /// Open the files that come beside this message as one checkpoint.
+    Open {
+        /// Names and sizes, in the order of the `File`s.
+        files: Vec<FileName>,
+        /// Which of them to open; `None` lets the worker choose. The others serve links and shards.
+        main: Option<u32>,
+    },
+    /// Tell everything about one row.
+    Inspect {
+        /// The row, as numbered by [`Opened::rows`].
+        row: u32,
+    },
+    /// Read values of a tensor.
+    Values {
+        /// The row.
+        row: u32,
+        /// The first value, counted in C order.
+        start: u64,
+        /// How many values at most.
+        count: u32,
+    },
+    /// Lay out a conversion without writing it.
+    Plan {
+        /// Chosen by the page; comes back with the answer, so that a late one is told apart.
+        request: u32,
+        /// What to convert to, and how.
+        options: ConvertOptions,
+    },
+    /// Run the plan that was made last.
+    Run {
+        /// Where the bytes go. A [`Sink::Handle`] comes beside this message.
+        sink: Sink,
+    },
+    /// Stop the running conversion and remove what it wrote.
+    Cancel,
+    /// Forget the open checkpoint and remove temporary files.
+    Close,
+}
+
+/// A file of a drop: where it was, relative to what was dropped, and how long it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FileName {
+    /// The path relative to what was dropped or chosen, with `/`.
+    pub path: String,
+    /// Length in bytes.
+    pub size: u64,
+}
+
+/// Where a conversion's bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sink {
+    /// A `Blob` composed of slices where the plan allows it, else a file in the origin's
+    /// private file system; the page saves either as a download.
+    Download,
+    /// A `FileSystemFileHandle` from a save dialog.
+    Handle,
+}
+
+/// What to convert to, and how. The same words as the command line.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ConvertOptions {
+    /// The target's id, as in [`Target::id`].
+    pub to: String,
+    /// The format version to write, where the target has several.
+    pub version: Option<String>,
+    /// Patterns of keys to keep; empty keeps all.
+    pub select: Vec<String>,
+    /// Patterns of keys to leave out.
+    pub exclude: Vec<String>,
+    /// The dtype that floating point tensors are cast to.
+    pub cast: Option<String>,
+    /// How datasets are compressed, where the target can.
+    pub compress: Option<String>,
+    /// The name of the file to write.
+    pub name: String,
+}
+
+/// What the worker tells the page.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromWorker {
+    /// The worker has started and listens.
+    Ready,
+    /// A checkpoint is being opened.
+    Opening {
+        /// What is being done, in a few words.
+        doing: String,
+        /// Keys found so far.
+        keys: u64,
+        /// Bytes read so far.
+        read: u64,
+        /// Reads made so far.
+        calls: u64,
+    },
+    /// The checkpoint is open.
+    Opened(Box<Opened>),
+    /// It could not be opened.
+    OpenFailed(ErrorText),
+    /// Everything about a row.
+    Inspected(Inspected),
+    /// Values of a tensor.
+    Valued(Values),
+    /// The answer to [`ToWorker::Plan`].
+    Planned {
+        /// The request it answers.
+        request: u32,
+        /// The plan, or why there is none.
+        plan: Result<Planned, ErrorText>,
+    },
+    /// A conversion is under way.
+    Running(Running),
+    /// A conversion is complete. For [`Sink::Download`] the `Blob` comes beside this message.
+    Done(Done),
+    /// A conversion ended before it was complete; nothing is left behind.
+    Stopped {
+        /// `None` if it was cancelled.
+        error: Option<ErrorText>,
+    },
+}
+
+/// An open checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Opened {
+    /// The name of the file that was opened.
+    pub name: String,
+    /// Which of the files of [`ToWorker::Open`] it is.
+    pub main: u32,
+    /// The others that are checkpoints by themselves, as indices into the same list.
+    pub others: Vec<u32>,
+    /// The format's id; a target of the same id writes the same format.
+    pub format_id: String,
+    /// The format's name, as in "Cerebras HDF5".
+    pub format: String,
+    /// Its version, if the file says.
+    pub version: String,
+    /// Who wrote it, if the file says.
+    pub producer: String,
+    /// Length of all files that the checkpoint is made of.
+    pub size: u64,
+    /// One row per leaf, in file order.
+    pub rows: PackedRows,
+    /// What should be known about it.
+    pub findings: Vec<Finding>,
+    /// Formats it can be converted to.
+    pub targets: Vec<Target>,
+    /// Names of files that it refers to and that are not open.
+    pub missing: Vec<String>,
+    /// Milliseconds from the message to the answer.
+    pub millis: f64,
+    /// Bytes read to open it.
+    pub read: u64,
+    /// Reads made to open it.
+    pub calls: u64,
+}
+
+/// How grave a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Severity {
+    /// Would run or reach something if loaded by the original library.
+    Danger,
+    /// The checkpoint may not be what it seems.
+    Warning,
+    /// Worth knowing.
+    Note,
+}
+
+/// Something about the checkpoint that its user should know.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// How grave.
+    pub severity: Severity,
+    /// A plain sentence.
+    pub title: String,
+    /// What it means.
+    pub text: String,
+    /// What to do about it, if anything.
+    pub advice: String,
+    /// The call that a pickle would have made: label and text.
+    pub call: Vec<(String, String)>,
+    /// Where it was seen: file and offset, or a key; may be empty.
+    pub place: String,
+    /// Keys that it is about, as far as they are rows.
+    pub keys: Vec<String>,
+    /// True if a file that is not open would settle it.
+    pub missing: bool,
+}
+
+/// A format to convert to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// What the command line calls it.
+    pub id: String,
+    /// What people call it, as in "PyTorch .pt".
+    pub name: String,
+    /// File extension without the dot.
+    pub extension: String,
+    /// What it holds and who reads it, in a sentence.
+    pub about: String,
+    /// Versions that can be written, the default first; empty if there is one only.
+    pub versions: Vec<Choice>,
+    /// Compressions, the default first; empty if there are none.
+    pub compressions: Vec<Choice>,
+    /// Dtypes that floating point tensors can be cast to.
+    pub casts: Vec<Choice>,
+}
+
+/// One of a few values to choose from.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// What the command line calls it; empty is the default.
+    pub id: String,
+    /// What the page calls it.
+    pub name: String,
+}
+
+/// Everything about a row.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Inspected {
+    /// The row.
+    pub row: u32,
+    /// The path, as Python would index it.
+    pub path: String,
+    /// Facts: what it is and where it lies.
+    pub facts: Vec<Fact>,
+    /// The whole value, where it is text that the table cuts.
+    pub text: Option<String>,
+    /// Attributes as the file has them.
+    pub attributes: Vec<(String, String)>,
+    /// True if [`ToWorker::Values`] can be asked.
+    pub has_values: bool,
+}
+
+/// A labelled fact.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fact {
+    /// What it is.
+    pub label: String,
+    /// The value.
+    pub value: String,
+    /// An aside, shown dimmed.
+    pub note: String,
+}
+
+/// Values of a tensor, formatted.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Values {
+    /// The row.
+    pub row: u32,
+    /// The index of the first, in C order.
+    pub start: u64,
+    /// The values; or why they can't be read.
+    pub values: Result<Vec<String>, ErrorText>,
+}
+
+/// What a conversion will do, exactly.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Planned {
+    /// The name of the file that it writes.
+    pub name: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// False if compression decides, so that the size is a bound.
+    pub exact: bool,
+    /// Bytes made by the writer: headers, pickles, indexes.
+    pub made: u64,
+    /// Bytes that are spans of the source as they lie.
+    pub copied: u64,
+    /// Bytes that are decoded, gathered or cast on the way.
+    pub computed: u64,
+    /// What happens to the weights, in a few words.
+    pub weights: String,
+    /// Tensors in the output.
+    pub tensors: u64,
+    /// Leaves in the output.
+    pub keys: u64,
+    /// The output in order, as runs of one dtype: short name and bytes.
+    pub runs: Vec<(String, u64)>,
+    /// What the target can't hold.
+    pub losses: Vec<Loss>,
+    /// Things that change without loss.
+    pub notes: Vec<String>,
+    /// True if the output is made bytes and spans only, so that no weight is moved.
+    pub zero_copy: bool,
+    /// The command that does the same.
+    pub command: String,
+}
+
+/// Something that the target can't hold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// A sentence.
+    pub title: String,
+    /// Why, and what becomes of it.
+    pub why: String,
+}
+
+/// A conversion under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Running {
+    /// Bytes written.
+    pub done: u64,
+    /// Bytes in all.
+    pub total: u64,
+    /// Milliseconds since it began.
+    pub millis: f64,
+    /// The key that is being written.
+    pub key: String,
+}
+
+/// A complete conversion.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Done {
+    /// The file's name.
+    pub name: String,
+    /// Its length.
+    pub bytes: u64,
+    /// Milliseconds it took.
+    pub millis: f64,
+    /// How it was written.
+    pub how: How,
+}
+
+/// How a conversion was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum How {
+    /// A `Blob` of slices of the source: the browser copies them when it saves.
+    Composed,
+    /// The origin's private file system, then a download.
+    Private,
+    /// The file that the save dialog chose.
+    Saved,
+}
+
+/// What kind of an error it is: four texts with four next steps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ErrorKind {
+    /// It is a file of another kind.
+    NotACheckpoint,
+    /// The bytes are not what the format says.
+    Damaged,
+    /// The format allows it, this program does not know it.
+    Unsupported,
+    /// More than the limits allow.
+    Limit,
+    /// It would lose data.
+    Refused,
+    /// The browser could not read or write.
+    Io,
+}
+
+/// An error as a user reads it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ErrorText {
+    /// What kind.
+    pub kind: ErrorKind,
+    /// What is wrong, as a sentence.
+    pub title: String,
+    /// More about it.
+    pub text: String,
+    /// Where, if known: file and offset.
+    pub place: String,
+    /// Lines of the file, where they say what it is.
+    pub lines: Vec<String>,
+    /// What to do next: a sentence and a command, either may be empty.
+    pub next: Vec<(String, String)>,
+}

@@ -1,0 +1,284 @@
+//! One row per leaf of the state, and the compact form in which rows cross from the worker.
+//!
+//! A checkpoint may have tens of thousands of keys, and a JS object for each would take longer
+//! to build than the file to open. So rows cross as one byte string: counts as LEB128, keys as
+//! what they share with the key before and the rest.
+
+use serde::{Deserialize, Serialize};
+
+/// What a leaf is. The names are those of the command's manifest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// A tensor.
+    Tensor,
+    /// A numpy array.
+    Array,
+    /// An integer of any size.
+    Int,
+    /// A floating point number.
+    Float,
+    /// True or False.
+    Bool,
+    /// Text.
+    Str,
+    /// None.
+    None,
+    /// A complex number.
+    Complex,
+    /// Bytes.
+    Bytes,
+    /// An object that is described and never built.
+    Object,
+    /// An empty dict.
+    Dict,
+    /// An empty list.
+    List,
+    /// An empty tuple.
+    Tuple,
+    /// An empty set.
+    Set,
+    /// A link whose target is not here.
+    Link,
+}
+
+const KINDS: [Kind; 15] = [
+    Kind::Tensor,
+    Kind::Array,
+    Kind::Int,
+    Kind::Float,
+    Kind::Bool,
+    Kind::Str,
+    Kind::None,
+    Kind::Complex,
+    Kind::Bytes,
+    Kind::Object,
+    Kind::Dict,
+    Kind::List,
+    Kind::Tuple,
+    Kind::Set,
+    Kind::Link,
+];
+
+impl Kind {
+    /// The word that the table shows for a leaf without dtype.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tensor => "tensor",
+            Self::Array => "ndarray",
+            Self::Int => "int",
+            Self::Float => "float",
+            Self::Bool => "bool",
+            Self::Str => "str",
+            Self::None => "None",
+            Self::Complex => "complex",
+            Self::Bytes => "bytes",
+            Self::Object => "object",
+            Self::Dict => "dict",
+            Self::List => "list",
+            Self::Tuple => "tuple",
+            Self::Set => "set",
+            Self::Link => "link",
+        }
+    }
+
+    /// True for tensors and arrays: what has a dtype and a shape.
+    #[must_use]
+    pub fn has_shape(self) -> bool {
+        matches!(self, Self::Tensor | Self::Array)
+    }
+}
+
+/// One leaf of the state.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// The key, joined with dots.
+    pub key: String,
+    /// What it is.
+    pub kind: Kind,
+    /// The dtype by torch's name; empty for plain values.
+    pub dtype: String,
+    /// The shape; empty for plain values and for tensors of rank 0.
+    pub shape: Vec<u64>,
+    /// How many values it holds.
+    pub params: u64,
+    /// The logical size in bytes.
+    pub bytes: u64,
+    /// The value as text, cut if long.
+    pub value: String,
+    /// The key of the leaf that this one is, if it is a link.
+    pub link: Option<String>,
+}
+
+/// Rows as they cross from the worker.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct PackedRows {
+    count: u32,
+    #[serde(with = "serde_bytes")]
+    bytes: Vec<u8>,
+}
+
+impl PackedRows {
+    /// Packs rows in order.
+    #[must_use]
+    pub fn pack<'a>(rows: impl IntoIterator<Item = &'a Row>) -> Self {
+        let mut out = Self::default();
+        let mut before = "";
+        for row in rows {
+            let shared = common_prefix(before, &row.key);
+            out.count += 1;
+            put(&mut out.bytes, shared as u64);
+            put_str(&mut out.bytes, &row.key[shared..]);
+            out.bytes.push(row.kind as u8);
+            put_str(&mut out.bytes, &row.dtype);
+            put(&mut out.bytes, row.shape.len() as u64);
+            for &dim in &row.shape {
+                put(&mut out.bytes, dim);
+            }
+            put(&mut out.bytes, row.params);
+            put(&mut out.bytes, row.bytes);
+            put_str(&mut out.bytes, &row.value);
+            match &row.link {
+                None => out.bytes.push(0),
+                Some(target) => {
+                    out.bytes.push(1);
+                    put_str(&mut out.bytes, target);
+                }
+            }
+            before = &row.key;
+        }
+        out
+    }
+
+    /// The rows again; `None` if the bytes were not made by [`PackedRows::pack`].
+    #[must_use]
+    pub fn unpack(&self) -> Option<Vec<Row>> {
+        let mut rest = self.bytes.as_slice();
+        let mut rows: Vec<Row> = Vec::new();
+        for _ in 0..self.count {
+            let shared = usize::try_from(take(&mut rest)?).ok()?;
+            let mut key = match rows.last() {
+                Some(row) => row.key.get(..shared)?.to_owned(),
+                None => String::new(),
+            };
+            key.push_str(take_str(&mut rest)?);
+            let kind = *KINDS.get(usize::from(take_byte(&mut rest)?))?;
+            let dtype = take_str(&mut rest)?.to_owned();
+            let rank = take(&mut rest)?;
+            let mut shape = Vec::new();
+            for _ in 0..rank {
+                shape.push(take(&mut rest)?);
+            }
+            let params = take(&mut rest)?;
+            let bytes = take(&mut rest)?;
+            let value = take_str(&mut rest)?.to_owned();
+            let link = match take_byte(&mut rest)? {
+                0 => None,
+                _ => Some(take_str(&mut rest)?.to_owned()),
+            };
+            rows.push(Row { key, kind, dtype, shape, params, bytes, value, link });
+        }
+        Some(rows)
+    }
+}
+
+/// The length of the longest common prefix that ends at a character boundary of both.
+fn common_prefix(a: &str, b: &str) -> usize {
+    a.char_indices()
+        .zip(b.chars())
+        .find(|((_, x), y)| x != y)
+        .map_or_else(|| a.len().min(b.len()), |((at, _), _)| at)
+}
+
+fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_str(out: &mut Vec<u8>, text: &str) {
+    put(out, text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn take_byte(rest: &mut &[u8]) -> Option<u8> {
+    let (&byte, tail) = rest.split_first()?;
+    *rest = tail;
+    Some(byte)
+}
+
+fn take(rest: &mut &[u8]) -> Option<u64> {
+    let mut number = 0u64;
+    for shift in (0..64).step_by(7) {
+        let byte = take_byte(rest)?;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(number);
+        }
+    }
+    None
+}
+
+fn take_str<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = usize::try_from(take(rest)?).ok()?;
+    let (text, tail) = rest.split_at_checked(length)?;
+    *rest = tail;
+    std::str::from_utf8(text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: &str, kind: Kind) -> Row {
+        Row {
+            key: key.into(),
+            kind,
+            dtype: if kind == Kind::Tensor { "bfloat16".into() } else { String::new() },
+            shape: vec![4096, 11008],
+            params: 45_088_768,
+            bytes: u64::MAX,
+            value: "0.1 é".into(),
+            link: (kind == Kind::Bool).then(|| "a.b".into()),
+        }
+    }
+
+    #[test]
+    fn rows_survive_packing() {
+        let rows: Vec<Row> = KINDS
+            .iter()
+            .enumerate()
+            .map(|(at, &kind)| row(&format!("model.ä{}.weight", at % 3), kind))
+            .chain([row("", Kind::Int), row("model.ö", Kind::Str)])
+            .collect();
+        assert_eq!(PackedRows::pack(&rows).unpack(), Some(rows));
+    }
+
+    #[test]
+    fn kinds_are_numbered_as_they_are_declared() {
+        for (at, &kind) in KINDS.iter().enumerate() {
+            assert_eq!(kind as usize, at);
+        }
+    }
+
+    #[test]
+    fn shared_prefixes_are_sent_once() {
+        let rows: Vec<Row> =
+            (0..1000).map(|at| row(&format!("model.layers.{at}.self_attn.weight"), Kind::Tensor)).collect();
+        let packed = PackedRows::pack(&rows);
+        assert!(packed.bytes.len() < 1000 * 70, "{} bytes", packed.bytes.len());
+        assert_eq!(packed.unpack(), Some(rows));
+    }
+
+    #[test]
+    fn cut_bytes_are_refused() {
+        let whole = PackedRows::pack(&[row("model.a", Kind::Bool), row("model.b", Kind::Tensor)]);
+        for end in 0..whole.bytes.len() {
+            let cut = PackedRows { count: 2, bytes: whole.bytes[..end].to_vec() };
+            assert_eq!(cut.unpack(), None, "cut at {end}");
+        }
+    }
+}

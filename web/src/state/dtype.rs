@@ -1,0 +1,163 @@
+//! Dtypes as marks: a short word, a hue for the family, a gauge for the width.
+
+use crate::rows::{Kind, Row};
+
+/// The family of a dtype: the hue of its mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// bfloat16.
+    Bf16,
+    /// float16.
+    F16,
+    /// float32.
+    F32,
+    /// float64 and complex.
+    F64,
+    /// Integers.
+    Int,
+    /// bool.
+    Bool,
+    /// 8 bit floats and quantised blocks.
+    Fp8,
+    /// Values that are not tensors.
+    Value,
+}
+
+impl Family {
+    /// The class of a mark, and the name of the token after `--d-`.
+    #[must_use]
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::Int => "int",
+            Self::Bool => "bool",
+            Self::Fp8 => "fp8",
+            Self::Value => "val",
+        }
+    }
+
+    /// The colour token, for SVG.
+    #[must_use]
+    pub fn color(self) -> &'static str {
+        match self {
+            Self::Bf16 => "var(--d-bf16)",
+            Self::F16 => "var(--d-f16)",
+            Self::F32 => "var(--d-f32)",
+            Self::F64 => "var(--d-f64)",
+            Self::Int => "var(--d-int)",
+            Self::Bool => "var(--d-bool)",
+            Self::Fp8 => "var(--d-fp8)",
+            Self::Value => "var(--d-val)",
+        }
+    }
+}
+
+/// The family of a dtype by torch's name.
+#[must_use]
+pub fn family(dtype: &str) -> Family {
+    match dtype {
+        "" => Family::Value,
+        "bfloat16" => Family::Bf16,
+        "float16" => Family::F16,
+        "float32" => Family::F32,
+        "float64" => Family::F64,
+        "bool" => Family::Bool,
+        _ if dtype.starts_with("complex") => Family::F64,
+        _ if dtype.starts_with("float8") || dtype.starts_with("float4") || dtype.starts_with('q') => Family::Fp8,
+        _ if dtype.starts_with("int") || dtype.starts_with("uint") || dtype.starts_with("bits") => Family::Int,
+        _ => Family::Value,
+    }
+}
+
+/// The family of a row: its hue on the tape and in its mark.
+#[must_use]
+pub fn row_family(row: &Row) -> Family {
+    if row.kind.has_shape() { family(&row.dtype) } else { Family::Value }
+}
+
+/// The gauge's class: a quarter for 8 bits or fewer, then a quarter more for each doubling.
+#[must_use]
+pub fn gauge(dtype: &str) -> &'static str {
+    let digits: String = dtype.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    match digits.parse::<u32>() {
+        Ok(0..=15) => "b8",
+        Ok(16..=31) => "b16",
+        Ok(32..=63) => "b32",
+        Ok(_) => "b64",
+        Err(_) => "b8",
+    }
+}
+
+/// The short word for a dtype, as in `bf16` for `bfloat16`.
+#[must_use]
+pub fn short(dtype: &str) -> String {
+    match dtype {
+        "bfloat16" => "bf16".into(),
+        "bool" => "bool".into(),
+        _ => {
+            for (long, short) in [("float8_", ""), ("float4_", ""), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")] {
+                if let Some(rest) = dtype.strip_prefix(long) {
+                    return format!("{short}{rest}");
+                }
+            }
+            dtype.to_owned()
+        }
+    }
+}
+
+/// The word in the kind column.
+#[must_use]
+pub fn word(row: &Row) -> String {
+    match row.kind {
+        Kind::Tensor | Kind::Array => short(&row.dtype),
+        kind => kind.word().to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_words() {
+        for (dtype, expected) in [
+            ("float32", "f32"),
+            ("bfloat16", "bf16"),
+            ("uint8", "u8"),
+            ("int64", "i64"),
+            ("complex128", "c128"),
+            ("float8_e4m3fnuz", "e4m3fnuz"),
+            ("bool", "bool"),
+            ("qint32", "qint32"),
+            ("bits1x8", "bits1x8"),
+        ] {
+            assert_eq!(short(dtype), expected);
+        }
+    }
+
+    #[test]
+    fn gauges_double() {
+        for (dtype, expected) in [
+            ("bool", "b8"),
+            ("float4_e2m1fn_x2", "b8"),
+            ("float8_e5m2", "b8"),
+            ("bfloat16", "b16"),
+            ("int32", "b32"),
+            ("complex64", "b64"),
+            ("complex128", "b64"),
+        ] {
+            assert_eq!(gauge(dtype), expected, "{dtype}");
+        }
+    }
+
+    #[test]
+    fn families() {
+        assert_eq!(family("uint16"), Family::Int);
+        assert_eq!(family("complex32"), Family::F64);
+        assert_eq!(family("float8_e4m3fn"), Family::Fp8);
+        assert_eq!(family("quint8"), Family::Fp8);
+    }
+}

@@ -1,0 +1,391 @@
+//! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`.
+//!
+//! Terms are parted by spaces and must all hold; `-` before a term turns it round. A word matches
+//! a part of the key, without regard to case unless it has a capital. A glob matches whole
+//! segments, so that `layers.*.attn` and `*.weight` mean what they look like.
+
+use regex_lite::Regex;
+
+use crate::rows::{Kind, Row};
+use crate::state::dtype::short;
+
+/// A parsed filter.
+#[derive(Debug, Default)]
+pub struct Filter {
+    terms: Vec<(bool, Term)>,
+}
+
+#[derive(Debug)]
+enum Term {
+    Word { text: String, fold_case: bool },
+    Pattern(Regex),
+    Dtype(String),
+    Kind(KindTerm),
+    State(String),
+    Shape(Vec<Dim>),
+    Size { params: bool, order: Order, limit: u64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum KindTerm {
+    Tensor,
+    Value,
+    Link,
+    Only(Kind),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Dim {
+    Exactly(u64),
+    Any,
+    AnyMany,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Order {
+    Less,
+    LessEqual,
+    Equal,
+    GreaterEqual,
+    Greater,
+}
+
+impl Filter {
+    /// Parses what stands in the box.
+    ///
+    /// # Errors
+    /// A sentence that says which term is not understood, and what would be.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut terms = Vec::new();
+        for word in words(text) {
+            let (negative, word) = match word.strip_prefix('-') {
+                Some(rest) if !rest.is_empty() => (true, rest),
+                _ => (false, word),
+            };
+            terms.push((negative, term(word)?));
+        }
+        Ok(Self { terms })
+    }
+
+    /// True if every row passes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.terms.is_empty()
+    }
+
+    /// True if the row passes.
+    #[must_use]
+    pub fn matches(&self, row: &Row) -> bool {
+        self.terms.iter().all(|(negative, term)| term.matches(row) != *negative)
+    }
+}
+
+impl Term {
+    fn matches(&self, row: &Row) -> bool {
+        match self {
+            Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
+            Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
+            Self::Pattern(pattern) => pattern.is_match(&row.key),
+            Self::Dtype(name) => row.dtype == *name || (!row.dtype.is_empty() && short(&row.dtype) == *name),
+            Self::Kind(KindTerm::Tensor) => row.kind.has_shape(),
+            Self::Kind(KindTerm::Value) => !row.kind.has_shape(),
+            Self::Kind(KindTerm::Link) => row.link.is_some(),
+            Self::Kind(KindTerm::Only(kind)) => row.kind == *kind,
+            Self::State(name) => row.key.split('.').next() == Some(name),
+            Self::Shape(dims) => row.kind.has_shape() && shape_matches(dims, &row.shape),
+            Self::Size { params, order, limit } => {
+                row.kind.has_shape() && order.holds(if *params { row.params } else { row.bytes }, *limit)
+            }
+        }
+    }
+}
+
+impl Order {
+    fn holds(self, number: u64, limit: u64) -> bool {
+        match self {
+            Self::Less => number < limit,
+            Self::LessEqual => number <= limit,
+            Self::Equal => number == limit,
+            Self::GreaterEqual => number >= limit,
+            Self::Greater => number > limit,
+        }
+    }
+}
+
+/// Splits at spaces that are not inside `/…/` or `[…]`.
+fn words(text: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = text.trim_start();
+    while !rest.is_empty() {
+        let body = rest.strip_prefix('-').unwrap_or(rest);
+        let skip = rest.len() - body.len();
+        let end = if body.starts_with('/') {
+            skip + end_of_pattern(body)
+        } else {
+            let mut depth = 0i32;
+            rest.char_indices()
+                .find(|&(_, c)| {
+                    depth += i32::from(c == '[') - i32::from(c == ']');
+                    c.is_whitespace() && depth <= 0
+                })
+                .map_or(rest.len(), |(at, _)| at)
+        };
+        words.push(&rest[..end]);
+        rest = rest[end..].trim_start();
+    }
+    words
+}
+
+/// Where a `/regex/` ends: after its closing slash, or at the end of the text while it is typed.
+fn end_of_pattern(text: &str) -> usize {
+    let mut escaped = true;
+    for (at, c) in text.char_indices() {
+        if c == '/' && !escaped {
+            return at + 1;
+        }
+        escaped = at == 0 || (c == '\\' && !escaped);
+        if at == 0 {
+            escaped = false;
+        }
+    }
+    text.len()
+}
+
+fn term(word: &str) -> Result<Term, String> {
+    if let Some(body) = word.strip_prefix('/') {
+        let body = body.strip_suffix('/').unwrap_or(body);
+        return Regex::new(body)
+            .map(Term::Pattern)
+            .map_err(|error| format!("/{body}/ is not a regular expression: {error}"));
+    }
+    for (name, params) in [("bytes", false), ("size", false), ("params", true)] {
+        if let Some(rest) = word.strip_prefix(name) {
+            if let Some((order, limit)) = order(rest) {
+                let limit = quantity(limit)
+                    .ok_or_else(|| format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB"))?;
+                return Ok(Term::Size { params, order, limit });
+            }
+        }
+    }
+    if let Some((name, text)) = word.split_once(':') {
+        match name {
+            "dtype" => {
+                let text = text.strip_prefix("torch.").unwrap_or(text);
+                return Ok(Term::Dtype(text.to_lowercase()));
+            }
+            "kind" | "is" => return kind(text),
+            "state" => return Ok(Term::State(text.to_owned())),
+            "shape" => {
+                return shape(text)
+                    .map(Term::Shape)
+                    .ok_or_else(|| format!("\u{2018}{text}\u{2019} is not a shape; write shape:[4096,*]"));
+            }
+            _ => {}
+        }
+    }
+    if word.contains(['*', '?']) {
+        return Regex::new(&glob(word))
+            .map(Term::Pattern)
+            .map_err(|error| format!("\u{2018}{word}\u{2019} is not a pattern: {error}"));
+    }
+    let fold_case = !word.chars().any(char::is_uppercase);
+    Ok(Term::Word { text: word.to_owned(), fold_case })
+}
+
+fn kind(text: &str) -> Result<Term, String> {
+    let term = match text.to_lowercase().as_str() {
+        "tensor" | "tensors" => KindTerm::Tensor,
+        "value" | "values" => KindTerm::Value,
+        "link" | "links" | "alias" => KindTerm::Link,
+        "ndarray" | "array" => KindTerm::Only(Kind::Array),
+        "int" => KindTerm::Only(Kind::Int),
+        "float" => KindTerm::Only(Kind::Float),
+        "bool" => KindTerm::Only(Kind::Bool),
+        "str" => KindTerm::Only(Kind::Str),
+        "none" => KindTerm::Only(Kind::None),
+        "complex" => KindTerm::Only(Kind::Complex),
+        "bytes" => KindTerm::Only(Kind::Bytes),
+        "object" => KindTerm::Only(Kind::Object),
+        "dict" => KindTerm::Only(Kind::Dict),
+        "list" => KindTerm::Only(Kind::List),
+        "tuple" => KindTerm::Only(Kind::Tuple),
+        "set" => KindTerm::Only(Kind::Set),
+        _ => {
+            return Err(format!("\u{2018}{text}\u{2019} is not a kind; there are tensor, value, link, int, float, str \u{2026}"));
+        }
+    };
+    Ok(Term::Kind(term))
+}
+
+/// A glob as a regular expression over whole segments. Only letters that have no meaning in an
+/// expression are passed on as they are.
+fn glob(pattern: &str) -> String {
+    let mut out = String::from("(?:^|\\.)");
+    for c in pattern.trim_matches('.').chars() {
+        match c {
+            '*' => out.push_str(".*"),
+            '?' => out.push_str("[^.]"),
+            c if c.is_alphanumeric() || c == '_' => out.push(c),
+            c if c.is_ascii() => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push_str("(?:\\.|$)");
+    out
+}
+
+fn order(text: &str) -> Option<(Order, &str)> {
+    for (sign, order) in [
+        (">=", Order::GreaterEqual),
+        ("<=", Order::LessEqual),
+        (">", Order::Greater),
+        ("<", Order::Less),
+        ("=", Order::Equal),
+    ] {
+        if let Some(rest) = text.strip_prefix(sign) {
+            return Some((order, rest));
+        }
+    }
+    None
+}
+
+/// A number with a unit: `100MB`, `1.5k`, `4096`, `1GiB`.
+fn quantity(text: &str) -> Option<u64> {
+    let text = text.trim().to_lowercase().replace(['_', ','], "");
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits].parse().ok()?;
+    let scale = match text[digits..].trim() {
+        "" => 1.0,
+        "k" | "kb" => 1e3,
+        "m" | "mb" => 1e6,
+        "g" | "gb" | "b" if text.ends_with("gb") || text.ends_with('g') => 1e9,
+        "b" => 1.0,
+        "t" | "tb" => 1e12,
+        "kib" => 1024.0,
+        "mib" => 1024.0 * 1024.0,
+        "gib" => 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let value = number * scale;
+    (value >= 0.0 && value <= 1.8e19).then_some(value as u64)
+}
+
+/// A shape with holes: `[4096,*]`, `4096,*`, `[*,…]`; while it is typed, without its end.
+fn shape(text: &str) -> Option<Vec<Dim>> {
+    let text = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
+    if text.trim().is_empty() {
+        return Some(Vec::new());
+    }
+    text.trim_end_matches(',')
+        .split(',')
+        .map(|dim| match dim.trim() {
+            "*" | "?" => Some(Dim::Any),
+            "..." | "\u{2026}" | "**" => Some(Dim::AnyMany),
+            number => number.parse().ok().map(Dim::Exactly),
+        })
+        .collect()
+}
+
+fn shape_matches(dims: &[Dim], shape: &[u64]) -> bool {
+    let one = |dim: &Dim, &size: &u64| match dim {
+        Dim::Exactly(number) => *number == size,
+        Dim::Any | Dim::AnyMany => true,
+    };
+    match dims.iter().position(|dim| *dim == Dim::AnyMany) {
+        None => dims.len() == shape.len() && dims.iter().zip(shape).all(|(dim, size)| one(dim, size)),
+        Some(at) => {
+            let (head, tail) = (&dims[..at], &dims[at + 1..]);
+            shape.len() >= head.len() + tail.len()
+                && head.iter().zip(shape).all(|(dim, size)| one(dim, size))
+                && tail.iter().rev().zip(shape.iter().rev()).all(|(dim, size)| one(dim, size))
+        }
+    }
+}
+
+/// True if `text` holds `part`, which is in lower case.
+fn contains_folded(text: &str, part: &str) -> bool {
+    if text.is_ascii() && part.is_ascii() {
+        let (text, part) = (text.as_bytes(), part.as_bytes());
+        return part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
+    }
+    text.to_lowercase().contains(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::sample::{gpt, tensor, value};
+
+    fn hits(filter: &str) -> Vec<String> {
+        let rows = gpt(2);
+        let filter = Filter::parse(filter).expect("a filter");
+        rows.iter().filter(|row| filter.matches(row)).map(|row| row.key.clone()).collect()
+    }
+
+    #[test]
+    fn words_match_parts_of_the_key() {
+        assert_eq!(hits("blocks.1 FC"), Vec::<String>::new());
+        assert_eq!(hits("blocks.1 fc"), ["model.model.blocks.1.fc.weight", "model.model.blocks.1.fc.bias"]);
+        assert_eq!(hits("fc -bias -blocks.0"), ["model.model.blocks.1.fc.weight"]);
+        assert_eq!(hits("").len(), gpt(2).len());
+    }
+
+    #[test]
+    fn globs_match_whole_segments() {
+        assert_eq!(hits("blocks.*.bias").len(), 2);
+        assert_eq!(hits("*.bia"), Vec::<String>::new());
+        assert_eq!(hits("*.lr"), ["optimizer.param_groups.0.lr"]);
+        assert_eq!(hits("global_ste?"), ["global_step"]);
+        assert_eq!(hits("a(b*"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn regular_expressions() {
+        assert_eq!(hits("/blocks\\.[01]\\.ln/ dtype:bf16").len(), 2);
+        assert_eq!(hits("/^global step|^global_step$/"), ["global_step"]);
+        assert!(Filter::parse("/(/").is_err());
+        assert!(Filter::parse("/").is_ok(), "the box while typing");
+    }
+
+    #[test]
+    fn dtypes_kinds_states() {
+        assert_eq!(hits("dtype:bf16"), hits("dtype:torch.bfloat16"));
+        assert_eq!(hits("dtype:bf16").len(), 8);
+        assert_eq!(hits("kind:tensor").len() + hits("kind:value").len(), gpt(2).len());
+        assert_eq!(hits("kind:int").len(), 8);
+        assert_eq!(hits("state:global_step"), ["global_step"]);
+        assert!(Filter::parse("kind:banana").is_err());
+    }
+
+    #[test]
+    fn shapes_and_sizes() {
+        assert_eq!(hits("shape:[256,*]").len(), 2 + 2);
+        assert_eq!(hits("shape:[256, 64] dtype:bf16").len(), 2);
+        assert_eq!(hits("shape:[]").len(), 8);
+        assert_eq!(hits("shape:[\u{2026},64] state:model ln"), hits("ln state:model"));
+        assert_eq!(hits("bytes>100kB state:model"), ["model.model.wte.weight", "model.model.lm_head.weight"]);
+        assert_eq!(hits("params>=64000 state:model").len(), 2);
+        assert!(Filter::parse("bytes>many").is_err());
+        assert!(Filter::parse("shape:[a]").is_err());
+    }
+
+    #[test]
+    fn quantities() {
+        for (text, expected) in
+            [("100MB", 100_000_000), ("1.5k", 1500), ("4096", 4096), ("1GiB", 1 << 30), ("2GB", 2_000_000_000), ("7b", 7)]
+        {
+            assert_eq!(quantity(text), Some(expected), "{text}");
+        }
+        assert_eq!(quantity("x"), None);
+    }
+
+    #[test]
+    fn case_and_other_scripts() {
+        let filter = Filter::parse("übung").expect("a filter");
+        assert!(filter.matches(&value("Übung.1", "")));
+        assert!(!filter.matches(&tensor("ubung", "float32", &[1])));
+    }
+}

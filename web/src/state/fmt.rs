@@ -1,0 +1,239 @@
+//! Numbers and keys as text.
+
+/// Bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
+#[must_use]
+pub fn bytes(count: u64) -> String {
+    scaled(count, &["B", "kB", "MB", "GB", "TB", "PB", "EB"], |value| if value < 100.0 { 2 } else { 1 })
+}
+
+/// A count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
+#[must_use]
+pub fn count(count: u64) -> String {
+    scaled(count, &["", "k", "M", "B", "T", "Q", "Qi"], |_| 2)
+}
+
+fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String {
+    let mut value = number as f64;
+    let mut unit = 0;
+    // 999,995 would read "1000.00 k": the next unit begins where rounding does.
+    while unit + 1 < units.len() && value >= if unit == 0 { 1000.0 } else { 999.95 } {
+        value /= 1000.0;
+        unit += 1;
+    }
+    let text = if unit == 0 { number.to_string() } else { format!("{value:.0$}", places(value)) };
+    let unit = units[unit];
+    if unit.is_empty() { text } else { format!("{text} {unit}") }
+}
+
+/// An exact count with commas: `13,476,889,245`.
+#[must_use]
+pub fn exact(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at) % 3 == 0 {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A count with its noun: `1 tensor`, `2,304 tensors`.
+#[must_use]
+pub fn plural(number: u64, noun: &str) -> String {
+    format!("{} {noun}{}", exact(number), if number == 1 { "" } else { "s" })
+}
+
+/// A shape: `[4096, 11008]`.
+#[must_use]
+pub fn shape(dims: &[u64]) -> String {
+    let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
+    format!("[{}]", dims.join(", "))
+}
+
+/// Numbers on screen have a true minus sign; what is copied keeps `-`.
+#[must_use]
+pub fn minus(text: &str) -> String {
+    match text.strip_prefix('-') {
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit() || c == 'i') => format!("\u{2212}{rest}"),
+        _ => text.to_owned(),
+    }
+}
+
+/// A float for a narrow cell: four significant digits at most, and never more text than was there.
+#[must_use]
+pub fn cell(text: &str) -> String {
+    let Ok(number) = text.parse::<f64>() else { return text.to_owned() };
+    if !number.is_finite() || !text.contains(['.', 'e']) {
+        return minus(text);
+    }
+    let size = number.abs();
+    let short = if size != 0.0 && !(1e-3..1e5).contains(&size) {
+        format!("{number:.2e}")
+    } else {
+        let places = if size >= 1000.0 { 1 } else if size >= 100.0 { 2 } else if size >= 10.0 { 3 } else { 4 };
+        format!("{number:.places$}")
+    };
+    minus(if short.len() < text.len() { &short } else { text })
+}
+
+/// A duration: `0.21 s`, `34.6 s`, `4 min 10 s`.
+#[must_use]
+pub fn seconds(millis: f64) -> String {
+    let seconds = millis / 1000.0;
+    if seconds < 10.0 {
+        format!("{seconds:.2} s")
+    } else if seconds < 60.0 {
+        format!("{seconds:.1} s")
+    } else {
+        whole_seconds(seconds)
+    }
+}
+
+/// Time left, rounded the more the longer it is.
+#[must_use]
+pub fn left(millis: f64) -> String {
+    let seconds = (millis / 1000.0).ceil();
+    whole_seconds(if seconds > 90.0 { (seconds / 10.0).round() * 10.0 } else { seconds })
+}
+
+fn whole_seconds(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, 0) => format!("{m} min"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// A rate: `392 MB/s`.
+#[must_use]
+pub fn rate(bytes_done: u64, millis: f64) -> String {
+    if millis <= 0.0 {
+        return String::new();
+    }
+    let rate = bytes_done as f64 * 1000.0 / millis;
+    for (unit, size) in [("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)] {
+        if rate >= size {
+            let value = rate / size;
+            return if value < 10.0 { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}") };
+        }
+    }
+    format!("{rate:.0} B/s")
+}
+
+/// Parts of a whole: `262.1` of `1.5` reads `46 %`, and is 100 only when all is done.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> u32 {
+    if whole == 0 || part >= whole {
+        return 100;
+    }
+    (part as f64 / whole as f64 * 100.0).floor().min(99.0) as u32
+}
+
+/// Cuts a key into a prefix that is dimmed and gives way, and an end that says most.
+///
+/// The end is the last two segments, or from the first number on where that is near the end.
+#[must_use]
+pub fn key_parts(key: &str) -> (&str, &str) {
+    let dots: Vec<usize> = key.match_indices('.').map(|(at, _)| at + 1).filter(|&at| at < key.len()).collect();
+    let Some(&last) = dots.last() else { return ("", key) };
+    // A number alone says nothing: `params.3`, `ln_1.weight` and `0.lr` keep what stands before.
+    let cut = match dots.len() {
+        1 if key[last..].chars().all(|c| c.is_ascii_digit()) => 0,
+        1 => last,
+        n => {
+            let word = &key[dots[n - 2]..last - 1];
+            let short_tail = matches!(&key[last..], "weight" | "bias") || key[last..].chars().all(|c| c.is_ascii_digit());
+            if short_tail && !word.is_empty() { dots[n - 2] } else { last }
+        }
+    };
+    key.split_at(cut)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_decimal() {
+        for (number, expected) in [
+            (4, "4 B"),
+            (999, "999 B"),
+            (1164, "1.16 kB"),
+            (8192, "8.19 kB"),
+            (262_144, "262.1 kB"),
+            (262_144_000, "262.1 MB"),
+            (999_999_999, "1.00 GB"),
+            (13_476_889_245, "13.48 GB"),
+            (u64::MAX, "18.45 EB"),
+        ] {
+            assert_eq!(bytes(number), expected);
+        }
+    }
+
+    #[test]
+    fn counts() {
+        for (number, expected) in [(291, "291"), (4096, "4.10 k"), (131_072_000, "131.07 M"), (6_738_415_616, "6.74 B")] {
+            assert_eq!(count(number), expected);
+        }
+        assert_eq!(exact(13_476_889_245), "13,476,889,245");
+        assert_eq!(exact(0), "0");
+        assert_eq!(plural(1, "tensor"), "1 tensor");
+        assert_eq!(plural(2304, "tensor"), "2,304 tensors");
+    }
+
+    #[test]
+    fn cells_are_short_and_signed() {
+        for (text, expected) in [
+            ("-0.003890991", "\u{2212}0.0039"),
+            ("0.1", "0.1"),
+            ("1e-08", "1e-08"),
+            ("-1.2345678e-12", "\u{2212}1.23e-12"),
+            ("5000", "5000"),
+            ("-7", "\u{2212}7"),
+            ("nan", "nan"),
+            ("-inf", "\u{2212}inf"),
+            ("True", "True"),
+            ("12345.678", "12345.7"),
+        ] {
+            assert_eq!(cell(text), expected);
+        }
+    }
+
+    #[test]
+    fn durations_and_rates() {
+        assert_eq!(seconds(213.0), "0.21 s");
+        assert_eq!(seconds(34_600.0), "34.6 s");
+        assert_eq!(seconds(250_000.0), "4 min 10 s");
+        assert_eq!(left(17_200.0), "18 s");
+        assert_eq!(left(124_000.0), "2 min");
+        assert_eq!(rate(392_000_000, 1000.0), "392 MB/s");
+        assert_eq!(rate(1_450_000_000, 1000.0), "1.45 GB/s");
+    }
+
+    #[test]
+    fn percent_is_whole_only_when_done() {
+        assert_eq!(percent(999_999, 1_000_000), 99);
+        assert_eq!(percent(1_000_000, 1_000_000), 100);
+        assert_eq!(percent(0, 0), 100);
+    }
+
+    #[test]
+    fn keys_keep_their_end() {
+        for (key, head, tail) in [
+            ("global_step", "", "global_step"),
+            ("a.b", "a.", "b"),
+            ("d.0", "", "d.0"),
+            ("model.model.lm_head.weight", "model.model.", "lm_head.weight"),
+            ("optimizer.param_groups.0.lr", "optimizer.param_groups.0.", "lr"),
+            ("optimizer.param_groups.0.params.3", "optimizer.param_groups.0.", "params.3"),
+            ("x.", "", "x."),
+            ("", "", ""),
+        ] {
+            assert_eq!(key_parts(key), (head, tail), "{key}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! What the page shows, computed from rows: folds, tree, table, filter, tape, numbers as text.
+//!
+//! Nothing here knows the browser or the core.
+
+pub mod dtype;
+pub mod filter;
+pub mod fmt;
+pub mod tape;
+pub mod table;
+pub mod tree;
+pub mod trie;
+pub mod work;
+
+#[cfg(test)]
+pub(crate) mod sample;

@@ -1,0 +1,62 @@
+//! Rows in the shape of real checkpoints, for tests.
+
+use crate::rows::{Kind, Row};
+
+/// A tensor.
+pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
+    let params: u64 = shape.iter().product();
+    let width = if dtype.contains("16") { 2 } else { 4 };
+    Row {
+        key: key.into(),
+        kind: Kind::Tensor,
+        dtype: dtype.into(),
+        shape: shape.to_vec(),
+        params,
+        bytes: params * width,
+        value: String::new(),
+        link: None,
+    }
+}
+
+/// A plain value.
+pub(crate) fn value(key: &str, text: &str) -> Row {
+    Row {
+        key: key.into(),
+        kind: Kind::Float,
+        dtype: String::new(),
+        shape: Vec::new(),
+        params: 0,
+        bytes: 0,
+        value: text.into(),
+        link: None,
+    }
+}
+
+/// A training state of a small GPT.
+pub(crate) fn gpt(layers: u64) -> Vec<Row> {
+    let mut rows = vec![tensor("model.model.wte.weight", "bfloat16", &[1000, 64])];
+    for layer in 0..layers {
+        for (name, shape) in [("ln.weight", &[64][..]), ("fc.weight", &[256, 64]), ("fc.bias", &[256])] {
+            rows.push(tensor(&format!("model.model.blocks.{layer}.{name}"), "bfloat16", shape));
+        }
+    }
+    rows.push(tensor("model.model.lm_head.weight", "bfloat16", &[1000, 64]));
+    for at in 0..layers * 3 + 2 {
+        let shape = rows[at as usize].shape.clone();
+        rows.push(tensor(&format!("optimizer.state.{at}.step"), "float32", &[]));
+        rows.push(tensor(&format!("optimizer.state.{at}.exp_avg"), "float32", &shape));
+    }
+    rows.push(value("optimizer.param_groups.0.lr", "0.001"));
+    for at in 0..layers * 3 + 2 {
+        let mut row = value(&format!("optimizer.param_groups.0.params.{at}"), &at.to_string());
+        row.kind = Kind::Int;
+        rows.push(row);
+    }
+    rows.push(value("global_step", "5000"));
+    rows
+}
+
+/// The numbers of all rows.
+pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
+    (0..rows.len() as u32).collect()
+}

@@ -1,0 +1,512 @@
+//! The flattened state as the table shows it: state rows, folds, patterns, leaves.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::rows::{Kind, Row};
+use crate::state::trie::{Run, Sums, Trie};
+
+/// A column that rows can be sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Column {
+    /// The key.
+    Key,
+    /// The dtype or kind.
+    Kind,
+    /// The shape.
+    Shape,
+    /// How many values.
+    Params,
+    /// The size.
+    Bytes,
+    /// The value.
+    Value,
+}
+
+/// How the table is arranged.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct View {
+    /// True if repeated layers fold.
+    pub fold: bool,
+    /// The column to sort by, and whether downwards; `None` is file order.
+    pub sort: Option<(Column, bool)>,
+    /// Folds that were opened or shut by hand, by [`Fold::name`].
+    pub toggled: HashSet<String>,
+}
+
+/// A run of equal subtrees.
+#[derive(Debug)]
+pub struct Fold {
+    /// The whole key of the run, as in `model.layers.0–31`; it stands for the fold's identity.
+    pub name: String,
+    /// What the members are: `layers`.
+    pub container: String,
+    /// The numbers of the members: `0–31`.
+    pub label: String,
+    /// The number of the first member.
+    pub first: u64,
+    /// How many members.
+    pub times: u64,
+    /// What each member holds.
+    pub patterns: Vec<Pattern>,
+    /// Sums over all members.
+    pub sums: Sums,
+    /// True if the members are leaves.
+    pub leaves: bool,
+    /// True if its rows are shown.
+    pub open: bool,
+}
+
+/// One key of a fold, in all its members.
+#[derive(Debug)]
+pub struct Pattern {
+    /// The key within a member.
+    pub label: String,
+    /// The rows, member by member.
+    pub rows: Vec<u32>,
+    /// Sums over the rows.
+    pub sums: Sums,
+    /// True if all rows have one shape.
+    pub one_shape: bool,
+}
+
+/// A line of the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Item {
+    /// A top-level key: index into [`Table::states`].
+    State(usize),
+    /// A leaf.
+    Row(u32),
+    /// A fold: index into [`Table::folds`].
+    Fold(usize),
+    /// A pattern of an open fold.
+    Kid(usize, usize),
+    /// A member of an open fold whose members are leaves.
+    Member(usize, u32),
+}
+
+/// The lines of the table, and what they refer to.
+#[derive(Debug, Default)]
+pub struct Table {
+    /// The lines.
+    pub items: Vec<Item>,
+    /// Top-level keys with their sums.
+    pub states: Vec<(String, Sums)>,
+    /// Folds.
+    pub folds: Vec<Fold>,
+    /// The largest size of a line, for the share bars.
+    pub largest: u64,
+    /// How many leaves are shown, folded ones included.
+    pub leaves: usize,
+    place: HashMap<u32, usize>,
+}
+
+impl Table {
+    /// Arranges the rows whose numbers are given.
+    #[must_use]
+    pub fn new(rows: &[Row], chosen: &[u32], view: &View) -> Self {
+        let mut table = Self { leaves: chosen.len(), ..Self::default() };
+        match (view.fold, view.sort) {
+            (true, sort) => {
+                let trie = Trie::new(rows, chosen);
+                let mut builder = Builder { rows, trie: &trie, view, table: &mut table, sorted: sort.is_some() };
+                builder.top();
+                if let Some((column, down)) = sort {
+                    table.sort(rows, column, down);
+                }
+            }
+            (false, Some((column, down))) => {
+                table.items = chosen.iter().map(|&id| Item::Row(id)).collect();
+                table.sort(rows, column, down);
+            }
+            (false, None) => table.flat(rows, chosen),
+        }
+        table.find_places(rows);
+        table
+    }
+
+    /// The line that shows a leaf: its own, its pattern's, or the shut fold that holds it.
+    #[must_use]
+    pub fn place(&self, row: u32) -> Option<usize> {
+        self.place.get(&row).copied()
+    }
+
+    /// The pattern that holds a leaf, and which of its rows it is.
+    #[must_use]
+    pub fn pattern_of(&self, row: u32) -> Option<(&Fold, &Pattern, usize)> {
+        self.folds.iter().find_map(|fold| {
+            fold.patterns
+                .iter()
+                .find_map(|pattern| pattern.rows.iter().position(|&id| id == row).map(|at| (fold, pattern, at)))
+        })
+    }
+
+    /// The leaves that a line stands for.
+    #[must_use]
+    pub fn rows_of(&self, item: Item) -> &[u32] {
+        match item {
+            Item::Kid(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
+            Item::Fold(fold) if self.folds[fold].patterns.len() == 1 => &self.folds[fold].patterns[0].rows,
+            _ => &[],
+        }
+    }
+
+    /// Leaves in the order that they have in the file, with a state row wherever the state changes.
+    fn flat(&mut self, rows: &[Row], chosen: &[u32]) {
+        for &id in chosen {
+            let row = &rows[id as usize];
+            let (state, nested) = top(&row.key);
+            if self.states.last().is_none_or(|(name, _)| name != state) {
+                self.states.push((state.to_owned(), Sums::default()));
+                if nested {
+                    self.items.push(Item::State(self.states.len() - 1));
+                }
+            }
+            if let Some((_, sums)) = self.states.last_mut() {
+                sums.add_row(row);
+            }
+            self.items.push(Item::Row(id));
+        }
+    }
+
+    fn sort(&mut self, rows: &[Row], column: Column, down: bool) {
+        let mut items = std::mem::take(&mut self.items);
+        items.sort_by(|&a, &b| {
+            let order = self.compare(rows, column, a, b);
+            if down { order.reverse() } else { order }
+        });
+        self.items = items;
+    }
+
+    fn compare(&self, rows: &[Row], column: Column, a: Item, b: Item) -> std::cmp::Ordering {
+        let row = |item: Item| self.first_row(item).map(|id| &rows[id as usize]);
+        let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
+        match column {
+            Column::Key => natural(&x.key).cmp(&natural(&y.key)),
+            Column::Kind => {
+                (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(!y.kind.has_shape(), &y.dtype, y.kind.word()))
+            }
+            Column::Shape => (x.shape.len(), &x.shape).cmp(&(y.shape.len(), &y.shape)),
+            Column::Params => self.item_sums(rows, a).params.cmp(&self.item_sums(rows, b).params),
+            Column::Bytes => self.item_sums(rows, a).bytes.cmp(&self.item_sums(rows, b).bytes),
+            Column::Value => {
+                let number = |row: &Row| row.value.parse::<f64>().ok();
+                match (number(x), number(y)) {
+                    (Some(x), Some(y)) => x.total_cmp(&y),
+                    (Some(_), None) => std::cmp::Ordering::Less,
+                    (None, Some(_)) => std::cmp::Ordering::Greater,
+                    (None, None) => (x.value.is_empty(), &x.value).cmp(&(y.value.is_empty(), &y.value)),
+                }
+            }
+        }
+    }
+
+    /// The first leaf of a line.
+    #[must_use]
+    pub fn first_row(&self, item: Item) -> Option<u32> {
+        match item {
+            Item::Row(id) | Item::Member(_, id) => Some(id),
+            Item::Fold(fold) => self.folds[fold].patterns.first().and_then(|pattern| pattern.rows.first()).copied(),
+            Item::Kid(fold, pattern) => self.folds[fold].patterns[pattern].rows.first().copied(),
+            Item::State(_) => None,
+        }
+    }
+
+    /// The sums of a line.
+    #[must_use]
+    pub fn item_sums(&self, rows: &[Row], item: Item) -> Sums {
+        match item {
+            Item::State(at) => self.states[at].1,
+            Item::Fold(fold) => self.folds[fold].sums,
+            Item::Kid(fold, pattern) => self.folds[fold].patterns[pattern].sums,
+            Item::Row(id) | Item::Member(_, id) => {
+                let row = &rows[id as usize];
+                Sums { tensors: 1, values: 0, params: row.params, bytes: row.bytes }
+            }
+        }
+    }
+
+    fn find_places(&mut self, rows: &[Row]) {
+        for (at, &item) in self.items.iter().enumerate() {
+            match item {
+                Item::Row(id) | Item::Member(_, id) => {
+                    self.place.insert(id, at);
+                }
+                Item::Kid(fold, pattern) => {
+                    for &id in &self.folds[fold].patterns[pattern].rows {
+                        self.place.insert(id, at);
+                    }
+                }
+                Item::Fold(fold) if !self.folds[fold].open => {
+                    for pattern in &self.folds[fold].patterns {
+                        for &id in &pattern.rows {
+                            self.place.insert(id, at);
+                        }
+                    }
+                }
+                Item::Fold(_) | Item::State(_) => {}
+            }
+        }
+        self.largest = self
+            .items
+            .iter()
+            .filter(|item| !matches!(item, Item::State(_)))
+            .map(|&item| self.item_sums(rows, item).bytes)
+            .max()
+            .unwrap_or(0);
+    }
+}
+
+/// The first segment, and whether there is another.
+fn top(key: &str) -> (&str, bool) {
+    match key.split_once('.') {
+        Some((state, _)) => (state, true),
+        None => (key, false),
+    }
+}
+
+struct Builder<'a> {
+    rows: &'a [Row],
+    trie: &'a Trie,
+    view: &'a View,
+    table: &'a mut Table,
+    sorted: bool,
+}
+
+impl Builder<'_> {
+    fn top(&mut self) {
+        for run in self.trie.runs(0) {
+            if run.len > 1 {
+                self.fold(0, run, "");
+                continue;
+            }
+            let child = self.trie.nodes[0].children[run.start];
+            let node = &self.trie.nodes[child];
+            if !node.is_leaf() && !self.sorted {
+                self.table.states.push((node.name.clone(), node.sums));
+                self.table.items.push(Item::State(self.table.states.len() - 1));
+            }
+            let name = node.name.clone();
+            self.node(child, &name);
+        }
+    }
+
+    /// Lines for a node and all below; keys are no deeper than the tree allows.
+    fn node(&mut self, at: usize, path: &str) {
+        let node = &self.trie.nodes[at];
+        self.table.items.extend(node.rows.iter().map(|&id| Item::Row(id)));
+        for run in self.trie.runs(at) {
+            if run.len > 1 {
+                self.fold(at, run, path);
+            } else {
+                let child = node.children[run.start];
+                let path = join(path, &self.trie.nodes[child].name);
+                self.node(child, &path);
+            }
+        }
+    }
+
+    fn fold(&mut self, at: usize, run: Run, path: &str) {
+        let members = &self.trie.nodes[at].children[run.start..run.start + run.len];
+        let label = self.trie.run_label(at, run);
+        let mut patterns = Vec::new();
+        self.patterns(members, "", &mut patterns);
+        let mut sums = Sums::default();
+        for pattern in &mut patterns {
+            for &id in &pattern.rows {
+                pattern.sums.add_row(&self.rows[id as usize]);
+                sums.add_row(&self.rows[id as usize]);
+            }
+            let shape = |id: &u32| &self.rows[*id as usize].shape;
+            pattern.one_shape = pattern.rows.windows(2).all(|pair| shape(&pair[0]) == shape(&pair[1]));
+        }
+        let name = join(path, &label);
+        let leaves = self.trie.nodes[members[0]].is_leaf();
+        // Layers are shown open, lists of values shut; what was toggled by hand is the other way.
+        let open = leaves == self.view.toggled.contains(&name);
+        let fold = self.table.folds.len();
+        let kids = patterns.len();
+        let first = self.trie.nodes[members[0]].name.parse().unwrap_or(0);
+        let member_rows: Vec<u32> =
+            if leaves { patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect() } else { Vec::new() };
+        self.table.folds.push(Fold {
+            container: path.rsplit('.').next().unwrap_or_default().to_owned(),
+            name,
+            label,
+            first,
+            times: run.len as u64,
+            patterns,
+            sums,
+            leaves,
+            open,
+        });
+        if self.sorted && !leaves {
+            self.table.items.extend((0..kids).map(|pattern| Item::Kid(fold, pattern)));
+            return;
+        }
+        self.table.items.push(Item::Fold(fold));
+        if open && leaves {
+            self.table.items.extend(member_rows.into_iter().map(|id| Item::Member(fold, id)));
+        } else if open {
+            self.table.items.extend((0..kids).map(|pattern| Item::Kid(fold, pattern)));
+        }
+    }
+
+    /// The keys of parallel subtrees: all nodes are equal, so that the first one's shape is read.
+    fn patterns(&self, nodes: &[usize], label: &str, out: &mut Vec<Pattern>) {
+        let first = &self.trie.nodes[nodes[0]];
+        for at in 0..first.rows.len() {
+            let rows = nodes.iter().filter_map(|&node| self.trie.nodes[node].rows.get(at).copied()).collect();
+            out.push(Pattern { label: label.to_owned(), rows, sums: Sums::default(), one_shape: true });
+        }
+        for run in self.trie.runs(nodes[0]) {
+            let below: Vec<usize> = nodes
+                .iter()
+                .flat_map(|&node| {
+                    let children = &self.trie.nodes[node].children;
+                    children.iter().skip(run.start).take(run.len).copied()
+                })
+                .collect();
+            self.patterns(&below, &join(label, &self.trie.run_label(nodes[0], run)), out);
+        }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// A key for sorting in which `layers.10` comes after `layers.9`.
+fn natural(key: &str) -> Vec<(u64, &str)> {
+    key.split('.').map(|part| (part.parse().unwrap_or(u64::MAX), part)).collect()
+}
+
+/// What the value column shows for several values at once: `0 … 290`, or the one that they all are.
+#[must_use]
+pub fn values_text(rows: &[Row], ids: &[u32]) -> String {
+    let (Some(&first), Some(&last)) = (ids.first(), ids.last()) else { return String::new() };
+    let of = |id: u32| &rows[id as usize];
+    if of(first).kind.has_shape() || of(first).kind == Kind::Object {
+        return String::new();
+    }
+    let (first, last) = (&of(first).value, &of(last).value);
+    if ids.iter().all(|&id| of(id).value == *first) { first.clone() } else { format!("{first} \u{2026} {last}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::sample::{all, gpt, tensor, value};
+
+    fn folded() -> View {
+        View { fold: true, ..View::default() }
+    }
+
+    fn lines(rows: &[Row], view: &View) -> Vec<String> {
+        let table = Table::new(rows, &all(rows), view);
+        table
+            .items
+            .iter()
+            .map(|&item| match item {
+                Item::State(at) => format!("# {}", table.states[at].0),
+                Item::Row(id) => rows[id as usize].key.clone(),
+                Item::Fold(at) => format!("{} x{}", table.folds[at].name, table.folds[at].times),
+                Item::Kid(at, kid) => format!("  {}", table.folds[at].patterns[kid].label),
+                Item::Member(_, id) => format!("  {}", rows[id as usize].key),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_seed_is_five_rows() {
+        let rows: Vec<Row> = ["a.b", "a.c", "d.0", "d.1", "d.2"].map(|key| value(key, "0.1")).into();
+        assert_eq!(lines(&rows, &folded()), ["# a", "a.b", "a.c", "# d", "d.0", "d.1", "d.2"]);
+        assert_eq!(lines(&rows, &View::default()), lines(&rows, &folded()));
+    }
+
+    #[test]
+    fn a_training_state_folds() {
+        let rows = gpt(4);
+        assert_eq!(
+            lines(&rows, &folded()),
+            [
+                "# model",
+                "model.model.wte.weight",
+                "model.model.blocks.0\u{2013}3 x4",
+                "  ln.weight",
+                "  fc.weight",
+                "  fc.bias",
+                "model.model.lm_head.weight",
+                "# optimizer",
+                "optimizer.state.0\u{2013}13 x14",
+                "  step",
+                "  exp_avg",
+                "optimizer.param_groups.0.lr",
+                "optimizer.param_groups.0.params.0\u{2013}13 x14",
+                "global_step",
+            ]
+        );
+        let table = Table::new(&rows, &all(&rows), &folded());
+        let kid = &table.folds[0].patterns[1];
+        assert_eq!((kid.sums.params, kid.one_shape), (4 * 256 * 64, true));
+        assert!(!table.folds[1].patterns[1].one_shape);
+        assert_eq!(values_text(&rows, &table.folds[2].patterns[0].rows), "0 \u{2026} 13");
+    }
+
+    #[test]
+    fn toggled_folds_are_the_other_way() {
+        let rows = gpt(4);
+        let mut view = folded();
+        view.toggled.insert("model.model.blocks.0\u{2013}3".into());
+        view.toggled.insert("optimizer.param_groups.0.params.0\u{2013}13".into());
+        let lines = lines(&rows, &view);
+        assert!(!lines.contains(&"  ln.weight".to_owned()));
+        assert!(lines.contains(&"  optimizer.param_groups.0.params.13".to_owned()));
+    }
+
+    #[test]
+    fn every_leaf_has_a_place() {
+        let rows = gpt(4);
+        let mut shut = folded();
+        shut.toggled.insert("model.model.blocks.0\u{2013}3".into());
+        for view in [View::default(), folded(), shut, View { sort: Some((Column::Bytes, true)), ..folded() }] {
+            let table = Table::new(&rows, &all(&rows), &view);
+            for id in all(&rows) {
+                let at = table.place(id).expect("a place");
+                let item = table.items[at];
+                assert!(
+                    matches!(item, Item::Row(row) | Item::Member(_, row) if row == id)
+                        || matches!(item, Item::Fold(_))
+                        || table.rows_of(item).contains(&id)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn sorting() {
+        let rows = gpt(12);
+        let view = View { sort: Some((Column::Bytes, true)), ..folded() };
+        let table = Table::new(&rows, &all(&rows), &view);
+        let sizes: Vec<u64> = table.items.iter().map(|&item| table.item_sums(&rows, item).bytes).collect();
+        assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
+        assert!(table.items.iter().all(|item| !matches!(item, Item::State(_))));
+        let view = View { sort: Some((Column::Key, false)), ..View::default() };
+        let keys = lines(&rows, &view);
+        let at = |key: &str| keys.iter().position(|line| line == key).expect("a line");
+        assert!(at("optimizer.state.9.step") < at("optimizer.state.10.step"));
+    }
+
+    #[test]
+    fn nested_runs_are_one_pattern() {
+        let rows: Vec<Row> = (0..3)
+            .flat_map(|layer| {
+                (0..8).map(move |expert| tensor(&format!("m.layers.{layer}.experts.{expert}.up"), "bfloat16", &[2, 2]))
+            })
+            .collect();
+        let table = Table::new(&rows, &all(&rows), &folded());
+        assert_eq!(table.folds.len(), 1);
+        assert_eq!(table.folds[0].patterns.len(), 1);
+        assert_eq!(table.folds[0].patterns[0].label, "experts.0\u{2013}7.up");
+        assert_eq!(table.folds[0].patterns[0].rows, all(&rows));
+    }
+}

@@ -1,0 +1,376 @@
+//! The tape: the state on an exact byte axis in key order, laid out for the width it has.
+
+use crate::rows::Row;
+use crate::state::dtype::{Family, row_family, word};
+use crate::state::fmt;
+
+/// Width of a character of the tape's 10.5 px mono face.
+const CHAR: f64 = 6.33;
+
+/// A stretch of one colour.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Stretch {
+    /// Left edge in CSS pixels.
+    pub x: f64,
+    /// Width in CSS pixels.
+    pub width: f64,
+    /// The family; `None` where several share less than a pixel.
+    pub family: Option<Family>,
+}
+
+/// A mark on the axis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Mark {
+    /// Position in CSS pixels.
+    pub x: f64,
+    /// The length of the tick: 6, 4 or 2.5.
+    pub height: f64,
+    /// Its label, if there is room.
+    pub label: Option<String>,
+}
+
+/// A state's name over the tape.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Label {
+    /// Left edge in CSS pixels.
+    pub x: f64,
+    /// The state.
+    pub name: String,
+    /// The leading dtype: the short word and the family, if there is room.
+    pub dtype: Option<(String, Family)>,
+    /// The size, if there is room.
+    pub size: Option<String>,
+}
+
+impl Label {
+    /// Where the mark of the dtype stands.
+    #[must_use]
+    pub fn mark_x(&self) -> f64 {
+        self.x + (self.name.chars().count() as f64 + 1.0) * CHAR
+    }
+
+    fn width(&self) -> f64 {
+        let mut chars = self.name.chars().count() as f64;
+        if let Some((word, _)) = &self.dtype {
+            chars += 3.0 + word.len() as f64;
+        }
+        if let Some(size) = &self.size {
+            chars += 1.0 + size.len() as f64;
+        }
+        chars * CHAR
+    }
+}
+
+/// A tape, laid out.
+#[derive(Debug, Default, PartialEq)]
+pub struct Tape {
+    /// Stretches from left to right.
+    pub stretches: Vec<Stretch>,
+    /// Where layers begin.
+    pub layers: Vec<f64>,
+    /// The axis.
+    pub marks: Vec<Mark>,
+    /// States.
+    pub labels: Vec<Label>,
+    /// Bytes in all.
+    pub total: u64,
+}
+
+/// A part of the tape: a state's share, and runs of one dtype in it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Part {
+    /// What is written over it; empty for none.
+    pub name: String,
+    /// Word, family and bytes, in order.
+    pub runs: Vec<(String, Family, u64)>,
+}
+
+impl Part {
+    fn bytes(&self) -> u64 {
+        self.runs.iter().map(|run| run.2).sum()
+    }
+
+    /// The dtype with the most bytes.
+    fn lead(&self) -> Option<(String, Family)> {
+        let mut sums: Vec<(&str, Family, u64)> = Vec::new();
+        for (word, family, bytes) in &self.runs {
+            match sums.iter_mut().find(|sum| sum.0 == word) {
+                Some(sum) => sum.2 += bytes,
+                None => sums.push((word, *family, *bytes)),
+            }
+        }
+        sums.into_iter().max_by_key(|sum| sum.2).map(|(word, family, _)| (word.to_owned(), family))
+    }
+}
+
+/// The parts of a state, in key order; links and values take no room.
+#[must_use]
+pub fn parts(rows: &[Row]) -> Vec<Part> {
+    let mut parts: Vec<Part> = Vec::new();
+    for row in rows.iter().filter(|row| takes_room(row)) {
+        let state = row.key.split('.').next().unwrap_or_default();
+        if parts.last().is_none_or(|part| part.name != state) {
+            parts.push(Part { name: state.to_owned(), runs: Vec::new() });
+        }
+        let Some(part) = parts.last_mut() else { continue };
+        let (family, name) = (row_family(row), word(row));
+        match part.runs.last_mut() {
+            Some(run) if run.0 == name => run.2 = run.2.saturating_add(row.bytes),
+            _ => part.runs.push((name, family, row.bytes)),
+        }
+    }
+    parts
+}
+
+/// True if a row has a stretch of its own.
+#[must_use]
+pub fn takes_room(row: &Row) -> bool {
+    row.kind.has_shape() && row.link.is_none() && row.bytes > 0
+}
+
+/// Where each row begins, in bytes; a row without room begins where the next one does.
+#[must_use]
+pub fn starts(rows: &[Row]) -> Vec<u64> {
+    let mut at = 0u64;
+    rows.iter()
+        .map(|row| {
+            let start = at;
+            if takes_room(row) {
+                at = at.saturating_add(row.bytes);
+            }
+            start
+        })
+        .collect()
+}
+
+/// The row at a byte of the tape.
+#[must_use]
+pub fn row_at(rows: &[Row], starts: &[u64], byte: u64) -> Option<u32> {
+    let end = starts.partition_point(|&start| start <= byte);
+    (0..end).rev().find(|&at| takes_room(&rows[at])).map(|at| at as u32)
+}
+
+/// Lays a tape out for a width in CSS pixels. `layers` are bytes at which a layer begins.
+#[must_use]
+pub fn lay_out(parts: &[Part], layers: &[u64], width: f64) -> Tape {
+    let total: u64 = parts.iter().map(Part::bytes).fold(0, u64::saturating_add);
+    if total == 0 || width < 1.0 {
+        return Tape { total, ..Tape::default() };
+    }
+    let scale = width / total as f64;
+    Tape {
+        stretches: stretches(parts, scale),
+        layers: layer_ticks(layers, scale, width),
+        marks: axis(total, width),
+        labels: labels(parts, scale, width),
+        total,
+    }
+}
+
+/// One stretch per run; what is thinner than a pixel joins its neighbours until it is one, so that
+/// nothing is dropped and nothing is drawn wider than it is by more than that.
+fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
+    let mut out: Vec<Stretch> = Vec::new();
+    let mut at = 0.0;
+    for (index, part) in parts.iter().enumerate() {
+        // States are parted by a hairline of the ground.
+        let gap = if index + 1 < parts.len() && part.bytes() as f64 * scale > 3.0 { 1.0 } else { 0.0 };
+        let mut thin: Option<Stretch> = None;
+        for (run, (_, family, bytes)) in part.runs.iter().enumerate() {
+            let mut width = *bytes as f64 * scale;
+            let x = at;
+            at += width;
+            if run + 1 == part.runs.len() {
+                width = (width - gap).max(0.0);
+            }
+            match thin.as_mut() {
+                Some(small) => {
+                    small.width += width;
+                    if small.family != Some(*family) {
+                        small.family = None;
+                    }
+                }
+                None if width < 1.0 => thin = Some(Stretch { x, width, family: Some(*family) }),
+                None => out.push(Stretch { x, width, family: Some(*family) }),
+            }
+            if thin.is_some_and(|small| small.width >= 1.0) {
+                out.extend(thin.take());
+            }
+        }
+        if let Some(small) = thin {
+            out.push(Stretch { width: small.width.max(1.0), ..small });
+        }
+    }
+    out
+}
+
+fn layer_ticks(layers: &[u64], scale: f64, width: f64) -> Vec<f64> {
+    let mut out: Vec<f64> = Vec::new();
+    for &byte in layers {
+        let x = byte as f64 * scale;
+        let room = out.last().is_none_or(|&before| x - before >= 3.0);
+        if x > 1.0 && x < width - 1.0 && room {
+            out.push(x);
+        }
+    }
+    out
+}
+
+/// Ticks at round numbers, at most one label in 150 px; the end is always labelled.
+fn axis(total: u64, width: f64) -> Vec<Mark> {
+    let units = [("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("PB", 1e15), ("EB", 1e18)];
+    let (unit, size) = units.into_iter().rev().find(|(_, size)| total as f64 >= *size).unwrap_or(units[0]);
+    let span = total as f64 / size;
+    let least = span * if width < 600.0 { 90.0 } else { 150.0 } / width;
+    let ten = 10f64.powf(least.log10().floor());
+    let mut step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&step| step >= least).unwrap_or(least);
+    if unit == "B" {
+        step = step.max(1.0).round();
+    }
+    let end_label = fmt::bytes(total);
+    let end_room = end_label.len() as f64 * CHAR + 24.0;
+    let minor = step / 10.0;
+    let fine = width / span * minor >= 4.0;
+    let mut marks = Vec::new();
+    let mut at = 0u32;
+    loop {
+        let value = f64::from(at) * minor;
+        if value > span || at > 2000 {
+            break;
+        }
+        let x = value / span * width;
+        let (height, label) = match at % 10 {
+            0 => {
+                let places = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
+                let text = if at == 0 { format!("0 {unit}") } else { format!("{value:.places$}") };
+                (6.0, (at == 0 || x < width - end_room).then_some(text))
+            }
+            5 if fine => (4.0, None),
+            _ if fine => (2.5, None),
+            _ => {
+                at += 1;
+                continue;
+            }
+        };
+        marks.push(Mark { x, height, label });
+        at += 1;
+    }
+    marks.push(Mark { x: width, height: 6.0, label: Some(end_label) });
+    marks
+}
+
+/// Names over the tape: each gets what room there is up to the next, the larger ones first.
+fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
+    let mut at = 0.0;
+    let mut wanted: Vec<(u64, Label)> = Vec::new();
+    for part in parts {
+        let bytes = part.bytes();
+        if !part.name.is_empty() {
+            wanted.push((
+                bytes,
+                Label { x: at, name: part.name.clone(), dtype: part.lead(), size: Some(fmt::bytes(bytes)) },
+            ));
+        }
+        at += bytes as f64 * scale;
+    }
+    wanted.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    let mut placed: Vec<Label> = Vec::new();
+    for (_, label) in wanted {
+        let shorter = [
+            label.clone(),
+            Label { size: None, ..label.clone() },
+            Label { size: None, dtype: None, ..label },
+        ];
+        for mut label in shorter {
+            // A name near the right edge is moved left until it fits.
+            label.x = label.x.min(width - label.width()).max(0.0);
+            let free = placed
+                .iter()
+                .all(|other| label.x + label.width() + 14.0 <= other.x || other.x + other.width() + 14.0 <= label.x);
+            if free {
+                placed.push(label);
+                break;
+            }
+        }
+    }
+    placed.sort_by(|a, b| a.x.total_cmp(&b.x));
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::sample::{gpt, tensor, value};
+
+    #[test]
+    fn the_tape_is_as_long_as_the_state() {
+        let rows = gpt(32);
+        let parts = parts(&rows);
+        assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["model", "optimizer"]);
+        for width in [328.0, 1024.0, 1408.0] {
+            let tape = lay_out(&parts, &[], width);
+            let end = tape.stretches.last().map(|stretch| stretch.x + stretch.width);
+            assert!(end.is_some_and(|end| (end - width).abs() < 1.5), "{end:?}");
+            assert!(tape.stretches.iter().all(|stretch| stretch.width >= 0.99));
+            assert!(tape.stretches.is_sorted_by(|a, b| a.x <= b.x));
+            assert_eq!(tape.marks.last().and_then(|mark| mark.label.clone()), Some(fmt::bytes(tape.total)));
+        }
+    }
+
+    #[test]
+    fn thin_runs_are_mixed_and_never_dropped() {
+        let mut rows = vec![tensor("m.big", "float32", &[1_000_000])];
+        for at in 0..10 {
+            rows.push(tensor(&format!("m.{at}"), if at % 2 == 0 { "bfloat16" } else { "float32" }, &[3]));
+        }
+        let tape = lay_out(&parts(&rows), &[], 1000.0);
+        assert_eq!(tape.stretches.len(), 2);
+        assert_eq!(tape.stretches[1].family, None);
+    }
+
+    #[test]
+    fn labels_do_not_overlap() {
+        let mut rows = gpt(4);
+        rows.push(tensor("grad_scaler.scale", "float32", &[]));
+        rows.push(tensor("ema.x", "float32", &[10]));
+        for width in [300.0, 800.0, 1408.0] {
+            let labels = lay_out(&parts(&rows), &[], width).labels;
+            assert!(labels.len() >= 2);
+            for pair in labels.windows(2) {
+                assert!(pair[0].x + pair[0].width() <= pair[1].x, "{pair:?}");
+            }
+            for label in labels {
+                assert!(label.x + label.width() <= width + 0.01);
+            }
+        }
+    }
+
+    #[test]
+    fn the_axis_reads_in_round_numbers() {
+        let labels = |total: u64, width: f64| -> Vec<String> {
+            axis(total, width).into_iter().filter_map(|mark| mark.label).collect()
+        };
+        assert_eq!(labels(67_380_000_000, 1408.0), ["0 GB", "10", "20", "30", "40", "50", "60", "67.38 GB"]);
+        assert_eq!(labels(67_380_000_000, 358.0), ["0 GB", "20", "40", "67.38 GB"]);
+        assert_eq!(labels(4, 1408.0), ["0 B", "1", "2", "3", "4 B"]);
+        assert_eq!(labels(1_250, 1408.0).first(), Some(&"0 kB".to_owned()));
+    }
+
+    #[test]
+    fn a_byte_leads_to_its_row() {
+        let mut tied = tensor("m.tied", "float32", &[10]);
+        tied.link = Some("m.a".into());
+        let rows = vec![tensor("m.a", "float32", &[10]), value("m.v", "1"), tied, tensor("m.b", "float32", &[5])];
+        let starts = starts(&rows);
+        assert_eq!(starts, [0, 40, 40, 40]);
+        assert_eq!(row_at(&rows, &starts, 0), Some(0));
+        assert_eq!(row_at(&rows, &starts, 39), Some(0));
+        assert_eq!(row_at(&rows, &starts, 40), Some(3));
+        assert_eq!(row_at(&[], &[], 0), None);
+    }
+
+    #[test]
+    fn nothing_has_no_tape() {
+        assert_eq!(lay_out(&parts(&[value("a", "1")]), &[], 1000.0), Tape::default());
+    }
+}

@@ -1,0 +1,485 @@
+//! An open checkpoint on the page: its rows, how they are arranged, and what is looked at.
+//!
+//! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use crate::protocol::Opened;
+use crate::rows::Row;
+use crate::state::filter::Filter;
+use crate::state::table::{Column, Fold, Item, Table, View};
+use crate::state::tape::{self, Part};
+use crate::state::tree::{Branch, branches, holding};
+use crate::state::trie::{Sums, Trie, sums};
+
+/// What is looked at.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Spot {
+    /// A leaf.
+    Row(u32),
+    /// A fold, by [`Fold::name`].
+    Fold(String),
+}
+
+/// An open checkpoint and how it is shown.
+#[derive(Debug, Clone)]
+pub struct Work {
+    /// What the worker said, without its rows.
+    pub opened: Rc<Opened>,
+    /// The leaves, in file order.
+    pub rows: Rc<Vec<Row>>,
+    /// Sums over all.
+    pub sums: Sums,
+    /// The lines of the table.
+    pub table: Rc<Table>,
+    /// The lines of the tree.
+    pub tree: Rc<Vec<Branch>>,
+    /// States and dtypes along the tape.
+    pub parts: Rc<Vec<Part>>,
+    /// Where each row begins on the tape.
+    pub starts: Rc<Vec<u64>>,
+    /// Where layers begin on the tape.
+    pub layers: Rc<Vec<u64>>,
+    /// Top-level keys with their sums, in order.
+    pub states: Rc<Vec<(String, Sums)>>,
+    /// Dtypes by short word, with how many tensors have each.
+    pub dtypes: Rc<Vec<(String, u64)>>,
+    /// How the table is arranged.
+    pub view: View,
+    /// What stands in the filter box.
+    pub filter: String,
+    /// Why the filter is not understood.
+    pub filter_error: Option<String>,
+    /// What is looked at.
+    pub spot: Option<Spot>,
+    /// Counts up when the spot was chosen elsewhere than in the table, which then scrolls to it.
+    pub scroll: u32,
+    /// Lines of the tree that are not as they are by default.
+    pub tree_toggled: HashSet<String>,
+    trie: Rc<Trie>,
+    /// The member of a fold that was looked at last: kept when moving between its patterns.
+    member: usize,
+}
+
+impl PartialEq for Work {
+    /// Two states of the page are the same if nothing was replaced.
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.rows, &other.rows)
+            && Rc::ptr_eq(&self.table, &other.table)
+            && Rc::ptr_eq(&self.tree, &other.tree)
+            && self.spot == other.spot
+            && self.scroll == other.scroll
+            && self.filter == other.filter
+            && self.filter_error == other.filter_error
+            && self.view == other.view
+    }
+}
+
+impl Work {
+    /// Arranges what the worker found.
+    #[must_use]
+    pub fn new(opened: Opened, rows: Vec<Row>) -> Self {
+        let all: Vec<u32> = (0..rows.len() as u32).collect();
+        let trie = Trie::new(&rows, &all);
+        let view = View { fold: true, ..View::default() };
+        let table = Table::new(&rows, &all, &view);
+        let toggled = HashSet::new();
+        let tree = branches(&rows, &trie, &toggled);
+        let starts = tape::starts(&rows);
+        let layers = layer_starts(&table, &starts);
+        let states = trie.nodes[0]
+            .children
+            .iter()
+            .map(|&child| (trie.nodes[child].name.clone(), trie.nodes[child].sums))
+            .collect();
+        Self {
+            opened: Rc::new(opened),
+            sums: sums(&rows),
+            parts: Rc::new(tape::parts(&rows)),
+            starts: Rc::new(starts),
+            layers: Rc::new(layers),
+            states: Rc::new(states),
+            dtypes: Rc::new(dtypes(&rows)),
+            table: Rc::new(table),
+            tree: Rc::new(tree),
+            rows: Rc::new(rows),
+            view,
+            filter: String::new(),
+            filter_error: None,
+            spot: None,
+            scroll: 0,
+            tree_toggled: toggled,
+            trie: Rc::new(trie),
+            member: 0,
+        }
+    }
+
+    /// The leaf that is looked at.
+    #[must_use]
+    pub fn row(&self) -> Option<u32> {
+        match self.spot {
+            Some(Spot::Row(row)) => Some(row),
+            _ => None,
+        }
+    }
+
+    /// The fold that is looked at.
+    #[must_use]
+    pub fn fold(&self) -> Option<&Fold> {
+        match &self.spot {
+            Some(Spot::Fold(name)) => self.table.folds.iter().find(|fold| fold.name == *name),
+            _ => None,
+        }
+    }
+
+    /// The line of the table that is looked at.
+    #[must_use]
+    pub fn cursor(&self) -> Option<usize> {
+        match &self.spot {
+            Some(Spot::Row(row)) => self.table.place(*row),
+            Some(Spot::Fold(name)) => self.table.items.iter().position(
+                |item| matches!(item, Item::Fold(fold) if self.table.folds[*fold].name == *name),
+            ),
+            None => None,
+        }
+    }
+
+    /// The line of the tree that holds what is looked at.
+    #[must_use]
+    pub fn branch(&self) -> Option<usize> {
+        match &self.spot {
+            Some(Spot::Row(row)) => holding(&self.tree, &self.rows[*row as usize].key),
+            Some(Spot::Fold(name)) => self.tree.iter().position(|branch| branch.path == *name),
+            None => None,
+        }
+    }
+
+    /// Changes the filter.
+    pub fn set_filter(&mut self, text: &str) {
+        text.clone_into(&mut self.filter);
+        match Filter::parse(text) {
+            Ok(filter) => {
+                self.filter_error = None;
+                self.arrange(&filter);
+            }
+            // The rows stay as they were while a term is being typed.
+            Err(error) => self.filter_error = Some(error),
+        }
+    }
+
+    /// Adds a term to the filter, or takes it out; `family` is the prefix that it replaces.
+    pub fn toggle_term(&mut self, term: &str, family: &str) {
+        let has = self.filter.split_whitespace().any(|word| word == term);
+        let mut words: Vec<&str> =
+            self.filter.split_whitespace().filter(|word| !word.starts_with(family)).collect();
+        if !has && !term.is_empty() {
+            words.push(term);
+        }
+        self.set_filter(&words.join(" "));
+    }
+
+    /// Folds repeated layers, or shows every leaf.
+    pub fn toggle_folding(&mut self) {
+        self.view.fold = !self.view.fold;
+        self.rearrange();
+        self.scroll += 1;
+    }
+
+    /// Sorts by a column: downwards for numbers first, then the other way, then file order.
+    pub fn sort_by(&mut self, column: Column) {
+        let first = matches!(column, Column::Params | Column::Bytes);
+        self.view.sort = match self.view.sort {
+            Some((old, down)) if old == column && down == first => Some((column, !first)),
+            Some((old, _)) if old == column => None,
+            _ => Some((column, first)),
+        };
+        self.rearrange();
+    }
+
+    /// Opens or shuts a fold.
+    pub fn toggle_fold(&mut self, name: &str) {
+        if !self.view.toggled.remove(name) {
+            self.view.toggled.insert(name.to_owned());
+        }
+        self.rearrange();
+    }
+
+    /// Opens or shuts a line of the tree.
+    pub fn toggle_branch(&mut self, path: &str) {
+        if !self.tree_toggled.remove(path) {
+            self.tree_toggled.insert(path.to_owned());
+        }
+        self.tree = Rc::new(branches(&self.rows, &self.trie, &self.tree_toggled));
+    }
+
+    /// Looks at a line of the table.
+    pub fn look_at_line(&mut self, line: usize) {
+        let Some(&item) = self.table.items.get(line) else { return };
+        let spot = match item {
+            Item::State(_) => return,
+            Item::Row(row) | Item::Member(_, row) => Spot::Row(row),
+            Item::Fold(fold) => Spot::Fold(self.table.folds[fold].name.clone()),
+            Item::Kid(..) => {
+                let rows = self.table.rows_of(item);
+                match rows.get(self.member).or(rows.first()) {
+                    Some(&row) => Spot::Row(row),
+                    None => return,
+                }
+            }
+        };
+        self.look_at(spot);
+    }
+
+    /// Looks at a leaf from elsewhere; the table scrolls to it. A filter that hides it is cleared.
+    pub fn look_at_row(&mut self, row: u32) {
+        if self.table.place(row).is_none() && !self.filter.is_empty() {
+            self.set_filter("");
+        }
+        self.look_at(Spot::Row(row));
+        self.scroll += 1;
+    }
+
+    fn look_at(&mut self, spot: Spot) {
+        if let Spot::Row(row) = spot {
+            let rows = self.table.clone();
+            if let Some((_, _, at)) = rows.pattern_of(row) {
+                self.member = at;
+            }
+        }
+        self.spot = Some(spot);
+    }
+
+    /// Looks at the first leaf under a line of the tree.
+    pub fn look_at_branch(&mut self, at: usize) {
+        let Some(branch) = self.tree.get(at) else { return };
+        let (first, path) = (branch.first, branch.path.clone());
+        self.look_at_row(first);
+        if self.table.folds.iter().any(|fold| fold.name == path) {
+            self.spot = Some(Spot::Fold(path));
+        }
+    }
+
+    /// Moves by lines; state rows are stepped over.
+    pub fn step(&mut self, by: isize) {
+        let items = &self.table.items;
+        if items.is_empty() {
+            return;
+        }
+        let last = items.len() as isize - 1;
+        let start = self.cursor().map_or(if by > 0 { -1 } else { 0 }, |at| at as isize);
+        let mut at = (start + by).clamp(0, last);
+        let mut way = if by < 0 { -1 } else { 1 };
+        // Below a state row there is always a leaf, so that turning round at the top ends.
+        while matches!(items[at as usize], Item::State(_)) {
+            if at + way < 0 {
+                way = 1;
+            }
+            at = (at + way).min(last);
+        }
+        self.look_at_line(at as usize);
+        self.scroll += 1;
+    }
+
+    /// Looks at the first or the last line.
+    pub fn step_to_end(&mut self, last: bool) {
+        let mut lines = self.table.items.iter().enumerate();
+        let is_state = |(_, item): &(usize, &Item)| !matches!(item, Item::State(_));
+        let line = if last { lines.rfind(is_state) } else { lines.find(is_state) };
+        if let Some((at, _)) = line {
+            self.look_at_line(at);
+            self.scroll += 1;
+        }
+    }
+
+    /// Opens the fold that is looked at, or shuts the one that holds what is looked at.
+    pub fn unfold(&mut self, open: bool) {
+        let Some(cursor) = self.cursor() else { return };
+        match self.table.items[cursor] {
+            Item::Fold(fold) if self.table.folds[fold].open != open => {
+                let name = self.table.folds[fold].name.clone();
+                self.toggle_fold(&name);
+            }
+            Item::Kid(fold, _) | Item::Member(fold, _) if !open => {
+                let name = self.table.folds[fold].name.clone();
+                self.spot = Some(Spot::Fold(name));
+                self.scroll += 1;
+            }
+            _ => {}
+        }
+    }
+
+    /// The fold's pattern that is looked at, and the member.
+    #[must_use]
+    pub fn layer(&self) -> Option<(&Fold, usize, usize)> {
+        let (fold, pattern, at) = self.table.pattern_of(self.row()?)?;
+        Some((fold, at, pattern.rows.len()))
+    }
+
+    /// Looks at the same pattern in the next or the previous member.
+    pub fn step_layer(&mut self, by: isize) {
+        let Some(row) = self.row() else { return };
+        let table = self.table.clone();
+        let Some((_, pattern, at)) = table.pattern_of(row) else { return };
+        let next = (at as isize + by).clamp(0, pattern.rows.len() as isize - 1) as usize;
+        self.look_at(Spot::Row(pattern.rows[next]));
+    }
+
+    /// The row with a key; what a link leads to.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<u32> {
+        self.rows.iter().position(|row| row.key == key).map(|at| at as u32)
+    }
+
+    fn rearrange(&mut self) {
+        if let Ok(filter) = Filter::parse(&self.filter) {
+            self.arrange(&filter);
+        }
+    }
+
+    fn arrange(&mut self, filter: &Filter) {
+        let chosen: Vec<u32> =
+            (0..self.rows.len() as u32).filter(|&id| filter.matches(&self.rows[id as usize])).collect();
+        self.table = Rc::new(Table::new(&self.rows, &chosen, &self.view));
+    }
+}
+
+/// The bytes at which the members of folds begin.
+fn layer_starts(table: &Table, starts: &[u64]) -> Vec<u64> {
+    let mut out: Vec<u64> = Vec::new();
+    for fold in table.folds.iter().filter(|fold| !fold.leaves) {
+        let Some(pattern) = fold.patterns.first() else { continue };
+        let each = pattern.rows.len() / fold.times.max(1) as usize;
+        out.extend(pattern.rows.iter().step_by(each.max(1)).map(|&row| starts[row as usize]));
+    }
+    out.sort_unstable();
+    out.dedup();
+    out
+}
+
+fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {
+    let mut out: Vec<(String, u64)> = Vec::new();
+    for row in rows.iter().filter(|row| row.kind.has_shape()) {
+        let word = crate::state::dtype::word(row);
+        match out.iter_mut().find(|entry| entry.0 == word) {
+            Some(entry) => entry.1 += 1,
+            None => out.push((word, 1)),
+        }
+    }
+    out.sort_by_key(|entry| std::cmp::Reverse(entry.1));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::PackedRows;
+    use crate::state::sample::gpt;
+
+    fn work(layers: u64) -> Work {
+        let opened = Opened {
+            name: "x.mdl".into(),
+            main: 0,
+            others: Vec::new(),
+            format_id: String::new(),
+            format: String::new(),
+            version: String::new(),
+            producer: String::new(),
+            size: 0,
+            rows: PackedRows::default(),
+            findings: Vec::new(),
+            targets: Vec::new(),
+            missing: Vec::new(),
+            millis: 0.0,
+            read: 0,
+            calls: 0,
+        };
+        Work::new(opened, gpt(layers))
+    }
+
+    fn key(work: &Work) -> &str {
+        work.row().map_or("", |row| &work.rows[row as usize].key)
+    }
+
+    #[test]
+    fn moving_steps_over_states_and_through_folds() {
+        let mut work = work(4);
+        work.step(1);
+        assert_eq!(key(&work), "model.model.wte.weight");
+        work.step(1);
+        assert_eq!(work.fold().map(|fold| fold.times), Some(4));
+        work.step(1);
+        assert_eq!(key(&work), "model.model.blocks.0.ln.weight");
+        work.step_layer(1);
+        work.step_layer(1);
+        assert_eq!(key(&work), "model.model.blocks.2.ln.weight");
+        work.step(1);
+        assert_eq!(key(&work), "model.model.blocks.2.fc.weight");
+        work.step_layer(9);
+        assert_eq!(key(&work), "model.model.blocks.3.fc.weight");
+        work.step_to_end(true);
+        assert_eq!(key(&work), "global_step");
+        work.step(-100);
+        assert_eq!(key(&work), "model.model.wte.weight");
+    }
+
+    #[test]
+    fn folds_shut_around_what_is_looked_at() {
+        let mut work = work(4);
+        work.look_at_row(2);
+        work.unfold(false);
+        assert_eq!(work.fold().map(|fold| fold.open), Some(true));
+        work.unfold(false);
+        assert_eq!(work.fold().map(|fold| fold.open), Some(false));
+        work.unfold(true);
+        assert_eq!(work.fold().map(|fold| fold.open), Some(true));
+        assert_eq!(work.tree[work.branch().expect("a branch")].name, "blocks");
+    }
+
+    #[test]
+    fn filters_hide_and_looking_elsewhere_clears_them() {
+        let mut work = work(4);
+        work.set_filter("fc kind:tensor");
+        assert_eq!(work.table.leaves, 8);
+        work.set_filter("kind:banana");
+        assert!(work.filter_error.is_some());
+        assert_eq!(work.table.leaves, 8);
+        work.look_at_row(0);
+        assert_eq!((work.filter.as_str(), work.table.leaves), ("", work.rows.len()));
+        work.toggle_term("dtype:bf16", "dtype:");
+        work.toggle_term("dtype:f32", "dtype:");
+        assert_eq!(work.filter, "dtype:f32");
+        work.toggle_term("dtype:f32", "dtype:");
+        assert_eq!(work.filter, "");
+    }
+
+    #[test]
+    fn sorting_goes_round() {
+        let mut work = work(4);
+        let sorts: Vec<_> = (0..3)
+            .map(|_| {
+                work.sort_by(Column::Bytes);
+                work.view.sort
+            })
+            .collect();
+        assert_eq!(sorts, [Some((Column::Bytes, true)), Some((Column::Bytes, false)), None]);
+    }
+
+    #[test]
+    fn layers_begin_where_their_first_row_does() {
+        let work = work(4);
+        assert_eq!(work.layers.len(), 4 + 14);
+        assert_eq!(work.layers[0], 1000 * 64 * 2);
+    }
+
+    #[test]
+    fn twenty_thousand_keys_are_arranged_quickly() {
+        let began = std::time::Instant::now();
+        let mut work = work(2800);
+        assert!(work.rows.len() > 20_000);
+        work.toggle_folding();
+        work.set_filter("fc");
+        assert_eq!(work.table.leaves, 5600);
+        assert!(began.elapsed().as_secs_f64() < 5.0, "{:?} in a debug build", began.elapsed());
+    }
+}

@@ -1,0 +1,4 @@
+//! The worker.
+
+/// Starts the worker.
+pub fn start() {}
