@@ -1,0 +1,313 @@
+//! Attributes, and values of a datatype decoded from their bytes.
+
+use std::sync::Arc;
+
+use hdf5_reader::io::Cursor;
+use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
+use hdf5_reader::messages::{MSG_DATASPACE, MSG_DATATYPE};
+use statelens_checkpoint::{ByteOrder, Error, Int, Limits, Result, Text, float_repr};
+
+use crate::Hdf5File;
+use crate::datatype::{Class, Datatype, Padding, text, whole_text};
+use crate::error::from_reader;
+use crate::header::{self, Message};
+
+/// A small named value on an object.
+#[derive(Debug, Clone)]
+pub struct Attribute {
+    /// Its name.
+    pub name: Text,
+    /// What its elements are.
+    pub datatype: Arc<Datatype>,
+    /// Its shape; none for the null dataspace, which holds nothing.
+    pub shape: Option<Vec<u64>>,
+    /// Its elements as they stand in the file.
+    pub data: Arc<[u8]>,
+}
+
+/// Elements of one datatype, decoded.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Values {
+    /// There are none: the null dataspace.
+    Null,
+    /// Integers, bit fields, and enums but bools.
+    Int(Vec<Int>),
+    /// Floats of any format up to 64 bits.
+    Float(Vec<f64>),
+    /// Enums of FALSE and TRUE.
+    Bool(Vec<bool>),
+    /// Strings, of fixed or variable length.
+    Text(Vec<Text>),
+    /// The bytes of opaque elements, one after the other.
+    Opaque(Arc<[u8]>),
+    /// Records, references, sequences and the rest: see the datatype.
+    Other,
+}
+
+impl Values {
+    /// The one integer.
+    pub fn int(&self) -> Option<&Int> {
+        match self {
+            Self::Int(values) if values.len() == 1 => values.first(),
+            _ => None,
+        }
+    }
+
+    /// The one number.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Self::Float(values) if values.len() == 1 => values.first().copied(),
+            Self::Int(values) if values.len() == 1 => values.first()?.to_string().parse().ok(),
+            _ => None,
+        }
+    }
+
+    /// The one text.
+    pub fn text(&self) -> Option<&Text> {
+        match self {
+            Self::Text(values) if values.len() == 1 => values.first(),
+            _ => None,
+        }
+    }
+
+    /// Whether Python would take the one value for true.
+    pub fn truth(&self) -> Option<bool> {
+        match self {
+            Self::Bool(values) if values.len() == 1 => values.first().copied(),
+            Self::Int(values) if values.len() == 1 => values.first().map(|int| int.to_i64() != Some(0)),
+            Self::Float(values) if values.len() == 1 => values.first().map(|float| *float != 0.0),
+            _ => None,
+        }
+    }
+
+    /// For people: one value as it is, several in brackets.
+    pub fn describe(&self) -> Text {
+        fn list<T>(values: &[T], one: impl Fn(&T) -> String) -> Text {
+            match values {
+                [value] => one(value).into(),
+                values => format!("[{}]", values.iter().map(one).collect::<Vec<_>>().join(", ")).into(),
+            }
+        }
+        match self {
+            Self::Null => "nothing".into(),
+            Self::Int(values) => list(values, Int::to_string),
+            Self::Float(values) => list(values, |float| float_repr(*float)),
+            Self::Bool(values) => list(values, |value| if *value { "True" } else { "False" }.into()),
+            Self::Text(values) => match values.as_slice() {
+                [text] => text.clone(),
+                texts => list(texts, |text| format!("'{text}'")),
+            },
+            Self::Opaque(bytes) => format!("{} bytes", bytes.len()).into(),
+            Self::Other => "".into(),
+        }
+    }
+}
+
+impl Attribute {
+    /// Reads an attribute message, or an attribute in dense storage: they are the same.
+    pub(crate) fn parse(file: &Hdf5File, body: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(body);
+        let version = cursor.read_u8().map_err(from_reader)?;
+        if !(1..=3).contains(&version) {
+            return Err(Error::unsupported(format!("an attribute of version {version}")));
+        }
+        let flags = cursor.read_u8().map_err(from_reader)?;
+        let flags = if version == 1 { 0 } else { flags };
+        let mut sizes = [0; 3];
+        for size in &mut sizes {
+            *size = usize::from(cursor.read_u16_le().map_err(from_reader)?);
+        }
+        if version == 3 {
+            cursor.skip(1).map_err(from_reader)?;
+        }
+        let mut part = |size: usize| {
+            let bytes = cursor.read_bytes(size)?;
+            // Only version 1 pads its parts.
+            let padding = if version == 1 { size.wrapping_neg() & 7 } else { 0 };
+            cursor.skip(padding.min(cursor.remaining() as usize))?;
+            hdf5_reader::error::Result::Ok(bytes)
+        };
+        let [name, datatype, space] = sizes;
+        let name = text(part(name).map_err(from_reader)?);
+        let datatype = part(datatype).map_err(from_reader)?;
+        let space = part(space).map_err(from_reader)?;
+        let context = |error: Error| error.context(format_args!("attribute {name}"));
+        let datatype = match flags & 1 {
+            0 => file.datatype(datatype),
+            _ => file.resolve(MSG_DATATYPE, datatype).and_then(|body| file.datatype(&body)),
+        };
+        let datatype = datatype.map_err(context)?;
+        let shape = match flags & 2 {
+            0 => file.dataspace(space),
+            _ => file.resolve(MSG_DATASPACE, space).and_then(|body| file.dataspace(&body)),
+        };
+        let shape = shape.map_err(context)?.0;
+        let count = count(shape.as_deref()).map_err(context)?;
+        let len = count.checked_mul(datatype.size).and_then(|len| usize::try_from(len).ok());
+        let start = cursor.position() as usize;
+        let data = len.and_then(|len| body.get(start..start.checked_add(len)?));
+        let data = data.ok_or_else(|| context(Error::damaged("its value ends too early")))?;
+        Ok(Self { name, datatype, shape, data: data.into() })
+    }
+
+    /// Its elements, decoded.
+    pub fn values(&self, file: &Hdf5File) -> Result<Values> {
+        if self.shape.is_none() {
+            return Ok(Values::Null);
+        }
+        file.values(&self.datatype, &self.data)
+            .map_err(|error| error.context(format_args!("attribute {}", self.name)))
+    }
+
+    /// Its value for people.
+    pub fn describe(&self, file: &Hdf5File) -> Text {
+        match self.values(file) {
+            Ok(Values::Other) => self.datatype.describe().into(),
+            Ok(values) => values.describe(),
+            Err(error) => format!("({error})").into(),
+        }
+    }
+}
+
+/// Number of elements; an error if that does not fit.
+pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
+    let Some(shape) = shape else { return Ok(0) };
+    if shape.contains(&0) {
+        return Ok(0);
+    }
+    shape
+        .iter()
+        .try_fold(1u64, |count, dim| count.checked_mul(*dim))
+        .ok_or_else(|| Error::damaged(format!("a shape of {shape:?} has more elements than fit 64 bits")))
+}
+
+impl Hdf5File {
+    /// Decodes elements as they stand in the file. Strings of variable length are fetched.
+    pub fn values(&self, datatype: &Datatype, data: &[u8]) -> Result<Values> {
+        let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
+        let elements = data.chunks_exact(size);
+        Ok(match &datatype.class {
+            Class::Int { signed, order } => Values::Int(elements.map(|bytes| int(bytes, *signed, *order)).collect()),
+            Class::Bits { order } => Values::Int(elements.map(|bytes| int(bytes, false, *order)).collect()),
+            Class::Enum { .. } if datatype.is_bool() => Values::Bool(data.iter().map(|byte| *byte != 0).collect()),
+            Class::Enum { base, .. } if base.size == datatype.size => return self.values(base, data),
+            Class::Float { .. } => {
+                let floats: Option<Vec<f64>> = elements.map(|bytes| float(datatype, bytes)).collect();
+                floats.map_or(Values::Other, Values::Float)
+            }
+            Class::Str(padding) => Values::Text(elements.map(|bytes| fixed_text(bytes, *padding)).collect()),
+            Class::VlenStr => {
+                let mut texts = Vec::new();
+                let mut spent = 0u64;
+                for element in elements {
+                    let bytes = self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
+                    spent += bytes.len() as u64;
+                    Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
+                    // The length counts; NULs inside belong to it, one at the end does not.
+                    texts.push(whole_text(bytes.strip_suffix(&[0]).unwrap_or(&bytes)));
+                }
+                Values::Text(texts)
+            }
+            Class::Opaque { .. } => Values::Opaque(data.into()),
+            Class::Array { base, .. } if base.size > 0 => return self.values(base, data),
+            _ => Values::Other,
+        })
+    }
+
+    /// The bytes of each variable-length element (a string or a sequence), in order.
+    pub fn vlen_elements(&self, datatype: &Datatype, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let unit = match &datatype.class {
+            Class::VlenStr => 1,
+            Class::Vlen(base) => base.size,
+            _ => return Err(Error::unsupported("elements of a fixed length have no heap bytes")),
+        };
+        let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
+        let mut spent = 0u64;
+        data.chunks_exact(size)
+            .map(|element| {
+                let bytes = self.heap.get(&self.source, self.widths, element, unit, &self.limits)?;
+                spent += bytes.len() as u64;
+                Limits::check("bytes of sequences in one value", spent, self.limits.structure)?;
+                Ok(bytes)
+            })
+            .collect()
+    }
+
+    /// The datatype of a message body; equal ones are one.
+    pub(crate) fn datatype(&self, body: &[u8]) -> Result<Arc<Datatype>> {
+        let mut types = self.types.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if let Some(datatype) = types.get(body) {
+            return Ok(datatype.clone());
+        }
+        let datatype = Arc::new(Datatype::parse(body)?);
+        if types.len() >= TYPES_KEPT {
+            types.clear();
+        }
+        types.insert(body.to_vec(), datatype.clone());
+        Ok(datatype)
+    }
+
+    /// Shape and maximum shape; no shape is the null dataspace.
+    pub(crate) fn dataspace(&self, body: &[u8]) -> Result<(Option<Vec<u64>>, Option<Vec<u64>>)> {
+        let mut cursor = Cursor::new(body);
+        let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
+            dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())
+                .map_err(from_reader)?;
+        Limits::check("dimensions of a dataset", dims.len() as u64, self.limits.rank)?;
+        Ok(match dataspace_type {
+            DataspaceType::Null => (None, None),
+            DataspaceType::Scalar | DataspaceType::Simple => (Some(dims), max_dims),
+        })
+    }
+
+    /// The body of the message that a reference stands for.
+    pub(crate) fn resolve(&self, kind: u16, reference: &[u8]) -> Result<Vec<u8>> {
+        let message = Message { kind, shared: true, body: reference.to_vec() };
+        header::resolve(&self.source, self.widths, &message, &self.limits).map(|message| message.body)
+    }
+}
+
+/// Datatypes that are kept parsed; files have a few dozen.
+const TYPES_KEPT: usize = 4096;
+
+fn little(bytes: &[u8], order: ByteOrder) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    if order == ByteOrder::Big {
+        bytes.reverse();
+    }
+    bytes
+}
+
+fn int(bytes: &[u8], signed: bool, order: ByteOrder) -> Int {
+    let mut bytes = little(bytes, order);
+    if !signed {
+        bytes.push(0);
+    }
+    Int::from_le_bytes(&bytes)
+}
+
+fn float(datatype: &Datatype, bytes: &[u8]) -> Option<f64> {
+    let Class::Float { format, order: Some(order) } = &datatype.class else { return None };
+    let bytes = little(bytes, *order);
+    match (bytes.as_slice(), format.exponent, format.mantissa) {
+        (bytes, 11, 52) => bytes.try_into().ok().map(f64::from_le_bytes),
+        (bytes, 8, 23) => bytes.try_into().ok().map(|bytes| f64::from(f32::from_le_bytes(bytes))),
+        (bytes, 5, 10) => bytes.try_into().ok().map(|bytes| half::f16::from_le_bytes(bytes).to_f64()),
+        (bytes, 8, 7) => bytes.try_into().ok().map(|bytes| half::bf16::from_le_bytes(bytes).to_f64()),
+        _ => None,
+    }
+}
+
+fn fixed_text(bytes: &[u8], padding: Padding) -> Text {
+    match padding {
+        Padding::Null => text(bytes),
+        Padding::NullPad => {
+            let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+            whole_text(&bytes[..end])
+        }
+        Padding::Space => {
+            let end = bytes.iter().rposition(|byte| *byte != b' ').map_or(0, |last| last + 1);
+            whole_text(&bytes[..end])
+        }
+    }
+}

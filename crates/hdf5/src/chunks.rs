@@ -1,0 +1,212 @@
+//! The chunks of a dataset: found through its index, and their filters undone.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use hdf5_reader::Storage;
+use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
+use hdf5_reader::chunk_index::{
+    ChunkEntry, collect_implicit_chunk_entries, collect_v2_chunk_entries_storage, single_chunk_entry,
+};
+use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storage;
+use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
+use hdf5_reader::io::Cursor;
+use hdf5_reader::messages::layout::ChunkIndexing;
+use statelens_checkpoint::{Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span};
+
+use crate::dataset::ChunkPlace;
+use crate::error::from_reader;
+use crate::filters::{self, FilterDescription};
+use crate::header::Widths;
+use crate::source::Source;
+
+/// The chunks of one dataset.
+pub(crate) struct DatasetChunks {
+    pub(crate) file: FileId,
+    pub(crate) base: u64,
+    pub(crate) widths: Widths,
+    pub(crate) address: u64,
+    pub(crate) place: ChunkPlace,
+    /// Of the dataset, without the dimensions of an array in each element.
+    pub(crate) shape: Vec<u64>,
+    pub(crate) max_shape: Option<Vec<u64>>,
+    pub(crate) further_dims: usize,
+    /// Bytes of an element, an array in it included.
+    pub(crate) element: u64,
+    pub(crate) chunk_bytes: u64,
+    pub(crate) filters: Arc<[FilterDescription]>,
+    pub(crate) fill: Arc<[u8]>,
+    /// As many chunks as may be listed.
+    pub(crate) most: u64,
+}
+
+impl Chunks for DatasetChunks {
+    fn table(&self, files: &FileSet) -> Result<Vec<Chunk>> {
+        let in_file = |error: Error| error.in_file(files.name(self.file));
+        let source = Source::new(files.source(self.file)?.clone(), self.base);
+        let entries = self.entries(&source).map_err(in_file)?;
+        Limits::check("chunks of a dataset", entries.len() as u64, self.most).map_err(in_file)?;
+        let mut seen = HashSet::with_capacity(entries.len());
+        let mut chunks = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if Cursor::is_undefined_offset(entry.address, self.widths.offset)
+                || entry.offsets.iter().zip(&self.shape).any(|(at, dim)| at >= dim)
+            {
+                // Never written, or left behind when the dataset shrank.
+                continue;
+            }
+            let chunk = self.chunk(entry).map_err(in_file)?;
+            if !seen.insert(chunk.at.clone()) {
+                return Err(in_file(Error::damaged(format!("two chunks are said to be at {:?}", chunk.at))));
+            }
+            chunks.push(chunk);
+        }
+        Ok(chunks)
+    }
+
+    fn decode(&self, chunk: &Chunk, stored: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let too_large = || Error::limit("a chunk is larger than this machine can hold");
+        let len = usize::try_from(self.chunk_bytes).map_err(|_| too_large())?;
+        let element = usize::try_from(self.element).map_err(|_| too_large())?;
+        filters::decode(&self.filters, chunk.mask, stored, element, len, out)
+            .map_err(|error| error.at(chunk.span.offset))
+    }
+
+    fn fill(&self) -> &[u8] {
+        &self.fill
+    }
+
+    fn describe(&self) -> String {
+        filters::describe(&self.filters)
+    }
+}
+
+impl DatasetChunks {
+    fn entries(&self, source: &Source) -> Result<Vec<ChunkEntry>> {
+        let Widths { offset, length } = self.widths;
+        let dims = self.place.shape.as_slice();
+        let rank = self.shape.len() as u32;
+        let entries = match &self.place.index {
+            None => return self.tree(source),
+            Some(ChunkIndexing::SingleChunk { filtered_size, filters }) => {
+                Ok(vec![single_chunk_entry(self.address, *filtered_size, *filters, dims.len())])
+            }
+            Some(ChunkIndexing::Implicit) => {
+                let element = usize::try_from(self.element).unwrap_or(usize::MAX);
+                let end = Storage::len(source);
+                collect_implicit_chunk_entries(self.address, &self.shape, dims, element, None, end)
+            }
+            Some(ChunkIndexing::FixedArray { .. }) => {
+                // The array has a place for every chunk of the largest shape that was allowed,
+                // not of the present one.
+                let shape = self.max_shape.as_deref().unwrap_or(&self.shape);
+                collect_fixed_array_chunk_entries_storage(
+                    source, self.address, offset, length, shape, dims, None,
+                )
+            }
+            Some(ChunkIndexing::ExtensibleArray { .. }) => collect_extensible_array_chunk_entries_storage(
+                source,
+                self.address,
+                offset,
+                length,
+                &self.shape,
+                self.max_shape.as_deref(),
+                dims,
+                None,
+            ),
+            Some(ChunkIndexing::BTreeV2) => collect_v2_chunk_entries_storage(
+                source, self.address, offset, length, rank, dims, None,
+            ),
+        };
+        entries.map_err(from_reader)
+    }
+
+    /// The tree of version 1, which every file of h5py's defaults has.
+    fn tree(&self, source: &Source) -> Result<Vec<ChunkEntry>> {
+        let Widths { offset, length } = self.widths;
+        let rank = Some(self.shape.len() as u32);
+        let leaves = collect_btree_v1_leaves_storage(
+            source, self.address, offset, length, rank, &self.place.shape, None,
+        );
+        let leaves = leaves.map_err(from_reader)?.into_iter().map(|(key, address)| match key {
+            BTreeV1Key::RawData { chunk_size, filter_mask, mut offsets } => {
+                // The last one is within the element.
+                offsets.truncate(self.shape.len());
+                Ok(ChunkEntry { address, size: u64::from(chunk_size), filter_mask, offsets })
+            }
+            BTreeV1Key::Group { .. } => Err(Error::damaged("the index of a dataset lists names")),
+        });
+        leaves.collect()
+    }
+
+    fn chunk(&self, entry: ChunkEntry) -> Result<Chunk> {
+        let ChunkEntry { address, size, filter_mask, offsets: mut at } = entry;
+        let dims = &self.place.shape;
+        let aligned = at.iter().zip(dims).all(|(at, dim)| at % u64::from(*dim) == 0);
+        if at.len() != self.shape.len() || !aligned {
+            return Err(Error::damaged(format!("a chunk at {at:?} of chunks of shape {dims:?}")));
+        }
+        let over_edge = at
+            .iter()
+            .zip(dims)
+            .zip(&self.shape)
+            .any(|((at, chunk), dim)| at.saturating_add(u64::from(*chunk)) > *dim);
+        let plain = self.place.plain_edges && over_edge;
+        let len = if self.filters.is_empty() || plain { self.chunk_bytes } else { size };
+        let offset = self.base.checked_add(address).filter(|offset| offset.checked_add(len).is_some());
+        let offset = offset.ok_or_else(|| Error::damaged("the address of a chunk is past 64 bits"))?;
+        at.resize(at.len() + self.further_dims, 0);
+        let mask = if plain { u32::MAX } else { filter_mask };
+        Ok(Chunk { at, span: Span { file: self.file, offset, len }, mask })
+    }
+}
+
+impl fmt::Debug for DatasetChunks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DatasetChunks({} from {}, {})", self.file.0, self.address, self.describe())
+    }
+}
+
+/// The elements of a small dataset in C order; `bytes` is their length and was checked.
+pub(crate) fn gather(
+    chunked: &Chunked,
+    files: &FileSet,
+    shape: &[u64],
+    element: u64,
+    bytes: u64,
+) -> Result<Vec<u8>> {
+    let size = element as usize;
+    let mut out = match chunked.chunks.fill() {
+        [] => vec![0; bytes as usize],
+        fill => fill.repeat(bytes as usize / fill.len()),
+    };
+    let mut plain = Vec::new();
+    for chunk in chunked.chunks.table(files)? {
+        let stored = files.read_vec(chunk.span.file, chunk.span.offset, chunk.span.len)?;
+        chunked.chunks.decode(&chunk, &stored, &mut plain)?;
+        // The part of the chunk that lies inside the dataset, run by run.
+        let extent: Vec<u64> =
+            chunk.at.iter().zip(&chunked.shape).zip(shape).map(|((at, chunk), dim)| (dim - at).min(*chunk)).collect();
+        let runs: u64 = extent.iter().rev().skip(1).product();
+        let run = extent.last().copied().unwrap_or(1) as usize * size;
+        for index in 0..runs {
+            let mut left = index;
+            let (mut from, mut to) = (0u64, 0u64);
+            let mut within = vec![0; extent.len()];
+            for (axis, dim) in extent.iter().enumerate().rev().skip(1) {
+                within[axis] = left % dim;
+                left /= dim;
+            }
+            for (axis, at) in within.iter().enumerate() {
+                from = from * chunked.shape[axis] + at;
+                to = to * shape[axis] + chunk.at[axis] + at;
+            }
+            let (from, to) = (from as usize * size, to as usize * size);
+            if let (Some(from), Some(to)) = (plain.get(from..from + run), out.get_mut(to..to + run)) {
+                to.copy_from_slice(from);
+            }
+        }
+    }
+    Ok(out)
+}

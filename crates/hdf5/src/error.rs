@@ -1,0 +1,34 @@
+//! Errors of hdf5-reader as ours, and back through its callbacks.
+
+use hdf5_reader::error::Error as ReaderError;
+use statelens_checkpoint::Error;
+
+/// What went wrong, told apart by what the user can do about it.
+pub(crate) fn from_reader(error: ReaderError) -> Error {
+    use ReaderError as R;
+    let what = error.to_string();
+    match error {
+        R::Io(io) => match io.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+            Some(ours) => ours.clone(),
+            None => Error::io(what),
+        },
+        R::UnsupportedSuperblockVersion(_)
+        | R::UnsupportedObjectHeaderVersion(_)
+        | R::UnsupportedDatatypeClass(_)
+        | R::UnsupportedLayoutClass(_)
+        | R::UnsupportedLayoutVersion(_)
+        | R::UnsupportedFilterPipelineVersion(_)
+        | R::UnsupportedLinkVersion(_)
+        | R::UnsupportedLinkType(_)
+        | R::UnsupportedFilter(_) => Error::unsupported(what),
+        R::ResourceLimit(_) => Error::limit(what),
+        R::UnexpectedEof { offset, .. } => Error::damaged("a structure ends too early").at(offset),
+        R::InvalidMagic => Error::damaged("there is no HDF5 signature"),
+        _ => Error::damaged(what),
+    }
+}
+
+/// Carries our error through a callback of hdf5-reader; [`from_reader`] takes it out again.
+pub(crate) fn to_reader(error: Error) -> ReaderError {
+    ReaderError::Io(std::io::Error::other(error))
+}

@@ -1,0 +1,332 @@
+//! Opening a container, and walking everything in it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use hdf5_reader::Storage;
+use hdf5_reader::io::Cursor;
+use hdf5_reader::messages::attribute_info;
+use hdf5_reader::messages::{
+    MSG_ATTRIBUTE, MSG_ATTRIBUTE_INFO, MSG_DATA_LAYOUT, MSG_DATATYPE, MSG_EXTERNAL_FILES, MSG_LINK,
+    MSG_LINK_INFO, MSG_SYMBOL_TABLE, link, link_info, symbol_table_msg,
+};
+use hdf5_reader::superblock::Superblock;
+use statelens_checkpoint::{Error, FileId, FileSet, Limits, Progress, Result, Text};
+
+use crate::attribute::Attribute;
+use crate::dataset::Dataset;
+use crate::datatype::Datatype;
+use crate::error::from_reader;
+use crate::group::{Link, Links, Target};
+use crate::header::{self, Message, Widths};
+use crate::heap::GlobalHeap;
+use crate::source::Source;
+
+/// An open container.
+#[derive(Debug)]
+pub struct Hdf5File {
+    pub(crate) source: Source,
+    pub(crate) id: FileId,
+    pub(crate) widths: Widths,
+    pub(crate) limits: Limits,
+    pub(crate) heap: GlobalHeap,
+    pub(crate) types: Mutex<HashMap<Vec<u8>, Arc<Datatype>>>,
+    superblock: Superblock,
+}
+
+/// What an object is.
+#[derive(Debug, Clone)]
+pub enum Kind {
+    /// A group: see [`Hdf5File::links`].
+    Group,
+    /// A dataset.
+    Dataset(Box<Dataset>),
+    /// A dataset of which the header says something that is not understood.
+    Unreadable(Error),
+    /// A datatype with a name.
+    Datatype(Arc<Datatype>),
+}
+
+/// One object: what its header says.
+#[derive(Debug, Clone)]
+pub struct Object {
+    /// Where its header is, from the start of the container. Two names of one address are one
+    /// object.
+    pub address: u64,
+    /// What it is.
+    pub kind: Kind,
+    /// Its attributes, in file order.
+    pub attributes: Vec<Attribute>,
+    /// Attributes that could not be read, and why.
+    pub troubles: Vec<Error>,
+    links: Links,
+}
+
+impl Object {
+    /// The attribute of that name.
+    pub fn attribute(&self, name: &str) -> Option<&Attribute> {
+        self.attributes.iter().find(|attribute| attribute.name == name)
+    }
+
+    /// The dataset, if it is one.
+    pub fn dataset(&self) -> Option<&Dataset> {
+        match &self.kind {
+            Kind::Dataset(dataset) => Some(dataset),
+            _ => None,
+        }
+    }
+}
+
+/// Everything in a container, each object once.
+#[derive(Debug)]
+pub struct Tree {
+    /// The objects by address; one whose header can't be read is the error. The root is there.
+    pub objects: BTreeMap<u64, Result<Object>>,
+    /// The links of the groups among them, by the group's address.
+    pub links: HashMap<u64, Result<Vec<Link>>>,
+    /// Address of the root group.
+    pub root: u64,
+    /// Positions in `links` by group and name.
+    names: HashMap<u64, HashMap<Text, usize>>,
+}
+
+impl Hdf5File {
+    /// Opens a container; reads its superblock and no more.
+    pub fn open(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
+        let inner = files.source(id)?.clone();
+        let name = |error: Error| error.in_file(files.name(id));
+        let whole = Source::new(inner.clone(), 0);
+        let superblock = Superblock::parse_from_storage(&whole).map_err(from_reader).map_err(name)?;
+        let Superblock { offset_size, length_size, base_address, .. } = superblock;
+        for width in [offset_size, length_size] {
+            if ![2, 4, 8].contains(&width) {
+                return Err(name(Error::unsupported(format!("addresses of {width} bytes"))));
+            }
+        }
+        let source = if base_address == 0 { whole } else { Source::new(inner, base_address) };
+        Ok(Self {
+            source,
+            id,
+            widths: Widths { offset: offset_size, length: length_size },
+            limits: limits.clone(),
+            heap: GlobalHeap::default(),
+            types: Mutex::default(),
+            superblock,
+        })
+    }
+
+    /// Whether bytes that start like this may be a container: its signature may stand at byte 0,
+    /// 512, 1024, 2048 and so on.
+    pub fn is_likely(head: &[u8]) -> bool {
+        let starts = [0].into_iter().chain((9..).map(|power| 1usize << power));
+        starts
+            .take_while(|start| *start < head.len())
+            .any(|start| head[start..].starts_with(b"\x89HDF\r\n\x1a\n"))
+    }
+
+    /// Version of the superblock.
+    pub fn superblock_version(&self) -> u8 {
+        self.superblock.version
+    }
+
+    /// Bytes before the container in its file.
+    pub fn user_block(&self) -> u64 {
+        self.source.base()
+    }
+
+    /// Bytes that the file should have, if it has fewer: it was cut short.
+    pub fn missing_bytes(&self) -> Option<u64> {
+        let end = self.superblock.eof_address;
+        if Cursor::is_undefined_offset(end, self.widths.offset) {
+            return None;
+        }
+        // Behind a user block, writers count the end from either start.
+        let end = end.min(end.saturating_sub(self.source.base()).max(1));
+        end.checked_sub(Storage::len(&self.source)).filter(|missing| *missing > 0)
+    }
+
+    /// Address of the root group.
+    pub fn root(&self) -> Result<u64> {
+        self.superblock.root_object_header_address().map_err(from_reader)
+    }
+
+    /// The object whose header is at `address`.
+    pub fn object(&self, address: u64) -> Result<Object> {
+        let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
+        let at = |error: Error| error.at(self.source.base().saturating_add(address));
+        let has = |kind: u16| messages.iter().any(|message| message.kind == kind);
+        let mut links = Links::default();
+        let kind = if has(MSG_DATA_LAYOUT) || has(MSG_EXTERNAL_FILES) {
+            match self.read_dataset(&messages) {
+                Ok(dataset) => Kind::Dataset(Box::new(dataset)),
+                Err(error) => Kind::Unreadable(at(error)),
+            }
+        } else if let Some(message) = messages.iter().find(|message| message.kind == MSG_DATATYPE) {
+            let body = match message.shared {
+                true => &self.resolve(MSG_DATATYPE, &message.body)?,
+                false => &message.body,
+            };
+            match self.datatype(body) {
+                Ok(datatype) => Kind::Datatype(datatype),
+                Err(error) => Kind::Unreadable(at(error)),
+            }
+        } else {
+            links = self.group(&messages).map_err(at)?;
+            Kind::Group
+        };
+        let mut object = Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
+        self.attributes(&messages, &mut object);
+        Ok(object)
+    }
+
+    /// The names in a group, in the order of their creation if the file keeps that, else sorted.
+    pub fn links(&self, group: &Object) -> Result<Vec<Link>> {
+        self.read_links(&group.links)
+    }
+
+    /// Everything that can be reached from the root by hard links, read in file order.
+    pub fn tree(&self, progress: &mut dyn Progress) -> Result<Tree> {
+        let root = self.root()?;
+        let mut tree = Tree { objects: BTreeMap::new(), links: HashMap::new(), root, names: HashMap::new() };
+        let mut level = vec![root];
+        while !level.is_empty() {
+            // In file order: the next header is most often in the block that is at hand.
+            level.sort_unstable();
+            level.dedup();
+            let mut next = Vec::new();
+            for address in level {
+                if tree.objects.contains_key(&address) {
+                    continue;
+                }
+                Limits::check("objects in the file", tree.objects.len() as u64 + 1, self.limits.members)?;
+                let object = self.object(address);
+                if let Ok(group) = &object
+                    && matches!(group.kind, Kind::Group)
+                {
+                    let links = self.links(group);
+                    next.extend(links.iter().flatten().filter_map(|link| match link.target {
+                        Target::Hard(address) => Some(address),
+                        _ => None,
+                    }));
+                    let names = links.iter().flatten().enumerate();
+                    let names = names.map(|(index, link)| (link.name.clone(), index)).collect();
+                    tree.names.insert(address, names);
+                    tree.links.insert(address, links);
+                }
+                tree.objects.insert(address, object);
+                if tree.objects.len() % 1000 == 0 {
+                    progress.check(tree.objects.len() as u64, 0)?;
+                }
+            }
+            level = next;
+        }
+        Ok(tree)
+    }
+
+    fn group(&self, messages: &[Message]) -> Result<Links> {
+        let Widths { offset, length } = self.widths;
+        let mut links = Links::default();
+        for message in messages.iter().filter(|message| !message.shared) {
+            let body = &message.body;
+            let cursor = &mut Cursor::new(body);
+            match message.kind {
+                MSG_SYMBOL_TABLE => {
+                    let table = symbol_table_msg::parse(cursor, offset, length, body.len());
+                    links.symbol_table = Some(table.map_err(from_reader)?);
+                }
+                MSG_LINK_INFO => {
+                    let info = link_info::parse(cursor, offset, length, body.len());
+                    links.info = Some(info.map_err(from_reader)?);
+                }
+                MSG_LINK => {
+                    let link = link::parse(cursor, offset, length, body.len());
+                    links.messages.push(link.map_err(from_reader)?);
+                }
+                _ => {}
+            }
+        }
+        Ok(links)
+    }
+
+    fn attributes(&self, messages: &[Message], object: &mut Object) {
+        let mut add = |attribute: Result<Attribute>| match attribute {
+            Ok(attribute) => object.attributes.push(attribute),
+            Err(error) => object.troubles.push(error),
+        };
+        for message in messages {
+            match (message.kind, message.shared) {
+                (MSG_ATTRIBUTE, false) => add(Attribute::parse(self, &message.body)),
+                (MSG_ATTRIBUTE, true) => {
+                    let body = self.resolve(MSG_ATTRIBUTE, &message.body);
+                    add(body.and_then(|body| Attribute::parse(self, &body)));
+                }
+                (MSG_ATTRIBUTE_INFO, _) => match self.dense_attributes(&message.body) {
+                    Ok(found) => found.into_iter().for_each(&mut add),
+                    Err(error) => add(Err(error.context("dense attributes"))),
+                },
+                _ => {}
+            }
+        }
+    }
+
+    fn dense_attributes(&self, body: &[u8]) -> Result<Vec<Result<Attribute>>> {
+        let Widths { offset, length } = self.widths;
+        let info = attribute_info::parse(&mut Cursor::new(body), offset, length, body.len());
+        let info = info.map_err(from_reader)?;
+        if Cursor::is_undefined_offset(info.fractal_heap_address, offset) {
+            return Ok(Vec::new());
+        }
+        let bodies = self.dense_objects(info.btree_name_index_address, info.fractal_heap_address)?;
+        Ok(bodies.into_iter().map(|body| body.and_then(|body| Attribute::parse(self, &body))).collect())
+    }
+}
+
+impl Tree {
+    /// The object that a path leads to, soft links followed; `None` if there is none.
+    pub fn find(&self, path: &str) -> Option<u64> {
+        let mut at = self.root;
+        let mut steps: Vec<String> = split(path);
+        let mut hops = 0;
+        // The path of groups that led here is not needed: a soft link is relative to the group
+        // that holds it, or absolute.
+        while let Some(step) = steps.pop() {
+            let link = self.link(at, &step)?;
+            match &link.target {
+                Target::Hard(address) => at = *address,
+                Target::Soft(path) => {
+                    hops += 1;
+                    if hops > LONGEST_CHAIN {
+                        return None;
+                    }
+                    let path = path.to_lossy();
+                    if path.starts_with('/') {
+                        at = self.root;
+                    }
+                    steps.extend(split(&path));
+                }
+                Target::External { .. } => return None,
+            }
+        }
+        Some(at)
+    }
+
+    /// The link of that name in a group.
+    pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
+        let links = self.links.get(&group)?.as_ref().ok()?;
+        links.get(*self.names.get(&group)?.get(&Text::from(name))?)
+    }
+
+    /// The object at an address.
+    pub fn object(&self, address: u64) -> Option<&Object> {
+        self.objects.get(&address)?.as_ref().ok()
+    }
+}
+
+/// Soft links that are followed one after the other.
+const LONGEST_CHAIN: u32 = 32;
+
+/// The steps of a path, the first one last.
+fn split(path: &str) -> Vec<String> {
+    path.split('/').filter(|step| !step.is_empty() && *step != ".").rev().map(str::to_owned).collect()
+}
+

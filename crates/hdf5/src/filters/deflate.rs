@@ -1,0 +1,29 @@
+//! Deflate in a zlib wrapper (filter 1), and Zstandard (filter 32015).
+
+use std::io::Read;
+
+use statelens_checkpoint::{Error, Result};
+
+/// Undoes deflate; an error if more than `limit` bytes come out.
+pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
+    read(flate2::read::ZlibDecoder::new(input), limit, "gzip")
+}
+
+/// Undoes Zstandard; an error if more than `limit` bytes come out.
+pub(super) fn decode_zstd(input: &[u8], limit: usize) -> Result<Vec<u8>> {
+    let decoder = ruzstd::decoding::StreamingDecoder::new(input)
+        .map_err(|error| Error::damaged(format!("a zstd chunk does not decode: {error}")))?;
+    read(decoder, limit, "zstd")
+}
+
+fn read(decoder: impl Read, limit: usize, name: &str) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    decoder
+        .take(limit as u64 + 1)
+        .read_to_end(&mut out)
+        .map_err(|error| Error::damaged(format!("a {name} chunk does not decode: {error}")))?;
+    if out.len() > limit {
+        return Err(Error::damaged(format!("a {name} chunk holds more than its {limit} bytes")));
+    }
+    Ok(out)
+}

@@ -1,0 +1,54 @@
+//! LZF (filter 32000), as h5py has it.
+//!
+//! A control byte below 32 is followed by that many literals and one; else its upper three bits
+//! are a length (7: one more byte is added) and its lower five with the next byte a distance.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::FilterDescription;
+
+/// Bytes once decoded: h5py writes the chunk's size as the third parameter.
+pub(super) fn plain_len(filter: &FilterDescription, chunk: usize) -> usize {
+    match filter.client_data.get(2) {
+        Some(len) if *len > 0 => *len as usize,
+        _ => chunk,
+    }
+}
+
+/// Undoes LZF; an error if more than `limit` bytes come out.
+pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
+    let short = || Error::damaged("an lzf chunk ends too early");
+    let long = || Error::damaged(format!("an lzf chunk holds more than its {limit} bytes"));
+    let mut out = Vec::with_capacity(limit.min(input.len().saturating_mul(4)));
+    let mut rest = input.iter();
+    while let Some(&control) = rest.next() {
+        let control = usize::from(control);
+        if control < 32 {
+            let from = rest.as_slice();
+            let literals = from.get(..=control).ok_or_else(short)?;
+            if out.len() + literals.len() > limit {
+                return Err(long());
+            }
+            out.extend_from_slice(literals);
+            rest = from[control + 1..].iter();
+            continue;
+        }
+        let mut len = control >> 5;
+        if len == 7 {
+            len += usize::from(*rest.next().ok_or_else(short)?);
+        }
+        let low = usize::from(*rest.next().ok_or_else(short)?);
+        let back = ((control & 31) << 8 | low) + 1;
+        let start = out.len().checked_sub(back).ok_or_else(|| {
+            Error::damaged("an lzf chunk refers to bytes before its start")
+        })?;
+        if out.len() + len + 2 > limit {
+            return Err(long());
+        }
+        // Byte by byte: the run may overlap what it makes.
+        for at in start..start + len + 2 {
+            out.push(out[at]);
+        }
+    }
+    Ok(out)
+}

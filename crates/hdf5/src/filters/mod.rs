@@ -1,0 +1,202 @@
+//! Chunk filters: what was done to the bytes of a chunk, undone.
+//!
+//! `szip`, `nbit` and `scaleoffset` are decoded by hdf5-reader. The others are decoded here:
+//! hdf5-reader's LZ4 refuses small blocks, and it has no LZF or Zstandard.
+
+mod bitshuffle;
+mod deflate;
+pub mod lz4;
+mod lzf;
+pub mod shuffle;
+
+use hdf5_reader::filters as reader;
+pub use hdf5_reader::messages::filter_pipeline::FilterDescription;
+use statelens_checkpoint::{Error, Result};
+
+use crate::error::from_reader;
+
+/// The registered numbers of filters that have a name here.
+pub mod id {
+    #![allow(missing_docs, reason = "the names are those of the HDF Group's registry")]
+    pub const DEFLATE: u16 = 1;
+    pub const SHUFFLE: u16 = 2;
+    pub const FLETCHER32: u16 = 3;
+    pub const SZIP: u16 = 4;
+    pub const NBIT: u16 = 5;
+    pub const SCALEOFFSET: u16 = 6;
+    pub const LZF: u16 = 32000;
+    pub const LZ4: u16 = 32004;
+    pub const BITSHUFFLE: u16 = 32008;
+    pub const ZSTD: u16 = 32015;
+}
+
+/// Filters by number: what people call them.
+const NAMES: &[(u16, &str)] = &[
+    (id::DEFLATE, "gzip"),
+    (id::SHUFFLE, "shuffle"),
+    (id::FLETCHER32, "fletcher32"),
+    (id::SZIP, "szip"),
+    (id::NBIT, "nbit"),
+    (id::SCALEOFFSET, "scaleoffset"),
+    (307, "bzip2"),
+    (id::LZF, "lzf"),
+    (32001, "blosc"),
+    (32003, "snappy"),
+    (id::LZ4, "lz4"),
+    (id::BITSHUFFLE, "bitshuffle"),
+    (32013, "zfp"),
+    (id::ZSTD, "zstd"),
+    (32017, "sz"),
+    (32019, "fcidecomp"),
+    (32022, "sperr"),
+    (32024, "sz3"),
+    (32026, "blosc2"),
+];
+
+/// What people call a filter: its common name, else the one in the file, else its number.
+pub fn name(filter: &FilterDescription) -> String {
+    let known = NAMES.iter().find(|(id, _)| *id == filter.id).map(|(_, name)| (*name).to_owned());
+    let written = || filter.name.clone().filter(|name| !name.is_empty());
+    known.or_else(written).unwrap_or_else(|| format!("filter {}", filter.id))
+}
+
+/// The filters in the order they were applied, for people: `shuffle, gzip 4`.
+pub fn describe(filters: &[FilterDescription]) -> String {
+    let one = |filter: &FilterDescription| match (filter.id, filter.client_data.first()) {
+        (id::DEFLATE, Some(level)) => format!("gzip {level}"),
+        _ => name(filter),
+    };
+    filters.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether every filter can be undone; names the first that can't.
+pub fn check(filters: &[FilterDescription]) -> Result<()> {
+    let known = |filter: &&FilterDescription| {
+        matches!(
+            filter.id,
+            id::DEFLATE
+                | id::SHUFFLE
+                | id::FLETCHER32
+                | id::SZIP
+                | id::NBIT
+                | id::SCALEOFFSET
+                | id::LZF
+                | id::LZ4
+                | id::BITSHUFFLE
+                | id::ZSTD
+        )
+    };
+    match filters.iter().find(|filter| !known(filter)) {
+        None => Ok(()),
+        Some(filter) => Err(unknown(filter)),
+    }
+}
+
+fn unknown(filter: &FilterDescription) -> Error {
+    Error::unsupported(format!(
+        "the data is stored with filter {} ({}), which can't be undone here",
+        filter.id,
+        name(filter)
+    ))
+    .advice("`h5repack -f NONE` with that filter's plugin writes the same file without it.")
+}
+
+/// Undoes the filters of one chunk, the last one first, but for those that `mask` says were
+/// skipped. `out` is emptied and receives the chunk.
+///
+/// `len` is the length of the chunk without filters; nothing larger than twice that and a bit is
+/// ever allocated. `element` is the size of an element.
+pub fn decode(
+    filters: &[FilterDescription],
+    mask: u32,
+    stored: &[u8],
+    element: usize,
+    len: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    out.clear();
+    let mut bytes: Option<Vec<u8>> = None;
+    for (index, filter) in filters.iter().enumerate().rev() {
+        if u32::try_from(index).ok().and_then(|index| mask.checked_shr(index)).unwrap_or(0) & 1 == 1 {
+            continue;
+        }
+        // What comes out of an outer filter is what went in: the chunk, or that as an inner
+        // filter left it, which may be longer by a little.
+        let limit = if index == 0 { len } else { len.saturating_mul(2).saturating_add(1024) };
+        let input = bytes.as_deref().unwrap_or(stored);
+        bytes = Some(undo(filter, input, element, len, limit)?);
+    }
+    match bytes {
+        Some(bytes) => *out = bytes,
+        None => out.extend_from_slice(stored),
+    }
+    if out.len() != len {
+        let got = out.len();
+        out.clear();
+        return Err(Error::damaged(format!("a chunk has {got} bytes once its filters are undone"))
+            .expected(format!("{len} bytes")));
+    }
+    Ok(())
+}
+
+fn undo(
+    filter: &FilterDescription,
+    input: &[u8],
+    element: usize,
+    len: usize,
+    limit: usize,
+) -> Result<Vec<u8>> {
+    match filter.id {
+        id::DEFLATE => deflate::decode(input, limit),
+        id::SHUFFLE => Ok(shuffle::decode(input, element_of(filter, element))),
+        id::LZF => lzf::decode(input, limit.min(lzf::plain_len(filter, len))),
+        id::LZ4 => lz4::decode(input, limit),
+        id::BITSHUFFLE => bitshuffle::decode(filter, input, element, limit),
+        id::ZSTD => deflate::decode_zstd(input, limit),
+        id::FLETCHER32 | id::SZIP | id::NBIT | id::SCALEOFFSET => {
+            let one = std::slice::from_ref(filter);
+            reader::apply_pipeline_with_limit(input, one, 0, element, None, Some(limit))
+                .map_err(|error| from_reader(error).context(format_args!("undoing {}", name(filter))))
+        }
+        _ => Err(unknown(filter)),
+    }
+}
+
+/// Shuffle keeps the size it was told, which is the element's.
+fn element_of(filter: &FilterDescription, element: usize) -> usize {
+    match filter.client_data.first() {
+        Some(size) => usize::try_from(*size).unwrap_or(element),
+        None => element,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filter(id: u16) -> FilterDescription {
+        FilterDescription { id, name: None, client_data: Vec::new() }
+    }
+
+    #[test]
+    fn the_mask_skips_filters() {
+        let plain: Vec<u8> = (0..64).collect();
+        let mut stored = Vec::new();
+        lz4::encode(&shuffle::encode(&plain, 4), &mut stored).unwrap();
+        let pipeline = [filter(id::SHUFFLE), filter(id::LZ4)];
+        let mut out = Vec::new();
+        decode(&pipeline, 0, &stored, 4, 64, &mut out).unwrap();
+        assert_eq!(out, plain);
+        decode(&pipeline, 0b10, &shuffle::encode(&plain, 4), 4, 64, &mut out).unwrap();
+        assert_eq!(out, plain);
+        decode(&pipeline, 0b11, &plain, 4, 64, &mut out).unwrap();
+        assert_eq!(out, plain);
+        assert!(decode(&pipeline, 0, &stored, 4, 60, &mut out).is_err());
+    }
+
+    #[test]
+    fn an_unknown_filter_is_named() {
+        let error = check(&[filter(id::LZ4), filter(32013)]).unwrap_err();
+        assert!(error.what().contains("filter 32013 (zfp)"), "{error}");
+    }
+}

@@ -1,0 +1,205 @@
+//! Object headers as raw messages.
+//!
+//! hdf5-reader parses a header whole, and one message that it can't parse (an attribute of a
+//! committed type, a virtual layout) fails the object and the listing of its group. It also
+//! stops after 1,024 continuation blocks, and a Cerebras root group has one for every few keys.
+//! So the envelope is read here, and each message is parsed by itself when it is wanted.
+
+use std::collections::{HashSet, VecDeque};
+
+use hdf5_reader::Storage;
+use hdf5_reader::checksum::jenkins_lookup3;
+use hdf5_reader::io::Cursor;
+use hdf5_reader::messages::shared::SharedMessage;
+use hdf5_reader::messages::{MSG_CONTINUATION, MSG_NIL, continuation, shared};
+use statelens_checkpoint::{Error, Limits, Result};
+
+use crate::error::from_reader;
+use crate::source::Source;
+
+/// Widths of addresses and lengths in the file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Widths {
+    pub(crate) offset: u8,
+    pub(crate) length: u8,
+}
+
+/// One message of an object header.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) kind: u16,
+    /// The body is a reference to a message elsewhere.
+    pub(crate) shared: bool,
+    pub(crate) body: Vec<u8>,
+}
+
+/// The messages of the object at `address`, all blocks of its header in order.
+pub(crate) fn messages(
+    source: &Source,
+    widths: Widths,
+    address: u64,
+    limits: &Limits,
+) -> Result<Vec<Message>> {
+    let prefix = source.bytes(address, 16.min(Storage::len(source).saturating_sub(address)))?;
+    let mut walk = Walk {
+        source,
+        widths,
+        messages: Vec::new(),
+        blocks: VecDeque::new(),
+        ordered: false,
+        spent: 0,
+        limit: limits.structure,
+    };
+    let at = |error: Error| error.at(source.base().saturating_add(address));
+    match &*prefix {
+        [b'O', b'H', b'D', b'R', ..] => walk.version_2(address).map_err(at)?,
+        [1, _, _, _, _, _, _, _, a, b, c, d, ..] => {
+            let size = u32::from_le_bytes([*a, *b, *c, *d]);
+            walk.run_1(address + 16, u64::from(size)).map_err(at)?;
+        }
+        _ => {
+            return Err(at(Error::damaged("there is no object header")
+                .expected("a header of version 1 or 2")));
+        }
+    }
+    let mut seen = HashSet::new();
+    while let Some((start, len)) = walk.blocks.pop_front() {
+        if !seen.insert(start) {
+            return Err(at(Error::damaged("the blocks of an object header lead in a circle")));
+        }
+        match &*prefix {
+            [b'O', ..] => walk.continuation_2(start, len).map_err(at)?,
+            _ => walk.run_1(start, len).map_err(at)?,
+        }
+    }
+    Ok(walk.messages)
+}
+
+/// The message that a shared one stands for: that kind of message of another object.
+pub(crate) fn resolve(
+    source: &Source,
+    widths: Widths,
+    message: &Message,
+    limits: &Limits,
+) -> Result<Message> {
+    let mut cursor = Cursor::new(&message.body);
+    let len = message.body.len();
+    let reference = shared::parse(&mut cursor, message.kind, widths.offset, widths.length, len);
+    match reference.map_err(from_reader)? {
+        SharedMessage::SharedInOhdr { address, .. } => messages(source, widths, address, limits)?
+            .into_iter()
+            .find(|found| found.kind == message.kind && !found.shared)
+            .ok_or_else(|| Error::damaged("a shared message is not where it should be").at(address)),
+        SharedMessage::SharedInSohm { .. } => Err(Error::unsupported(
+            "this file keeps messages in a shared message table, which is not read",
+        )
+        .advice("`h5repack` writes the same content without one.")),
+    }
+}
+
+struct Walk<'a> {
+    source: &'a Source,
+    widths: Widths,
+    messages: Vec<Message>,
+    blocks: VecDeque<(u64, u64)>,
+    /// Version 2: messages carry their creation order.
+    ordered: bool,
+    spent: u64,
+    limit: u64,
+}
+
+impl Walk<'_> {
+    fn spend(&mut self, len: u64) -> Result<()> {
+        self.spent = self.spent.saturating_add(len);
+        Limits::check("bytes of one object header", self.spent, self.limit)
+    }
+
+    /// A block of version 1: messages and nothing else.
+    fn run_1(&mut self, start: u64, len: u64) -> Result<()> {
+        self.spend(len)?;
+        let bytes = self.source.bytes(start, len)?;
+        let mut rest = &*bytes;
+        while let [k0, k1, s0, s1, flags, _, _, _, tail @ ..] = rest {
+            let size = usize::from(u16::from_le_bytes([*s0, *s1]));
+            let kind = u16::from_le_bytes([*k0, *k1]);
+            let Some((body, tail)) = tail.split_at_checked(size) else {
+                return Err(Error::damaged("a header message is longer than its block"));
+            };
+            self.push(kind, *flags, body)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn version_2(&mut self, address: u64) -> Result<()> {
+        let short = || Error::damaged("the object header ends too early");
+        let prefix =
+            self.source.bytes(address, 34.min(Storage::len(self.source).saturating_sub(address)))?;
+        let [_, _, _, _, 2, flags, ..] = &*prefix else {
+            return Err(Error::unsupported("an object header of a version after 2"));
+        };
+        let flags = *flags;
+        let times = if flags & 0x20 != 0 { 16 } else { 0 };
+        let phases = if flags & 0x10 != 0 { 4 } else { 0 };
+        let at = 6 + times + phases;
+        let width = 1usize << (flags & 3);
+        let size = prefix.get(at..at + width).ok_or_else(short)?;
+        let size = size.iter().rev().fold(0, |size, byte| size << 8 | u64::from(*byte));
+        self.ordered = flags & 0x04 != 0;
+        let head = (at + width) as u64;
+        let total = size.checked_add(head + 4).ok_or_else(short)?;
+        self.block_2(address, total, head)
+    }
+
+    fn continuation_2(&mut self, start: u64, len: u64) -> Result<()> {
+        if *self.source.bytes(start, 4)? != *b"OCHK" {
+            return Err(Error::damaged("a block of an object header is not where it should be")
+                .at(self.source.base().saturating_add(start)));
+        }
+        self.block_2(start, len, 4)
+    }
+
+    /// A block of version 2: `head` bytes, messages, a checksum.
+    fn block_2(&mut self, start: u64, len: u64, head: u64) -> Result<()> {
+        self.spend(len)?;
+        let bytes = self.source.bytes(start, len)?;
+        let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
+            return Err(Error::damaged("a block of an object header is too short"));
+        };
+        let sum = u32::from_le_bytes(*sum);
+        if jenkins_lookup3(body) != sum {
+            return Err(Error::damaged("the checksum of an object header is wrong"));
+        }
+        let mut rest = body.get(head as usize..).unwrap_or_default();
+        let skip = if self.ordered { 2 } else { 0 };
+        // Fewer bytes than a message needs are a gap.
+        while let [kind, s0, s1, flags, tail @ ..] = rest {
+            let size = usize::from(u16::from_le_bytes([*s0, *s1]));
+            let tail = tail.get(skip..).unwrap_or_default();
+            let Some((body, tail)) = tail.split_at_checked(size) else {
+                return Err(Error::damaged("a header message is longer than its block"));
+            };
+            self.push(u16::from(*kind), *flags, body)?;
+            rest = tail;
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<()> {
+        match kind {
+            MSG_NIL => {}
+            MSG_CONTINUATION => {
+                let Widths { offset, length } = self.widths;
+                let mut cursor = Cursor::new(body);
+                let next = continuation::parse(&mut cursor, offset, length, body.len());
+                let next = next.map_err(from_reader)?;
+                self.blocks.push_back((next.offset, next.length));
+            }
+            _ => {
+                let shared = flags & 0x02 != 0;
+                self.messages.push(Message { kind, shared, body: body.to_vec() });
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,347 @@
+//! Heaps: where names, variable-length values and dense attributes and links are kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hdf5_reader::checksum::jenkins_lookup3;
+use hdf5_reader::fractal_heap::{FractalHeap, FractalHeapDirectBlockCache};
+use hdf5_reader::io::Cursor;
+use hdf5_reader::local_heap::LocalHeap;
+use hdf5_reader::StorageBuffer;
+use statelens_checkpoint::{Error, Limits, Result, Text};
+
+use crate::datatype::text;
+use crate::error::from_reader;
+use crate::header::Widths;
+use crate::source::Source;
+
+/// The names of an old-style group: one run of bytes.
+pub(crate) struct Names(StorageBuffer);
+
+impl Names {
+    pub(crate) fn read(source: &Source, widths: Widths, address: u64, limits: &Limits) -> Result<Self> {
+        let heap = LocalHeap::parse_at_storage(source, address, widths.offset, widths.length)
+            .map_err(from_reader)?;
+        Limits::check("bytes of the names of a group", heap.data_segment_size, limits.structure)?;
+        Ok(Self(source.bytes(heap.data_segment_address, heap.data_segment_size)?))
+    }
+
+    /// The NUL-terminated name at an offset.
+    pub(crate) fn get(&self, offset: u64) -> Result<Text> {
+        let tail = usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..));
+        match tail {
+            Some(tail) if tail.contains(&0) => Ok(text(tail)),
+            _ => Err(Error::damaged("a name lies outside the heap of its group")),
+        }
+    }
+}
+
+/// Variable-length values, many to a collection. Keeps the collections that were read last.
+#[derive(Debug, Default)]
+pub(crate) struct GlobalHeap {
+    cache: Mutex<Collections>,
+}
+
+#[derive(Default)]
+struct Collections {
+    by_address: HashMap<u64, Arc<Collection>>,
+    bytes: usize,
+}
+
+struct Collection {
+    bytes: StorageBuffer,
+    /// Offset and length of each object, by its index.
+    objects: HashMap<u16, (usize, usize)>,
+}
+
+impl std::fmt::Debug for Collections {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Collections({}, {} bytes)", self.by_address.len(), self.bytes)
+    }
+}
+
+/// Bytes of collections that are kept; the one in use may be larger.
+const KEPT: usize = 16 << 20;
+
+impl GlobalHeap {
+    /// The bytes of a variable-length element: `element` is its length, a heap address and an
+    /// index, as they stand in the file; `unit` is the size of what the length counts.
+    pub(crate) fn get(
+        &self,
+        source: &Source,
+        widths: Widths,
+        element: &[u8],
+        unit: u64,
+        limits: &Limits,
+    ) -> Result<Vec<u8>> {
+        let mut cursor = Cursor::new(element);
+        let count = cursor.read_u32_le().map_err(from_reader)?;
+        let address = cursor.read_offset(widths.offset).map_err(from_reader)?;
+        let index = cursor.read_u32_le().map_err(from_reader)?;
+        let len = u64::from(count).checked_mul(unit).ok_or_else(outside)?;
+        if len == 0 || address == 0 || Cursor::is_undefined_offset(address, widths.offset) {
+            return Ok(Vec::new());
+        }
+        Limits::check("bytes of one string", len, limits.string)?;
+        let collection = self.collection(source, widths, address, limits)?;
+        let place = u16::try_from(index).ok().and_then(|index| collection.objects.get(&index));
+        let (offset, held) = place.ok_or_else(outside)?;
+        let len = usize::try_from(len).ok().filter(|len| len <= held).ok_or_else(outside)?;
+        collection.bytes.get(*offset..offset + len).map(<[u8]>::to_vec).ok_or_else(outside)
+    }
+
+    fn collection(
+        &self,
+        source: &Source,
+        widths: Widths,
+        address: u64,
+        limits: &Limits,
+    ) -> Result<Arc<Collection>> {
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(collection) = cache.by_address.get(&address) {
+            return Ok(collection.clone());
+        }
+        let at = |error: Error| error.at(source.base().saturating_add(address));
+        let collection = Arc::new(Collection::read(source, widths, address, limits).map_err(at)?);
+        if cache.bytes + collection.bytes.len() > KEPT {
+            cache.by_address.clear();
+            cache.bytes = 0;
+        }
+        cache.bytes += collection.bytes.len();
+        cache.by_address.insert(address, collection.clone());
+        Ok(collection)
+    }
+}
+
+fn outside() -> Error {
+    Error::damaged("a variable-length value is not in the heap that it names")
+}
+
+impl Collection {
+    fn read(source: &Source, widths: Widths, address: u64, limits: &Limits) -> Result<Self> {
+        let width = usize::from(widths.length);
+        let head = source.bytes(address, 8 + width as u64)?;
+        let [b'G', b'C', b'O', b'L', 1, _, _, _, size @ ..] = &*head else {
+            return Err(Error::damaged("there is no global heap where a value says so"));
+        };
+        let little = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        let size = little(size);
+        Limits::check("bytes of one heap collection", size, limits.structure)?;
+        let bytes = source.bytes(address, size)?;
+        let mut objects = HashMap::new();
+        let mut at = 8 + width;
+        while let Some(head) = bytes.get(at..at + 8 + width) {
+            let index = u16::from_le_bytes([head[0], head[1]]);
+            if index == 0 {
+                // The free space at the end.
+                break;
+            }
+            let start = at + 8 + width;
+            let len = usize::try_from(little(&head[8..])).ok();
+            let end = len.and_then(|len| start.checked_add(len)).filter(|end| *end <= bytes.len());
+            let (Some(len), Some(end)) = (len, end) else { return Err(outside()) };
+            objects.insert(index, (start, len));
+            at = end.next_multiple_of(8);
+        }
+        Ok(Self { bytes, objects })
+    }
+}
+
+/// A fractal heap: dense attributes and links.
+///
+/// Objects in its direct blocks are found here: hdf5-reader 0.12 takes the offset of a block
+/// below a second level of indirect blocks for one in the whole heap, so that heaps of more than
+/// about 512 kB fail. Huge, tiny and filtered objects are read by hdf5-reader.
+pub(crate) struct DenseHeap<'a> {
+    source: &'a Source,
+    widths: Widths,
+    heap: FractalHeap,
+    limits: &'a Limits,
+    cache: FractalHeapDirectBlockCache,
+    indirect: HashMap<u64, Arc<[u8]>>,
+    /// The direct block of the last object: offset in the heap, size, bytes.
+    last: Option<(u64, u64, StorageBuffer)>,
+}
+
+/// Where a direct block is.
+struct Block {
+    address: u64,
+    offset: u64,
+    size: u64,
+}
+
+/// Levels of indirect blocks; each multiplies the heap by at least two, so 64 is past 64 bits.
+const LEVELS: u32 = 64;
+
+impl<'a> DenseHeap<'a> {
+    pub(crate) fn open(source: &'a Source, widths: Widths, address: u64, limits: &'a Limits) -> Result<Self> {
+        let heap = FractalHeap::parse_at_storage(source, address, widths.offset, widths.length);
+        Ok(Self {
+            source,
+            widths,
+            heap: heap.map_err(from_reader)?,
+            limits,
+            cache: FractalHeapDirectBlockCache::default(),
+            indirect: HashMap::new(),
+            last: None,
+        })
+    }
+
+    /// Where an object with that heap ID lies in the heap, for sorting.
+    pub(crate) fn offset(&self, id: &[u8]) -> u64 {
+        let bytes = id.iter().skip(1).take(offset_bytes(&self.heap).min(8));
+        bytes.enumerate().fold(0, |n, (index, byte)| n | u64::from(*byte) << (8 * index))
+    }
+
+    /// The object with that heap ID.
+    pub(crate) fn get(&mut self, id: &[u8]) -> Result<Vec<u8>> {
+        let managed = id.first().is_some_and(|flags| flags >> 4 & 3 == 0);
+        if managed && self.heap.io_filters_len == 0 {
+            return self.managed(id);
+        }
+        if !managed {
+            // Bits of the length that a huge or tiny object's ID claims are checked by the reader
+            // against the file; its size is bounded by the file's.
+            Limits::check("bytes of huge heap objects", self.heap.huge_objects_size, self.limits.structure)?;
+        }
+        let Widths { offset, length } = self.widths;
+        self.heap
+            .get_object_storage_cached(id, self.source, offset, length, &mut self.cache)
+            .map_err(from_reader)
+    }
+
+    fn managed(&mut self, id: &[u8]) -> Result<Vec<u8>> {
+        let bad = || Error::damaged("an object is not in the fractal heap that it names");
+        let offset_width = usize::from(self.heap.max_heap_size).div_ceil(8);
+        let largest = self.heap.max_direct_block_size.min(self.heap.max_managed_object_size);
+        let length_width = (1..8).find(|width| largest >> (8 * width) == 0).unwrap_or(8);
+        let little = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        if offset_width > 8 {
+            return Err(bad());
+        }
+        let offset = little(id.get(1..1 + offset_width).ok_or_else(bad)?);
+        let len = little(id.get(1 + offset_width..1 + offset_width + length_width).ok_or_else(bad)?);
+        let inside = |at: u64, size: u64| offset >= at && offset - at < size;
+        if !self.last.as_ref().is_some_and(|(at, size, _)| inside(*at, *size)) {
+            let block = self.find(offset)?;
+            Limits::check("bytes of a heap block", block.size, self.limits.structure)?;
+            let bytes = self.source.bytes(block.address, block.size)?;
+            if !bytes.starts_with(b"FHDB") {
+                return Err(bad().at(self.source.base().saturating_add(block.address)));
+            }
+            self.last = Some((block.offset, block.size, bytes));
+        }
+        let (at, _, bytes) = self.last.as_ref().ok_or_else(bad)?;
+        let start = usize::try_from(offset - at).map_err(|_| bad())?;
+        let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len)).ok_or_else(bad)?;
+        bytes.get(start..end).map(<[u8]>::to_vec).ok_or_else(bad)
+    }
+
+    /// The direct block that holds an offset of the heap.
+    fn find(&mut self, offset: u64) -> Result<Block> {
+        let bad = || Error::damaged("an offset lies outside its fractal heap");
+        let heap = &self.heap;
+        let (width, first, largest) =
+            (u64::from(heap.table_width), heap.starting_block_size, heap.max_direct_block_size);
+        if width == 0 || first == 0 || !first.is_power_of_two() || !largest.is_power_of_two() || largest < first {
+            return Err(Error::damaged("a fractal heap with a doubling table that is none"));
+        }
+        let mut address = heap.root_block_address;
+        if heap.current_rows_in_root_indirect == 0 {
+            return Ok(Block { address, offset: 0, size: first });
+        }
+        let direct_rows = u64::from(largest.ilog2() - first.ilog2()) + 2;
+        let mut rows = u64::from(heap.current_rows_in_root_indirect);
+        let mut base = 0u64;
+        for _ in 0..LEVELS {
+            // Row 0 and 1 have blocks of the first size, each further row of twice the last.
+            let within = offset.checked_sub(base).ok_or_else(bad)?;
+            let (row, column, row_start, size) = place(within, width, first).ok_or_else(bad)?;
+            if row >= rows {
+                return Err(bad());
+            }
+            let block = self.indirect(address, rows)?;
+            let entry = row.checked_mul(width).and_then(|entry| entry.checked_add(column));
+            let at = entry.and_then(|entry| usize::try_from(entry).ok()).ok_or_else(bad)?;
+            let wide = usize::from(self.widths.offset);
+            let head = 5 + wide + offset_bytes(&self.heap);
+            let child = block.get(head + at * wide..head + (at + 1) * wide).ok_or_else(bad)?;
+            let child = child.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+            if Cursor::is_undefined_offset(child, self.widths.offset) {
+                return Err(bad());
+            }
+            base = base.checked_add(row_start).and_then(|base| base.checked_add(column.checked_mul(size)?)).ok_or_else(bad)?;
+            address = child;
+            if row < direct_rows {
+                return Ok(Block { address, offset: base, size });
+            }
+            // A child indirect block spans `size` bytes of the heap; its rows follow from that.
+            rows = u64::from((size / first / width).max(1).ilog2()) + 1;
+        }
+        Err(bad())
+    }
+
+    /// The bytes of an indirect block, verified.
+    fn indirect(&mut self, address: u64, rows: u64) -> Result<Arc<[u8]>> {
+        if let Some(block) = self.indirect.get(&address) {
+            return Ok(block.clone());
+        }
+        let bad = || Error::damaged("a block of a fractal heap is not where it should be");
+        let width = u64::from(self.heap.table_width);
+        let wide = u64::from(self.widths.offset);
+        let entries = rows.checked_mul(width).and_then(|entries| entries.checked_mul(wide));
+        let len = entries.and_then(|len| len.checked_add(5 + wide + offset_bytes(&self.heap) as u64 + 4));
+        let len = len.ok_or_else(bad)?;
+        Limits::check("bytes of a heap block", len, self.limits.structure)?;
+        let bytes = self.source.bytes(address, len)?;
+        let at = |error: Error| error.at(self.source.base().saturating_add(address));
+        let Some((body, sum)) = bytes.split_last_chunk::<4>() else { return Err(at(bad())) };
+        if !body.starts_with(b"FHIB") || jenkins_lookup3(body) != u32::from_le_bytes(*sum) {
+            return Err(at(bad()));
+        }
+        let block: Arc<[u8]> = body.into();
+        self.indirect.insert(address, block.clone());
+        Ok(block)
+    }
+}
+
+/// Bytes of an offset in the heap.
+fn offset_bytes(heap: &FractalHeap) -> usize {
+    usize::from(heap.max_heap_size).div_ceil(8)
+}
+
+/// Row, column, start of the row and size of its blocks, for an offset in a doubling table.
+fn place(offset: u64, width: u64, first: u64) -> Option<(u64, u64, u64, u64)> {
+    let row_0 = width.checked_mul(first)?;
+    let (row, start, size) = match offset / row_0 {
+        0 => (0, 0, first),
+        times => {
+            let row = u64::from(times.ilog2()) + 1;
+            let start = row_0.checked_mul(1 << (row - 1))?;
+            (row, start, first.checked_mul(1 << (row - 1))?)
+        }
+    };
+    Some((row, (offset - start) / size, start, size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_the_doubling_table() {
+        // Width 4, first block 512: rows start at 0, 2048, 4096, 8192.
+        for (offset, expected) in [
+            (0, (0, 0, 0, 512)),
+            (2047, (0, 3, 0, 512)),
+            (2048, (1, 0, 2048, 512)),
+            (4095, (1, 3, 2048, 512)),
+            (4096, (2, 0, 4096, 1024)),
+            (8191, (2, 3, 4096, 1024)),
+            (8192, (3, 0, 8192, 2048)),
+        ] {
+            assert_eq!(place(offset, 4, 512), Some(expected), "{offset}");
+        }
+        assert_eq!(place(1, u64::MAX, 2), None);
+    }
+}

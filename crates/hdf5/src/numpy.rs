@@ -1,0 +1,185 @@
+//! Datatypes as element types of tensors.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{ByteOrder, DType, Field, NumpyType};
+
+use crate::datatype::{Class, Datatype, FloatFormat};
+
+/// An element type as tensors have it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Element {
+    /// What the elements are.
+    pub dtype: DType,
+    /// Byte order in the file. For a record, `Big` if any field is: the dtype's words name those.
+    pub order: ByteOrder,
+    /// Further dimensions that each element brings, after the dataset's own.
+    pub dims: Vec<u64>,
+}
+
+/// Numbers in one big-endian record: more than any real one has, few enough to list.
+const MOST_WORDS: usize = 65_536;
+
+impl Datatype {
+    /// The element type, where elements have a fixed size and need no heap: all but sequences
+    /// and strings of variable length. References are opaque bytes.
+    pub fn element(&self) -> Option<Element> {
+        let plain = |dtype| Some(Element { dtype, order: ByteOrder::Little, dims: Vec::new() });
+        let ordered = |dtype, order| Some(Element { dtype, order, dims: Vec::new() });
+        match &self.class {
+            Class::Int { signed, order } => ordered(self.int(*signed)?, *order),
+            Class::Bits { order } => ordered(self.int(false)?, *order),
+            Class::Float { format, order } => match order {
+                Some(order) => ordered(self.float(*format), *order),
+                None => plain(self.void(Vec::new(), Vec::new())),
+            },
+            Class::Enum { base, .. } if self.is_bool() => {
+                base.element().and_then(|_| plain(DType::Bool))
+            }
+            Class::Enum { base, .. } => base.element(),
+            Class::Str(_) => plain(numpy(format!("bytes{}", self.size * 8), format!("S{}", self.size), self.size)),
+            Class::Opaque { tag } => plain(self.opaque(&tag.to_lossy())),
+            Class::Time | Class::Reference { .. } => plain(self.void(Vec::new(), Vec::new())),
+            Class::Complex(base) => complex(&base.element()?),
+            Class::Compound(_) => self.compound(),
+            Class::Array { base, dims } => {
+                let mut element = base.element()?;
+                element.dims = dims.iter().chain(&element.dims).copied().collect();
+                Some(element)
+            }
+            Class::VlenStr | Class::Vlen(_) => None,
+        }
+    }
+
+    fn int(&self, signed: bool) -> Option<DType> {
+        Some(match (self.size, signed) {
+            (1, false) => DType::U8,
+            (2, false) => DType::U16,
+            (4, false) => DType::U32,
+            (8, false) => DType::U64,
+            (1, true) => DType::I8,
+            (2, true) => DType::I16,
+            (4, true) => DType::I32,
+            (8, true) => DType::I64,
+            _ => self.void(Vec::new(), vec![(0, self.size)]),
+        })
+    }
+
+    fn float(&self, format: FloatFormat) -> DType {
+        match (self.size, format.exponent, format.mantissa, format.bias) {
+            (1, 4, 3, 7) => DType::F8E4M3FN,
+            (1, 5, 2, 15) => DType::F8E5M2,
+            (2, 5, 10, _) => DType::F16,
+            (2, 8, 7, _) => DType::BF16,
+            (4, 8, 23, _) => DType::F32,
+            (8, 11, 52, _) => DType::F64,
+            (12 | 16, ..) => DType::Numpy(Arc::new(NumpyType {
+                words: vec![(0, self.size)],
+                ..named(format!("float{}", self.size * 8), format!("f{}", self.size), self.size)
+            })),
+            _ => self.void(Vec::new(), vec![(0, self.size)]),
+        }
+    }
+
+    /// h5py keeps numpy's dates as opaque bytes that are tagged with their dtype.
+    fn opaque(&self, tag: &str) -> DType {
+        let code = tag.strip_prefix("NUMPY:").map(|code| code.trim_start_matches(['<', '|', '=']));
+        let name = code.and_then(|code| match code.split_at_checked(2)? {
+            ("M8", unit) => Some(format!("datetime64{unit}")),
+            ("m8", unit) => Some(format!("timedelta64{unit}")),
+            _ => None,
+        });
+        match (code, name) {
+            (Some(code), Some(name)) if self.size == 8 => DType::Numpy(Arc::new(NumpyType {
+                words: vec![(0, 8)],
+                ..named(name, code.to_owned(), 8)
+            })),
+            _ => self.void(Vec::new(), Vec::new()),
+        }
+    }
+
+    fn compound(&self) -> Option<Element> {
+        let Class::Compound(members) = &self.class else { return None };
+        if let [re, im] = members.as_slice()
+            && re.name == "r"
+            && im.name == "i"
+            && re.datatype == im.datatype
+            && (re.offset, im.offset) == (0, re.datatype.size)
+            && self.size == 2 * re.datatype.size
+            && let Some(element) = re.datatype.element().as_ref().and_then(complex)
+        {
+            return Some(element);
+        }
+        let mut fields = Vec::new();
+        let mut words = Vec::new();
+        for member in members {
+            let element = match member.datatype.class {
+                // What lies in a heap is shown as the bytes of its place.
+                Class::VlenStr | Class::Vlen(_) => Element {
+                    dtype: member.datatype.void(Vec::new(), Vec::new()),
+                    order: ByteOrder::Little,
+                    dims: Vec::new(),
+                },
+                _ => member.datatype.element()?,
+            };
+            if element.order == ByteOrder::Big {
+                let room = MOST_WORDS - words.len();
+                words.extend(element.words(room)?.iter().map(|(at, size)| (at + member.offset, *size)));
+            }
+            fields.push(Field {
+                name: member.name.to_lossy().into_owned(),
+                offset: member.offset,
+                dtype: element.dtype,
+                shape: element.dims,
+            });
+        }
+        words.sort_unstable();
+        let order = if words.is_empty() { ByteOrder::Little } else { ByteOrder::Big };
+        Some(Element { dtype: self.void(fields, words), order, dims: Vec::new() })
+    }
+
+    fn void(&self, fields: Vec<Field>, words: Vec<(u64, u64)>) -> DType {
+        let Self { size, .. } = self;
+        let plain = named(format!("void{}", size * 8), format!("V{size}"), *size);
+        DType::Numpy(Arc::new(NumpyType { words, fields, ..plain }))
+    }
+}
+
+impl Element {
+    /// The runs of bytes to reverse in one element, its own dimensions included, if there are
+    /// no more than `room`.
+    fn words(&self, room: usize) -> Option<Vec<(u64, u64)>> {
+        let one: Vec<(u64, u64)> = match &self.dtype {
+            DType::Numpy(numpy) => numpy.words.clone(),
+            dtype => (0..dtype.itemsize())
+                .step_by(dtype.word().max(1) as usize)
+                .map(|at| (at, dtype.word()))
+                .collect(),
+        };
+        let size = self.dtype.itemsize();
+        let count = self.dims.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
+        if count.checked_mul(one.len() as u64)? > room as u64 {
+            return None;
+        }
+        let words = (0..count).flat_map(|index| one.iter().map(move |(at, len)| (at + index * size, *len)));
+        Some(words.collect())
+    }
+}
+
+fn complex(part: &Element) -> Option<Element> {
+    let dtype = match part.dtype {
+        DType::F16 => DType::C32,
+        DType::F32 => DType::C64,
+        DType::F64 => DType::C128,
+        _ => return None,
+    };
+    Some(Element { dtype, ..part.clone() })
+}
+
+fn numpy(name: String, code: String, itemsize: u64) -> DType {
+    DType::Numpy(Arc::new(named(name, code, itemsize)))
+}
+
+fn named(name: String, code: String, itemsize: u64) -> NumpyType {
+    NumpyType { name, code, itemsize, words: Vec::new(), fields: Vec::new() }
+}

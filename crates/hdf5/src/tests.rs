@@ -1,0 +1,148 @@
+//! Whole files, against what h5py read from them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, FileSet, Limits, Memory, Result, Unwatched};
+
+use crate::{Hdf5File, Target, Tree, Values};
+
+/// Rows of the manifest that are not as h5py has them, and why.
+const EXCEPTIONS: &[(&str, &str)] = &[
+    ("external_raw.h5 /x", "the raw file that it lies in is not among the fixtures"),
+    ("filter_blosc2_e.h5 /x", "no decoder for blosc2"),
+    ("filter_blosc_blosclz_e.h5 /x", "no decoder for blosc"),
+    ("filter_blosc_lz4_e.h5 /x", "no decoder for blosc"),
+    ("filter_blosc_zlib_e.h5 /x", "no decoder for blosc"),
+    ("filter_blosc_zstd_e.h5 /x", "no decoder for blosc"),
+    ("filter_bzip2_e.h5 /x", "no decoder for bzip2"),
+    ("filter_zfp_e.h5 /x", "no decoder for zfp"),
+    ("pytables.h5 /blosc", "no decoder for blosc"),
+    ("links_e.h5 /ext", "links to other files are shown, not followed"),
+    ("links_l.h5 /ext", "links to other files are shown, not followed"),
+    ("netcdf4.h5 /name DIMENSION_LIST", "sequences of references: h5py converts what it reads"),
+    ("netcdf4.h5 /temp DIMENSION_LIST", "sequences of references: h5py converts what it reads"),
+    ("vds.h5 /v", "virtual datasets are shown, not followed"),
+];
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/hdf5")
+}
+
+fn open(name: &str) -> (FileSet, Hdf5File, Tree) {
+    let files = FileSet::single(name, Memory::from(std::fs::read(folder().join(name)).unwrap()));
+    let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+    let tree = file.tree(&mut Unwatched).unwrap();
+    (files, file, tree)
+}
+
+/// The bytes that the manifest's checksum is of.
+fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<Vec<u8>> {
+    let (path, attribute, kind) = (row[1], row[2], row[3]);
+    let address = tree.find(path).ok_or_else(|| Error::damaged("no such object"))?;
+    let object = match &tree.objects[&address] {
+        Ok(object) => object,
+        Err(error) => return Err(error.clone()),
+    };
+    let (datatype, data) = match attribute {
+        "" => {
+            let dataset = match &object.kind {
+                crate::Kind::Dataset(dataset) => dataset,
+                crate::Kind::Unreadable(error) => return Err(error.clone()),
+                _ => return Err(Error::damaged("no dataset")),
+            };
+            (dataset.datatype.clone(), file.read(dataset, files)?)
+        }
+        name => {
+            let attribute = object.attribute(name).ok_or_else(|| match object.troubles.first() {
+                Some(error) => error.clone(),
+                None => Error::damaged("no such attribute"),
+            })?;
+            (attribute.datatype.clone(), attribute.data.to_vec())
+        }
+    };
+    match kind {
+        "raw" => Ok(data),
+        "str" => match file.values(&datatype, &data)? {
+            Values::Text(texts) => {
+                Ok(texts.iter().flat_map(|text| [text.as_bytes(), &[0]].concat()).collect())
+            }
+            values => Err(Error::damaged(format!("{values:?} are no strings"))),
+        },
+        "vlen" => {
+            let elements = file.vlen_elements(&datatype, &data)?;
+            Ok(elements
+                .iter()
+                .flat_map(|bytes| [&(bytes.len() as u64).to_le_bytes(), bytes.as_slice()].concat())
+                .collect())
+        }
+        other => Err(Error::damaged(format!("a row of kind {other}"))),
+    }
+}
+
+fn check(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<(), String> {
+    let (path, attribute) = (row[1], row[2]);
+    let object = tree.find(path).and_then(|address| tree.object(address));
+    let expect = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
+    match row[3] {
+        "group" => expect(object.is_some_and(|object| matches!(object.kind, crate::Kind::Group)), "no group"),
+        "type" => expect(
+            object.is_some_and(|object| matches!(object.kind, crate::Kind::Datatype(_))),
+            "no datatype",
+        ),
+        "dangling" => expect(object.is_none(), "it leads somewhere"),
+        "shape" => {
+            let object = object.ok_or("no such object")?;
+            let shape = match attribute {
+                "" => object.dataset().ok_or("no dataset")?.shape.clone(),
+                name => object.attribute(name).ok_or("no such attribute")?.shape.clone(),
+            };
+            let shape = match shape {
+                None => "null".to_owned(),
+                Some(shape) => shape.iter().map(u64::to_string).collect::<Vec<_>>().join(","),
+            };
+            expect(shape == row[6], &format!("shape {shape}"))
+        }
+        _ => {
+            let bytes = bytes(files, file, tree, row).map_err(|error| error.to_string())?;
+            let sum = format!("{:08x}{:08x}", crc32fast::hash(&bytes), bytes.len());
+            expect(sum == row[7], &format!("{} bytes, {sum} instead of {}", bytes.len(), row[7]))
+        }
+    }
+}
+
+#[test]
+fn every_row_is_as_h5py_read_it() {
+    let manifest = std::fs::read_to_string(folder().join("manifest.tsv")).unwrap();
+    let mut by_file: BTreeMap<&str, Vec<Vec<&str>>> = BTreeMap::new();
+    for line in manifest.lines() {
+        let row: Vec<&str> = line.split('\t').collect();
+        by_file.entry(row[0]).or_default().push(row);
+    }
+    let mut wrong = BTreeMap::new();
+    for (name, rows) in by_file {
+        let (files, file, tree) = open(name);
+        for row in rows {
+            if let Err(why) = check(&files, &file, &tree, &row) {
+                wrong.insert(format!("{name} {} {}", row[1], row[2]).trim_end().to_owned(), why);
+            }
+        }
+    }
+    let unexpected: Vec<_> =
+        wrong.iter().filter(|(place, _)| !EXCEPTIONS.iter().any(|(known, _)| known == place)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+    for (place, reason) in EXCEPTIONS {
+        assert!(wrong.contains_key(*place), "{place} is read after all, though {reason}");
+    }
+}
+
+#[test]
+fn links_say_what_they_are() {
+    for name in ["links_e.h5", "links_l.h5"] {
+        let (_, _, tree) = open(name);
+        let links = tree.links[&tree.root].as_ref().unwrap();
+        let soft = links.iter().filter(|link| matches!(link.target, Target::Soft(_))).count();
+        let external = links.iter().filter(|link| matches!(link.target, Target::External { .. })).count();
+        assert!(soft > 0 && external > 0, "{links:?}");
+    }
+}
