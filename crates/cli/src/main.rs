@@ -1,1 +1,47 @@
-fn main() {}
+//! The command `statelens`: a thin face on the core. It brings files, a terminal and a clock;
+//! everything about checkpoints is in the crates below.
+
+mod args;
+mod commands;
+mod output;
+mod print;
+mod progress;
+mod sink;
+mod source;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use statelens_inspect::visible;
+
+use crate::args::{Cli, Command};
+use crate::print::Failure;
+
+/// The answer is no.
+const NO: u8 = 1;
+/// It could not be done.
+const FAILED: u8 = 2;
+
+fn main() -> ExitCode {
+    // Clap exits with 2 for a wrong command line, 0 for help.
+    let outcome = match Cli::parse().command {
+        Command::Info(args) => commands::info::run(&args),
+        Command::Ls(args) => commands::ls::run(&args),
+        Command::Show(args) => commands::show::run(&args),
+        Command::Manifest(args) => commands::manifest::run(&args),
+        Command::Convert(args) => commands::convert::run(&args),
+        Command::Scan(args) => commands::scan::run(&args),
+        Command::Completions { shell } => commands::shell::completions(shell),
+        Command::Man => commands::shell::man(),
+    };
+    match outcome {
+        Ok(true) | Err(Failure::Closed) => ExitCode::SUCCESS,
+        Ok(false) => NO.into(),
+        Err(Failure::Error(error)) => {
+            // Where standard error is closed there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "statelens: {}", visible(&error.to_string()));
+            FAILED.into()
+        }
+    }
+}

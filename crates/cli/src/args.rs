@@ -1,0 +1,236 @@
+//! The command line, defined once: parsing, help, completions and the man page come from here.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+const EXAMPLES: &str = "\
+Examples:
+  statelens info checkpoint_1000.mdl         what it is, how large, what was noticed
+  statelens ls model.pt 'model.*.weight'     every key that matches, with shape and bytes
+  statelens show model.pt model.norm.weight  one value: type, place, first values
+  statelens convert checkpoint.mdl model.pt  Cerebras to PyTorch, in bounded memory
+  statelens scan downloaded.bin              what a pickle would call, without calling it
+
+Exit status: 0 fine; 1 the answer is no (scan found danger); 2 it could not be done.";
+
+/// Opens, explains and converts model checkpoints: Cerebras HDF5 (.mdl) and PyTorch (.pt, .pth,
+/// .bin, .ckpt). Formats are found by content. Weights are read only where that is asked for;
+/// nothing in a checkpoint is ever run.
+#[derive(Debug, Parser)]
+#[command(name = "statelens", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// What a checkpoint is: format, sizes, counts by dtype and by state, findings
+    #[command(after_help = "\
+Examples:
+  statelens info checkpoint_1000.mdl
+  statelens info --json model.pt | jq .bytes")]
+    Info(Input),
+
+    /// Lists the flattened state: key, kind, dtype, shape, bytes, value
+    #[command(after_help = "\
+A pattern is a glob over the whole key ('model.*.weight'; '*' also matches dots) or a regular
+expression between slashes ('/layers\\.[0-3]\\./'), found anywhere in the key.
+
+Examples:
+  statelens ls model.pt
+  statelens ls model.pt 'optimizer.*'
+  statelens ls model.pt '/\\.(weight|bias)$/' --json")]
+    Ls(Ls),
+
+    /// Shows one value: type, where it lies, first values, what the file says about it
+    #[command(after_help = "\
+Examples:
+  statelens show model.pt model.norm.weight
+  statelens show model.pt model.norm.weight --values 64")]
+    Show(Show),
+
+    /// Prints every leaf with a hash of its values, to compare checkpoints across formats
+    #[command(after_help = "\
+Hashes are SHA-256 of the logical values (C order, little-endian), so that they are equal
+whatever format, chunks or views hold them.
+
+Examples:
+  statelens manifest --json model.pt > model.json
+  diff <(statelens manifest a.mdl) <(statelens manifest b.pt)")]
+    Manifest(Input),
+
+    /// Converts to another format, in bounded memory
+    #[command(after_help = "\
+The format is that of --to, or of OUT's extension: .mdl, .h5, .hdf5 are Cerebras; .pt, .pth,
+.bin, .ckpt are PyTorch. OUT is written under a temporary name beside it and renamed when it is
+complete: stopped or failed, nothing is left behind and an old OUT is untouched.
+
+Examples:
+  statelens convert checkpoint_1000.mdl model.pt
+  statelens convert model.pt model.mdl --compress lz4
+  statelens convert checkpoint.mdl weights.pt --select 'model.*' --cast bfloat16
+  statelens convert model.pt model.mdl --dry-run")]
+    Convert(Convert),
+
+    /// Lists what a pickle would call, graded; exit status 1 if something is dangerous
+    #[command(after_help = "\
+Nothing is called. Files without a pickle (HDF5 with plain values only) have nothing to find.
+
+Examples:
+  statelens scan downloaded.bin && python train.py
+  statelens scan --json downloaded.bin")]
+    Scan(Input),
+
+    /// Prints a completion script for a shell
+    #[command(after_help = "\
+Example:
+  statelens completions bash > ~/.local/share/bash-completion/completions/statelens")]
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+
+    /// Prints the man page
+    #[command(after_help = "\
+Examples:
+  statelens man | man -l -
+  statelens man > ~/.local/share/man/man1/statelens.1")]
+    Man,
+}
+
+/// The checkpoint to open.
+#[derive(Debug, Args)]
+pub(crate) struct Input {
+    /// The checkpoint
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// A further file that the checkpoint links to; those beside it are found without this
+    #[arg(long, value_name = "FILE")]
+    pub(crate) with: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Only keys that match: a glob, or /a regular expression/
+    #[arg(value_name = "PATTERN")]
+    pub(crate) pattern: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The flattened key, as `ls` prints it
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// How many of a tensor's first values to show
+    #[arg(long, value_name = "COUNT", default_value_t = 16)]
+    pub(crate) values: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// The checkpoint to read
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// The format to write; else that of OUT's extension
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<Format>,
+
+    /// Only keys that match: a glob, or /a regular expression/; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) select: Vec<String>,
+
+    /// Not the keys that match; may be repeated, and beats --select
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Converts floating-point tensors to this dtype, e.g. bfloat16
+    #[arg(long, value_name = "DTYPE")]
+    pub(crate) cast: Option<String>,
+
+    /// Compresses tensors (Cerebras only)
+    #[arg(long, value_name = "METHOD")]
+    pub(crate) compress: Option<Compress>,
+
+    /// Which version of the Cerebras format: 0.4 is for releases 2.0 to 2.4
+    #[arg(long, value_name = "VERSION")]
+    pub(crate) format_version: Option<FormatVersion>,
+
+    /// Goes on although something is lost; without this the losses are listed and nothing is
+    /// written
+    #[arg(long)]
+    pub(crate) lossy: bool,
+
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Shows what would be written, and writes nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Cerebras HDF5 (.mdl)
+    Cerebras,
+    /// PyTorch zip (.pt)
+    Torch,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compress {
+    /// Chunks as the Cerebras library writes them
+    Lz4,
+    /// Chunks that every HDF5 reader knows
+    Gzip,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FormatVersion {
+    /// Releases 2.0 to 2.4
+    #[value(name = "0.4")]
+    V04,
+    /// Release 2.5 and later
+    #[value(name = "0.5")]
+    V05,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

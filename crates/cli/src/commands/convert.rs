@@ -1,0 +1,361 @@
+//! `statelens convert`.
+
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use statelens_checkpoint::{Checkpoint, DType, Error, Loss, Plan, Result, Segment, Size, TensorId};
+use statelens_convert::{Edit, Pattern, Report, Target, plan, run_blocking};
+use statelens_formats::{cerebras, torch};
+use statelens_inspect::{Json, visible};
+
+use crate::args::{Compress, Convert, Format, FormatVersion};
+use crate::output::{Output, check_target, stop_signal};
+use crate::print::{Failure, Outcome, Printer, Table, grouped, size_text};
+use crate::progress::{Bar, Unit};
+use crate::sink::FileSink;
+
+pub(crate) fn run(args: &Convert) -> Outcome {
+    let target = target(args)?;
+    let edit = edit(args)?;
+    let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
+    // Before the work of planning, and again, for good, when the file gets its name.
+    if !args.dry_run {
+        check_target(&args.output, args.force, &sources)?;
+    }
+    let plan = plan(Arc::new(checkpoint), &edit, &target)?;
+    let size = plan.size()?;
+    if args.dry_run {
+        let mut printer = Printer::new();
+        show(args, &target, &plan, size, &mut printer)?;
+        printer.finish()?;
+        return Ok(true);
+    }
+    if plan.loses() && !args.lossy {
+        return Err(loses(&plan).into());
+    }
+    let losses = plan.losses.clone();
+    let source = plan.source.clone();
+    let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
+    let started = Instant::now();
+    let output = Output::create(&args.output, args.force, size.bytes())?;
+    let mut sink = FileSink::new(&output.file, &sources);
+    let named = |error: Error| match error.file() {
+        Some(_) => error,
+        None => error.in_file(args.output.display().to_string()),
+    };
+    let report = run_blocking(plan, &mut sink, &mut bar).map_err(named)?;
+    let bytes = sink.finish().map_err(named)?;
+    output.keep()?;
+    drop(bar);
+    let mut printer = Printer::new();
+    let seconds = started.elapsed().as_secs_f64();
+    done(args, &target, &source, &losses, &report, bytes, seconds, &mut printer)?;
+    printer.finish()?;
+    Ok(true)
+}
+
+/// What to write: as `--to` says, else as the name of the file does.
+fn target(args: &Convert) -> Result<Target> {
+    let format = match args.to {
+        Some(format) => format,
+        None => by_extension(&args.output)?,
+    };
+    let only_cerebras = |option: &str| {
+        Error::refused(format!("{option} is for Cerebras files, and this is to be a PyTorch one"))
+            .advice("Leave it out, or name the format with --to cerebras.")
+    };
+    match format {
+        Format::Cerebras => Ok(Target::Cerebras(cerebras::write::Options {
+            version: match args.format_version {
+                Some(FormatVersion::V04) => cerebras::write::Version::V04,
+                Some(FormatVersion::V05) | None => cerebras::write::Version::V05,
+            },
+            compression: match args.compress {
+                None => cerebras::write::Compression::None,
+                Some(Compress::Lz4) => cerebras::write::Compression::Lz4,
+                Some(Compress::Gzip) => cerebras::write::Compression::Gzip,
+            },
+        })),
+        Format::Torch if args.compress.is_some() => Err(only_cerebras("--compress")),
+        Format::Torch if args.format_version.is_some() => Err(only_cerebras("--format-version")),
+        Format::Torch => Ok(Target::Torch(torch::write::Options::default())),
+    }
+}
+
+fn by_extension(output: &Path) -> Result<Format> {
+    let extension = output.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
+    match extension.as_deref() {
+        Some("mdl" | "h5" | "hdf5") => Ok(Format::Cerebras),
+        Some("pt" | "pth" | "bin" | "ckpt") => Ok(Format::Torch),
+        _ => Err(Error::refused("the name does not say which format to write")
+            .in_file(output.display().to_string())
+            .advice("Say it with --to cerebras or --to torch, or end the name in .mdl or .pt.")),
+    }
+}
+
+fn edit(args: &Convert) -> Result<Edit> {
+    let patterns = |texts: &[String]| -> Result<Vec<Pattern>> {
+        texts.iter().map(|text| Pattern::parse(text)).collect()
+    };
+    Ok(Edit {
+        select: patterns(&args.select)?,
+        exclude: patterns(&args.exclude)?,
+        cast: args.cast.as_deref().map(dtype).transpose()?,
+    })
+}
+
+/// A dtype by torch's name or one of the usual short ones.
+fn dtype(name: &str) -> Result<DType> {
+    let name = name.strip_prefix("torch.").unwrap_or(name);
+    let long = match name.to_ascii_lowercase().as_str() {
+        "bf16" => "bfloat16".to_owned(),
+        "fp16" | "f16" | "half" => "float16".to_owned(),
+        "fp32" | "f32" | "float" => "float32".to_owned(),
+        "fp64" | "f64" | "double" => "float64".to_owned(),
+        other => other.to_owned(),
+    };
+    DType::from_torch_name(&long).ok_or_else(|| {
+        Error::refused(format!("there is no dtype `{name}`"))
+            .expected("one by torch's name, e.g. float32, bfloat16, float16, float8_e4m3fn")
+    })
+}
+
+fn format_name(target: &Target) -> &'static str {
+    match target {
+        Target::Cerebras(options) => match options.version {
+            cerebras::write::Version::V04 => "Cerebras HDF5 0.4",
+            cerebras::write::Version::V05 => "Cerebras HDF5 0.5",
+        },
+        Target::Torch(_) => "PyTorch zip",
+    }
+}
+
+fn loses(plan: &Plan) -> Error {
+    let lost: Vec<String> =
+        plan.losses.iter().filter(|loss| !loss.harmless).map(loss_text).collect();
+    Error::refused(format!("something would be lost: {}", lost.join("; ")))
+        .advice("Go on with --lossy, or leave these keys out with --exclude.")
+}
+
+fn loss_text(loss: &Loss) -> String {
+    let why = if loss.why.is_empty() { String::new() } else { format!(" ({})", loss.why) };
+    format!("{}: {}{why}", keys_text(&loss.keys), loss.what)
+}
+
+fn keys_text(keys: &[String]) -> String {
+    let few: Vec<String> = keys.iter().take(3).map(|key| format!("`{key}`")).collect();
+    match keys.len() {
+        0..=3 => few.join(", "),
+        more => format!("{} and {} more", few.join(", "), grouped(more as u64 - 3)),
+    }
+}
+
+/// How much of the new file comes about in which way.
+#[derive(Default)]
+struct Shares {
+    made: (u64, u64),
+    copied: (u64, u64),
+    gathered: (u64, u64),
+    cast: (u64, u64),
+    compressed: (u64, u64),
+}
+
+impl Shares {
+    fn of(plan: &Plan) -> Result<Self> {
+        let mut shares = Self::default();
+        for segment in &plan.segments {
+            let (share, len) = match segment {
+                Segment::Bytes(bytes) => (&mut shares.made, bytes.len() as u64),
+                Segment::Zeros(len) => (&mut shares.made, *len),
+                Segment::Late { len, .. } => (&mut shares.made, len.unwrap_or(0)),
+                Segment::Data(data) => {
+                    let tensor = plan.source.tensor(data.tensor)?;
+                    let share = if data.encoding.is_some() {
+                        &mut shares.compressed
+                    } else if tensor.stored != tensor.dtype {
+                        &mut shares.cast
+                    } else if statelens_tensor::verbatim_span(tensor).is_some() {
+                        &mut shares.copied
+                    } else {
+                        &mut shares.gathered
+                    };
+                    (share, tensor.nbytes().unwrap_or(0))
+                }
+            };
+            share.0 += 1;
+            share.1 = share.1.saturating_add(len);
+        }
+        Ok(shares)
+    }
+
+    fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
+        [
+            ("made", "parts that are not tensors", self.made),
+            ("copied", "tensors, byte for byte", self.copied),
+            ("gathered", "tensors out of chunks, views or constants", self.gathered),
+            ("cast", "tensors, converted to another dtype", self.cast),
+            ("compressed", "tensors, bytes before compression", self.compressed),
+        ]
+    }
+}
+
+/// The plan, not run.
+fn show(
+    args: &Convert,
+    target: &Target,
+    plan: &Plan,
+    size: Size,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let shares = Shares::of(plan)?;
+    if args.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            head(json, args, target);
+            json.name("dry_run").bool(true);
+            json.name("bytes").number(size.bytes());
+            json.name("exact").bool(matches!(size, Size::Exact(_)));
+            json.name("segments").object(|json| {
+                for (name, _, (count, bytes)) in shares.rows() {
+                    json.name(name).object(|json| {
+                        json.name("count").number(count);
+                        json.name("bytes").number(bytes);
+                    });
+                }
+            });
+            losses_json(json, &plan.losses);
+        });
+        return printer.line(json.as_str());
+    }
+    let at_most = if matches!(size, Size::Exact(_)) { "" } else { "at most " };
+    let mut table = Table::new(&["", ""]);
+    table.row(vec!["would write".into(), args.output.display().to_string()]);
+    table.row(vec!["format".into(), format_name(target).into()]);
+    let bytes = size.bytes();
+    table.row(vec![
+        "size".into(),
+        format!("{at_most}{} bytes ({})", grouped(bytes), size_text(bytes)),
+    ]);
+    for (name, what, (count, bytes)) in shares.rows() {
+        if count > 0 {
+            let text = format!("{} bytes of {} {what}", grouped(bytes), grouped(count));
+            table.row(vec![name.into(), text]);
+        }
+    }
+    table.print_body(printer)?;
+    losses_text(&plan.losses, printer)
+}
+
+fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
+    for loss in losses {
+        let word = if loss.harmless { "changed" } else { "lost" };
+        printer.line(&format!("{word:11}  {}", visible(&loss_text(loss))))?;
+    }
+    Ok(())
+}
+
+fn losses_json(json: &mut Json, losses: &[Loss]) {
+    json.name("losses").array(|json| {
+        for loss in losses {
+            json.object(|json| {
+                json.name("keys").array(|json| loss.keys.iter().for_each(|key| json.str(key)));
+                json.name("what").str(&loss.what);
+                json.name("why").str(&loss.why);
+                json.name("harmless").bool(loss.harmless);
+            });
+        }
+    });
+}
+
+fn head(json: &mut Json, args: &Convert, target: &Target) {
+    json.name("statelens").number(1);
+    json.name("output").str(&args.output.to_string_lossy());
+    json.name("format").str(format_name(target));
+}
+
+/// What was written.
+#[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
+fn done(
+    args: &Convert,
+    target: &Target,
+    source: &Checkpoint,
+    losses: &[Loss],
+    report: &Report,
+    bytes: u64,
+    seconds: f64,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let cast = &report.cast;
+    if args.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            head(json, args, target);
+            json.name("dry_run").bool(false);
+            json.name("bytes").number(bytes);
+            json.name("cast").object(|json| {
+                json.name("elements").number(cast.elements);
+                json.name("changed").number(cast.changed);
+                json.name("overflowed").number(cast.overflowed);
+            });
+            losses_json(json, losses);
+        });
+        return printer.line(json.as_str());
+    }
+    printer.line(&format!(
+        "wrote {}: {}, {} bytes in {seconds:.1} s ({}/s)",
+        visible(&args.output.display().to_string()),
+        format_name(target),
+        grouped(bytes),
+        size_text((bytes as f64 / seconds.max(1e-3)) as u64)
+    ))?;
+    losses_text(losses, printer)?;
+    if cast.elements > 0 {
+        printer.line(&format!(
+            "cast         {} numbers, {} of them rounded",
+            grouped(cast.elements),
+            grouped(cast.changed)
+        ))?;
+    }
+    if cast.overflowed > 0 {
+        let keys = keys_of(source, report.overflowed.iter().map(|(id, _)| *id).collect());
+        printer.line(&format!(
+            "overflowed   {} numbers were too large for the dtype, in {}",
+            grouped(cast.overflowed),
+            visible(&keys_text(&keys))
+        ))?;
+    }
+    Ok(())
+}
+
+fn keys_of(source: &Checkpoint, tensors: Vec<TensorId>) -> Vec<String> {
+    let leaves = source.leaves();
+    let key = |wanted: TensorId| {
+        let leaf = leaves.iter().find(|leaf| {
+            leaf.alias_of.is_none()
+                && source.tensor_of(leaf.target).is_some_and(|(id, _)| id == wanted)
+        });
+        leaf.map(|leaf| leaf.flat.to_lossy().into_owned())
+    };
+    tensors.into_iter().take(100).filter_map(key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dtypes_have_the_usual_names() {
+        assert_eq!(dtype("bf16").unwrap(), DType::BF16);
+        assert_eq!(dtype("torch.float16").unwrap(), DType::F16);
+        assert!(dtype("float7").unwrap_err().to_string().contains("float7"));
+    }
+
+    #[test]
+    fn the_name_says_the_format() {
+        assert_eq!(by_extension(Path::new("a/b.MDL")).unwrap(), Format::Cerebras);
+        assert_eq!(by_extension(Path::new("b.x.pth")).unwrap(), Format::Torch);
+        assert!(by_extension(Path::new("mdl")).is_err());
+    }
+}

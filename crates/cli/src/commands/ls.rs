@@ -1,0 +1,85 @@
+//! `statelens ls`.
+
+use statelens_checkpoint::{Checkpoint, Leaf};
+use statelens_convert::Pattern;
+use statelens_inspect::{Json, dtype_of, kind_of, shape_of, shape_text, type_name, value_text};
+
+use crate::args::Ls;
+use crate::print::{Outcome, Printer, Table, grouped};
+
+pub(crate) fn run(args: &Ls) -> Outcome {
+    let pattern = args.pattern.as_deref().map(Pattern::parse).transpose()?;
+    let (checkpoint, _) = super::open(&args.input.file, &args.input.common.with)?;
+    let mut leaves = checkpoint.leaves();
+    if let Some(pattern) = &pattern {
+        leaves.retain(|leaf| pattern.matches(&leaf.flat.to_lossy()));
+    }
+    let mut printer = Printer::new();
+    if args.input.common.json {
+        let mut json = Json::new();
+        printer.text("[")?;
+        for (index, leaf) in leaves.iter().enumerate() {
+            printer.text(if index > 0 { ",\n" } else { "\n" })?;
+            object(&mut json, &checkpoint, leaf);
+            printer.text(&std::mem::take(&mut json).take())?;
+        }
+        printer.line("\n]")?;
+    } else if leaves.is_empty() {
+        printer.line(match pattern {
+            Some(_) => "no key matches",
+            None => "there are no keys",
+        })?;
+    } else {
+        // A table is as wide as its widest cell, so all rows are made before one is printed;
+        // in runs, so that a million keys do not wait in memory as text.
+        for run in leaves.chunks(ROWS) {
+            table(&checkpoint, run).print(&mut printer)?;
+        }
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+const ROWS: usize = 50_000;
+
+fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Table {
+    let mut table = Table::new(&["key", "kind", "dtype", "shape", ">bytes", "value"]);
+    for leaf in leaves {
+        table.row(vec![
+            leaf.flat.to_lossy().into_owned(),
+            kind_of(checkpoint, leaf).into(),
+            dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string),
+            shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text),
+            nbytes(checkpoint, leaf).map_or(String::new(), grouped),
+            value_text(checkpoint, leaf),
+        ]);
+    }
+    table
+}
+
+fn nbytes(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<u64> {
+    checkpoint.tensor_of(leaf.target).and_then(|(_, tensor)| tensor.nbytes())
+}
+
+fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
+    json.object(|json| {
+        json.name("key").text(&leaf.flat);
+        json.name("kind").str(kind_of(checkpoint, leaf));
+        if let Some(dtype) = dtype_of(checkpoint, leaf.target) {
+            json.name("dtype").str(dtype.name());
+        }
+        if let Some(shape) = shape_of(checkpoint, leaf.target) {
+            json.name("shape").numbers(shape);
+        }
+        if let Some(nbytes) = nbytes(checkpoint, leaf) {
+            json.name("nbytes").number(nbytes);
+        }
+        if let Some(name) = type_name(checkpoint, leaf.target) {
+            json.name("type").str(&name);
+        }
+        json.name("value").str(&value_text(checkpoint, leaf));
+        if let Some(target) = &leaf.alias_of {
+            json.name("alias_of").text(target);
+        }
+    });
+}

@@ -1,0 +1,51 @@
+//! One file per command.
+
+pub(crate) mod convert;
+pub(crate) mod info;
+pub(crate) mod ls;
+pub(crate) mod manifest;
+pub(crate) mod scan;
+pub(crate) mod shell;
+pub(crate) mod show;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Finding, Limits, Result};
+use statelens_inspect::{grade_word, visible};
+
+use crate::print::{Failure, Printer};
+use crate::progress::{Bar, Unit};
+use crate::source::{self, FileSource};
+
+/// Opens a checkpoint and keeps the files behind it.
+fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+    let opened = source::open(file, with)?;
+    let mut bar = Bar::new("opening", Unit::Keys);
+    let checkpoint = statelens_formats::open(opened.files, &Limits::default(), &mut bar)?;
+    Ok((checkpoint, opened.sources))
+}
+
+/// Findings as indented paragraphs, the worst first.
+fn print_findings(findings: &[Finding], printer: &mut Printer) -> Result<(), Failure> {
+    let mut sorted: Vec<&Finding> = findings.iter().collect();
+    sorted.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
+    for finding in sorted {
+        printer.line(&format!("{:8} {}", grade_word(finding.grade), visible(&finding.title)))?;
+        if let Some(call) = &finding.call {
+            let text = match call.arguments.is_empty() {
+                true => format!("{}.{}", call.module, call.name),
+                false => format!("{}.{}({})", call.module, call.name, call.arguments),
+            };
+            printer.line(&format!("         call   {} (never run)", visible(&text)))?;
+        }
+        for (name, text) in
+            [("place", &finding.place), ("why", &finding.detail), ("do", &finding.advice)]
+        {
+            if !text.is_empty() {
+                printer.line(&format!("         {name:6} {}", visible(text)))?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,199 @@
+//! `statelens show`.
+
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr};
+use statelens_inspect::{
+    Json, dtype_of, element_text, kind_of, layout_text, near_keys, shape_of, shape_text, type_name,
+    value_text,
+};
+use statelens_tensor::{BUDGET, Gather, Need};
+
+use crate::args::Show;
+use crate::print::{Failure, Outcome, Printer, Table, grouped};
+
+pub(crate) fn run(args: &Show) -> Outcome {
+    let (checkpoint, _) = super::open(&args.input.file, &args.input.common.with)?;
+    let leaves = checkpoint.leaves();
+    // Flat keys need not be unique: a name with a dot looks like nesting.
+    let found: Vec<&Leaf> = leaves.iter().filter(|leaf| leaf.flat.to_lossy() == args.key).collect();
+    if found.is_empty() {
+        return Err(unknown(&leaves, args).into());
+    }
+    let mut printer = Printer::new();
+    let mut json = Json::new();
+    for (index, leaf) in found.iter().enumerate() {
+        let values = first_values(&checkpoint, leaf, args.values)?;
+        if args.input.common.json {
+            printer.text(if index > 0 { ",\n" } else { "[" })?;
+            object(&mut json, &checkpoint, leaf, &values);
+            printer.text(&std::mem::take(&mut json).take())?;
+        } else {
+            printer.text(if index > 0 { "\n" } else { "" })?;
+            facts(&checkpoint, leaf, &values, &mut printer)?;
+        }
+    }
+    if args.input.common.json {
+        printer.line("]")?;
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+fn unknown(leaves: &[Leaf], args: &Show) -> Error {
+    let error = Error::refused(format!("there is no key `{}`", args.key))
+        .in_file(args.input.file.display().to_string());
+    let near: Vec<String> = near_keys(leaves, &args.key, 5)
+        .iter()
+        .map(|leaf| format!("`{}`", leaf.flat.to_lossy()))
+        .collect();
+    match near.as_slice() {
+        [] => error.advice("`statelens ls` lists the keys."),
+        near => error.advice(format!("Near to it: {}.", near.join(", "))),
+    }
+}
+
+/// The text of the first `most` elements of a tensor; none for anything else.
+fn first_values(checkpoint: &Checkpoint, leaf: &Leaf, most: u64) -> Result<Vec<String>> {
+    let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) else { return Ok(Vec::new()) };
+    let count = tensor.numel().unwrap_or(0).min(most).min(MOST_VALUES);
+    if count == 0 || statelens_inspect::missing(tensor).is_some() {
+        return Ok(Vec::new());
+    }
+    let bytes = first_bytes(checkpoint, tensor, count)?;
+    let item = usize::try_from(tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
+    Ok(bytes.chunks(item).map(|element| element_text(&tensor.dtype, element)).collect())
+}
+
+fn first_bytes(checkpoint: &Checkpoint, tensor: &Tensor, count: u64) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut keep = |piece: &[u8]| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    };
+    let mut gather = Gather::new(&checkpoint.files, tensor, 0..count, BUDGET)?;
+    loop {
+        match gather.need() {
+            Need::Feed(span) => {
+                let len = span.len.min(1 << 20);
+                let piece = checkpoint.files.read_vec(span.file, span.offset, len)?;
+                gather.feed(&piece, &mut keep)?;
+            }
+            Need::Step => gather.step(&checkpoint.files, &mut keep)?,
+            Need::Done => return Ok(bytes),
+        }
+    }
+}
+
+/// More than this is no look any more.
+const MOST_VALUES: u64 = 100_000;
+
+/// The whole text of a plain value where the one line of `ls` would cut it.
+fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
+    match checkpoint.value(leaf.target) {
+        Value::Str(text) => Some(text.to_lossy().into_owned()),
+        Value::Opaque(opaque) => opaque.repr.as_ref().map(|text| text.to_lossy().into_owned()),
+        _ => None,
+    }
+}
+
+fn tensor_facts(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<(&'static str, String)> {
+    let mut facts = vec![
+        ("parameters", grouped(tensor.numel().unwrap_or(0))),
+        ("bytes", grouped(tensor.nbytes().unwrap_or(0))),
+        ("lies in", layout_text(&checkpoint.files, tensor)),
+    ];
+    if tensor.requires_grad {
+        facts.push(("gradient", "required".into()));
+    }
+    match &tensor.quantizer {
+        None => {}
+        Some(Quantizer::PerTensor { scale, zero_point }) => facts
+            .push(("quantised", format!("scale {}, zero point {zero_point}", float_repr(*scale)))),
+        Some(Quantizer::PerChannel { axis, .. }) => {
+            facts.push((
+                "quantised",
+                format!("a scale and zero point for each place of axis {axis}"),
+            ));
+        }
+    }
+    facts
+}
+
+fn facts(
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    values: &[String],
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let mut table = Table::new(&["", ""]);
+    let mut row = |name: &str, text: String| {
+        if !text.is_empty() {
+            table.row(vec![name.into(), text]);
+        }
+    };
+    row("key", leaf.flat.to_lossy().into_owned());
+    row("kind", kind_of(checkpoint, leaf).into());
+    row("type", type_name(checkpoint, leaf.target).unwrap_or_default());
+    row("dtype", dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string));
+    row("shape", shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text));
+    match leaf.alias_of {
+        Some(_) => row("link", value_text(checkpoint, leaf)),
+        None => {
+            row("value", whole(checkpoint, leaf).unwrap_or_else(|| value_text(checkpoint, leaf)))
+        }
+    }
+    let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+    for (name, text) in tensor.map_or(Vec::new(), |tensor| tensor_facts(checkpoint, tensor)) {
+        row(name, text);
+    }
+    if let Value::Sparse(sparse) = checkpoint.value(leaf.target) {
+        for (name, part) in &sparse.parts {
+            if let Some((_, part)) = checkpoint.tensor_of(*part) {
+                let place = layout_text(&checkpoint.files, part);
+                row(name, format!("{} {}, {place}", part.dtype, shape_text(&part.shape)));
+            }
+        }
+    }
+    for (name, text) in checkpoint.raw_attributes(leaf.id) {
+        row(&format!("@{name}"), text.to_lossy().into_owned());
+    }
+    table.print_body(printer)?;
+    if let Some(tensor) = tensor.filter(|_| !values.is_empty()) {
+        let more = tensor.numel().is_some_and(|numel| numel > values.len() as u64);
+        printer.line(&format!("values  {}{}", values.join(" "), if more { " …" } else { "" }))?;
+    }
+    Ok(())
+}
+
+fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, values: &[String]) {
+    json.object(|json| {
+        json.name("key").text(&leaf.flat);
+        json.name("kind").str(kind_of(checkpoint, leaf));
+        if let Some(name) = type_name(checkpoint, leaf.target) {
+            json.name("type").str(&name);
+        }
+        if let Some(dtype) = dtype_of(checkpoint, leaf.target) {
+            json.name("dtype").str(dtype.name());
+        }
+        if let Some(shape) = shape_of(checkpoint, leaf.target) {
+            json.name("shape").numbers(shape);
+        }
+        match checkpoint.value(leaf.target) {
+            Value::Str(text) => json.name("value").text(text),
+            _ => json.name("value").str(&value_text(checkpoint, leaf)),
+        }
+        if let Some(target) = &leaf.alias_of {
+            json.name("alias_of").text(target);
+        }
+        if let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) {
+            json.name("nbytes").number(tensor.nbytes().unwrap_or(0));
+            json.name("lies_in").str(&layout_text(&checkpoint.files, tensor));
+            json.name("requires_grad").bool(tensor.requires_grad);
+            json.name("values").array(|json| values.iter().for_each(|value| json.str(value)));
+        }
+        json.name("attributes").object(|json| {
+            for (name, text) in checkpoint.raw_attributes(leaf.id) {
+                json.name(&name.to_lossy()).text(text);
+            }
+        });
+    });
+}

@@ -1,0 +1,214 @@
+//! The file to be written: under a temporary name beside the target until it is complete.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use statelens_checkpoint::{Error, Result};
+
+use crate::print::size_text;
+use crate::source::FileSource;
+
+/// A file that does not exist yet under its own name. Dropped before [`Output::keep`], it is
+/// removed, and whatever has the name is as it was.
+pub(crate) struct Output {
+    /// The file under its temporary name; empty at first.
+    pub(crate) file: fs::File,
+    temporary: PathBuf,
+    target: PathBuf,
+    replace: bool,
+    kept: bool,
+}
+
+/// Fails if `target` may not be written: it exists and is not to be replaced, it is one of the
+/// files that are read, or it is no regular file.
+pub(crate) fn check_target(
+    target: &Path,
+    replace: bool,
+    sources: &[Arc<FileSource>],
+) -> Result<()> {
+    let name = || target.display().to_string();
+    let metadata = match fs::metadata(target) {
+        Ok(metadata) => metadata,
+        // A link that leads nowhere: the file would appear somewhere else.
+        Err(_) if fs::symlink_metadata(target).is_ok() => {
+            return Err(Error::refused("this is a link to a file that is not there")
+                .in_file(name())
+                .advice("Remove the link, or name the file itself."));
+        }
+        Err(_) => return Ok(()),
+    };
+    if metadata.is_dir() {
+        return Err(Error::refused("this is a folder")
+            .in_file(name())
+            .advice("Name the file to write in it."));
+    }
+    if !metadata.is_file() {
+        return Err(Error::refused("this is no regular file").in_file(name()));
+    }
+    if let Some(source) =
+        sources.iter().find(|source| source.is_open() && same_file(target, source.path()))
+    {
+        return Err(Error::refused("this is a file that the checkpoint is read from")
+            .in_file(source.path().display().to_string())
+            .advice("Write to another name."));
+    }
+    if !replace {
+        return Err(exists(target));
+    }
+    Ok(())
+}
+
+impl Output {
+    /// Makes the temporary file, if its disk has room for `bytes`.
+    pub(crate) fn create(target: &Path, replace: bool, bytes: u64) -> Result<Self> {
+        // Through a link, so that the link stays one.
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let folder = match target.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let name = target.file_name().ok_or_else(|| {
+            Error::refused("this names no file").in_file(target.display().to_string())
+        })?;
+        check_room(&folder, bytes)?;
+        for attempt in 0..ATTEMPTS {
+            let mut temporary = std::ffi::OsString::from(".");
+            temporary.push(name);
+            temporary.push(format!(".{}-{attempt}.part", std::process::id()));
+            let temporary = folder.join(temporary);
+            match fs::OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
+                Ok(file) => return Ok(Self { file, temporary, target, replace, kept: false }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(create_error(&error, &folder, &target)),
+            }
+        }
+        Err(Error::io("no free temporary name was found beside it")
+            .in_file(target.display().to_string()))
+    }
+
+    /// The file is complete: gives it its name.
+    pub(crate) fn keep(mut self) -> Result<()> {
+        let failed = |error: io::Error| {
+            Error::io(format!("the finished file can't be given its name: {error}"))
+                .in_file(self.target.display().to_string())
+        };
+        if !self.replace {
+            // A rename would replace a file that has appeared meanwhile; a hard link does not.
+            match fs::hard_link(&self.temporary, &self.target) {
+                // Dropping removes the other name.
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    return Err(exists(&self.target));
+                }
+                // A file system without hard links.
+                Err(_) if fs::symlink_metadata(&self.target).is_ok() => {
+                    return Err(exists(&self.target));
+                }
+                Err(_) => {}
+            }
+        }
+        fs::rename(&self.temporary, &self.target).map_err(failed)?;
+        self.kept = true;
+        Ok(())
+    }
+}
+
+const ATTEMPTS: u32 = 100;
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.kept {
+            // If even that fails there is nothing left to try, and the name tells what it is.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+/// Set when the user asks to stop (Ctrl-C, `kill`, a closed terminal): whoever writes looks at
+/// it, gives up, and removes what is there.
+pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut signals = vec![SIGINT, SIGTERM];
+    #[cfg(unix)]
+    if !hangup_is_ignored() {
+        signals.push(signal_hook::consts::SIGHUP);
+    }
+    for signal in signals {
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Error::io(format!("signals can't be watched: {error}")))?;
+    }
+    Ok(stop)
+}
+
+/// Whether we were started by `nohup`, which a handler of our own would undo. Where the system
+/// does not tell, it is taken to be so.
+#[cfg(unix)]
+fn hangup_is_ignored() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status
+        .lines()
+        .find_map(|line| line.strip_prefix("SigIgn:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    ignored.is_none_or(|mask| mask & 1 << (signal_hook::consts::SIGHUP - 1) != 0)
+}
+
+fn check_room(folder: &Path, bytes: u64) -> Result<()> {
+    match free_bytes(folder) {
+        Some(free) if free < bytes => Err(Error::io(format!(
+            "the file may take {}, and its disk has {} left",
+            size_text(bytes),
+            size_text(free)
+        ))
+        .in_file(folder.display().to_string())
+        .advice("Make room, or write to another disk.")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    let stat = rustix::fs::statvfs(folder).ok()?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_folder: &Path) -> Option<u64> {
+    None
+}
+
+fn exists(target: &Path) -> Error {
+    Error::refused("this file exists")
+        .in_file(target.display().to_string())
+        .advice("Name another one, or replace it with --force.")
+}
+
+fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
+    let name = target.display().to_string();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::io(format!("there is no folder `{}`", folder.display())).in_file(name)
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Error::io(format!("you may not write in the folder `{}`", folder.display()))
+                .in_file(name)
+                .advice("Name a file in another folder.")
+        }
+        _ => Error::io(format!("it can't be created: {error}")).in_file(name),
+    }
+}
+
+/// Whether two names lead to the same file.
+fn same_file(a: &Path, b: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        if let (Ok(a), Ok(b)) = (fs::metadata(a), fs::metadata(b)) {
+            return (a.dev(), a.ino()) == (b.dev(), b.ino());
+        }
+    }
+    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}

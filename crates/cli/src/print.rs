@@ -1,0 +1,168 @@
+//! Standard output: buffered, and quiet when the reader has gone.
+
+use std::io::{self, Write as _};
+
+use statelens_checkpoint::Error;
+use statelens_inspect::visible;
+
+/// Why a command ended before it was done.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to tell the user.
+    Error(Error),
+    /// Nobody reads what we print any more (`statelens ls … | head`): no failure at all.
+    Closed,
+}
+
+/// What a command returns: whether the answer is yes.
+pub(crate) type Outcome = Result<bool, Failure>;
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+/// Standard output.
+pub(crate) struct Printer {
+    out: io::BufWriter<io::StdoutLock<'static>>,
+}
+
+impl Printer {
+    pub(crate) fn new() -> Self {
+        Self { out: io::BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
+    }
+
+    /// Prints as it is.
+    pub(crate) fn text(&mut self, text: &str) -> Result<(), Failure> {
+        self.bytes(text.as_bytes())
+    }
+
+    /// Prints a line.
+    pub(crate) fn line(&mut self, text: &str) -> Result<(), Failure> {
+        self.text(text)?;
+        self.text("\n")
+    }
+
+    /// Prints as it is.
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.out.write_all(bytes).map_err(failure)
+    }
+
+    /// Prints what is still held back.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.out.flush().map_err(failure)
+    }
+}
+
+fn failure(error: io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::Closed,
+        _ => Failure::Error(Error::io(format!("printing failed: {error}"))),
+    }
+}
+
+/// Columns, each as wide as its widest cell of the first rows; the last is as long as it is.
+pub(crate) struct Table {
+    right: Vec<bool>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// The heads; one that starts with `>` stands right, as its column does.
+    pub(crate) fn new(heads: &[&str]) -> Self {
+        let right = heads.iter().map(|head| head.starts_with('>')).collect();
+        let heads = heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
+        Self { right, rows: vec![heads] }
+    }
+
+    /// Adds a row; control characters are made visible.
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells.iter().map(|cell| visible(cell)).collect());
+    }
+
+    /// Prints it with its heads.
+    pub(crate) fn print(&self, printer: &mut Printer) -> Result<(), Failure> {
+        self.print_from(0, printer)
+    }
+
+    /// Prints it without its heads.
+    pub(crate) fn print_body(&self, printer: &mut Printer) -> Result<(), Failure> {
+        self.print_from(1, printer)
+    }
+
+    fn print_from(&self, first: usize, printer: &mut Printer) -> Result<(), Failure> {
+        let mut widths = vec![0; self.right.len()];
+        for row in &self.rows {
+            for (width, cell) in widths.iter_mut().zip(row) {
+                // One endless key must not push every other column off the screen.
+                *width = (*width).max(cell.chars().count().min(60));
+            }
+        }
+        for row in self.rows.iter().skip(first) {
+            let mut line = String::new();
+            for ((cell, width), right) in row.iter().zip(&widths).zip(&self.right) {
+                let gap = width.saturating_sub(cell.chars().count());
+                if *right {
+                    line.extend(std::iter::repeat_n(' ', gap));
+                }
+                line.push_str(cell);
+                if !*right {
+                    line.extend(std::iter::repeat_n(' ', gap));
+                }
+                line.push_str("  ");
+            }
+            printer.line(line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// `1234567` as `1,234,567`.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Bytes in decimal units: `1.23 MB`; small numbers exactly.
+pub(crate) fn size_text(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
+    if bytes < 1_000 {
+        return format!("{bytes} bytes");
+    }
+    let mut value = bytes as f64;
+    let mut unit = "";
+    for name in UNITS {
+        value /= 1_000.0;
+        unit = name;
+        if value < 999.5 {
+            break;
+        }
+    }
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(size_text(999), "999 bytes");
+        assert_eq!(size_text(1_234), "1.23 kB");
+        assert_eq!(size_text(12_345_678), "12.3 MB");
+        assert_eq!(size_text(999_600_000), "1.00 GB");
+        assert_eq!(size_text(u64::MAX), "18.4 EB");
+    }
+}

@@ -1,0 +1,103 @@
+//! Progress on standard error, if that is a terminal.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use statelens_checkpoint::Progress;
+
+use crate::print::{grouped, size_text};
+
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Bytes, with a rate in bytes.
+    Bytes,
+    /// Keys of a checkpoint that is being opened.
+    Keys,
+}
+
+/// A line that shows how far a job is. Nothing is drawn in the first moment, so that short jobs
+/// leave the terminal alone.
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    unit: Unit,
+    started: Instant,
+    shown: Option<Instant>,
+    stop: Option<Arc<AtomicBool>>,
+}
+
+const PATIENCE: Duration = Duration::from_millis(500);
+const REDRAW: Duration = Duration::from_millis(125);
+/// An estimate from less than this is a guess.
+const ETA_AFTER: Duration = Duration::from_secs(2);
+
+impl Bar {
+    /// `job` says what is going on, in a word.
+    pub(crate) fn new(job: &'static str, unit: Unit) -> Self {
+        // Hidden by itself where standard error is no terminal.
+        let bar = ProgressBar::new(0);
+        bar.set_prefix(job);
+        Self { bar, unit, started: Instant::now(), shown: None, stop: None }
+    }
+
+    /// Says stop once `flag` is set.
+    #[must_use]
+    pub(crate) fn stopped_by(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop = Some(flag);
+        self
+    }
+
+    fn draw(&self, done: u64, total: u64) {
+        // A template that does not parse would be seen by every test that draws; the default
+        // style is then good enough.
+        let template = if total > 0 { "{prefix} {bar:24} {msg}" } else { "{prefix} {msg}" };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            self.bar.set_style(style);
+        }
+        self.bar.set_length(total.max(1));
+        self.bar.set_position(done);
+        self.bar.set_message(self.message(done, total));
+    }
+
+    fn message(&self, done: u64, total: u64) -> String {
+        let spent = self.started.elapsed();
+        let rate = done as f64 / spent.as_secs_f64().max(1e-3);
+        let count = match self.unit {
+            Unit::Keys => return format!("{} keys", grouped(done)),
+            Unit::Bytes if total > 0 => format!("{} of {}", size_text(done), size_text(total)),
+            Unit::Bytes => size_text(done),
+        };
+        let eta = if total > done && rate > 0.0 && spent >= ETA_AFTER {
+            let left = Duration::from_secs((((total - done) as f64) / rate).ceil() as u64);
+            format!(", {} left", HumanDuration(left))
+        } else {
+            String::new()
+        };
+        format!("{count}, {}/s{eta}", size_text(rate as u64))
+    }
+}
+
+impl Progress for Bar {
+    fn report(&mut self, done: u64, total: u64) -> bool {
+        let now = Instant::now();
+        let due = match self.shown {
+            None => now - self.started >= PATIENCE,
+            Some(shown) => now - shown >= REDRAW,
+        };
+        if due {
+            self.shown = Some(now);
+            self.draw(done, total);
+        }
+        !self.stop.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        if self.shown.is_some() {
+            self.bar.finish_and_clear();
+        }
+    }
+}

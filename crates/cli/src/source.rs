@@ -1,0 +1,207 @@
+//! Files as sources: positioned reads of a real file, never a memory map (a file that another
+//! program cuts short would else kill the process).
+
+use std::collections::HashSet;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use statelens_checkpoint::{BlockCache, Error, FileSet, ReadAt, Result};
+
+/// Block and number of blocks of the cache that structure is read through: 8 MiB at most.
+const BLOCK: usize = 32 << 10;
+const BLOCKS: usize = 256;
+
+/// A folder with more entries than this is not looked through for files that are linked to.
+const MOST_SIBLINGS: usize = 4_096;
+
+/// A regular file, opened when it is first read.
+pub(crate) struct FileSource {
+    path: PathBuf,
+    len: u64,
+    file: OnceLock<Arc<fs::File>>,
+}
+
+/// The files of a checkpoint, and the system's files behind them by number.
+pub(crate) struct Opened {
+    /// For readers.
+    pub(crate) files: FileSet,
+    /// For writers that copy spans without looking at them; indexed by `FileId`.
+    pub(crate) sources: Vec<Arc<FileSource>>,
+}
+
+/// The file at `path` with those that it may link to: the ones in `with`, and the other files of
+/// its folder, which are opened only if the checkpoint names them.
+pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
+    let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
+    let main = FileSource::new(path)?;
+    main.file()?;
+    opened.push(main);
+    for path in with {
+        let source = FileSource::new(path)?;
+        source.file()?;
+        opened.push(source);
+    }
+    let given: HashSet<String> = opened.files.iter().map(|(_, file)| file.name.clone()).collect();
+    for path in siblings(path) {
+        // A file that is no regular one, or that has just gone, is none that we were given.
+        if let Ok(source) = FileSource::new(&path)
+            && !given.contains(&file_name(&path))
+        {
+            opened.push(source);
+        }
+    }
+    Ok(opened)
+}
+
+impl Opened {
+    fn push(&mut self, source: FileSource) {
+        let source = Arc::new(source);
+        self.files.push(file_name(&source.path), Arc::new(Cached::new(source.clone())));
+        self.sources.push(source);
+    }
+}
+
+impl FileSource {
+    fn new(path: &Path) -> Result<Self> {
+        // Looked at before it is opened: opening a pipe would wait for someone to write.
+        let metadata = fs::metadata(path).map_err(|error| open_error(&error, path))?;
+        if metadata.is_dir() {
+            return Err(Error::unsupported("this is a folder, not a file")
+                .in_file(path.display().to_string())
+                .advice("Name the checkpoint in it."));
+        }
+        if !metadata.is_file() {
+            return Err(Error::unsupported("this is no regular file, so it can't be read at will")
+                .in_file(path.display().to_string())
+                .advice("Save it to disk first."));
+        }
+        Ok(Self { path: path.to_owned(), len: metadata.len(), file: OnceLock::new() })
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it was read, or is the one that was asked for.
+    pub(crate) fn is_open(&self) -> bool {
+        self.file.get().is_some()
+    }
+
+    /// The open file.
+    pub(crate) fn file(&self) -> Result<Arc<fs::File>> {
+        if let Some(file) = self.file.get() {
+            return Ok(file.clone());
+        }
+        let file = fs::File::open(&self.path).map_err(|error| open_error(&error, &self.path))?;
+        Ok(self.file.get_or_init(|| Arc::new(file)).clone())
+    }
+}
+
+impl ReadAt for FileSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        read_exact_at(&*self.file()?, offset, buffer).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                Error::io("the file became shorter while it was read").at(offset)
+            }
+            _ => Error::io(format!("reading failed: {error}")).at(offset),
+        })
+    }
+}
+
+impl fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileSource({})", self.path.display())
+    }
+}
+
+/// Small reads through a cache, large ones straight from the file.
+#[derive(Debug)]
+struct Cached {
+    source: Arc<FileSource>,
+    cache: BlockCache,
+}
+
+impl Cached {
+    fn new(source: Arc<FileSource>) -> Self {
+        let cache = BlockCache::new(source.clone(), BLOCK, BLOCKS);
+        Self { source, cache }
+    }
+}
+
+impl ReadAt for Cached {
+    fn len(&self) -> u64 {
+        self.source.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if buffer.len() >= BLOCK {
+            self.source.read_at(offset, buffer)
+        } else {
+            self.cache.read_at(offset, buffer)
+        }
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &fs::File, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, buffer, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &fs::File, mut offset: u64, mut buffer: &mut [u8]) -> std::io::Result<()> {
+    while !buffer.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, buffer, offset) {
+            Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => {
+                buffer = &mut buffer[read..];
+                offset += read as u64;
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// The other entries of the folder, in order of their names; none if there are too many.
+fn siblings(path: &Path) -> Vec<PathBuf> {
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut found = Vec::new();
+    for entry in entries.flatten() {
+        if found.len() == MOST_SIBLINGS {
+            return Vec::new();
+        }
+        if Some(entry.file_name().as_os_str()) != path.file_name() {
+            found.push(entry.path());
+        }
+    }
+    found.sort();
+    found
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn open_error(error: &std::io::Error, path: &Path) -> Error {
+    use std::io::ErrorKind;
+    let name = path.display().to_string();
+    match error.kind() {
+        ErrorKind::NotFound => Error::io("there is no such file").in_file(name),
+        ErrorKind::PermissionDenied => Error::io("you may not read this file")
+            .in_file(name)
+            .advice("Ask its owner, or change its permissions."),
+        _ => Error::io(format!("it can't be opened: {error}")).in_file(name),
+    }
+}

@@ -1,0 +1,222 @@
+//! `statelens convert`: what is refused, what is left behind, what comes out.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Folder, Ran, fixture, run, statelens};
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn convert(input: &Path, output: &Path, more: &[&str]) -> Ran {
+    let (input, output) = (text(input), text(output));
+    let mut args = vec!["convert", &input, &output];
+    args.extend(more);
+    run(args)
+}
+
+/// Key, kind, dtype, shape and hash or value of every leaf: what must survive a conversion.
+fn entries(path: &Path) -> Vec<serde_json::Value> {
+    let manifest = run(["manifest", "--json", &text(path)]).json();
+    manifest["entries"].as_array().unwrap().clone()
+}
+
+#[test]
+fn there_and_back_is_the_same() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let torch = folder.file("a.pt");
+    let said = convert(&source, &torch, &[]).ok();
+    assert!(said.starts_with("wrote "), "{said}");
+    assert_eq!(folder.names(), ["a.pt"]);
+    let hashes = |path: &Path| -> Vec<(String, String, String)> {
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or("").to_owned();
+        entries(path)
+            .iter()
+            .map(|entry| (text(&entry["key"]), text(&entry["kind"]), text(&entry["sha256"])))
+            .collect()
+    };
+    assert_eq!(hashes(&source), hashes(&torch));
+    for more in [&[][..], &["--compress", "lz4"], &["--compress", "gzip"]] {
+        let back = folder.file("back.mdl");
+        convert(&torch, &back, more).ok();
+        assert_eq!(hashes(&source), hashes(&back), "{more:?}");
+        std::fs::remove_file(back).unwrap();
+    }
+    let old = folder.file("old.mdl");
+    convert(&torch, &old, &["--format-version", "0.4"]).ok();
+    assert_eq!(run(["info", "--json", &text(&old)]).json()["format"]["version"], "0.4");
+    assert_eq!(hashes(&source), hashes(&old));
+}
+
+#[test]
+fn an_existing_target_is_kept_without_force() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/seed.mdl");
+    let target = folder.with("a.pt", b"precious");
+    let error = convert(&source, &target, &[]).failed();
+    assert!(error.contains("--force"), "{error}");
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    convert(&source, &target, &["--force"]).ok();
+    assert_eq!(entries(&target).len(), 5);
+    assert_eq!(folder.names(), ["a.pt"]);
+}
+
+#[test]
+fn the_source_is_never_the_target() {
+    let folder = Folder::new();
+    let source = folder.file("a.mdl");
+    std::fs::copy(fixture("cerebras/v2.10.0/seed.mdl"), &source).unwrap();
+    let before = std::fs::read(&source).unwrap();
+    let error = convert(&source, &source, &["--force"]).failed();
+    assert!(error.contains("read from"), "{error}");
+    assert_eq!(std::fs::read(&source).unwrap(), before);
+    #[cfg(unix)]
+    {
+        let link = folder.file("b.mdl");
+        std::os::unix::fs::symlink(&source, &link).unwrap();
+        let error = convert(&source, &link, &["--force"]).failed();
+        assert!(error.contains("read from"), "{error}");
+    }
+}
+
+#[test]
+fn a_dry_run_tells_the_size_and_writes_nothing() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let target = folder.file("a.pt");
+    let plan = convert(&source, &target, &["--dry-run", "--json"]).json();
+    assert_eq!(plan["dry_run"], true);
+    assert_eq!(plan["exact"], true);
+    assert!(convert(&source, &target, &["--dry-run"]).ok().contains("would write"));
+    assert!(folder.names().is_empty());
+    let done = convert(&source, &target, &["--json"]).json();
+    assert_eq!(done["bytes"], plan["bytes"]);
+    assert_eq!(std::fs::metadata(&target).unwrap().len(), done["bytes"].as_u64().unwrap());
+}
+
+#[test]
+fn selection_and_cast_change_what_is_written() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let target = folder.file("a.pt");
+    convert(&source, &target, &["--select", "model.*", "--exclude", "*bias", "--cast", "bf16"])
+        .ok();
+    let entries = entries(&target);
+    assert!(!entries.is_empty());
+    for entry in &entries {
+        let key = entry["key"].as_str().unwrap();
+        assert!(key.starts_with("model.") && !key.ends_with("bias"), "{key}");
+        assert_eq!(entry["dtype"], "bfloat16", "{key}");
+    }
+    let error = convert(&source, &folder.file("b.pt"), &["--select", "nothing.*"]).failed();
+    assert!(error.contains("nothing.*"), "{error}");
+    let error = convert(&source, &folder.file("b.pt"), &["--cast", "float7"]).failed();
+    assert!(error.contains("float7"), "{error}");
+    assert_eq!(folder.names(), ["a.pt"]);
+}
+
+#[test]
+fn the_format_must_be_known_and_options_must_fit_it() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/seed.mdl");
+    let error = convert(&source, &folder.file("a.xyz"), &[]).failed();
+    assert!(error.contains("--to"), "{error}");
+    let error = convert(&source, &folder.file("a.pt"), &["--compress", "lz4"]).failed();
+    assert!(error.contains("--compress"), "{error}");
+    let error = convert(&source, &folder.file("a.pt"), &["--format-version", "0.4"]).failed();
+    assert!(error.contains("--format-version"), "{error}");
+    assert!(folder.names().is_empty());
+    convert(&source, &folder.file("a.xyz"), &["--to", "torch"]).ok();
+    assert_eq!(entries(&folder.file("a.xyz")).len(), 5);
+}
+
+#[test]
+fn a_target_that_can_not_be_written_is_told() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/seed.mdl");
+    let error = convert(&source, &folder.file("no/such/a.pt"), &[]).failed();
+    assert!(error.contains("no folder"), "{error}");
+    let error = convert(&source, folder.path(), &["--to", "torch", "--force"]).failed();
+    assert!(error.contains("folder"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_read_only_folder_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let locked = folder.file("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o555)).unwrap();
+    if std::fs::write(locked.join("probe"), b"").is_ok() {
+        // Root may write anywhere; only a user who may not can see this.
+        return;
+    }
+    let error = convert(&fixture("cerebras/v2.10.0/seed.mdl"), &locked.join("a.pt"), &[]).failed();
+    assert!(error.contains("may not write"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_leaves_nothing_behind() {
+    let folder = Folder::new();
+    let target = folder.with("a.pt", b"precious");
+    // The shell ignores the signal that the limit would send, so that writing fails as it does
+    // on a full disk; the limit is in blocks of 512 or 1024 bytes, less than the file needs.
+    let script = "trap '' XFSZ; ulimit -f 16; exec \"$@\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, "sh", env!("CARGO_BIN_EXE_statelens"), "convert", "--force"])
+        .arg(fixture("cerebras/v2.10.0/gpt_small.mdl"))
+        .arg(&target)
+        .output()
+        .unwrap();
+    let error = Ran::from(output).failed();
+    assert!(error.contains("writing failed"), "{error}");
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    assert_eq!(folder.names(), ["a.pt"]);
+}
+
+/// A PyTorch file of a few hundred bytes whose one tensor has 4 GB: a single zero, repeated by a
+/// stride of 0. Long enough a conversion to be stopped in the middle.
+#[cfg(unix)]
+fn large(folder: &Folder) -> std::path::PathBuf {
+    let mut pickle = b"\x80\x02}X\x01\0\0\0wctorch._utils\n_rebuild_tensor_v2\n((".to_vec();
+    pickle
+        .extend(b"X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x01tQK\0J");
+    pickle.extend((1u32 << 30).to_le_bytes());
+    pickle.extend(b"\x85K\0\x85\x89ccollections\nOrderedDict\n)RtRs.");
+    let members = [("a/data.pkl", &pickle[..]), ("a/version", b"3\n"), ("a/data/0", &[0; 4])];
+    folder.with("large.pt", &common::stored_zip(&members))
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_leaves_nothing_and_the_old_file() {
+    let folder = Folder::new();
+    let target = folder.with("a.mdl", b"precious");
+    let mut child = statelens()
+        .args(["convert", "--force"])
+        .arg(large(&folder))
+        .arg(&target)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Wait until it has begun to write.
+    let started = std::time::Instant::now();
+    while folder.names().len() < 3 {
+        assert!(started.elapsed().as_secs() < 30, "it does not begin");
+        assert!(child.try_wait().unwrap().is_none(), "it ended too early");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let pid = child.id().to_string();
+    let sent = std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    let error = Ran::from(output).failed();
+    assert!(error.contains("stopped"), "{error}");
+    assert_eq!(std::fs::read(&target).unwrap(), b"precious");
+    assert_eq!(folder.names(), ["a.mdl", "large.pt"]);
+}

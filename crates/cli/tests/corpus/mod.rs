@@ -1,0 +1,59 @@
+//! The fixtures, opened as both faces of Statelens open a file.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, FileSet, Limits, Memory, Result, Unwatched};
+
+/// `tests/fixtures` at the top of the repository.
+pub(crate) fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// All files of a folder of the fixtures and of the folders in it, sorted; expectations, indexes
+/// and explanations left out.
+pub(crate) fn files(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![fixtures().join(folder)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let about = [".json", ".tsv", ".md"];
+            if path.is_dir() {
+                open.push(path);
+            } else if !about.iter().any(|end| name(&path).ends_with(end)) {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The path of a fixture from `tests/fixtures`, with `/`.
+pub(crate) fn name(path: &Path) -> String {
+    let path = path.strip_prefix(fixtures()).unwrap_or(path);
+    path.components().map(|part| part.as_os_str().to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+/// Opens bytes as the file `name`, together with others that it may refer to.
+pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Checkpoint> {
+    let mut files = FileSet::single(name, Memory::from(bytes));
+    for path in others {
+        let name = path.file_name().unwrap().to_string_lossy();
+        files.push(name, Arc::new(Memory::from(fs::read(path).unwrap())));
+    }
+    statelens_formats::open(files, &Limits::default(), &mut Unwatched)
+}
+
+/// The manifest as JSON text. Reads all data.
+pub(crate) fn manifest(checkpoint: &Checkpoint) -> Result<String> {
+    let mut text = String::new();
+    let leaves = checkpoint.leaves();
+    statelens_inspect::write_manifest(checkpoint, &leaves, &mut Unwatched, &mut |part| {
+        text.push_str(part);
+        Ok(())
+    })?;
+    Ok(text)
+}

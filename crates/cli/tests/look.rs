@@ -1,0 +1,202 @@
+//! The commands that look: info, ls, show, manifest, scan, and the command line itself.
+
+mod common;
+
+use std::io::Read as _;
+use std::process::Stdio;
+
+use common::{Folder, fixture, run, statelens};
+
+const SEED: &str = "cerebras/v2.10.0/seed.mdl";
+
+fn path(name: &str) -> String {
+    fixture(name).to_string_lossy().into_owned()
+}
+
+#[test]
+fn help_names_every_command_and_has_examples() {
+    let help = run(["--help"]).ok();
+    for command in
+        ["info", "ls", "show", "manifest", "convert", "scan", "completions", "man", "Examples:"]
+    {
+        assert!(help.contains(command), "{command} is not in\n{help}");
+    }
+    for command in ["info", "ls", "show", "manifest", "convert", "scan", "completions", "man"] {
+        let help = run([command, "--help"]).ok();
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+    assert!(run(["--version"]).ok().starts_with("statelens "));
+}
+
+#[test]
+fn a_wrong_command_line_is_status_2() {
+    for args in [&["frobnicate"][..], &["info"], &["ls", "--frobnicate", "x"], &[]] {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(2), "{args:?}");
+        assert!(ran.out.is_empty() && !ran.err.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn completions_and_man_page_come_from_the_definitions() {
+    for shell in ["bash", "zsh", "fish", "powershell", "elvish"] {
+        let script = run(["completions", shell]).ok();
+        assert!(script.contains("format-version"), "{shell}");
+    }
+    let page = run(["man"]).ok();
+    assert!(page.starts_with(".ie") || page.starts_with(".TH"), "{}", &page[..80]);
+    for word in ["CONVERT", "format\\-version", "Examples"] {
+        assert!(page.contains(word), "{word}");
+    }
+}
+
+#[test]
+fn ls_shows_the_seed_as_the_library_flattens_it() {
+    let listed = run(["ls", "--json", &path(SEED)]).json();
+    let keys: Vec<_> = listed.as_array().unwrap().iter().map(|leaf| &leaf["key"]).collect();
+    assert_eq!(keys, ["a.b", "a.c", "d.0", "d.1", "d.2"]);
+    assert_eq!(listed[1]["kind"], "float");
+    assert_eq!(listed[1]["value"], "0.001");
+    let text = run(["ls", &path(SEED), "d.*"]).ok();
+    assert_eq!(text.lines().count(), 4, "{text}");
+    assert!(text.starts_with("key"), "{text}");
+    let text = run(["ls", &path(SEED), "/^a[.]c$/"]).ok();
+    assert!(text.lines().nth(1).unwrap().starts_with("a.c"), "{text}");
+    assert_eq!(run(["ls", &path(SEED), "nothing"]).ok(), "no key matches\n");
+    assert!(run(["ls", &path(SEED), "/(/"]).failed().contains("/(/"));
+}
+
+#[test]
+fn info_counts() {
+    let file = path("cerebras/v2.10.0/gpt_small.mdl");
+    let info = run(["info", "--json", &file]).json();
+    assert_eq!(info["statelens"], 1);
+    assert_eq!(info["format"]["name"], "cerebras-h5");
+    let of = |list: &str| -> u64 {
+        info[list].as_array().unwrap().iter().map(|row| row["bytes"].as_u64().unwrap()).sum()
+    };
+    assert!(info["bytes"].as_u64().unwrap() > 0);
+    assert_eq!(of("dtypes"), info["bytes"]);
+    assert_eq!(of("states"), info["bytes"]);
+    let text = run(["info", &file]).ok();
+    for word in ["Cerebras", "gpt_small.mdl", "float32", "model", "optimizer"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+}
+
+#[test]
+fn show_gives_facts_values_and_near_keys() {
+    let file = path("cerebras/v2.10.0/dtypes.mdl");
+    let listed = run(["ls", "--json", &file]).json();
+    let leaves = listed.as_array().unwrap();
+    let tensor = leaves.iter().find(|leaf| leaf["dtype"] == "float32").unwrap();
+    let key = tensor["key"].as_str().unwrap();
+    let shown = run(["show", "--json", &file, key, "--values", "2"]).json();
+    assert_eq!(shown[0]["shape"], tensor["shape"]);
+    assert!(shown[0]["values"].as_array().unwrap().len() <= 2);
+    assert!(shown[0]["values"][0].as_str().unwrap().parse::<f64>().is_ok(), "{shown}");
+    let text = run(["show", &file, key]).ok();
+    for word in ["float32", "lies in", "values"] {
+        assert!(text.contains(word), "{word}: {text}");
+    }
+    let error = run(["show", &path(SEED), "a.bb"]).failed();
+    assert!(error.contains("`a.b`"), "{error}");
+}
+
+#[test]
+fn manifest_is_json_line_by_line() {
+    let manifest = run(["manifest", "--json", &path(SEED)]).json();
+    assert_eq!(manifest["statelens"], 1);
+    for name in ["name", "version", "producer"] {
+        assert!(manifest["format"][name].is_string(), "{name}");
+    }
+    assert_eq!(
+        manifest["entries"][1],
+        serde_json::json!({"key": "a.c", "kind": "float", "value": "0.001"})
+    );
+    let lines = run(["manifest", &path(SEED)]).ok();
+    assert_eq!(lines.lines().count(), 5, "{lines}");
+}
+
+#[test]
+fn scan_says_no_to_what_is_dangerous() {
+    let ran = run(["scan", &path("attacks/os_system_reduce.pkl")]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("danger") && ran.out.contains("system"), "{}", ran.out);
+    let ran = run(["scan", "--json", &path("attacks/os_system_reduce.pt")]);
+    assert_eq!(ran.code, Some(1));
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["worst"], "danger");
+    let ran = run(["scan", &path("torch/zip_tied.pt")]);
+    assert_eq!(ran.code, Some(0), "{}", ran.out);
+}
+
+#[test]
+fn what_is_no_checkpoint_is_told_in_one_sentence() {
+    let folder = Folder::new();
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n";
+    for (name, bytes, word) in [
+        ("pointer.pt", &pointer[..], "LFS"),
+        ("page.mdl", b"<!DOCTYPE html><html>", "web page"),
+        ("empty.pt", b"", "empty"),
+        ("zeros.mdl", &[0; 5_000], "zeros"),
+        ("text.pt", b"hello there, this is text", "no checkpoint format"),
+    ] {
+        let error =
+            run([std::ffi::OsStr::new("info"), folder.with(name, bytes).as_os_str()]).failed();
+        assert!(error.contains(word) && error.contains(name), "{error}");
+    }
+    let error = run(["info", &folder.path().to_string_lossy()]).failed();
+    assert!(error.contains("folder"), "{error}");
+    let error = run(["info", &folder.file("missing.pt").to_string_lossy()]).failed();
+    assert!(error.contains("no such file"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_pipe_is_refused_and_not_waited_for() {
+    let folder = Folder::new();
+    let pipe = folder.file("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let error = run(["info", &pipe.to_string_lossy()]).failed();
+    assert!(error.contains("no regular file"), "{error}");
+}
+
+#[test]
+fn a_closed_pipe_is_quiet() {
+    let mut child = statelens()
+        .args(["ls", "--json", &path("torch/zip_many_20k.pt")])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = [0; 1];
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut first).unwrap();
+    drop(out);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn links_to_other_files_are_followed_beside_and_with() {
+    let folder = Folder::new();
+    let special = "cerebras/v2.10.0-special";
+    let copy = |name: &str, to: &std::path::Path| {
+        std::fs::copy(fixture(&format!("{special}/{name}")), to).unwrap();
+    };
+    let link = folder.file("link_external.mdl");
+    copy("link_external.mdl", &link);
+    let link = link.to_string_lossy().into_owned();
+    let missing = |args: &[&str]| run(args).json()["missing"].as_u64().unwrap();
+    assert!(missing(&["info", "--json", &link]) > 0, "the other file was not given");
+    let elsewhere = Folder::new();
+    let target = elsewhere.file("link_target.mdl");
+    copy("link_target.mdl", &target);
+    let target = target.to_string_lossy().into_owned();
+    assert_eq!(missing(&["info", "--json", &link, "--with", &target]), 0);
+    copy("link_target.mdl", &folder.file("link_target.mdl"));
+    assert_eq!(missing(&["info", "--json", &link]), 0);
+}

@@ -1,0 +1,175 @@
+//! Hostile and damaged files: a clean error or an inert tree, in bounded time and memory.
+//!
+//! The attacks and broken files as they are, and every fixture cut short at 200 places and with
+//! one byte flipped at 200 places. Each is opened, flattened, and all its data read.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test fails by panicking"
+)]
+
+mod corpus;
+
+use std::collections::HashSet;
+use std::fs;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use corpus::{files, fixtures, manifest, name, open};
+use peak_alloc::PeakAlloc;
+
+#[global_allocator]
+static ALLOCATOR: PeakAlloc = PeakAlloc;
+
+const MAX_MEMORY: usize = 256 << 20;
+const MAX_TIME: Duration = Duration::from_secs(2);
+/// What the attacks would leave behind if anything of theirs was run.
+const CANARY: &str = "statelens-canary-PWNED";
+
+#[test]
+fn attacks_and_broken_files() {
+    let _alone = alone();
+    let mut opened = 0;
+    for path in files("attacks").iter().chain(&files("cerebras/errors")) {
+        ALLOCATOR.reset_peak_usage();
+        let before = ALLOCATOR.current_usage();
+        let bytes = fs::read(path).unwrap();
+        opened += usize::from(survive(&name(path), &bytes));
+        let used = ALLOCATOR.peak_usage() - before;
+        assert!(used < MAX_MEMORY, "{}: {} MB", name(path), used >> 20);
+        assert!(!canary(), "{} was run", name(path));
+    }
+    // Hostile is not the same as unreadable: most are shown, as the inert trees they are.
+    assert!(opened > 50, "only {opened} gave a tree");
+}
+
+#[test]
+fn the_canary_is_found() {
+    // The check above looks where a call would leave it: the working directory.
+    let index = fs::read_to_string(fixtures().join("attacks/index.json")).unwrap();
+    assert!(index.contains(&format!("\"canary\": \"{CANARY}\"")));
+}
+
+#[test]
+fn fixtures_cut_short_or_with_flipped_bytes() {
+    let _alone = alone();
+    ALLOCATOR.reset_peak_usage();
+    let folders =
+        ["cerebras", "torch", "torch_crafted", "torchscript", "pickle", "hdf5", "attacks"];
+    let mut paths: Vec<PathBuf> = folders.iter().flat_map(|folder| files(folder)).collect();
+    // The largest first, so that no thread is left alone with it.
+    paths.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).unwrap().len()));
+    let next = AtomicUsize::new(0);
+    let count = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        // Two threads, so that the memory of both together stays under the limit for one.
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    count.fetch_add(damage(path), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let peak = ALLOCATOR.peak_usage();
+    println!("{} damaged files, {} MB at most", count.load(Ordering::Relaxed), peak >> 20);
+    assert!(peak < MAX_MEMORY, "{} MB", peak >> 20);
+    assert!(!canary());
+}
+
+/// Tries one fixture in all its damaged forms; says how many.
+fn damage(path: &Path) -> usize {
+    let whole = fs::read(path).unwrap();
+    let name = name(path);
+    let mut random = Random(whole.len() as u64 ^ 0x9e37_79b9_7f4a_7c15);
+    let variants = variants(whole.len());
+    let cuts: HashSet<usize> = (0..variants).map(|i| random.place(i, whole.len())).collect();
+    let flips: HashSet<usize> = (0..variants).map(|i| random.place(i, whole.len())).collect();
+    for cut in &cuts {
+        survive(&format!("{name}, cut at {cut}"), &whole[..*cut]);
+    }
+    let mut bytes = whole;
+    for flip in flips.iter().filter(|flip| **flip < bytes.len()).copied().collect::<Vec<_>>() {
+        let mask = random.next().to_le_bytes()[0].max(1);
+        bytes[flip] ^= mask;
+        survive(&format!("{name}, byte {flip} ^ {mask:#x}"), &bytes);
+        bytes[flip] ^= mask;
+    }
+    cuts.len() + flips.len()
+}
+
+/// 200 places, fewer in the few files over 64 KiB, where most bytes are data anyway.
+fn variants(len: usize) -> usize {
+    ((200 << 16) / len.max(1)).clamp(8, 200)
+}
+
+/// Opens the file and reads everything in it; whether it could be opened. Fails on a panic, and
+/// if it takes too long, which is measured again when the machine may just have been busy.
+fn survive(name: &str, bytes: &[u8]) -> bool {
+    let mut fastest = Duration::MAX;
+    for _ in 0..3 {
+        let start = Instant::now();
+        let outcome = catch_unwind(AssertUnwindSafe(|| read_all(name, bytes)));
+        fastest = fastest.min(start.elapsed());
+        match outcome {
+            Err(_) => panic!("{name}: panicked"),
+            Ok(opened) if fastest < MAX_TIME => return opened,
+            Ok(_) => {}
+        }
+    }
+    panic!("{name}: took {fastest:?}");
+}
+
+fn read_all(name: &str, bytes: &[u8]) -> bool {
+    match open(name, bytes.to_vec(), &[]) {
+        Ok(checkpoint) => {
+            // A tensor whose bytes are damaged is an error of its own.
+            if let Err(error) = manifest(&checkpoint) {
+                assert!(!error.to_string().is_empty(), "{name}");
+            }
+            true
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty(), "{name}");
+            false
+        }
+    }
+}
+
+fn canary() -> bool {
+    Path::new(CANARY).exists()
+}
+
+/// Memory is counted for the whole process: one test at a time.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// SplitMix64: the same places on every run.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ mixed >> 31
+    }
+
+    /// A place in a file of `len` bytes: every other one near its start or its end, where formats
+    /// keep what they know.
+    fn place(&mut self, index: usize, len: usize) -> usize {
+        let below = |random: &mut Self, n: usize| (random.next() % n.max(1) as u64) as usize;
+        let near = len.min(4096);
+        match index % 4 {
+            0 => below(self, near),
+            2 => len - 1.min(len) - below(self, near).min(len.saturating_sub(1)),
+            _ => below(self, len),
+        }
+    }
+}
