@@ -1,0 +1,215 @@
+//! Casts from one dtype to another: rounding to nearest, ties to even.
+
+mod fast;
+mod lanes;
+mod small;
+
+use statelens_checkpoint::{DType, Error, Result};
+
+use lanes::Lanes;
+
+/// What a cast did to the elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CastReport {
+    /// Elements that were cast; a complex number counts as two.
+    pub elements: u64,
+    /// Of those, how many are not exactly what they were.
+    pub changed: u64,
+    /// Of those that are changed, how many were out of the dtype's range: a finite number that
+    /// became an infinity, a NaN or some other number; an infinity or NaN where the dtype has
+    /// none.
+    pub overflowed: u64,
+}
+
+impl CastReport {
+    /// Adds another one.
+    pub fn add(&mut self, other: Self) {
+        self.elements += other.elements;
+        self.changed += other.changed;
+        self.overflowed += other.overflowed;
+    }
+}
+
+/// A cast between two dtypes.
+#[derive(Debug)]
+pub(crate) struct Cast {
+    from: DType,
+    to: DType,
+    sizes: (usize, usize),
+    lanes: Lanes,
+    pub(crate) report: CastReport,
+}
+
+impl Cast {
+    pub(crate) fn new(from: &DType, to: &DType) -> Result<Self> {
+        let pair = match (component(from), component(to)) {
+            (Some(from), Some(to)) => Some((from, to)),
+            (None, None) => Some((from.clone(), to.clone())),
+            _ => None,
+        };
+        match pair {
+            Some((from, to)) if lanes::is_number(&from) && lanes::is_number(&to) => Ok(Self {
+                sizes: (from.itemsize() as usize, to.itemsize() as usize),
+                from,
+                to,
+                lanes: Lanes::default(),
+                report: CastReport::default(),
+            }),
+            _ => Err(Error::unsupported(format!("a cast from {from} to {to}"))),
+        }
+    }
+
+    /// Casts whole elements; `out` is emptied first.
+    pub(crate) fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
+        let count = stored.len() / self.sizes.0;
+        out.resize(count * self.sizes.1, 0);
+        self.report.elements += count as u64;
+        let (changed, overflowed) = match (&self.from, &self.to) {
+            (DType::F32, DType::BF16) => fast::f32_to_bf16(stored, out),
+            (DType::F32, DType::F16) => fast::f32_to_f16(stored, out),
+            (DType::BF16, DType::F32) => fast::bf16_to_f32(stored, out),
+            (DType::F16, DType::F32) => fast::f16_to_f32(stored, out),
+            (from, to) => {
+                self.lanes.read(from, stored);
+                self.lanes.write(to, out)
+            }
+        };
+        self.report.changed += changed;
+        self.report.overflowed += overflowed;
+    }
+}
+
+/// What a complex number is two of.
+fn component(dtype: &DType) -> Option<DType> {
+    match dtype {
+        DType::C32 => Some(DType::F16),
+        DType::BC32 => Some(DType::BF16),
+        DType::C64 => Some(DType::F32),
+        DType::C128 => Some(DType::F64),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cast(from: DType, to: DType, stored: &[u8]) -> (Vec<u8>, CastReport) {
+        let mut cast = Cast::new(&from, &to).unwrap();
+        let mut out = vec![1; 3];
+        cast.run(stored, &mut out);
+        (out, cast.report)
+    }
+
+    fn bytes<const N: usize>(items: impl IntoIterator<Item = [u8; N]>) -> Vec<u8> {
+        items.into_iter().flatten().collect()
+    }
+
+    /// Bit patterns of 32-bit floats near every border that matters, and many others.
+    fn singles() -> Vec<u32> {
+        let mut bits = Vec::new();
+        for high in 0..=0xffffu32 {
+            for low in [0, 1, 0x7fff, 0x8000, 0x8001, 0xffff, 0x0fff, 0x1000, 0x1001, 0x2000] {
+                bits.push(high << 16 | low);
+            }
+        }
+        let mut seed = 1u32;
+        for _ in 0..200_000 {
+            seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            bits.push(seed);
+        }
+        bits
+    }
+
+    #[test]
+    fn halves_agree_with_another_implementation() {
+        let bits = singles();
+        let stored = bytes(bits.iter().map(|bits| bits.to_le_bytes()));
+        let (f16, report) = cast(DType::F32, DType::F16, &stored);
+        let (bf16, b_report) = cast(DType::F32, DType::BF16, &stored);
+        let (mut changed, mut over, mut b_changed, mut b_over) = (0, 0, 0, 0);
+        for (index, bits) in bits.iter().enumerate() {
+            let value = f32::from_bits(*bits);
+            let expected = half::f16::from_f32(value);
+            let at = index * 2..index * 2 + 2;
+            assert_eq!(f16[at.clone()], expected.to_le_bytes(), "{bits:08x}");
+            changed += u64::from(!value.is_nan() && expected.to_f32() != value);
+            over += u64::from(value.is_finite() && expected.is_infinite());
+            let expected = half::bf16::from_f32(value);
+            assert_eq!(bf16[at], expected.to_le_bytes(), "{bits:08x}");
+            b_changed += u64::from(!value.is_nan() && expected.to_f32() != value);
+            b_over += u64::from(value.is_finite() && expected.is_infinite());
+        }
+        assert!(over > 0 && b_over > 0);
+        let elements = bits.len() as u64;
+        assert_eq!(report, CastReport { elements, changed, overflowed: over });
+        assert_eq!(b_report, CastReport { elements, changed: b_changed, overflowed: b_over });
+    }
+
+    #[test]
+    fn every_half_widens_exactly() {
+        let stored = bytes((0..=u16::MAX).map(u16::to_le_bytes));
+        let (f16, report) = cast(DType::F16, DType::F32, &stored);
+        assert_eq!((report.changed, report.overflowed), (0, 0));
+        let (bf16, _) = cast(DType::BF16, DType::F32, &stored);
+        let (wide, _) = cast(DType::F16, DType::F64, &stored);
+        for bits in 0..=u16::MAX {
+            let at = usize::from(bits) * 4;
+            let at = at..at + 4;
+            let half = half::f16::from_bits(bits);
+            assert_eq!(f16[at.clone()], half.to_f32().to_le_bytes(), "{bits:04x}");
+            // A NaN's payload stays as it is, quiet or not.
+            assert_eq!(bf16[at.clone()], (u32::from(bits) << 16).to_le_bytes());
+            let value = f64::from_le_bytes(wide[at.start * 2..at.end * 2].try_into().unwrap());
+            assert!(value == half.to_f64() || value.is_nan() && half.is_nan());
+        }
+    }
+
+    #[test]
+    fn doubles_are_rounded_once() {
+        // Just over the middle between two 16-bit floats: rounded to 32 bits first, it would
+        // seem to be the middle, and go down to the even one.
+        for (to, bits, expected) in [(DType::BF16, 7, 0x3f81u16), (DType::F16, 10, 0x3c01)] {
+            let value = 1.0 + 2f64.powi(-bits - 1) + 2f64.powi(-40);
+            let (out, report) = cast(DType::F64, to, &value.to_le_bytes());
+            assert_eq!(out, expected.to_le_bytes());
+            assert_eq!(report, CastReport { elements: 1, changed: 1, overflowed: 0 });
+        }
+        let value = (1i64 << 40) + (1 << 32) + 1;
+        let (out, _) = cast(DType::I64, DType::BF16, &value.to_le_bytes());
+        assert_eq!(
+            out,
+            half::bf16::from_f64((1i64 << 40) as f64 * (1.0 + 2f64.powi(-7))).to_le_bytes()
+        );
+    }
+
+    #[test]
+    fn integers_wrap_and_floats_saturate() {
+        let (out, report) =
+            cast(DType::I32, DType::U8, &bytes([-1, 255, 256].map(i32::to_le_bytes)));
+        assert_eq!(out, [255, 255, 0]);
+        assert_eq!(report, CastReport { elements: 3, changed: 2, overflowed: 2 });
+        let floats = [2.9f32, -2.9, 1e9, f32::NAN, -0.0, -1e9];
+        let (out, report) = cast(DType::F32, DType::I8, &bytes(floats.map(f32::to_le_bytes)));
+        assert_eq!(out, [2, (-2i8) as u8, 127, 0, 0, 128]);
+        assert_eq!(report, CastReport { elements: 6, changed: 6, overflowed: 3 });
+        let (out, report) =
+            cast(DType::U64, DType::F32, &bytes([u64::MAX, 1].map(u64::to_le_bytes)));
+        assert_eq!(out, bytes([18446744073709551616f32, 1.0].map(f32::to_le_bytes)));
+        assert_eq!(report, CastReport { elements: 2, changed: 1, overflowed: 0 });
+        let (out, _) = cast(DType::F32, DType::Bool, &bytes(floats.map(f32::to_le_bytes)));
+        assert_eq!(out, [1, 1, 1, 1, 0, 1]);
+        let (out, _) = cast(DType::Bool, DType::F16, &[0, 1]);
+        assert_eq!(out, [0, 0, 0, 0x3c]);
+    }
+
+    #[test]
+    fn complex_numbers_are_two() {
+        let stored = bytes([1.0f64, -0.5].map(f64::to_le_bytes));
+        let (out, report) = cast(DType::C128, DType::C64, &stored);
+        assert_eq!(out, bytes([1.0f32, -0.5].map(f32::to_le_bytes)));
+        assert_eq!(report.elements, 2);
+        assert!(Cast::new(&DType::C64, &DType::F32).is_err());
+        assert!(Cast::new(&DType::F32, &DType::Bits8).is_err());
+    }
+}

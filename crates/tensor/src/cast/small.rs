@@ -1,0 +1,243 @@
+//! Floats of 8 and 16 bits by their definitions.
+//!
+//! Sources: IEEE 754 for `float16`; the OCP 8-bit floating point specification (OFP8) for
+//! `e4m3fn` and `e5m2`; the OCP microscaling formats (MX) specification for `e8m0fnu`; the
+//! `fnuz` variants ("finite, NaN only, unsigned zero") as in arXiv:2206.02915. What is out of
+//! range becomes what torch makes of it: an infinity, or NaN where there is none.
+
+use statelens_checkpoint::DType;
+
+/// How a small float is made up: a sign, an exponent, a mantissa.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Small {
+    mantissa: u32,
+    bias: i32,
+    /// The sign bit.
+    sign: u16,
+    /// The largest finite number.
+    max: u16,
+    /// What is larger than that: an infinity or NaN.
+    over: u16,
+    nan: u16,
+    /// No infinities; one NaN, in the place of minus zero.
+    unsigned_zero: bool,
+}
+
+const fn float(mantissa: u32, bias: i32, [sign, max, over, nan]: [u16; 4]) -> Small {
+    Small { mantissa, bias, sign, max, over, nan, unsigned_zero: nan == sign }
+}
+
+const F16: Small = float(10, 15, [0x8000, 0x7bff, 0x7c00, 0x7e00]);
+const BF16: Small = float(7, 127, [0x8000, 0x7f7f, 0x7f80, 0x7fc0]);
+const E4M3FN: Small = float(3, 7, [0x80, 0x7e, 0x7f, 0x7f]);
+const E4M3FNUZ: Small = float(3, 8, [0x80, 0x7f, 0x80, 0x80]);
+const E5M2: Small = float(2, 15, [0x80, 0x7b, 0x7c, 0x7f]);
+const E5M2FNUZ: Small = float(2, 16, [0x80, 0x7f, 0x80, 0x80]);
+
+impl Small {
+    pub(super) fn of(dtype: &DType) -> Option<Self> {
+        Some(match dtype {
+            DType::F16 => F16,
+            DType::BF16 => BF16,
+            DType::F8E4M3FN => E4M3FN,
+            DType::F8E4M3FNUZ => E4M3FNUZ,
+            DType::F8E5M2 => E5M2,
+            DType::F8E5M2FNUZ => E5M2FNUZ,
+            _ => return None,
+        })
+    }
+
+    /// The number; exact.
+    pub(super) fn decode(&self, bits: u16) -> f64 {
+        let magnitude = bits & (self.sign - 1);
+        let negative = bits & self.sign != 0;
+        let value = if self.unsigned_zero && bits == self.nan {
+            f64::NAN
+        } else if magnitude <= self.max {
+            let exponent = i32::from(magnitude >> self.mantissa);
+            let fraction = i32::from(magnitude) & ((1 << self.mantissa) - 1);
+            let implicit = if exponent > 0 { 1 << self.mantissa } else { 0 };
+            let unit = exponent.max(1) - self.bias - self.mantissa as i32;
+            f64::from(fraction + implicit) * power_of_two(unit)
+        } else if magnitude == self.over && self.over != self.nan {
+            f64::INFINITY
+        } else {
+            f64::NAN
+        };
+        if negative { -value } else { value }
+    }
+
+    /// The nearest number, to even where two are; infinity or NaN where it is out of range.
+    pub(super) fn encode(&self, value: f64) -> u16 {
+        let sign = if value.is_sign_negative() { self.sign } else { 0 };
+        let bits = value.to_bits() & (u64::MAX >> 1);
+        if value.is_nan() {
+            return self.nan | sign;
+        }
+        if value.is_infinite() {
+            return self.over | sign;
+        }
+        // value = significand * 2^(exponent - 52)
+        let field = (bits >> 52) as i32;
+        let implicit = if field > 0 { 1 << 52 } else { 0 };
+        let significand = bits & ((1 << 52) - 1) | implicit;
+        let exponent = field.max(1) - 1023;
+        let smallest = 1 - self.bias;
+        let at_least = exponent.max(smallest);
+        // The last bit of the result stands for 2^(at_least - mantissa).
+        let drop = (52 - self.mantissa as i32 + at_least - exponent) as u32;
+        let kept = if drop > 54 { 0 } else { round(significand, drop) };
+        // A carry out of the mantissa goes up into the exponent, as it should.
+        let magnitude = kept + (((at_least - smallest) as u64) << self.mantissa);
+        if magnitude > u64::from(self.max) {
+            return self.over | sign;
+        }
+        if magnitude == 0 && self.unsigned_zero {
+            return 0;
+        }
+        magnitude as u16 | sign
+    }
+}
+
+/// `value / 2^drop`, to the nearest, ties to even; `drop` is 1 to 63.
+fn round(value: u64, drop: u32) -> u64 {
+    let (kept, rest, middle) = (value >> drop, value & ((1 << drop) - 1), 1 << (drop - 1));
+    kept + u64::from(rest > middle || rest == middle && kept & 1 == 1)
+}
+
+/// Exact for the exponents of small floats, which are those of normal doubles.
+fn power_of_two(exponent: i32) -> f64 {
+    f64::from_bits(((1023 + exponent) as u64) << 52)
+}
+
+/// `e8m0fnu`: a power of two, 2^-127 to 2^127, or NaN.
+pub(super) fn decode_scale(bits: u8) -> f64 {
+    if bits == 0xff { f64::NAN } else { power_of_two(i32::from(bits) - 127) }
+}
+
+/// The nearest power of two, the upper one in the middle. There is no sign and no zero: as torch
+/// has it, a sign is dropped, and what is too small becomes the smallest.
+pub(super) fn encode_scale(value: f64) -> u8 {
+    let magnitude = value.abs();
+    if magnitude.is_nan() || magnitude >= 1.5 * power_of_two(127) {
+        return 0xff;
+    }
+    if magnitude <= 1.5 * power_of_two(-127) {
+        return 0;
+    }
+    let bits = magnitude.to_bits();
+    let exponent = (bits >> 52) as i32 - 1023 + (bits >> 51 & 1) as i32;
+    (exponent + 127) as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every number of the 8-bit formats as its specification tells: exponent bits, mantissa
+    /// bits, bias, and which patterns are special.
+    #[test]
+    fn eight_bits_decode_by_definition() {
+        let define = |bits: u8, mantissa: u32, bias: i32| {
+            let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
+            let exponent = i32::from((bits & 0x7f) >> mantissa);
+            let fraction = f64::from(bits & ((1 << mantissa) - 1)) / f64::from(1 << mantissa);
+            match exponent {
+                0 => sign * 2f64.powi(1 - bias) * fraction,
+                _ => sign * 2f64.powi(exponent - bias) * (1.0 + fraction),
+            }
+        };
+        for bits in 0..=255u8 {
+            let expected = [
+                if bits & 0x7f == 0x7f { f64::NAN } else { define(bits, 3, 7) },
+                if bits == 0x80 { f64::NAN } else { define(bits, 3, 8) },
+                match bits & 0x7f {
+                    0x7c => f64::INFINITY.copysign(define(bits, 2, 15)),
+                    0x7d.. => f64::NAN,
+                    _ => define(bits, 2, 15),
+                },
+                if bits == 0x80 { f64::NAN } else { define(bits, 2, 16) },
+            ];
+            for (small, expected) in [E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ].iter().zip(expected) {
+                let found = small.decode(bits.into());
+                let same = found.to_bits() == expected.to_bits();
+                assert!(same || found.is_nan() && expected.is_nan(), "{small:?} {bits:02x}");
+            }
+            let scale = decode_scale(bits);
+            match bits {
+                255 => assert!(scale.is_nan()),
+                _ => assert_eq!(scale, 2f64.powi(i32::from(bits) - 127)),
+            }
+        }
+        // Extremes that the specifications name.
+        assert_eq!(E4M3FN.decode(0x7e), 448.0);
+        assert_eq!(E4M3FNUZ.decode(0x7f), 240.0);
+        assert_eq!(E5M2.decode(0x7b), 57344.0);
+        assert_eq!(E5M2FNUZ.decode(0x7f), 57344.0);
+        assert_eq!(E5M2.decode(0x01), 2f64.powi(-16));
+        assert_eq!(E4M3FN.decode(0x01), 2f64.powi(-9));
+    }
+
+    #[test]
+    fn sixteen_bits_decode_as_another_implementation_does() {
+        for bits in 0..=u16::MAX {
+            for (found, expected) in [
+                (F16.decode(bits), half::f16::from_bits(bits).to_f64()),
+                (BF16.decode(bits), half::bf16::from_bits(bits).to_f64()),
+            ] {
+                let same = found.to_bits() == expected.to_bits();
+                assert!(same || found.is_nan() && expected.is_nan(), "{bits:04x}");
+            }
+        }
+    }
+
+    /// Every number, every middle between two, and both sides of it: the result has to be the
+    /// nearest by plain comparison, and the even one in the middle.
+    #[test]
+    fn rounding_is_to_the_nearest_and_to_even() {
+        for small in [F16, BF16, E4M3FN, E4M3FNUZ, E5M2, E5M2FNUZ] {
+            for bits in 0..=small.max {
+                let value = small.decode(bits);
+                assert_eq!(small.encode(value), bits);
+                let negative = if bits == 0 && small.unsigned_zero { 0 } else { bits | small.sign };
+                assert_eq!(small.encode(-value), negative);
+                // Beyond the largest, numbers go on as if there were one more.
+                let step = if bits == small.max {
+                    value - small.decode(bits - 1)
+                } else {
+                    small.decode(bits + 1) - value
+                };
+                let above = if bits == small.max { small.over } else { bits + 1 };
+                let middle = value + step / 2.0;
+                let even = if bits & 1 == 0 { bits } else { above };
+                assert_eq!(small.encode(middle), even, "{small:?} {bits:02x}");
+                assert_eq!(small.encode(middle.next_down()), bits, "{small:?} {bits:02x}");
+                assert_eq!(small.encode(middle.next_up()), above, "{small:?} {bits:02x}");
+            }
+            assert_eq!(small.encode(f64::INFINITY), small.over);
+            assert_eq!(small.encode(f64::MAX), small.over);
+            assert_eq!(small.encode(f64::from_bits(1)), 0);
+            assert!(small.decode(small.encode(f64::NAN)).is_nan());
+            assert!(small.decode(small.encode(-f64::NAN)).is_nan());
+        }
+    }
+
+    #[test]
+    fn scales_round_to_powers_of_two() {
+        for bits in 0..=254u8 {
+            let value = decode_scale(bits);
+            assert_eq!(encode_scale(value), bits);
+            assert_eq!(encode_scale(-value), bits);
+            if bits > 0 {
+                assert_eq!(encode_scale(value * 1.5), bits + 1);
+                assert_eq!(encode_scale((value * 1.5).next_down()), bits);
+            }
+        }
+        // Between the two smallest, the middle goes down: a 32-bit subnormal has no leading one.
+        assert_eq!(encode_scale(1.5 * decode_scale(0)), 0);
+        assert_eq!(encode_scale((1.5 * decode_scale(0)).next_up()), 1);
+        assert_eq!(encode_scale(0.0), 0);
+        assert_eq!(encode_scale(f64::NAN), 255);
+        assert_eq!(encode_scale(f64::INFINITY), 255);
+    }
+}
