@@ -12,7 +12,7 @@ pub mod torch;
 use std::sync::Arc;
 
 pub use probe::{Probe, Score};
-use statelens_checkpoint::{Checkpoint, FileSet, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Checkpoint, FileSet, Finding, Limits, Plan, Progress, Result};
 
 /// A format that can be read.
 struct Reader {
@@ -46,6 +46,26 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         }
         _ => Err(probe.explain()),
     }
+}
+
+/// What a file would do to whoever loads it with Python: the findings of its pickle, even if the
+/// pickle is broken further on (then that is one more finding). For a file of another format,
+/// what opening it notices.
+pub fn scan(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Finding>> {
+    let probe = Probe::new(&files)?;
+    let name = probe.name().to_owned();
+    let found = if torch::detect::score(&probe) > Score::NO {
+        torch::read::scan(&files, limits)
+    } else if pickle::detect::score(&probe) > Score::NO {
+        pickle::read::scan(&files, limits)
+    } else {
+        return Ok(open(files, limits, progress)?.findings);
+    };
+    found.map_err(|error| error.in_file(name))
 }
 
 /// What to write.

@@ -96,6 +96,8 @@ pub struct Pickle {
 pub struct Broken {
     /// What is wrong and where.
     pub error: Error,
+    /// Whether it was fine as far as its bytes went: it may go on.
+    pub starved: bool,
     /// What came before; has no root. For [`Pickle::scan`].
     pub pickle: Box<Pickle>,
 }

@@ -22,7 +22,7 @@ const INT_DIGITS: usize = 4300;
 /// described until then.
 pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> {
     let mut machine = Machine {
-        input: Input { bytes, at: 0 },
+        input: Input { bytes, at: 0, starved: false },
         limits,
         pickle: Pickle { base, nodes: vec![Node::None], ..Pickle::default() },
         stack: Vec::new(),
@@ -36,7 +36,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
     };
     let mut start = 0;
     let done = machine.run(&mut start);
-    let mut pickle = machine.pickle;
+    let mut pickle = std::mem::take(&mut machine.pickle);
     match done {
         Ok(root) => {
             pickle.root = Some(root);
@@ -44,7 +44,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         }
         Err(error) => {
             let error = error.at(base + start as u64);
-            Err(Broken { error, pickle: Box::new(pickle) })
+            Err(Broken { error, starved: machine.input.starved, pickle: Box::new(pickle) })
         }
     }
 }
@@ -601,6 +601,8 @@ pub(crate) fn damaged(what: impl Into<String>) -> Error {
 struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
+    /// The bytes ended too early.
+    starved: bool,
 }
 
 impl<'a> Input<'a> {
@@ -611,6 +613,7 @@ impl<'a> Input<'a> {
     fn take(&mut self, len: u64) -> Result<&'a [u8]> {
         let rest = self.rest();
         let len = usize::try_from(len).ok().filter(|len| *len <= rest).ok_or_else(|| {
+            self.starved = true;
             damaged(format!("it needs {len} more bytes and has {rest}"))
                 .advice("The file may be cut short: compare its size with the original.")
         })?;
@@ -633,7 +636,10 @@ impl<'a> Input<'a> {
     fn line(&mut self) -> Result<&'a [u8]> {
         let rest = &self.bytes[self.at..];
         let len = rest.iter().position(|byte| *byte == b'\n');
-        let len = len.ok_or_else(|| damaged("a line has no end"))?;
+        let len = len.ok_or_else(|| {
+            self.starved = true;
+            damaged("a line has no end")
+        })?;
         self.at += len + 1;
         Ok(&rest[..len])
     }

@@ -203,9 +203,8 @@ const NAMES: &[(&str, &[&str], &str)] = &[
 const DILL: &[&str] =
     &["_load_type", "_get_attr", "_import_module", "_create_array", "_create_type"];
 
-/// Parts of a dotted path that no honest class has: the way from a harmless module to a
-/// dangerous one.
-const STEPS: &[&str] = &[
+/// Modules that a longer path leads to: `torch.serialization.os` is `os`.
+const ROOTS: &[&str] = &[
     "os",
     "posix",
     "nt",
@@ -218,10 +217,15 @@ const STEPS: &[&str] = &[
     "ctypes",
     "pickle",
     "runpy",
+];
+
+/// Attributes that lead from a harmless object to a dangerous one.
+const STEPS: &[&str] = &[
     "system",
     "popen",
     "eval",
     "exec",
+    "modules",
     "__import__",
     "__globals__",
     "__builtins__",
@@ -240,7 +244,6 @@ const STEPS: &[&str] = &[
     "__self__",
     "__loader__",
     "__spec__",
-    "modules",
 ];
 
 fn dangerous(module: &str, name: &str) -> Option<&'static str> {
@@ -268,9 +271,10 @@ fn dangerous(module: &str, name: &str) -> Option<&'static str> {
         return Some(reason);
     }
     // `torch` and `serialization.os.system`: a walk through attributes.
-    let inner = module.split('.').skip(1).chain(name.split('.').filter(|_| name.contains('.')));
-    let mut inner = inner.filter(|step| STEPS.contains(step));
-    inner.next().map(|_| REACH)
+    let through_module = module.split('.').skip(1).any(|step| ROOTS.contains(&step));
+    let through_name = name.contains('.')
+        && name.split('.').any(|step| ROOTS.contains(&step) || STEPS.contains(&step));
+    (through_module || through_name).then_some(REACH)
 }
 
 fn is_harmless(module: &str, name: &str) -> bool {
@@ -374,6 +378,9 @@ fn is_harmless(module: &str, name: &str) -> bool {
         "lightning_fabric.utilities.data" | "lightning.fabric.utilities.data" => {
             name == "AttributeDict"
         }
+        // Classes of a TorchScript archive: defined by the code beside the pickle, unknown to
+        // Python's own loader.
+        _ if module == "__torch__" || module.starts_with("__torch__.") => true,
         // Classes of layers, optimizers and schedules do nothing when they are named and given
         // their state.
         _ => {

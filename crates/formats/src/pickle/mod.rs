@@ -1,4 +1,10 @@
-//! pickle
+//! A pickle by itself, as Python's `pickle.dump` writes it: protocols 0 to 5.
+//!
+//! Specified by CPython's `Lib/pickle.py` and `Lib/pickletools.py` and, for protocols 2, 3, 4
+//! and 5, by PEPs 307, 3154 and 574. Read only: whatever holds a checkpoint is better written as
+//! one.
 
 pub mod detect;
 pub mod read;
+#[cfg(test)]
+mod tests;

@@ -1,8 +1,72 @@
 //! Reading.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Progress, Result};
+use statelens_checkpoint::{
+    Builder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits, Progress, Result,
+};
+use statelens_pickle::{Broken, NoStorages};
 
 /// Opens it.
-pub fn read(_files: FileSet, _limits: &Limits, _progress: &mut dyn Progress) -> Result<Checkpoint> {
-    Err(Error::unsupported("this reader is not built yet"))
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let bytes = bytes(&files, limits)?;
+    let pickle = statelens_pickle::read(&bytes, 0, limits).map_err(describe)?;
+    progress.check(0, 0)?;
+    let mut findings = pickle.scan();
+    let rest = bytes.len() as u64 - pickle.end();
+    if rest > 0 {
+        findings.push(
+            Finding::new(Grade::Note, format!("{rest} bytes follow the pickle"))
+                .detail("Python's `pickle.load` leaves them alone; they are not shown.")
+                .place(format!("byte {}", pickle.end())),
+        );
+    }
+    let mut builder = Builder::new(limits);
+    let lowered = pickle.lower(&mut builder, &mut NoStorages::default())?;
+    findings.extend(lowered.findings);
+    let format = FormatInfo {
+        id: "pickle",
+        name: "Python pickle",
+        version: pickle.protocol().to_string(),
+        ..FormatInfo::default()
+    };
+    builder.finish(lowered.root, format, files, findings)
+}
+
+/// What the pickle would do to whoever loads it with Python, even if it is broken further on.
+pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+    Ok(scan_bytes(&bytes(files, limits)?, 0, limits))
+}
+
+/// As [`scan`], for a pickle that begins at `base` of a file.
+pub(crate) fn scan_bytes(bytes: &[u8], base: u64, limits: &Limits) -> Vec<Finding> {
+    match statelens_pickle::read(bytes, base, limits) {
+        Ok(pickle) => pickle.scan(),
+        Err(broken) => {
+            let mut findings = broken.pickle.scan();
+            findings.push(
+                Finding::new(Grade::Warning, "The pickle breaks off")
+                    .detail(broken.error.to_string()),
+            );
+            findings
+        }
+    }
+}
+
+/// An error that also says what the pickle was up to before it broke off.
+pub(crate) fn describe(broken: Broken) -> Error {
+    let worst = broken.pickle.scan().into_iter().find(|finding| finding.grade == Grade::Danger);
+    match worst {
+        Some(worst) => {
+            let error = broken.error;
+            error.advice(format!("Beware of what comes before that: {}.", worst.title))
+        }
+        None => broken.error,
+    }
+}
+
+fn bytes(files: &FileSet, limits: &Limits) -> Result<Vec<u8>> {
+    let main = files.main()?;
+    let len = files.len(main);
+    Limits::check("bytes of a pickle", len, limits.structure)?;
+    files.read_vec(main, 0, len)
 }

@@ -2,7 +2,22 @@
 
 use crate::{Probe, Score};
 
-/// How sure this format is.
-pub fn score(_probe: &Probe<'_>) -> Score {
-    Score::NO
+/// How sure this format is: a zip archive at the start, the magic number of the stream that
+/// torch wrote before release 1.6, or a zip archive behind something else.
+pub fn score(probe: &Probe<'_>) -> Score {
+    let head = probe.head();
+    if head.starts_with(ZIP) || head.starts_with(LEGACY) {
+        return Score::YES;
+    }
+    // A zip archive may follow a shell script or the like; an HDF5 file may hold one, too.
+    match head.windows(ZIP.len()).any(|bytes| bytes == ZIP) {
+        true => Score(Score::MAYBE.0 - 1),
+        false => Score::NO,
+    }
 }
+
+/// The first local header of a zip archive.
+pub(super) const ZIP: &[u8] = b"PK\x03\x04";
+
+/// `PROTO 2`, then the first bytes of the magic number 0x1950a86a20f9469cfc6c as `LONG1`.
+pub(super) const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc";

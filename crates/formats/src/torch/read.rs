@@ -1,8 +1,136 @@
 //! Reading.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Progress, Result};
+mod archive;
+mod records;
+
+use std::sync::Arc;
+
+use archive::Archive;
+use records::Records;
+use statelens_checkpoint::{
+    BlockCache, Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits,
+    Progress, Result,
+};
+use statelens_pickle::Pickle;
 
 /// Opens it.
-pub fn read(_files: FileSet, _limits: &Limits, _progress: &mut dyn Progress) -> Result<Checkpoint> {
-    Err(Error::unsupported("this reader is not built yet"))
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let main = files.main()?;
+    let cached = cache(&files)?;
+    let archive = Archive::open(cached, main, limits)?;
+    let mut findings = archive.findings();
+    let pickle = data(&archive, limits, &mut findings)?;
+    let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
+        .map_err(crate::pickle::read::describe)
+        .map_err(|error| error.context(format!("{}data.pkl", archive.root())))?;
+    findings.extend(pickle.scan());
+    progress.check(0, 0)?;
+
+    let facts = Facts::read(&archive, limits, &mut findings)?;
+    let mut builder = Builder::new(limits);
+    let mut records = Records::new(&archive, "data", facts.byte_order);
+    let lowered = pickle.lower(&mut builder, &mut records)?;
+    findings.extend(lowered.findings);
+    let format = facts.format(&archive, &pickle);
+    builder.finish(lowered.root, format, files, findings)
+}
+
+/// What the pickle of the file would do to whoever loads it with Python, even if the pickle or
+/// the file is broken further on; that it is broken is a finding, too.
+pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+    let archive = Archive::open(cache(files)?, files.main()?, limits)?;
+    let mut findings = archive.findings();
+    let pickle = data(&archive, limits, &mut findings)?;
+    findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
+    Ok(findings)
+}
+
+/// Structure is read through a cache: local headers are small and lie between the records.
+fn cache(files: &FileSet) -> Result<Arc<BlockCache>> {
+    let source = files.source(files.main()?)?;
+    Ok(Arc::new(BlockCache::new(source.clone(), 64 << 10, 256)))
+}
+
+/// The bytes of a pickle and where they begin in the file.
+struct Raw {
+    bytes: Vec<u8>,
+    base: u64,
+}
+
+fn data(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Raw> {
+    let record = archive.find("data.pkl").ok_or_else(|| {
+        Error::unsupported("this zip file holds no PyTorch checkpoint: it has no data.pkl")
+            .advice("If it holds files, unpack it and open the checkpoint in it.")
+    })?;
+    let (bytes, intact) = archive.read(record, limits)?;
+    if !intact {
+        findings.push(
+            Finding::new(Grade::Danger, "The checksum of data.pkl is wrong")
+                .detail("The structure of the checkpoint is not what was written.")
+                .advice("Fetch the file again."),
+        );
+    }
+    let base = archive.start(record).unwrap_or(0);
+    Ok(Raw { bytes, base })
+}
+
+/// What the small records beside the pickle say.
+struct Facts {
+    version: String,
+    byte_order: ByteOrder,
+    facts: Vec<(String, String)>,
+}
+
+impl Facts {
+    fn read(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Result<Self> {
+        let mut facts = Vec::new();
+        let version = archive.text("version", limits).unwrap_or_default();
+        match version.parse::<u64>() {
+            Ok(1..=10) => {}
+            Ok(version) => findings.push(
+                Finding::new(
+                    Grade::Warning,
+                    format!("The file says that it is version {version} of its format"),
+                )
+                .detail("torch of release 2 refuses versions above 10."),
+            ),
+            Err(_) => findings.push(
+                Finding::new(Grade::Warning, "The file has no version record")
+                    .detail("torch refuses to load it."),
+            ),
+        }
+        let byte_order = match archive.text("byteorder", limits).as_deref() {
+            Some("big") => ByteOrder::Big,
+            Some("little") | None => ByteOrder::Little,
+            Some(other) => {
+                return Err(Error::damaged(format!("the record byteorder says {other:?}"))
+                    .expected("little or big"));
+            }
+        };
+        for (record, name) in [
+            ("byteorder", "Byte order"),
+            (".format_version", "Format version"),
+            (".storage_alignment", "Storage alignment"),
+        ] {
+            facts.extend(archive.text(record, limits).map(|text| (name.to_owned(), text)));
+        }
+        Ok(Self { version, byte_order, facts })
+    }
+
+    fn format(mut self, archive: &Archive, pickle: &Pickle) -> FormatInfo {
+        self.facts.push(("Records".into(), archive.len().to_string()));
+        self.facts.push(("Pickle protocol".into(), pickle.protocol().to_string()));
+        let script = archive.find("constants.pkl").is_some();
+        if script {
+            self.facts.push(("TorchScript".into(), "yes; its code is not shown".into()));
+        }
+        FormatInfo {
+            id: "torch-zip",
+            name: if script { "TorchScript" } else { "PyTorch zip" },
+            version: self.version,
+            producer: String::new(),
+            facts: self.facts,
+        }
+    }
 }

@@ -1,0 +1,314 @@
+//! The zip archive: which records there are and where their bytes lie.
+//!
+//! The central directory is read with the crate `zip`. Three things are done here because the
+//! crate can't do them without opening every member: finding where a member's bytes begin (it
+//! makes a decoding reader for each), comparing only the *name* in the local header (its own
+//! consistency check also compares sizes, which torch leaves at 0 there), and telling that two
+//! members overlap.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::Arc;
+
+use flate2::read::DeflateDecoder;
+use statelens_checkpoint::{
+    BlockCache, Error, FileId, Finding, Grade, Layout, Limits, Packed, ReadAt, Result, Span,
+};
+use zip::CompressionMethod;
+use zip::ZipArchive;
+use zip::read::{ArchiveOffset, Config, ZipFileEntry};
+
+/// Length of a local header without name and extra fields.
+const LOCAL_HEADER: u64 = 30;
+
+/// The records of a torch zip file.
+pub(super) struct Archive {
+    source: Arc<BlockCache>,
+    file: FileId,
+    records: Vec<Record>,
+    by_name: HashMap<Arc<[u8]>, u32>,
+    /// The folder of all records, with its slash; empty if there is none.
+    root: String,
+    findings: Vec<Finding>,
+}
+
+/// One member.
+pub(super) struct Record {
+    name: Arc<[u8]>,
+    /// Where its local header is.
+    header: u64,
+    /// Bytes in the file.
+    stored: u64,
+    /// Bytes once decompressed.
+    pub(super) len: u64,
+    /// Where the next thing in the file begins: its bytes end before that.
+    bound: u64,
+    method: Method,
+    crc: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Stored,
+    Deflated,
+    /// Something that can't be read, and what.
+    Other(&'static str),
+}
+
+impl Archive {
+    /// Reads the central directory. Fails if it is damaged, names a record twice, or lets
+    /// records overlap.
+    pub(super) fn open(source: Arc<BlockCache>, file: FileId, limits: &Limits) -> Result<Self> {
+        let mut findings = Vec::new();
+        let mut head = [0; 4];
+        let len = source.len().min(4) as usize;
+        source.read_at(0, &mut head[..len])?;
+        let archive_offset = match head == *super::super::detect::ZIP {
+            true => ArchiveOffset::Known(0),
+            false => {
+                findings.push(
+                    Finding::new(Grade::Warning, "Something lies before the archive")
+                        .detail("torch refuses a file that does not begin with the archive."),
+                );
+                ArchiveOffset::Detect
+            }
+        };
+        let adapter = Adapter { source: source.clone(), at: 0 };
+        let archive =
+            ZipArchive::with_config(Config { archive_offset }, adapter).map_err(damaged)?;
+        Limits::check("records of the archive", archive.len() as u64, limits.members)?;
+        if archive.has_duplicate_names() {
+            return Err(Error::damaged("two records of the archive have the same name")
+                .advice("Readers disagree about which of them counts: do not trust the file."));
+        }
+        let end = archive.central_directory_start();
+        let directory = archive.metadata();
+        let mut records = Vec::with_capacity(archive.len());
+        for index in 0..archive.len() {
+            records.push(Record::new(&directory.entry(index).map_err(damaged)?));
+        }
+        drop((archive, directory));
+        bound(&mut records, end)?;
+        let names = (0..).zip(&records).map(|(index, record)| (record.name.clone(), index));
+        let by_name = names.collect();
+        let root = root(&records, &mut findings);
+        Ok(Self { source, file, records, by_name, root, findings })
+    }
+
+    /// What was noticed.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        self.findings.clone()
+    }
+
+    /// The folder of all records with its slash, or nothing.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
+
+    /// How many records there are.
+    pub(super) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// The record of that name in the folder.
+    pub(super) fn find(&self, name: &str) -> Option<&Record> {
+        let index = self.by_name.get([&self.root, name].concat().as_bytes())?;
+        self.records.get(*index as usize)
+    }
+
+    /// The text of a small record, trimmed.
+    pub(super) fn text(&self, name: &str, limits: &Limits) -> Option<String> {
+        let record = self.find(name).filter(|record| record.len <= 1024)?;
+        let (bytes, _) = self.read(record, limits).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// The bytes of a record that is read whole, and whether its checksum is right; a checksum
+    /// of 0 is unknown, as torch may write it.
+    pub(super) fn read(&self, record: &Record, limits: &Limits) -> Result<(Vec<u8>, bool)> {
+        Limits::check(&format!("bytes of {}", record.name()), record.len, limits.structure)?;
+        Limits::check(&format!("bytes of {}", record.name()), record.stored, limits.structure)?;
+        let start = self.start(record)?;
+        let mut stored = vec![0; record.stored as usize];
+        self.source.read_at(start, &mut stored)?;
+        let bytes = match record.method {
+            Method::Stored => stored,
+            Method::Deflated => inflate(&stored, record)?,
+            Method::Other(what) => return Err(unreadable(record, what)),
+        };
+        let intact = record.crc == 0 || crc32fast::hash(&bytes) == record.crc;
+        Ok((bytes, intact))
+    }
+
+    /// Where a record's bytes lie.
+    pub(super) fn layout(&self, record: &Record) -> Result<Layout> {
+        let start = self.start(record)?;
+        let span = Span { file: self.file, offset: start, len: record.stored };
+        match record.method {
+            Method::Stored => Ok(Layout::Span(span)),
+            Method::Deflated => Ok(Layout::Packed(Packed { span, len: record.len })),
+            Method::Other(what) => Err(unreadable(record, what)),
+        }
+    }
+
+    /// Where a record's bytes begin: behind its local header, whose name must be the same.
+    pub(super) fn start(&self, record: &Record) -> Result<u64> {
+        let broken = |what: &str| {
+            Error::damaged(format!("the record {:?} {what}", record.name())).at(record.header)
+        };
+        let name = &*record.name;
+        let mut header = vec![0; LOCAL_HEADER as usize + name.len()];
+        let inside =
+            record.header.checked_add(header.len() as u64).is_some_and(|end| end <= record.bound);
+        if !inside {
+            return Err(broken("has no room for its header"));
+        }
+        self.source.read_at(record.header, &mut header)?;
+        if !header.starts_with(super::super::detect::ZIP) {
+            return Err(broken("does not lie where the directory says"));
+        }
+        let length = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        if length(26) != name.len() as u64 || &header[LOCAL_HEADER as usize..] != name {
+            return Err(broken("has another name in its own header"));
+        }
+        let start = record.header + LOCAL_HEADER + length(26) + length(28);
+        match start.checked_add(record.stored) {
+            Some(end) if end <= record.bound => Ok(start),
+            _ => Err(broken("is said to be longer than the room there is")),
+        }
+    }
+}
+
+impl Record {
+    fn new(entry: &ZipFileEntry<'_>) -> Self {
+        let method = match entry.compression() {
+            _ if entry.encrypted() => Method::Other("encrypted"),
+            CompressionMethod::Stored if entry.compressed_size() != entry.size() => {
+                Method::Other("stored with two different lengths")
+            }
+            CompressionMethod::Stored => Method::Stored,
+            CompressionMethod::DEFLATE => Method::Deflated,
+            _ => Method::Other("compressed in a way that only few programs know"),
+        };
+        Self {
+            name: entry.name_raw().into(),
+            header: entry.header_start(),
+            stored: entry.compressed_size(),
+            len: entry.size(),
+            bound: 0,
+            method,
+            crc: entry.crc32(),
+        }
+    }
+
+    /// The name for people.
+    fn name(&self) -> String {
+        String::from_utf8_lossy(&self.name).into_owned()
+    }
+}
+
+/// Gives every record the place where the next thing begins; fails if records overlap.
+fn bound(records: &mut [Record], end: u64) -> Result<()> {
+    let mut order: Vec<u32> = (0..records.len() as u32).collect();
+    order.sort_by_key(|index| records[*index as usize].header);
+    for (place, index) in order.iter().enumerate() {
+        let next = order.get(place + 1).map_or(end, |next| records[*next as usize].header);
+        let record = &mut records[*index as usize];
+        record.bound = next;
+        // The least that it takes: its local header may hold extra fields besides.
+        let least = record
+            .header
+            .checked_add(LOCAL_HEADER + record.name.len() as u64)
+            .and_then(|start| start.checked_add(record.stored));
+        if least.is_none_or(|least| least > next) {
+            return Err(Error::damaged(format!(
+                "the record {:?} runs into what follows it",
+                record.name()
+            ))
+            .at(record.header)
+            .advice("The archive is damaged or made to deceive."));
+        }
+    }
+    Ok(())
+}
+
+/// The folder: torch takes that of the first record, and refuses a file without.
+fn root(records: &[Record], findings: &mut Vec<Finding>) -> String {
+    let folder = |name: &[u8]| {
+        let end = name.iter().position(|byte| *byte == b'/')?;
+        Some(String::from_utf8_lossy(&name[..=end]).into_owned())
+    };
+    let holds = |root: &str| {
+        let name = [root, "data.pkl"].concat();
+        records.iter().any(|record| *record.name == *name.as_bytes())
+    };
+    let first = records.first().and_then(|record| folder(&record.name));
+    if let Some(root) = first.filter(|root| holds(root)) {
+        return root;
+    }
+    let other = records.iter().find_map(|record| {
+        let root = record.name.strip_suffix(b"data.pkl")?;
+        (root.is_empty() || root.ends_with(b"/")).then_some(root)
+    });
+    if other.is_some() {
+        findings.push(
+            Finding::new(Grade::Warning, "The records do not lie in one folder at the top")
+                .detail("torch refuses to load such an archive."),
+        );
+    }
+    String::from_utf8_lossy(other.unwrap_or_default()).into_owned()
+}
+
+fn inflate(stored: &[u8], record: &Record) -> Result<Vec<u8>> {
+    // Deflate reaches a factor of 1032 at most: a larger claim is not believed beforehand.
+    let expected = record.len.min(stored.len() as u64 * 1040);
+    let mut bytes = Vec::with_capacity(expected as usize);
+    let mut decoder = DeflateDecoder::new(stored).take(record.len + 1);
+    let done = decoder.read_to_end(&mut bytes);
+    if done.is_err() || bytes.len() as u64 != record.len {
+        return Err(Error::damaged(format!(
+            "the record {:?} can't be decompressed",
+            record.name()
+        ))
+        .at(record.header));
+    }
+    Ok(bytes)
+}
+
+fn unreadable(record: &Record, what: &str) -> Error {
+    Error::unsupported(format!("the record {:?} is {what}", record.name()))
+        .advice("torch can't load it either: unpack the archive and pack it again uncompressed.")
+}
+
+fn damaged(error: impl std::fmt::Display) -> Error {
+    Error::damaged(format!("the zip archive is broken: {error}"))
+        .advice("The file may be cut short: compare its size with the original.")
+}
+
+/// A source as `Read` and `Seek`, which the crate `zip` wants.
+struct Adapter {
+    source: Arc<BlockCache>,
+    at: u64,
+}
+
+impl Read for Adapter {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let rest = self.source.len().saturating_sub(self.at);
+        let len = usize::try_from(rest).unwrap_or(usize::MAX).min(buffer.len());
+        self.source.read_at(self.at, &mut buffer[..len]).map_err(io::Error::other)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for Adapter {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let target = match to {
+            SeekFrom::Start(offset) => Some(offset),
+            SeekFrom::End(delta) => self.source.len().checked_add_signed(delta),
+            SeekFrom::Current(delta) => self.at.checked_add_signed(delta),
+        };
+        self.at = target.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}

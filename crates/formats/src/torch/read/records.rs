@@ -1,0 +1,58 @@
+//! The storages of a zip file: one record each.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{ByteOrder, Layout};
+use statelens_pickle::{Storage, Storages};
+
+use super::archive::Archive;
+
+/// Finds storages among the records of an archive.
+pub(super) struct Records<'a> {
+    archive: &'a Archive,
+    /// The folder of the storages: `data`.
+    folder: &'a str,
+    byte_order: ByteOrder,
+    known: HashMap<String, Storage>,
+}
+
+impl<'a> Records<'a> {
+    pub(super) fn new(archive: &'a Archive, folder: &'a str, byte_order: ByteOrder) -> Self {
+        Self { archive, folder, byte_order, known: HashMap::new() }
+    }
+
+    fn find(&self, key: &str) -> Storage {
+        let number = self.known.len() as u32;
+        let name = format!("{}/{key}", self.folder);
+        let missing = |reason: String| Layout::Missing(reason.into());
+        match self.archive.find(&name) {
+            Some(record) => {
+                let layout = self.archive.layout(record);
+                let layout = layout.unwrap_or_else(|error| missing(error.what().to_owned()));
+                Storage { number, layout, len: record.len }
+            }
+            None => {
+                let layout = missing(format!("the file has no record {name:?}"));
+                Storage { number, layout, len: 0 }
+            }
+        }
+    }
+}
+
+impl Storages for Records<'_> {
+    fn storage(&mut self, key: &str, len: u64) -> Storage {
+        if let Some(storage) = self.known.get(key) {
+            return storage.clone();
+        }
+        let mut storage = self.find(key);
+        if let Layout::Missing(_) = storage.layout {
+            storage.len = len;
+        }
+        self.known.insert(key.to_owned(), storage.clone());
+        storage
+    }
+
+    fn byte_order(&self) -> ByteOrder {
+        self.byte_order
+    }
+}
