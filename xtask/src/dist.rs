@@ -41,7 +41,7 @@ pub(crate) fn run() -> Result<()> {
 }
 
 /// All files in a folder, as paths from it, sorted.
-fn files_under(top: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn files_under(top: &Path) -> Result<Vec<PathBuf>> {
     let (mut folders, mut files) = (vec![top.to_owned()], Vec::new());
     while let Some(folder) = folders.pop() {
         for entry in
@@ -76,7 +76,7 @@ fn pack(folder: &Path, files: &[PathBuf], archive: &Path) -> Result<()> {
 }
 
 /// What a browser downloads to run the page, as a host that compresses sends it.
-fn weight(folder: &Path, files: &[PathBuf]) -> Result<u64> {
+pub(crate) fn weight(folder: &Path, files: &[PathBuf]) -> Result<u64> {
     let mut total = 0;
     for file in files {
         let counts =

@@ -3,6 +3,7 @@
 //! Every task sets up what it needs first ([`setup`]), so that a fresh clone needs no instructions.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is its job")]
 
+mod bench;
 mod dist;
 mod fuzz;
 mod interop;
@@ -49,6 +50,8 @@ enum Task {
     },
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
+    /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
+    Bench,
     /// Make the static site: target/dist/statelens/ and target/dist/statelens.zip.
     Dist,
     /// Run each fuzz target for a short while over the fixtures.
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Task::Test { quick } => return test::run(quick),
         Task::TestPage { filter } => page::test(filter.as_deref()),
         Task::Interop => test::interop(),
+        Task::Bench => bench::run(),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
         Task::Setup => setup::everything(),
