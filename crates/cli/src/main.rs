@@ -9,14 +9,12 @@ mod progress;
 mod sink;
 mod source;
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use statelens_inspect::visible;
 
 use crate::args::{Cli, Command};
-use crate::print::Failure;
+use crate::print::{Failure, complain};
 
 /// The answer is no.
 const NO: u8 = 1;
@@ -39,8 +37,7 @@ fn main() -> ExitCode {
         Ok(true) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Ok(false) => NO.into(),
         Err(Failure::Error(error)) => {
-            // Where standard error is closed there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "statelens: {}", visible(&error.to_string()));
+            complain(&error.to_string());
             FAILED.into()
         }
     }

@@ -55,6 +55,11 @@ impl Printer {
     }
 }
 
+/// A line on standard error. Where that is closed there is nobody to tell.
+pub(crate) fn complain(text: &str) {
+    let _ = writeln!(io::stderr(), "statelens: {}", visible(text));
+}
+
 fn failure(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::BrokenPipe => Failure::Closed,

@@ -119,6 +119,24 @@ fn selection_and_cast_change_what_is_written() {
 }
 
 #[test]
+fn losses_are_listed_and_need_to_be_agreed_to() {
+    let folder = Folder::new();
+    let source = fixture("torch/zip_python_objects.pt");
+    let target = folder.file("a.pt");
+    let refused = convert(&source, &target, &[]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.err.contains("would be lost: `") && refused.err.contains("--lossy"));
+    assert!(refused.err.lines().count() > 1, "{}", refused.err);
+    assert!(folder.names().is_empty());
+    let plan = convert(&source, &target, &["--dry-run", "--json"]).json();
+    let losses = plan["losses"].as_array().unwrap();
+    assert!(losses.iter().any(|loss| loss["harmless"] == false), "{plan}");
+    let said = convert(&source, &target, &["--lossy"]).ok();
+    assert!(said.contains("lost "), "{said}");
+    assert_eq!(folder.names(), ["a.pt"]);
+}
+
+#[test]
 fn the_format_must_be_known_and_options_must_fit_it() {
     let folder = Folder::new();
     let source = fixture("cerebras/v2.10.0/seed.mdl");
@@ -196,7 +214,7 @@ fn large(folder: &Folder) -> std::path::PathBuf {
 #[test]
 fn ctrl_c_leaves_nothing_and_the_old_file() {
     let folder = Folder::new();
-    let target = folder.with("a.mdl", b"precious");
+    let target = folder.with("a.pt", b"precious");
     let mut child = statelens()
         .args(["convert", "--force"])
         .arg(large(&folder))
@@ -218,5 +236,5 @@ fn ctrl_c_leaves_nothing_and_the_old_file() {
     let error = Ran::from(output).failed();
     assert!(error.contains("stopped"), "{error}");
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");
-    assert_eq!(folder.names(), ["a.mdl", "large.pt"]);
+    assert_eq!(folder.names(), ["a.pt", "large.pt"]);
 }

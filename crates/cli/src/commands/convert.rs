@@ -12,7 +12,7 @@ use statelens_inspect::{Json, visible};
 
 use crate::args::{Compress, Convert, Format, FormatVersion};
 use crate::output::{Output, check_target, stop_signal};
-use crate::print::{Failure, Outcome, Printer, Table, grouped, size_text};
+use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::sink::FileSink;
 
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         return Ok(true);
     }
     if plan.loses() && !args.lossy {
-        return Err(loses(&plan).into());
+        return Err(refuse_losses(&plan.losses).into());
     }
     let losses = plan.losses.clone();
     let source = plan.source.clone();
@@ -132,16 +132,18 @@ fn format_name(target: &Target) -> &'static str {
     }
 }
 
-fn loses(plan: &Plan) -> Error {
-    let lost: Vec<String> =
-        plan.losses.iter().filter(|loss| !loss.harmless).map(loss_text).collect();
-    Error::refused(format!("something would be lost: {}", lost.join("; ")))
+/// Tells what would be lost, a line each, and refuses.
+fn refuse_losses(losses: &[Loss]) -> Error {
+    for loss in losses.iter().filter(|loss| !loss.harmless) {
+        complain(&format!("would be lost: {}", loss_text(loss)));
+    }
+    Error::refused("something would be lost, so nothing was written")
         .advice("Go on with --lossy, or leave these keys out with --exclude.")
 }
 
 fn loss_text(loss: &Loss) -> String {
-    let why = if loss.why.is_empty() { String::new() } else { format!(" ({})", loss.why) };
-    format!("{}: {}{why}", keys_text(&loss.keys), loss.what)
+    let why = if loss.why.is_empty() { String::new() } else { format!(" {}", loss.why) };
+    format!("{}: {}.{why}", keys_text(&loss.keys), loss.what)
 }
 
 fn keys_text(keys: &[String]) -> String {
@@ -192,11 +194,11 @@ impl Shares {
 
     fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
         [
-            ("made", "parts that are not tensors", self.made),
-            ("copied", "tensors, byte for byte", self.copied),
-            ("gathered", "tensors out of chunks, views or constants", self.gathered),
-            ("cast", "tensors, converted to another dtype", self.cast),
-            ("compressed", "tensors, bytes before compression", self.compressed),
+            ("made", "parts: headers, indexes, plain values", self.made),
+            ("copied", "tensors, as they are", self.copied),
+            ("gathered", "tensors, from chunks, views or constants", self.gathered),
+            ("cast", "tensors, to another dtype", self.cast),
+            ("compressed", "tensors; so many before compression", self.compressed),
         ]
     }
 }
@@ -240,7 +242,7 @@ fn show(
     ]);
     for (name, what, (count, bytes)) in shares.rows() {
         if count > 0 {
-            let text = format!("{} bytes of {} {what}", grouped(bytes), grouped(count));
+            let text = format!("{} bytes, {} {what}", grouped(bytes), grouped(count));
             table.row(vec![name.into(), text]);
         }
     }

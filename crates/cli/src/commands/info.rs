@@ -34,7 +34,7 @@ fn facts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
     row("format", format!("{} {}", format.name, format.version).trim_end().to_owned());
     row("producer", format.producer.clone());
     for (name, text) in &format.facts {
-        row(name, text.clone());
+        row(&name.to_lowercase(), text.clone());
     }
     for (name, len) in &summary.files {
         row("file", format!("{name}, {}", exact(*len)));

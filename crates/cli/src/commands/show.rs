@@ -156,12 +156,11 @@ fn facts(
     for (name, text) in checkpoint.raw_attributes(leaf.id) {
         row(&format!("@{name}"), text.to_lossy().into_owned());
     }
-    table.print_body(printer)?;
     if let Some(tensor) = tensor.filter(|_| !values.is_empty()) {
         let more = tensor.numel().is_some_and(|numel| numel > values.len() as u64);
-        printer.line(&format!("values  {}{}", values.join(" "), if more { " …" } else { "" }))?;
+        row("values", format!("{}{}", values.join(" "), if more { " …" } else { "" }));
     }
-    Ok(())
+    table.print_body(printer)
 }
 
 fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, values: &[String]) {
