@@ -21,3 +21,6 @@ mod transform;
 pub use cast::CastReport;
 pub use drain::{BUFFER, drain};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
+
+#[cfg(test)]
+mod tests;
