@@ -1,6 +1,8 @@
 //! Drivers for callers that may block.
 
-use statelens_checkpoint::{Error, FileSet, Progress, Result, Tensor};
+use std::ops::Range;
+
+use statelens_checkpoint::{Error, FileSet, Limits, Progress, Result, Tensor};
 
 use crate::{BUDGET, CastReport, Gather, Need, Out};
 
@@ -18,14 +20,37 @@ pub fn drain(
 ) -> Result<CastReport> {
     let numel = tensor.numel().ok_or_else(|| Error::damaged("a tensor too large to count"))?;
     let total = tensor.nbytes().unwrap_or(0);
-    let mut gather = Gather::new(files, tensor, 0..numel, BUDGET)?;
-    let mut buffer = Vec::new();
     let mut done = 0;
     let mut out = |bytes: &[u8]| {
         done += bytes.len() as u64;
         out(bytes)?;
         progress.check(done, total)
     };
+    run(files, Gather::new(files, tensor, 0..numel, BUDGET)?, buffer_size, &mut out)
+}
+
+/// The logical bytes of the elements `range`, counted in C order: for a look at a few.
+///
+/// Fails if they are more than [`Limits::string`] allows.
+pub fn elements(files: &FileSet, tensor: &Tensor, range: Range<u64>) -> Result<Vec<u8>> {
+    let size = range.end.saturating_sub(range.start).saturating_mul(tensor.dtype.itemsize());
+    Limits::check("bytes of elements looked at", size, Limits::default().string)?;
+    let mut bytes = Vec::new();
+    let gather = Gather::new(files, tensor, range, BUDGET)?;
+    run(files, gather, BUFFER, &mut |piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+fn run(
+    files: &FileSet,
+    mut gather: Gather,
+    buffer_size: usize,
+    out: &mut Out<'_>,
+) -> Result<CastReport> {
+    let mut buffer = Vec::new();
     loop {
         match gather.need() {
             Need::Feed(span) => {
@@ -34,9 +59,9 @@ pub fn drain(
                     buffer.resize(len, 0);
                 }
                 files.read(span.file, span.offset, &mut buffer[..len])?;
-                gather.feed(&buffer[..len], &mut out)?;
+                gather.feed(&buffer[..len], out)?;
             }
-            Need::Step => gather.step(files, &mut out)?,
+            Need::Step => gather.step(files, out)?,
             Need::Done => return Ok(gather.cast_report()),
         }
     }

@@ -4,7 +4,7 @@
 //! [`Gather`] is a state machine: it says which span it needs, is fed those bytes in pieces of
 //! any size, and passes logical bytes on. It reads nothing itself, so the command feeds it from
 //! a file, the page from a stream, and a test from a slice cut at every possible place.
-//! [`drain`] and [`values`] are the drivers for callers that may block.
+//! [`drain`] and [`elements`] are the drivers for callers that may block.
 
 mod bands;
 mod cast;
@@ -19,7 +19,7 @@ mod strided;
 mod transform;
 
 pub use cast::CastReport;
-pub use drain::{BUFFER, drain};
+pub use drain::{BUFFER, drain, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
 
 #[cfg(test)]

@@ -309,6 +309,8 @@ fn copy<const SIZE: usize>(
         band[to..to + len].copy_from_slice(&piece[from..from + len]);
         return;
     }
+    // Wrapping, for a step may be larger than an address where only one element is copied.
+    let step = (axis.storage as usize).wrapping_mul(size);
     let (mut from, mut to) = (from * size, to * size as i64);
     for _ in 0..count {
         let place = to as usize;
@@ -317,7 +319,7 @@ fn copy<const SIZE: usize>(
         } else {
             band[place..place + size].copy_from_slice(&piece[from..from + size]);
         }
-        from += axis.storage as usize * size;
+        from = from.wrapping_add(step);
         to += axis.band * size as i64;
     }
 }

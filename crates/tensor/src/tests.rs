@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     FileSet, Layout, Memory, NumpyType, Packed, Part, Result, Span, Strided, Tensor, Unwatched,
 };
 
-use crate::{BUDGET, Gather, Need, drain, verbatim_span};
+use crate::{BUDGET, Gather, Need, drain, elements, verbatim_span};
 
 /// A generator of numbers that look random: xorshift, seeded.
 struct Random(u64);
@@ -493,6 +493,8 @@ fn how_the_bytes_are_cut_makes_no_difference() {
         };
         drain(&files, &tensor, 5, &mut Unwatched, &mut keep).unwrap();
         assert_eq!(drained, expected);
+        let size = tensor.dtype.itemsize() as usize;
+        assert_eq!(elements(&files, &tensor, 1..3).unwrap(), expected[size..3 * size]);
     }
 }
 
