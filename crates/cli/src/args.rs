@@ -15,9 +15,10 @@ Examples:
 
 Exit status: 0 fine; 1 the answer is no (scan found danger); 2 it could not be done.";
 
-/// Opens, explains and converts model checkpoints: Cerebras HDF5 (.mdl) and PyTorch (.pt, .pth,
-/// .bin, .ckpt). Formats are found by content. Weights are read only where that is asked for;
-/// nothing in a checkpoint is ever run.
+/// Opens, explains and converts model checkpoints
+///
+/// Cerebras HDF5 (.mdl) and PyTorch (.pt, .pth, .bin, .ckpt); formats are found by content. Weights
+/// are read only where that is asked for, and nothing in a checkpoint is ever run.
 #[derive(Debug, Parser)]
 #[command(name = "statelens", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 pub(crate) struct Cli {

@@ -70,15 +70,13 @@ impl Output {
             Some(folder) if folder != Path::new("") => folder.to_owned(),
             _ => PathBuf::from("."),
         };
-        let name = target.file_name().ok_or_else(|| {
-            Error::refused("this names no file").in_file(target.display().to_string())
-        })?;
+        if target.file_name().is_none() {
+            return Err(Error::refused("this names no file").in_file(target.display().to_string()));
+        }
         check_room(&folder, bytes)?;
         for attempt in 0..ATTEMPTS {
-            let mut temporary = std::ffi::OsString::from(".");
-            temporary.push(name);
-            temporary.push(format!(".{}-{attempt}.part", std::process::id()));
-            let temporary = folder.join(temporary);
+            let temporary =
+                folder.join(format!(".statelens-{}-{attempt}.part", std::process::id()));
             match fs::OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => return Ok(Self { file, temporary, target, replace, kept: false }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

@@ -1,4 +1,5 @@
 //! The commands that look: info, ls, show, manifest, scan, and the command line itself.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 

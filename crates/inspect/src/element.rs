@@ -1,7 +1,7 @@
 //! The text of one element of a tensor.
 
-use statelens_checkpoint::{DType, FileSet, Layout, NumpyType, Tensor, Unwatched, float_repr};
-use statelens_tensor::drain;
+use statelens_checkpoint::{DType, FileSet, Layout, NumpyType, Tensor, float_repr};
+use statelens_tensor::elements;
 
 use crate::describe::{complex_text, visible};
 
@@ -64,12 +64,7 @@ fn number(dtype: &DType, bytes: &[u8]) -> Option<f32> {
     let bytes = bytes.get(..usize::try_from(dtype.itemsize()).ok()?)?;
     let mut tensor = Tensor::new(DType::F32, Vec::new(), Layout::Inline(bytes.into()));
     tensor.stored = dtype.clone();
-    let mut value = Vec::new();
-    let mut keep = |bytes: &[u8]| {
-        value.extend_from_slice(bytes);
-        Ok(())
-    };
-    drain(&FileSet::default(), &tensor, 4, &mut Unwatched, &mut keep).ok()?;
+    let value = elements(&FileSet::default(), &tensor, 0..1).ok()?;
     Some(f32::from_le_bytes(take(&value)?))
 }
 

@@ -5,7 +5,7 @@ use statelens_inspect::{
     Json, dtype_of, element_text, kind_of, layout_text, near_keys, shape_of, shape_text, type_name,
     value_text,
 };
-use statelens_tensor::{BUDGET, Gather, Need};
+use statelens_tensor::elements;
 
 use crate::args::Show;
 use crate::print::{Failure, Outcome, Printer, Table, grouped};
@@ -58,29 +58,9 @@ fn first_values(checkpoint: &Checkpoint, leaf: &Leaf, most: u64) -> Result<Vec<S
     if count == 0 || statelens_inspect::missing(tensor).is_some() {
         return Ok(Vec::new());
     }
-    let bytes = first_bytes(checkpoint, tensor, count)?;
+    let bytes = elements(&checkpoint.files, tensor, 0..count)?;
     let item = usize::try_from(tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
     Ok(bytes.chunks(item).map(|element| element_text(&tensor.dtype, element)).collect())
-}
-
-fn first_bytes(checkpoint: &Checkpoint, tensor: &Tensor, count: u64) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut keep = |piece: &[u8]| {
-        bytes.extend_from_slice(piece);
-        Ok(())
-    };
-    let mut gather = Gather::new(&checkpoint.files, tensor, 0..count, BUDGET)?;
-    loop {
-        match gather.need() {
-            Need::Feed(span) => {
-                let len = span.len.min(1 << 20);
-                let piece = checkpoint.files.read_vec(span.file, span.offset, len)?;
-                gather.feed(&piece, &mut keep)?;
-            }
-            Need::Step => gather.step(&checkpoint.files, &mut keep)?,
-            Need::Done => return Ok(bytes),
-        }
-    }
 }
 
 /// More than this is no look any more.

@@ -1,6 +1,7 @@
 //! Running the command as a user does.
 
 #![allow(dead_code, reason = "each test file uses what it needs of this")]
+#![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
