@@ -1,8 +1,10 @@
 //! Telling it apart.
 
+use statelens_hdf5::Hdf5File;
+
 use crate::{Probe, Score};
 
 /// How sure this format is.
-pub fn score(_probe: &Probe<'_>) -> Score {
-    Score::NO
+pub fn score(probe: &Probe<'_>) -> Score {
+    if Hdf5File::is_likely(probe.head()) { Score::YES } else { Score::NO }
 }

@@ -1,4 +1,21 @@
-//! hdf5
+//! Any HDF5 file, as the tree of groups, datasets and attributes that it is.
+//!
+//! The format: <https://support.hdfgroup.org/documentation/hdf5/latest/_f_m_t3.html>. Files that
+//! a format with more to say claims (Cerebras checkpoints) never come here.
+//!
+//! | in the file | here |
+//! |---|---|
+//! | group | dict, in the order of creation if the file keeps that, else sorted |
+//! | dataset | array; strings of rank 0 and 1 are a string and a list of strings |
+//! | dataset of sequences | list of arrays, if it is small |
+//! | dataset without a dataspace | `None` |
+//! | attributes | shown with the value they are on |
+//! | second name of an object, soft link | link |
+//! | link to another file, committed datatype, what can't be read | an object that says so |
+//!
+//! Read-only: what is written as HDF5 is a Cerebras checkpoint.
 
 pub mod detect;
 pub mod read;
+#[cfg(test)]
+mod tests;

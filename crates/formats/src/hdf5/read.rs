@@ -1,8 +1,257 @@
 //! Reading.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Progress, Result};
+use std::collections::HashMap;
+
+use statelens_checkpoint::{
+    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FileSet, Finding, Form, FormatInfo,
+    Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value, ValueId,
+};
+use statelens_hdf5::{Class, Dataset, Hdf5File, Kind, Link, Object, Target, Tree, Values};
 
 /// Opens it.
-pub fn read(_files: FileSet, _limits: &Limits, _progress: &mut dyn Progress) -> Result<Checkpoint> {
-    Err(Error::unsupported("this reader is not built yet"))
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    let file = Hdf5File::open(&files, files.main()?, limits)?;
+    let tree = file.tree(progress)?;
+    if let Some(Err(error)) = tree.objects.get(&tree.root) {
+        return Err(error.clone().context("the root group can't be read"));
+    }
+    let mut reader = Reader {
+        files: &files,
+        file: &file,
+        tree: &tree,
+        builder: Builder::new(limits),
+        places: HashMap::new(),
+        open: Vec::new(),
+        soft: Vec::new(),
+        findings: cut_short(&file).into_iter().collect(),
+    };
+    let root = reader.walk()?;
+    let Reader { builder, findings, .. } = reader;
+    builder.finish(root, format(&file), files, findings)
+}
+
+/// The finding for a file that ends before it should.
+pub(crate) fn cut_short(file: &Hdf5File) -> Option<Finding> {
+    let missing = file.missing_bytes()?;
+    Some(
+        Finding::new(Grade::Danger, format!("The file is cut short: {missing} bytes are missing"))
+            .detail("Its superblock says where it should end. What lies past its present end can't be read.")
+            .advice("Copy or download it again; do not convert it as it is."),
+    )
+}
+
+fn format(file: &Hdf5File) -> FormatInfo {
+    let mut facts = vec![("superblock".to_owned(), format!("version {}", file.superblock_version()))];
+    if file.user_block() > 0 {
+        facts.push(("user block".into(), format!("{} bytes", file.user_block())));
+    }
+    FormatInfo { id: "hdf5", name: "HDF5", facts, ..FormatInfo::default() }
+}
+
+struct Reader<'a> {
+    files: &'a FileSet,
+    file: &'a Hdf5File,
+    tree: &'a Tree,
+    builder: Builder,
+    /// Where each object hangs in the tree.
+    places: HashMap<u64, ValueId>,
+    /// Groups that were entered and are still to be read.
+    open: Vec<(u64, ValueId, String)>,
+    /// Soft links, to be resolved when everything has its place.
+    soft: Vec<(ValueId, String, Text)>,
+    findings: Vec<Finding>,
+}
+
+/// Elements of a dataset of strings or sequences that are shown one by one, and their bytes.
+const MOST_ELEMENTS: u64 = 10_000;
+const MOST_BYTES: u64 = 4 << 20;
+/// Findings that are told one by one.
+const MOST_FINDINGS: usize = 100;
+
+impl Reader<'_> {
+    fn walk(&mut self) -> Result<ValueId> {
+        let root = self.object(self.tree.root, String::new())?;
+        while let Some((address, id, path)) = self.open.pop() {
+            let links = match self.tree.links.get(&address) {
+                Some(Ok(links)) => links.as_slice(),
+                Some(Err(error)) => {
+                    self.warn(format!("The group /{path} can't be listed"), error, &path);
+                    &[]
+                }
+                None => &[],
+            };
+            let mut entries = Vec::with_capacity(links.len());
+            for link in links {
+                let name = match path.is_empty() {
+                    true => link.name.to_string(),
+                    false => format!("{path}/{}", link.name),
+                };
+                entries.push((DictKey::Str(link.name.clone()), self.link(link, name)?));
+            }
+            self.set(id, Value::Dict(Dict { entries, ..Dict::default() }));
+        }
+        for (id, from, path) in std::mem::take(&mut self.soft) {
+            let start = if path.to_lossy().starts_with('/') { String::new() } else { from };
+            let target = self.tree.find(&format!("{start}/{path}"));
+            let value = match target.and_then(|target| self.places.get(&target)) {
+                Some(target) => Value::Link(*target),
+                None => opaque("SoftLink", format!("a link to {path}, which is not there")),
+            };
+            self.set(id, value);
+        }
+        Ok(root)
+    }
+
+    fn set(&mut self, id: ValueId, value: Value) {
+        if let Some(place) = self.builder.value_mut(id) {
+            *place = value;
+        }
+    }
+
+    fn warn(&mut self, title: String, error: &Error, path: &str) {
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(
+                Finding::new(Grade::Warning, title).detail(error.to_string()).place(format!("/{path}")),
+            );
+        }
+    }
+
+    fn link(&mut self, link: &Link, path: String) -> Result<ValueId> {
+        match &link.target {
+            Target::Hard(address) => self.object(*address, path),
+            Target::Soft(target) => {
+                let id = self.builder.push(Value::None)?;
+                let group = path.rsplit_once('/').map_or("", |(group, _)| group).to_owned();
+                self.soft.push((id, group, target.clone()));
+                Ok(id)
+            }
+            Target::External { file, path } => {
+                let text = format!("a link to {path} in the file {file}");
+                self.builder.push(opaque("ExternalLink", text))
+            }
+        }
+    }
+
+    fn object(&mut self, address: u64, path: String) -> Result<ValueId> {
+        if let Some(place) = self.places.get(&address) {
+            return self.builder.push(Value::Link(*place));
+        }
+        let object = match self.tree.objects.get(&address) {
+            Some(Ok(object)) => object,
+            Some(Err(error)) => {
+                self.warn(format!("The object /{path} can't be read"), error, &path);
+                return self.builder.push(opaque("Dataset", error.what().to_owned()));
+            }
+            None => return self.builder.push(opaque("Dataset", "an object that is not there".into())),
+        };
+        for trouble in &object.troubles {
+            self.warn(format!("An attribute of /{path} can't be read"), trouble, &path);
+        }
+        let id = match &object.kind {
+            Kind::Group => {
+                let id = self.builder.push(Value::Dict(Dict::default()))?;
+                self.open.push((address, id, path));
+                id
+            }
+            Kind::Dataset(dataset) => match self.dataset(dataset) {
+                Ok(id) => id,
+                Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Cancelled => return Err(error),
+                Err(error) => {
+                    self.warn(format!("The dataset /{path} can't be read"), &error, &path);
+                    self.builder.push(opaque("Dataset", error.what().to_owned()))?
+                }
+            },
+            Kind::Unreadable(error) => {
+                self.warn(format!("The dataset /{path} can't be read"), error, &path);
+                self.builder.push(opaque("Dataset", error.what().to_owned()))?
+            }
+            Kind::Datatype(datatype) => self.builder.push(opaque("Datatype", datatype.describe()))?,
+        };
+        self.places.insert(address, id);
+        let attributes = raw_attributes(self.file, object);
+        if !attributes.is_empty() {
+            self.builder.set_raw_attributes(id, attributes);
+        }
+        Ok(id)
+    }
+
+    fn dataset(&mut self, dataset: &Dataset) -> Result<ValueId> {
+        let Some(shape) = &dataset.shape else { return self.builder.push(Value::None) };
+        let strings = matches!(dataset.datatype.class, Class::Str(_) | Class::VlenStr);
+        let count = dataset.count()?;
+        let bytes = count.saturating_mul(dataset.datatype.size);
+        let small = count <= MOST_ELEMENTS && bytes <= MOST_BYTES;
+        match &dataset.datatype.class {
+            _ if strings && shape.len() <= 1 && small => self.strings(dataset, shape.is_empty()),
+            Class::VlenStr if small => self.strings(dataset, false),
+            Class::Vlen(_) if small => self.sequences(dataset),
+            Class::VlenStr | Class::Vlen(_) => {
+                let text = format!("{count} times {}", dataset.datatype.describe());
+                self.builder.push(opaque("Dataset", text))
+            }
+            _ => {
+                let tensor = self.file.tensor(dataset, self.files)?;
+                self.array(tensor)
+            }
+        }
+    }
+
+    fn array(&mut self, tensor: Tensor) -> Result<ValueId> {
+        let tensor = self.builder.push_tensor(tensor)?;
+        self.builder.push(Value::Array(Array { tensor, scalar: false }))
+    }
+
+    fn strings(&mut self, dataset: &Dataset, scalar: bool) -> Result<ValueId> {
+        let data = self.file.read(dataset, self.files)?;
+        let Values::Text(texts) = self.file.values(&dataset.datatype, &data)? else {
+            return Err(Error::damaged("strings that are none"));
+        };
+        if let (true, [text]) = (scalar, texts.as_slice()) {
+            return self.builder.push(Value::Str(text.clone()));
+        }
+        let items = texts.into_iter().map(|text| self.builder.push(Value::Str(text)));
+        let items = items.collect::<Result<Vec<_>>>()?;
+        self.builder.push(Value::List(List { items, ..List::default() }))
+    }
+
+    fn sequences(&mut self, dataset: &Dataset) -> Result<ValueId> {
+        let Class::Vlen(base) = &dataset.datatype.class else { return self.builder.push(Value::None) };
+        let Some(element) = base.element().filter(|element| element.dims.is_empty()) else {
+            return self.builder.push(opaque("Dataset", dataset.datatype.describe()));
+        };
+        let data = self.file.read(dataset, self.files)?;
+        let mut items = Vec::new();
+        for bytes in self.file.vlen_elements(&dataset.datatype, &data)? {
+            let len = bytes.len() as u64 / element.dtype.itemsize().max(1);
+            let tensor = Tensor::new(element.dtype.clone(), vec![len], Layout::Inline(bytes.into()));
+            items.push(self.array(Tensor { byte_order: element.order, ..tensor })?);
+        }
+        self.builder.push(Value::List(List { items, ..List::default() }))
+    }
+}
+
+/// What an object says about itself: its attributes, and how a dataset is stored.
+pub(crate) fn raw_attributes(file: &Hdf5File, object: &Object) -> Vec<(Text, Text)> {
+    let attributes = object.attributes.iter();
+    let mut raw: Vec<(Text, Text)> =
+        attributes.map(|attribute| (attribute.name.clone(), attribute.describe(file))).collect();
+    if let Some(dataset) = object.dataset() {
+        raw.push(("(storage)".into(), dataset.describe().into()));
+        if matches!(dataset.element(), Some((element, _)) if matches!(element.dtype, DType::Numpy(_))) {
+            raw.push(("(datatype)".into(), dataset.datatype.describe().into()));
+        }
+    }
+    raw
+}
+
+fn opaque(class: &str, repr: String) -> Value {
+    Value::Opaque(Box::new(Opaque {
+        global: Global::new("h5py", class),
+        form: Form::Reference,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: Some(repr.into()),
+    }))
 }

@@ -1,0 +1,75 @@
+//! Files of h5py, PyTables, pandas and netCDF4, whole and broken.
+
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched, Value};
+
+use super::read::read;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/hdf5")
+}
+
+fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(folder().join(name)).unwrap()
+}
+
+fn open(name: &str) -> statelens_checkpoint::Checkpoint {
+    let files = FileSet::single(name, Memory::from(bytes(name)));
+    read(files, &Limits::default(), &mut Unwatched).unwrap()
+}
+
+fn lines(name: &str) -> Vec<String> {
+    let checkpoint = open(name);
+    checkpoint
+        .leaves()
+        .iter()
+        .map(|leaf| {
+            let value = checkpoint.value(leaf.target);
+            let alias = leaf.alias_of.as_ref().map_or(String::new(), |key| format!(" = {key}"));
+            let what = match (value, checkpoint.tensor_of(leaf.id)) {
+                (_, Some((_, tensor))) => format!("{} {:?}", tensor.dtype, tensor.shape),
+                (Value::Str(text), _) => format!("{text:?}"),
+                (Value::Opaque(opaque), _) => format!("{}", opaque.repr.clone().unwrap()),
+                (value, _) => value.kind().to_owned(),
+            };
+            format!("{}: {what}{alias}", leaf.flat)
+        })
+        .collect()
+}
+
+#[test]
+fn links_are_what_they_are() {
+    assert_eq!(
+        lines("links_e.h5"),
+        [
+            "dangling: a link to /nope, which is not there",
+            "ext: a link to /g/x in the file sb3.h5",
+            "g.loop: dict = g",
+            "g.rel: float32 [4] = hard",
+            "g.x: float32 [4] = hard",
+            "hard: float32 [4]",
+            "soft: float32 [4] = hard",
+            "softg: dict = g",
+        ]
+    );
+}
+
+#[test]
+fn every_file_opens() {
+    let mut opened = 0;
+    for entry in std::fs::read_dir(folder()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if name.ends_with(".h5") {
+            assert!(!open(&name).leaves().is_empty(), "{name}");
+            opened += 1;
+        }
+    }
+    assert_eq!(opened, 86);
+}
+
+#[test]
+fn what_cannot_be_read_does_not_hide_the_rest() {
+    let lines = lines("vds.h5");
+    assert_eq!(lines.len(), 3, "{lines:?}");
+}
