@@ -30,3 +30,6 @@ pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target) -> Result<Pla
     let source = if edit.is_empty() { source } else { Arc::new(edit.apply(&source)?) };
     statelens_formats::plan(source, target)
 }
+
+#[cfg(test)]
+mod tests;

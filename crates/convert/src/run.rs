@@ -241,6 +241,9 @@ impl Run {
         let plain = data.encoding.is_none();
         let span = if plain { verbatim_span(tensor) } else { None };
         let checksum = data.checksum == Checksum::Crc32;
+        let numel = tensor.numel().unwrap_or(0);
+        // Made even where the span is only copied: it checks that the file has all of it.
+        let gather = Gather::new(&source.files, tensor, 0..numel, BUDGET)?;
         if let (Some(span), false) = (span, checksum) {
             self.state = State::Copy(span);
             if span.len == 0 {
@@ -248,9 +251,8 @@ impl Run {
             }
             return Ok(());
         }
-        let numel = tensor.numel().unwrap_or(0);
         let writing = Writing {
-            gather: Gather::new(&source.files, tensor, 0..numel, BUDGET)?,
+            gather,
             tensor: data.tensor,
             crc: checksum.then(Hasher::new),
             cutter: data

@@ -1,0 +1,327 @@
+//! Running plans: every way of feeding and writing gives the same file.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Builder, ByteOrder, Checkpoint, Checksum, DType, Data, Encode, Encoding, ErrorKind, FileSet,
+    FormatInfo, Layout, Limits, Memory, Outcome, Plan, Progress, Result, Segment, Span,
+    StoredChunk, Strided, Tensor, TensorId, Unwatched, Value,
+};
+
+use crate::{Composition, Options, Part, Report, Run, Sink, Step, composable, run_blocking};
+
+/// Puts the length of a chunk before it, and skips its filter where a chunk starts with zero.
+struct Counted;
+
+impl Encode for Counted {
+    fn encode(&self, plain: &[u8], out: &mut Vec<u8>) -> Result<u32> {
+        out.push(plain.len() as u8);
+        out.extend_from_slice(plain);
+        Ok(u32::from(plain.first() == Some(&0)))
+    }
+
+    fn bound(&self, plain: u64) -> u64 {
+        plain + 1
+    }
+}
+
+const FILE: usize = 400;
+
+fn files() -> FileSet {
+    let bytes: Vec<u8> = (0..FILE).map(|at| (at * 7 % 251) as u8).collect();
+    FileSet::single("in.bin", Memory::from(bytes))
+}
+
+fn checkpoint(tensors: Vec<Tensor>) -> Arc<Checkpoint> {
+    let mut builder = Builder::new(&Limits::default());
+    for tensor in tensors {
+        builder.push_tensor(tensor).unwrap();
+    }
+    let root = builder.push(Value::None).unwrap();
+    Arc::new(builder.finish(root, FormatInfo::default(), files(), Vec::new()).unwrap())
+}
+
+fn span(offset: u64, len: u64) -> Span {
+    Span { file: files().main().unwrap(), offset, len }
+}
+
+fn tensors() -> Vec<Tensor> {
+    let plain = |offset, shape: Vec<u64>| {
+        let len = shape.iter().product::<u64>() * 4;
+        Tensor::new(DType::F32, shape, Layout::Span(span(offset, len)))
+    };
+    let transposed = Strided {
+        storage: Arc::new(Layout::Span(span(100, 80))),
+        storage_len: 80,
+        offset: 0,
+        strides: vec![1, 4],
+    };
+    let empty = Tensor::new(DType::F32, vec![0, 3], Layout::Missing("meta".into()));
+    vec![
+        plain(8, vec![3, 5]),
+        Tensor::new(DType::F32, vec![4, 5], Layout::Strided(transposed)),
+        Tensor { byte_order: ByteOrder::Big, ..plain(200, vec![2, 5, 3]) },
+        Tensor { dtype: DType::F64, ..plain(0, vec![7]) },
+        empty,
+    ]
+}
+
+fn data(tensor: u32, checksum: Checksum) -> Segment {
+    Segment::Data(Data { tensor: TensorId(tensor), checksum, encoding: None })
+}
+
+fn encoded(tensor: u32, chunk: &[u64], checksum: Checksum) -> Segment {
+    let encoding = Encoding { chunk: chunk.to_vec(), encoder: Arc::new(Counted) };
+    Segment::Data(Data { tensor: TensorId(tensor), checksum, encoding: Some(encoding) })
+}
+
+fn late(len: Option<u64>, make: impl Fn(&[Outcome]) -> Vec<u8> + Send + Sync + 'static) -> Segment {
+    Segment::Late { len, make: Arc::new(move |outcomes| Ok(make(outcomes))) }
+}
+
+fn bytes(bytes: &[u8]) -> Segment {
+    Segment::Bytes(bytes.into())
+}
+
+fn crc(index: usize) -> impl Fn(&[Outcome]) -> Vec<u8> {
+    move |outcomes| outcomes[index].crc32.unwrap().to_le_bytes().to_vec()
+}
+
+fn plan(segments: Vec<Segment>, head_last: bool) -> Plan {
+    Plan { source: checkpoint(tensors()), segments, head_last, losses: Vec::new() }
+}
+
+/// A plan with something of everything.
+fn sample() -> Plan {
+    let segments = vec![
+        late(Some(8), |outcomes| {
+            let all: u64 = outcomes.iter().map(|outcome| outcome.len).sum();
+            all.to_le_bytes().to_vec()
+        }),
+        bytes(b"head"),
+        data(0, Checksum::Crc32),
+        late(Some(4), crc(2)),
+        Segment::Zeros(70_000),
+        data(0, Checksum::None),
+        data(1, Checksum::Crc32),
+        late(None, crc(6)),
+        encoded(2, &[1, 2, 3], Checksum::Crc32),
+        late(None, |outcomes| {
+            let last = &outcomes[8];
+            assert_eq!(outcomes.len(), 10);
+            last.chunks.iter().flat_map(|chunk| [chunk.offset as u8, chunk.mask as u8]).collect()
+        }),
+        data(3, Checksum::None),
+        data(4, Checksum::Crc32),
+        Segment::Zeros(0),
+        bytes(b""),
+        bytes(b"end"),
+    ];
+    plan(segments, true)
+}
+
+/// The logical bytes of a tensor, by the driver that has tests of its own.
+fn logical(plan: &Plan, tensor: usize) -> Vec<u8> {
+    let tensor = &plan.source.tensors()[tensor];
+    statelens_tensor::elements(&plan.source.files, tensor, 0..tensor.numel().unwrap()).unwrap()
+}
+
+/// The file that [`sample`] plans, put together by hand.
+fn expected(plan: &Plan) -> Vec<u8> {
+    let mut file = vec![0; 8];
+    file.extend_from_slice(b"head");
+    let first = logical(plan, 0);
+    file.extend_from_slice(&first);
+    file.extend_from_slice(&crc32fast::hash(&first).to_le_bytes());
+    file.resize(file.len() + 70_000, 0);
+    file.extend_from_slice(&first);
+    let second = logical(plan, 1);
+    file.extend_from_slice(&second);
+    file.extend_from_slice(&crc32fast::hash(&second).to_le_bytes());
+    // [2, 5, 3] in chunks of [1, 2, 3]: two rows of three chunks, the last of which is padded.
+    let mut index = Vec::new();
+    for row in logical(plan, 2).chunks(5 * 3 * 4) {
+        for chunk in row.chunks(2 * 3 * 4) {
+            index.push(file.len() as u8);
+            index.push(u8::from(chunk[0] == 0));
+            file.push(24);
+            file.extend_from_slice(chunk);
+            file.resize(file.len() + 24 - chunk.len(), 0);
+        }
+    }
+    file.extend_from_slice(&index);
+    file.extend_from_slice(&logical(plan, 3));
+    file.extend_from_slice(b"end");
+    let len = file.len() as u64;
+    file[..8].copy_from_slice(&len.to_le_bytes());
+    file
+}
+
+/// Runs a plan with pieces of at most `most` bytes; spans are copied in pieces, too.
+fn run(plan: Plan, options: Options, most: u64) -> Result<(Composition, Report)> {
+    let mut run = Run::new(plan, options)?;
+    let mut file = Composition::default();
+    let mut before = 0;
+    loop {
+        match run.step() {
+            Step::Read(span) => {
+                let piece = run.files().read_vec(span.file, span.offset, span.len.min(most))?;
+                run.feed(&piece, &mut |bytes| {
+                    file.bytes(bytes);
+                    Ok(())
+                })?;
+            }
+            Step::Copy(span) => {
+                let len = span.len.min(most);
+                file.span(Span { len, ..span });
+                run.copied(len);
+            }
+            Step::Work => run.work(&mut |bytes| {
+                file.bytes(bytes);
+                Ok(())
+            })?,
+            Step::Head(head) => {
+                assert!(file.patch_head(&head));
+                run.patched();
+            }
+            Step::Done => break,
+        }
+        let (done, total) = run.progress();
+        assert!(before <= done && done <= total, "{before} {done} {total}");
+        before = done;
+    }
+    let (done, total) = run.progress();
+    assert_eq!(done, total);
+    Ok((file, run.into_report()))
+}
+
+fn compose(parts: Vec<Part>) -> Vec<u8> {
+    let files = files();
+    let mut bytes = Vec::new();
+    for part in parts {
+        match part {
+            Part::Bytes(made) => bytes.extend_from_slice(&made),
+            Part::Span(span) => {
+                bytes.extend(files.read_vec(span.file, span.offset, span.len).unwrap());
+            }
+        }
+    }
+    bytes
+}
+
+#[derive(Default)]
+struct Kept(Vec<u8>);
+
+impl Sink for Kept {
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn patch_head(&mut self, head: &[u8]) -> Result<()> {
+        self.0[..head.len()].copy_from_slice(head);
+        Ok(())
+    }
+}
+
+#[test]
+fn every_way_of_running_gives_the_same_file() {
+    let expected = expected(&sample());
+    for compose_it in [false, true] {
+        let mut reports = Vec::new();
+        for most in (1..30).chain([100, 1000]) {
+            let options = Options { compose: compose_it };
+            let (file, report) = run(sample(), options, most).unwrap();
+            assert_eq!(compose(file.into_parts()), expected, "{compose_it} {most}");
+            assert_eq!(report.bytes, expected.len() as u64);
+            reports.push(report);
+        }
+        assert!(reports.windows(2).all(|pair| pair[0] == pair[1]));
+        let outcomes = &reports[0].outcomes;
+        assert_eq!(outcomes.len(), 15);
+        let mut at = 0;
+        for outcome in outcomes {
+            assert_eq!(outcome.offset, at);
+            at += outcome.len;
+        }
+        assert_eq!(outcomes[8].chunks.len(), 6);
+        let first = outcomes[8].offset;
+        assert_eq!(outcomes[8].chunks[1], StoredChunk { offset: first + 25, len: 25, mask: 0 });
+        let encoded = &expected[first as usize..(first + outcomes[8].len) as usize];
+        assert_eq!(outcomes[8].crc32, Some(crc32fast::hash(encoded)));
+        assert_eq!(outcomes[11].crc32, Some(0));
+        assert_eq!(reports[0].cast.elements, 7);
+    }
+    let mut kept = Kept::default();
+    let report = run_blocking(sample(), &mut kept, &mut Unwatched).unwrap();
+    assert_eq!(kept.0, expected);
+    assert_eq!(report.bytes, expected.len() as u64);
+}
+
+#[test]
+fn a_composed_file_holds_weights_as_spans() {
+    let segments = || vec![bytes(b"a"), data(0, Checksum::Crc32), late(Some(4), crc(1))];
+    assert!(composable(&plan(segments(), false)));
+    let (file, report) = run(plan(segments(), false), Options { compose: true }, 7).unwrap();
+    let parts = file.into_parts();
+    assert_eq!(parts.len(), 3);
+    assert_eq!(parts[1], Part::Span(span(8, 60)));
+    assert_eq!(report.bytes, 65);
+    assert!(!composable(&sample()));
+}
+
+#[test]
+fn plans_that_do_not_hold_are_errors() {
+    let kind = |plan: Plan| match run(plan, Options::default(), 100) {
+        Ok(_) => None,
+        Err(error) => Some(error.kind()),
+    };
+    let unsupported = Some(ErrorKind::Unsupported);
+    assert_eq!(kind(plan(vec![late(Some(3), |_| vec![1, 2])], false)), unsupported);
+    assert_eq!(kind(plan(vec![late(Some(3), |_| vec![1, 2])], true)), unsupported);
+    assert_eq!(kind(plan(vec![late(None, |_| vec![])], true)), unsupported);
+    assert_eq!(kind(plan(vec![], true)), unsupported);
+    assert_eq!(kind(plan(vec![data(9, Checksum::None)], false)), Some(ErrorKind::Damaged));
+    // Chunks that are no runs of the C order.
+    for chunk in [vec![2, 2, 3], vec![1, 1, 2, 3], vec![1, 2, 2], vec![1, 0, 3]] {
+        let segments = vec![encoded(2, &chunk, Checksum::None)];
+        assert_eq!(kind(plan(segments, false)), unsupported, "{chunk:?}");
+    }
+    for chunk in [vec![1, 1, 2], vec![1, 5, 3], vec![2, 5, 3], vec![3, 5, 3], vec![1, 9, 3]] {
+        assert_eq!(kind(plan(vec![encoded(2, &chunk, Checksum::None)], false)), None, "{chunk:?}");
+    }
+    let huge = plan(vec![encoded(2, &[1 << 40, 5, 3], Checksum::None)], false);
+    assert_eq!(kind(huge), Some(ErrorKind::Limit));
+    // The file is shorter than the tensor.
+    let cut = Tensor::new(DType::U8, vec![500], Layout::Span(span(0, 500)));
+    for checksum in [Checksum::None, Checksum::Crc32] {
+        let mut short = plan(vec![data(0, checksum)], false);
+        short.source = checkpoint(vec![cut.clone()]);
+        assert_eq!(kind(short), Some(ErrorKind::Damaged));
+    }
+}
+
+#[test]
+fn a_stopped_run_says_so() {
+    struct Stop(u64);
+    impl Progress for Stop {
+        fn report(&mut self, done: u64, _total: u64) -> bool {
+            done < self.0
+        }
+    }
+    let mut kept = Kept::default();
+    let error = run_blocking(sample(), &mut kept, &mut Stop(20_000)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
+    assert!(kept.0.len() < 70_000);
+}
+
+#[test]
+fn what_casts_lose_is_reported() {
+    let values = [1.0f32, 1e9, 0.1].map(f32::to_le_bytes).concat();
+    let tensor = Tensor::new(DType::F32, vec![3], Layout::Inline(values.into()));
+    let mut plan = plan(vec![data(0, Checksum::None)], false);
+    plan.source = checkpoint(vec![Tensor { dtype: DType::F16, ..tensor }]);
+    let (_, report) = run(plan, Options::default(), 100).unwrap();
+    assert_eq!((report.cast.elements, report.cast.changed, report.cast.overflowed), (3, 2, 1));
+    assert_eq!(report.overflowed, [(TensorId(0), report.cast)]);
+}
