@@ -348,6 +348,19 @@ mod tests {
     }
 
     #[test]
+    fn a_long_name_above_many_leaves_is_a_limit() {
+        let keys = |name: usize, leaves: usize| {
+            let mut builder = Builder::new(&Limits::default());
+            let items = (0..leaves).map(|_| builder.push(Value::None).unwrap()).collect();
+            let list = builder.push(Value::List(List { items, ..List::default() })).unwrap();
+            let root = builder.push(dict(&[(&"x".repeat(name), list)])).unwrap();
+            builder.finish(root, FormatInfo::default(), FileSet::default(), Vec::new())
+        };
+        assert!(keys(1_000, 1_000).is_ok());
+        assert_eq!(keys(1_000_000, 1_000).unwrap_err().kind(), crate::ErrorKind::Limit);
+    }
+
+    #[test]
     fn tensors_too_large_to_count_are_damage() {
         let mut builder = Builder::new(&Limits::default());
         let tensor = Tensor::new(DType::F32, vec![u64::MAX, 9], Layout::Fill([0; 4].into()));

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::{
-    Checkpoint, Dict, Key, KeyPart, Limits, List, Opaque, Result, Set, Text, Tuple, Value, ValueId,
+    Checkpoint, Dict, DictKey, Key, KeyPart, Limits, List, Opaque, Result, Set, Text, Tuple, Value,
+    ValueId,
 };
 
 /// A leaf of a state dict: a value that is no container, an empty container, or a link.
@@ -81,6 +82,7 @@ impl Checkpoint {
     /// Fails if the tree is deeper than the limit, or its keys together longer.
     pub(crate) fn check_keys(&self, limits: &Limits) -> Result<()> {
         let mut parts = 0;
+        let mut bytes = 0u64;
         let mut walk = Walk::new(self);
         while let Some(step) = walk.next() {
             let depth = walk.path.len() as u64;
@@ -88,6 +90,8 @@ impl Checkpoint {
             if step.is_leaf {
                 parts += depth;
                 Limits::check("steps in all keys together", parts, limits.key_steps)?;
+                bytes += walk.path.iter().map(flat_len).sum::<u64>() + depth;
+                Limits::check("bytes of all keys together", bytes, limits.key_bytes)?;
             }
         }
         Ok(())
@@ -135,6 +139,16 @@ impl<'a> Walk<'a> {
         }
         Some(Step { id, is_leaf, inside })
     }
+}
+
+/// Bytes that a step takes in a flat key.
+fn flat_len(part: &KeyPart) -> u64 {
+    let len = match part {
+        KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text) => text.as_bytes().len(),
+        KeyPart::Field(key) => key.to_string().len(),
+        KeyPart::Index(_) => 20,
+    };
+    len as u64
 }
 
 /// The children of a value and the step that leads to each. An object's state dict needs no

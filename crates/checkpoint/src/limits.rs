@@ -16,6 +16,8 @@ pub struct Limits {
     /// Steps in the keys of all leaves together: a deep tree with many leaves would else take
     /// far more memory once it is flattened than it takes in the file.
     pub key_steps: u64,
+    /// Bytes of all flat keys together: a long name above many leaves is in each of their keys.
+    pub key_bytes: u64,
     /// Bytes of one header, pickle, index or other structure that is read whole.
     pub structure: u64,
     /// Bytes of one string, byte string or number inside such a structure.
@@ -34,6 +36,7 @@ impl Default for Limits {
             values: 4_000_000,
             depth: 1_000,
             key_steps: 8_000_000,
+            key_bytes: 128 << 20,
             structure: 128 << 20,
             string: 64 << 20,
             rank: 64,
@@ -51,6 +54,7 @@ impl Limits {
             values: most,
             depth: most,
             key_steps: most,
+            key_bytes: most,
             structure: most,
             string: most,
             rank: most,
