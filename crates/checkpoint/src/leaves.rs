@@ -83,6 +83,13 @@ impl Checkpoint {
     pub(crate) fn check_keys(&self, limits: &Limits) -> Result<()> {
         let mut parts = 0;
         let mut bytes = 0u64;
+        // A link names its target by key, so a key is told once for each link to it.
+        let mut links: HashMap<ValueId, u64> = HashMap::new();
+        for value in self.values() {
+            if let Value::Link(target) = value {
+                *links.entry(*target).or_default() += 1;
+            }
+        }
         let mut walk = Walk::new(self);
         while let Some(step) = walk.next() {
             let depth = walk.path.len() as u64;
@@ -90,7 +97,11 @@ impl Checkpoint {
             if step.is_leaf {
                 parts += depth;
                 Limits::check("steps in all keys together", parts, limits.key_steps)?;
-                bytes += walk.path.iter().map(flat_len).sum::<u64>() + depth;
+            }
+            let told = u64::from(step.is_leaf) + links.get(&step.id).copied().unwrap_or(0);
+            if told > 0 {
+                let len = walk.path.iter().map(flat_len).sum::<u64>() + depth;
+                bytes = bytes.saturating_add(len.saturating_mul(told));
                 Limits::check("bytes of all keys together", bytes, limits.key_bytes)?;
             }
         }
