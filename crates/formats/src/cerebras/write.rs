@@ -1,8 +1,21 @@
-//! Writing.
+//! Writing, in either family of the format.
+//!
+//! `__cstorch_version__` names the release of the Cerebras library that wrote a file. This is
+//! none, and no loader asks for it, so it is left out.
+
+mod json;
+mod objects;
+mod outline;
+mod report;
+mod spec;
+mod tree;
+mod v04;
+mod v05;
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Plan, Result};
+use statelens_hdf5::write::Filter;
 
 /// How to write a Cerebras checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -31,11 +44,25 @@ pub enum Compression {
     None,
     /// Chunks, filter 32004, as the Cerebras library writes them.
     Lz4,
-    /// Chunks, deflate.
+    /// Chunks, shuffled and deflated.
     Gzip,
 }
 
-/// Plans it.
-pub fn plan(_source: Arc<Checkpoint>, _options: &Options) -> Result<Plan> {
-    Err(Error::unsupported("this writer is not built yet"))
+impl Compression {
+    fn filter(self) -> Option<Filter> {
+        match self {
+            Self::None => None,
+            Self::Lz4 => Some(Filter::Lz4),
+            Self::Gzip => Some(Filter::Deflate(4)),
+        }
+    }
+}
+
+/// Plans the file. See [`crate::plan`] for errors and losses.
+pub fn plan(source: Arc<Checkpoint>, options: &Options) -> Result<Plan> {
+    let (planned, losses) = match options.version {
+        Version::V05 => v05::plan(&source, options.compression.filter())?,
+        Version::V04 => v04::plan(&source, options.compression.filter())?,
+    };
+    Ok(Plan { source, segments: planned.segments, head_last: planned.head_last, losses })
 }

@@ -1,0 +1,141 @@
+//! JSON as Python's `json.dumps` writes it: ASCII only, `NaN` and `Infinity` bare.
+
+use statelens_checkpoint::{Text, float_repr};
+
+/// A small JSON value.
+pub(super) enum Json {
+    Bool(bool),
+    /// Already in JSON.
+    Number(String),
+    Text(Text),
+    List(Vec<Json>),
+    Object(Vec<(&'static str, Json)>),
+}
+
+impl Json {
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(text.into())
+    }
+
+    pub(super) fn float(value: f64) -> Self {
+        Self::Number(float(value))
+    }
+
+    /// As `indent=4` writes it, on a line that is itself `indent` levels in.
+    pub(super) fn write(&self, out: &mut String, indent: usize) {
+        match self {
+            Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+            Self::Number(number) => out.push_str(number),
+            Self::Text(text) => quote(text, out),
+            Self::List(items) if items.is_empty() => out.push_str("[]"),
+            Self::List(items) => {
+                out.push('[');
+                for (index, item) in items.iter().enumerate() {
+                    separate(out, index > 0, indent + 1);
+                    item.write(out, indent + 1);
+                }
+                separate(out, false, indent);
+                out.push(']');
+            }
+            Self::Object(entries) => {
+                out.push('{');
+                for (index, (name, value)) in entries.iter().enumerate() {
+                    separate(out, index > 0, indent + 1);
+                    quote(&Text::from(*name), out);
+                    out.push_str(": ");
+                    value.write(out, indent + 1);
+                }
+                separate(out, false, indent);
+                out.push('}');
+            }
+        }
+    }
+}
+
+/// A comma where one is due, and a new line `indent` levels in.
+pub(super) fn separate(out: &mut String, comma: bool, indent: usize) {
+    out.push_str(if comma { ",\n" } else { "\n" });
+    for _ in 0..indent {
+        out.push_str("    ");
+    }
+}
+
+/// A number as JSON for Python has it.
+pub(super) fn float(value: f64) -> String {
+    if value.is_nan() {
+        "NaN".into()
+    } else if value.is_infinite() {
+        if value > 0.0 { "Infinity".into() } else { "-Infinity".into() }
+    } else {
+        float_repr(value)
+    }
+}
+
+/// A string with its quotes.
+pub(super) fn quote(text: &Text, out: &mut String) {
+    out.push('"');
+    for piece in text.pieces() {
+        match piece {
+            Ok(text) => escape(text, out),
+            Err(surrogate) => unit(surrogate, out),
+        }
+    }
+    out.push('"');
+}
+
+/// [`quote`], for a string without surrogates.
+pub(super) fn quote_str(text: &str, out: &mut String) {
+    out.push('"');
+    escape(text, out);
+    out.push('"');
+}
+
+fn escape(text: &str, out: &mut String) {
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            '\u{8}' => out.push_str("\\b"),
+            '\u{c}' => out.push_str("\\f"),
+            ' '..='~' => out.push(c),
+            c => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| unit(*half, out)),
+        }
+    }
+}
+
+fn unit(unit: u16, out: &mut String) {
+    out.push_str("\\u");
+    for shift in [12, 8, 4, 0] {
+        let digit = u32::from(unit >> shift & 0xf);
+        out.push(char::from_digit(digit, 16).unwrap_or('0'));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `json.dumps(value, indent=4)` of CPython 3.11.
+    #[test]
+    fn it_is_what_python_writes() {
+        let text =
+            Text::from_surrogatepass(b"a\"\\/\n\x00\x7f\xc3\xa9\xf0\x9f\x98\x80\xed\xa0\x80")
+                .unwrap();
+        let value = Json::Object(vec![
+            ("t", Json::Text(text)),
+            ("l", Json::List(vec![Json::float(f64::NAN), Json::float(-0.0)])),
+            ("e", Json::List(Vec::new())),
+            ("b", Json::Bool(true)),
+        ]);
+        let mut out = String::new();
+        value.write(&mut out, 0);
+        assert_eq!(
+            out,
+            "{\n    \"t\": \"a\\\"\\\\/\\n\\u0000\\u007f\\u00e9\\ud83d\\ude00\\ud800\",\n    \"l\": [\n        \
+             NaN,\n        -0.0\n    ],\n    \"e\": [],\n    \"b\": true\n}"
+        );
+    }
+}

@@ -1,0 +1,405 @@
+//! Values that the format keeps as a pickle: protocol 4, as the library's `dill.dumps` writes.
+//!
+//! Only what Python makes without running code of the checkpoint: builtin values, torch's and
+//! numpy's dtypes, and a few classes of the standard library. Anything else is refused.
+
+use std::borrow::Cow;
+
+use statelens_checkpoint::{
+    Array, ByteOrder, Checkpoint, DType, Dict, DictClass, DictKey, Form, Global, Layout, List,
+    ListClass, Opaque, Set, Tensor, Tuple, TupleClass, Value, ValueId,
+};
+use statelens_pickle::{Encoder, TupleLen};
+
+type Why = Cow<'static, str>;
+
+/// What is left to be written.
+enum Task {
+    Value(ValueId),
+    Key(DictKey),
+    /// An opcode that takes what was written before it.
+    Do(fn(&mut Encoder)),
+    /// Makes a tuple of so many values; more than three stand behind a mark.
+    Tuple(usize),
+}
+
+/// Values in one pickle; a cycle would never end.
+const MOST_VALUES: usize = 1_000_000;
+
+/// Pickles a value, or says why it can't be.
+pub(super) fn pickle(source: &Checkpoint, id: ValueId) -> Result<Vec<u8>, Why> {
+    let mut encoder = Encoder::new();
+    encoder.proto(4);
+    let frame = encoder.begin_frame();
+    let mut writer = Writer { source, out: encoder, tasks: vec![Task::Value(id)] };
+    let mut values = 0;
+    while let Some(task) = writer.tasks.pop() {
+        values += 1;
+        if values > MOST_VALUES {
+            return Err("an object that refers to itself, or holds millions of values".into());
+        }
+        match task {
+            Task::Value(id) => writer.value(id)?,
+            Task::Key(key) => writer.key(&key)?,
+            Task::Do(opcode) => opcode(&mut writer.out),
+            Task::Tuple(count) => tuple(&mut writer.out, count),
+        }
+    }
+    let mut out = writer.out;
+    out.stop();
+    out.end_frame(frame);
+    Ok(out.into_bytes())
+}
+
+fn tuple(out: &mut Encoder, count: usize) {
+    match count {
+        0 => out.empty_tuple(),
+        1 => out.tuple(TupleLen::One),
+        2 => out.tuple(TupleLen::Two),
+        3 => out.tuple(TupleLen::Three),
+        _ => out.marked_tuple(),
+    }
+}
+
+struct Writer<'a> {
+    source: &'a Checkpoint,
+    out: Encoder,
+    tasks: Vec<Task>,
+}
+
+impl Writer<'_> {
+    fn value(&mut self, id: ValueId) -> Result<(), Why> {
+        let source = self.source;
+        match source.value(source.resolve(id)) {
+            Value::None => self.out.none(),
+            Value::Bool(value) => self.out.bool(*value),
+            Value::Int(value) => self.out.int(value).map_err(why)?,
+            Value::Float(value) => self.out.float(*value),
+            Value::Complex(re, im) => {
+                self.global("builtins", "complex")?;
+                self.out.float(*re);
+                self.out.float(*im);
+                self.call(TupleLen::Two);
+            }
+            Value::Str(text) => self.out.text(text).map_err(why)?,
+            Value::Bytes { data, mutable: false } => self.out.binbytes(data),
+            Value::Bytes { data, mutable: true } => {
+                self.global("builtins", "bytearray")?;
+                self.out.binbytes(data);
+                self.call(TupleLen::One);
+            }
+            Value::List(list) => self.list(list)?,
+            Value::Tuple(tuple) => self.tuple(tuple)?,
+            Value::Set(Set { frozen, items }) => {
+                if *frozen {
+                    self.out.mark();
+                    self.tasks.push(Task::Do(Encoder::frozenset));
+                } else {
+                    self.out.empty_set();
+                    self.out.mark();
+                    self.tasks.push(Task::Do(Encoder::additems));
+                }
+                self.later(items);
+            }
+            Value::Dict(dict) => self.dict(dict)?,
+            Value::DType { dtype, numpy } => self.dtype(dtype, *numpy)?,
+            Value::Device(name) => {
+                self.global("torch", "device")?;
+                self.out.text(name).map_err(why)?;
+                self.call(TupleLen::One);
+            }
+            Value::Array(Array { tensor, scalar: true }) => {
+                let tensor = source.tensor(*tensor).map_err(why)?;
+                let bytes = element(tensor).ok_or("a numpy scalar inside an object")?;
+                self.global("numpy.core.multiarray", "scalar")?;
+                self.dtype(&tensor.dtype, true)?;
+                self.out.binbytes(&bytes);
+                self.call(TupleLen::Two);
+            }
+            Value::Opaque(opaque) => self.opaque(opaque)?,
+            Value::Tensor(_) | Value::Array(_) | Value::Sparse(_) => {
+                return Err("an object with tensors in it, which would have to be pickled".into());
+            }
+            // Links are resolved, and lead to no link.
+            Value::Link(_) => return Err("a link that leads nowhere".into()),
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, list: &List) -> Result<(), Why> {
+        if let ListClass::Deque(maxlen) = list.class {
+            self.global("collections", "deque")?;
+            self.out.empty_list();
+            self.out.mark();
+            self.tasks.push(Task::Do(Encoder::reduce));
+            self.tasks.push(Task::Tuple(1 + usize::from(maxlen.is_some())));
+            if let Some(maxlen) = maxlen {
+                // Pickled as it is written: its value stands in the task.
+                self.tasks.push(Task::Key(DictKey::Int(maxlen.into())));
+            }
+        } else {
+            self.out.empty_list();
+            self.out.mark();
+        }
+        self.tasks.push(Task::Do(Encoder::appends));
+        self.later(&list.items);
+        Ok(())
+    }
+
+    fn tuple(&mut self, tuple: &Tuple) -> Result<(), Why> {
+        match &tuple.class {
+            TupleClass::Tuple => {}
+            TupleClass::Size => {
+                self.global("torch", "Size")?;
+                self.tasks.push(Task::Do(Encoder::reduce));
+                self.tasks.push(Task::Tuple(1));
+            }
+            TupleClass::Named(class) => return Err(unknown(class)),
+        }
+        if tuple.items.len() > 3 {
+            self.out.mark();
+        }
+        self.tasks.push(Task::Tuple(tuple.items.len()));
+        self.later(&tuple.items);
+        Ok(())
+    }
+
+    fn dict(&mut self, dict: &Dict) -> Result<(), Why> {
+        match &dict.class {
+            DictClass::Dict => self.out.empty_dict(),
+            DictClass::Ordered => self.made("collections", "OrderedDict")?,
+            DictClass::Counter => self.made("collections", "Counter")?,
+            DictClass::Default(None) => self.made("collections", "defaultdict")?,
+            DictClass::Default(Some(factory)) => {
+                if !is_known(factory) {
+                    return Err(unknown(factory));
+                }
+                self.global("collections", "defaultdict")?;
+                self.global(&factory.module, &factory.name)?;
+                self.call(TupleLen::One);
+            }
+            DictClass::Other(class) => return Err(unknown(class)),
+        }
+        self.out.mark();
+        self.tasks.push(Task::Do(Encoder::setitems));
+        for (key, id) in dict.entries.iter().rev() {
+            self.tasks.push(Task::Value(*id));
+            self.tasks.push(Task::Key(key.clone()));
+        }
+        Ok(())
+    }
+
+    fn key(&mut self, key: &DictKey) -> Result<(), Why> {
+        match key {
+            DictKey::Str(text) => self.out.text(text).map_err(why)?,
+            DictKey::Int(int) => self.out.int(int).map_err(why)?,
+            DictKey::Bool(value) => self.out.bool(*value),
+            DictKey::Float(value) => self.out.float(*value),
+            DictKey::None => self.out.none(),
+            DictKey::Bytes(bytes) => self.out.binbytes(bytes),
+            DictKey::Tuple(keys) => {
+                if keys.len() > 3 {
+                    self.out.mark();
+                }
+                self.tasks.push(Task::Tuple(keys.len()));
+                self.tasks.extend(keys.iter().rev().cloned().map(Task::Key));
+            }
+            DictKey::Other(_) => return Err("a dict whose keys are objects".into()),
+        }
+        Ok(())
+    }
+
+    fn dtype(&mut self, dtype: &DType, numpy: bool) -> Result<(), Why> {
+        if !numpy {
+            return match dtype {
+                DType::Numpy(_) => Err("a dtype that torch does not have".into()),
+                dtype => self.global("torch", dtype.name()),
+            };
+        }
+        let code = numpy_code(dtype).ok_or("a numpy dtype that can't be pickled plainly")?;
+        self.global("numpy", "dtype")?;
+        self.out.str(&code).map_err(why)?;
+        self.out.bool(false);
+        self.out.bool(true);
+        self.call(TupleLen::Three);
+        Ok(())
+    }
+
+    fn opaque(&mut self, opaque: &Opaque) -> Result<(), Why> {
+        let Opaque { global, form, args, state, items, entries, repr } = opaque;
+        if !is_known(global) || !items.is_empty() || !entries.is_empty() {
+            return Err(unknown(global));
+        }
+        if *form == Form::Reference {
+            // A range that dill spelled as an expression is only its text.
+            let range = repr.as_ref().and_then(|text| text.as_str()?.strip_prefix("range("));
+            self.global(&global.module, &global.name)?;
+            let Some(numbers) = range.and_then(|text| text.strip_suffix(')')) else {
+                return Ok(());
+            };
+            let numbers: Vec<i64> =
+                numbers.split(", ").map_while(|number| number.parse().ok()).collect();
+            for number in &numbers {
+                self.out.small_int(*number);
+            }
+            if !(1..=3).contains(&numbers.len()) {
+                return Err(unknown(global));
+            }
+            tuple(&mut self.out, numbers.len());
+            self.out.reduce();
+            return Ok(());
+        }
+        self.global(&global.module, &global.name)?;
+        if args.len() > 3 {
+            self.out.mark();
+        }
+        if let Some(state) = state {
+            self.tasks.push(Task::Do(Encoder::build));
+            self.tasks.push(Task::Value(*state));
+        }
+        let call = if *form == Form::Call { Encoder::reduce } else { Encoder::newobj };
+        self.tasks.push(Task::Do(call));
+        self.tasks.push(Task::Tuple(args.len()));
+        self.later(args);
+        Ok(())
+    }
+
+    /// A class of no arguments, called.
+    fn made(&mut self, module: &str, name: &str) -> Result<(), Why> {
+        self.global(module, name)?;
+        self.out.empty_tuple();
+        self.out.reduce();
+        Ok(())
+    }
+
+    fn call(&mut self, args: TupleLen) {
+        self.out.tuple(args);
+        self.out.reduce();
+    }
+
+    fn global(&mut self, module: &str, name: &str) -> Result<(), Why> {
+        // A private module of one Python release.
+        let module = if module == "pathlib._local" { "pathlib" } else { module };
+        self.out.short_str(module).map_err(why)?;
+        self.out.short_str(name).map_err(why)?;
+        self.out.stack_global();
+        Ok(())
+    }
+
+    fn later(&mut self, ids: &[ValueId]) {
+        self.tasks.extend(ids.iter().rev().map(|id| Task::Value(*id)));
+    }
+}
+
+fn why(error: statelens_checkpoint::Error) -> Why {
+    error.what().to_owned().into()
+}
+
+fn unknown(class: &Global) -> Why {
+    format!("an object of the class {class}, which runs code when it is loaded").into()
+}
+
+/// Classes and functions whose objects are data, and that every Python has.
+fn is_known(global: &Global) -> bool {
+    match &*global.module {
+        "builtins" => matches!(
+            &*global.name,
+            "Ellipsis"
+                | "NotImplemented"
+                | "bool"
+                | "bytearray"
+                | "bytes"
+                | "complex"
+                | "dict"
+                | "float"
+                | "frozenset"
+                | "int"
+                | "list"
+                | "object"
+                | "range"
+                | "set"
+                | "slice"
+                | "str"
+                | "tuple"
+        ),
+        "datetime" => {
+            matches!(&*global.name, "date" | "datetime" | "time" | "timedelta" | "timezone")
+        }
+        "pathlib" | "pathlib._local" => matches!(
+            &*global.name,
+            "Path" | "PosixPath" | "PurePath" | "PurePosixPath" | "PureWindowsPath"
+        ),
+        "collections" => {
+            matches!(&*global.name, "Counter" | "OrderedDict" | "defaultdict" | "deque")
+        }
+        "decimal" => &*global.name == "Decimal",
+        "fractions" => &*global.name == "Fraction",
+        "uuid" => &*global.name == "UUID",
+        "argparse" => &*global.name == "Namespace",
+        "types" => &*global.name == "SimpleNamespace",
+        "torch" => matches!(&*global.name, "Size" | "device" | "strided" | "sparse_coo"),
+        _ => false,
+    }
+}
+
+/// The little-endian bytes of a scalar, or of the element that a constant tensor repeats, if they
+/// are at hand and are what it means.
+pub(super) fn element(tensor: &Tensor) -> Option<Vec<u8>> {
+    let bytes = match &tensor.layout {
+        Layout::Inline(bytes) | Layout::Fill(bytes) => bytes,
+        _ => return None,
+    };
+    let size = tensor.dtype.itemsize();
+    if bytes.len() as u64 != size || tensor.dtype != tensor.stored {
+        return None;
+    }
+    if tensor.conjugate || tensor.negate {
+        return None;
+    }
+    let mut bytes = bytes.to_vec();
+    if tensor.byte_order == ByteOrder::Big {
+        if matches!(tensor.dtype, DType::Numpy(_)) {
+            return None;
+        }
+        let word = usize::try_from(tensor.dtype.word()).ok()?;
+        bytes.chunks_mut(word).for_each(<[u8]>::reverse);
+    }
+    Some(bytes)
+}
+
+/// numpy's `dtype.str`, little-endian.
+fn numpy_code(dtype: &DType) -> Option<Cow<'static, str>> {
+    Some(Cow::Borrowed(match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::C64 => "<c8",
+        DType::C128 => "<c16",
+        DType::Numpy(numpy) if numpy.fields.is_empty() => {
+            let order =
+                if matches!(numpy.code.as_bytes().first(), Some(b'S' | b'V')) { '|' } else { '<' };
+            return Some(Cow::Owned(format!("{order}{}", numpy.code)));
+        }
+        _ => return None,
+    }))
+}
+
+/// A real floating point number of one of the four common widths.
+pub(super) fn real(dtype: &DType, bytes: &[u8]) -> Option<f64> {
+    Some(match dtype {
+        DType::F16 => half::f16::from_le_bytes(bytes.try_into().ok()?).to_f64(),
+        DType::BF16 => half::bf16::from_le_bytes(bytes.try_into().ok()?).to_f64(),
+        DType::F32 => f64::from(f32::from_le_bytes(bytes.try_into().ok()?)),
+        DType::F64 => f64::from_le_bytes(bytes.try_into().ok()?),
+        _ => return None,
+    })
+}

@@ -1,0 +1,319 @@
+//! A state dict as the Cerebras library flattens it: containers in order, and under them leaves
+//! with their flat keys.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{
+    Checkpoint, Dict, DictClass, DictKey, Error, Global, Layout, Limits, List, ListClass, Result,
+    Set, Tensor, TensorId, Text, Tuple, TupleClass, Value, ValueId,
+};
+
+use super::report::{self, EXCLUDE, Report};
+
+/// Containers and leaves in order.
+#[derive(Default)]
+pub(super) struct Outline {
+    /// A container stands before its children.
+    pub(super) nodes: Vec<Node>,
+    pub(super) leaves: Vec<Leaf>,
+}
+
+/// A place in the structure.
+pub(super) enum Node {
+    /// The next leaf.
+    Leaf,
+    /// A container of so many children; `keys` if it is a kind of dict.
+    Open { class: Class, keys: Vec<DictKey>, children: usize },
+}
+
+/// The containers that the format knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Class {
+    Dict,
+    Ordered,
+    /// What makes missing entries.
+    Default(Global),
+    List,
+    Tuple,
+    Deque,
+    Set,
+}
+
+/// A value that is not flattened further.
+pub(super) struct Leaf {
+    pub(super) key: Text,
+    /// Never a link.
+    pub(super) id: ValueId,
+    /// The leaf that is the same object and comes first.
+    pub(super) first: Option<usize>,
+}
+
+/// The family that is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Family {
+    V04,
+    V05,
+}
+
+/// The most places in an outline. A few links to containers, each holding links to further
+/// ones, could stand for more than any memory holds.
+const MOST_NODES: u64 = 1_000_000;
+
+/// Outlines a state dict. Fails only if it is too large; all else goes into the report.
+pub(super) fn outline(
+    source: &Checkpoint,
+    family: Family,
+    most_leaves: u64,
+    report: &mut Report,
+) -> Result<Outline> {
+    let mut outline = Outline::default();
+    let mut ties = Ties::default();
+    let mut path: Vec<u8> = Vec::new();
+    let mut open: HashSet<ValueId> = HashSet::new();
+    let mut stack = vec![Visit::Enter { id: source.root(), parent: 0, step: None, depth: 0 }];
+    while let Some(visit) = stack.pop() {
+        let (id, parent, step, depth) = match visit {
+            Visit::Leave(id) => {
+                open.remove(&id);
+                continue;
+            }
+            Visit::Enter { id, parent, step, depth } => (id, parent, step, depth),
+        };
+        path.truncate(parent);
+        if let Some(step) = step {
+            if depth > 1 {
+                path.push(b'.');
+            }
+            path.extend_from_slice(&step);
+        }
+        let places = outline.nodes.len() as u64;
+        Limits::check("containers and leaves, links written out", places, MOST_NODES)?;
+        let key = || Text::from_surrogatepass(&path).unwrap_or_else(|_| "".into());
+        let id = source.resolve(id);
+        let Some(container) = Container::of(source, id, family, report, &key) else {
+            let leaf = outline.leaves.len();
+            if leaf as u64 == most_leaves {
+                return Err(Error::unsupported(format!(
+                    "more than {most_leaves} leaves: the format keeps an attribute for each on \
+                     one object, which has room for no more"
+                ))
+                .advice(EXCLUDE));
+            }
+            let first = ties.first(source, id, leaf, report, &key);
+            outline.nodes.push(Node::Leaf);
+            outline.leaves.push(Leaf { key: key(), id, first });
+            continue;
+        };
+        if !open.insert(id) {
+            report.refuse(&key(), "a container that holds itself", EXCLUDE);
+            continue;
+        }
+        if source.attributes(id).is_some() {
+            report.lose(report::ATTRIBUTES, &key());
+        }
+        stack.push(Visit::Leave(id));
+        let Container { class, keys, children } = container;
+        outline.nodes.push(Node::Open { class, keys, children: children.len() });
+        let parent = path.len();
+        stack.extend(children.into_iter().rev().map(|(step, id)| Visit::Enter {
+            id,
+            parent,
+            step: Some(step),
+            depth: depth + 1,
+        }));
+    }
+    Ok(outline)
+}
+
+enum Visit {
+    /// A value, the length of its parent's path, its own step, how deep it is.
+    Enter { id: ValueId, parent: usize, step: Option<Vec<u8>>, depth: usize },
+    /// Everything in this container has been seen.
+    Leave(ValueId),
+}
+
+/// A container as it will be written: each child with its step in the flat key.
+struct Container {
+    class: Class,
+    keys: Vec<DictKey>,
+    children: Vec<(Vec<u8>, ValueId)>,
+}
+
+impl Container {
+    /// `None` if the value is a leaf.
+    fn of(
+        source: &Checkpoint,
+        id: ValueId,
+        family: Family,
+        report: &mut Report,
+        key: &dyn Fn() -> Text,
+    ) -> Option<Self> {
+        let sequence = |class, items: &[ValueId]| {
+            let step = |index: usize| index.to_string().into_bytes();
+            let children = items.iter().enumerate().map(|(at, id)| (step(at), *id)).collect();
+            Some(Self { class, keys: Vec::new(), children })
+        };
+        match source.value(id) {
+            Value::List(List { class: ListClass::List, items }) => sequence(Class::List, items),
+            Value::List(List { class: ListClass::Deque(maxlen), items }) => match family {
+                Family::V05 => {
+                    if maxlen.is_some() {
+                        report.lose(report::MAXLEN, &key());
+                    }
+                    sequence(Class::Deque, items)
+                }
+                Family::V04 if source.holds_tensor(id) => {
+                    report.lose(report::DEQUE_04, &key());
+                    sequence(Class::List, items)
+                }
+                Family::V04 => None,
+            },
+            Value::Tuple(Tuple { class, items }) => {
+                match class {
+                    TupleClass::Tuple => {}
+                    TupleClass::Size => report.lose(report::SIZE, &key()),
+                    TupleClass::Named(_) => report.lose(report::NAMED, &key()),
+                }
+                sequence(Class::Tuple, items)
+            }
+            Value::Set(Set { frozen: false, items }) => match family {
+                Family::V05 => sequence(Class::Set, items),
+                Family::V04 if source.holds_tensor(id) => {
+                    report.lose(report::SET_04, &key());
+                    sequence(Class::List, items)
+                }
+                Family::V04 => None,
+            },
+            Value::Dict(dict) => Some(Self::dict(dict, family, report, key)),
+            _ => None,
+        }
+    }
+
+    fn dict(dict: &Dict, family: Family, report: &mut Report, key: &dyn Fn() -> Text) -> Self {
+        let mut steps: Vec<Vec<u8>> = dict.entries.iter().map(|(key, _)| step(key)).collect();
+        let class = match &dict.class {
+            DictClass::Dict => Class::Dict,
+            DictClass::Ordered => Class::Ordered,
+            DictClass::Counter | DictClass::Other(_) => {
+                report.lose(report::DICT, &key());
+                Class::Dict
+            }
+            DictClass::Default(_) if family == Family::V04 => {
+                report.lose(report::DEFAULT_04, &key());
+                Class::Dict
+            }
+            DictClass::Default(factory) => match factory.as_ref().zip(default_steps(dict)) {
+                Some((factory, known)) => {
+                    steps = known;
+                    Class::Default(factory.clone())
+                }
+                None => {
+                    report.lose(report::DEFAULT, &key());
+                    Class::Dict
+                }
+            },
+        };
+        let children = steps.into_iter().zip(dict.entries.iter().map(|(_, id)| *id)).collect();
+        Self { class, keys: dict.entries.iter().map(|(key, _)| key.clone()).collect(), children }
+    }
+}
+
+/// What Python's `str` makes of a key.
+fn step(key: &DictKey) -> Vec<u8> {
+    match key {
+        DictKey::Str(text) => text.as_bytes().to_vec(),
+        key => key.to_string().into_bytes(),
+    }
+}
+
+/// The steps to the entries of a defaultdict. The Cerebras library mistakes what makes missing
+/// entries, and the list of keys, for its first two keys, both when it saves and when it loads;
+/// it finds no third. `None` if there is one, or if we don't know how Python prints these two.
+fn default_steps(dict: &Dict) -> Option<Vec<Vec<u8>>> {
+    let DictClass::Default(Some(factory)) = &dict.class else { return None };
+    let printed = match (&*factory.module, &*factory.name) {
+        (
+            "builtins",
+            name @ ("int" | "float" | "str" | "list" | "dict" | "set" | "tuple" | "bool" | "bytes"
+            | "complex" | "frozenset"),
+        ) => format!("<class '{name}'>"),
+        ("collections", name @ ("OrderedDict" | "Counter" | "deque" | "defaultdict")) => {
+            format!("<class 'collections.{name}'>")
+        }
+        _ => return None,
+    };
+    let mut keys = Vec::new();
+    for (key, _) in &dict.entries {
+        keys.push(match key {
+            DictKey::Str(text) => {
+                let plain = |c: char| matches!(c, ' '..='~') && c != '\'' && c != '\\';
+                format!("'{}'", text.as_str().filter(|text| text.chars().all(plain))?)
+            }
+            DictKey::Int(_) | DictKey::Bool(_) | DictKey::None => key.to_string(),
+            _ => return None,
+        });
+    }
+    let list = format!("[{}]", keys.join(", "));
+    let steps = [printed, list].into_iter().take(keys.len()).map(String::into_bytes);
+    (keys.len() <= 2).then(|| steps.collect())
+}
+
+/// Which leaf was the first with an object, or with a view of a memory.
+#[derive(Default)]
+struct Ties {
+    values: HashMap<ValueId, usize>,
+    tensors: HashMap<TensorId, usize>,
+    views: HashMap<(u32, u64, Vec<u64>), Vec<(TensorId, usize)>>,
+    memories: HashSet<u32>,
+}
+
+impl Ties {
+    /// The first leaf that is the same object as leaf number `leaf`, if it is not this one.
+    fn first(
+        &mut self,
+        source: &Checkpoint,
+        id: ValueId,
+        leaf: usize,
+        report: &mut Report,
+        key: &dyn Fn() -> Text,
+    ) -> Option<usize> {
+        let first = *self.values.entry(id).or_insert(leaf);
+        if first != leaf {
+            return Some(first);
+        }
+        let Value::Tensor(tensor_id) = source.value(id) else { return None };
+        let first = *self.tensors.entry(*tensor_id).or_insert(leaf);
+        if first != leaf {
+            return Some(first);
+        }
+        let tensor = source.tensor(*tensor_id).ok()?;
+        let memory = tensor.storage?;
+        let offset = match &tensor.layout {
+            Layout::Strided(view) => view.offset,
+            Layout::Span(span) => span.offset,
+            _ => 0,
+        };
+        let known = self.views.entry((memory, offset, tensor.shape.clone())).or_default();
+        let same = known
+            .iter()
+            .find(|(other, _)| source.tensor(*other).is_ok_and(|other| same_view(tensor, other)));
+        if let Some((_, first)) = same {
+            return Some(*first);
+        }
+        known.push((*tensor_id, leaf));
+        if !self.memories.insert(memory) && tensor.nbytes() != Some(0) {
+            report.lose(report::SHARED, &key());
+        }
+        None
+    }
+}
+
+/// Whether two tensors of one memory have the same elements for that reason.
+fn same_view(one: &Tensor, other: &Tensor) -> bool {
+    one.dtype == other.dtype
+        && one.stored == other.stored
+        && one.shape == other.shape
+        && one.byte_order == other.byte_order
+        && (one.conjugate, one.negate) == (other.conjugate, other.negate)
+        && one.layout == other.layout
+}

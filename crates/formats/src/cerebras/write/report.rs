@@ -1,0 +1,163 @@
+//! What the format can't hold: told as a loss where something sensible is written instead, or
+//! gathered into one refusal.
+
+use std::borrow::Cow;
+
+use statelens_checkpoint::{Error, Loss, Text};
+
+/// Losses and refusals while they are found.
+#[derive(Default)]
+pub(super) struct Report {
+    losses: Vec<(Kind, Vec<String>)>,
+    refused: Vec<(String, Cow<'static, str>)>,
+    advice: Vec<&'static str>,
+}
+
+/// What happens to a value, and why.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    what: &'static str,
+    why: &'static str,
+    harmless: bool,
+}
+
+/// What to do about a refusal.
+pub(super) const CAST: &str =
+    "Another dtype can be asked for with --cast, for example --cast float32.";
+pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
+
+/// Refusals that are spelled out; the rest is counted.
+const SHOWN: usize = 10;
+
+const FLATTENING: &str =
+    "The format knows dict, OrderedDict, defaultdict, list, tuple, set and deque only.";
+
+const fn lost(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: false }
+}
+
+const fn harmless(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: true }
+}
+
+pub(super) const NAMED: Kind = lost("named tuples become plain tuples", FLATTENING);
+pub(super) const SIZE: Kind = harmless("torch.Size becomes a plain tuple", FLATTENING);
+pub(super) const DICT: Kind = lost("dicts of other classes become plain dicts", FLATTENING);
+pub(super) const DEFAULT: Kind = lost(
+    "defaultdicts become plain dicts",
+    "The Cerebras library loads a defaultdict only if it has at most two entries and makes \
+     missing ones with a class of Python's own.",
+);
+pub(super) const DEFAULT_04: Kind =
+    lost("defaultdicts become plain dicts", "Release 2.0 of the Cerebras library can't load them.");
+pub(super) const MAXLEN: Kind = lost(
+    "deques lose their greatest length",
+    "The Cerebras library can't save a deque that has one.",
+);
+pub(super) const DEQUE_04: Kind =
+    lost("deques of tensors become lists", "Release 2.0 of the Cerebras library can't load them.");
+pub(super) const SET_04: Kind = lost(
+    "sets of tensors become lists",
+    "Format 0.4 holds a set as one pickled object, which has no room for tensors.",
+);
+pub(super) const ATTRIBUTES: Kind = harmless(
+    "attributes set on a dict (a state dict's `_metadata`) are left out",
+    "The Cerebras library leaves them out as well.",
+);
+pub(super) const PARAMETER: Kind = harmless(
+    "parameters become tensors",
+    "The Cerebras library stores plain tensors; a module makes parameters of them when it loads \
+     its state dict.",
+);
+pub(super) const GRADIENT: Kind = harmless(
+    "tensors no longer require a gradient",
+    "The Cerebras library stores plain tensors; a module makes parameters of them when it loads \
+     its state dict.",
+);
+pub(super) const SUBCLASS: Kind =
+    lost("tensors of other classes become plain tensors", "The format holds plain tensors.");
+pub(super) const SHARED: Kind = harmless(
+    "tensors that share memory are written one by one",
+    "Only tensors that are equal views of it stay tied, as in the Cerebras library.",
+);
+pub(super) const FLOAT64: Kind = harmless(
+    "numpy float64 scalars become floats",
+    "The Cerebras library stores them so: to Python they are floats.",
+);
+pub(super) const SCALAR: Kind = harmless(
+    "numpy scalars become arrays without dimensions",
+    "Their bytes are not at hand when the file is planned.",
+);
+pub(super) const SCALAR_04: Kind =
+    harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");
+pub(super) const TIES_04: Kind = harmless(
+    "values that were one object are loaded as two",
+    "Format 0.4 has no links; tied tensors share their bytes in the file all the same.",
+);
+
+impl Report {
+    /// Notes that `kind` happens to the value at `key`.
+    pub(super) fn lose(&mut self, kind: Kind, key: &Text) {
+        let key = key.to_string();
+        match self.losses.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, keys)) => keys.push(key),
+            None => self.losses.push((kind, vec![key])),
+        }
+    }
+
+    /// Notes that the value at `key` can't be written, why, and what to do about it.
+    pub(super) fn refuse(
+        &mut self,
+        key: &Text,
+        why: impl Into<Cow<'static, str>>,
+        advice: &'static str,
+    ) {
+        self.refused.push((key.to_string(), why.into()));
+        if !self.advice.contains(&advice) {
+            self.advice.push(advice);
+        }
+    }
+
+    /// The losses, or the refusal of everything that was refused.
+    pub(super) fn finish(self, version: &str) -> Result<Vec<Loss>, Error> {
+        if self.refused.is_empty() {
+            let loss = |(kind, keys): (Kind, Vec<String>)| Loss {
+                keys,
+                what: kind.what.into(),
+                why: kind.why.into(),
+                harmless: kind.harmless,
+            };
+            return Ok(self.losses.into_iter().map(loss).collect());
+        }
+        let count = self.refused.len();
+        let shown: Vec<String> = self
+            .refused
+            .iter()
+            .take(SHOWN)
+            .map(|(key, why)| format!("`{}`: {why}", printable(key)))
+            .collect();
+        let more = match count.saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        let entries = if count == 1 { "an entry" } else { "some entries" };
+        let mut advice = self.advice;
+        if !advice.contains(&EXCLUDE) {
+            advice.push(EXCLUDE);
+        }
+        Err(Error::refused(format!(
+            "Cerebras format {version} can't hold {entries}: {}{more}",
+            shown.join("; ")
+        ))
+        .advice(advice.join(" ")))
+    }
+}
+
+/// A key on one line, whatever is in it.
+fn printable(key: &str) -> String {
+    let show = |c: char| match c.is_control() {
+        true => c.escape_debug().to_string(),
+        false => c.to_string(),
+    };
+    key.chars().map(show).collect()
+}

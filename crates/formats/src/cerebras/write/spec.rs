@@ -1,0 +1,192 @@
+//! The structure of a state dict as JSON: what torch's `treespec_dumps` writes, and the skeleton
+//! that the Cerebras library puts beside it for people.
+
+use statelens_checkpoint::{DictKey, Text};
+
+use super::json;
+use super::outline::{Class, Node};
+
+/// `[skeleton, spec]`, indented, as the root attribute `__spec__` has it.
+pub(super) fn root(nodes: &[Node]) -> String {
+    let mut out = String::from("[");
+    json::separate(&mut out, false, 1);
+    if dumpable(nodes) {
+        skeleton(nodes, &mut out);
+    } else {
+        out.push_str("null");
+    }
+    json::separate(&mut out, true, 1);
+    json::quote_str(&treespec(nodes), &mut out);
+    json::separate(&mut out, false, 0);
+    out.push(']');
+    out
+}
+
+/// The same for a dict of one leaf, on a line one level in.
+pub(super) fn single(key: &Text, out: &mut String) {
+    out.push('[');
+    json::separate(out, false, 2);
+    out.push('{');
+    json::separate(out, false, 3);
+    json::quote(key, out);
+    out.push_str(": \"*\"");
+    json::separate(out, false, 2);
+    out.push('}');
+    json::separate(out, true, 2);
+    let node =
+        Node::Open { class: Class::Dict, keys: vec![DictKey::Str(key.clone())], children: 1 };
+    json::quote_str(&treespec(&[node, Node::Leaf]), out);
+    json::separate(out, false, 1);
+    out.push(']');
+}
+
+/// Whether JSON can hold a key of a dict. (A key that can't would be saved, and not found again.)
+pub(super) fn can_hold(key: &DictKey) -> bool {
+    !matches!(key, DictKey::Bytes(_) | DictKey::Tuple(_) | DictKey::Other(_))
+}
+
+/// The spec: protocol 1, then the tree.
+fn treespec(nodes: &[Node]) -> String {
+    let mut out = String::from("[1, ");
+    // Children that are still to come, for each open container.
+    let mut open: Vec<usize> = Vec::new();
+    for node in nodes {
+        match node {
+            Node::Leaf => {
+                out.push_str("{\"type\": null, \"context\": null, \"children_spec\": []}");
+            }
+            Node::Open { class, keys, children } => {
+                out.push_str("{\"type\": \"");
+                out.push_str(type_name(class));
+                out.push_str("\", \"context\": ");
+                context(class, keys, &mut out);
+                out.push_str(", \"children_spec\": [");
+                open.push(*children);
+                if *children > 0 {
+                    continue;
+                }
+            }
+        }
+        close(&mut open, &mut out, matches!(node, Node::Open { .. }));
+    }
+    out.push(']');
+    out
+}
+
+/// After a leaf or an empty container: closes what is complete.
+fn close(open: &mut Vec<usize>, out: &mut String, mut empty: bool) {
+    while let Some(left) = open.last_mut() {
+        if !empty {
+            *left -= 1;
+        }
+        empty = false;
+        if *left > 0 {
+            out.push_str(", ");
+            return;
+        }
+        out.push_str("]}");
+        open.pop();
+    }
+}
+
+fn type_name(class: &Class) -> &'static str {
+    match class {
+        Class::Dict => "builtins.dict",
+        Class::Ordered => "collections.OrderedDict",
+        Class::Default(_) => "collections.defaultdict",
+        Class::List => "builtins.list",
+        Class::Tuple => "builtins.tuple",
+        Class::Deque => "collections.deque",
+        Class::Set => "builtins.set",
+    }
+}
+
+/// JSON in a JSON string, but for the defaultdict, which has an object.
+fn context(class: &Class, keys: &[DictKey], out: &mut String) {
+    match class {
+        Class::Dict | Class::Ordered => json::quote_str(&key_list(keys), out),
+        Class::Default(factory) => {
+            out.push_str("{\"default_factory_module\": ");
+            json::quote_str(&factory.module, out);
+            out.push_str(", \"default_factory_name\": ");
+            json::quote_str(&factory.name, out);
+            out.push_str(", \"dict_context\": ");
+            out.push_str(&key_list(keys));
+            out.push('}');
+        }
+        Class::List | Class::Tuple | Class::Deque | Class::Set => out.push_str("\"null\""),
+    }
+}
+
+fn key_list(keys: &[DictKey]) -> String {
+    let mut out = String::from("[");
+    for (index, key) in keys.iter().enumerate() {
+        if index > 0 {
+            out.push_str(", ");
+        }
+        match key {
+            DictKey::Str(text) => json::quote(text, &mut out),
+            key => out.push_str(&json_key(key)),
+        }
+    }
+    out.push(']');
+    out
+}
+
+/// A key that is no string, as JSON.
+fn json_key(key: &DictKey) -> String {
+    match key {
+        DictKey::Bool(true) => "true".into(),
+        DictKey::Bool(false) => "false".into(),
+        DictKey::None => "null".into(),
+        DictKey::Float(value) => json::float(*value),
+        key => key.to_string(),
+    }
+}
+
+/// Whether Python's JSON can hold the structure: no sets, no deques.
+fn dumpable(nodes: &[Node]) -> bool {
+    nodes.iter().all(|node| !matches!(node, Node::Open { class: Class::Set | Class::Deque, .. }))
+}
+
+/// The structure with `"*"` for every leaf, on a line one level in.
+fn skeleton(nodes: &[Node], out: &mut String) {
+    struct Frame<'a> {
+        keys: &'a [DictKey],
+        children: usize,
+        done: usize,
+        end: char,
+    }
+    let mut open: Vec<Frame<'_>> = Vec::new();
+    for node in nodes {
+        if let Some(frame) = open.last_mut() {
+            let (first, key) = (frame.done == 0, frame.keys.get(frame.done));
+            frame.done += 1;
+            json::separate(out, !first, open.len() + 1);
+            if let Some(key) = key {
+                match key {
+                    DictKey::Str(text) => json::quote(text, out),
+                    key => json::quote_str(&json_key(key), out),
+                }
+                out.push_str(": ");
+            }
+        }
+        match node {
+            Node::Leaf => out.push_str("\"*\""),
+            Node::Open { class, keys, children } => {
+                let (start, end) = match class {
+                    Class::Dict | Class::Ordered | Class::Default(_) => ('{', '}'),
+                    _ => ('[', ']'),
+                };
+                out.push(start);
+                open.push(Frame { keys, children: *children, done: 0, end });
+            }
+        }
+        while let Some(frame) = open.pop_if(|frame| frame.done == frame.children) {
+            if frame.children > 0 {
+                json::separate(out, false, open.len() + 1);
+            }
+            out.push(frame.end);
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The structure of a state dict as format 0.4 has it: a pickled `torch.utils._pytree.TreeSpec`
+//! in hexadecimal.
+//!
+//! Loaded by torch 2.0 to 2.4: the counts that 2.1 and later keep are all there, and the ones
+//! that 2.0 keeps are among them.
+
+use statelens_checkpoint::{DictKey, Result};
+use statelens_pickle::{Encoder, Memo};
+
+use super::outline::{Class, Node, Outline};
+
+/// A container whose children are being written.
+struct Open {
+    children: usize,
+    left: usize,
+    nodes: i64,
+    leaves: i64,
+}
+
+/// What is used again and again.
+#[derive(Default)]
+struct Memos {
+    tree: Option<Memo>,
+    leaf: Option<Memo>,
+    names: [Option<Memo>; 6],
+    types: Vec<(Class, Memo)>,
+}
+
+/// The names of a spec's attributes.
+const NAMES: [&str; 6] =
+    ["type", "context", "children_specs", "num_nodes", "num_leaves", "num_children"];
+
+/// The pickle in hexadecimal. Fails on keys that can't be pickled plainly.
+pub(super) fn hex(outline: &Outline) -> Result<String> {
+    let mut out = Encoder::new();
+    out.proto(4);
+    let frame = out.begin_frame();
+    let mut memos = Memos::default();
+    let mut open: Vec<Open> = Vec::new();
+    for node in &outline.nodes {
+        match node {
+            Node::Leaf => leaf(&mut out, &mut memos)?,
+            Node::Open { class, keys, children } => {
+                begin(&mut out, &mut memos, class, keys)?;
+                let children = *children;
+                open.push(Open { children, left: children, nodes: 1, leaves: 0 });
+                if children > 0 {
+                    out.mark();
+                    continue;
+                }
+            }
+        }
+        // A leaf, or a container that is complete at once, completes those around it.
+        let mut done = match node {
+            Node::Leaf => Some((1, 1)),
+            Node::Open { .. } => None,
+        };
+        while let Some(parent) = open.last_mut() {
+            if let Some((nodes, leaves)) = done {
+                parent.left -= 1;
+                parent.nodes += nodes;
+                parent.leaves += leaves;
+            }
+            if parent.left > 0 {
+                break;
+            }
+            done = Some((parent.nodes, parent.leaves));
+            if parent.children > 0 {
+                out.appends();
+            }
+            let counts = [parent.nodes, parent.leaves, parent.children as i64];
+            end(&mut out, &mut memos, counts)?;
+            open.pop();
+        }
+    }
+    out.stop();
+    out.end_frame(frame);
+    let digits = |byte: &u8| [byte >> 4, byte & 0xf].map(|half| char::from_digit(half.into(), 16));
+    Ok(out.bytes().iter().flat_map(digits).flatten().collect())
+}
+
+/// One leaf object for all.
+fn leaf(out: &mut Encoder, memos: &mut Memos) -> Result<()> {
+    if let Some(memo) = memos.leaf {
+        out.memoized(memo);
+        return Ok(());
+    }
+    global(out, "torch.utils._pytree", "LeafSpec")?;
+    out.empty_tuple();
+    out.newobj();
+    memos.leaf = Some(out.memoize_next());
+    out.empty_dict();
+    out.mark();
+    name(out, memos, 0)?;
+    out.none();
+    name(out, memos, 1)?;
+    out.none();
+    name(out, memos, 2)?;
+    out.empty_list();
+    end(out, memos, [1, 1, 0])
+}
+
+/// A container up to its list of children.
+fn begin(out: &mut Encoder, memos: &mut Memos, class: &Class, keys: &[DictKey]) -> Result<()> {
+    match memos.tree {
+        Some(memo) => out.memoized(memo),
+        None => {
+            global(out, "torch.utils._pytree", "TreeSpec")?;
+            memos.tree = Some(out.memoize_next());
+        }
+    }
+    out.empty_tuple();
+    out.newobj();
+    out.empty_dict();
+    out.mark();
+    name(out, memos, 0)?;
+    match memos.types.iter().find(|(known, _)| known == class) {
+        Some((_, memo)) => out.memoized(*memo),
+        None => {
+            match class {
+                Class::Ordered => global(out, "collections", "OrderedDict")?,
+                Class::List => global(out, "builtins", "list")?,
+                Class::Tuple => global(out, "builtins", "tuple")?,
+                // The outline of this family has no others.
+                _ => global(out, "builtins", "dict")?,
+            }
+            memos.types.push((class.clone(), out.memoize_next()));
+        }
+    }
+    name(out, memos, 1)?;
+    if matches!(class, Class::List | Class::Tuple) {
+        out.none();
+    } else {
+        out.empty_list();
+        out.mark();
+        for one in keys {
+            key(out, one)?;
+        }
+        out.appends();
+    }
+    name(out, memos, 2)?;
+    out.empty_list();
+    Ok(())
+}
+
+/// The counts, and the end of a spec's attributes.
+fn end(out: &mut Encoder, memos: &mut Memos, counts: [i64; 3]) -> Result<()> {
+    for (index, count) in counts.into_iter().enumerate() {
+        name(out, memos, 3 + index)?;
+        out.small_int(count);
+    }
+    out.setitems();
+    out.build();
+    Ok(())
+}
+
+fn name(out: &mut Encoder, memos: &mut Memos, index: usize) -> Result<()> {
+    match memos.names[index] {
+        Some(memo) => out.memoized(memo),
+        None => {
+            out.short_str(NAMES[index])?;
+            memos.names[index] = Some(out.memoize_next());
+        }
+    }
+    Ok(())
+}
+
+fn key(out: &mut Encoder, key: &DictKey) -> Result<()> {
+    match key {
+        DictKey::Tuple(keys) => out.tuple_of(keys, |out, key| plain_key(out, key)),
+        key => plain_key(out, key),
+    }
+}
+
+fn plain_key(out: &mut Encoder, key: &DictKey) -> Result<()> {
+    match key {
+        DictKey::Str(text) => out.text(text)?,
+        DictKey::Int(int) => out.int(int)?,
+        DictKey::Bool(value) => out.bool(*value),
+        DictKey::Float(value) => out.float(*value),
+        // The others are refused before, see `can_hold`.
+        _ => out.none(),
+    }
+    Ok(())
+}
+
+/// Whether the structure can hold a key, and we know how Python prints it: that is its name.
+pub(super) fn can_hold(key: &DictKey) -> bool {
+    let plain = |c: char| matches!(c, ' '..='~') && c != '\'' && c != '\\';
+    let simple = |key: &DictKey| match key {
+        DictKey::Str(text) => text.as_str().is_some_and(|text| text.chars().all(plain)),
+        DictKey::Int(_) | DictKey::Bool(_) | DictKey::Float(_) | DictKey::None => true,
+        _ => false,
+    };
+    match key {
+        DictKey::Str(_) => true,
+        DictKey::Tuple(keys) => keys.iter().all(simple),
+        key => simple(key),
+    }
+}
+
+fn global(out: &mut Encoder, module: &str, name: &str) -> Result<()> {
+    out.short_str(module)?;
+    out.short_str(name)?;
+    out.stack_global();
+    Ok(())
+}

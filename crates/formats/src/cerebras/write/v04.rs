@@ -1,0 +1,256 @@
+//! Format 0.4, of releases 2.0 to 2.4: every leaf is a dataset that names its codec.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{
+    Array, Checkpoint, DType, Loss, Result, TensorId, Text, Value, ValueId,
+};
+use statelens_hdf5::write::{
+    Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, File, Filter, Planned, Space,
+};
+
+use super::json::Json;
+use super::objects;
+use super::outline::{self, Family, Node};
+use super::report::{self, CAST, EXCLUDE, Report};
+use super::tree;
+use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
+
+/// Leaves are datasets here, of which a group holds as many as there are.
+const MOST_LEAVES: u64 = 1_000_000;
+
+/// Plans a file of format 0.4.
+pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Planned, Vec<Loss>)> {
+    let mut report = Report::default();
+    let outline = outline::outline(source, Family::V04, MOST_LEAVES, &mut report)?;
+    for node in &outline.nodes {
+        if let Node::Open { keys, .. } = node
+            && let Some(key) = keys.iter().find(|key| !tree::can_hold(key))
+        {
+            let key = key.to_string().into();
+            report.refuse(
+                &key,
+                "a key that is no string, number, bool, None or plain tuple of them",
+                EXCLUDE,
+            );
+        }
+    }
+    let mut writer = Writer { source, file: File::new(), report };
+    let mut names = HashSet::new();
+    // The dataset of each leaf, for the leaves that are the same object.
+    let mut written: Vec<Option<DatasetId>> = Vec::with_capacity(outline.leaves.len());
+    for leaf in &outline.leaves {
+        let name = quote(&leaf.key);
+        if leaf.key.as_str().is_none() {
+            let why = "a name that holds half a surrogate pair, which the loader can't read";
+            writer.report.refuse(&leaf.key, why, EXCLUDE);
+            written.push(None);
+            continue;
+        }
+        if !names.insert(name.clone()) {
+            let why = "another entry has the same name once it is flattened";
+            writer.report.refuse(&leaf.key, why, EXCLUDE);
+            written.push(None);
+            continue;
+        }
+        let first = leaf.first.and_then(|first| written.get(first).copied().flatten());
+        let tied = matches!(source.value(leaf.id), Value::Tensor(_) | Value::Array(_));
+        if leaf.first.is_some() && (tied || !is_interned(source.value(leaf.id))) {
+            writer.report.lose(report::TIES_04, &leaf.key);
+        }
+        written.push(match first.filter(|_| tied) {
+            Some(first) => writer.link(&leaf.key, &name, first),
+            None => writer.leaf(&leaf.key, &name, leaf.id),
+        });
+    }
+    writer.file.attributes = vec![
+        Attribute::new("__spec__", AttributeValue::Text(tree::hex(&outline)?)),
+        Attribute::new("__version__", AttributeValue::F64(0.4)),
+    ];
+    let losses = writer.report.finish("0.4")?;
+    Ok((writer.file.plan(filter)?, losses))
+}
+
+/// Whether Python shares the value anyway.
+fn is_interned(value: &Value) -> bool {
+    use Value::*;
+    matches!(value, None | Bool(_) | Int(_) | Float(_) | Str(_) | Complex(..) | DType { .. })
+}
+
+struct Writer<'a> {
+    source: &'a Checkpoint,
+    file: File,
+    report: Report,
+}
+
+impl Writer<'_> {
+    fn link(&mut self, key: &Text, name: &str, to: DatasetId) -> Option<DatasetId> {
+        match self.file.link(name, to) {
+            Ok(()) => Some(to),
+            Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
+        }
+    }
+
+    fn leaf(&mut self, key: &Text, name: &str, id: ValueId) -> Option<DatasetId> {
+        let int64 = Datatype::Int { size: 8, signed: true };
+        match self.source.value(id) {
+            Value::None => self.empty(key, name, "NoneH5Type", Datatype::F32, Vec::new()),
+            Value::Bool(value) => self.scalar(key, name, Datatype::Bool, vec![u8::from(*value)]),
+            Value::Int(value) => match (value.to_i64(), value.to_u64()) {
+                (Some(value), _) => self.scalar(key, name, int64, value.to_le_bytes().into()),
+                (None, Some(value)) => {
+                    let uint64 = Datatype::Int { size: 8, signed: false };
+                    self.scalar(key, name, uint64, value.to_le_bytes().into())
+                }
+                _ => self.refuse(key, "an integer of more than 64 bits", EXCLUDE),
+            },
+            Value::Float(value) => {
+                self.scalar(key, name, Datatype::F64, value.to_le_bytes().into())
+            }
+            Value::Str(text) => match super::v05::hdf5_name(text) {
+                Some(text) => {
+                    let value = AttributeValue::Text(text.to_owned());
+                    let about = vec![Attribute::new("string_value", value)];
+                    self.empty(key, name, "StringH5Type", Datatype::F32, about)
+                }
+                None => {
+                    let why = "a string that holds a NUL or half a surrogate pair";
+                    self.refuse(key, why, EXCLUDE)
+                }
+            },
+            Value::Tensor(tensor) => self.tensor(key, name, *tensor),
+            Value::Array(Array { tensor, scalar }) => {
+                let is_bool = self.source.tensor(*tensor).is_ok_and(|t| t.dtype == DType::Bool);
+                if *scalar && is_bool {
+                    self.object(key, name, id)
+                } else {
+                    if *scalar {
+                        self.report.lose(report::SCALAR_04, key);
+                    }
+                    self.elements(key, name, "NumpyArrayH5Type", *tensor)
+                }
+            }
+            Value::Sparse(_) => self.refuse(key, "a sparse tensor; the format has none", EXCLUDE),
+            _ => self.object(key, name, id),
+        }
+    }
+
+    fn tensor(&mut self, key: &Text, name: &str, id: TensorId) -> Option<DatasetId> {
+        let tensor = self.source.tensor(id).ok()?;
+        lose_class(&mut self.report, tensor, key);
+        let (Some(datatype), Some(dims)) = (Datatype::of(&tensor.dtype), dimensions(tensor)) else {
+            let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
+            return self.refuse(key, why, CAST);
+        };
+        let Some(fill) = fill_value(tensor) else {
+            return self.elements(key, name, "TorchTensorH5Type", id);
+        };
+        let fill = match fill {
+            Json::Bool(value) => AttributeValue::Bool(value),
+            Json::Number(number) => match number.parse::<i64>() {
+                Ok(value) => AttributeValue::I64(value),
+                Err(_) => {
+                    AttributeValue::F64(objects::real(&tensor.dtype, &objects::element(tensor)?)?)
+                }
+            },
+            _ => return self.elements(key, name, "TorchTensorH5Type", id),
+        };
+        let shape = match dims.len() {
+            0 => AttributeValue::NoF64(vec![0]),
+            rank => AttributeValue::I64s(vec![rank as u64], dims),
+        };
+        let about = vec![
+            Attribute::new("fill_value", fill),
+            Attribute::new("is_bfloat16", AttributeValue::Bool(tensor.dtype == DType::BF16)),
+            Attribute::new("shape", shape),
+        ];
+        self.empty(key, name, "DeferredFullTensor", datatype, about)
+    }
+
+    /// The elements of a tensor or array.
+    fn elements(&mut self, key: &Text, name: &str, kind: &str, id: TensorId) -> Option<DatasetId> {
+        let tensor = self.source.tensor(id).ok()?;
+        if let Some((why, advice)) = unfit(tensor) {
+            return self.refuse(key, why, advice);
+        }
+        let is_bfloat16 = tensor.dtype == DType::BF16;
+        let attributes =
+            vec![codec(kind), Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16))];
+        match dataset(self.source, id, attributes) {
+            Ok(dataset) => self.add(key, name, dataset),
+            Err(why) => self.refuse(key, why, CAST),
+        }
+    }
+
+    fn scalar(
+        &mut self,
+        key: &Text,
+        name: &str,
+        datatype: Datatype,
+        bytes: Vec<u8>,
+    ) -> Option<DatasetId> {
+        let attributes = vec![codec("ScalarH5Type")];
+        let (space, content) = (Space::Scalar, Content::Bytes(bytes));
+        self.add(key, name, Dataset { datatype, space, content, attributes })
+    }
+
+    fn object(&mut self, key: &Text, name: &str, id: ValueId) -> Option<DatasetId> {
+        match objects::pickle(self.source, id) {
+            Ok(bytes) => {
+                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                let about = vec![Attribute::new("object_value", AttributeValue::Text(hex))];
+                self.empty(key, name, "ObjectH5Type", Datatype::F32, about)
+            }
+            Err(why) => self.refuse(key, why, EXCLUDE),
+        }
+    }
+
+    /// A dataset without elements, and attributes that say what it stands for.
+    fn empty(
+        &mut self,
+        key: &Text,
+        name: &str,
+        kind: &str,
+        datatype: Datatype,
+        mut attributes: Vec<Attribute>,
+    ) -> Option<DatasetId> {
+        attributes.insert(0, codec(kind));
+        let (space, content) = (Space::Null, Content::None);
+        self.add(key, name, Dataset { datatype, space, content, attributes })
+    }
+
+    fn add(&mut self, key: &Text, name: &str, dataset: Dataset) -> Option<DatasetId> {
+        match self.file.add(name, dataset) {
+            Ok(id) => Some(id),
+            Err(error) => self.refuse(key, error.what().to_owned(), EXCLUDE),
+        }
+    }
+
+    fn refuse<T>(
+        &mut self,
+        key: &Text,
+        why: impl Into<std::borrow::Cow<'static, str>>,
+        advice: &'static str,
+    ) -> Option<T> {
+        self.report.refuse(key, why, advice);
+        None
+    }
+}
+
+fn codec(kind: &str) -> Attribute {
+    Attribute::new("__H5_TYPE__", AttributeValue::Text(kind.into()))
+}
+
+/// As Python's `urllib.parse.quote` with nothing safe but letters, digits and `_.-~`.
+fn quote(key: &Text) -> String {
+    let mut out = String::new();
+    for byte in key.as_bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-' | b'~' => {
+                out.push(char::from(*byte));
+            }
+            byte => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}

@@ -1,0 +1,356 @@
+//! Format 0.5, of releases 2.5 and later: plain values in JSON attributes of the root group,
+//! tensors and pickled objects in datasets.
+
+use statelens_checkpoint::{
+    Array, Checkpoint, DType, Layout, Loss, Result, Tensor, TensorClass, TensorId, Text, Value,
+    ValueId,
+};
+use statelens_hdf5::write::{
+    Attribute, AttributeValue, Content, Dataset, Datatype, File, Filter, Planned, Space,
+};
+
+use super::json::{self, Json};
+use super::objects;
+use super::outline::{self, Family, Leaf, Node};
+use super::report::{self, CAST, EXCLUDE, Report};
+use super::spec;
+
+/// Attributes of the root group that are no leaf's: spec, version, success.
+const OTHERS: u64 = 3;
+/// All attributes that the root group has room for.
+const ROOM: u64 = 65_533;
+
+/// Plans a file of format 0.5.
+pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Planned, Vec<Loss>)> {
+    let mut report = Report::default();
+    let outline = outline::outline(source, Family::V05, ROOM - OTHERS, &mut report)?;
+    let mut writer = Writer { source, file: File::new(), report };
+    for node in &outline.nodes {
+        if let Node::Open { keys, .. } = node
+            && let Some(key) = keys.iter().find(|key| !spec::can_hold(key))
+        {
+            let key = key.to_string().into();
+            writer.report.refuse(&key, "a key of a type that the loader does not find", EXCLUDE);
+        }
+    }
+    let attribute = |name: &str, value| Attribute::new(name, value);
+    writer.file.attributes = vec![
+        attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes))),
+        attribute("__version__", AttributeValue::F64(0.5)),
+    ];
+    let mut names = std::collections::HashSet::new();
+    for leaf in &outline.leaves {
+        if names.insert(&leaf.key) {
+            writer.leaf(leaf, &outline.leaves);
+        } else {
+            let why = "another entry has the same name once it is flattened";
+            writer.report.refuse(&leaf.key, why, EXCLUDE);
+        }
+    }
+    writer.file.attributes.push(attribute("__SUCCESS__", AttributeValue::Bool(true)));
+    let losses = writer.report.finish("0.5")?;
+    Ok((writer.file.plan(filter)?, losses))
+}
+
+struct Writer<'a> {
+    source: &'a Checkpoint,
+    file: File,
+    report: Report,
+}
+
+impl Writer<'_> {
+    fn leaf(&mut self, leaf: &Leaf, leaves: &[Leaf]) {
+        let Some(key) = hdf5_name(&leaf.key) else {
+            let why = "a name that holds a NUL or half a surrogate pair, which HDF5 can't store";
+            return self.report.refuse(&leaf.key, why, EXCLUDE);
+        };
+        let key = key.to_owned();
+        let about = match leaf.first.and_then(|first| leaves.get(first)) {
+            Some(first) => Some(none(
+                "LinkedObject",
+                vec![("key", Json::Text(first.key.clone())), ("__LINKED__", Json::Bool(true))],
+            )),
+            None => self.value(&leaf.key, leaf.id, &key),
+        };
+        if let Some(about) = about {
+            let value = AttributeValue::Text(metadata(&leaf.key, &about));
+            self.file.attributes.push(Attribute::new(format!("{key}.__metadata__"), value));
+        }
+    }
+
+    /// What is said of a value; its dataset, if it has one, is added. `None` if it is refused.
+    fn value(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Json> {
+        let scalar = |value| Some(none("ScalarSerializer", vec![("scalar_value", value)]));
+        match self.source.value(id) {
+            Value::None => Some(none("NoneSerializer", Vec::new())),
+            Value::Bool(value) => scalar(Json::Bool(*value)),
+            Value::Int(value) => scalar(Json::Number(value.to_string())),
+            Value::Float(value) => scalar(Json::float(*value)),
+            Value::Str(text) => {
+                Some(none("StringSerializer", vec![("string_value", Json::Text(text.clone()))]))
+            }
+            Value::Tensor(tensor) => self.tensor(flat, *tensor, key),
+            Value::Array(Array { tensor, scalar: is_scalar }) => {
+                let found = self.source.tensor(*tensor).ok()?;
+                match is_scalar.then(|| objects::element(found)).flatten() {
+                    Some(bytes) if found.dtype == DType::F64 => {
+                        self.report.lose(report::FLOAT64, flat);
+                        scalar(Json::float(f64::from_le_bytes(bytes.try_into().ok()?)))
+                    }
+                    Some(_) => self.object(flat, id, key),
+                    None => {
+                        if *is_scalar {
+                            self.report.lose(report::SCALAR, flat);
+                        }
+                        self.array(flat, *tensor, key)
+                    }
+                }
+            }
+            Value::Sparse(_) => self.refuse(flat, "a sparse tensor; the format has none", EXCLUDE),
+            _ => self.object(flat, id, key),
+        }
+    }
+
+    fn tensor(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
+        let tensor = self.source.tensor(id).ok()?;
+        if let Some((why, advice)) = unfit(tensor) {
+            return self.refuse(flat, why, advice);
+        }
+        let Some(rtfx) = rtfx(&tensor.dtype) else {
+            let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
+            return self.refuse(flat, why, CAST);
+        };
+        lose_class(&mut self.report, tensor, flat);
+        let dtype = format!("torch.{}", tensor.dtype);
+        let shape = || Json::List(tensor.shape.iter().map(|dim| number(*dim)).collect());
+        if let Some(fill) = fill_value(tensor) {
+            let about =
+                vec![("shape", shape()), ("dtype", Json::text(&dtype)), ("fill_value", fill)];
+            return Some(none("DeferredFullTensor", about));
+        }
+        let Some(dims) = dimensions(tensor) else {
+            return self.refuse(flat, "a dimension of more than 63 bits", EXCLUDE);
+        };
+        let shapes = match dims.len() {
+            0 => AttributeValue::NoF64(vec![1, 0]),
+            rank => AttributeValue::I64s(vec![1, rank as u64], dims),
+        };
+        let attributes = vec![
+            Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
+            Attribute::new("__TORCH__", AttributeValue::Bool(true)),
+            Attribute::new("__TYPE__", AttributeValue::Text(TENSOR.into())),
+            Attribute::new("compressed", AttributeValue::Bool(false)),
+            Attribute::new("dtypes", AttributeValue::Texts(vec![dtype.clone()])),
+            Attribute::new("rtfx_dtypes", AttributeValue::I64s(vec![1], vec![rtfx])),
+            Attribute::new("shapes", shapes),
+        ];
+        self.dataset(flat, key, id, attributes)?;
+        Some(Json::Object(vec![
+            ("__TORCH__", Json::Bool(true)),
+            ("shapes", Json::List(vec![shape()])),
+            ("dtypes", Json::List(vec![Json::text(&dtype)])),
+            ("rtfx_dtypes", Json::List(vec![Json::Number(rtfx.to_string())])),
+            ("__TYPE__", Json::text(TENSOR)),
+            ("__NUMPY__", Json::Bool(true)),
+            ("compressed", Json::Bool(false)),
+        ]))
+    }
+
+    fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
+        const ARRAY: &str = "NumpyArraySerializer";
+        let tensor = self.source.tensor(id).ok()?;
+        if let Some((why, advice)) = unfit(tensor) {
+            return self.refuse(flat, why, advice);
+        }
+        let is_bfloat16 = tensor.dtype == DType::BF16;
+        let attributes = vec![
+            Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
+            Attribute::new("__TYPE__", AttributeValue::Text(ARRAY.into())),
+            Attribute::new("compressed", AttributeValue::Bool(false)),
+            Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)),
+        ];
+        self.dataset(flat, key, id, attributes)?;
+        Some(Json::Object(vec![
+            ("is_bfloat16", Json::Bool(is_bfloat16)),
+            ("__TYPE__", Json::text(ARRAY)),
+            ("__NUMPY__", Json::Bool(true)),
+            ("compressed", Json::Bool(false)),
+        ]))
+    }
+
+    fn object(&mut self, flat: &Text, id: ValueId, key: &str) -> Option<Json> {
+        const OBJECT: &str = "ObjectSerializer";
+        let bytes = match objects::pickle(self.source, id) {
+            Ok(bytes) => bytes,
+            Err(why) => return self.refuse(flat, why, EXCLUDE),
+        };
+        let attributes = vec![
+            Attribute::new("__TYPE__", AttributeValue::Text(OBJECT.into())),
+            Attribute::new("compressed", AttributeValue::Bool(false)),
+            Attribute::new("__BYTES__", AttributeValue::Bytes(bytes.into())),
+        ];
+        let (datatype, space, content) = (Datatype::F32, Space::Null, Content::None);
+        self.add(flat, key, Dataset { datatype, space, content, attributes })?;
+        Some(Json::Object(vec![
+            ("__TYPE__", Json::text(OBJECT)),
+            ("__BYTES__", Json::Bool(true)),
+            ("compressed", Json::Bool(false)),
+        ]))
+    }
+
+    fn dataset(
+        &mut self,
+        flat: &Text,
+        key: &str,
+        id: TensorId,
+        attributes: Vec<Attribute>,
+    ) -> Option<()> {
+        match dataset(self.source, id, attributes) {
+            Ok(dataset) => self.add(flat, key, dataset),
+            Err(why) => self.refuse(flat, why, CAST),
+        }
+    }
+
+    fn add(&mut self, flat: &Text, key: &str, dataset: Dataset) -> Option<()> {
+        match self.file.add(key, dataset) {
+            Ok(_) => Some(()),
+            Err(error) => self.refuse(flat, error.what().to_owned(), EXCLUDE),
+        }
+    }
+
+    fn refuse<T>(
+        &mut self,
+        flat: &Text,
+        why: impl Into<std::borrow::Cow<'static, str>>,
+        advice: &'static str,
+    ) -> Option<T> {
+        self.report.refuse(flat, why, advice);
+        None
+    }
+}
+
+const TENSOR: &str = "TorchTensorSerializer";
+
+/// What is said of a value that has no dataset.
+fn none(kind: &'static str, mut about: Vec<(&'static str, Json)>) -> Json {
+    about.push(("__TYPE__", Json::text(kind)));
+    about.push(("__NONE__", Json::Bool(true)));
+    Json::Object(about)
+}
+
+/// The attribute of a leaf: a spec of its own, of the one object that it is.
+fn metadata(key: &Text, about: &Json) -> String {
+    let mut out = String::from("{");
+    json::separate(&mut out, false, 1);
+    out.push_str("\"__spec__\": ");
+    spec::single(key, &mut out);
+    json::separate(&mut out, true, 1);
+    out.push_str("\"__objects__\": ");
+    Json::List(vec![Json::Text(key.clone())]).write(&mut out, 1);
+    json::separate(&mut out, true, 1);
+    json::quote(key, &mut out);
+    // The name goes on inside the quotes.
+    out.pop();
+    out.push_str(".__metadata__\": ");
+    about.write(&mut out, 1);
+    json::separate(&mut out, false, 0);
+    out.push('}');
+    out
+}
+
+/// The name, if an HDF5 file can hold it.
+pub(super) fn hdf5_name(key: &Text) -> Option<&str> {
+    key.as_str().filter(|key| !key.contains('\0'))
+}
+
+/// Why a tensor or array can't be written in either family, whatever its dtype.
+pub(super) fn unfit(tensor: &Tensor) -> Option<(String, &'static str)> {
+    if let Layout::Missing(why) = &tensor.layout {
+        return Some((format!("there is no data to write: {why}"), EXCLUDE));
+    }
+    if tensor.quantizer.is_some() {
+        return Some(("a quantised tensor; the format has none".into(), EXCLUDE));
+    }
+    None
+}
+
+/// Notes what a tensor is besides a tensor.
+pub(super) fn lose_class(report: &mut Report, tensor: &Tensor, key: &Text) {
+    match tensor.class {
+        TensorClass::Tensor if tensor.requires_grad => report.lose(report::GRADIENT, key),
+        TensorClass::Tensor => {}
+        TensorClass::Parameter => report.lose(report::PARAMETER, key),
+        TensorClass::Other(_) => report.lose(report::SUBCLASS, key),
+    }
+}
+
+/// The dataset of a tensor's elements, or why HDF5 has none like it.
+pub(super) fn dataset(
+    source: &Checkpoint,
+    id: TensorId,
+    attributes: Vec<Attribute>,
+) -> Result<Dataset, String> {
+    let tensor = source.tensor(id).map_err(|error| error.what().to_owned())?;
+    let datatype = Datatype::of(&tensor.dtype)
+        .ok_or_else(|| format!("an array of {}, which h5py does not write", tensor.dtype))?;
+    let space = match tensor.shape.as_slice() {
+        [] => Space::Scalar,
+        shape => Space::Simple(shape.to_vec()),
+    };
+    Ok(Dataset { datatype, space, content: Content::Tensor(id), attributes })
+}
+
+/// Dimensions as int64.
+pub(super) fn dimensions(tensor: &Tensor) -> Option<Vec<i64>> {
+    tensor.shape.iter().map(|dim| i64::try_from(*dim).ok()).collect()
+}
+
+fn number(value: u64) -> Json {
+    Json::Number(value.to_string())
+}
+
+/// The number of a dtype in the library's own protocol, for those that it has.
+fn rtfx(dtype: &DType) -> Option<i64> {
+    Some(match dtype {
+        DType::Bool => 1,
+        DType::I16 => 3,
+        DType::I32 => 4,
+        DType::I64 => 5,
+        DType::U8 => 6,
+        DType::U16 => 7,
+        DType::U32 => 8,
+        DType::U64 => 9,
+        DType::F16 => 10,
+        DType::F32 => 11,
+        DType::F64 => 12,
+        DType::BF16 => 15,
+        _ => return None,
+    })
+}
+
+/// The number that fills a constant tensor, if making it again gives the same bytes.
+pub(super) fn fill_value(tensor: &Tensor) -> Option<Json> {
+    if !matches!(tensor.layout, Layout::Fill(_)) || tensor.dtype != tensor.stored {
+        return None;
+    }
+    let element = objects::element(tensor)?;
+    let integer = |bytes: &[u8], signed: bool| {
+        let mut wide = bytes.to_vec();
+        let sign = signed && bytes.last().is_some_and(|last| *last >= 0x80);
+        wide.push(if sign { 0xff } else { 0 });
+        Json::Number(statelens_checkpoint::Int::from_le_bytes(&wide).to_string())
+    };
+    Some(match &tensor.dtype {
+        DType::Bool => Json::Bool(*element.first()? != 0),
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => integer(&element, false),
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => integer(&element, true),
+        dtype => {
+            let value = objects::real(dtype, &element)?;
+            // Python has one NaN; another one's bits would be lost.
+            if value.is_nan() {
+                return None;
+            }
+            Json::float(value)
+        }
+    })
+}
