@@ -14,7 +14,8 @@
 //! - `tensor`, `ndarray` (numpy scalars too, with shape `[]`): `dtype` by torch's name, or
 //!   numpy's where torch has none; `shape`; `nbytes` and `sha256` of the logical values (C order,
 //!   little-endian, dense). Bytes that are nowhere have `missing`, the reason, instead of the
-//!   hash. A quantised tensor is its integers, and has `quantizer`.
+//!   hash; so do those that are less than a thousandth of that in the file, once 16 GiB of such
+//!   repetition are hashed. A quantised tensor is its integers, and has `quantizer`.
 //! - `sparse`: `dtype` and `shape` of the whole, `layout`, and `parts`, an object of tensors.
 //! - `int`, `float` (Python's repr, `nan`, `inf`, `-inf`), `str`: `value`, a string, so that no
 //!   reader rounds it. An integer of more than 16 KiB is in hexadecimal, as `0x…`.
@@ -42,6 +43,8 @@ use crate::{Json, dtype_of, shape_text, type_name, value_text};
 /// A text that a link does not repeat: a file that links to one long text a million times must
 /// not become a million long texts.
 const REPEATED: usize = 4 << 10;
+/// Bytes that are hashed although nearly all of them are a few that are repeated.
+const REPETITION: u64 = 16 << 30;
 /// Printing an integer in decimal takes the square of its length.
 const DECIMAL: usize = 16 << 10;
 
@@ -118,6 +121,10 @@ struct Hashes<'a> {
     tensors: HashMap<TensorId, String>,
     bytes: HashMap<ValueId, String>,
     progress: Part<'a>,
+    /// Length of the largest file.
+    stored: u64,
+    /// Bytes that may still be hashed although the files hold less than a thousandth of them.
+    repeated: u64,
 }
 
 /// Progress of one tensor among all.
@@ -136,7 +143,10 @@ impl Progress for Part<'_> {
 impl<'a> Hashes<'a> {
     fn new(checkpoint: &'a Checkpoint, leaves: &[Leaf], whole: &'a mut dyn Progress) -> Self {
         let summary = crate::Summary::new(checkpoint, leaves);
+        let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
         Self {
+            stored: lengths.max().unwrap_or(0),
+            repeated: REPETITION,
             checkpoint,
             tensors: HashMap::new(),
             bytes: HashMap::new(),
@@ -180,12 +190,20 @@ impl<'a> Hashes<'a> {
         if let Some(hash) = self.tensors.get(&tensor_id) {
             return Ok(facts(Some(hash.clone())));
         }
+        // A constant or a stride of 0 says as many bytes as it likes in a few: hashing terabytes
+        // of that would never end.
+        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
+        if nbytes / 1_000 > self.stored {
+            if nbytes > self.repeated {
+                return Ok(facts(None));
+            }
+            self.repeated -= nbytes;
+        }
         let mut hasher = Sha256::new();
         drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
             hasher.update(bytes);
             Ok(())
         })?;
-        let nbytes = tensor.nbytes().unwrap_or(0);
         self.progress.before = self.progress.before.saturating_add(nbytes);
         let hash = hex(&hasher.finalize());
         self.tensors.insert(tensor_id, hash.clone());
@@ -273,7 +291,7 @@ fn dense(json: &mut Json, tensor: &Tensor, hash: Option<&str>) {
     match (hash, missing(tensor)) {
         (Some(hash), _) => json.name("sha256").str(hash),
         (None, Some(why)) => json.name("missing").text(why),
-        (None, None) => {}
+        (None, None) => json.name("missing").str("a few bytes that are repeated beyond measure"),
     }
 }
 
@@ -435,6 +453,16 @@ mod tests {
         .unwrap();
         // serde_json refuses these; Python reads them.
         assert!(text.contains(r#"{"key":"s","kind":"str","value":"a\ud800"}"#), "{text}");
+    }
+
+    #[test]
+    fn endless_repetition_is_not_hashed() {
+        let fill = Layout::Fill([0; 4][..].into());
+        let bomb = Tensor::new(DType::F32, vec![1 << 50], fill);
+        let checkpoint = checkpoint(vec![bomb], vec![("w", Value::Tensor(TensorId(0)))]);
+        let (_, manifest) = manifest(&checkpoint);
+        let entry = &manifest["entries"][0];
+        assert!(entry["missing"].is_string() && entry["sha256"].is_null(), "{entry}");
     }
 
     #[test]
