@@ -98,7 +98,7 @@ impl Checkpoint {
         self.raw_attributes.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there is a tensor or array at or below the value; links are not followed.
+    /// Whether there is a tensor or array, or a link to one, at or below the value.
     pub fn holds_tensor(&self, id: ValueId) -> bool {
         self.holds_tensor.get(id.0 as usize).copied().unwrap_or(false)
     }
@@ -250,7 +250,11 @@ impl Builder {
         }
         let mut holds = vec![false; self.values.len()];
         for (index, value) in self.values.iter().enumerate() {
-            if !matches!(value, Value::Tensor(_) | Value::Array(_)) {
+            let itself = match value {
+                Value::Link(target) => self.value(*target),
+                value => Some(value),
+            };
+            if !matches!(itself, Some(Value::Tensor(_) | Value::Array(_))) {
                 continue;
             }
             let mut at = Some(ValueId(index as u32));

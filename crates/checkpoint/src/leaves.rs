@@ -138,7 +138,8 @@ impl<'a> Walk<'a> {
         let opaque = matches!(value, Value::Opaque(_));
         let children = children_with_keys(self.checkpoint, value);
         let is_leaf = if inside {
-            matches!(value, Value::Tensor(_) | Value::Array(_))
+            let itself = self.checkpoint.value(self.checkpoint.resolve(id));
+            matches!(itself, Value::Tensor(_) | Value::Array(_))
         } else {
             opaque || !value.is_container() || children.is_empty()
         };
