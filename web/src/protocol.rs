@@ -162,7 +162,7 @@ pub struct Opened {
     pub findings: Vec<Finding>,
     /// Formats it can be converted to.
     pub targets: Vec<Target>,
-    /// Names of files that it refers to and that are not open.
+    /// Why tensors are missing, in words that name the files that would settle it.
     pub missing: Vec<String>,
     /// Milliseconds from the message to the answer.
     pub millis: f64,

@@ -161,8 +161,12 @@ fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
                 let onchange = Callback::from(move |_: Event| {
                     let name = name_.clone();
                     change(&actor, move |convert| {
-                        if !convert.without.remove(&name) {
+                        let patterns = [name.clone(), format!("{name}.*")];
+                        if convert.without.remove(&name) {
+                            convert.options.exclude.retain(|pattern| !patterns.contains(pattern));
+                        } else {
                             convert.without.insert(name);
+                            convert.options.exclude.extend(patterns);
                         }
                     });
                 });
@@ -192,7 +196,10 @@ fn patterns(actor: &Actor, convert: &Convert) -> Html {
     html! {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
             { field("only", &convert.options.select, "all keys; or model.*  /regex/", |convert, list| convert.options.select = list) }
-            { field("not", &convert.options.exclude, "none; or optimizer.*", |convert, list| convert.options.exclude = list) }
+            { field("not", &convert.options.exclude, "none; or optimizer.*", |convert, list| {
+                convert.without.retain(|name| list.contains(name));
+                convert.options.exclude = list;
+            }) }
         </div></div>
     }
 }

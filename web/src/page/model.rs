@@ -358,7 +358,10 @@ impl Model {
         let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else { return false };
         let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         !dropped.is_empty()
-            && dropped.iter().all(|file| work.opened.missing.iter().any(|name| base(name) == base(&file.name.path)))
+            && dropped.iter().all(|file| {
+                let name = base(&file.name.path);
+                work.opened.missing.iter().any(|why| why.contains(&name))
+            })
     }
 }
 

@@ -1,4 +1,150 @@
-//! The worker.
+//! The dedicated worker: opens files with synchronous reads, answers questions about them, and
+//! runs conversions on streams.
+
+pub mod ask;
+pub mod blob;
+pub mod open;
+pub mod planning;
+pub mod running;
+pub mod sink;
+pub mod text;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde::Serialize;
+use statelens_checkpoint::{Checkpoint, Leaf, Plan};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
+
+use crate::page::bridge::{get, serializer, set};
+use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
+use crate::worker::running::Cancel;
+
+/// What the worker holds between messages.
+#[derive(Default)]
+struct Desk {
+    open: Option<Open>,
+    plan: Option<(Plan, String)>,
+    cancel: Option<Cancel>,
+}
+
+/// The open checkpoint, and its leaves by row.
+#[derive(Clone)]
+pub struct Open {
+    /// The checkpoint.
+    pub checkpoint: Arc<Checkpoint>,
+    /// Its leaves, in the order of the rows that the page was sent.
+    pub leaves: Arc<[Leaf]>,
+}
 
 /// Starts the worker.
-pub fn start() {}
+pub fn start() {
+    let desk = Rc::new(RefCell::new(Desk::default()));
+    let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
+        let data = event.data();
+        if let Ok(message) = serde_wasm_bindgen::from_value::<ToWorker>(get(&data, MESSAGE)) {
+            answer(&desk, message, &data);
+        }
+    });
+    scope().set_onmessage(Some(hear.as_ref().unchecked_ref()));
+    // It listens for as long as the worker lives.
+    hear.forget();
+    post(&FromWorker::Ready);
+    spawn_local(sink::clean());
+}
+
+/// The worker's global object.
+#[must_use]
+pub fn scope() -> DedicatedWorkerGlobalScope {
+    js_sys::global().unchecked_into()
+}
+
+/// Milliseconds since the worker began.
+#[must_use]
+pub fn now() -> f64 {
+    scope().performance().map_or(0.0, |clock| clock.now())
+}
+
+/// Posts a message to the page.
+pub fn post(message: &FromWorker) {
+    post_with(message, &JsValue::UNDEFINED);
+}
+
+/// Posts a message with a finished file beside it.
+pub fn post_with(message: &FromWorker, handle: &JsValue) {
+    let Ok(message) = message.serialize(&serializer()) else { return };
+    let envelope = js_sys::Object::new();
+    set(&envelope, MESSAGE, &message);
+    set(&envelope, HANDLE, handle);
+    // Messages are plain values and blobs: all of them can be cloned.
+    let _ = scope().post_message(&envelope);
+}
+
+fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
+    match message {
+        ToWorker::Open { files, main } => {
+            let handles: Vec<File> = js_sys::Array::from(&get(data, FILES))
+                .iter()
+                .filter_map(|file| file.dyn_into().ok())
+                .collect();
+            *desk.borrow_mut() = Desk::default();
+            match open::open(&files, handles, main) {
+                Ok((open, opened)) => {
+                    desk.borrow_mut().open = Some(open);
+                    post(&FromWorker::Opened(Box::new(opened)));
+                }
+                Err(error) => post(&FromWorker::OpenFailed(error)),
+            }
+        }
+        ToWorker::Inspect { row } => {
+            if let Some(inspected) = desk.borrow().open.as_ref().and_then(|open| ask::inspect(open, row)) {
+                post(&FromWorker::Inspected(inspected));
+            }
+        }
+        ToWorker::Values { row, start, count } => {
+            if let Some(values) = desk.borrow().open.as_ref().and_then(|open| ask::values(open, row, start, count)) {
+                post(&FromWorker::Valued(values));
+            }
+        }
+        ToWorker::Plan { request, options } => {
+            let Some(open) = desk.borrow().open.clone() else { return };
+            let made = planning::plan(&open, &options);
+            let plan = match made {
+                Ok((plan, planned)) => {
+                    desk.borrow_mut().plan = Some((plan, options.name.clone()));
+                    Ok(planned)
+                }
+                Err(error) => {
+                    desk.borrow_mut().plan = None;
+                    Err(text::error(&error))
+                }
+            };
+            post(&FromWorker::Planned { request, plan });
+        }
+        ToWorker::Run { sink } => {
+            let Some((plan, name)) = desk.borrow().plan.clone() else { return };
+            let cancel = Cancel::default();
+            desk.borrow_mut().cancel = Some(cancel.clone());
+            let handle = get(data, HANDLE);
+            spawn_local(async move {
+                match running::run(plan, &name, sink, handle, &cancel).await {
+                    Ok((done, file)) => post_with(&FromWorker::Done(done), &file),
+                    Err(error) => post(&FromWorker::Stopped { error: text::failure(&error) }),
+                }
+            });
+        }
+        ToWorker::Cancel => {
+            if let Some(cancel) = &desk.borrow().cancel {
+                cancel.set();
+            }
+        }
+        ToWorker::Close => {
+            *desk.borrow_mut() = Desk::default();
+            blob::forget();
+            spawn_local(sink::clean());
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Answers about one leaf: what it is, where it lies, its values.
+
+use statelens_checkpoint::{Checkpoint, DictKey, FileSet, KeyPart, Layout, Leaf, Tensor, Value};
+use statelens_inspect::{element_text, layout_text, type_name, value_text, visible};
+use statelens_tensor::{BUDGET, Gather, Need};
+
+use crate::protocol::{Fact, Inspected, Values};
+use crate::state::fmt::{exact, shape as shape_text};
+use crate::worker::{Open, text};
+
+/// A string longer than this is cut even in the inspector.
+const LONGEST: usize = 64 << 10;
+/// Chunk tables longer than this are not read for a fact.
+const MOST_CHUNKS: u64 = 100_000;
+
+/// Everything about a row; `None` if there is no such row.
+#[must_use]
+pub fn inspect(open: &Open, row: u32) -> Option<Inspected> {
+    let leaf = open.leaves.get(row as usize)?;
+    let checkpoint = &open.checkpoint;
+    let mut facts = Vec::new();
+    if let Some(name) = type_name(checkpoint, leaf.id) {
+        facts.push(fact("type", name, ""));
+    }
+    let tensor = checkpoint.tensor_of(leaf.id).map(|(_, tensor)| tensor);
+    if let Some(tensor) = tensor {
+        layout_facts(&checkpoint.files, tensor, &mut facts);
+    }
+    if let Value::Sparse(sparse) = checkpoint.value(leaf.target) {
+        facts.push(fact("layout", sparse.layout.clone(), ""));
+    }
+    if let Some(stored) = checkpoint.stored_key(leaf.id).filter(|stored| **stored != leaf.flat) {
+        facts.push(fact("stored as", visible(&stored.to_lossy()), ""));
+    }
+    if leaf.inside_object {
+        facts.push(fact("inside", "an object that was not built".into(), ""));
+    }
+    let own = checkpoint.raw_attributes(leaf.id);
+    let raw = if own.is_empty() { checkpoint.raw_attributes(leaf.target) } else { own };
+    let attributes = raw
+        .iter()
+        .map(|(name, value)| (visible(&name.to_lossy()), visible(&cut(&value.to_lossy()))))
+        .collect();
+    let has_values = tensor.is_some_and(|tensor| statelens_inspect::missing(tensor).is_none());
+    Some(Inspected { row, path: path(leaf), facts, text: whole(checkpoint, leaf), attributes, has_values })
+}
+
+fn fact(label: &str, value: String, note: &str) -> Fact {
+    Fact { label: label.to_owned(), value, note: note.to_owned() }
+}
+
+/// Where a tensor lies, as facts rather than as one line.
+fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
+    match &tensor.layout {
+        Layout::Span(span) => {
+            facts.push(fact("lies in", visible(files.name(span.file)), "in one piece"));
+            facts.push(fact("at byte", exact(span.offset), ""));
+        }
+        Layout::Packed(packed) => {
+            facts.push(fact("lies in", visible(files.name(packed.span.file)), "deflated"));
+            facts.push(fact("at byte", exact(packed.span.offset), ""));
+            facts.push(fact("stored", exact(packed.span.len), &share(packed.span.len, packed.len)));
+        }
+        Layout::Chunked(chunked) => {
+            let grid: Vec<u64> =
+                tensor.shape.iter().zip(&chunked.shape).map(|(dim, chunk)| dim.div_ceil((*chunk).max(1))).collect();
+            let count = grid.iter().fold(1u64, |product, dim| product.saturating_mul(*dim));
+            let of = format!("{} of {}", plural(count, "chunk"), shape_text(&chunked.shape));
+            facts.push(fact("lies in", of, ""));
+            let filters = chunked.chunks.describe();
+            let table = if count <= MOST_CHUNKS { chunked.chunks.table(files).ok() } else { None };
+            if let Some(table) = table {
+                let stored = table.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.span.len));
+                let note = format!("{filters} {}", share(stored, tensor.nbytes().unwrap_or(0)));
+                facts.push(fact("stored", exact(stored), note.trim()));
+                if let Some(first) = table.iter().map(|chunk| chunk.span.offset).min() {
+                    facts.push(fact("first chunk", format!("at {}", exact(first)), ""));
+                }
+            } else if !filters.is_empty() {
+                facts.push(fact("filters", filters, ""));
+            }
+        }
+        _ => facts.push(fact("lies in", layout_text(files, tensor), "")),
+    }
+    if tensor.stored != tensor.dtype {
+        facts.push(fact("stored as", tensor.stored.name().to_owned(), ""));
+    }
+    if tensor.requires_grad {
+        facts.push(fact("requires grad", "True".into(), ""));
+    }
+}
+
+fn plural(count: u64, noun: &str) -> String {
+    crate::state::fmt::plural(count, noun)
+}
+
+fn share(stored: u64, logical: u64) -> String {
+    if logical == 0 { String::new() } else { format!("{:.1} %", stored as f64 / logical as f64 * 100.0) }
+}
+
+/// The path of a leaf, as Python indexes it.
+fn path(leaf: &Leaf) -> String {
+    let mut out = String::from("state");
+    for part in leaf.key.parts.iter().take(64) {
+        match part {
+            KeyPart::Index(index) => out.push_str(&format!("[{index}]")),
+            KeyPart::Field(DictKey::Str(name)) => {
+                let name = visible(&name.to_lossy());
+                let quote = if name.contains('"') { '\'' } else { '"' };
+                out.push_str(&format!("[{quote}{name}{quote}]"));
+            }
+            KeyPart::Field(key) => out.push_str(&format!("[{}]", visible(&key.to_string()))),
+            KeyPart::Inside(name) => out.push_str(&format!(".{}", visible(&name.to_lossy()))),
+        }
+    }
+    out
+}
+
+/// The whole value, where the row can only show its beginning.
+fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
+    let shown = value_text(checkpoint, &Leaf { alias_of: None, ..leaf.clone() });
+    if !shown.contains('\u{2026}') {
+        return None;
+    }
+    match checkpoint.value(leaf.target) {
+        Value::Str(text) => Some(cut(&text.to_lossy())),
+        Value::Bytes { data, .. } => Some(cut(&data[..data.len().min(LONGEST)].escape_ascii().to_string())),
+        Value::Int(int) => Some(cut(&int.to_string())),
+        _ => None,
+    }
+}
+
+fn cut(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((at, _)) => format!("{}\u{2026}", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Values of a tensor; `None` if the row is none.
+#[must_use]
+pub fn values(open: &Open, row: u32, start: u64, count: u32) -> Option<Values> {
+    let leaf = open.leaves.get(row as usize)?;
+    let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
+    let numel = tensor.numel()?;
+    let start = start.min(numel);
+    let end = start.saturating_add(u64::from(count)).min(numel);
+    let values = elements(&open.checkpoint.files, tensor, start, end).map_err(|error| text::error(&error));
+    Some(Values { row, start, values })
+}
+
+fn elements(files: &FileSet, tensor: &Tensor, start: u64, end: u64) -> statelens_checkpoint::Result<Vec<String>> {
+    let mut bytes = Vec::new();
+    let mut take = |part: &[u8]| {
+        bytes.extend_from_slice(part);
+        Ok(())
+    };
+    let mut gather = Gather::new(files, tensor, start..end, BUDGET)?;
+    let mut buffer = Vec::new();
+    loop {
+        match gather.need() {
+            Need::Feed(span) => {
+                buffer.resize(span.len.min(1 << 20) as usize, 0);
+                files.read(span.file, span.offset, &mut buffer)?;
+                gather.feed(&buffer, &mut take)?;
+            }
+            Need::Step => gather.step(files, &mut take)?,
+            Need::Done => break,
+        }
+    }
+    let size = tensor.dtype.itemsize().max(1) as usize;
+    Ok(bytes.chunks(size).map(|element| element_text(&tensor.dtype, element)).collect())
+}

@@ -1,0 +1,264 @@
+//! Runs a plan: feeds it from streams, passes its bytes on, tells how far it is, stops when asked.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use js_sys::{ArrayBuffer, Uint8Array};
+use statelens_checkpoint::{Error, FileId, FileSet, Plan, Result, Segment, Span, TensorId};
+use statelens_convert::{Composition, Options, Run, Step, composable};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{ReadableStreamByobReader, ReadableStreamGetReaderOptions, ReadableStreamReaderMode};
+
+use crate::page::bridge::get;
+use crate::protocol::{self, Done, FromWorker, Running};
+use crate::worker::sink::Sink;
+use crate::worker::{blob, now, post};
+
+/// The stream's buffer.
+const BUFFER: u32 = 4 << 20;
+/// A gap in a file that is cheaper to read over than to open another stream behind it.
+const GAP: u64 = 1 << 20;
+/// How long the machine may run without listening.
+const SLICE: f64 = 40.0;
+
+/// The wish to stop, shared with whoever may have it.
+#[derive(Debug, Clone, Default)]
+pub struct Cancel(Rc<Cell<bool>>);
+
+impl Cancel {
+    /// Stops what looks at it.
+    pub fn set(&self) {
+        self.0.set(true);
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.0.get() { Err(Error::cancelled()) } else { Ok(()) }
+    }
+}
+
+/// Runs a plan. What comes back is what was written, and the finished file.
+///
+/// # Errors
+/// As the core, the browser or the user says it; then nothing is left behind.
+pub async fn run(plan: Plan, name: &str, to: protocol::Sink, handle: JsValue, cancel: &Cancel) -> Result<(Done, JsValue)> {
+    let began = now();
+    let compose = composable(&plan) && to == protocol::Sink::Download;
+    let mut sink = match to {
+        protocol::Sink::Download if compose => Sink::Composed(Composition::default()),
+        protocol::Sink::Download => Sink::private().await?,
+        protocol::Sink::Handle => Sink::chosen(handle).await?,
+    };
+    let keys = Keys::new(&plan);
+    let mut job = Job { run: Run::new(plan, Options { compose })?, stream: None, cancel, began, told: began, keys };
+    match job.all(&mut sink).await {
+        Ok(()) => {
+            let files = job.run.files().clone();
+            let (blob, how) = sink.finish(&files).await?;
+            let done = Done { name: name.to_owned(), bytes: blob.size() as u64, millis: now() - began, how };
+            Ok((done, blob.into()))
+        }
+        Err(error) => {
+            sink.discard().await;
+            Err(error)
+        }
+    }
+}
+
+struct Job<'a> {
+    run: Run,
+    stream: Option<Stream>,
+    cancel: &'a Cancel,
+    began: f64,
+    told: f64,
+    keys: Keys,
+}
+
+impl Job<'_> {
+    async fn all(&mut self, sink: &mut Sink) -> Result<()> {
+        let mut listened = now();
+        loop {
+            self.cancel.check()?;
+            match self.run.step() {
+                Step::Read(span) => {
+                    let stream = self.stream_at(span).await?;
+                    let piece = stream.piece(span).await?;
+                    self.run.feed(&piece, &mut |bytes| {
+                        sink.put(bytes);
+                        Ok(())
+                    })?;
+                }
+                Step::Copy(span) if sink.composes() => {
+                    sink.span(span);
+                    self.run.copied(span.len);
+                }
+                Step::Copy(span) => {
+                    let stream = self.stream_at(span).await?;
+                    let piece = stream.piece(span).await?;
+                    sink.put(&piece);
+                    self.run.copied(piece.len() as u64);
+                }
+                Step::Work => self.run.work(&mut |bytes| {
+                    sink.put(bytes);
+                    Ok(())
+                })?,
+                Step::Head(head) => {
+                    sink.patch_head(&head).await?;
+                    self.run.patched();
+                }
+                Step::Done => {
+                    self.close().await;
+                    return Ok(());
+                }
+            }
+            sink.flush(false).await?;
+            let time = now();
+            if time - self.told >= 250.0 {
+                self.told = time;
+                self.tell(time);
+            }
+            // Reads that are answered at once, and work without reads, leave no room for messages.
+            if time - listened >= SLICE {
+                gloo_timers::future::TimeoutFuture::new(0).await;
+                listened = now();
+            }
+        }
+    }
+
+    fn tell(&self, time: f64) {
+        let (done, total) = self.run.progress();
+        post(&FromWorker::Running(Running { done, total, millis: time - self.began, key: self.keys.at(done) }));
+    }
+
+    /// The stream that gives a span's first byte next; another one if this is elsewhere.
+    async fn stream_at(&mut self, span: Span) -> Result<&mut Stream> {
+        let fits = self.stream.as_ref().is_some_and(|stream| stream.reaches(span));
+        if !fits {
+            self.close().await;
+        }
+        match &mut self.stream {
+            Some(stream) => Ok(stream),
+            none => Ok(none.insert(Stream::open(self.run.files(), span)?)),
+        }
+    }
+
+    async fn close(&mut self) {
+        if let Some(stream) = self.stream.take() {
+            stream.close().await;
+        }
+    }
+}
+
+/// A file being read forwards, from one buffer that goes to the browser and comes back.
+struct Stream {
+    file: FileId,
+    reader: ReadableStreamByobReader,
+    buffer: Option<ArrayBuffer>,
+    /// What was read and not taken yet; `at` is the offset of its first byte in the file.
+    held: Vec<u8>,
+    taken: usize,
+    at: u64,
+}
+
+impl Stream {
+    fn open(files: &FileSet, span: Span) -> Result<Self> {
+        let index = blob::index(files, span.file)?;
+        let end = files.len(span.file);
+        let slice = blob::slice(index, span.offset, end.saturating_sub(span.offset))?;
+        let options = ReadableStreamGetReaderOptions::new();
+        options.set_mode(ReadableStreamReaderMode::Byob);
+        let reader = slice.stream().get_reader_with_options(&options).unchecked_into();
+        Ok(Self {
+            file: span.file,
+            reader,
+            buffer: Some(ArrayBuffer::new(BUFFER)),
+            held: Vec::new(),
+            taken: 0,
+            at: span.offset,
+        })
+    }
+
+    fn reaches(&self, span: Span) -> bool {
+        self.file == span.file && (self.at..=self.end() + GAP).contains(&span.offset)
+    }
+
+    fn end(&self) -> u64 {
+        self.at + (self.held.len() - self.taken) as u64
+    }
+
+    /// The first bytes of a span that [`Stream::reaches`] holds, as many as there are at once.
+    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
+        while self.end() <= span.offset {
+            self.at = self.end();
+            self.fill().await?;
+        }
+        let skip = (span.offset - self.at) as usize;
+        self.taken += skip;
+        self.at += skip as u64;
+        let len = span.len.min((self.held.len() - self.taken) as u64) as usize;
+        let piece = self.held[self.taken..self.taken + len].to_vec();
+        self.taken += len;
+        self.at += len as u64;
+        Ok(piece)
+    }
+
+    async fn fill(&mut self) -> Result<()> {
+        self.held.clear();
+        self.taken = 0;
+        let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
+        let view = Uint8Array::new(&buffer);
+        let promise = self.reader.read_with_array_buffer_view(&view);
+        let result = JsFuture::from(promise).await.map_err(|_| blob::gone(""))?;
+        let view: Uint8Array = get(&result, "value").dyn_into().map_err(|_| blob::gone(""))?;
+        self.buffer = Some(view.buffer());
+        if view.length() == 0 {
+            return Err(Error::io("the file is shorter than it was when it was opened").at(self.at));
+        }
+        self.held.resize(view.length() as usize, 0);
+        view.copy_to(&mut self.held);
+        Ok(())
+    }
+
+    async fn close(self) {
+        let _ = JsFuture::from(self.reader.cancel()).await;
+    }
+}
+
+/// Which key is being written, by how much is done.
+struct Keys {
+    ends: Vec<(u64, TensorId)>,
+    names: HashMap<TensorId, String>,
+}
+
+impl Keys {
+    fn new(plan: &Plan) -> Self {
+        let mut at = 0u64;
+        let mut ends = Vec::new();
+        for segment in &plan.segments {
+            at = at.saturating_add(match segment {
+                Segment::Bytes(bytes) => bytes.len() as u64,
+                Segment::Zeros(len) => *len,
+                Segment::Late { len, .. } => len.unwrap_or(0),
+                Segment::Data(data) => {
+                    plan.source.tensor(data.tensor).ok().and_then(|tensor| tensor.nbytes()).unwrap_or(0)
+                }
+            });
+            if let Segment::Data(data) = segment {
+                ends.push((at, data.tensor));
+            }
+        }
+        let mut names = HashMap::new();
+        for leaf in plan.source.leaves() {
+            if let Some((tensor, _)) = plan.source.tensor_of(leaf.id) {
+                names.entry(tensor).or_insert_with(|| leaf.flat.to_lossy().into_owned());
+            }
+        }
+        Self { ends, names }
+    }
+
+    fn at(&self, done: u64) -> String {
+        let index = self.ends.partition_point(|(end, _)| *end <= done);
+        self.ends.get(index).and_then(|(_, tensor)| self.names.get(tensor)).cloned().unwrap_or_default()
+    }
+}

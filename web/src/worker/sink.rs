@@ -1,0 +1,270 @@
+//! Where a conversion's bytes go: a composition of slices, the origin's private file system, or
+//! the file that a save dialog chose. None of them holds the output in memory.
+
+use js_sys::{Array, Uint8Array};
+use statelens_checkpoint::{Error, FileSet, Result, Span};
+use statelens_convert::{Composition, Part};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{
+    Blob, FileSystemDirectoryHandle, FileSystemFileHandle, FileSystemReadWriteOptions,
+    FileSystemSyncAccessHandle, FileSystemWritableFileStream,
+};
+
+use crate::protocol::How;
+use crate::worker::{blob, scope};
+
+/// What is collected before it is written: few and large writes are the fast ones.
+const BUFFER: usize = 4 << 20;
+/// The folder of temporary files.
+const FOLDER: &str = "statelens";
+
+/// Where bytes go.
+pub enum Sink {
+    /// Slices and made bytes, put together at the end.
+    Composed(Composition),
+    /// A file of the origin's private file system.
+    Private {
+        /// The file.
+        file: FileSystemFileHandle,
+        /// Its open end.
+        access: FileSystemSyncAccessHandle,
+        /// What is not written yet.
+        buffer: Vec<u8>,
+        /// How much is written.
+        at: u64,
+    },
+    /// A file that the user chose.
+    Chosen {
+        /// The file.
+        file: FileSystemFileHandle,
+        /// The stream to it: nothing is in the file before it is closed.
+        stream: FileSystemWritableFileStream,
+        /// What is not written yet.
+        buffer: Vec<u8>,
+    },
+}
+
+impl Sink {
+    /// A sink in the private file system.
+    ///
+    /// # Errors
+    /// If the browser keeps no private files, as in some private windows.
+    pub async fn private() -> Result<Self> {
+        let folder = folder().await.map_err(|_| no_private_files())?;
+        let options = web_sys::FileSystemGetFileOptions::new();
+        options.set_create(true);
+        let name = format!("{}-{}", js_sys::Date::now(), js_sys::Math::random());
+        let file: FileSystemFileHandle = wait(folder.get_file_handle_with_options(&name, &options))
+            .await
+            .and_then(|file| file.dyn_into().map_err(|_| no_private_files()))?;
+        let access = wait(file.create_sync_access_handle()).await?.unchecked_into();
+        Ok(Self::Private { file, access, buffer: Vec::with_capacity(BUFFER), at: 0 })
+    }
+
+    /// A sink in the file that the save dialog chose.
+    ///
+    /// # Errors
+    /// If the browser takes the permission back.
+    pub async fn chosen(handle: JsValue) -> Result<Self> {
+        let file: FileSystemFileHandle =
+            handle.dyn_into().map_err(|_| Error::io("the save dialog gave no file"))?;
+        let stream = wait(file.create_writable()).await?.unchecked_into();
+        Ok(Self::Chosen { file, stream, buffer: Vec::with_capacity(BUFFER) })
+    }
+
+    /// True if spans are put down as they are.
+    #[must_use]
+    pub fn composes(&self) -> bool {
+        matches!(self, Self::Composed(_))
+    }
+
+    /// Adds bytes. They may stay in the buffer until [`Sink::flush`].
+    pub fn put(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Composed(composition) => composition.bytes(bytes),
+            Self::Private { buffer, .. } | Self::Chosen { buffer, .. } => buffer.extend_from_slice(bytes),
+        }
+    }
+
+    /// Adds a span of the source, where the sink composes.
+    pub fn span(&mut self, span: Span) {
+        if let Self::Composed(composition) = self {
+            composition.span(span);
+        }
+    }
+
+    /// Writes what is in the buffer, if it is enough or if nothing more will come.
+    ///
+    /// # Errors
+    /// If the disk or the quota is full, or the file is gone.
+    pub async fn flush(&mut self, all: bool) -> Result<()> {
+        match self {
+            Self::Composed(_) => {}
+            Self::Private { access, buffer, at, .. } => {
+                if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
+                    write_at(access, buffer, *at)?;
+                    *at += buffer.len() as u64;
+                    buffer.clear();
+                }
+            }
+            Self::Chosen { stream, buffer, .. } => {
+                if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
+                    // The stream takes its time: it gets its own copy.
+                    let bytes = Uint8Array::from(buffer.as_slice());
+                    let promise = stream.write_with_buffer_source(&bytes).map_err(|error| full(&error))?;
+                    JsFuture::from(promise).await.map_err(|error| full(&error))?;
+                    buffer.clear();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the first bytes.
+    ///
+    /// # Errors
+    /// As [`Sink::flush`].
+    pub async fn patch_head(&mut self, head: &[u8]) -> Result<()> {
+        self.flush(true).await?;
+        match self {
+            Self::Composed(composition) => match composition.patch_head(head) {
+                true => Ok(()),
+                false => Err(Error::unsupported("the new file's head was not made before its rest")),
+            },
+            Self::Private { access, .. } => write_at(access, head, 0),
+            Self::Chosen { stream, .. } => {
+                let seek = stream.seek_with_f64(0.0).map_err(|error| full(&error))?;
+                JsFuture::from(seek).await.map_err(|error| full(&error))?;
+                let bytes = Uint8Array::from(head);
+                let promise = stream.write_with_buffer_source(&bytes).map_err(|error| full(&error))?;
+                JsFuture::from(promise).await.map_err(|error| full(&error))?;
+                Ok(())
+            }
+        }
+    }
+
+    /// The finished file, and how it was written.
+    ///
+    /// # Errors
+    /// As [`Sink::flush`].
+    pub async fn finish(mut self, files: &FileSet) -> Result<(Blob, How)> {
+        self.flush(true).await?;
+        match self {
+            Self::Composed(composition) => Ok((compose(composition, files)?, How::Composed)),
+            Self::Private { file, access, .. } => {
+                access.flush().map_err(|error| full(&error))?;
+                access.close();
+                Ok((wait(file.get_file()).await?.unchecked_into(), How::Private))
+            }
+            Self::Chosen { file, stream, .. } => {
+                wait(stream.close()).await?;
+                Ok((wait(file.get_file()).await?.unchecked_into(), How::Saved))
+            }
+        }
+    }
+
+    /// Removes what was written.
+    pub async fn discard(self) {
+        match self {
+            Self::Composed(_) => {}
+            Self::Private { access, .. } => {
+                let _ = access.truncate_with_f64(0.0);
+                access.close();
+                clean().await;
+            }
+            Self::Chosen { file, stream, .. } => {
+                let _ = JsFuture::from(stream.abort()).await;
+                // The dialog made the file; it stays empty unless the browser lets it be removed.
+                let remove = crate::page::bridge::get(&file, "remove");
+                if let Ok(remove) = remove.dyn_into::<js_sys::Function>() {
+                    if let Ok(promise) = remove.call0(&file) {
+                        let _ = JsFuture::from(js_sys::Promise::resolve(&promise)).await;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Made bytes and slices of the user's files as one blob: the browser copies when it saves.
+fn compose(composition: Composition, files: &FileSet) -> Result<Blob> {
+    let parts = Array::new();
+    for part in composition.into_parts() {
+        match part {
+            Part::Bytes(bytes) => {
+                parts.push(&Uint8Array::from(bytes.as_slice()));
+            }
+            Part::Span(span) => {
+                let index = blob::index(files, span.file)?;
+                let slice = blob::slice(index, span.offset, span.len)?;
+                parts.push(&slice);
+            }
+        }
+    }
+    Blob::new_with_u8_array_sequence(&parts).map_err(|error| full(&error))
+}
+
+fn write_at(access: &FileSystemSyncAccessHandle, bytes: &[u8], at: u64) -> Result<()> {
+    let options = FileSystemReadWriteOptions::new();
+    options.set_at(at as f64);
+    // A view of our memory would do, but the binding wants a slice of its own.
+    let written = access.write_with_u8_array_and_options(bytes, &options).map_err(|error| full(&error))?;
+    if written as usize == bytes.len() { Ok(()) } else { Err(disk_full()) }
+}
+
+async fn wait(promise: js_sys::Promise) -> Result<JsValue> {
+    JsFuture::from(promise).await.map_err(|error| full(&error))
+}
+
+fn full(error: &JsValue) -> Error {
+    let name = crate::page::bridge::get(error, "name").as_string().unwrap_or_default();
+    match name.as_str() {
+        "QuotaExceededError" => disk_full(),
+        "NotAllowedError" | "SecurityError" => {
+            Error::io("the browser does not allow the page to write there").advice("Choose another place, or allow it.")
+        }
+        "NotReadableError" | "NotFoundError" => blob::gone(""),
+        _ => {
+            let message = crate::page::bridge::get(error, "message").as_string().unwrap_or(name);
+            Error::io(format!("the browser could not write: {message}"))
+        }
+    }
+}
+
+fn disk_full() -> Error {
+    Error::io("there is not enough room: the disk, or what the browser grants this page, is full")
+        .advice("Make room, or convert on the command line, which writes straight to the target.")
+}
+
+fn no_private_files() -> Error {
+    Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog")
+        .advice("Use an ordinary window, or convert on the command line.")
+}
+
+async fn folder() -> std::result::Result<FileSystemDirectoryHandle, JsValue> {
+    let root: FileSystemDirectoryHandle =
+        JsFuture::from(scope().navigator().storage().get_directory()).await?.dyn_into()?;
+    let options = web_sys::FileSystemGetDirectoryOptions::new();
+    options.set_create(true);
+    JsFuture::from(root.get_directory_handle_with_options(FOLDER, &options)).await?.dyn_into()
+}
+
+/// Removes temporary files that nobody writes to: those of this run, and of tabs that were shut.
+pub async fn clean() {
+    let Ok(folder) = folder().await else { return };
+    let names = folder.keys();
+    let mut found = Vec::new();
+    while let Ok(next) = names.next() {
+        let Ok(item) = JsFuture::from(next).await else { break };
+        if crate::page::bridge::get(&item, "done").is_truthy() {
+            break;
+        }
+        found.extend(crate::page::bridge::get(&item, "value").as_string());
+    }
+    for name in found {
+        // One that is open for writing, here or in another tab, can't be removed, and stays.
+        let _ = JsFuture::from(folder.remove_entry(&name)).await;
+    }
+}
+
