@@ -229,7 +229,7 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
         Layout::Fill(element) => {
             format!("nowhere: every element is {}", element_text(&tensor.stored, element))
         }
-        Layout::Inline(_) => "in the file's structure".into(),
+        Layout::Inline(_) => "the file's structure".into(),
         Layout::Missing(why) => format!("missing: {}", visible(&why.to_lossy())),
     }
 }
