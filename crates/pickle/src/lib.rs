@@ -16,9 +16,11 @@ mod python2;
 mod repr;
 mod scan;
 mod storages;
+mod stream;
 
 pub use encode::{Encoder, Frame, Memo, TupleLen};
 pub use graph::{Broken, GlobalUse, Node, NodeId, Object, Pickle};
 pub use lower::Lowered;
 pub use machine::read;
 pub use storages::{NoStorages, Storage, Storages};
+pub use stream::{Stream, is_stream, read_stream};

@@ -1,15 +1,60 @@
 //! What Python 2 called things, and what Python 3 still writes in protocols 0 to 2
-//! (CPython's `_compat_pickle`).
+//! (CPython's `_compat_pickle` and `bytes.__reduce_ex__`).
 
 use statelens_checkpoint::{Global, Text};
 
-use crate::Node;
+use crate::{Node, NodeId, Pickle};
 
 /// A `str` of Python 2: text if it can be, else bytes. Torch decodes it as UTF-8, too.
 pub(crate) fn string(bytes: &[u8]) -> Node {
     match Text::from_surrogatepass(bytes) {
         Ok(text) => Node::Str(text),
         Err(_) => Node::Bytes(bytes.into()),
+    }
+}
+
+impl Pickle {
+    /// How long the text is that spells bytes.
+    pub(crate) fn spelled_len(&self, id: NodeId) -> Option<usize> {
+        let (_, args) = self.call(id)?;
+        match args {
+            [] => Some(0),
+            [data, ..] => match self.node(*data) {
+                Node::Str(text) => Some(text.as_bytes().len()),
+                Node::Bytes(data) => Some(data.len()),
+                Node::Object(_) => match self.call(*data)? {
+                    (_, [text, _]) => Some(self.text(*text)?.as_bytes().len()),
+                    _ => None,
+                },
+                _ => None,
+            },
+        }
+    }
+
+    /// Bytes that protocols 0 to 2 spell as calls: `_codecs.encode('…', 'latin1')`, each
+    /// character a byte, `builtins.bytearray(…)` of such, or nothing at all.
+    pub(crate) fn spelled_bytes(&self, id: NodeId) -> Option<Vec<u8>> {
+        let (global, args) = self.call(id)?;
+        match (&*global.module, &*global.name, args) {
+            ("_codecs", "encode", [text, encoding])
+            | ("builtins", "bytes" | "bytearray", [text, encoding]) => {
+                let Node::Str(text) = self.node(*text) else { return None };
+                let latin = matches!(self.str(*encoding)?, "latin1" | "latin-1");
+                let text = text.as_str().filter(|_| latin)?;
+                text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+            }
+            ("builtins", "bytes" | "bytearray", []) => Some(Vec::new()),
+            ("builtins", "bytes" | "bytearray", [data]) => match self.node(*data) {
+                Node::Bytes(data) => Some(data.to_vec()),
+                // One level: `bytearray(_codecs.encode(…))`.
+                Node::Object(_) => {
+                    let (inner, _) = self.call(*data)?;
+                    inner.is("_codecs", "encode").then(|| self.spelled_bytes(*data))?
+                }
+                _ => None,
+            },
+            _ => None,
+        }
     }
 }
 

@@ -130,6 +130,16 @@ impl Pickle {
                 write!(out, "UUID('{a}-{b}-{c}-{d}-{e}')").ok()
             }
             ("functools", "partial", _) => self.partial(id, depth, out),
+            ("builtins", "complex", [real, imaginary]) => {
+                out.push_str(&complex(self.float(*real)?, self.float(*imaginary)?));
+                Some(())
+            }
+            ("_codecs", "encode", _) | ("builtins", "bytes", _)
+                if self.spelled_len(id)? <= LENGTH =>
+            {
+                bytes_repr(&self.spelled_bytes(id)?, out);
+                Some(())
+            }
             ("builtins", "range", [start, stop, step]) => {
                 let (start, stop, step) = (self.int(*start)?, self.int(*stop)?, self.int(*step)?);
                 match step {
@@ -279,13 +289,8 @@ impl Pickle {
         let text = match self.node(id) {
             Node::Bytes(bytes) => return (bytes.len() <= 20).then(|| bytes.to_vec()),
             Node::Str(text) => text,
-            _ => match self.call(id)? {
-                (global, [text, _]) if global.is("_codecs", "encode") => match self.node(*text) {
-                    Node::Str(text) => text,
-                    _ => return None,
-                },
-                _ => return None,
-            },
+            _ if self.spelled_len(id)? <= 20 => return self.spelled_bytes(id),
+            _ => return None,
         };
         let text = text.as_str().filter(|text| text.len() <= 20)?;
         text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
@@ -395,6 +400,19 @@ fn trimmed(date: Vec<u32>, time: &[u8; 3], micros: &[u8]) -> Option<Vec<u32>> {
         numbers.pop();
     }
     Some(numbers)
+}
+
+/// Python's `repr` of a complex number: without `.0`, and without a real part of 0.
+fn complex(real: f64, imaginary: f64) -> String {
+    let part = |value: f64| {
+        let text = float_repr(value);
+        text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+    };
+    if real == 0.0 && real.is_sign_positive() {
+        return format!("{}j", part(imaginary));
+    }
+    let sign = if imaginary.is_sign_negative() && !imaginary.is_nan() { "" } else { "+" };
+    format!("({}{sign}{}j)", part(real), part(imaginary))
 }
 
 /// Python's `repr` of a string.

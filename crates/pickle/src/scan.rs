@@ -1,14 +1,18 @@
 //! What a pickle would do to whoever unpickles it: a finding for each name that is not known to
 //! be harmless.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Call, Finding, Form, Global, Grade};
+use statelens_checkpoint::{Call, Finding, Form, Global, Grade, Limits};
 
 use crate::names::{Danger, verdict};
-use crate::{Node, NodeId, Pickle};
+use crate::{Node, NodeId, Pickle, read_stream};
 
+/// The function that unpickles a stream of torch.
+const STREAM: (&str, &str) = ("torch.storage", "_load_from_bytes");
+/// How deep streams within streams are looked at.
+const NESTING: usize = 2;
 /// At most so many names are told one by one.
 const FINDINGS: usize = 100;
 
@@ -17,7 +21,13 @@ impl Pickle {
     /// could do when Python unpickles the file: popped from the stack or hidden among tensors
     /// makes no difference. Works on what a [`crate::Broken`] carries, too.
     pub fn scan(&self) -> Vec<Finding> {
+        self.scan_within(NESTING)
+    }
+
+    fn scan_within(&self, nesting: usize) -> Vec<Finding> {
         let calls = self.calls();
+        // A stream inside the pickle is as harmless as what is in it.
+        let inner = nesting.checked_sub(1).and_then(|nesting| self.scan_streams(nesting));
         let mut first: HashMap<&Global, usize> = HashMap::new();
         let mut told: Vec<(&Arc<Global>, u64, u64)> = Vec::new();
         for used in &self.globals {
@@ -32,10 +42,14 @@ impl Pickle {
         let mut findings: Vec<Finding> = told
             .iter()
             .filter_map(|(global, offset, count)| {
+                if inner.is_some() && global.is(STREAM.0, STREAM.1) {
+                    return None;
+                }
                 let call = calls.get(&***global).copied();
                 self.finding(global, *offset, *count, call)
             })
             .collect();
+        findings.extend(inner.unwrap_or_default());
         findings.extend(self.extensions.first().map(|(code, offset)| {
             Finding::new(Grade::Warning, format!("The pickle uses extension {code}"))
                 .detail("What it stands for is decided by the program that loads the file.")
@@ -98,6 +112,32 @@ impl Pickle {
         finding.call =
             Some(Call { module: shorten(&global.module), name: shorten(&global.name), arguments });
         Some(finding)
+    }
+
+    /// What the streams of torch inside the pickle would do; `None` if one of them can't be read
+    /// and so must be feared, or if the function is held without being called.
+    fn scan_streams(&self, nesting: usize) -> Option<Vec<Finding>> {
+        let mut findings = Vec::new();
+        let mut seen = HashSet::new();
+        let mut calls = 0;
+        for (_, node) in self.nodes() {
+            let Node::Object(object) = node else { continue };
+            if !self.global(object.callable).is_some_and(|global| global.is(STREAM.0, STREAM.1)) {
+                continue;
+            }
+            calls += 1;
+            let [bytes] = self.sequence(object.args)? else { return None };
+            if !seen.insert(*bytes) {
+                continue;
+            }
+            let bytes = match self.node(*bytes) {
+                Node::Bytes(bytes) => bytes.to_vec(),
+                _ => self.spelled_bytes(*bytes)?,
+            };
+            let stream = read_stream(&bytes, 0, &Limits::default()).ok()?;
+            findings.extend(stream.pickle.scan_within(nesting));
+        }
+        (calls > 0).then_some(findings)
     }
 
     /// For each class or function, the first object that it would make.

@@ -1,8 +1,11 @@
 //! What the lowering needs from the container that a pickle lies in.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use statelens_checkpoint::{ByteOrder, Layout, Tensor};
+use statelens_checkpoint::{ByteOrder, DType, Global, Layout, Tensor};
+
+use crate::{Node, NodeId, Pickle};
 
 /// Finds the storages that a pickle of torch names.
 pub trait Storages {
@@ -48,4 +51,83 @@ impl Storages for NoStorages {
             len,
         }
     }
+}
+
+/// What a persistent id says of a storage.
+#[derive(Debug, Clone)]
+pub(crate) struct StorageName {
+    /// `None`: bytes.
+    pub(crate) dtype: Option<DType>,
+    pub(crate) class: Arc<Global>,
+    pub(crate) key: String,
+    /// In elements of `dtype`.
+    pub(crate) numel: u64,
+    /// First element, for a view of a storage.
+    pub(crate) offset: u64,
+}
+
+impl StorageName {
+    /// Bytes in an element.
+    pub(crate) fn unit(&self) -> u64 {
+        self.dtype.as_ref().map_or(1, DType::itemsize)
+    }
+
+    /// Bytes in the storage.
+    pub(crate) fn len(&self) -> Result<u64, String> {
+        let len = self.numel.checked_mul(self.unit());
+        len.ok_or_else(|| "Its size does not fit 64 bits".to_owned())
+    }
+}
+
+impl Pickle {
+    /// `('storage', class, key, location, numel[, (view key, offset, size)])`.
+    pub(crate) fn storage_name(&self, id: NodeId) -> Option<StorageName> {
+        let (class, key, numel, view) = match self.sequence(id)? {
+            [kind, class, key, _location, numel, view @ ..] if self.text(*kind)? == "storage" => {
+                (*class, *key, *numel, view.first())
+            }
+            _ => return None,
+        };
+        let class = self.global(class)?;
+        let Node::Int(numel) = self.node(numel) else { return None };
+        let key = match self.node(key) {
+            Node::Int(key) => key.to_string(),
+            // A record's name is at most 64 KiB; a longer key would be copied for nothing.
+            _ => self.text(key).filter(|key| key.as_bytes().len() <= 1 << 16)?.to_string(),
+        };
+        let offset = match view.and_then(|view| self.sequence(*view)) {
+            Some([_key, offset, _size]) => u64::try_from(self.int(*offset)?).ok()?,
+            _ => 0,
+        };
+        let dtype = storage_dtype(&class)?;
+        Some(StorageName { dtype, class, key, numel: numel.to_u64()?, offset })
+    }
+}
+
+/// The element type of a storage class, `None` inside for bytes; `None` if it is no such class.
+fn storage_dtype(class: &Global) -> Option<Option<DType>> {
+    if !matches!(&*class.module, "torch" | "torch.cuda" | "torch.storage" | "torch.sparse") {
+        return None;
+    }
+    Some(Some(match class.name.strip_suffix("Storage")? {
+        "Untyped" | "_Untyped" => return Some(None),
+        "Double" => DType::F64,
+        "Float" => DType::F32,
+        "Half" => DType::F16,
+        "BFloat16" => DType::BF16,
+        "Long" => DType::I64,
+        "Int" => DType::I32,
+        "Short" => DType::I16,
+        "Char" => DType::I8,
+        "Byte" => DType::U8,
+        "Bool" => DType::Bool,
+        "ComplexDouble" => DType::C128,
+        "ComplexFloat" => DType::C64,
+        "QInt8" => DType::QInt8,
+        "QUInt8" => DType::QUInt8,
+        "QInt32" => DType::QInt32,
+        "QUInt4x2" => DType::QUInt4x2,
+        "QUInt2x4" => DType::QUInt2x4,
+        _ => return None,
+    }))
 }

@@ -41,15 +41,17 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
 pub(crate) fn scan_bytes(bytes: &[u8], base: u64, limits: &Limits) -> Vec<Finding> {
     match statelens_pickle::read(bytes, base, limits) {
         Ok(pickle) => pickle.scan(),
-        Err(broken) => {
-            let mut findings = broken.pickle.scan();
-            findings.push(
-                Finding::new(Grade::Warning, "The pickle breaks off")
-                    .detail(broken.error.to_string()),
-            );
-            findings
-        }
+        Err(broken) => scan_broken(broken),
     }
+}
+
+/// What a pickle would do before it breaks off, and that it does.
+pub(crate) fn scan_broken(broken: Broken) -> Vec<Finding> {
+    let mut findings = broken.pickle.scan();
+    findings.push(
+        Finding::new(Grade::Warning, "The pickle breaks off").detail(broken.error.to_string()),
+    );
+    findings
 }
 
 /// An error that also says what the pickle was up to before it broke off.

@@ -6,8 +6,8 @@ use crate::{Probe, Score};
 /// torch wrote before release 1.6, or a zip archive behind something else.
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
-    if head.starts_with(ZIP) || head.starts_with(LEGACY) {
-        return Score::YES;
+    if head.starts_with(ZIP) || statelens_pickle::is_stream(head) {
+        return Score(Score::YES.0 + 1);
     }
     // A zip archive may follow a shell script or the like; an HDF5 file may hold one, too.
     match head.windows(ZIP.len()).any(|bytes| bytes == ZIP) {
@@ -18,6 +18,3 @@ pub fn score(probe: &Probe<'_>) -> Score {
 
 /// The first local header of a zip archive.
 pub(super) const ZIP: &[u8] = b"PK\x03\x04";
-
-/// `PROTO 2`, then the first bytes of the magic number 0x1950a86a20f9469cfc6c as `LONG1`.
-pub(super) const LEGACY: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc";

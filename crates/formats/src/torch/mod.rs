@@ -18,5 +18,5 @@
 pub mod detect;
 pub mod read;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod write;

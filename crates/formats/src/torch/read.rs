@@ -2,6 +2,7 @@
 
 mod archive;
 mod records;
+mod stream;
 
 use std::sync::Arc;
 
@@ -16,6 +17,9 @@ use statelens_pickle::Pickle;
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
+    if is_stream(&files)? {
+        return stream::read(files, limits, progress);
+    }
     let main = files.main()?;
     let cached = cache(&files)?;
     let archive = Archive::open(cached, main, limits)?;
@@ -39,11 +43,20 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 /// What the pickle of the file would do to whoever loads it with Python, even if the pickle or
 /// the file is broken further on; that it is broken is a finding, too.
 pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+    if is_stream(files)? {
+        return stream::scan(files, limits);
+    }
     let archive = Archive::open(cache(files)?, files.main()?, limits)?;
     let mut findings = archive.findings();
     let pickle = data(&archive, limits, &mut findings)?;
     findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
     Ok(findings)
+}
+
+fn is_stream(files: &FileSet) -> Result<bool> {
+    let main = files.main()?;
+    let head = files.read_vec(main, 0, files.len(main).min(64))?;
+    Ok(statelens_pickle::is_stream(&head))
 }
 
 /// Structure is read through a cache: local headers are small and lie between the records.

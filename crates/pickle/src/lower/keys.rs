@@ -10,6 +10,8 @@ use crate::{Node, NodeId, Pickle};
 
 /// How many parts a tuple as a key may have, all levels together.
 const KEY_PARTS: usize = 256;
+/// How long a byte string as a key may be, where an old protocol spells it as text.
+const KEY_BYTES: usize = 4096;
 /// How deep tuples in a key may be nested.
 const KEY_DEPTH: usize = 8;
 
@@ -72,6 +74,11 @@ fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<
         Node::Float(value) => DictKey::Float(*value),
         Node::Str(text) => DictKey::Str(text.clone()),
         Node::Bytes(bytes) => DictKey::Bytes(bytes.clone()),
+        Node::Object(_) if depth > 0 => {
+            let len = pickle.spelled_len(id).filter(|len| *len <= KEY_BYTES)?;
+            *parts = parts.checked_sub(len / 64)?;
+            DictKey::Bytes(pickle.spelled_bytes(id)?.into())
+        }
         Node::Tuple(items) => {
             let depth = depth.checked_sub(1)?;
             let items = items.iter().map(|item| part(pickle, *item, depth, parts));

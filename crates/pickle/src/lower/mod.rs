@@ -18,7 +18,8 @@ use statelens_checkpoint::{
     Opaque, Quantizer, Result, Set, Sparse, Tensor, Tuple, TupleClass, Value, ValueId,
 };
 
-use crate::{Node, NodeId, Object, Pickle, Storages};
+use crate::storages::StorageName;
+use crate::{Node, NodeId, Object, Pickle, Storage, Storages};
 
 /// The tree that a pickle became.
 #[derive(Debug)]
@@ -53,6 +54,7 @@ impl Pickle {
             attributes: Vec::new(),
             bytes: HashMap::new(),
             dtypes: HashMap::new(),
+            nested: HashMap::new(),
             problems: Problems::default(),
             work: Cell::new(WORK),
         };
@@ -78,6 +80,8 @@ pub(crate) struct Lowering<'a> {
     /// Byte strings that were decoded from text.
     bytes: HashMap<NodeId, Arc<[u8]>>,
     dtypes: HashMap<NodeId, Option<numpy::Element>>,
+    /// Storages that are pickled by themselves.
+    nested: HashMap<NodeId, Option<(StorageName, Storage)>>,
     problems: Problems,
     work: Cell<usize>,
 }

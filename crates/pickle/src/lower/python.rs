@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{DictClass, Form, Global, ListClass, Text, TupleClass, Value};
+use statelens_checkpoint::{DictClass, Form, Global, ListClass, TupleClass, Value};
 
 use super::{Assembly, Lowering, Shape, bytes, reference};
 use crate::graph::is_dill;
@@ -49,30 +49,7 @@ impl Lowering<'_> {
         if let Some(data) = self.bytes.get(&id) {
             return Some(data.clone());
         }
-        let (global, args) = self.pickle.call(id)?;
-        let data: Arc<[u8]> = match (&*global.module, &*global.name, args) {
-            ("_codecs", "encode", [text, encoding]) => {
-                let latin = matches!(self.pickle.str(*encoding)?, "latin1" | "latin-1");
-                let Node::Str(text) = self.pickle.node(*text) else { return None };
-                latin.then(|| latin1(text))??.into()
-            }
-            ("builtins", "bytes" | "bytearray", []) => Arc::new([]),
-            ("builtins", "bytes" | "bytearray", [data]) => match self.pickle.node(*data) {
-                Node::Bytes(data) => data.clone(),
-                // One level: `bytearray(_codecs.encode(…))`.
-                Node::Object(inner) => {
-                    let inner = self.pickle.global(inner.callable)?;
-                    inner.is("_codecs", "encode").then(|| self.bytes_of(*data))??
-                }
-                _ => return None,
-            },
-            ("builtins", "bytearray" | "bytes", [text, encoding]) => {
-                let latin = matches!(self.pickle.str(*encoding)?, "latin1" | "latin-1");
-                let Node::Str(text) = self.pickle.node(*text) else { return None };
-                latin.then(|| latin1(text))??.into()
-            }
-            _ => return None,
-        };
+        let data: Arc<[u8]> = self.pickle.spelled_bytes(id)?.into();
         self.bytes.insert(id, data.clone());
         Some(data)
     }
@@ -286,9 +263,4 @@ fn with_state(object: &Object, assembly: Assembly, parts: Vec<NodeId>) -> Shape 
         Some(state) => Shape::With(assembly, parts, *state),
         None => Shape::Parts(assembly, parts),
     }
-}
-
-/// Each character a byte.
-fn latin1(text: &Text) -> Option<Vec<u8>> {
-    text.as_str()?.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
 }

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, DType, Global, Grade, Layout, Quantizer, Result, Span, Strided, Tensor, TensorClass,
-    Text, TupleClass, Value, contiguous_strides,
+    ByteOrder, DType, Global, Grade, Layout, Limits, Quantizer, Result, Span, Strided, Tensor,
+    TensorClass, Text, TupleClass, Value, contiguous_strides,
 };
 
 use super::{Assembly, Lowering, Shape, reference};
-use crate::{Node, NodeId};
+use crate::storages::StorageName;
+use crate::{Node, NodeId, Storage, read_stream};
 
 /// How many rebuilding functions may wrap each other.
 const WRAPPERS: usize = 4;
@@ -26,18 +27,6 @@ struct Channels {
     scales: NodeId,
     zero_points: NodeId,
     axis: u64,
-}
-
-/// What a persistent id says of a storage.
-struct StorageName {
-    /// `None`: bytes.
-    dtype: Option<DType>,
-    class: Arc<Global>,
-    key: String,
-    /// In elements of `dtype`.
-    numel: u64,
-    /// First element, for a view of a storage.
-    offset: u64,
 }
 
 /// Why a tensor can't be rebuilt.
@@ -74,7 +63,7 @@ impl Lowering<'_> {
         {
             return Ok(Shape::Same(*class));
         }
-        let Some(name) = self.storage_name(id) else {
+        let Some(name) = self.pickle.storage_name(id) else {
             self.problems.add(
                 Grade::Warning,
                 "A persistent id names nothing that is known",
@@ -86,7 +75,10 @@ impl Lowering<'_> {
         let dtype = name.dtype.clone().unwrap_or(DType::U8);
         let class = TensorClass::Other(name.class.to_string().into());
         let numel = name.numel;
-        Ok(match self.view(&name, dtype, 0, vec![numel], vec![1]) {
+        let storage = name.len().map(|len| self.storages.storage(&name.key, len));
+        let view =
+            storage.and_then(|storage| self.view(&name, storage, dtype, 0, vec![numel], vec![1]));
+        Ok(match view {
             Ok(tensor) => {
                 let tensor = Tensor { class, ..tensor };
                 Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new())
@@ -271,12 +263,7 @@ impl Lowering<'_> {
         size: NodeId,
         stride: NodeId,
     ) -> Result<Tensor, Option<Reason>> {
-        let id = match self.pickle.node(storage) {
-            Node::Persistent(id) => *id,
-            _ => return Err(Some("Its storage is no persistent id".into())),
-        };
-        let name =
-            self.storage_name(id).ok_or_else(|| Some("Its storage has no sound name".into()))?;
+        let (name, storage) = self.storage(storage)?;
         let number = |id: NodeId| self.pickle.int(id);
         let offset = number(offset).and_then(|offset| u64::try_from(offset).ok());
         let offset = offset.ok_or_else(|| Some("Its offset is no natural number".into()))?;
@@ -287,7 +274,42 @@ impl Lowering<'_> {
             .and_then(|strides| strides.iter().map(|id| number(*id)).collect());
         let strides = strides.ok_or_else(|| Some("Its strides are no integers".into()))?;
         let dtype = dtype.or_else(|| name.dtype.clone()).unwrap_or(DType::U8);
-        self.view(&name, dtype, offset, shape, strides).map_err(Some)
+        self.view(&name, storage, dtype, offset, shape, strides).map_err(Some)
+    }
+
+    /// The storage that a tensor is a view of.
+    fn storage(&mut self, id: NodeId) -> Result<(StorageName, Storage), Option<Reason>> {
+        if let Some(found) = self.nested.get(&id) {
+            return found.clone().ok_or_else(|| Some("Its storage can't be read".into()));
+        }
+        if let Node::Persistent(name) = self.pickle.node(id) {
+            let name = self.pickle.storage_name(*name);
+            let name = name.ok_or_else(|| Some("Its storage has no sound name".into()))?;
+            let storage = self.storages.storage(&name.key, name.len().map_err(Some)?);
+            return Ok((name, storage));
+        }
+        let number = u32::MAX - self.nested.len() as u32;
+        let found = self.nested_storage(id, number);
+        self.nested.insert(id, found.clone());
+        found.ok_or_else(|| Some("Its storage is no persistent id".into()))
+    }
+
+    /// A storage that is pickled by itself, in a stream of its own: what Python's `pickle` makes
+    /// of a tensor when `torch.save` does not help it.
+    fn nested_storage(&mut self, id: NodeId, number: u32) -> Option<(StorageName, Storage)> {
+        let (global, args) = self.pickle.call(id)?;
+        let [bytes] = args else { return None };
+        if !global.is("torch.storage", "_load_from_bytes") {
+            return None;
+        }
+        let bytes = self.bytes_of(*bytes)?;
+        let stream = read_stream(&bytes, 0, &Limits::default()).ok()?;
+        let Node::Persistent(name) = stream.pickle.node(stream.pickle.root()) else { return None };
+        let name = stream.pickle.storage_name(*name)?;
+        let data = stream.storage(&bytes, &name.key)?;
+        let len = data.len() as u64;
+        let layout = Layout::Inline(data.into());
+        Some((name, Storage { number, layout, len }))
     }
 
     fn shape_of(&self, size: NodeId) -> Result<Vec<u64>, Option<Reason>> {
@@ -309,15 +331,14 @@ impl Lowering<'_> {
     fn view(
         &mut self,
         name: &StorageName,
+        storage: Storage,
         dtype: DType,
         offset: u64,
         shape: Vec<u64>,
         strides: Vec<i64>,
     ) -> Result<Tensor, Reason> {
-        let unit = name.dtype.as_ref().map_or(1, DType::itemsize);
         let overflow = || "Its size does not fit 64 bits".to_owned();
-        let claimed = name.numel.checked_mul(unit).ok_or_else(overflow)?;
-        let storage = self.storages.storage(&name.key, claimed);
+        let claimed = name.len()?;
         let missing = matches!(storage.layout, Layout::Missing(_));
         if storage.len != claimed && name.offset == 0 && !missing {
             self.problems.add(
@@ -327,7 +348,7 @@ impl Lowering<'_> {
             );
         }
         // The view's offset is in elements of the storage's class, the tensor's in its own.
-        let base = name.offset.checked_mul(unit).ok_or_else(overflow)?;
+        let base = name.offset.checked_mul(name.unit()).ok_or_else(overflow)?;
         let itemsize = dtype.itemsize();
         if base % itemsize != 0 {
             return Err("Its storage begins inside an element".into());
@@ -357,34 +378,6 @@ impl Lowering<'_> {
             return Err(Some("Its size does not fit 64 bits".into()));
         }
         Ok(Tensor::new(dtype, shape, Layout::Missing(reason.into())))
-    }
-
-    /// `('storage', class, key, location, numel[, (view key, offset, size)])`.
-    fn storage_name(&self, id: NodeId) -> Option<StorageName> {
-        let pickle = self.pickle;
-        let (class, key, numel, view) = match pickle.sequence(id)? {
-            [kind, class, key, _location, numel, view @ ..] if pickle.text(*kind)? == "storage" => {
-                (*class, *key, *numel, view.first())
-            }
-            _ => return None,
-        };
-        let class = pickle.global(class)?;
-        let Node::Int(numel) = pickle.node(numel) else { return None };
-        let key = match pickle.node(key) {
-            Node::Int(key) => key.to_string(),
-            _ => pickle.text(key)?.to_lossy().into_owned(),
-        };
-        let offset = match view.and_then(|view| pickle.sequence(*view)) {
-            Some([_key, offset, _size]) => u64::try_from(pickle.int(*offset)?).ok()?,
-            _ => 0,
-        };
-        Some(StorageName {
-            dtype: storage_dtype(&class)?,
-            class,
-            key,
-            numel: numel.to_u64()?,
-            offset,
-        })
     }
 
     fn lazy_bits(&self, tensor: &mut Tensor, metadata: Option<&NodeId>) {
@@ -497,34 +490,6 @@ pub(super) fn dtype(global: &Global) -> Option<DType> {
 fn rebuilds(module: &str, name: &str) -> bool {
     matches!(module, "torch._utils" | "torch._tensor" | "torch.tensor")
         && name.starts_with("_rebuild_")
-}
-
-/// The element type of a storage class, `None` inside for bytes; `None` if it is no such class.
-fn storage_dtype(class: &Global) -> Option<Option<DType>> {
-    if !matches!(&*class.module, "torch" | "torch.cuda" | "torch.storage" | "torch.sparse") {
-        return None;
-    }
-    Some(Some(match class.name.strip_suffix("Storage")? {
-        "Untyped" | "_Untyped" => return Some(None),
-        "Double" => DType::F64,
-        "Float" => DType::F32,
-        "Half" => DType::F16,
-        "BFloat16" => DType::BF16,
-        "Long" => DType::I64,
-        "Int" => DType::I32,
-        "Short" => DType::I16,
-        "Char" => DType::I8,
-        "Byte" => DType::U8,
-        "Bool" => DType::Bool,
-        "ComplexDouble" => DType::C128,
-        "ComplexFloat" => DType::C64,
-        "QInt8" => DType::QInt8,
-        "QUInt8" => DType::QUInt8,
-        "QInt32" => DType::QInt32,
-        "QUInt4x2" => DType::QUInt4x2,
-        "QUInt2x4" => DType::QUInt2x4,
-        _ => return None,
-    }))
 }
 
 /// Where the elements of a view lie, checked to be inside `len` bytes of storage.

@@ -1,0 +1,110 @@
+//! The stream of releases before 1.6: pickles, then the storages one after the other.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Layout, Limits, Progress,
+    ReadAt, Result, Span,
+};
+use statelens_pickle::{Broken, Storage, Storages, Stream, read_stream};
+
+/// Opens it.
+pub(super) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
+    let stream = pickles(&files, limits)?.map_err(crate::pickle::read::describe)?;
+    progress.check(0, 0)?;
+    let mut findings = stream.pickle.scan();
+    let mut storages = Table::read(&files, &stream, limits)?;
+    let mut builder = Builder::new(limits);
+    let lowered = stream.pickle.lower(&mut builder, &mut storages)?;
+    findings.extend(lowered.findings);
+    let format = FormatInfo {
+        id: "torch-legacy",
+        name: "PyTorch stream",
+        version: "1001".into(),
+        producer: String::new(),
+        facts: vec![
+            ("Storages".into(), stream.storages.len().to_string()),
+            ("Pickle protocol".into(), stream.pickle.protocol().to_string()),
+        ],
+    };
+    builder.finish(lowered.root, format, files, findings)
+}
+
+/// What it would do to whoever loads it with Python.
+pub(super) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+    Ok(match pickles(files, limits)? {
+        Ok(stream) => stream.pickle.scan(),
+        Err(broken) => crate::pickle::read::scan_broken(broken),
+    })
+}
+
+/// The pickles at the start. How long they are is not said anywhere: more is read as long as
+/// they need more.
+fn pickles(files: &FileSet, limits: &Limits) -> Result<Result<Stream, Broken>> {
+    let main = files.main()?;
+    let most = files.len(main).min(limits.structure);
+    let mut len = most.min(1 << 20);
+    loop {
+        let bytes = files.read_vec(main, 0, len)?;
+        match read_stream(&bytes, 0, limits) {
+            Err(broken) if broken.starved && len < most => len = most.min(len.saturating_mul(4)),
+            done => return Ok(done),
+        }
+    }
+}
+
+/// Where each storage lies.
+struct Table {
+    storages: HashMap<String, Storage>,
+}
+
+impl Table {
+    /// Goes from storage to storage: each says only how long it is itself.
+    fn read(files: &FileSet, stream: &Stream, limits: &Limits) -> Result<Self> {
+        Limits::check("storages of the file", stream.storages.len() as u64, limits.members)?;
+        let main = files.main()?;
+        let cache = super::cache(files)?;
+        let end = files.len(main);
+        let mut at = stream.end;
+        let mut storages = HashMap::with_capacity(stream.storages.len());
+        for (number, (key, unit)) in (0..).zip(&stream.storages) {
+            let cut = |at: u64| {
+                Error::damaged(format!("the file ends inside storage {key}"))
+                    .at(at)
+                    .advice("The file is cut short: compare its size with the original.")
+            };
+            let mut numel = [0; 8];
+            let data = at.checked_add(8).filter(|data| *data <= end).ok_or_else(|| cut(at))?;
+            cache.read_at(at, &mut numel)?;
+            let numel = u64::from_le_bytes(numel);
+            let Some(unit) = unit else {
+                return Err(Error::damaged(format!(
+                    "the object does not name storage {key}, so its length is not known"
+                ))
+                .at(at));
+            };
+            let len = numel.checked_mul(*unit).ok_or_else(|| cut(at))?;
+            at = data.checked_add(len).filter(|next| *next <= end).ok_or_else(|| cut(at))?;
+            let layout = Layout::Span(Span { file: FileId(main.0), offset: data, len });
+            storages.insert(key.clone(), Storage { number, layout, len });
+        }
+        Ok(Self { storages })
+    }
+}
+
+impl Storages for Table {
+    fn storage(&mut self, key: &str, len: u64) -> Storage {
+        if let Some(storage) = self.storages.get(key) {
+            return storage.clone();
+        }
+        let number = self.storages.len() as u32;
+        let layout = Layout::Missing(format!("the file has no storage {key:?}").into());
+        let storage = Storage { number, layout, len };
+        self.storages.insert(key.to_owned(), storage.clone());
+        storage
+    }
+}

@@ -1,0 +1,106 @@
+//! The stream that `torch.save` wrote before release 1.6, and still writes inside other pickles:
+//! a magic number, a version, facts about the machine, the object, the keys of its storages, each
+//! a pickle of its own, then the storages one after the other (`_legacy_save` in
+//! `torch/serialization.py`).
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Int, Limits};
+
+use crate::machine::damaged;
+use crate::{Broken, Node, Pickle, read};
+
+/// The first of the pickles, as `LONG1`.
+const MAGIC: &[u8] =
+    &[crate::opcode::LONG1, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
+/// What may come before it: `PROTO` and a frame.
+const PREFIX: usize = 11;
+
+/// The pickles of a stream.
+#[derive(Debug)]
+pub struct Stream {
+    /// The object.
+    pub pickle: Pickle,
+    /// The storages in the order in which they follow: key, and bytes in an element of the class
+    /// that the object names it with; `None` if the object does not name it.
+    pub storages: Vec<(String, Option<u64>)>,
+    /// Where the first storage begins, from the start of the stream. Each is a little-endian
+    /// `i64`, its number of elements, and then those.
+    pub end: u64,
+}
+
+impl Stream {
+    /// The bytes of a storage, if `bytes` are the whole stream.
+    pub(crate) fn storage<'a>(&self, bytes: &'a [u8], wanted: &str) -> Option<&'a [u8]> {
+        let mut rest = bytes.get(usize::try_from(self.end).ok()?..)?;
+        for (key, unit) in &self.storages {
+            let (numel, data) = rest.split_first_chunk::<8>()?;
+            let len = u64::from_le_bytes(*numel).checked_mul((*unit)?)?;
+            let (data, after) = data.split_at_checked(usize::try_from(len).ok()?)?;
+            if key == wanted {
+                return Some(data);
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+/// Whether a file that starts like that is such a stream.
+pub fn is_stream(head: &[u8]) -> bool {
+    let head = &head[..head.len().min(PREFIX + MAGIC.len())];
+    head.first() == Some(&crate::opcode::PROTO)
+        && head.windows(MAGIC.len()).any(|bytes| bytes == MAGIC)
+}
+
+/// Reads the pickles of a stream that begins at `base` of a file; `bytes` may go on behind them.
+///
+/// The error carries the object as far as it was read, if that is what is broken.
+pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<Stream, Broken> {
+    let mut at = 0;
+    let mut next = || {
+        let pickle = read(&bytes[at as usize..], base + at, limits)?;
+        at += pickle.end();
+        Ok((pickle, at))
+    };
+    let (magic, _) = next()?;
+    let (version, _) = next()?;
+    let expected = Int::from_le_bytes(&MAGIC[2..12]);
+    if *magic.node(magic.root()) != Node::Int(expected) || version.int(version.root()) != Some(1001)
+    {
+        return Err(broken(Pickle::default(), "this is no stream of torch's version 1001"));
+    }
+    let _machine = next()?;
+    let (pickle, _) = next()?;
+    let (keys, end) = match next() {
+        Ok(keys) => keys,
+        Err(Broken { error, starved, .. }) => {
+            return Err(Broken { error, starved, pickle: Box::new(pickle) });
+        }
+    };
+    let names: Option<Vec<String>> = keys.sequence(keys.root()).and_then(|ids| {
+        ids.iter().map(|id| Some(keys.text(*id)?.to_lossy().into_owned())).collect()
+    });
+    let Some(names) = names else {
+        return Err(broken(pickle, "the keys of its storages are no list of strings"));
+    };
+    let units = units(&pickle);
+    let storages = names.into_iter().map(|key| {
+        let unit = units.get(&key).copied();
+        (key, unit)
+    });
+    Ok(Stream { storages: storages.collect(), pickle, end })
+}
+
+fn broken(pickle: Pickle, what: &str) -> Broken {
+    Broken { error: damaged(what), starved: false, pickle: Box::new(pickle) }
+}
+
+/// Bytes in an element of each storage that the object names.
+fn units(pickle: &Pickle) -> HashMap<String, u64> {
+    let names = pickle.nodes().filter_map(|(_, node)| match node {
+        Node::Persistent(id) => pickle.storage_name(*id),
+        _ => None,
+    });
+    names.map(|name| (name.key.clone(), name.unit())).collect()
+}
