@@ -8,6 +8,8 @@ mod objects;
 mod outline;
 mod report;
 mod spec;
+#[cfg(test)]
+mod tests;
 mod tree;
 mod v04;
 mod v05;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Loss, Result, TensorId, Text, Value, ValueId,
+    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, File, Filter, Planned, Space,
@@ -136,7 +136,10 @@ impl Writer<'_> {
     }
 
     fn tensor(&mut self, key: &Text, name: &str, id: TensorId) -> Option<DatasetId> {
-        let tensor = self.source.tensor(id).ok()?;
+        let tensor = match self.source.tensor(id) {
+            Ok(tensor) => tensor,
+            Err(error) => return self.refuse(key, error.what().to_owned(), EXCLUDE),
+        };
         lose_class(&mut self.report, tensor, key);
         let (Some(datatype), Some(dims)) = (Datatype::of(&tensor.dtype), dimensions(tensor)) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
@@ -147,11 +150,11 @@ impl Writer<'_> {
         };
         let fill = match fill {
             Json::Bool(value) => AttributeValue::Bool(value),
-            Json::Number(number) => match number.parse::<i64>() {
-                Ok(value) => AttributeValue::I64(value),
-                Err(_) => {
-                    AttributeValue::F64(objects::real(&tensor.dtype, &objects::element(tensor)?)?)
-                }
+            Json::Number(number) => match (number.parse::<i64>(), real_fill(tensor)) {
+                (_, Some(value)) => AttributeValue::F64(value),
+                (Ok(value), None) => AttributeValue::I64(value),
+                // More than 63 bits.
+                _ => return self.elements(key, name, "TorchTensorH5Type", id),
             },
             _ => return self.elements(key, name, "TorchTensorH5Type", id),
         };
@@ -169,7 +172,10 @@ impl Writer<'_> {
 
     /// The elements of a tensor or array.
     fn elements(&mut self, key: &Text, name: &str, kind: &str, id: TensorId) -> Option<DatasetId> {
-        let tensor = self.source.tensor(id).ok()?;
+        let tensor = match self.source.tensor(id) {
+            Ok(tensor) => tensor,
+            Err(error) => return self.refuse(key, error.what().to_owned(), EXCLUDE),
+        };
         if let Some((why, advice)) = unfit(tensor) {
             return self.refuse(key, why, advice);
         }
@@ -235,6 +241,11 @@ impl Writer<'_> {
         self.report.refuse(key, why, advice);
         None
     }
+}
+
+/// What fills a constant tensor of floats.
+fn real_fill(tensor: &Tensor) -> Option<f64> {
+    objects::real(&tensor.dtype, &objects::element(tensor)?)
 }
 
 fn codec(kind: &str) -> Attribute {

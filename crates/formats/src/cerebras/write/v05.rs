@@ -90,20 +90,20 @@ impl Writer<'_> {
                 Some(none("StringSerializer", vec![("string_value", Json::Text(text.clone()))]))
             }
             Value::Tensor(tensor) => self.tensor(flat, *tensor, key),
-            Value::Array(Array { tensor, scalar: is_scalar }) => {
-                let found = self.source.tensor(*tensor).ok()?;
-                match is_scalar.then(|| objects::element(found)).flatten() {
-                    Some(bytes) if found.dtype == DType::F64 => {
+            Value::Array(Array { tensor, scalar: false }) => self.array(flat, *tensor, key),
+            Value::Array(Array { tensor, scalar: true }) => {
+                let found = self.source.tensor(*tensor).ok();
+                let known = found.and_then(|found| Some((&found.dtype, objects::element(found)?)));
+                let Some((dtype, bytes)) = known else {
+                    self.report.lose(report::SCALAR, flat);
+                    return self.array(flat, *tensor, key);
+                };
+                match (dtype, <[u8; 8]>::try_from(bytes)) {
+                    (DType::F64, Ok(bytes)) => {
                         self.report.lose(report::FLOAT64, flat);
-                        scalar(Json::float(f64::from_le_bytes(bytes.try_into().ok()?)))
+                        scalar(Json::float(f64::from_le_bytes(bytes)))
                     }
-                    Some(_) => self.object(flat, id, key),
-                    None => {
-                        if *is_scalar {
-                            self.report.lose(report::SCALAR, flat);
-                        }
-                        self.array(flat, *tensor, key)
-                    }
+                    _ => self.object(flat, id, key),
                 }
             }
             Value::Sparse(_) => self.refuse(flat, "a sparse tensor; the format has none", EXCLUDE),
@@ -112,7 +112,10 @@ impl Writer<'_> {
     }
 
     fn tensor(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
-        let tensor = self.source.tensor(id).ok()?;
+        let tensor = match self.source.tensor(id) {
+            Ok(tensor) => tensor,
+            Err(error) => return self.refuse(flat, error.what().to_owned(), EXCLUDE),
+        };
         if let Some((why, advice)) = unfit(tensor) {
             return self.refuse(flat, why, advice);
         }
@@ -158,7 +161,10 @@ impl Writer<'_> {
 
     fn array(&mut self, flat: &Text, id: TensorId, key: &str) -> Option<Json> {
         const ARRAY: &str = "NumpyArraySerializer";
-        let tensor = self.source.tensor(id).ok()?;
+        let tensor = match self.source.tensor(id) {
+            Ok(tensor) => tensor,
+            Err(error) => return self.refuse(flat, error.what().to_owned(), EXCLUDE),
+        };
         if let Some((why, advice)) = unfit(tensor) {
             return self.refuse(flat, why, advice);
         }
