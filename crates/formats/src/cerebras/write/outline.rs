@@ -258,12 +258,15 @@ fn default_steps(dict: &Dict) -> Option<Vec<Vec<u8>>> {
     (keys.len() <= 2).then(|| steps.collect())
 }
 
+/// What equal views have in common, at the least: memory, offset, shape.
+type View = (u32, u64, Vec<u64>);
+
 /// Which leaf was the first with an object, or with a view of a memory.
 #[derive(Default)]
 struct Ties {
     values: HashMap<ValueId, usize>,
     tensors: HashMap<TensorId, usize>,
-    views: HashMap<(u32, u64, Vec<u64>), Vec<(TensorId, usize)>>,
+    views: HashMap<View, Vec<(TensorId, usize)>>,
     memories: HashSet<u32>,
 }
 

@@ -167,7 +167,7 @@ fn name(out: &mut Encoder, memos: &mut Memos, index: usize) -> Result<()> {
 
 fn key(out: &mut Encoder, key: &DictKey) -> Result<()> {
     match key {
-        DictKey::Tuple(keys) => out.tuple_of(keys, |out, key| plain_key(out, key)),
+        DictKey::Tuple(keys) => out.tuple_of(keys, plain_key),
         key => plain_key(out, key),
     }
 }
