@@ -134,6 +134,11 @@ impl Builder {
         Self { limits: limits.clone(), ..Self::default() }
     }
 
+    /// What may be spent.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Adds a value. Whoever puts the id into a container or makes it the root gives it its one
     /// place; use [`Value::Link`] for any further one.
     pub fn push(&mut self, value: Value) -> Result<ValueId> {
