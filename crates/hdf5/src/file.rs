@@ -179,6 +179,18 @@ impl Hdf5File {
         Ok(object)
     }
 
+    /// Whether the root group has an attribute of that name, reading as little as tells.
+    pub fn root_has(&self, name: &str) -> Result<bool> {
+        let root = self.root()?;
+        let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
+        let found = messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
+        let found = found.map(|message| Attribute::parse(self, &message.body));
+        if found.flatten().any(|attribute| attribute.name == name) {
+            return Ok(true);
+        }
+        Ok(self.object(root)?.attribute(name).is_some())
+    }
+
     /// The names in a group, in the order of their creation if the file keeps that, else sorted.
     pub fn links(&self, group: &Object) -> Result<Vec<Link>> {
         self.read_links(&group.links)

@@ -40,6 +40,26 @@ pub(crate) fn messages(
     address: u64,
     limits: &Limits,
 ) -> Result<Vec<Message>> {
+    read(source, widths, address, limits, usize::MAX)
+}
+
+/// The messages in the first few blocks of an object's header: a large one is all over the file.
+pub(crate) fn first_messages(
+    source: &Source,
+    widths: Widths,
+    address: u64,
+    limits: &Limits,
+) -> Result<Vec<Message>> {
+    read(source, widths, address, limits, 4)
+}
+
+fn read(
+    source: &Source,
+    widths: Widths,
+    address: u64,
+    limits: &Limits,
+    blocks: usize,
+) -> Result<Vec<Message>> {
     let prefix = source.bytes(address, 16.min(Storage::len(source).saturating_sub(address)))?;
     let mut walk = Walk {
         source,
@@ -66,6 +86,9 @@ pub(crate) fn messages(
     while let Some((start, len)) = walk.blocks.pop_front() {
         if !seen.insert(start) {
             return Err(at(Error::damaged("the blocks of an object header lead in a circle")));
+        }
+        if seen.len() > blocks {
+            break;
         }
         match &*prefix {
             [b'O', ..] => walk.continuation_2(start, len).map_err(at)?,

@@ -1,8 +1,404 @@
 //! Reading.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Progress, Result};
+mod current;
+mod elements;
+mod legacy;
+mod objects;
+mod spec;
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::rc::Rc;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, DType, Dict, Error, ErrorKind, FileId, FileSet, Finding, Form, FormatInfo,
+    Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Set, Tensor, Text, Tuple, Value,
+    ValueId, float_repr,
+};
+use statelens_hdf5::{Hdf5File, Object, Tree, Values, find_file};
+
+use crate::hdf5::read::cut_short;
+use spec::{Shape, Spec};
 
 /// Opens it.
-pub fn read(_files: FileSet, _limits: &Limits, _progress: &mut dyn Progress) -> Result<Checkpoint> {
-    Err(Error::unsupported("this reader is not built yet"))
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    let main = files.main()?;
+    let container = Rc::new(Container::open(&files, main, limits, progress)?);
+    let root = container.root()?;
+    let known = |name: &str| root.attribute(name).map(|found| found.values(&container.file)).transpose();
+    let spec = known("__spec__")?.and_then(|values| values.text().cloned());
+    let spec = spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
+        Error::damaged("the file does not say what its state dict looks like: `__spec__` is missing or no text")
+            .advice("It may not have been written by `cstorch.save`.")
+    })?;
+    let version = known("__version__")?.and_then(|values| values.number());
+    // What the spec is written in tells the families apart, even where the version lies.
+    let current = spec.as_bytes().trim_ascii_start().starts_with(b"[");
+    let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
+    let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
+
+    let mut reading = Reading::new(&files, main, container.clone(), limits);
+    reading.findings.extend(cut_short(&container.file));
+    reading.about_version(version, current, success);
+    let root = match current {
+        true => current::read(&mut reading, &spec, progress)?,
+        false => legacy::read(&mut reading, &spec, version, progress)?,
+    };
+    let format = format(&container.file, version, current, release.as_ref());
+    let findings = reading.findings();
+    reading.builder.finish(root, format, files.clone(), findings)
+}
+
+/// A checkpoint file and everything in it.
+struct Container {
+    id: FileId,
+    file: Hdf5File,
+    tree: Tree,
+}
+
+impl Container {
+    fn open(files: &FileSet, id: FileId, limits: &Limits, progress: &mut dyn Progress) -> Result<Self> {
+        let file = Hdf5File::open(files, id, limits)?;
+        let tree = file.tree(progress)?;
+        Ok(Self { id, file, tree })
+    }
+
+    fn root(&self) -> Result<&Object> {
+        match self.tree.objects.get(&self.tree.root) {
+            Some(Ok(object)) => Ok(object),
+            Some(Err(error)) => Err(error.clone().context("the root group can't be read")),
+            None => Err(Error::damaged("there is no root group")),
+        }
+    }
+
+    /// The object at a path; a reason if it is not there or can't be read.
+    fn find(&self, path: &Text) -> Result<&Object> {
+        let address = self.tree.find(&path.to_lossy()).and_then(|address| self.tree.objects.get(&address));
+        match address {
+            Some(Ok(object)) => Ok(object),
+            Some(Err(error)) => Err(error.clone()),
+            None => Err(Error::damaged(format!("the file has no dataset {path}"))),
+        }
+    }
+
+    /// The values of an attribute, if there is one of that name.
+    fn values(&self, object: &Object, name: &str) -> Result<Option<Values>> {
+        object.attribute(name).map(|attribute| attribute.values(&self.file)).transpose()
+    }
+
+    fn text(&self, object: &Object, name: &str) -> Result<Option<Text>> {
+        Ok(self.values(object, name)?.and_then(|values| values.text().cloned()))
+    }
+
+    fn truth(&self, object: &Object, name: &str) -> Result<bool> {
+        Ok(self.values(object, name)?.and_then(|values| values.truth()) == Some(true))
+    }
+}
+
+/// What is shared by the readers of both families.
+struct Reading<'a> {
+    files: &'a FileSet,
+    main: Rc<Container>,
+    limits: &'a Limits,
+    builder: Builder,
+    findings: Vec<Finding>,
+    /// Titles of findings that were told.
+    told: HashSet<String>,
+    others: HashMap<FileId, Result<Rc<Container>>>,
+    /// Files that values are in and that were not given, and how many values.
+    absent: BTreeMap<String, u64>,
+    /// Values that can't be read.
+    unreadable: u64,
+    /// Tensors that lie past the end of their file.
+    cut: u64,
+}
+
+/// Findings of one kind that are told one by one.
+const MOST_FINDINGS: usize = 100;
+
+impl<'a> Reading<'a> {
+    fn new(files: &'a FileSet, _main: FileId, main: Rc<Container>, limits: &'a Limits) -> Self {
+        Self {
+            files,
+            main,
+            limits,
+            builder: Builder::new(limits),
+            findings: Vec::new(),
+            told: HashSet::new(),
+            others: HashMap::new(),
+            absent: BTreeMap::new(),
+            unreadable: 0,
+            cut: 0,
+        }
+    }
+
+    fn about_version(&mut self, version: Option<f64>, current: bool, success: bool) {
+        if current && !success {
+            self.findings.push(
+                Finding::new(Grade::Danger, "The checkpoint was not written to its end")
+                    .detail("Its mark `__SUCCESS__` is missing or false, so saving it was interrupted. The Cerebras library refuses to load it.")
+                    .advice("Values may be missing or wrong. Use an earlier checkpoint, or look closely at what is here."),
+            );
+        }
+        match version {
+            Some(version) if version > 0.5 => self.findings.push(
+                Finding::new(
+                    Grade::Warning,
+                    format!("The format version {} is newer than 0.5", float_repr(version)),
+                )
+                .detail("It was read as 0.5, as the library does."),
+            ),
+            None if current => self.findings.push(
+                Finding::new(Grade::Warning, "The file does not say which version of the format it is")
+                    .detail("It was read as 0.5, which is how it is written. The Cerebras library refuses to load it without `__version__`."),
+            ),
+            Some(version) if (version < 0.5) == current => self.findings.push(
+                Finding::new(
+                    Grade::Warning,
+                    format!("The format version {} is not how the file is written", float_repr(version)),
+                )
+                .detail("It was read by its content. The Cerebras library fails to load it."),
+            ),
+            _ => {}
+        }
+    }
+
+    /// All findings, those of which there was one for many values last.
+    fn findings(&mut self) -> Vec<Finding> {
+        for (file, count) in std::mem::take(&mut self.absent) {
+            let values = if count == 1 { "One value is" } else { &format!("{count} values are") };
+            self.findings.push(
+                Finding::new(Grade::Danger, format!("{values} in the file {file}, which was not given"))
+                    .advice("Open both files together to see and convert them."),
+            );
+        }
+        if self.cut > 0 {
+            self.findings.push(
+                Finding::new(Grade::Danger, format!("{} tensors lie past the end of the file", self.cut))
+                    .advice("The file is cut short: copy or download it again."),
+            );
+        }
+        if self.unreadable > MOST_FINDINGS as u64 {
+            self.findings.push(Finding::new(
+                Grade::Danger,
+                format!("{} values in all can't be read", self.unreadable),
+            ));
+        }
+        std::mem::take(&mut self.findings)
+    }
+
+    /// The container in another file of the set, by the path that was written down; `None` and
+    /// a finding if it was not given.
+    fn other(&mut self, path: &str, progress: &mut dyn Progress) -> Result<Option<Rc<Container>>> {
+        let Some(id) = find_file(self.files, path) else {
+            *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
+            return Ok(None);
+        };
+        if id == self.main.id {
+            return Ok(Some(self.main.clone()));
+        }
+        if !self.others.contains_key(&id) {
+            let opened = Container::open(self.files, id, self.limits, progress);
+            let opened = opened.map_err(|error| error.in_file(self.files.name(id)));
+            self.others.insert(id, opened.map(Rc::new));
+        }
+        self.others.get(&id).cloned().transpose()
+    }
+
+    /// A value that stands where one can't be read; the finding says why.
+    fn unreadable(&mut self, key: &Text, error: &Error) -> Result<ValueId> {
+        self.unreadable += 1;
+        if self.unreadable <= MOST_FINDINGS as u64 {
+            self.findings.push(
+                Finding::new(Grade::Danger, format!("The value of {key} can't be read"))
+                    .detail(error.to_string())
+                    .place(key.to_string()),
+            );
+        }
+        self.builder.push(unread(error.what()))
+    }
+
+    fn tensor(&mut self, tensor: Tensor) -> Result<Value> {
+        if let Layout::Span(span) = tensor.layout
+            && span.offset.saturating_add(span.len) > self.files.len(span.file)
+        {
+            self.cut += 1;
+        }
+        Ok(Value::Tensor(self.builder.push_tensor(tensor)?))
+    }
+
+    /// A tensor whose bytes are not to be had.
+    fn missing_tensor(&mut self, dtype: DType, shape: Vec<u64>, why: String) -> Result<Value> {
+        self.tensor(Tensor::new(dtype, shape, Layout::Missing(why.into())))
+    }
+
+    /// A tensor in a raw file of little-endian numbers.
+    fn raw_tensor(&mut self, path: &str, dtype: DType, shape: Vec<u64>) -> Result<Value> {
+        let Some(file) = find_file(self.files, path) else {
+            let name = base_name(path);
+            *self.absent.entry(name.to_owned()).or_default() += 1;
+            return self.missing_tensor(dtype, shape, not_given(name));
+        };
+        let empty = Layout::Inline([].into());
+        let bytes = Tensor::new(dtype.clone(), shape.clone(), empty).nbytes();
+        let bytes = bytes.ok_or_else(|| Error::damaged("a tensor has more bytes than fit 64 bits"))?;
+        let layout = Layout::Span(statelens_checkpoint::Span { file, offset: 0, len: bytes });
+        self.tensor(Tensor::new(dtype, shape, layout))
+    }
+
+    /// The tree with a value at each leaf. `leaf` makes the value of a flat key of the file.
+    fn walk(
+        &mut self,
+        spec: &Spec,
+        progress: &mut dyn Progress,
+        leaf: &mut dyn FnMut(&mut Self, &Text, &mut dyn Progress) -> Result<ValueId>,
+    ) -> Result<(ValueId, HashMap<Text, ValueId>)> {
+        let mut first: HashMap<Text, ValueId> = HashMap::new();
+        let mut ids = vec![ValueId(0); spec.nodes.len()];
+        // Nodes still to be visited: its flat key in the file if it has one, how deep it is, and
+        // whether the file's name is not what the path gives.
+        let mut open: Vec<(usize, Option<Text>, u64, bool)> = vec![(0, Some("".into()), 0, false)];
+        let (mut steps, mut done) = (0u64, 0u64);
+        while let Some((index, flat, depth, renamed)) = open.pop() {
+            Limits::check("nesting of containers", depth, self.limits.depth)?;
+            let node = &spec.nodes[index];
+            if node.shape == Shape::Leaf {
+                steps += depth;
+                Limits::check("steps in all keys together", steps, self.limits.key_steps)?;
+                ids[index] = match &flat {
+                    None => self.lost()?,
+                    Some(flat) => self.leaf(flat, &mut first, progress, leaf)?,
+                };
+                if let (Some(flat), true) = (flat, renamed) {
+                    self.builder.set_stored_key(ids[index], flat);
+                }
+                done += 1;
+                if done % 1000 == 0 {
+                    progress.check(done, 0)?;
+                }
+                continue;
+            }
+            ids[index] = self.builder.push(Value::None)?;
+            for child in node.children.iter().rev() {
+                let below = match (&flat, &child.stored) {
+                    (Some(flat), Some(step)) if depth == 0 => {
+                        debug_assert!(flat.is_empty());
+                        Some(step.clone())
+                    }
+                    (Some(flat), Some(step)) => Some(join(flat, step)),
+                    _ => None,
+                };
+                let renamed = renamed || child.renamed;
+                open.push((child.node, below, depth + 1, renamed));
+            }
+        }
+        for (index, node) in spec.nodes.iter().enumerate() {
+            if let Some(value) = container(node, &ids)
+                && let Some(place) = self.builder.value_mut(ids[index])
+            {
+                *place = value;
+            }
+        }
+        Ok((ids[0], first))
+    }
+
+    fn leaf(
+        &mut self,
+        flat: &Text,
+        first: &mut HashMap<Text, ValueId>,
+        progress: &mut dyn Progress,
+        leaf: &mut dyn FnMut(&mut Self, &Text, &mut dyn Progress) -> Result<ValueId>,
+    ) -> Result<ValueId> {
+        if let Some(other) = first.get(flat) {
+            let title = format!("Two values go by the one name {flat}");
+            if self.told.len() < MOST_FINDINGS && self.told.insert(title.clone()) {
+                self.findings.push(
+                    Finding::new(Grade::Warning, title)
+                        .detail("The format joins keys with dots, so that these two came out the same and the later replaced the earlier when the file was written. The first is lost; both show what is there.")
+                        .place(flat.to_string()),
+                );
+            }
+            return self.builder.push(Value::Link(*other));
+        }
+        let id = match leaf(self, flat, progress) {
+            Ok(id) => id,
+            Err(error) if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Limit | ErrorKind::Io) => {
+                return Err(error);
+            }
+            Err(error) => self.unreadable(flat, &error)?,
+        };
+        first.insert(flat.clone(), id);
+        Ok(id)
+    }
+
+    /// A value of a defaultdict that the library did not write.
+    fn lost(&mut self) -> Result<ValueId> {
+        let title = "Values of a defaultdict were lost when the file was written".to_owned();
+        if self.told.insert(title.clone()) {
+            self.findings.push(
+                Finding::new(Grade::Danger, title)
+                    .detail("Of a defaultdict with more than two entries the library writes the first two only."),
+            );
+        }
+        self.builder.push(unread("lost when the file was written"))
+    }
+}
+
+/// The value of a container whose children have their values; none for a leaf.
+fn container(node: &spec::SpecNode, ids: &[ValueId]) -> Option<Value> {
+    let items = || node.children.iter().map(|child| ids[child.node]).collect::<Vec<_>>();
+    Some(match &node.shape {
+        Shape::Leaf => return None,
+        Shape::List(class) => Value::List(List { class: *class, items: items() }),
+        Shape::Tuple(class) => Value::Tuple(Tuple { class: class.clone(), items: items() }),
+        Shape::Set => Value::Set(Set { frozen: false, items: items() }),
+        Shape::NestedObject => Value::Tuple(Tuple { items: items(), ..Tuple::default() }),
+        Shape::Dict(class) => {
+            let entries = node.children.iter().filter_map(|child| Some((child.key.clone()?, ids[child.node])));
+            Value::Dict(Dict { class: class.clone(), entries: entries.collect() })
+        }
+    })
+}
+
+fn format(file: &Hdf5File, version: Option<f64>, current: bool, release: Option<&Text>) -> FormatInfo {
+    let producer = match (release, version) {
+        (Some(release), _) => format!("cerebras-pytorch {release}"),
+        (None, Some(0.4)) => "cerebras-pytorch 2.0".into(),
+        (None, Some(0.3)) => "Cerebras release 1.9".into(),
+        (None, Some(0.2)) => "Cerebras release 1.8".into(),
+        (None, _) if !current => "Cerebras release 1.7 or older".into(),
+        (None, _) => String::new(),
+    };
+    FormatInfo {
+        id: "cerebras-h5",
+        name: "Cerebras HDF5",
+        version: version.map_or_else(|| if current { "0.5" } else { "0.1" }.into(), float_repr),
+        producer,
+        facts: vec![("superblock".into(), format!("version {}", file.superblock_version()))],
+    }
+}
+
+fn join(flat: &Text, step: &Text) -> Text {
+    let bytes = [flat.as_bytes(), b".", step.as_bytes()].concat();
+    Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())
+}
+
+/// What stands for a value that is not to be had. An object, so that no writer takes it for one.
+fn unread(why: &str) -> Value {
+    Value::Opaque(Box::new(Opaque {
+        global: Global::new("cerebras", "unreadable"),
+        form: Form::Reference,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: Some(format!("not to be had: {why}").into()),
+    }))
+}
+
+fn not_given(name: &str) -> String {
+    format!("the data is in the file {name}, which was not given: open both together")
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }

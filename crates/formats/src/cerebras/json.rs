@@ -1,0 +1,399 @@
+//! JSON as Python's `json` module writes it.
+//!
+//! That is more than JSON: `NaN` and `Infinity`, integers of any size, lone surrogates. And it
+//! is read without recursion, into one table, so that depth costs nothing.
+
+use std::fmt;
+
+use statelens_checkpoint::{Error, Int, Result, Text, float_repr};
+
+/// One JSON text.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Document {
+    nodes: Vec<Node>,
+}
+
+/// Which value of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Id(u32);
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Node {
+    Null,
+    Bool(bool),
+    Int(Int),
+    Float(f64),
+    Str(Text),
+    Array(Vec<Id>),
+    /// A later entry of the same name stands for the earlier, as in Python.
+    Object(Vec<(Text, Id)>),
+}
+
+/// Digits of an integer that are turned into a number; Python refuses more than 4,300.
+const MOST_DIGITS: usize = 5_000;
+
+impl Document {
+    /// Reads a whole text.
+    pub(super) fn parse(text: &[u8]) -> Result<Self> {
+        let mut parser = Parser { text, at: 0 };
+        let mut nodes = Vec::new();
+        // Containers that are open, innermost last, each with the name its next value goes by.
+        let mut open: Vec<(Id, Text)> = Vec::new();
+        loop {
+            let (node, opens) = parser.value()?;
+            let id = Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
+            nodes.push(node);
+            if let Some((parent, name)) = open.last() {
+                match nodes.get_mut(parent.0 as usize) {
+                    Some(Node::Array(items)) => items.push(id),
+                    Some(Node::Object(entries)) => entries.push((name.clone(), id)),
+                    _ => {}
+                }
+            }
+            let mut fresh = opens;
+            if opens {
+                open.push((id, "".into()));
+            }
+            // Close what ends here; go on to the next value.
+            loop {
+                let Some((parent, name)) = open.last_mut() else {
+                    parser.space();
+                    if parser.at < text.len() {
+                        return Err(parser.bad("something after the end"));
+                    }
+                    return Ok(Self { nodes });
+                };
+                let object = matches!(nodes.get(parent.0 as usize), Some(Node::Object(_)));
+                parser.space();
+                if parser.take(if object { b'}' } else { b']' }) {
+                    open.pop();
+                    fresh = false;
+                    continue;
+                }
+                if !fresh && !parser.take(b',') {
+                    return Err(parser.bad("no comma between two values"));
+                }
+                if object {
+                    parser.space();
+                    if !parser.take(b'"') {
+                        return Err(parser.bad("an entry without a name"));
+                    }
+                    *name = parser.string()?;
+                    parser.space();
+                    if !parser.take(b':') {
+                        return Err(parser.bad("a name without a value"));
+                    }
+                }
+                break;
+            }
+        }
+    }
+
+    /// The outermost value.
+    pub(super) fn root(&self) -> Id {
+        Id(0)
+    }
+
+    /// The value.
+    pub(super) fn node(&self, id: Id) -> &Node {
+        self.nodes.get(id.0 as usize).unwrap_or(&Node::Null)
+    }
+
+    /// The entry of that name.
+    pub(super) fn get(&self, object: Id, name: &Text) -> Option<Id> {
+        match self.node(object) {
+            Node::Object(entries) => entries.iter().rev().find(|(key, _)| key == name).map(|(_, id)| *id),
+            _ => None,
+        }
+    }
+
+    /// The entry of that name.
+    pub(super) fn field(&self, object: Id, name: &str) -> Option<&Node> {
+        self.get(object, &name.into()).map(|id| self.node(id))
+    }
+
+    /// The items of an array.
+    pub(super) fn items(&self, array: Id) -> &[Id] {
+        match self.node(array) {
+            Node::Array(items) => items,
+            _ => &[],
+        }
+    }
+
+    /// As Python prints it: what `str()` gives, with strings inside in quotes.
+    pub(super) fn python(&self, id: Id) -> Python<'_> {
+        Python { document: self, id }
+    }
+}
+
+impl Node {
+    pub(super) fn text(&self) -> Option<&Text> {
+        match self {
+            Self::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn is_true(&self) -> bool {
+        *self == Self::Bool(true)
+    }
+}
+
+/// See [`Document::python`].
+pub(super) struct Python<'a> {
+    document: &'a Document,
+    id: Id,
+}
+
+impl fmt::Display for Python<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        enum Step<'a> {
+            Value(Id),
+            Text(&'a str),
+            Name(&'a Text),
+        }
+        let mut steps = vec![Step::Value(self.id)];
+        while let Some(step) = steps.pop() {
+            match step {
+                Step::Text(text) => f.write_str(text)?,
+                Step::Name(text) => write!(f, "{}", quoted(text))?,
+                Step::Value(id) => match self.document.node(id) {
+                    Node::Null => f.write_str("None")?,
+                    Node::Bool(true) => f.write_str("True")?,
+                    Node::Bool(false) => f.write_str("False")?,
+                    Node::Int(int) => write!(f, "{int}")?,
+                    Node::Float(float) => f.write_str(&float_repr(*float))?,
+                    Node::Str(text) => write!(f, "{}", quoted(text))?,
+                    Node::Array(items) => {
+                        steps.push(Step::Text("]"));
+                        for (index, item) in items.iter().enumerate().rev() {
+                            steps.push(Step::Value(*item));
+                            steps.push(Step::Text(if index > 0 { ", " } else { "[" }));
+                        }
+                        if items.is_empty() {
+                            steps.push(Step::Text("["));
+                        }
+                    }
+                    Node::Object(entries) => {
+                        steps.push(Step::Text("}"));
+                        for (index, (name, value)) in entries.iter().enumerate().rev() {
+                            steps.push(Step::Value(*value));
+                            steps.push(Step::Text(": "));
+                            steps.push(Step::Name(name));
+                            steps.push(Step::Text(if index > 0 { ", " } else { "{" }));
+                        }
+                        if entries.is_empty() {
+                            steps.push(Step::Text("{"));
+                        }
+                    }
+                },
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Python's `repr` of a string, for the characters that keys are made of.
+fn quoted(text: &Text) -> String {
+    let text = text.to_lossy();
+    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let mut out = String::from(quote);
+    for c in text.chars() {
+        match c {
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            '\r' => out.push_str("\\r"),
+            '\t' => out.push_str("\\t"),
+            c if c == quote => {
+                out.push('\\');
+                out.push(c);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push(quote);
+    out
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+}
+
+impl Parser<'_> {
+    fn bad(&self, what: &str) -> Error {
+        Error::damaged(format!("JSON with {what} (at character {} of it)", self.at))
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.text.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let there = self.text.get(self.at) == Some(&byte);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn word(&mut self, word: &str) -> bool {
+        let there = self.text[self.at..].starts_with(word.as_bytes());
+        if there {
+            self.at += word.len();
+        }
+        there
+    }
+
+    /// A value, and whether it is a container that was opened.
+    fn value(&mut self) -> Result<(Node, bool)> {
+        self.space();
+        let node = match self.text.get(self.at) {
+            Some(b'"') => {
+                self.at += 1;
+                Node::Str(self.string()?)
+            }
+            Some(b'[') => {
+                self.at += 1;
+                return Ok((Node::Array(Vec::new()), true));
+            }
+            Some(b'{') => {
+                self.at += 1;
+                return Ok((Node::Object(Vec::new()), true));
+            }
+            _ if self.word("null") => Node::Null,
+            _ if self.word("true") => Node::Bool(true),
+            _ if self.word("false") => Node::Bool(false),
+            _ if self.word("NaN") => Node::Float(f64::NAN),
+            _ if self.word("Infinity") => Node::Float(f64::INFINITY),
+            _ if self.word("-Infinity") => Node::Float(f64::NEG_INFINITY),
+            Some(b'-' | b'0'..=b'9') => self.number()?,
+            Some(_) => return Err(self.bad("something that is no value")),
+            None => return Err(self.bad("its end missing")),
+        };
+        Ok((node, false))
+    }
+
+    fn number(&mut self) -> Result<Node> {
+        let start = self.at;
+        while let Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        let bytes = &self.text[start..self.at];
+        let number = str::from_utf8(bytes).map_err(|_| self.bad("a number that is none"))?;
+        let node = if number.contains(['.', 'e', 'E']) {
+            number.parse().ok().map(Node::Float)
+        } else if number.len() <= MOST_DIGITS {
+            Int::parse(number).map(Node::Int)
+        } else {
+            return Err(Error::limit(format!("an integer of {} digits", number.len())));
+        };
+        node.ok_or_else(|| self.bad("a number that is none"))
+    }
+
+    /// The rest of a string, its closing quote included.
+    fn string(&mut self) -> Result<Text> {
+        let mut bytes = Vec::new();
+        loop {
+            let rest = &self.text[self.at..];
+            let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+            let run = run.ok_or_else(|| self.bad("a string that does not end"))?;
+            bytes.extend_from_slice(&rest[..run]);
+            self.at += run + 1;
+            if rest[run] == b'"' {
+                return Text::from_surrogatepass(&bytes).map_err(|_| self.bad("a string that is no UTF-8"));
+            }
+            let escape = self.text.get(self.at).copied();
+            self.at += 1;
+            bytes.push(match escape {
+                Some(b'b') => 8,
+                Some(b'f') => 12,
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b't') => b'\t',
+                Some(byte @ (b'"' | b'\\' | b'/')) => byte,
+                Some(b'u') => {
+                    let mut point = self.four()?;
+                    // A surrogate pair is one character; any other surrogate stays alone.
+                    if (0xd800..0xdc00).contains(&point) && self.text[self.at..].starts_with(b"\\u") {
+                        let back = self.at;
+                        self.at += 2;
+                        let low = self.four()?;
+                        match low {
+                            0xdc00..0xe000 => point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00),
+                            _ => self.at = back,
+                        }
+                    }
+                    let text = Text::from_code_points([point]).map_err(|_| self.bad("a bad escape"))?;
+                    bytes.extend_from_slice(text.as_bytes());
+                    continue;
+                }
+                _ => return Err(self.bad("a bad escape")),
+            });
+        }
+    }
+
+    fn four(&mut self) -> Result<u32> {
+        let digits = self.text.get(self.at..self.at + 4);
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
+        let point = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        self.at += 4;
+        point.ok_or_else(|| self.bad("a bad escape"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Document {
+        Document::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn what_python_writes_beyond_json() {
+        let document = parse(
+            r#"{"a": [NaN, Infinity, -Infinity, -0.0, 5e-324, 123456789012345678901234567890, null, true],
+                "s": "\u00e9\ud83d\ude00\ud800x\u0000", "e": {}, "l": []}"#,
+        );
+        let root = document.root();
+        let items = document.items(document.get(root, &"a".into()).unwrap());
+        assert!(matches!(document.node(items[0]), Node::Float(float) if float.is_nan()));
+        assert_eq!(document.node(items[1]), &Node::Float(f64::INFINITY));
+        assert!(matches!(document.node(items[3]), Node::Float(float) if float.is_sign_negative()));
+        assert_eq!(document.node(items[4]), &Node::Float(5e-324));
+        assert_eq!(document.python(items[5]).to_string(), "123456789012345678901234567890");
+        let text = document.field(root, "s").unwrap().text().unwrap();
+        assert_eq!(text, &Text::from_code_points([0xe9, 0x1f600, 0xd800, 0x78, 0]).unwrap());
+        assert_eq!(document.python(document.get(root, &"e".into()).unwrap()).to_string(), "{}");
+    }
+
+    #[test]
+    fn python_prints_lists_with_quotes() {
+        let document = parse(r#"["a", "it's", [1, null, true], {"k": 1.5}, []]"#);
+        assert_eq!(
+            document.python(document.root()).to_string(),
+            r#"['a', "it's", [1, None, True], {'k': 1.5}, []]"#
+        );
+    }
+
+    #[test]
+    fn broken_texts_are_refused_wherever_they_break() {
+        let whole = r#"{"a": [1, "x\u00e9", {"b": null}], "c": -1.5e3}"#;
+        for cut in 0..whole.len() {
+            assert!(Document::parse(&whole.as_bytes()[..cut]).is_err(), "{}", &whole[..cut]);
+        }
+        for bad in ["", "1 2", "[1,]", "{\"a\" 1}", "[1 2]", "{1: 2}", "-", "\"\\x\"", "nul", "[,1]", "{,}"] {
+            assert!(Document::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn depth_costs_nothing() {
+        let deep = "[".repeat(200_000) + &"]".repeat(200_000);
+        let document = parse(&deep);
+        assert_eq!(document.python(document.root()).to_string().len(), 400_000);
+    }
+}

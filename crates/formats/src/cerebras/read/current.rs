@@ -1,0 +1,368 @@
+//! Format 0.5: JSON in attributes of the root group.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use statelens_checkpoint::{DType, Error, Layout, Progress, Result, Tensor, Text, Value, ValueId};
+use statelens_hdf5::{Attribute, Object, Values};
+
+use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
+use super::spec::{Shape, Spec};
+use super::{Container, Reading, base_name, not_given, unread};
+use crate::cerebras::json::{Document, Id, Node};
+use crate::hdf5::read::raw_attributes;
+
+/// Reads the whole tree.
+pub(super) fn read(reading: &mut Reading<'_>, spec: &Text, progress: &mut dyn Progress) -> Result<ValueId> {
+    let main = reading.main.clone();
+    let document = Document::parse(spec.as_bytes()).map_err(|error| error.context("`__spec__`"))?;
+    let text = document.items(document.root()).get(1).and_then(|id| document.node(*id).text());
+    let text = text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?;
+    let spec = Spec::from_json(text, reading.limits)?;
+    let root = main.root()?;
+    let attributes = root.attributes.iter().map(|attribute| (&attribute.name, attribute)).collect();
+    let mut current = Current { attributes, links: Vec::new() };
+    let (top, keys) = reading.walk(&spec, progress, &mut |reading, flat, progress| {
+        current.value(reading, &main, flat, progress)
+    })?;
+    for (id, key) in current.links {
+        let value = match keys.get(&key) {
+            Some(target) if *target != id => Value::Link(*target),
+            _ => {
+                let error = Error::damaged(format!("it is a link to {key}, which is not there"));
+                reading.unreadable(&key, &error)?;
+                unread(error.what())
+            }
+        };
+        if let Some(place) = reading.builder.value_mut(id) {
+            *place = value;
+        }
+    }
+    Ok(top)
+}
+
+struct Current<'a> {
+    /// Attributes of the root group.
+    attributes: HashMap<&'a Text, &'a Attribute>,
+    /// Values that are other values, by their flat keys.
+    links: Vec<(ValueId, Text)>,
+}
+
+/// What is known about one object, in JSON.
+#[derive(Clone, Copy)]
+struct Metadata<'a> {
+    document: &'a Document,
+    id: Id,
+}
+
+/// Serialised values in serialised values: the library makes three levels.
+const DEEPEST: u32 = 16;
+
+impl Current<'_> {
+    fn value(
+        &mut self,
+        reading: &mut Reading<'_>,
+        main: &Rc<Container>,
+        flat: &Text,
+        progress: &mut dyn Progress,
+    ) -> Result<ValueId> {
+        let attribute = self.attributes.get(&metadata_name(flat)).ok_or_else(|| {
+            Error::damaged("the file says nothing about it: the attribute of its metadata is missing")
+        })?;
+        let values = attribute.values(&main.file)?;
+        let text = values.text().ok_or_else(|| Error::damaged("its metadata is no text"))?;
+        let document = Document::parse(text.as_bytes()).map_err(|error| error.context("its metadata"))?;
+        let spec = document
+            .get(document.root(), &"__spec__".into())
+            .and_then(|id| document.items(id).get(1))
+            .and_then(|id| document.node(*id).text());
+        let spec = match spec {
+            Some(text) => Some(Spec::from_json(text, reading.limits)?),
+            None => None,
+        };
+        // The spec of one value is a dict with the one key that it goes by.
+        let node = spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children.first()?.node)));
+        let mut place = Place { reading, container: main, progress };
+        self.nested(&mut place, &document, node, flat, DEEPEST)
+    }
+
+    /// A value at a node of its own spec: an object, or an object within another's description.
+    fn nested(
+        &mut self,
+        place: &mut Place<'_, '_, '_>,
+        document: &Document,
+        node: Option<(&Spec, usize)>,
+        key: &Text,
+        depth: u32,
+    ) -> Result<ValueId> {
+        let Some(depth) = depth.checked_sub(1) else {
+            return Err(Error::limit("serialised values nest too deeply"));
+        };
+        let metadata = |key: &Text| {
+            let id = document.get(document.root(), &metadata_name(key));
+            id.map(|id| Metadata { document, id })
+                .ok_or_else(|| Error::damaged(format!("the metadata of {key} is missing")))
+        };
+        let inner = node.and_then(|(spec, node)| {
+            let children = &spec.nodes[node].children;
+            (spec.nodes[node].shape == Shape::NestedObject).then_some((spec, children.first()?.node))
+        });
+        let Some((spec, inner)) = inner else {
+            return self.object(place, metadata(key)?, key);
+        };
+        let outer = metadata(&step(key, "1"))?;
+        let id = match outer.class()?.as_str() {
+            "DeferredGraphTensor" => {
+                let why = "it is computed by a TorchScript graph, which is never run";
+                let value = match (outer.dtype(), outer.shape("shape")) {
+                    (Some(dtype), Some(shape)) => place.reading.missing_tensor(dtype, shape, why.into())?,
+                    _ => unread(why),
+                };
+                place.reading.builder.push(value)?
+            }
+            _ => {
+                let key = step(key, "0");
+                match (spec.nodes[inner].shape == Shape::Leaf).then(|| metadata(&key)).transpose()? {
+                    Some(link) if link.text("path").is_some() => self.linked(place, link, Some(outer), &key)?,
+                    Some(metadata) => self.object(place, metadata, &key)?,
+                    None => self.nested(place, document, Some((spec, inner)), &key, depth)?,
+                }
+            }
+        };
+        let raw = outer.raw();
+        place.reading.builder.set_raw_attributes(id, raw);
+        Ok(id)
+    }
+
+    /// A concrete object by its metadata.
+    fn object(&mut self, place: &mut Place<'_, '_, '_>, metadata: Metadata<'_>, key: &Text) -> Result<ValueId> {
+        if metadata.text("path").is_some() && metadata.text("key").is_some() {
+            return self.linked(place, metadata, None, key);
+        }
+        let Place { reading, container, .. } = place;
+        let class = metadata.class()?;
+        let mut raw = metadata.raw();
+        let id = match class.as_str() {
+            "ScalarSerializer" => reading.builder.push(metadata.scalar()?)?,
+            "StringSerializer" => {
+                let text = metadata.text("string_value").ok_or_else(|| metadata.without("string_value"))?;
+                reading.builder.push(Value::Str(text.clone()))?
+            }
+            "NoneSerializer" => reading.builder.push(Value::None)?,
+            "LinkedObject" => {
+                let target = metadata.text("key").ok_or_else(|| metadata.without("key"))?;
+                let id = reading.builder.push(Value::None)?;
+                self.links.push((id, target.clone()));
+                id
+            }
+            "DeferredFullTensor" => {
+                let value = metadata.constant(reading)?;
+                reading.builder.push(value)?
+            }
+            "DeferredFileTensor" if metadata.text("filepath").is_some() => {
+                let path = metadata.text("filepath").ok_or_else(|| metadata.without("filepath"))?;
+                let (dtype, shape) = metadata.dtype_and_shape("shape")?;
+                let value = reading.raw_tensor(&path.to_lossy(), dtype, shape)?;
+                reading.builder.push(value)?
+            }
+            "TorchTensorSerializer" | "NumpyArraySerializer" | "ObjectSerializer" => {
+                let container = container.clone();
+                let object = container.find(key)?;
+                let id = stored(reading, &container, object, metadata, key, &class)?;
+                for (name, text) in raw_attributes(&container.file, object) {
+                    if !raw.iter().any(|(known, _)| *known == name) {
+                        raw.push((name, text));
+                    }
+                }
+                id
+            }
+            _ => return Err(Error::unsupported(format!("values of the kind {class} are not known"))),
+        };
+        reading.builder.set_raw_attributes(id, raw);
+        Ok(id)
+    }
+
+    /// An object in another checkpoint; `outer` says what tensor is made of it.
+    fn linked(
+        &mut self,
+        place: &mut Place<'_, '_, '_>,
+        link: Metadata<'_>,
+        outer: Option<Metadata<'_>>,
+        key: &Text,
+    ) -> Result<ValueId> {
+        let path = link.text("path").ok_or_else(|| link.without("path"))?.to_lossy().into_owned();
+        let there = link.text("key").ok_or_else(|| link.without("key"))?;
+        let known = outer.and_then(|outer| outer.dtype_and_shape("shapes").ok());
+        let class = outer.map_or_else(|| link.class(), |outer| outer.class())?;
+        if class == "DeferredSafeTensor" {
+            return Err(Error::unsupported(format!("it is in the safetensors file {}", base_name(&path)))
+                .advice("That file is not read as a part of this one."));
+        }
+        let Some(other) = place.reading.other(&path, place.progress)? else {
+            let why = not_given(base_name(&path));
+            let value = match known {
+                Some((dtype, shape)) => place.reading.missing_tensor(dtype, shape, why)?,
+                None => unread(&why),
+            };
+            return place.reading.builder.push(value);
+        };
+        let inner = link.document.get(link.id, &"metadata".into());
+        let inner = inner.map_or(link, |id| Metadata { document: link.document, id });
+        let class = match (outer, inner.class()?) {
+            (Some(_), _) => "TorchTensorSerializer".to_owned(),
+            (None, class) => class,
+        };
+        let object = other.find(there)?;
+        let id = stored(place.reading, &other, object, outer.unwrap_or(inner), key, &class)?;
+        let mut raw = link.raw();
+        raw.extend(raw_attributes(&other.file, object));
+        place.reading.builder.set_raw_attributes(id, raw);
+        Ok(id)
+    }
+}
+
+/// Where a value is being read.
+struct Place<'r, 'a, 'p> {
+    reading: &'r mut Reading<'a>,
+    container: &'r Rc<Container>,
+    progress: &'p mut dyn Progress,
+}
+
+/// A value that is a dataset.
+fn stored(
+    reading: &mut Reading<'_>,
+    container: &Container,
+    object: &Object,
+    metadata: Metadata<'_>,
+    key: &Text,
+    class: &str,
+) -> Result<ValueId> {
+    if class == "ObjectSerializer" {
+        let bytes = container.values(object, "__BYTES__")?;
+        let Some(Values::Opaque(bytes)) = bytes else {
+            return Err(Error::damaged("its pickled bytes are missing"));
+        };
+        return reading.pickled(&bytes, key);
+    }
+    let dataset = reading.dataset(object, key)?;
+    let value = match class {
+        // The dataset's own attributes win over the root's metadata, as in the library.
+        "NumpyArraySerializer" => {
+            let own = container.values(object, "is_bfloat16")?.and_then(|values| values.truth());
+            let is_bfloat16 = own.unwrap_or_else(|| metadata.is_true("is_bfloat16"));
+            reading.dataset_array(container, dataset, is_bfloat16, false)?
+        }
+        _ => {
+            let own = match container.values(object, "dtypes")? {
+                Some(Values::Text(names)) => names.first().and_then(|name| torch_dtype(&name.to_lossy())),
+                _ => None,
+            };
+            let dtype = own.or_else(|| metadata.dtype());
+            reading.dataset_tensor(container, dataset, dtype)?
+        }
+    };
+    reading.builder.push(value)
+}
+
+impl<'a> Metadata<'a> {
+    fn field(&self, name: &str) -> Option<&'a Node> {
+        self.document.field(self.id, name)
+    }
+
+    fn text(&self, name: &str) -> Option<&'a Text> {
+        self.field(name)?.text()
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        self.field(name).is_some_and(Node::is_true)
+    }
+
+    fn without(&self, name: &str) -> Error {
+        Error::damaged(format!("its metadata has no `{name}`"))
+    }
+
+    fn class(&self) -> Result<String> {
+        let class = self.text("__TYPE__").ok_or_else(|| self.without("__TYPE__"))?;
+        Ok(class.to_lossy().into_owned())
+    }
+
+    /// The fields, for people.
+    fn raw(&self) -> Vec<(Text, Text)> {
+        let Node::Object(entries) = self.document.node(self.id) else { return Vec::new() };
+        entries
+            .iter()
+            .map(|(name, id)| match self.document.node(*id) {
+                Node::Str(text) => (name.clone(), text.clone()),
+                _ => (name.clone(), self.document.python(*id).to_string().into()),
+            })
+            .collect()
+    }
+
+    fn scalar(&self) -> Result<Value> {
+        Ok(match self.field("scalar_value").ok_or_else(|| self.without("scalar_value"))? {
+            Node::Bool(value) => Value::Bool(*value),
+            Node::Int(int) => Value::Int(int.clone()),
+            Node::Float(float) => Value::Float(*float),
+            Node::Null => Value::None,
+            Node::Str(text) => Value::Str(text.clone()),
+            _ => return Err(Error::damaged("a scalar that is none")),
+        })
+    }
+
+    /// What torch calls the elements: by name, else by the appliance's number.
+    fn dtype(&self) -> Option<DType> {
+        let first = |name: &str| {
+            let id = self.document.get(self.id, &name.into())?;
+            Some(self.document.node(*self.document.items(id).first()?))
+        };
+        let named = first("dtypes").or_else(|| self.field("dtype"));
+        let named = named.and_then(Node::text).and_then(|name| torch_dtype(&name.to_lossy()));
+        named.or_else(|| match first("rtfx_dtypes")? {
+            Node::Int(code) => rtfx_dtype(code.to_i64()?),
+            _ => None,
+        })
+    }
+
+    /// A shape: of `shapes`, the first one.
+    fn shape(&self, name: &str) -> Option<Vec<u64>> {
+        let mut id = self.document.get(self.id, &name.into())?;
+        if name == "shapes" {
+            id = *self.document.items(id).first()?;
+        }
+        let Node::Array(dims) = self.document.node(id) else { return None };
+        dims.iter()
+            .map(|dim| match self.document.node(*dim) {
+                Node::Int(dim) => dim.to_u64(),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn dtype_and_shape(&self, shape: &str) -> Result<(DType, Vec<u64>)> {
+        let dtype = self.dtype().ok_or_else(|| self.without("dtype"))?;
+        Ok((dtype, self.shape(shape).ok_or_else(|| self.without(shape))?))
+    }
+
+    /// A tensor of which every element is the same.
+    fn constant(&self, reading: &mut Reading<'_>) -> Result<Value> {
+        let (dtype, shape) = self.dtype_and_shape("shape")?;
+        let value = match self.field("fill_value") {
+            // It was saved without values: whatever was in memory is as good as zeros.
+            None | Some(Node::Null) => Constant::Int(0i64.into()),
+            Some(node) => Constant::from_json(node).ok_or_else(|| Error::damaged("a fill value that is no number"))?,
+        };
+        let bytes = constant(&dtype, &value).ok_or_else(|| {
+            Error::damaged(format!("a fill value that {dtype} can't hold"))
+        })?;
+        reading.tensor(Tensor::new(dtype, shape, Layout::Fill(bytes.into())))
+    }
+}
+
+fn metadata_name(key: &Text) -> Text {
+    let bytes = [key.as_bytes(), b".__metadata__"].concat();
+    Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())
+}
+
+fn step(key: &Text, step: &str) -> Text {
+    super::join(key, &step.into())
+}

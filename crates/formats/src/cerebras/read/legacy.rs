@@ -1,0 +1,363 @@
+//! Format 0.4 and older: a pickled spec, and a dataset for each value.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use statelens_checkpoint::{
+    DType, Error, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value, ValueId,
+};
+use statelens_hdf5::{Object, Target, Values};
+
+use super::elements::{Constant, constant};
+use super::spec::Spec;
+use super::{Container, Reading, base_name, not_given, unread};
+use crate::hdf5::read::raw_attributes;
+
+/// Reads the whole tree.
+pub(super) fn read(
+    reading: &mut Reading<'_>,
+    spec: &Text,
+    version: Option<f64>,
+    progress: &mut dyn Progress,
+) -> Result<ValueId> {
+    let bytes = unhex(spec.as_bytes()).ok_or_else(|| {
+        Error::damaged("`__spec__` is neither JSON nor hexadecimal digits")
+    })?;
+    let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
+        .map_err(|broken| broken.error.context("the pickle in `__spec__`"))?;
+    let mut findings = pickle.scan();
+    for finding in &mut findings {
+        finding.place = "`__spec__`".into();
+    }
+    reading.findings.extend(findings);
+    let spec = Spec::from_pickle(&pickle, reading.limits)?;
+    let main = reading.main.clone();
+    let mut legacy = Legacy {
+        names: names(&main),
+        by_address: HashMap::new(),
+        links: Vec::new(),
+        missing: Vec::new(),
+        // Until release 1.9 the codec of numpy arrays was that of tensors.
+        arrays_are_tensors: version.is_none_or(|version| version <= 0.3),
+    };
+    let (top, keys) = reading.walk(&spec, progress, &mut |reading, flat, progress| {
+        legacy.value(reading, &main, flat, progress)
+    })?;
+    for (id, key) in legacy.links {
+        let value = match keys.get(&key) {
+            Some(target) if *target != id => Value::Link(*target),
+            _ => match dangling(reading, &main, &key) {
+                Ok(value) => value,
+                Err(error) => {
+                    reading.unreadable(&key, &error)?;
+                    unread(error.what())
+                }
+            },
+        };
+        if let Some(place) = reading.builder.value_mut(id) {
+            *place = value;
+        }
+    }
+    if !legacy.missing.is_empty() {
+        let count = legacy.missing.len();
+        let shown: Vec<_> = legacy.missing.iter().take(10).map(Text::to_string).collect();
+        reading.findings.push(
+            Finding::new(Grade::Danger, format!("{count} values are missing from the file"))
+                .detail(format!("The spec lists them, and they are not there: {}{}. The Cerebras library warns and takes them for None.", shown.join(", "), if count > 10 { ", …" } else { "" })),
+        );
+    }
+    Ok(top)
+}
+
+struct Legacy {
+    /// Addresses of the root's datasets by the keys that their quoted names stand for.
+    names: HashMap<Text, u64>,
+    /// The values of datasets that were read: a further name is a link.
+    by_address: HashMap<u64, ValueId>,
+    links: Vec<(ValueId, Text)>,
+    missing: Vec<Text>,
+    arrays_are_tensors: bool,
+}
+
+impl Legacy {
+    fn value(
+        &mut self,
+        reading: &mut Reading<'_>,
+        main: &Rc<Container>,
+        flat: &Text,
+        progress: &mut dyn Progress,
+    ) -> Result<ValueId> {
+        let Some(address) = self.names.get(flat).copied() else {
+            self.missing.push(flat.clone());
+            return reading.builder.push(Value::None);
+        };
+        if let Some(first) = self.by_address.get(&address) {
+            return reading.builder.push(Value::Link(*first));
+        }
+        let object = match main.tree.objects.get(&address) {
+            Some(Ok(object)) => object,
+            Some(Err(error)) => return Err(error.clone()),
+            None => return Err(Error::damaged("its dataset is not there")),
+        };
+        let class = main.text(object, "__H5_TYPE__")?;
+        let id = match class.as_ref().map(Text::to_lossy).as_deref() {
+            Some(class) => self.typed(reading, main, object, flat, class, progress)?,
+            None => untyped(reading, main, object, flat)?,
+        };
+        self.by_address.insert(address, id);
+        reading.builder.set_raw_attributes(id, raw_attributes(&main.file, object));
+        Ok(id)
+    }
+
+    fn typed(
+        &mut self,
+        reading: &mut Reading<'_>,
+        main: &Rc<Container>,
+        object: &Object,
+        key: &Text,
+        class: &str,
+        progress: &mut dyn Progress,
+    ) -> Result<ValueId> {
+        let value = match class {
+            "TorchTensorH5Type" => tensor(reading, main, object, key)?,
+            "NumpyArrayH5Type" if self.arrays_are_tensors => tensor(reading, main, object, key)?,
+            "NumpyArrayH5Type" => {
+                let dataset = reading.dataset(object, key)?;
+                let is_bfloat16 = main.truth(object, "is_bfloat16")?;
+                // numpy's scalars are kept in the same way as arrays without dimensions.
+                reading.dataset_array(main, dataset, is_bfloat16, false)?
+            }
+            "ScalarH5Type" => scalar(reading, main, object, key)?,
+            "StringH5Type" => Value::Str(need_text(main, object, "string_value")?),
+            "NoneH5Type" => Value::None,
+            "ObjectH5Type" | "ApplianceInfoH5Type" => {
+                let hex = need_text(main, object, "object_value")?;
+                let bytes = unhex(hex.as_bytes())
+                    .ok_or_else(|| Error::damaged("its pickled bytes are no hexadecimal digits"))?;
+                return reading.pickled(&bytes, key);
+            }
+            "DeferredFullTensor" | "FullTensorH5Type" => full(reading, main, object, key)?,
+            "DeferredFileTensor" | "StoredApplianceTensorH5Type" => raw_file(reading, main, object)?,
+            "DeferredH5Tensor" | "StoredTensorH5Type" => {
+                return self.elsewhere(reading, main, object, progress);
+            }
+            "DeferredGraphTensor" => {
+                let why = "it is computed by a TorchScript graph, which is never run";
+                let dtype = if main.truth(object, "is_bfloat16")? {
+                    Some(DType::BF16)
+                } else {
+                    reading.dataset(object, key)?.datatype.element().map(|element| element.dtype)
+                };
+                match dtype {
+                    Some(dtype) => reading.missing_tensor(dtype, shape(main, object)?, why.into())?,
+                    None => unread(why),
+                }
+            }
+            _ => return Err(Error::unsupported(format!("values of the kind {class} are not known"))),
+        };
+        reading.builder.push(value)
+    }
+
+    /// A tensor that is another dataset, here or in another file.
+    fn elsewhere(
+        &mut self,
+        reading: &mut Reading<'_>,
+        main: &Rc<Container>,
+        object: &Object,
+        progress: &mut dyn Progress,
+    ) -> Result<ValueId> {
+        let key = unquote(&need_text(main, object, "key")?);
+        if main.truth(object, "link_to_self")? {
+            let id = reading.builder.push(Value::None)?;
+            self.links.push((id, key));
+            return Ok(id);
+        }
+        let path = need_text(main, object, "filepath")?.to_lossy().into_owned();
+        let Some(other) = reading.other(&path, progress)? else {
+            // The file does not say what the tensor is, only where.
+            let value = unread(&not_given(base_name(&path)));
+            return reading.builder.push(value);
+        };
+        let address = names(&other).get(&key).copied();
+        let found = address.and_then(|address| other.tree.object(address));
+        let found = found.ok_or_else(|| {
+            Error::damaged(format!("the file {} has no {key}", base_name(&path)))
+        })?;
+        let value = match other.text(found, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref() {
+            Some("DeferredFullTensor" | "FullTensorH5Type") => full(reading, &other, found, &key)?,
+            Some("DeferredFileTensor" | "StoredApplianceTensorH5Type") => raw_file(reading, &other, found)?,
+            _ => tensor(reading, &other, found, &key)?,
+        };
+        reading.builder.push(value)
+    }
+}
+
+/// A value of release 1.8 or older, which says nothing of its kind but by its attributes.
+fn untyped(reading: &mut Reading<'_>, main: &Container, object: &Object, key: &Text) -> Result<ValueId> {
+    let value = if object.attribute("filepath").is_some() {
+        raw_file(reading, main, object)?
+    } else if main.truth(object, "is_constructible")? {
+        full(reading, main, object, key)?
+    } else if main.truth(object, "is_none")? {
+        Value::None
+    } else if main.truth(object, "is_string")? {
+        Value::Str(need_text(main, object, "string_val")?)
+    } else if main.truth(object, "is_scalar")? {
+        scalar(reading, main, object, key)?
+    } else if reading.dataset(object, key)?.shape.is_none() {
+        return Err(Error::damaged("its dataset is empty and does not say what it is: saving it failed half-way"));
+    } else {
+        tensor(reading, main, object, key)?
+    };
+    reading.builder.push(value)
+}
+
+/// The tensor that a link to this file names when it is no value of the state dict.
+fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Result<Value> {
+    let address = names(main).get(key).copied();
+    let object = address.and_then(|address| main.tree.object(address));
+    let object = object.ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
+    match main.text(object, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref() {
+        Some("DeferredH5Tensor" | "StoredTensorH5Type") => {
+            Err(Error::damaged(format!("it is a link to {key}, which is itself one")))
+        }
+        _ => tensor(reading, main, object, key),
+    }
+}
+
+fn tensor(reading: &mut Reading<'_>, container: &Container, object: &Object, key: &Text) -> Result<Value> {
+    let is_bfloat16 = container.truth(object, "is_bfloat16")?;
+    let dataset = reading.dataset(object, key)?;
+    reading.dataset_tensor(container, dataset, is_bfloat16.then_some(DType::BF16))
+}
+
+fn scalar(reading: &Reading<'_>, container: &Container, object: &Object, key: &Text) -> Result<Value> {
+    let dataset = reading.dataset(object, key)?;
+    let data = container.file.read(dataset, reading.files)?;
+    Ok(match container.file.values(&dataset.datatype, &data)? {
+        Values::Bool(values) if values.len() == 1 => Value::Bool(values[0]),
+        Values::Int(values) if values.len() == 1 => Value::Int(values[0].clone()),
+        Values::Float(values) if values.len() == 1 => Value::Float(values[0]),
+        _ => return Err(Error::damaged(format!("{key} is said to be one number and is not"))),
+    })
+}
+
+/// A tensor of which every element is the same; its dataset only says of which type.
+fn full(reading: &mut Reading<'_>, container: &Container, object: &Object, key: &Text) -> Result<Value> {
+    let dataset = reading.dataset(object, key)?;
+    let dtype = if container.truth(object, "is_bfloat16")? {
+        DType::BF16
+    } else {
+        let element = dataset.datatype.element();
+        element.ok_or_else(|| Error::damaged("a constant tensor of no element type"))?.dtype
+    };
+    let value = match container.values(object, "fill_value")? {
+        Some(Values::Int(values)) if values.len() == 1 => Constant::Int(values[0].clone()),
+        Some(Values::Float(values)) if values.len() == 1 => Constant::Float(values[0]),
+        Some(Values::Bool(values)) if values.len() == 1 => Constant::Int(i64::from(values[0]).into()),
+        // It was saved without values: whatever was in memory is as good as zeros.
+        None => Constant::Int(0i64.into()),
+        Some(_) => return Err(Error::damaged("a fill value that is no number")),
+    };
+    let bytes = constant(&dtype, &value)
+        .ok_or_else(|| Error::damaged(format!("a fill value that {dtype} can't hold")))?;
+    let shape = shape(container, object)?;
+    reading.tensor(Tensor::new(dtype, shape, Layout::Fill(bytes.into())))
+}
+
+fn raw_file(reading: &mut Reading<'_>, container: &Container, object: &Object) -> Result<Value> {
+    let path = need_text(container, object, "filepath")?;
+    let hex = need_text(container, object, "dtype")?;
+    let bytes = unhex(hex.as_bytes()).ok_or_else(|| Error::damaged("its dtype is no pickle"))?;
+    let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
+        .map_err(|broken| broken.error.context("the pickle of its dtype"))?;
+    let dtype = pickle
+        .global(pickle.root())
+        .filter(|global| &*global.module == "torch")
+        .and_then(|global| DType::from_torch_name(&global.name))
+        .ok_or_else(|| Error::damaged("its dtype is none of torch's"))?;
+    let shape = shape(container, object)?;
+    reading.raw_tensor(&path.to_lossy(), dtype, shape)
+}
+
+/// The attribute `shape`: an empty one is kept as floats.
+fn shape(container: &Container, object: &Object) -> Result<Vec<u64>> {
+    match container.values(object, "shape")? {
+        Some(Values::Int(dims)) => {
+            let dims: Option<Vec<u64>> = dims.iter().map(statelens_checkpoint::Int::to_u64).collect();
+            dims.ok_or_else(|| Error::damaged("a shape with a negative length"))
+        }
+        Some(Values::Float(dims)) if dims.is_empty() => Ok(Vec::new()),
+        _ => Err(Error::damaged("its shape is missing")),
+    }
+}
+
+fn need_text(container: &Container, object: &Object, name: &str) -> Result<Text> {
+    let text = container.text(object, name)?;
+    text.ok_or_else(|| Error::damaged(format!("its attribute `{name}` is missing")))
+}
+
+/// The root's datasets by key.
+fn names(container: &Container) -> HashMap<Text, u64> {
+    let links = match container.tree.links.get(&container.tree.root) {
+        Some(Ok(links)) => links.as_slice(),
+        _ => &[],
+    };
+    links
+        .iter()
+        .filter_map(|link| match link.target {
+            Target::Hard(address) => Some((unquote(&link.name), address)),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Undoes the percent-encoding of a name.
+fn unquote(name: &Text) -> Text {
+    let bytes = name.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let digits = bytes.get(at + 1..at + 3).filter(|_| bytes[at] == b'%').and_then(unhex);
+        match digits {
+            Some(byte) => {
+                out.extend_from_slice(&byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    Text::from_surrogatepass(&out).unwrap_or_else(|_| String::from_utf8_lossy(&out).into_owned().into())
+}
+
+fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
+    if digits.len() % 2 != 0 {
+        return None;
+    }
+    digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unquoted_as_urllib_quotes_them() {
+        for (quoted, plain) in [
+            ("a.b", "a.b"),
+            ("a%2Fb%20c%25", "a/b c%"),
+            ("%C3%A9", "é"),
+            ("100%", "100%"),
+            ("%zz", "%zz"),
+        ] {
+            assert_eq!(unquote(&quoted.into()), plain);
+        }
+        assert_eq!(unhex(b"80049g"), None);
+        assert_eq!(unhex(b"8"), None);
+        assert_eq!(unhex(b"80fF"), Some(vec![0x80, 0xff]));
+    }
+}

@@ -1,0 +1,76 @@
+//! Values that are kept as datasets or as pickled bytes, in either family.
+
+use statelens_checkpoint::{Array, DType, Error, Finding, Grade, Result, Text, Value, ValueId};
+use statelens_hdf5::{Dataset, Object};
+use statelens_pickle::NoStorages;
+
+use super::{Container, MOST_FINDINGS, Reading};
+use crate::cerebras::read::elements::retype;
+
+impl Reading<'_> {
+    /// The tensor in a dataset; `dtype` if the file says that it is another than it looks.
+    pub(super) fn dataset_tensor(
+        &mut self,
+        container: &Container,
+        dataset: &Dataset,
+        dtype: Option<DType>,
+    ) -> Result<Value> {
+        let mut tensor = container.file.tensor(dataset, self.files)?;
+        if let Some(dtype) = dtype {
+            retype(&mut tensor, dtype);
+        }
+        self.tensor(tensor)
+    }
+
+    /// The numpy array in a dataset.
+    pub(super) fn dataset_array(
+        &mut self,
+        container: &Container,
+        dataset: &Dataset,
+        is_bfloat16: bool,
+        scalar: bool,
+    ) -> Result<Value> {
+        let value = self.dataset_tensor(container, dataset, is_bfloat16.then_some(DType::BF16))?;
+        Ok(match value {
+            Value::Tensor(tensor) => Value::Array(Array { tensor, scalar }),
+            other => other,
+        })
+    }
+
+    /// The object that was pickled; it is described, never built.
+    pub(super) fn pickled(&mut self, bytes: &[u8], key: &Text) -> Result<ValueId> {
+        let pickle = match statelens_pickle::read(bytes, 0, self.limits) {
+            Ok(pickle) => pickle,
+            Err(broken) => {
+                self.pickle_findings(broken.pickle.scan(), key);
+                return Err(broken.error.context("its pickled object"));
+            }
+        };
+        self.pickle_findings(pickle.scan(), key);
+        let lowered = pickle.lower(&mut self.builder, &mut NoStorages::default())?;
+        self.pickle_findings(lowered.findings, key);
+        Ok(lowered.root)
+    }
+
+    /// Adds what was noticed in a pickled value; the same about many values once.
+    fn pickle_findings(&mut self, findings: Vec<Finding>, key: &Text) {
+        for mut finding in findings {
+            if self.told.len() < MOST_FINDINGS && self.told.insert(finding.title.clone()) {
+                let inside = if finding.place.is_empty() { String::new() } else { format!(", {}", finding.place) };
+                finding.place = format!("{key}{inside}");
+                self.findings.push(finding);
+            } else if finding.grade == Grade::Danger && !self.told.contains(&finding.title) {
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    /// The dataset of an object, or why it is none.
+    pub(super) fn dataset<'o>(&self, object: &'o Object, key: &Text) -> Result<&'o Dataset> {
+        match &object.kind {
+            statelens_hdf5::Kind::Dataset(dataset) => Ok(dataset),
+            statelens_hdf5::Kind::Unreadable(error) => Err(error.clone()),
+            _ => Err(Error::damaged(format!("{key} is no dataset"))),
+        }
+    }
+}
