@@ -292,7 +292,7 @@ pub struct Planned {
     pub tensors: u64,
     /// Leaves in the output.
     pub keys: u64,
-    /// The output in order, as runs of one dtype: short name and bytes.
+    /// The output in order, as runs of one dtype: its name and bytes; no name for structure.
     pub runs: Vec<(String, u64)>,
     /// What the target can't hold.
     pub losses: Vec<Loss>,

@@ -6,14 +6,14 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::error::kind_word;
-use crate::page::marks::{copy, good, severity};
+use crate::page::marks::{copy, good, prose, severity};
 use crate::page::model::{Convert, Phase, output_name};
 use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
 use crate::page::table::holdings;
 use crate::page::tape::TapeView;
 use crate::protocol::{Choice, ErrorText, Loss, Planned, Severity, Target};
-use crate::state::dtype::family;
+use crate::state::dtype::{family, short};
 use crate::state::fmt;
 use crate::state::tape::Part;
 use crate::state::work::Work;
@@ -233,10 +233,10 @@ fn refused(error: &Rc<ErrorText>) -> Html {
     html! {
         <div class="refused" role="alert">
             <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
-            <h3>{ &error.title }</h3>
-            if !error.text.is_empty() { <p class="mid-ink">{ &error.text }</p> }
+            <h3>{ prose(&error.title) }</h3>
+            if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
             if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
-            { for error.next.iter().map(|(text, _)| html! { <p>{ text }</p> }) }
+            { for error.next.iter().map(|(text, _)| html! { <p>{ prose(text) }</p> }) }
         </div>
     }
 }
@@ -244,7 +244,7 @@ fn refused(error: &Rc<ErrorText>) -> Html {
 /// The output as the parts of a tape.
 #[must_use]
 pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
-    let runs = plan.runs.iter().map(|(name, bytes)| (crate::state::dtype::short(name), family(name), *bytes)).collect();
+    let runs = plan.runs.iter().map(|(name, bytes)| (short(name), family(name), *bytes)).collect();
     Rc::new(vec![Part { name: String::new(), runs }])
 }
 
@@ -262,7 +262,7 @@ fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Htm
                 <dt>{ "memory" }</dt><dd>{ moved }</dd>
             </dl>
             <ul class="checks">
-                { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ note }</span></li> }) }
+                { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li> }) }
                 if plan.losses.is_empty() { <li>{ good() }<span>{ "nothing is lost" }</span></li> }
                 <li>{ severity(Severity::Note) }<span>{ format!("needs {} free: a page can\u{2019}t see how much there is", fmt::bytes(plan.size)) }</span></li>
             </ul>
@@ -289,7 +289,7 @@ fn loss_line(actor: &Actor, convert: &Convert, loss: &Loss) -> Html {
     html! {
         <label class="loss">
             <input type="checkbox" class="cb" checked={on} {onchange} />
-            <span><b>{ &loss.title }</b><p>{ &loss.why }</p></span>
+            <span><b>{ prose(&loss.title) }</b><p>{ prose(&loss.why) }</p></span>
         </label>
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::marks::{Copy, Mark, cap, severity};
+use crate::page::marks::{Copy, Mark, cap, prose, severity};
 use crate::page::model::Action;
 use crate::protocol::{ErrorKind, ErrorText, Severity};
 use crate::state::fmt;
@@ -73,8 +73,8 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                     { severity(Severity::Warning) }
                     <span class="w-warn">{ kind_word(error.kind) }</span>
                 </div>
-                <h1>{ &error.title }</h1>
-                if !error.text.is_empty() { <p class="mid-ink">{ &error.text }</p> }
+                <h1>{ prose(&error.title) }</h1>
+                if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
                 if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
                 if !error.lines.is_empty() {
                     <pre class="pre">{ for error.lines.iter().enumerate().map(|(at, line)| html! {
@@ -84,7 +84,7 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                 <div class="hints">
                     { for error.next.iter().map(|(text, command)| html! {
                         <div class="hint">
-                            <span>{ text }</span>
+                            <span>{ prose(text) }</span>
                             if !command.is_empty() {
                                 <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span>
                             }

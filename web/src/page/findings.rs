@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::marks::{good, severity, severity_word};
+use crate::page::marks::{good, prose, severity, severity_word};
 use crate::page::model::Action;
 use crate::page::sheet::SheetFrame;
 use crate::protocol::{Finding, Severity};
@@ -84,8 +84,8 @@ fn article(actor: &Actor, finding: &Finding) -> Html {
                 if !finding.place.is_empty() { <div class="tag where">{ &finding.place }</div> }
             </div>
             <div>
-                <h3>{ &finding.title }</h3>
-                if !finding.text.is_empty() { <p>{ &finding.text }</p> }
+                <h3>{ prose(&finding.title) }</h3>
+                if !finding.text.is_empty() { <p>{ prose(&finding.text) }</p> }
                 if !finding.call.is_empty() {
                     <dl class="glob">
                         { for finding.call.iter().map(|(label, text)| {
@@ -98,7 +98,7 @@ fn article(actor: &Actor, finding: &Finding) -> Html {
             if acts {
                 <div class="do">
                     if !finding.call.is_empty() { <span class="never">{ good() }{ "never run" }</span> }
-                    if !finding.advice.is_empty() { <p>{ &finding.advice }</p> }
+                    if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
                     if let Some(onclick) = add { <p><button class="btn" {onclick}>{ "Add the file\u{2026}" }</button></p> }
                 </div>

@@ -126,6 +126,15 @@ pub struct CopyProps {
     pub what: AttrValue,
 }
 
+/// A sentence in which what stands between backquotes is code.
+#[must_use]
+pub fn prose(text: &str) -> Html {
+    text.split('`')
+        .enumerate()
+        .map(|(at, part)| if at % 2 == 1 { html! { <code>{ part.to_owned() }</code> } } else { html! { { part.to_owned() } } })
+        .collect()
+}
+
 /// Copies text; becomes a tick for a moment, and a live region says so.
 #[component]
 pub fn Copy(props: &CopyProps) -> Html {

@@ -9,7 +9,7 @@ use crate::page::app::Actor;
 use crate::page::convert::output_parts;
 use crate::page::drop::Dropped;
 use crate::page::error::kind_word;
-use crate::page::marks::{Copy, cap, good, key, severity};
+use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::{Action, Convert, Phase};
 use crate::page::tape::TapeView;
 use crate::protocol::{Done, ErrorText, How, Planned, Running, Severity, ToWorker};
@@ -30,6 +30,13 @@ fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
 fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
     let from = past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
     if now.millis - from.1 < 250.0 { (now.done, now.millis) } else { (now.done - from.0.min(now.done), now.millis - from.1) }
+}
+
+/// Where on the output's tape the work is: what is done counts logical bytes, and compression
+/// makes fewer of them.
+fn on_tape(plan: &Planned, now: &Running) -> u64 {
+    let whole: u64 = plan.runs.iter().map(|run| run.1).sum();
+    (now.done as f64 / now.total.max(1) as f64 * whole as f64) as u64
 }
 
 /// A conversion while it runs.
@@ -64,7 +71,7 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
                 </div>
                 <div role="progressbar" aria-label="Writing" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
                     if let Some(plan) = plan_of(convert) {
-                        <TapeView parts={output_parts(plan)} done={Some(now.done)} />
+                        <TapeView parts={output_parts(plan)} done={Some(on_tape(plan, now))} />
                     }
                 </div>
                 if !now.key.is_empty() { <div class="nowkey">{ key(&now.key) }</div> }
@@ -154,7 +161,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
                     if !plan.losses.is_empty() {
                         <div class="block"><div class="lab">{ "Lost, as you acknowledged" }</div>
-                            <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ &loss.title }</dt><dd>{ &loss.why }</dd></> }) }</dl></div>
+                            <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.why) }</dd></> }) }</dl></div>
                     }
                     <div class="block"><div class="lab">{ "What is in it" }</div>
                         <dl class="gone">
@@ -189,10 +196,10 @@ pub fn failed_body(actor: &Actor, error: &Rc<ErrorText>) -> Html {
         <>
             <div class="runbody" role="alert">
                 <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
-                <h3 class="failed">{ &error.title }</h3>
-                if !error.text.is_empty() { <p class="mid-ink">{ &error.text }</p> }
+                <h3 class="failed">{ prose(&error.title) }</h3>
+                if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
                 if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
-                { for error.next.iter().map(|(text, command)| html! { <p>{ text }{ " " }<code>{ command }</code></p> }) }
+                { for error.next.iter().map(|(text, command)| html! { <p>{ prose(text) }{ " " }<code>{ command }</code></p> }) }
             </div>
             <footer>
                 <span class="grow dim">{ "Nothing was left behind, and the source was not changed." }</span>

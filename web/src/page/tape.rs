@@ -86,7 +86,12 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
         <>
             { for tape.stretches.iter().map(|stretch| html! {
                 <rect x={format!("{:.1}", stretch.x)} y={top.to_string()} width={format!("{:.1}", stretch.width)} height="12"
-                    fill={stretch.family.map_or("var(--ink-3)", Family::color)} />
+                    fill={match stretch.family {
+                        // Structure that a writer makes; tensors are never plain values.
+                        Some(Family::Value) => "var(--line-2)",
+                        Some(family) => family.color(),
+                        None => "var(--ink-3)",
+                    }} />
             }) }
             <path d={ticks} stroke="var(--panel)" stroke-width=".75" opacity=".7" />
             if let Some(x) = edge.filter(|&x| x < width) {

@@ -86,7 +86,7 @@ fn line(actor: &Actor, index: usize, branch: &Branch, selected: bool, largest: u
             style={format!("--l:{};--w:{share:.2}%", branch.level)} onclick={look} title={branch.path.clone()}>
             <span class="n">
                 <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
-                <span class="t">{ &branch.name }</span>
+                <span class="t">{ if branch.name.is_empty() { "(itself)" } else { &branch.name } }</span>
                 if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
             </span>
             if branch.sums.bytes > 0 {

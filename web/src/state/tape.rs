@@ -183,22 +183,25 @@ fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
             if run + 1 == part.runs.len() {
                 width = (width - gap).max(0.0);
             }
-            match thin.as_mut() {
-                Some(small) => {
-                    small.width += width;
-                    if small.family != Some(*family) {
-                        small.family = None;
-                    }
+            if width < 1.0 {
+                let small = thin.get_or_insert(Stretch { x, width: 0.0, family: Some(*family) });
+                small.width += width;
+                if small.family != Some(*family) {
+                    small.family = None;
                 }
-                None if width < 1.0 => thin = Some(Stretch { x, width, family: Some(*family) }),
-                None => out.push(Stretch { x, width, family: Some(*family) }),
+                if small.width >= 1.0 {
+                    out.extend(thin.take());
+                }
+                continue;
             }
-            if thin.is_some_and(|small| small.width >= 1.0) {
-                out.extend(thin.take());
-            }
+            // What is thinner than a pixel takes the rest of its pixel from what comes after it.
+            let small = thin.take().map(|small| Stretch { width: 1.0, ..small });
+            let shift = small.map_or(0.0, |small| (small.x + 1.0 - x).clamp(0.0, width - 0.5));
+            out.extend(small);
+            out.push(Stretch { x: x + shift, width: width - shift, family: Some(*family) });
         }
         if let Some(small) = thin {
-            out.push(Stretch { width: small.width.max(1.0), ..small });
+            out.push(Stretch { width: 1.0, ..small });
         }
     }
     out
@@ -311,7 +314,7 @@ mod tests {
             let tape = lay_out(&parts, &[], width);
             let end = tape.stretches.last().map(|stretch| stretch.x + stretch.width);
             assert!(end.is_some_and(|end| (end - width).abs() < 1.5), "{end:?}");
-            assert!(tape.stretches.iter().all(|stretch| stretch.width >= 0.99));
+            assert!(tape.stretches.iter().all(|stretch| stretch.width >= 0.5));
             assert!(tape.stretches.is_sorted_by(|a, b| a.x <= b.x));
             assert_eq!(tape.marks.last().and_then(|mark| mark.label.clone()), Some(fmt::bytes(tape.total)));
         }
@@ -326,6 +329,10 @@ mod tests {
         let tape = lay_out(&parts(&rows), &[], 1000.0);
         assert_eq!(tape.stretches.len(), 2);
         assert_eq!(tape.stretches[1].family, None);
+        rows.insert(0, tensor("m.step", "int32", &[1]));
+        let families: Vec<_> =
+            lay_out(&parts(&rows), &[], 1000.0).stretches.iter().map(|stretch| stretch.family).collect();
+        assert_eq!(families, [Some(Family::Int), Some(Family::F32), None]);
     }
 
     #[test]

@@ -104,11 +104,23 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
     let mut computed = 0u64;
     let mut how: BTreeMap<String, u64> = BTreeMap::new();
     let mut runs: Vec<(String, u64)> = Vec::new();
+    let mut run = |name: &str, bytes: u64| match runs.last_mut() {
+        _ if bytes == 0 => {}
+        Some((last, sum)) if last == name => *sum = sum.saturating_add(bytes).min(LARGEST),
+        _ => runs.push((name.to_owned(), bytes.min(LARGEST))),
+    };
     for segment in &plan.segments {
         match segment {
-            Segment::Bytes(bytes) => made += bytes.len() as u64,
-            Segment::Zeros(len) => made += len,
-            Segment::Late { len, .. } => made += len.unwrap_or(0),
+            Segment::Bytes(_) | Segment::Zeros(_) | Segment::Late { .. } => {
+                let bytes = match segment {
+                    Segment::Bytes(bytes) => bytes.len() as u64,
+                    Segment::Zeros(len) => *len,
+                    Segment::Late { len, .. } => len.unwrap_or(0),
+                    Segment::Data(_) => 0,
+                };
+                made = made.saturating_add(bytes);
+                run("", bytes);
+            }
             Segment::Data(data) => {
                 let tensor = plan.source.tensor(data.tensor)?;
                 let bytes = tensor.nbytes().unwrap_or(0);
@@ -119,10 +131,7 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
                     computed = computed.saturating_add(bytes);
                     *how.entry(way(tensor)).or_default() += 1;
                 }
-                match runs.last_mut() {
-                    Some((name, sum)) if name == tensor.dtype.name() => *sum = sum.saturating_add(bytes).min(LARGEST),
-                    _ => runs.push((tensor.dtype.name().to_owned(), bytes.min(LARGEST))),
-                }
+                run(tensor.dtype.name(), bytes);
             }
         }
     }
