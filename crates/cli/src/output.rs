@@ -130,28 +130,27 @@ impl Drop for Output {
 pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
     use signal_hook::consts::{SIGINT, SIGTERM};
     let stop = Arc::new(AtomicBool::new(false));
-    let mut signals = vec![SIGINT, SIGTERM];
-    #[cfg(unix)]
-    if !hangup_is_ignored() {
-        signals.push(signal_hook::consts::SIGHUP);
-    }
-    for signal in signals {
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| Error::io(format!("signals can't be watched: {error}")))?;
     }
     Ok(stop)
 }
 
-/// Whether we were started by `nohup`, which a handler of our own would undo. Where the system
-/// does not tell, it is taken to be so.
+/// The signal of a closed terminal, unless we were started by `nohup`, which a handler of our
+/// own would undo. Where the system does not tell, that is taken to be so.
 #[cfg(unix)]
-fn hangup_is_ignored() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ignored = status
-        .lines()
-        .find_map(|line| line.strip_prefix("SigIgn:"))
-        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    ignored.is_none_or(|mask| mask & 1 << (signal_hook::consts::SIGHUP - 1) != 0)
+fn hangup() -> Option<i32> {
+    use signal_hook::consts::SIGHUP;
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    let ignored = u64::from_str_radix(ignored.trim(), 16).ok()?;
+    (ignored & 1 << (SIGHUP - 1) == 0).then_some(SIGHUP)
+}
+
+#[cfg(not(unix))]
+fn hangup() -> Option<i32> {
+    None
 }
 
 fn check_room(folder: &Path, bytes: u64) -> Result<()> {
