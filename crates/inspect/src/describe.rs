@@ -84,7 +84,7 @@ pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
             false => clip(&format!("= {}", visible(&target.to_lossy()))),
         };
     }
-    short(checkpoint, leaf.target)
+    text_of(checkpoint, leaf.target)
 }
 
 /// `text` without control characters, which a terminal would obey: they are escaped.
@@ -108,7 +108,8 @@ pub fn visible(text: &str) -> String {
     out
 }
 
-fn short(checkpoint: &Checkpoint, id: ValueId) -> String {
+/// The value in one short line, as [`value_text`] has it of a leaf that is no link.
+pub fn text_of(checkpoint: &Checkpoint, id: ValueId) -> String {
     let text = match checkpoint.value(id) {
         Value::None => "None".into(),
         Value::Bool(true) => "True".into(),
@@ -157,7 +158,7 @@ fn scalar(checkpoint: &Checkpoint, id: ValueId) -> String {
         Value::Opaque(opaque) if opaque.repr.is_none() => format!("{}(…)", global(&opaque.global)),
         Value::Tensor(_) => "tensor".into(),
         Value::Array(_) => "array".into(),
-        _ => short(checkpoint, checkpoint.resolve(id)),
+        _ => text_of(checkpoint, checkpoint.resolve(id)),
     }
 }
 

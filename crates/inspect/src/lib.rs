@@ -10,7 +10,7 @@ mod suggest;
 mod summary;
 
 pub use describe::{
-    dtype_of, kind_of, layout_text, shape_of, shape_text, type_name, value_text, visible,
+    dtype_of, kind_of, layout_text, shape_of, shape_text, text_of, type_name, value_text, visible,
 };
 pub use element::element_text;
 pub use json::{Json, finding_json};

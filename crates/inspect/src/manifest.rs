@@ -38,7 +38,7 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::{BUFFER, drain};
 
-use crate::{Json, dtype_of, shape_text, type_name, value_text};
+use crate::{Json, dtype_of, shape_text, text_of, type_name};
 
 /// A text that a link does not repeat: a file that links to one long text a million times must
 /// not become a million long texts.
@@ -86,7 +86,7 @@ pub fn write_manifest(
 }
 
 /// Writes the manifest for people and for `diff`: a line per leaf, columns parted by tabs: hash
-/// or value, kind or dtype, shape, key.
+/// or value, kind or dtype, shape, key. Links are as their targets.
 pub fn write_manifest_lines(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
@@ -98,7 +98,8 @@ pub fn write_manifest_lines(
         let facts = hashes.facts(leaf.target)?;
         let value = match facts.as_slice() {
             [Facts { hash: Some(hash), .. }] => hash.clone(),
-            _ => value_text(checkpoint, leaf),
+            // Not as a link: formats differ in what they link.
+            _ => text_of(checkpoint, leaf.target),
         };
         let kind = checkpoint.value(leaf.target).kind();
         let dtype = dtype_of(checkpoint, leaf.target).map_or(kind, |dtype| dtype.name());
