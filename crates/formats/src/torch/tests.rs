@@ -1,11 +1,14 @@
 //! Real files against what the real library read from them.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileSet, Layout, Leaf, Limits, Memory, Result, Tensor, TensorClass,
+    Checkpoint, DType, DictClass, DictKey, Error, ErrorKind, FileSet, Finding, Global, Grade,
+    Layout, Leaf, Limits, ListClass, Memory, ReadAt, Result, Tensor, TensorClass, TupleClass,
     Unwatched, Value, contiguous_strides, float_repr,
 };
 
@@ -325,5 +328,266 @@ fn files_that_are_no_checkpoints_say_what_they_are() {
     for (name, word) in REFUSED {
         let error = open(name).unwrap_err().to_string();
         assert!(error.contains(word), "{error}");
+    }
+}
+
+/// What the files in `attacks` would do, as far as the pickle machine goes.
+const DANGEROUS: &[&str] = &[
+    "attr_traversal_proto4",
+    "build_setstate",
+    "builtins_eval",
+    "builtins_exec_proto0",
+    "hidden_after_tensors",
+    "inst_opcode",
+    "nested_getattr",
+    "newobj_ex_subprocess",
+    "numpy_loadtxt_like",
+    "obj_opcode",
+    "os_system_reduce",
+    "pip_main",
+    "pop_hidden",
+    "posix_system",
+    "runpy",
+    "stack_global_memo_obfuscated",
+    "timeit_gadget",
+    "torch_load_nested",
+];
+
+/// Files whose tensors can't be had, or not all.
+const BAD_TENSORS: &[&str] = &[
+    "t_float_numel",
+    "t_key_traversal",
+    "t_missing_record",
+    "t_negative_offset",
+    "t_negative_size",
+    "t_numel_lie",
+    "t_offset_oob",
+    "t_rank_10k",
+    "t_rank_mismatch",
+    "t_size_oob",
+    "t_size_overflow",
+];
+
+#[test]
+fn attacks_give_an_inert_tree_or_an_error_in_bounded_time() {
+    // Unoptimised code on a busy machine is slower by far.
+    let patience = if cfg!(debug_assertions) { 20 } else { 2 };
+    let mut seen = 0;
+    for entry in std::fs::read_dir(fixtures().join("attacks")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some((stem, "pkl" | "pt")) = name.rsplit_once('.') else { continue };
+        seen += 1;
+        let name = format!("attacks/{name}");
+        let start = std::time::Instant::now();
+        let opened = open(&name);
+        assert!(start.elapsed().as_secs() < patience, "{name} takes {:?}", start.elapsed());
+        match &opened {
+            Ok(checkpoint) => {
+                for leaf in checkpoint.leaves() {
+                    let value = checkpoint.value(leaf.target);
+                    assert!(!matches!(value, Value::Link(_)), "{name}: {value:?}");
+                }
+            }
+            Err(error) => {
+                let kinds = [ErrorKind::Damaged, ErrorKind::Unsupported, ErrorKind::Limit];
+                assert!(kinds.contains(&error.kind()), "{name}: {error}");
+            }
+        }
+        if DANGEROUS.contains(&stem) {
+            assert_eq!(worst(&scan(&name)), Some(Grade::Danger), "{name}");
+            let findings = opened.unwrap_or_else(|error| panic!("{name}: {error}")).findings;
+            let call = findings[0].call.as_ref().unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(findings[0].grade, Grade::Danger, "{name}: {call:?}");
+        } else if BAD_TENSORS.contains(&stem) {
+            let findings = opened.unwrap_or_else(|error| panic!("{name}: {error}")).findings;
+            assert_eq!(worst(&findings), Some(Grade::Danger), "{name}");
+            assert!(findings.iter().all(|finding| finding.call.is_none()), "{name}");
+        } else if let Ok(checkpoint) = opened {
+            if ["t_negative_stride", "t_expand_bomb"].contains(&stem) {
+                assert_eq!(worst(&checkpoint.findings), Some(Grade::Warning), "{name}");
+            }
+            // A checksum that is wrong is no danger of the pickle's.
+            let calls = checkpoint.findings.iter().filter(|finding| finding.call.is_some());
+            let danger = calls.map(|finding| finding.grade).max() == Some(Grade::Danger);
+            assert_eq!(danger, stem == "zip_two_eocd", "{name}: {:?}", checkpoint.findings);
+        }
+    }
+    assert_eq!(seen, 136);
+    assert!(!Path::new("statelens-canary-PWNED").exists());
+}
+
+fn scan(name: &str) -> Vec<Finding> {
+    let bytes = std::fs::read(fixtures().join(name)).unwrap();
+    let files = FileSet::single(name, Memory::from(bytes));
+    crate::scan(files, &Limits::default(), &mut Unwatched).unwrap()
+}
+
+fn worst(findings: &[Finding]) -> Option<Grade> {
+    findings.iter().map(|finding| finding.grade).max()
+}
+
+/// A pickle that calls something dangerous and then breaks off is dangerous, not just broken.
+#[test]
+fn a_pickle_that_breaks_off_is_still_scanned() {
+    let bytes = std::fs::read(fixtures().join("attacks/os_system_reduce.pkl")).unwrap();
+    let cut = FileSet::single("cut.pkl", Memory::from(bytes[..bytes.len() - 1].to_vec()));
+    let error =
+        crate::open(cut.clone(), &Limits::default(), &mut Unwatched).unwrap_err().to_string();
+    assert!(error.contains("os.system"), "{error}");
+    let findings = crate::scan(cut, &Limits::default(), &mut Unwatched).unwrap();
+    assert_eq!(findings.len(), 2);
+    assert_eq!(worst(&findings), Some(Grade::Danger));
+    assert_eq!(findings[0].call.as_ref().map(|call| call.name.as_str()), Some("system"));
+}
+
+/// Real checkpoints give no false alarm.
+#[test]
+fn what_torch_writes_is_not_dangerous() {
+    for name in
+        ["torch", "torch_crafted", "torchscript", "pickle"].into_iter().flat_map(expected_in)
+    {
+        if REFUSED.iter().any(|(refused, _)| *refused == name) {
+            continue;
+        }
+        let danger: Vec<_> =
+            scan(&name).into_iter().filter(|finding| finding.grade == Grade::Danger).collect();
+        assert!(danger.is_empty(), "{name}: {danger:?}");
+    }
+}
+
+#[test]
+fn torchscript_shows_its_tensors() {
+    for name in expected_in("torchscript") {
+        let json = std::fs::read(fixtures().join(format!("{name}.expected.json"))).unwrap();
+        let json: Json = serde_json::from_slice(&json).unwrap();
+        let checkpoint = open(&name).unwrap();
+        assert_eq!(checkpoint.format.name, "TorchScript");
+        let leaves = checkpoint.leaves();
+        let entries = json["entries"].as_array().unwrap();
+        for entry in entries {
+            let key = entry["key"].as_str().unwrap();
+            let leaf = leaves.iter().find(|leaf| leaf.flat == key);
+            let leaf = leaf.unwrap_or_else(|| panic!("{name}: no {key}"));
+            // What the library listed were parameters without their flags.
+            let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();
+            let compared = dense(&checkpoint, tensor, entry);
+            assert_eq!(compared, Ok(()), "{name}: {key}");
+        }
+        let tensors = leaves.iter().filter(|leaf| checkpoint.tensor_of(leaf.id).is_some());
+        assert!(tensors.count() >= entries.len());
+    }
+}
+
+#[test]
+fn python_objects_are_containers_or_inert() {
+    let checkpoint = open("torch/zip_python_objects.pt").unwrap();
+    let leaves = checkpoint.leaves();
+    let leaf = |key: &str| leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let at = |key: &str| {
+        let entry = root.entries.iter().find(|(name, _)| *name == DictKey::from(key)).unwrap();
+        checkpoint.value(entry.1)
+    };
+    let dict_class = |key: &str| match at(key) {
+        Value::Dict(dict) => dict.class.clone(),
+        value => panic!("{value:?}"),
+    };
+    let builtin = |name: &str| Some(Global::new("builtins", name));
+    assert_eq!(dict_class("dd"), DictClass::Default(builtin("list")));
+    assert_eq!(dict_class("ddint"), DictClass::Default(builtin("int")));
+    assert_eq!(dict_class("ctr"), DictClass::Counter);
+    assert_eq!(dict_class("od"), DictClass::Ordered);
+    assert!(matches!(at("dq"), Value::List(list) if list.class == ListClass::Deque(Some(5))));
+    let named = TupleClass::Named(Global::new("__main__", "Pt"));
+    assert!(matches!(at("nt"), Value::Tuple(tuple) if tuple.class == named));
+    for key in ["enum", "ie", "dc", "slots", "func"] {
+        let Value::Opaque(opaque) = checkpoint.value(leaf(key).id) else { panic!("{key}") };
+        assert_eq!(opaque.repr, None, "{key}");
+    }
+    // The tensors inside objects are found all the same.
+    assert!(checkpoint.tensor_of(leaf("dc.t").id).is_some());
+    assert!(leaves.iter().any(|leaf| leaf.inside_object && leaf.flat.to_lossy().ends_with('v')));
+}
+
+#[test]
+fn tied_tensors_share_a_storage_and_the_same_tensor_is_a_link() {
+    let checkpoint = open("torch/zip_tied.pt").unwrap();
+    let leaves = checkpoint.leaves();
+    let tensors: Vec<_> =
+        leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.id).map(|(_, t)| t)).collect();
+    assert!(tensors.len() > 1);
+    let shared = tensors.iter().filter(|tensor| tensor.storage == tensors[0].storage).count();
+    assert!(shared > 1 || leaves.iter().any(|leaf| leaf.alias_of.is_some()));
+    assert!(tensors.iter().all(|tensor| tensor.storage.is_some()));
+}
+
+#[test]
+fn damaged_copies_of_every_kind_of_file_never_panic() {
+    let files = [
+        "torch/zip_tied.pt",
+        "torch/zip_nested_python.pt",
+        "torch/zip_numpy.pt",
+        "torch/legacy_tied.pt",
+        "torch_crafted/deflated.pt",
+        "torch_crafted/allops_proto01.pkl",
+        "pickle/numpy_proto5.pkl",
+    ];
+    for name in files {
+        let whole = std::fs::read(fixtures().join(name)).unwrap();
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..200 {
+            let mut bytes = whole.clone();
+            bytes.truncate(whole.len() * round / 200);
+            try_open(name, bytes);
+            let mut bytes = whole.clone();
+            for _ in 0..=round % 4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len();
+                bytes[at] ^= (random >> 32) as u8 | 1;
+            }
+            try_open(name, bytes);
+        }
+    }
+}
+
+fn try_open(name: &str, bytes: Vec<u8>) {
+    let files = FileSet::single(name, Memory::from(bytes));
+    let limits = Limits::default();
+    if let Ok(checkpoint) = crate::open(files.clone(), &limits, &mut Unwatched) {
+        checkpoint.leaves();
+    }
+    let _ = crate::scan(files, &limits, &mut Unwatched);
+}
+
+/// Local headers are read through a cache: many small records cost few reads.
+#[test]
+fn many_records_take_few_reads() {
+    let bytes = std::fs::read(fixtures().join("torch/zip_many_20k.pt")).unwrap();
+    let len = bytes.len();
+    let counted = Arc::new(Counted { bytes: Memory::from(bytes), reads: AtomicUsize::new(0) });
+    let mut files = FileSet::default();
+    files.push("many.pt", counted.clone());
+    let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+    assert_eq!(checkpoint.leaves().len(), 20_000);
+    let reads = counted.reads.load(Ordering::Relaxed);
+    assert!(reads < len / (64 << 10) + 50, "{reads} reads of {len} bytes");
+}
+
+#[derive(Debug)]
+struct Counted {
+    bytes: Memory,
+    reads: AtomicUsize,
+}
+
+impl ReadAt for Counted {
+    fn len(&self) -> u64 {
+        self.bytes.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.bytes.read_at(offset, buffer)
     }
 }

@@ -14,8 +14,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, List, ListClass,
-    Opaque, Quantizer, Result, Set, Sparse, Tensor, Tuple, TupleClass, Value, ValueId,
+    Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, Limits, List,
+    ListClass, Opaque, Quantizer, Result, Set, Sparse, Tensor, Tuple, TupleClass, Value, ValueId,
 };
 
 use crate::storages::StorageName;
@@ -201,6 +201,9 @@ impl Lowering<'_> {
 
     /// Gives the value its place before its parts are known, so that they can link to it.
     fn begin(&mut self, node: NodeId, assembly: Assembly, parts: Vec<NodeId>) -> Result<ValueId> {
+        // An object and its state are two levels here, and one step of a key.
+        let allowed = self.builder.limits().depth.saturating_mul(2);
+        Limits::check("nesting of containers", self.stack.len() as u64, allowed)?;
         let value = self.builder.push(Value::None)?;
         self.done.insert(node, value);
         let ids = Vec::with_capacity(parts.len());

@@ -354,6 +354,13 @@ impl Lowering<'_> {
             return Err("Its storage begins inside an element".into());
         }
         let offset = offset.checked_add(base / itemsize).ok_or_else(overflow)?;
+        if strides.iter().any(|stride| *stride < 0) {
+            self.problems.add(
+                Grade::Warning,
+                "A tensor runs backwards through its storage",
+                format!("Its strides are {strides:?}; torch refuses negative ones"),
+            );
+        }
         let layout = place(&storage.layout, storage.len, itemsize, offset, &shape, &strides)?;
         let mut tensor = Tensor::new(dtype, shape, layout);
         tensor.storage = Some(storage.number);

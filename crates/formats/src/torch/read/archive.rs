@@ -167,6 +167,9 @@ impl Archive {
         if !header.starts_with(super::super::detect::ZIP) {
             return Err(broken("does not lie where the directory says"));
         }
+        if header[6] & 1 != 0 {
+            return Err(broken("is encrypted, as its own header says"));
+        }
         let length = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
         if length(26) != name.len() as u64 || &header[LOCAL_HEADER as usize..] != name {
             return Err(broken("has another name in its own header"));
