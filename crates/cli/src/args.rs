@@ -76,9 +76,10 @@ Examples:
   statelens convert model.pt model.mdl --dry-run")]
     Convert(Convert),
 
-    /// Lists what a pickle would call, graded; exit status 1 if something is dangerous
+    /// Lists what a pickle would call and what is wrong; exit status 1 if something is dangerous
     #[command(after_help = "\
-Nothing is called. Files without a pickle (HDF5 with plain values only) have nothing to find.
+Nothing is called. Findings are graded note, warning and danger; danger is what would harm
+whoever loads the file with the usual library, or data that is missing.
 
 Examples:
   statelens scan downloaded.bin && python train.py
