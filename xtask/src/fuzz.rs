@@ -7,8 +7,15 @@ use anyhow::{Context, Result, bail};
 
 use crate::{project, setup, shell};
 
-/// What one input may cost: the limits of every reader, with room for the fuzzer itself.
-const LIMITS: [&str; 3] = ["-timeout=10", "-rss_limit_mb=1024", "-max_len=1048576"];
+/// What one input may cost: more than any reader's limits, with room for the fuzzer itself. What it
+/// prints about inputs that are fine is left out.
+const OPTIONS: [&str; 5] = [
+    "-timeout=10",
+    "-rss_limit_mb=1024",
+    "-max_len=1048576",
+    "-verbosity=0",
+    "-print_final_stats=1",
+];
 
 /// Runs each target in `fuzz/fuzz_targets` for some seconds, starting from the fixtures.
 pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
@@ -23,7 +30,7 @@ pub(crate) fn run(seconds: u32, filter: Option<&str>) -> Result<()> {
         fuzz.env("RUSTC_BOOTSTRAP", "1").args(["fuzz", "run", "--sanitizer", "none", "--fuzz-dir"]);
         fuzz.arg(project::root().join("fuzz")).arg(&target);
         fuzz.arg(corpus).args(seeds(&target)?);
-        shell::run(fuzz.arg("--").args(LIMITS).arg(format!("-max_total_time={seconds}")))?;
+        shell::run(fuzz.arg("--").args(OPTIONS).arg(format!("-max_total_time={seconds}")))?;
     }
     Ok(())
 }

@@ -13,7 +13,10 @@ const FUZZ_SECONDS: u32 = 10;
 /// Runs the steps, all of them even when one fails, and sums up.
 pub(crate) fn run(quick: bool) -> ExitCode {
     let mut report = Report::default();
-    report.step("format", || cargo(&["fmt", "--all", "--check"]));
+    report.step("format", || {
+        cargo(&["fmt", "--all", "--check"])?;
+        cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
+    });
     report
         .step("clippy", || cargo(&["clippy", "--locked", "--all-targets", "--", "-D", "warnings"]));
     report.step("clippy for wasm32", clippy_wasm);

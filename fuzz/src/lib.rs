@@ -1,0 +1,141 @@
+//! What the targets have in common: open what the fuzzer made, and do with it what a user would.
+//!
+//! A hostile file must give a checkpoint or an error. A panic, an overflow, a hang or memory beyond
+//! the limits ends the run; so does a result that differs when the same bytes are read in other pieces.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    BlockCache, Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, ReadAt, Result, Unwatched,
+};
+use statelens_convert::{Options, Run, Step, Target, plan};
+use statelens_formats::{cerebras, torch};
+use statelens_inspect::{Summary, write_manifest};
+
+/// How many logical bytes a target reads: a file of a few bytes may well describe a terabyte.
+const READ: u64 = 4 << 20;
+
+/// Opens a file and does everything with it that reads.
+pub fn examine(name: &str, bytes: &[u8]) {
+    let source = Memory::from(bytes.to_vec());
+    let Ok(checkpoint) = open(name, source) else { return };
+    let leaves = checkpoint.leaves();
+    let _ = Summary::new(&checkpoint, &leaves).json(&checkpoint);
+    let _ = manifest(&checkpoint);
+    let checkpoint = Arc::new(checkpoint);
+    for target in targets() {
+        let _ = convert(&checkpoint, &target, &mut |left| left);
+    }
+}
+
+/// Opens a file whole and through a cache of small blocks, and converts it fed with whole spans and
+/// with pieces as `pieces` cuts them; both must come to the same.
+pub fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
+    let memory = Memory::from(bytes.to_vec());
+    let block = 1 + usize::from(pieces.first().copied().unwrap_or(0));
+    let blocks = BlockCache::new(Arc::new(memory.clone()), block, 3);
+    let (whole, cached) = match (open(name, memory), open(name, blocks)) {
+        (Ok(whole), Ok(cached)) => (whole, cached),
+        (Err(whole), Err(cached)) => {
+            assert_eq!(
+                whole.to_string(),
+                cached.to_string(),
+                "errors depend on how reads are split"
+            );
+            return;
+        }
+        (whole, cached) => panic!("whole: {:?}, in blocks: {:?}", whole.err(), cached.err()),
+    };
+    let texts = |result: Result<String>| result.map_err(|error| error.to_string());
+    assert_eq!(texts(manifest(&whole)), texts(manifest(&cached)), "manifests differ");
+    let whole = Arc::new(whole);
+    for target in targets() {
+        let mut cuts = pieces.iter().cycle();
+        let mut piece = |left: u64| left.min(1 + u64::from(cuts.next().copied().unwrap_or(255)));
+        let one = convert(&whole, &target, &mut |left| left);
+        let two = convert(&whole, &target, &mut piece);
+        match (one, two) {
+            (Ok(one), Ok(two)) => assert!(one == two, "{target:?} depends on how it is fed"),
+            (Err(one), Err(two)) => assert_eq!(one.kind(), two.kind(), "{target:?}: {one}; {two}"),
+            (one, two) => panic!("{target:?}: whole {:?}, in pieces {:?}", one.err(), two.err()),
+        }
+    }
+}
+
+fn open(name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
+    statelens_formats::open(FileSet::single(name, source), &Limits::default(), &mut Unwatched)
+}
+
+fn targets() -> [Target; 2] {
+    [
+        Target::Cerebras(cerebras::write::Options::default()),
+        Target::Torch(torch::write::Options::default()),
+    ]
+}
+
+fn manifest(checkpoint: &Checkpoint) -> Result<String> {
+    let mut text = String::new();
+    let leaves = checkpoint.leaves();
+    let result = write_manifest(checkpoint, &leaves, &mut Spent, &mut |part| {
+        text.push_str(part);
+        Ok(())
+    });
+    match result {
+        // What was read before the target's own limit is worth comparing.
+        Err(error) if error.kind() == ErrorKind::Cancelled => Ok(text),
+        other => other.map(|()| text),
+    }
+}
+
+/// The converted file; empty when it would be larger than a target reads. `piece` says how many
+/// of the bytes that are left of a span are fed next.
+fn convert(
+    source: &Arc<Checkpoint>,
+    target: &Target,
+    piece: &mut dyn FnMut(u64) -> u64,
+) -> Result<Vec<u8>> {
+    let plan = plan(Arc::clone(source), &Default::default(), target)?;
+    if plan.size()?.bytes() > READ {
+        return Ok(Vec::new());
+    }
+    let mut out = Vec::new();
+    let mut run = Run::new(plan, Options::default())?;
+    loop {
+        let mut put = |bytes: &[u8]| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        };
+        match run.step() {
+            Step::Read(span) => {
+                let mut buffer = vec![0; usize::try_from(piece(span.len.min(READ))).unwrap_or(1)];
+                run.files().read(span.file, span.offset, &mut buffer)?;
+                run.feed(&buffer, &mut put)?;
+            }
+            Step::Copy(span) => {
+                let mut buffer = vec![0; usize::try_from(piece(span.len)).unwrap_or(1)];
+                run.files().read(span.file, span.offset, &mut buffer)?;
+                out.extend_from_slice(&buffer);
+                run.copied(buffer.len() as u64);
+            }
+            Step::Work => run.work(&mut put)?,
+            Step::Head(head) => {
+                out[..head.len()].copy_from_slice(&head);
+                run.patched();
+            }
+            Step::Done => return Ok(out),
+        }
+        // Compressed input may unfold to more than the plan is bounded by what it writes.
+        if run.progress().0 > READ {
+            return Ok(Vec::new());
+        }
+    }
+}
+
+/// Stops a job when it has read what a target reads.
+struct Spent;
+
+impl Progress for Spent {
+    fn report(&mut self, done: u64, _total: u64) -> bool {
+        done <= READ
+    }
+}
