@@ -9,9 +9,9 @@ use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{BlockCache, Error, FileSet, ReadAt, Result};
 
-/// Block and number of blocks of the cache that structure is read through: 8 MiB at most.
+/// Block and number of blocks of the cache that structure is read through: 4 MiB at most.
 const BLOCK: usize = 32 << 10;
-const BLOCKS: usize = 256;
+const BLOCKS: usize = 128;
 
 /// A folder with more entries than this is not looked through for files that are linked to.
 const MOST_SIBLINGS: usize = 4_096;
