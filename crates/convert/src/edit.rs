@@ -1,6 +1,7 @@
 //! What is taken of a checkpoint, and as what.
 
-use std::collections::VecDeque;
+use std::cell::OnceCell;
+use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, Error, List, Opaque, Result, Set, Sparse, Text, Tuple,
@@ -146,6 +147,7 @@ fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool]) {
 fn place_links(builder: &mut Builder, source: &Checkpoint) -> Result<Vec<bool>> {
     let mut reached = vec![false; source.values().len()];
     let mut links: VecDeque<(ValueId, ValueId)> = VecDeque::new();
+    let names = OnceCell::new();
     // Values that are to be visited, with their parents; the root is its own.
     let mut stack = vec![(source.root(), source.root())];
     loop {
@@ -177,20 +179,26 @@ fn place_links(builder: &mut Builder, source: &Checkpoint) -> Result<Vec<bool>> 
         if let Some(value) = builder.value_mut(parent) {
             replace_child(value, link, target);
         }
-        rename(builder, source, link, target);
+        rename(builder, source, &names, link, target);
         stack.push((parent, target));
     }
 }
 
 /// The file's own names are for places: a value that moves takes the name of its new one.
-fn rename(builder: &mut Builder, source: &Checkpoint, link: ValueId, target: ValueId) {
-    let name: Option<Text> = source.stored_key(link).cloned().or_else(|| {
-        source.stored_key(target)?;
-        let leaves = source.leaves();
-        leaves.iter().find(|leaf| leaf.id == link).map(|leaf| leaf.flat.clone())
-    });
-    if let Some(name) = name {
-        builder.set_stored_key(target, name);
+fn rename(
+    builder: &mut Builder,
+    source: &Checkpoint,
+    names: &OnceCell<HashMap<ValueId, Text>>,
+    link: ValueId,
+    target: ValueId,
+) {
+    if source.stored_key(link).is_none() && source.stored_key(target).is_none() {
+        return;
+    }
+    let names = names
+        .get_or_init(|| source.leaves().into_iter().map(|leaf| (leaf.id, leaf.flat)).collect());
+    if let Some(name) = names.get(&link) {
+        builder.set_stored_key(target, name.clone());
     }
 }
 
@@ -369,6 +377,17 @@ mod tests {
         assert_eq!(dtypes, [&DType::BF16, &DType::I64]);
         assert_eq!(left.tensors()[0].stored, DType::F32);
         assert!(Edit { cast: Some(DType::I8), ..Edit::default() }.apply(&source).is_err());
+    }
+
+    #[test]
+    fn a_value_that_moves_takes_the_name_of_its_new_place() {
+        let mut tree = Tree::new();
+        let w = tree.tensor(DType::F32);
+        let link = tree.link(w);
+        let root = tree.dict(&[("w", w), ("v", link)]);
+        tree.0.set_stored_key(w, "'w'".into());
+        let left = edit(&["v"], &[]).apply(&tree.finish(root)).unwrap();
+        assert_eq!(flat(&left), ["v tensor"]);
     }
 
     #[test]
