@@ -61,7 +61,8 @@ impl Attribute {
         let (datatype, space) = (datatype.encode(), message::dataspace(&space));
         // Version 1 knows ASCII names only; version 3 says which, and pads nothing.
         let ascii = self.name.is_ascii();
-        let mut out = vec![if ascii { 1 } else { 3 }, 0];
+        let mut out = Vec::with_capacity(96 + self.name.len());
+        out.extend([if ascii { 1 } else { 3 }, 0]);
         out.u16((self.name.len() + 1) as u16);
         out.u16(datatype.len() as u16);
         out.u16(space.len() as u16);

@@ -28,9 +28,10 @@ const SMALLEST: usize = 4096;
 const USUAL: usize = 1 << 16;
 
 impl Heap {
-    /// An empty block at byte `base` of the file, a multiple of 8.
-    pub(super) fn new(base: u64) -> Self {
-        Self { base, bytes: Vec::new(), open: None, next_size: SMALLEST }
+    /// A block at byte `base` of the file, a multiple of 8. It begins with `lead` zeros, also a
+    /// multiple of 8.
+    pub(super) fn new(base: u64, lead: usize) -> Self {
+        Self { base, bytes: vec![0; lead], open: None, next_size: SMALLEST }
     }
 
     /// Where in the file a position in the block is.

@@ -1,6 +1,6 @@
 //! Object headers and the messages in them.
 
-use super::bytes::{Put, UNDEFINED};
+use super::bytes::Put;
 use super::datatype::Datatype;
 use super::encode::Filter;
 
@@ -48,9 +48,17 @@ impl Messages {
         self.0.len()
     }
 
+    /// Where in a header of version 1 the body of the first message of a kind begins.
+    pub(super) fn position(&self, kind: u16) -> usize {
+        let before = self.0.iter().take_while(|message| message.kind != kind);
+        let sizes = before.map(|message| MESSAGE_HEADER + message.body.len().next_multiple_of(8));
+        HEADER + sizes.sum::<usize>() + MESSAGE_HEADER
+    }
+
     /// As they stand in a header, or a continuation of one, of version 1.
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let size = self.0.iter().map(|message| MESSAGE_HEADER + message.body.len() + 7).sum();
+        let mut out = Vec::with_capacity(size);
         for Message { kind, flags, body } in &self.0 {
             out.u16(*kind);
             out.u16(body.len().next_multiple_of(8) as u16);
@@ -90,6 +98,10 @@ impl Messages {
     }
 }
 
+/// Bytes before the messages of a header of version 1, and before the body of each.
+const HEADER: usize = 16;
+const MESSAGE_HEADER: usize = 8;
+
 /// The largest body of a message, a multiple of 8 in 16 bits.
 pub(super) const LARGEST: usize = 0xfff8;
 
@@ -115,13 +127,16 @@ pub(super) fn fill_value(allocate: u8) -> Vec<u8> {
     vec![2, allocate, 2, 1, 0, 0, 0, 0]
 }
 
-/// A layout message of one run of bytes; without an address if there are none.
-pub(super) fn contiguous(address: Option<u64>, len: u64) -> Vec<u8> {
+/// A layout message of one run of bytes.
+pub(super) fn contiguous(address: u64, len: u64) -> Vec<u8> {
     let mut out = vec![3, 1];
-    out.u64(address.unwrap_or(UNDEFINED));
+    out.u64(address);
     out.u64(len);
     out
 }
+
+/// Where in a contiguous layout message the address stands.
+pub(super) const CONTIGUOUS_ADDRESS: usize = 2;
 
 /// A layout message of chunks that the B-tree at `address` finds.
 pub(super) fn chunked(address: u64, chunk: &[u64], itemsize: u32) -> Vec<u8> {

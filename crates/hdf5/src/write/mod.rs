@@ -174,26 +174,26 @@ impl File {
     }
 
     fn structure_first(self) -> Result<Planned> {
-        // No size depends on an address: the first pass is for the length.
-        let len = SUPERBLOCK + self.structure(SUPERBLOCK, &|_| Stored::At(0))?.len() as u64;
-        let mut end = len;
-        let mut addresses = Vec::with_capacity(self.datasets.len());
-        let mut segments = Vec::new();
-        for (dataset, _) in &self.datasets {
-            addresses.push(end);
+        let mut heap = Heap::new(0, SUPERBLOCK as usize);
+        let positions = self.structure(&mut heap, &|_| Stored::Later)?;
+        let mut head = heap.finish();
+        let mut end = head.len() as u64;
+        let mut segments = vec![Segment::Zeros(0)];
+        for ((dataset, _), position) in self.datasets.iter().zip(positions) {
+            let (Content::Tensor(tensor), Some(position)) = (&dataset.content, position) else {
+                continue;
+            };
+            head[position..position + 8].copy_from_slice(&end.to_le_bytes());
+            segments.push(data(*tensor, None));
             let size = dataset.nbytes()?;
-            if let (Content::Tensor(tensor), 1..) = (&dataset.content, size) {
-                segments.push(data(*tensor, None));
-                let padded = size.checked_next_multiple_of(8).ok_or_else(too_large)?;
-                if padded > size {
-                    segments.push(Segment::Zeros(padded - size));
-                }
-                end = end.checked_add(padded).ok_or_else(too_large)?;
+            let padded = size.checked_next_multiple_of(8).ok_or_else(too_large)?;
+            if padded > size {
+                segments.push(Segment::Zeros(padded - size));
             }
+            end = end.checked_add(padded).ok_or_else(too_large)?;
         }
-        let mut head = superblock(SUPERBLOCK, end);
-        head.extend(self.structure(SUPERBLOCK, &|index| Stored::At(addresses[index]))?);
-        segments.insert(0, Segment::Bytes(head.into()));
+        head[..SUPERBLOCK as usize].copy_from_slice(&superblock(SUPERBLOCK, end));
+        segments[0] = Segment::Bytes(head.into());
         Ok(Planned { segments, head_last: false })
     }
 
@@ -220,8 +220,9 @@ impl File {
             let start = outcome(outcomes, last - 1)?.end().max(SUPERBLOCK);
             let base = start.next_multiple_of(8);
             let mut out = vec![0; (base - start) as usize];
-            out.extend(self.structure(base, &|index| {
-                let Some((segment, encoding)) = &places[index] else { return Stored::At(0) };
+            let mut heap = Heap::new(base, 0);
+            self.structure(&mut heap, &|index| {
+                let Some((segment, encoding)) = &places[index] else { return Stored::Later };
                 let found = outcomes.get(*segment);
                 match encoding {
                     Some(encoding) => Stored::Chunks {
@@ -231,7 +232,8 @@ impl File {
                     },
                     None => Stored::At(found.map_or(UNDEFINED, |outcome| outcome.offset)),
                 }
-            })?);
+            })?;
+            out.extend(heap.finish());
             Ok(out)
         };
         segments.push(Segment::Late { len: None, make: Arc::new(make) });
@@ -245,14 +247,21 @@ impl File {
         Planned { segments, head_last: true }
     }
 
-    /// Everything but superblock and data, from byte `base` of the file, the root group's place
-    /// first. `stored` says where a dataset's data is.
-    fn structure<'a>(&self, base: u64, stored: &dyn Fn(usize) -> Stored<'a>) -> Result<Vec<u8>> {
-        let mut heap = Heap::new(base);
-        let places: Vec<_> = self.groups.iter().map(|_| group::Place::reserve(&mut heap)).collect();
+    /// Everything but superblock and data, the root group's place first. `stored` says where a
+    /// dataset's data is. Returns the positions in the block where the addresses of data that
+    /// comes later are to be filled in.
+    fn structure<'a>(
+        &self,
+        heap: &mut Heap,
+        stored: &dyn Fn(usize) -> Stored<'a>,
+    ) -> Result<Vec<Option<usize>>> {
+        let places: Vec<_> = self.groups.iter().map(|_| group::Place::reserve(heap)).collect();
         let mut headers = Vec::with_capacity(self.datasets.len());
+        let mut positions = Vec::with_capacity(self.datasets.len());
         for (index, (dataset, links)) in self.datasets.iter().enumerate() {
-            headers.push(dataset.write(stored(index), *links, &mut heap)?);
+            let (header, position) = dataset.write(stored(index), *links, heap)?;
+            headers.push(header);
+            positions.push(position);
         }
         for (index, (group, place)) in self.groups.iter().zip(&places).enumerate() {
             let links: Vec<_> = group
@@ -263,14 +272,16 @@ impl File {
                 })
                 .collect();
             let attributes = if index == 0 { self.attributes.as_slice() } else { &[] };
-            group::write(*place, &links, attributes, &mut heap);
+            group::write(*place, &links, attributes, heap);
         }
-        Ok(heap.finish())
+        Ok(positions)
     }
 }
 
 /// Where a dataset's data is.
 enum Stored<'a> {
+    /// In one run, to be placed once the structure is complete.
+    Later,
     /// In one run from here.
     At(u64),
     /// In chunks.
@@ -292,20 +303,27 @@ impl Dataset {
         count.checked_mul(u64::from(self.datatype.size())).ok_or_else(too_large)
     }
 
-    /// Writes its object header, with all that this points to, and returns its address.
-    fn write(&self, stored: Stored<'_>, links: u32, heap: &mut Heap) -> Result<u64> {
+    /// Writes its object header, with all that this points to. Returns its address, and the
+    /// position in the block of the data's address if that is still open.
+    fn write(
+        &self,
+        stored: Stored<'_>,
+        links: u32,
+        heap: &mut Heap,
+    ) -> Result<(u64, Option<usize>)> {
         let size = self.nbytes()?;
         let mut messages = Messages::default();
         messages.push(kind::DATASPACE, 0, message::dataspace(&self.space));
         messages.push(kind::DATATYPE, 1, self.datatype.encode());
+        let later = matches!((&stored, &self.content), (Stored::Later, Content::Tensor(_)));
         match stored {
-            Stored::At(address) => {
-                let address = match &self.content {
-                    Content::Bytes(bytes) => heap.append(bytes),
-                    _ => address,
+            Stored::Later | Stored::At(_) => {
+                let address = match (&self.content, stored) {
+                    (Content::Bytes(bytes), _) => heap.append(bytes),
+                    (_, Stored::At(address)) if size > 0 => address,
+                    _ => UNDEFINED,
                 };
                 messages.push(kind::FILL_VALUE, 1, message::fill_value(2));
-                let address = (size > 0).then_some(address);
                 messages.push(kind::LAYOUT, 0, message::contiguous(address, size));
             }
             Stored::Chunks { encoding, filter, chunks } => {
@@ -324,15 +342,20 @@ impl Dataset {
             for body in bodies {
                 messages.push(kind::ATTRIBUTE, 0, body);
             }
-            return Ok(heap.append(&messages.header(0, links)));
+            let position = heap.bytes.len() + messages.position(kind::LAYOUT);
+            let header = heap.append(&messages.header(0, links));
+            let open = later && size > 0;
+            return Ok((header, open.then_some(position + message::CONTIGUOUS_ADDRESS)));
         }
-        if links > 1 {
-            return Err(Error::unsupported("a second name for a dataset with large attributes"));
+        if links > 1 || size > 0 {
+            return Err(Error::unsupported(
+                "attributes of more than 64 KiB on a dataset with elements, or with two names",
+            ));
         }
         let names = self.attributes.iter().map(|one| one.name.as_str());
         let named: Vec<_> = names.zip(bodies).collect();
         messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
-        Ok(heap.append(&messages.header_v2()))
+        Ok((heap.append(&messages.header_v2()), None))
     }
 }
 

@@ -223,7 +223,7 @@ fn chunk_trees_have_as_many_levels_as_they_need() {
     let count = 65 * 65 * 3;
     let stored: Vec<_> =
         (0..count).map(|index| StoredChunk { offset: 1000 + index, len: 8, mask: 0 }).collect();
-    let mut heap = Heap::new(96);
+    let mut heap = Heap::new(96, 0);
     let shape = [65 * 65, 5];
     let root = chunks::write(&shape, &encoding, &stored, &mut heap).unwrap();
     // Walk: every chunk is there once, in order, under the key of its place.
@@ -252,7 +252,7 @@ fn chunk_trees_have_as_many_levels_as_they_need() {
     let expected: Vec<_> =
         (0..count).map(|index| (index / 3, index % 3 * 2, 1000 + index)).collect();
     assert_eq!(found, expected);
-    assert!(chunks::write(&shape, &encoding, &stored[1..], &mut Heap::new(0)).is_err());
+    assert!(chunks::write(&shape, &encoding, &stored[1..], &mut Heap::new(0, 0)).is_err());
 }
 
 #[test]
