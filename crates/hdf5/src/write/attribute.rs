@@ -1,5 +1,6 @@
 //! Attributes: named values on a dataset or on the root group.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::bytes::Put;
@@ -11,7 +12,7 @@ use super::message::{self, Space};
 #[derive(Debug, Clone, PartialEq)]
 pub struct Attribute {
     /// Its name; without NUL.
-    pub name: String,
+    pub name: Cow<'static, str>,
     /// Its value.
     pub value: AttributeValue,
 }
@@ -39,7 +40,7 @@ pub enum AttributeValue {
 
 impl Attribute {
     /// `name` = `value`.
-    pub fn new(name: impl Into<String>, value: AttributeValue) -> Self {
+    pub fn new(name: impl Into<Cow<'static, str>>, value: AttributeValue) -> Self {
         Self { name: name.into(), value }
     }
 
@@ -58,26 +59,30 @@ impl Attribute {
             V::NoF64(shape) => (Datatype::F64, Space::Simple(shape.clone())),
             V::Bytes(bytes) => (Datatype::Opaque(1), Space::Simple(vec![bytes.len() as u64])),
         };
-        let (datatype, space) = (datatype.encode(), message::dataspace(&space));
         // Version 1 knows ASCII names only; version 3 says which, and pads nothing.
         let ascii = self.name.is_ascii();
-        let mut out = Vec::with_capacity(96 + self.name.len());
+        let mut out = Vec::with_capacity(128 + self.name.len());
         out.extend([if ascii { 1 } else { 3 }, 0]);
         out.u16((self.name.len() + 1) as u16);
-        out.u16(datatype.len() as u16);
-        out.u16(space.len() as u16);
+        // The sizes of datatype and dataspace, once they are known.
+        out.u32(0);
         if ascii {
             out.name(&self.name);
-            out.extend(datatype);
-            out.align();
-            out.extend(space);
-            out.align();
         } else {
             out.push(1);
             out.extend_from_slice(self.name.as_bytes());
             out.push(0);
-            out.extend(datatype);
-            out.extend(space);
+        }
+        let parts: [&dyn Fn(&mut Vec<u8>); 2] =
+            [&|out| datatype.encode_into(out), &|out| message::dataspace(&space, out)];
+        for (part, size_at) in parts.iter().zip([4, 6]) {
+            let start = out.len();
+            part(&mut out);
+            let size = (out.len() - start) as u16;
+            out[size_at..size_at + 2].copy_from_slice(&size.to_le_bytes());
+            if ascii {
+                out.align();
+            }
         }
         match &self.value {
             V::F64(value) => out.extend(value.to_le_bytes()),

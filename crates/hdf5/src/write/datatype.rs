@@ -111,14 +111,8 @@ impl Datatype {
         }
     }
 
-    /// The body of a datatype message, version 1.
-    pub(super) fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        self.encode_into(&mut out);
-        out
-    }
-
-    fn encode_into(&self, out: &mut Vec<u8>) {
+    /// Appends the body of a datatype message, version 1.
+    pub(super) fn encode_into(&self, out: &mut Vec<u8>) {
         let (class, bits) = match self {
             Self::Int { signed, .. } => (0, u32::from(*signed) << 3),
             // Mantissas are normalised with the leading bit implied; the sign is the last bit.

@@ -105,20 +105,19 @@ const MESSAGE_HEADER: usize = 8;
 /// The largest body of a message, a multiple of 8 in 16 bits.
 pub(super) const LARGEST: usize = 0xfff8;
 
-/// A dataspace message. Version 1 knows no null.
-pub(super) fn dataspace(space: &Space) -> Vec<u8> {
+/// Appends the body of a dataspace message. Version 1 knows no null.
+pub(super) fn dataspace(space: &Space, out: &mut Vec<u8>) {
     let dims: &[u64] = match space {
-        Space::Null => return vec![2, 0, 0, 2],
+        Space::Null => return out.extend([2, 0, 0, 2]),
         Space::Scalar => &[],
         Space::Simple(dims) => dims,
     };
-    let mut out = vec![1, dims.len() as u8, u8::from(!dims.is_empty()), 0];
-    out.zeros(4);
+    out.extend([1, dims.len() as u8, u8::from(!dims.is_empty()), 0]);
+    out.u32(0);
     // Sizes, then the largest sizes they may grow to: the same.
     for dim in dims.iter().chain(dims) {
         out.u64(*dim);
     }
-    out
 }
 
 /// A fill value message: the default, written where something is stored. `allocate` is when

@@ -313,8 +313,11 @@ impl Dataset {
     ) -> Result<(u64, Option<usize>)> {
         let size = self.nbytes()?;
         let mut messages = Messages::default();
-        messages.push(kind::DATASPACE, 0, message::dataspace(&self.space));
-        messages.push(kind::DATATYPE, 1, self.datatype.encode());
+        let (mut space, mut datatype) = (Vec::new(), Vec::new());
+        message::dataspace(&self.space, &mut space);
+        self.datatype.encode_into(&mut datatype);
+        messages.push(kind::DATASPACE, 0, space);
+        messages.push(kind::DATATYPE, 1, datatype);
         let later = matches!((&stored, &self.content), (Stored::Later, Content::Tensor(_)));
         match stored {
             Stored::Later | Stored::At(_) => {
@@ -352,7 +355,7 @@ impl Dataset {
                 "attributes of more than 64 KiB on a dataset with elements, or with two names",
             ));
         }
-        let names = self.attributes.iter().map(|one| one.name.as_str());
+        let names = self.attributes.iter().map(|one| &*one.name);
         let named: Vec<_> = names.zip(bodies).collect();
         messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
         Ok((heap.append(&messages.header_v2()), None))

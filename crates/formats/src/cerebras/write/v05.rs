@@ -33,7 +33,7 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
             writer.report.refuse(&key, "a key of a type that the loader does not find", EXCLUDE);
         }
     }
-    let attribute = |name: &str, value| Attribute::new(name, value);
+    let attribute = |name: &'static str, value| Attribute::new(name, value);
     writer.file.attributes = vec![
         attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes))),
         attribute("__version__", AttributeValue::F64(0.5)),
