@@ -268,7 +268,8 @@ fn leaf(work: &Work, row: &Row, actor: &Actor) -> Html {
 /// `= target`: leads to the leaf that this one is.
 fn link(work: &Work, target: &str, actor: &Actor) -> Html {
     let (_, tail) = fmt::key_parts(target);
-    let text = if tail.len() < target.len() { format!("\u{2026}{tail}") } else { target.to_owned() };
+    // A short target is shown whole: its end alone would say less.
+    let text = if target.len() > 16 && tail.len() < target.len() { format!("\u{2026}{tail}") } else { target.to_owned() };
     let Some(row) = work.find(target) else {
         return html! { <span class="dim">{ format!("= {text}") }</span> };
     };

@@ -1,0 +1,154 @@
+// Converting in the page gives the same bytes as the command; cancelling leaves nothing.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+import { sparseCheckpoint } from "./make.mjs";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-page-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** What the command writes. */
+function byCommand(name, target, ...options) {
+  const output = join(folder, `${Math.random()}.out`);
+  execFileSync(command, ["convert", fixture(name), output, "--to", target, ...options], { stdio: "pipe" });
+  return readFileSync(output);
+}
+
+/** A browser without a save dialog: the page writes to the private file system, then downloads. */
+async function withoutDialog(page) {
+  await page.addInitScript(() => delete window.showSaveFilePicker);
+  await page.reload();
+}
+
+async function plan(page, name, target, ...choices) {
+  await drop(page, "body", [dropped(name)]);
+  await page.waitForSelector("#work .row");
+  await page.keyboard.press("c");
+  for (const choice of [target, ...choices]) await page.click(`[role="radio"]:has-text("${choice}")`);
+  await page.waitForSelector(".plan:not(.late)");
+  for (const box of await page.$$(".loss input")) await box.check();
+  await page.waitForSelector("#write:not([disabled])");
+}
+
+async function download(page) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
+  await page.waitForSelector("#convert-done");
+  return readFileSync(await download.path());
+}
+
+for (const [name, target, choices, options] of [
+  ["cerebras/v2.10.0/gpt_small.mdl", "torch", ["PyTorch"], []],
+  ["cerebras/v2.10.0/gpt_small.pt", "cerebras", ["Cerebras"], []],
+  ["cerebras/v2.10.0/seed.mdl", "torch", ["PyTorch"], []],
+  ["torch/zip_training_ckpt.pt", "cerebras", ["Cerebras", "LZ4"], ["--compress", "lz4"]],
+  ["cerebras/v2.10.0/gpt_small.mdl", "cerebras", ["Cerebras", "bf16"], ["--cast", "bfloat16"]],
+]) {
+  test(`${name} to ${choices.join(", ")} is what the command writes`, async () => {
+    await withPage(browser, async (page) => {
+      await withoutDialog(page);
+      await plan(page, name, ...choices);
+      const expected = byCommand(name, target, "--lossy", ...options);
+      const exact = (await page.textContent(".plan .lab")).includes("exactly");
+      if (exact) {
+        const size = (await page.textContent(".plan .big")).replace(/\D/g, "");
+        assert.equal(Number(size), expected.length, "the plan's size");
+      }
+      const written = await download(page);
+      assert.ok(written.equals(expected), `${written.length} bytes, expected ${expected.length}`);
+    });
+  });
+}
+
+test("a selection is what the command selects, and the result opens", async () => {
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    const name = "cerebras/v2.10.0/gpt_small.mdl";
+    await plan(page, name, "PyTorch");
+    await page.uncheck('.states label:has-text("optimizer") input');
+    await page.waitForFunction(() => document.querySelector("#write")?.disabled === false &&
+      document.querySelector(".cmdline .m")?.textContent.includes("--exclude"));
+    const written = await download(page);
+    const expected = byCommand(name, "torch", "--lossy", "--exclude", "optimizer", "--exclude", "optimizer.*");
+    assert.ok(written.equals(expected));
+    await page.click("#open-result");
+    await page.waitForFunction(() => document.title.startsWith("gpt_small.pt"));
+    assert.equal(await page.$('[role="treeitem"]:has-text("optimizer")'), null);
+  });
+});
+
+test("the file that the save dialog chose holds the same bytes", async () => {
+  await withPage(browser, async (page) => {
+    // The dialog itself can't be driven; the private file system hands out the same kind of file.
+    await page.addInitScript(() => {
+      window.showSaveFilePicker = async ({ suggestedName }) =>
+        (await navigator.storage.getDirectory()).getFileHandle(suggestedName, { create: true });
+    });
+    await page.reload();
+    const name = "cerebras/v2.10.0/gpt_small.mdl";
+    await plan(page, name, "PyTorch");
+    await page.click("#write");
+    await page.waitForSelector("#convert-done");
+    const base64 = await page.evaluate(async () => {
+      const root = await navigator.storage.getDirectory();
+      const file = await (await root.getFileHandle("gpt_small.pt")).getFile();
+      return btoa(Array.from(new Uint8Array(await file.arrayBuffer()), (byte) => String.fromCharCode(byte)).join(""));
+    });
+    assert.ok(Buffer.from(base64, "base64").equals(byCommand(name, "torch", "--lossy")));
+  });
+});
+
+/** The names of temporary files in the private file system. */
+const temporary = (page) =>
+  page.evaluate(async () => {
+    const root = await navigator.storage.getDirectory();
+    const names = [];
+    try {
+      for await (const name of (await root.getDirectoryHandle("statelens")).keys()) names.push(name);
+    } catch {
+      // No folder: nothing was ever written.
+    }
+    return names;
+  });
+
+test("cancel stops a conversion and removes what it wrote", async () => {
+  const path = join(folder, "large.pt");
+  sparseCheckpoint(path, 4, 150_000_000);
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    await page.setInputFiles("#choose-files", path);
+    await page.waitForFunction(() => document.title.startsWith("large.pt"));
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("Cerebras")');
+    await page.click('[role="radio"]:has-text("bf16")');
+    await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bfloat16"));
+    await page.click("#write");
+    await page.waitForSelector("#convert-run");
+    await page.waitForFunction(() => !/written0 B/.test(document.querySelector(".runhead")?.textContent ?? "written0 B"));
+    assert.equal((await temporary(page)).length, 1);
+    await page.click("#cancel");
+    await page.waitForSelector("#write");
+    assert.deepEqual(await temporary(page), []);
+    // It can be run again, and looked away from meanwhile.
+    await page.click("#write");
+    await page.waitForSelector("#convert-run");
+    await page.click('button:has-text("Browse meanwhile")');
+    await page.waitForFunction(() => /writing \d+ %/.test(document.querySelector(".status").textContent));
+    await page.keyboard.press("c");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#write");
+    assert.deepEqual(await temporary(page), []);
+  });
+});

@@ -1,0 +1,130 @@
+// Everything can be reached without a mouse, and fits a small screen.
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { drop, dropped, launch, withPage } from "./harness.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+async function gpt(page) {
+  await drop(page, "body", [dropped("cerebras/v2.10.0/gpt_small.mdl")]);
+  await page.waitForSelector("#work .row");
+}
+
+const selected = (page) => page.$eval(".row.sel .ck", (cell) => cell.title);
+
+test("rows, folds, layers, filter, sheets", async () => {
+  await withPage(browser, async (page) => {
+    await gpt(page);
+    await page.keyboard.press("j");
+    assert.equal(await selected(page), "model.model.wte.weight");
+    for (const key of ["j", "j"]) await page.keyboard.press(key);
+    assert.equal(await selected(page), "model.model.blocks.0–1");
+    await page.keyboard.press("ArrowLeft");
+    assert.equal(await page.$(".row.kid [title*='blocks.0–1.qkv']"), null);
+    await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("j");
+    assert.equal(await selected(page), "model.model.blocks.0–1.ln_1.weight");
+    await page.keyboard.press(".");
+    assert.equal(await page.textContent(".insp .wrapkey"), "model.model.blocks.1.ln_1.weight");
+    await page.keyboard.press("k");
+    assert.equal(await selected(page), "model.model.blocks.0–1");
+    await page.keyboard.press("Home");
+    assert.equal(await selected(page), "model.model.wte.weight");
+
+    await page.keyboard.press("/");
+    await page.keyboard.type("blocks.*.bias shape:[96]");
+    assert.equal(await page.textContent(".hits"), "2 keys");
+    await page.keyboard.press("Escape");
+    assert.equal(await page.inputValue("#filter"), "");
+    assert.equal(await page.evaluate(() => document.activeElement.id), "");
+
+    await page.keyboard.press("/");
+    await page.keyboard.type("nothing_like_it");
+    assert.match(await page.textContent(".empty"), /No key matches/);
+    await page.click(".empty button");
+    assert.equal(await page.$(".empty"), null);
+
+    await page.keyboard.press("l");
+    assert.equal(await page.$(".row.fold"), null);
+    await page.keyboard.press("l");
+    await page.waitForSelector(".row.fold");
+
+    for (const [key, name] of [["?", "Shortcuts"], ["f", "Findings"], ["c", "Convert"]]) {
+      await page.keyboard.press(key);
+      const dialog = page.locator('[role="dialog"]');
+      assert.equal(await dialog.getAttribute("aria-label"), name);
+      for (let at = 0; at < 40; at++) await page.keyboard.press("Tab");
+      assert.ok(await dialog.evaluate((node) => node.contains(document.activeElement)), `${name} keeps the focus`);
+      await page.keyboard.press("Escape");
+      await dialog.waitFor({ state: "detached" });
+    }
+  });
+});
+
+test("the tree, by keys and by clicks", async () => {
+  await withPage(browser, async (page) => {
+    await gpt(page);
+    await page.focus('[role="tree"]');
+    await page.keyboard.press("ArrowDown");
+    await page.keyboard.press("ArrowDown");
+    const branch = page.locator('[role="treeitem"][aria-selected="true"]');
+    assert.equal(await branch.count(), 1);
+    await page.click('[role="treeitem"]:has-text("optimizer") .t');
+    assert.match(await selected(page), /^optimizer\./);
+    const label = await page.getAttribute(".tapeview svg", "aria-label");
+    assert.match(label, /model .* f32, optimizer/);
+  });
+});
+
+test("sorting by size, and back to file order", async () => {
+  await withPage(browser, async (page) => {
+    await gpt(page);
+    const first = () => page.$eval(".row .ck", (cell) => cell.textContent);
+    const before = await first();
+    const head = page.locator('[role="columnheader"] button', { hasText: "bytes" });
+    await head.click();
+    assert.equal(await page.getAttribute('[role="columnheader"].cb', "aria-sort"), "descending");
+    assert.notEqual(await first(), before);
+    await head.click();
+    assert.equal(await page.getAttribute('[role="columnheader"].cb', "aria-sort"), "ascending");
+    await head.click();
+    assert.equal(await first(), before);
+  });
+});
+
+test("nothing is wider than a screen of 360 pixels", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      const fits = async (what) => {
+        const width = await page.evaluate(() => document.documentElement.scrollWidth);
+        assert.ok(width <= 360, `${what}: ${width}`);
+      };
+      await fits("start");
+      await gpt(page);
+      await fits("keys");
+      await page.click(".row.kid");
+      await page.waitForSelector(".insp .facts");
+      assert.equal(await page.getAttribute('[role="tab"]:has-text("Tensor")', "aria-selected"), "true");
+      await fits("tensor");
+      await page.click('[role="tab"]:has-text("Tree")');
+      await page.waitForSelector(".tree li");
+      await fits("tree");
+      for (const key of ["?", "f", "c"]) {
+        await page.keyboard.press(key);
+        await page.waitForSelector('[role="dialog"]');
+        await fits(key);
+        await page.keyboard.press("Escape");
+      }
+      await drop(page, "body", [{ name: "x.pt", bytes: "nothing" }]);
+      await page.waitForSelector("#error");
+      await fits("error");
+    },
+    { viewport: { width: 360, height: 740 } },
+  );
+});

@@ -1,0 +1,130 @@
+// Files that are too large or too many to keep as fixtures, made when a test needs them.
+
+import { closeSync, ftruncateSync, openSync, writeSync } from "node:fs";
+
+/** A pickle (protocol 2) of a flat dict of floats with that many keys. */
+export function manyKeys(count) {
+  const parts = [Buffer.from([0x80, 2, 0x7d, 0x28])];
+  for (let at = 0; at < count; at++) {
+    const value = Buffer.alloc(9);
+    value[0] = 0x47;
+    value.writeDoubleBE(at / 1000, 1);
+    parts.push(text(`module.${at % 7}.part_${at}.weight_scale`), value);
+  }
+  parts.push(Buffer.from("u."));
+  return Buffer.concat(parts);
+}
+
+/**
+ * A PyTorch zip file with tensors of zeros, written sparsely: it takes no room on most disks.
+ * @param {string} path where
+ * @param {number} tensors how many
+ * @param {number} numel float32 elements of each, below 2^31
+ */
+export function sparseCheckpoint(path, tensors, numel) {
+  const names = ["data.pkl", "byteorder", "version"];
+  const bodies = [pickle(tensors, numel), Buffer.from("little"), Buffer.from("3\n")];
+  const entries = [];
+  const file = openSync(path, "w");
+  let at = 0;
+  const entry = (name, length, body) => {
+    const encoded = Buffer.from(`archive/${name}`);
+    const head = Buffer.alloc(30);
+    head.writeUInt32LE(0x04034b50, 0);
+    head.writeUInt16LE(45, 4);
+    head.writeUInt32LE(0xffffffff, 18);
+    head.writeUInt32LE(0xffffffff, 22);
+    head.writeUInt16LE(encoded.length, 26);
+    const extra = zip64([length, length]);
+    // A record begins at a multiple of 64, as torch has it: the padding is an extra field.
+    const padding = (64 - ((at + 30 + encoded.length + extra.length + 4) % 64)) % 64;
+    const filler = Buffer.alloc(4 + padding);
+    filler.write("FB");
+    filler.writeUInt16LE(padding, 2);
+    head.writeUInt16LE(extra.length + filler.length, 28);
+    const whole = Buffer.concat([head, encoded, extra, filler]);
+    writeSync(file, whole, 0, whole.length, at);
+    entries.push({ encoded, length, offset: at });
+    at += whole.length;
+    if (body) writeSync(file, body, 0, body.length, at);
+    at += length;
+  };
+  names.forEach((name, index) => entry(name, bodies[index].length, bodies[index]));
+  for (let index = 0; index < tensors; index++) entry(`data/${index}`, numel * 4);
+  const directory = Buffer.concat(
+    entries.map(({ encoded, length, offset }) => {
+      const extra = zip64([length, length, offset]);
+      const head = Buffer.alloc(46);
+      head.writeUInt32LE(0x02014b50, 0);
+      head.writeUInt16LE(45, 4);
+      head.writeUInt16LE(45, 6);
+      head.writeUInt32LE(0xffffffff, 20);
+      head.writeUInt32LE(0xffffffff, 24);
+      head.writeUInt16LE(encoded.length, 28);
+      head.writeUInt16LE(extra.length, 30);
+      head.writeUInt32LE(0xffffffff, 42);
+      return Buffer.concat([head, encoded, extra]);
+    }),
+  );
+  const end = Buffer.alloc(56 + 20 + 22);
+  end.writeUInt32LE(0x06064b50, 0);
+  end.writeBigUInt64LE(44n, 4);
+  end.writeUInt16LE(45, 12);
+  end.writeUInt16LE(45, 14);
+  end.writeBigUInt64LE(BigInt(entries.length), 24);
+  end.writeBigUInt64LE(BigInt(entries.length), 32);
+  end.writeBigUInt64LE(BigInt(directory.length), 40);
+  end.writeBigUInt64LE(BigInt(at), 48);
+  end.writeUInt32LE(0x07064b50, 56);
+  end.writeBigUInt64LE(BigInt(at + directory.length), 64);
+  end.writeUInt32LE(1, 72);
+  end.writeUInt32LE(0x06054b50, 76);
+  end.writeUInt16LE(0xffff, 84);
+  end.writeUInt16LE(0xffff, 86);
+  end.writeUInt32LE(0xffffffff, 88);
+  end.writeUInt32LE(0xffffffff, 92);
+  writeSync(file, directory, 0, directory.length, at);
+  writeSync(file, end, 0, end.length, at + directory.length);
+  ftruncateSync(file, at + directory.length + end.length);
+  closeSync(file);
+}
+
+function zip64(numbers) {
+  const extra = Buffer.alloc(4 + 8 * numbers.length);
+  extra.writeUInt16LE(1, 0);
+  extra.writeUInt16LE(8 * numbers.length, 2);
+  numbers.forEach((number, index) => extra.writeBigUInt64LE(BigInt(number), 4 + 8 * index));
+  return extra;
+}
+
+function text(string) {
+  const bytes = Buffer.from(string);
+  const head = Buffer.alloc(5);
+  head[0] = 0x58;
+  head.writeUInt32LE(bytes.length, 1);
+  return Buffer.concat([head, bytes]);
+}
+
+/** The pickle of `{"layer.0.weight": tensor, …}`, as torch.save writes it. */
+function pickle(tensors, numel) {
+  const count = Buffer.alloc(5);
+  count[0] = 0x4a;
+  count.writeInt32LE(numel, 1);
+  const parts = [Buffer.from([0x80, 2, 0x7d])];
+  for (let index = 0; index < tensors; index++) {
+    parts.push(
+      text(`layer.${index}.weight`),
+      Buffer.from("ctorch._utils\n_rebuild_tensor_v2\n(("),
+      text("storage"),
+      Buffer.from("ctorch\nFloatStorage\n"),
+      text(String(index)),
+      text("cpu"),
+      count,
+      Buffer.from("tQK\x00", "latin1"),
+      count,
+      Buffer.from("\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtRs", "latin1"),
+    );
+  }
+  parts.push(Buffer.from("."));
+  return Buffer.concat(parts);
+}
