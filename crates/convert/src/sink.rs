@@ -4,8 +4,9 @@ use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 
 use crate::{Options, Report, Run, Step};
 
-/// Bytes that are read at once.
-const BUFFER: usize = 4 << 20;
+/// Bytes that are read at once: few enough to stay in the processor's cache until they are
+/// checked and written (4 MiB took half as long again).
+const BUFFER: usize = 256 << 10;
 
 /// Bytes that a sink is asked to copy at once: progress is told after each.
 const COPY: u64 = 64 << 20;
