@@ -397,7 +397,7 @@ fn split(path: &str) -> Result<(Vec<&str>, &str)> {
     }
     let (groups, name) = path.rsplit_once('/').unwrap_or(("", path));
     if name.is_empty() || name == "." {
-        return Err(Error::refused(format!("`{path}` ends without a name for the dataset")));
+        return Err(Error::refused("no name is left for the dataset after the last `/`"));
     }
     Ok((groups.split('/').filter(|part| !part.is_empty() && *part != ".").collect(), name))
 }

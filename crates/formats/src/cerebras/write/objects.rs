@@ -216,17 +216,35 @@ impl Writer<'_> {
                 dtype => self.global("torch", dtype.name()),
             };
         }
-        let code = numpy_code(dtype).ok_or("a numpy dtype that can't be pickled plainly")?;
+        let numpy =
+            NumpyDType::of(dtype).ok_or("a numpy dtype other than numbers, strings and bytes")?;
         self.global("numpy", "dtype")?;
-        self.out.str(&code).map_err(why)?;
+        self.out.str(&numpy.code).map_err(why)?;
         self.out.bool(false);
         self.out.bool(true);
         self.call(TupleLen::Three);
+        // Its state, as numpy pickles it; no fields.
+        self.out.mark();
+        self.out.small_int(3);
+        self.out.str(numpy.order).map_err(why)?;
+        for _ in 0..3 {
+            self.out.none();
+        }
+        for number in numpy.layout {
+            self.out.small_int(number);
+        }
+        self.out.marked_tuple();
+        self.out.build();
         Ok(())
     }
 
     fn opaque(&mut self, opaque: &Opaque) -> Result<(), Why> {
         let Opaque { global, form, args, state, items, entries, repr } = opaque;
+        if global.is("cerebras", "unreadable") {
+            // What the reader puts where a value could not be read.
+            let text = repr.as_ref().map_or("it could not be read".into(), |text| text.to_lossy());
+            return Err(format!("there is no value to write: {text}").into());
+        }
         if !is_known(global) || !items.is_empty() || !entries.is_empty() {
             return Err(unknown(global));
         }
@@ -296,6 +314,9 @@ fn why(error: statelens_checkpoint::Error) -> Why {
 }
 
 fn unknown(class: &Global) -> Why {
+    if &*class.module == "?" {
+        return "an object of a class that its pickle makes by running code".into();
+    }
     format!("an object of the class {class}, which runs code when it is loaded").into()
 }
 
@@ -367,30 +388,47 @@ pub(super) fn element(tensor: &Tensor) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// numpy's `dtype.str`, little-endian.
-fn numpy_code(dtype: &DType) -> Option<Cow<'static, str>> {
-    Some(Cow::Borrowed(match dtype {
-        DType::Bool => "|b1",
-        DType::U8 => "|u1",
-        DType::U16 => "<u2",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::I8 => "|i1",
-        DType::I16 => "<i2",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::C64 => "<c8",
-        DType::C128 => "<c16",
-        DType::Numpy(numpy) if numpy.fields.is_empty() => {
-            let order =
-                if matches!(numpy.code.as_bytes().first(), Some(b'S' | b'V')) { '|' } else { '<' };
-            return Some(Cow::Owned(format!("{order}{}", numpy.code)));
+/// How numpy pickles a dtype.
+struct NumpyDType {
+    /// Kind and size.
+    code: Cow<'static, str>,
+    /// Byte order.
+    order: &'static str,
+    /// Size, alignment and flags; the first two are not said of numbers.
+    layout: [i64; 3],
+}
+
+impl NumpyDType {
+    fn of(dtype: &DType) -> Option<Self> {
+        if let DType::Numpy(numpy) = dtype {
+            let size = i64::try_from(numpy.itemsize).ok()?;
+            let (order, layout) = match numpy.code.as_bytes().first()? {
+                b'S' | b'V' if numpy.fields.is_empty() => ("|", [size, 1, 0]),
+                b'U' => ("<", [size, 4, 8]),
+                _ => return None,
+            };
+            return Some(Self { code: numpy.code.clone().into(), order, layout });
         }
-        _ => return None,
-    }))
+        let code = match dtype {
+            DType::Bool => "b1",
+            DType::U8 => "u1",
+            DType::U16 => "u2",
+            DType::U32 => "u4",
+            DType::U64 => "u8",
+            DType::I8 => "i1",
+            DType::I16 => "i2",
+            DType::I32 => "i4",
+            DType::I64 => "i8",
+            DType::F16 => "f2",
+            DType::F32 => "f4",
+            DType::F64 => "f8",
+            DType::C64 => "c8",
+            DType::C128 => "c16",
+            _ => return None,
+        };
+        let order = if dtype.itemsize() == 1 { "|" } else { "<" };
+        Some(Self { code: code.into(), order, layout: [-1, -1, 0] })
+    }
 }
 
 /// A real floating point number of one of the four common widths.
