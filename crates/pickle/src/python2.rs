@@ -1,6 +1,8 @@
 //! What Python 2 called things, and what Python 3 still writes in protocols 0 to 2
 //! (CPython's `_compat_pickle` and `bytes.__reduce_ex__`).
 
+use std::sync::Arc;
+
 use statelens_checkpoint::{Global, Text};
 
 use crate::{Node, NodeId, Pickle};
@@ -13,46 +15,71 @@ pub(crate) fn string(bytes: &[u8]) -> Node {
     }
 }
 
-impl Pickle {
-    /// How long the text is that spells bytes.
-    pub(crate) fn spelled_len(&self, id: NodeId) -> Option<usize> {
-        let (_, args) = self.call(id)?;
-        match args {
-            [] => Some(0),
-            [data, ..] => match self.node(*data) {
-                Node::Str(text) => Some(text.as_bytes().len()),
-                Node::Bytes(data) => Some(data.len()),
-                Node::Object(_) => match self.call(*data)? {
-                    (_, [text, _]) => Some(self.text(*text)?.as_bytes().len()),
-                    _ => None,
-                },
-                _ => None,
-            },
-        }
-    }
+/// Where a byte string's bytes are in the graph, however the protocol spells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Spelled {
+    /// As they are: a node of bytes, or of Python 2's text.
+    Raw(NodeId),
+    /// Each character of a text is a byte.
+    Latin1(NodeId),
+    /// There are none.
+    Empty,
+}
 
-    /// Bytes that protocols 0 to 2 spell as calls: `_codecs.encode('…', 'latin1')`, each
-    /// character a byte, `builtins.bytearray(…)` of such, or nothing at all.
-    pub(crate) fn spelled_bytes(&self, id: NodeId) -> Option<Vec<u8>> {
+impl Pickle {
+    /// Bytes as they are, or as protocols 0 to 2 spell them: `_codecs.encode('…', 'latin1')`,
+    /// `builtins.bytearray(…)` of such, or nothing at all.
+    pub(crate) fn spelled(&self, id: NodeId) -> Option<Spelled> {
+        if let Node::Bytes(_) | Node::ByteArray(_) | Node::Str(_) = self.node(id) {
+            return Some(Spelled::Raw(id));
+        }
         let (global, args) = self.call(id)?;
         match (&*global.module, &*global.name, args) {
             ("_codecs", "encode", [text, encoding])
             | ("builtins", "bytes" | "bytearray", [text, encoding]) => {
-                let Node::Str(text) = self.node(*text) else { return None };
+                let Node::Str(_) = self.node(*text) else { return None };
                 let latin = matches!(self.str(*encoding)?, "latin1" | "latin-1");
-                let text = text.as_str().filter(|_| latin)?;
-                text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+                latin.then_some(Spelled::Latin1(*text))
             }
-            ("builtins", "bytes" | "bytearray", []) => Some(Vec::new()),
+            ("builtins", "bytes" | "bytearray", []) => Some(Spelled::Empty),
             ("builtins", "bytes" | "bytearray", [data]) => match self.node(*data) {
-                Node::Bytes(data) => Some(data.to_vec()),
+                Node::Bytes(_) => Some(Spelled::Raw(*data)),
                 // One level: `bytearray(_codecs.encode(…))`.
                 Node::Object(_) => {
                     let (inner, _) = self.call(*data)?;
-                    inner.is("_codecs", "encode").then(|| self.spelled_bytes(*data))?
+                    inner.is("_codecs", "encode").then(|| self.spelled(*data))?
                 }
                 _ => None,
             },
+            _ => None,
+        }
+    }
+
+    /// How many bytes there are, or more.
+    pub(crate) fn spelled_len(&self, spelled: Spelled) -> usize {
+        match spelled {
+            Spelled::Empty => 0,
+            Spelled::Raw(id) | Spelled::Latin1(id) => match self.node(id) {
+                Node::Bytes(data) | Node::ByteArray(data) => data.len(),
+                Node::Str(text) => text.as_bytes().len(),
+                _ => 0,
+            },
+        }
+    }
+
+    /// The bytes; `None` if a text is not Latin-1.
+    pub(crate) fn spelled_bytes(&self, spelled: Spelled) -> Option<Arc<[u8]>> {
+        let id = match spelled {
+            Spelled::Empty => return Some(Arc::new([])),
+            Spelled::Raw(id) | Spelled::Latin1(id) => id,
+        };
+        match (self.node(id), spelled) {
+            (Node::Bytes(data) | Node::ByteArray(data), _) => Some(data.clone()),
+            (Node::Str(text), Spelled::Latin1(_)) => {
+                let bytes = text.as_str()?.chars().map(|c| u8::try_from(u32::from(c)).ok());
+                Some(bytes.collect::<Option<Vec<u8>>>()?.into())
+            }
+            (Node::Str(text), _) => Some(text.as_bytes().into()),
             _ => None,
         }
     }

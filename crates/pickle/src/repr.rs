@@ -1,10 +1,12 @@
 //! Python's `repr` of the harmless things that we know.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use statelens_checkpoint::{Form, Global, Int, Text, float_repr};
 
 use crate::graph::is_dill;
+use crate::python2::Spelled;
 use crate::{Node, NodeId, Pickle};
 
 /// How deep a value is printed; anything deeper has no text.
@@ -90,7 +92,13 @@ impl Pickle {
             out.push_str(&global(&known)?);
             return Some(());
         }
-        let (class, args) = self.call(id)?;
+        let (mut class, mut args) = self.call(id)?;
+        if class.is("copyreg", "_reconstructor")
+            && let [own, base, _] = args
+            && self.global(*base)?.is("builtins", "object")
+        {
+            (class, args) = (self.global(*own)?, &[]);
+        }
         if !object.items.is_empty() || !object.entries.is_empty() || object.kwargs.is_some() {
             return None;
         }
@@ -135,9 +143,9 @@ impl Pickle {
                 Some(())
             }
             ("_codecs", "encode", _) | ("builtins", "bytes", _)
-                if self.spelled_len(id)? <= LENGTH =>
+                if self.spelled_len(self.spelled(id)?) <= LENGTH =>
             {
-                bytes_repr(&self.spelled_bytes(id)?, out);
+                bytes_repr(&self.spelled_bytes(self.spelled(id)?)?, out);
                 Some(())
             }
             ("builtins", "range", [start, stop, step]) => {
@@ -150,6 +158,19 @@ impl Pickle {
             }
             ("builtins", "range", [_, _]) => self.items("range(", args, ")", depth, out),
             ("builtins", "range", [stop]) => write!(out, "range(0, {})", self.int(*stop)?).ok(),
+            ("builtins", "bytearray", _) if self.spelled_len(self.spelled(id)?) <= LENGTH => {
+                out.push_str("bytearray(");
+                bytes_repr(&self.spelled_bytes(self.spelled(id)?)?, out);
+                out.push(')');
+                Some(())
+            }
+            ("builtins", "set", [items]) => match self.sequence(*items)? {
+                [] => {
+                    out.push_str("set()");
+                    Some(())
+                }
+                items => self.items("{", items, "}", depth, out),
+            },
             ("builtins", "slice", [_, _, _]) => self.items("slice(", args, ")", depth, out),
             ("builtins", "frozenset", [items]) => {
                 let items = self.sequence(*items)?;
@@ -163,7 +184,17 @@ impl Pickle {
                 out.push_str(name);
                 self.items("(", args, ")", depth, out)
             }
-            ("builtins", "type", [_]) => None,
+            ("builtins", "type", [value]) => {
+                let class = match self.node(*value) {
+                    Node::None => "NoneType",
+                    Node::Global(global) if global.is("builtins", "Ellipsis") => "ellipsis",
+                    Node::Global(global) if global.is("builtins", "NotImplemented") => {
+                        "NotImplementedType"
+                    }
+                    _ => return None,
+                };
+                write!(out, "<class '{class}'>").ok()
+            }
             ("torch", "device", [kind]) => {
                 write!(out, "device(type='{}')", self.str(*kind).filter(|kind| kind.len() < 100)?)
                     .ok()
@@ -285,15 +316,12 @@ impl Pickle {
     }
 
     /// The bytes of a packed date, which old protocols write as text.
-    fn packed(&self, id: NodeId) -> Option<Vec<u8>> {
-        let text = match self.node(id) {
-            Node::Bytes(bytes) => return (bytes.len() <= 20).then(|| bytes.to_vec()),
-            Node::Str(text) => text,
-            _ if self.spelled_len(id)? <= 20 => return self.spelled_bytes(id),
-            _ => return None,
+    fn packed(&self, id: NodeId) -> Option<Arc<[u8]>> {
+        let spelled = match (self.spelled(id)?, self.node(id)) {
+            (Spelled::Raw(id), Node::Str(_)) => Spelled::Latin1(id),
+            (spelled, _) => spelled,
         };
-        let text = text.as_str().filter(|text| text.len() <= 20)?;
-        text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect()
+        (self.spelled_len(spelled) <= 20).then(|| self.spelled_bytes(spelled))?
     }
 
     fn partial(&self, id: NodeId, depth: usize, out: &mut String) -> Option<()> {

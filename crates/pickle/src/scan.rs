@@ -127,13 +127,11 @@ impl Pickle {
             }
             calls += 1;
             let [bytes] = self.sequence(object.args)? else { return None };
-            if !seen.insert(*bytes) {
+            let spelled = self.spelled(*bytes)?;
+            if !seen.insert(spelled) {
                 continue;
             }
-            let bytes = match self.node(*bytes) {
-                Node::Bytes(bytes) => bytes.to_vec(),
-                _ => self.spelled_bytes(*bytes)?,
-            };
+            let bytes = self.spelled_bytes(spelled)?;
             let stream = read_stream(&bytes, 0, &Limits::default()).ok()?;
             findings.extend(stream.pickle.scan_within(nesting));
         }

@@ -13,7 +13,7 @@ pub fn score(probe: &Probe<'_>) -> Score {
         // Protocols 0 and 1 have no magic number: an opcode that can begin one, and bytes that
         // run as a pickle as far as they go.
         [first, _, ..] if FIRST.contains(first) && runs(probe) => Score::MAYBE,
-        [op::STOP, ..] | _ => Score::NO,
+        _ => Score::NO,
     }
 }
 

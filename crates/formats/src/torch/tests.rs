@@ -241,10 +241,13 @@ fn without_lone_surrogates(json: &str) -> String {
         let digits = text.strip_prefix("\\u")?.get(..4)?;
         u16::from_str_radix(digits, 16).ok()
     };
-    while let Some(at) = rest.find("\\u") {
+    while let Some(at) = rest.find('\\') {
         out.push_str(&rest[..at]);
         rest = &rest[at..];
-        let len = match (unit(rest), unit(&rest[6..])) {
+        let next = rest.get(6..).and_then(unit);
+        let len = match (unit(rest), next) {
+            // Any other escape, that of a backslash included.
+            (None, _) => 2,
             (Some(0xd800..0xdc00), Some(0xdc00..0xe000)) => 12,
             (Some(0xd800..0xe000), _) => {
                 out.push('\\');

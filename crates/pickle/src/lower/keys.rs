@@ -44,7 +44,8 @@ impl Lowering<'_> {
         let pickle = self.pickle;
         let mut left = KEY_PARTS;
         let key = part(pickle, id, KEY_DEPTH, &mut left);
-        let affordable = self.afford(KEY_PARTS - left);
+        // A key that is one part is paid for by its own place in the file.
+        let affordable = self.afford((KEY_PARTS - left).saturating_sub(1));
         key.filter(|_| affordable).unwrap_or_else(|| {
             let text = self.repr(id).unwrap_or_else(|| match pickle.node(id) {
                 Node::Tuple(_) => "(...)".into(),
@@ -75,9 +76,10 @@ fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<
         Node::Str(text) => DictKey::Str(text.clone()),
         Node::Bytes(bytes) => DictKey::Bytes(bytes.clone()),
         Node::Object(_) if depth > 0 => {
-            let len = pickle.spelled_len(id).filter(|len| *len <= KEY_BYTES)?;
+            let spelled = pickle.spelled(id)?;
+            let len = Some(pickle.spelled_len(spelled)).filter(|len| *len <= KEY_BYTES)?;
             *parts = parts.checked_sub(len / 64)?;
-            DictKey::Bytes(pickle.spelled_bytes(id)?.into())
+            DictKey::Bytes(pickle.spelled_bytes(spelled)?)
         }
         Node::Tuple(items) => {
             let depth = depth.checked_sub(1)?;

@@ -18,6 +18,7 @@ use statelens_checkpoint::{
     ListClass, Opaque, Quantizer, Result, Set, Sparse, Tensor, Tuple, TupleClass, Value, ValueId,
 };
 
+use crate::python2::Spelled;
 use crate::storages::StorageName;
 use crate::{Node, NodeId, Object, Pickle, Storage, Storages};
 
@@ -77,18 +78,18 @@ pub(crate) struct Lowering<'a> {
     stack: Vec<Frame>,
     /// Attributes that are still to be lowered, and whose they are.
     attributes: Vec<(ValueId, NodeId)>,
-    /// Byte strings that were decoded from text.
-    bytes: HashMap<NodeId, Arc<[u8]>>,
+    /// Byte strings that were looked up, decoded from text if need be.
+    bytes: HashMap<Spelled, Option<Arc<[u8]>>>,
     dtypes: HashMap<NodeId, Option<numpy::Element>>,
     /// Storages that are pickled by themselves.
-    nested: HashMap<NodeId, Option<(StorageName, Storage)>>,
+    nested: HashMap<Spelled, Option<(StorageName, Storage)>>,
     problems: Problems,
     work: Cell<usize>,
 }
 
 /// How many items may be looked at again because several objects share them, and how many
 /// characters printed. Without it a small file could ask for the same work a million times.
-const WORK: usize = 1 << 25;
+const WORK: usize = 1 << 23;
 
 /// A value whose parts are being lowered.
 struct Frame {

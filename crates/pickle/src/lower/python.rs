@@ -24,7 +24,7 @@ impl Lowering<'_> {
             ("collections", "deque") => self.deque(object, args),
             ("builtins", _) => self.builtin(id, object, name, args),
             ("_codecs", "encode") => self.bytes_of(id).map(|data| Shape::Plain(bytes(data))),
-            ("copyreg", "_reconstructor") => self.reconstructor(object, args),
+            ("copyreg", "_reconstructor") => self.reconstructor(id, object, args),
             ("copyreg", "__newobj__") => {
                 let (class, rest) = args.split_first()?;
                 let class = self.pickle.global(*class)?;
@@ -38,20 +38,16 @@ impl Lowering<'_> {
         }
     }
 
-    /// The bytes that a node holds, however the protocol spelled them.
+    /// The bytes that a node holds, however the protocol spelled them. Those that are decoded
+    /// from text are kept: many objects may be spelled with the same text.
     pub(super) fn bytes_of(&mut self, id: NodeId) -> Option<Arc<[u8]>> {
-        match self.pickle.node(id) {
-            Node::Bytes(data) | Node::ByteArray(data) => return Some(data.clone()),
-            // Python 2's byte strings that happen to be text.
-            Node::Str(text) => return Some(text.as_bytes().into()),
-            _ => {}
+        let spelled = self.pickle.spelled(id)?;
+        if let Some(data) = self.bytes.get(&spelled) {
+            return data.clone();
         }
-        if let Some(data) = self.bytes.get(&id) {
-            return Some(data.clone());
-        }
-        let data: Arc<[u8]> = self.pickle.spelled_bytes(id)?.into();
-        self.bytes.insert(id, data.clone());
-        Some(data)
+        let data = self.pickle.spelled_bytes(spelled);
+        self.bytes.insert(spelled, data.clone());
+        data
     }
 
     fn builtin(
@@ -104,16 +100,10 @@ impl Lowering<'_> {
                 };
                 Some(Shape::Same(plain))
             }
-            ("type", [value]) => {
-                let class = match self.pickle.node(*value) {
-                    Node::None => "NoneType",
-                    Node::Global(global) if global.is("builtins", "Ellipsis") => "ellipsis",
-                    Node::Global(global) if global.is("builtins", "NotImplemented") => {
-                        "NotImplementedType"
-                    }
-                    _ => return None,
-                };
-                Some(reference("builtins", class, Some(format!("<class '{class}'>"))))
+            ("type", [_]) => {
+                let repr = self.repr(id)?;
+                let class = repr.strip_prefix("<class '")?.strip_suffix("'>")?.to_owned();
+                Some(reference("builtins", &class, Some(repr)))
             }
             _ => None,
         }
@@ -171,7 +161,7 @@ impl Lowering<'_> {
     }
 
     /// What protocols 0 and 1 make of an instance: class, built-in base, value of that base.
-    fn reconstructor(&self, object: &Object, args: &[NodeId]) -> Option<Shape> {
+    fn reconstructor(&self, id: NodeId, object: &Object, args: &[NodeId]) -> Option<Shape> {
         let [class, base, value] = args else { return None };
         let class = self.pickle.global(*class)?;
         let base = self.pickle.global(*base)?;
@@ -191,7 +181,7 @@ impl Lowering<'_> {
                 let class = TupleClass::Named((*class).clone());
                 Some(with_state(object, Assembly::Tuple(class), items.clone()))
             }
-            ("object", _) => self.plain_instance(object, &class),
+            ("object", _) => self.plain_instance(id, object, &class),
             _ => None,
         }
     }
@@ -222,10 +212,11 @@ impl Lowering<'_> {
     }
 
     /// An instance as protocol 2 would have written it.
-    fn plain_instance(&self, object: &Object, class: &Arc<Global>) -> Option<Shape> {
+    fn plain_instance(&self, id: NodeId, object: &Object, class: &Arc<Global>) -> Option<Shape> {
         let mut parts = Vec::new();
         parts.extend(object.states.last());
-        let opaque = Box::new(super::empty((**class).clone(), Form::Instance));
+        let mut opaque = Box::new(super::empty((**class).clone(), Form::Instance));
+        opaque.repr = self.repr(id).map(Into::into);
         let state = !parts.is_empty();
         let untouched = object.items.is_empty() && object.entries.is_empty();
         untouched

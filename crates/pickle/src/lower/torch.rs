@@ -279,37 +279,32 @@ impl Lowering<'_> {
 
     /// The storage that a tensor is a view of.
     fn storage(&mut self, id: NodeId) -> Result<(StorageName, Storage), Option<Reason>> {
-        if let Some(found) = self.nested.get(&id) {
-            return found.clone().ok_or_else(|| Some("Its storage can't be read".into()));
-        }
         if let Node::Persistent(name) = self.pickle.node(id) {
             let name = self.pickle.storage_name(*name);
             let name = name.ok_or_else(|| Some("Its storage has no sound name".into()))?;
             let storage = self.storages.storage(&name.key, name.len().map_err(Some)?);
             return Ok((name, storage));
         }
-        let number = u32::MAX - self.nested.len() as u32;
-        let found = self.nested_storage(id, number);
-        self.nested.insert(id, found.clone());
-        found.ok_or_else(|| Some("Its storage is no persistent id".into()))
+        self.nested_storage(id).ok_or_else(|| Some("Its storage is no persistent id".into()))
     }
 
     /// A storage that is pickled by itself, in a stream of its own: what Python's `pickle` makes
     /// of a tensor when `torch.save` does not help it.
-    fn nested_storage(&mut self, id: NodeId, number: u32) -> Option<(StorageName, Storage)> {
+    fn nested_storage(&mut self, id: NodeId) -> Option<(StorageName, Storage)> {
         let (global, args) = self.pickle.call(id)?;
         let [bytes] = args else { return None };
         if !global.is("torch.storage", "_load_from_bytes") {
             return None;
         }
+        let spelled = self.pickle.spelled(*bytes)?;
+        if let Some(known) = self.nested.get(&spelled) {
+            return known.clone();
+        }
+        let number = u32::MAX - self.nested.len() as u32;
         let bytes = self.bytes_of(*bytes)?;
-        let stream = read_stream(&bytes, 0, &Limits::default()).ok()?;
-        let Node::Persistent(name) = stream.pickle.node(stream.pickle.root()) else { return None };
-        let name = stream.pickle.storage_name(*name)?;
-        let data = stream.storage(&bytes, &name.key)?;
-        let len = data.len() as u64;
-        let layout = Layout::Inline(data.into());
-        Some((name, Storage { number, layout, len }))
+        let found = stream_storage(&bytes, number);
+        self.nested.insert(spelled, found.clone());
+        found
     }
 
     fn shape_of(&self, size: NodeId) -> Result<Vec<u64>, Option<Reason>> {
@@ -470,6 +465,16 @@ impl Lowering<'_> {
         let global = self.pickle.global(id);
         global.and_then(|global| dtype(&global)).ok_or_else(|| Some("Its dtype is unknown".into()))
     }
+}
+
+/// The one storage of a stream that is nothing but that.
+fn stream_storage(bytes: &[u8], number: u32) -> Option<(StorageName, Storage)> {
+    let stream = read_stream(bytes, 0, &Limits::default()).ok()?;
+    let Node::Persistent(name) = stream.pickle.node(stream.pickle.root()) else { return None };
+    let name = stream.pickle.storage_name(*name)?;
+    let data = stream.storage(bytes, &name.key)?;
+    let len = data.len() as u64;
+    Some((name, Storage { number, layout: Layout::Inline(data.into()), len }))
 }
 
 /// Why a meta tensor's layout is missing; nothing is wrong with that.
