@@ -73,11 +73,12 @@ impl Attribute {
             out.extend_from_slice(self.name.as_bytes());
             out.push(0);
         }
-        let parts: [&dyn Fn(&mut Vec<u8>); 2] =
-            [&|out| datatype.encode_into(out), &|out| message::dataspace(&space, out)];
-        for (part, size_at) in parts.iter().zip([4, 6]) {
+        for (part, size_at) in [(Part::Datatype, 4), (Part::Dataspace, 6)] {
             let start = out.len();
-            part(&mut out);
+            match part {
+                Part::Datatype => datatype.encode_into(&mut out),
+                Part::Dataspace => message::dataspace(&space, &mut out),
+            }
             let size = (out.len() - start) as u16;
             out[size_at..size_at + 2].copy_from_slice(&size.to_le_bytes());
             if ascii {
@@ -104,4 +105,10 @@ impl Attribute {
         }
         out
     }
+}
+
+/// The parts of an attribute whose sizes are said before them.
+enum Part {
+    Datatype,
+    Dataspace,
 }

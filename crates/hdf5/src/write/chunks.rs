@@ -9,6 +9,22 @@ use super::tree;
 /// Children of a node: twice the rank that every file with a superblock of version 0 has.
 const CHILDREN: usize = 64;
 
+/// More than any tensor has: 16 TiB in chunks of 1 MiB.
+const MOST_CHUNKS: u64 = 1 << 24;
+
+/// Into how many chunks an array of `shape` is cut.
+pub(super) fn count(shape: &[u64], encoding: &Encoding) -> Result<usize> {
+    let grid = encoding.grid(shape);
+    let count = grid.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
+    let count = count.filter(|count| *count <= MOST_CHUNKS).map(usize::try_from);
+    count.and_then(|count| count.ok()).ok_or_else(|| {
+        Error::unsupported(format!(
+            "a dataset of shape {shape:?} has more than {MOST_CHUNKS} chunks"
+        ))
+        .advice("Write it without compression.")
+    })
+}
+
 /// Writes the B-tree of the chunks of an array of `shape`, which are stored in C order of
 /// their grid, and returns its address.
 pub(super) fn write(
@@ -18,8 +34,7 @@ pub(super) fn write(
     heap: &mut Heap,
 ) -> Result<u64> {
     let grid = encoding.grid(shape);
-    let expected = grid.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
-    if expected != Some(stored.len() as u64) {
+    if count(shape, encoding)? != stored.len() {
         return Err(Error::unsupported(format!(
             "a dataset of shape {shape:?} came in {} chunks, its grid is {grid:?}",
             stored.len()

@@ -136,7 +136,7 @@ impl File {
         }
         match filter {
             None => self.structure_first(),
-            Some(filter) => Ok(self.structure_last(filter)),
+            Some(filter) => self.structure_last(filter),
         }
     }
 
@@ -197,10 +197,11 @@ impl File {
         Ok(Planned { segments, head_last: false })
     }
 
-    fn structure_last(self, filter: Filter) -> Planned {
+    fn structure_last(self, filter: Filter) -> Result<Planned> {
         let mut segments = vec![Segment::Zeros(SUPERBLOCK)];
-        // The segment of each dataset's data, and how it is encoded.
+        // The segment of each dataset's data, and how it is encoded, into how many chunks.
         let mut places = Vec::with_capacity(self.datasets.len());
+        let mut most = 0;
         for (dataset, _) in &self.datasets {
             let Content::Tensor(tensor) = dataset.content else {
                 places.push(None);
@@ -208,14 +209,30 @@ impl File {
             };
             let encoding = match &dataset.space {
                 Space::Simple(shape) if !shape.contains(&0) => {
-                    Some(filter.encoding(shape, dataset.datatype.size()))
+                    let encoding = filter.encoding(shape, dataset.datatype.size());
+                    let count = chunks::count(shape, &encoding)?;
+                    most = count.max(most);
+                    Some((encoding, count))
                 }
                 _ => None,
             };
             places.push(Some((segments.len(), encoding.clone())));
-            segments.push(data(tensor, encoding));
+            segments.push(data(tensor, encoding.map(|(encoding, _)| encoding)));
         }
         let last = segments.len();
+
+        // Only the number of chunks decides how long the structure is, not where they are.
+        let anywhere = vec![StoredChunk { offset: 0, len: 0, mask: 0 }; most];
+        let mut heap = Heap::new(0, 0);
+        self.structure(&mut heap, &|index| match &places[index] {
+            Some((_, Some((encoding, count)))) => {
+                Stored::Chunks { encoding, filter, chunks: &anywhere[..*count] }
+            }
+            _ => Stored::Later,
+        })?;
+        // It begins at a multiple of 8, whatever is before it.
+        let len = heap.finish().len() as u64 + 7;
+
         let make = move |outcomes: &Outcomes| {
             let start = outcome(outcomes, last - 1)?.end().max(SUPERBLOCK);
             let base = start.next_multiple_of(8);
@@ -225,7 +242,7 @@ impl File {
                 let Some((segment, encoding)) = &places[index] else { return Stored::Later };
                 let found = outcomes.get(*segment);
                 match encoding {
-                    Some(encoding) => Stored::Chunks {
+                    Some((encoding, _)) => Stored::Chunks {
                         encoding,
                         filter,
                         chunks: found.map_or(&[], |outcome| &outcome.chunks),
@@ -234,9 +251,10 @@ impl File {
                 }
             })?;
             out.extend(heap.finish());
+            out.resize(len as usize, 0);
             Ok(out)
         };
-        segments.push(Segment::Late { len: None, make: Arc::new(make) });
+        segments.push(Segment::Late { len: Some(len), make: Arc::new(make) });
         segments[0] = Segment::Late {
             len: Some(SUPERBLOCK),
             make: Arc::new(move |outcomes| {
@@ -244,7 +262,7 @@ impl File {
                 Ok(superblock(structure.offset.next_multiple_of(8), structure.end()))
             }),
         };
-        Planned { segments, head_last: true }
+        Ok(Planned { segments, head_last: true })
     }
 
     /// Everything but superblock and data, the root group's place first. `stored` says where a
