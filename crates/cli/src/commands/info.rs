@@ -6,11 +6,11 @@ use crate::args::Input;
 use crate::print::{Failure, Outcome, Printer, Table, grouped, size_text};
 
 pub(crate) fn run(args: &Input) -> Outcome {
-    let (checkpoint, _) = super::open(&args.file, &args.common.with)?;
-    let summary = Summary::new(&checkpoint, &checkpoint.leaves());
+    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
+    let summary = Summary::new(checkpoint, &checkpoint.leaves());
     let mut printer = Printer::new();
     if args.common.json {
-        printer.line(&summary.json(&checkpoint))?;
+        printer.line(&summary.json(checkpoint))?;
     } else {
         facts(&summary, &mut printer)?;
         counts(&summary, &mut printer)?;

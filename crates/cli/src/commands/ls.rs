@@ -9,7 +9,7 @@ use crate::print::{Outcome, Printer, Table, grouped};
 
 pub(crate) fn run(args: &Ls) -> Outcome {
     let pattern = args.pattern.as_deref().map(Pattern::parse).transpose()?;
-    let (checkpoint, _) = super::open(&args.input.file, &args.input.common.with)?;
+    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let mut leaves = checkpoint.leaves();
     if let Some(pattern) = &pattern {
         leaves.retain(|leaf| pattern.matches(&leaf.flat.to_lossy()));
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &Ls) -> Outcome {
         printer.text("[")?;
         for (index, leaf) in leaves.iter().enumerate() {
             printer.text(if index > 0 { ",\n" } else { "\n" })?;
-            object(&mut json, &checkpoint, leaf);
+            object(&mut json, checkpoint, leaf);
             printer.text(&std::mem::take(&mut json).take())?;
         }
         printer.line("\n]")?;
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Ls) -> Outcome {
         // A table is as wide as its widest cell, so all rows are made before one is printed;
         // in runs, so that a million keys do not wait in memory as text.
         for run in leaves.chunks(ROWS) {
-            table(&checkpoint, run).print(&mut printer)?;
+            table(checkpoint, run).print(&mut printer)?;
         }
     }
     printer.finish()?;

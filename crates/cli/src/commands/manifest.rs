@@ -8,7 +8,7 @@ use crate::print::{Failure, Outcome, Printer};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &Input) -> Outcome {
-    let (checkpoint, _) = super::open(&args.file, &args.common.with)?;
+    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
     let leaves = checkpoint.leaves();
     let mut printer = Printer::new();
     let mut bar = Bar::new("hashing", Unit::Bytes);
@@ -20,8 +20,8 @@ pub(crate) fn run(args: &Input) -> Outcome {
         })
     };
     let written = match args.common.json {
-        true => write_manifest(&checkpoint, &leaves, &mut bar, &mut print),
-        false => write_manifest_lines(&checkpoint, &leaves, &mut bar, &mut print),
+        true => write_manifest(checkpoint, &leaves, &mut bar, &mut print),
+        false => write_manifest_lines(checkpoint, &leaves, &mut bar, &mut print),
     };
     match (written, stopped) {
         (_, Some(failure)) => return Err(failure),

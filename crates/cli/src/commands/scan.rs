@@ -8,7 +8,7 @@ use crate::print::{Outcome, Printer};
 
 /// The answer is no if anything is dangerous.
 pub(crate) fn run(args: &Input) -> Outcome {
-    let (checkpoint, _) = super::open(&args.file, &args.common.with)?;
+    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
     let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
     let fine = worst != Some(Grade::Danger);
     let mut printer = Printer::new();

@@ -11,7 +11,7 @@ use crate::args::Show;
 use crate::print::{Failure, Outcome, Printer, Table, grouped};
 
 pub(crate) fn run(args: &Show) -> Outcome {
-    let (checkpoint, _) = super::open(&args.input.file, &args.input.common.with)?;
+    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     // Flat keys need not be unique: a name with a dot looks like nesting.
     let found: Vec<&Leaf> = leaves.iter().filter(|leaf| leaf.flat.to_lossy() == args.key).collect();
@@ -21,14 +21,14 @@ pub(crate) fn run(args: &Show) -> Outcome {
     let mut printer = Printer::new();
     let mut json = Json::new();
     for (index, leaf) in found.iter().enumerate() {
-        let values = first_values(&checkpoint, leaf, args.values)?;
+        let values = first_values(checkpoint, leaf, args.values)?;
         if args.input.common.json {
             printer.text(if index > 0 { ",\n" } else { "[" })?;
-            object(&mut json, &checkpoint, leaf, &values);
+            object(&mut json, checkpoint, leaf, &values);
             printer.text(&std::mem::take(&mut json).take())?;
         } else {
             printer.text(if index > 0 { "\n" } else { "" })?;
-            facts(&checkpoint, leaf, &values, &mut printer)?;
+            facts(checkpoint, leaf, &values, &mut printer)?;
         }
     }
     if args.input.common.json {
