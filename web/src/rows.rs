@@ -266,8 +266,9 @@ mod tests {
 
     #[test]
     fn shared_prefixes_are_sent_once() {
-        let rows: Vec<Row> =
-            (0..1000).map(|at| row(&format!("model.layers.{at}.self_attn.weight"), Kind::Tensor)).collect();
+        let rows: Vec<Row> = (0..1000)
+            .map(|at| row(&format!("model.layers.{at}.self_attn.weight"), Kind::Tensor))
+            .collect();
         let packed = PackedRows::pack(&rows);
         assert!(packed.bytes.len() < 1000 * 70, "{} bytes", packed.bytes.len());
         assert_eq!(packed.unpack(), Some(rows));

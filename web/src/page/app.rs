@@ -68,13 +68,19 @@ impl Actor {
             self.act(Action::Over(None));
             return;
         }
-        let handles: js_sys::Array = files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        let handles: js_sys::Array =
+            files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
         self.act(Action::Open(files, main));
         self.bridge.restart_if_busy();
-        self.bridge.post_with(&ToWorker::Open { files: names, main }, &handles, &JsValue::UNDEFINED);
+        self.bridge.post_with(
+            &ToWorker::Open { files: names, main },
+            &handles,
+            &JsValue::UNDEFINED,
+        );
         let dispatch = self.dispatch.clone();
-        gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading)).forget();
+        gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading))
+            .forget();
     }
 
     /// Opens a bundled example.
@@ -113,7 +119,11 @@ impl Actor {
             // Without a handle the dialog was left: nothing was asked for.
             if let Some(handle) = pick(&name).await {
                 actor.act(Action::Run);
-                actor.bridge.post_with(&ToWorker::Run { sink: Sink::Handle }, &JsValue::UNDEFINED, &handle);
+                actor.bridge.post_with(
+                    &ToWorker::Run { sink: Sink::Handle },
+                    &JsValue::UNDEFINED,
+                    &handle,
+                );
             }
         });
     }
@@ -128,12 +138,14 @@ fn click(input: &NodeRef) {
 
 /// True where the browser has a save dialog for streams.
 fn can_pick() -> bool {
-    web_sys::window().is_some_and(|window| crate::page::bridge::get(&window, "showSaveFilePicker").is_function())
+    web_sys::window()
+        .is_some_and(|window| crate::page::bridge::get(&window, "showSaveFilePicker").is_function())
 }
 
 async fn pick(name: &str) -> Option<JsValue> {
     let window = web_sys::window()?;
-    let show: js_sys::Function = crate::page::bridge::get(&window, "showSaveFilePicker").dyn_into().ok()?;
+    let show: js_sys::Function =
+        crate::page::bridge::get(&window, "showSaveFilePicker").dyn_into().ok()?;
     let options = js_sys::Object::new();
     crate::page::bridge::set(&options, "suggestedName", &name.into());
     let promise: js_sys::Promise = show.call1(&window, &options).ok()?.dyn_into().ok()?;
@@ -168,7 +180,9 @@ pub fn App() -> Html {
         let actor = actor.clone();
         let model = model.clone();
         Callback::from(move |event: Event| {
-            if let Some(list) = event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files()) {
+            if let Some(list) =
+                event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files())
+            {
                 take(&model, &actor, drop::from_list(&list));
             }
         })
@@ -250,7 +264,9 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
         };
     };
     match (model.sheet, &model.convert) {
-        (Some(Sheet::Convert), Some(convert)) => html! { <ConvertSheet work={work.clone()} convert={convert.clone()} /> },
+        (Some(Sheet::Convert), Some(convert)) => {
+            html! { <ConvertSheet work={work.clone()} convert={convert.clone()} /> }
+        }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         _ => html! {},
@@ -319,7 +335,10 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
     let over = {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
-            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer) else { return };
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
+            else {
+                return;
+            };
             if drop::has_files(&transfer) {
                 event.prevent_default();
                 transfer.set_drop_effect("copy");
@@ -336,7 +355,8 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
             // The pointer left the window, not one element for another.
-            let outside = event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
+            let outside =
+                event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
             if outside && model.over.is_some() {
                 actor.act(Action::Over(None));
             }
@@ -346,7 +366,10 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
     let dropped = {
         let (model, actor) = (model.clone(), actor.clone());
         Callback::from(move |event: Event| {
-            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer) else { return };
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
+            else {
+                return;
+            };
             if drop::has_files(&transfer) {
                 event.prevent_default();
                 let files = drop::from_drop(&transfer);
@@ -386,7 +409,11 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         return key == "c" && copy_values(model);
     }
     match key.as_str() {
-        "?" => actor.act(Action::Show(if model.sheet == Some(Sheet::Keys) { None } else { Some(Sheet::Keys) })),
+        "?" => actor.act(Action::Show(if model.sheet == Some(Sheet::Keys) {
+            None
+        } else {
+            Some(Sheet::Keys)
+        })),
         _ if model.sheet.is_some() => return false,
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
@@ -399,7 +426,13 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
     true
 }
 
-fn press_in_table(model: &Model, actor: &Actor, key: &str, tag: &str, target: Option<&web_sys::Element>) -> bool {
+fn press_in_table(
+    model: &Model,
+    actor: &Actor,
+    key: &str,
+    tag: &str,
+    target: Option<&web_sys::Element>,
+) -> bool {
     let Some(work) = &model.work else { return false };
     // Arrows belong to the tree, the tabs and the tape while they have the focus.
     let elsewhere = target.is_some_and(|node| {
@@ -461,7 +494,8 @@ fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bo
                 actor.act(Action::ToggleTree);
             }
             actor.work(|work| work.set_filter(""));
-            if let Some(input) = target.and_then(|target| target.dyn_ref::<web_sys::HtmlElement>()) {
+            if let Some(input) = target.and_then(|target| target.dyn_ref::<web_sys::HtmlElement>())
+            {
                 let _ = input.blur();
             }
         }

@@ -76,7 +76,13 @@ fn ticks() -> String {
             let (sin, cos) = (f64::from(at) * std::f64::consts::TAU / 120.0).sin_cos();
             let outer = if at % 10 == 0 { 196.0 } else { 190.0 };
             let (x, y, _) = LENS;
-            format!("M{:.1} {:.1}L{:.1} {:.1}", x + 185.0 * cos, y + 185.0 * sin, x + outer * cos, y + outer * sin)
+            format!(
+                "M{:.1} {:.1}L{:.1} {:.1}",
+                x + 185.0 * cos,
+                y + 185.0 * sin,
+                x + outer * cos,
+                y + outer * sin
+            )
         })
         .collect()
 }
@@ -92,8 +98,11 @@ pub struct ArtProps {
 #[component]
 pub fn Art(props: &ArtProps) -> Html {
     let (x, y, step) = LENS;
-    let bars: String =
-        KEYS.iter().enumerate().map(|(at, (key, ..))| format!("M{} {}H86", indent(key), 42 + 20 * at)).collect();
+    let bars: String = KEYS
+        .iter()
+        .enumerate()
+        .map(|(at, (key, ..))| format!("M{} {}H86", indent(key), 42 + 20 * at))
+        .collect();
     html! {
         <svg class="lensart" viewBox="0 0 760 790" preserveAspectRatio="xMaxYMin meet" aria-hidden="true">
             <defs><clipPath id="lens"><circle cx={x.to_string()} cy={y.to_string()} r="178" /></clipPath></defs>

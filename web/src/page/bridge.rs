@@ -39,7 +39,14 @@ impl Bridge {
     /// Starts a worker whose answers go to `answers`.
     #[must_use]
     pub fn start(answers: Callback<Answer>) -> Self {
-        let inner = Inner { worker: None, ready: false, busy: false, waiting: Vec::new(), hear: None, fail: None };
+        let inner = Inner {
+            worker: None,
+            ready: false,
+            busy: false,
+            waiting: Vec::new(),
+            hear: None,
+            fail: None,
+        };
         let bridge = Self { inner: Rc::new(RefCell::new(inner)), answers };
         bridge.spawn();
         bridge
@@ -90,7 +97,10 @@ impl Bridge {
         let answers = self.answers.clone();
         let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
-            let Ok(message) = serde_wasm_bindgen::from_value::<FromWorker>(get(&data, MESSAGE)) else { return };
+            let Ok(message) = serde_wasm_bindgen::from_value::<FromWorker>(get(&data, MESSAGE))
+            else {
+                return;
+            };
             if message == FromWorker::Ready {
                 let mut inner = shared.borrow_mut();
                 inner.ready = true;
@@ -104,22 +114,28 @@ impl Bridge {
             }
             if matches!(
                 message,
-                FromWorker::Opened(_) | FromWorker::OpenFailed(_) | FromWorker::Done(_) | FromWorker::Stopped { .. }
+                FromWorker::Opened(_)
+                    | FromWorker::OpenFailed(_)
+                    | FromWorker::Done(_)
+                    | FromWorker::Stopped { .. }
             ) {
                 shared.borrow_mut().busy = false;
             }
             answers.emit((message, get(&data, HANDLE)));
         });
         let bridge = self.clone();
-        let fail = Closure::<dyn FnMut(web_sys::ErrorEvent)>::new(move |event: web_sys::ErrorEvent| {
-            event.prevent_default();
-            // A worker that never spoke would only fail again.
-            if bridge.inner.borrow().ready {
-                let bridge = bridge.clone();
-                gloo_timers::callback::Timeout::new(0, move || bridge.restart()).forget();
-            }
-            bridge.answers.emit((FromWorker::OpenFailed(died(&event.message())), JsValue::UNDEFINED));
-        });
+        let fail =
+            Closure::<dyn FnMut(web_sys::ErrorEvent)>::new(move |event: web_sys::ErrorEvent| {
+                event.prevent_default();
+                // A worker that never spoke would only fail again.
+                if bridge.inner.borrow().ready {
+                    let bridge = bridge.clone();
+                    gloo_timers::callback::Timeout::new(0, move || bridge.restart()).forget();
+                }
+                bridge
+                    .answers
+                    .emit((FromWorker::OpenFailed(died(&event.message())), JsValue::UNDEFINED));
+            });
         let mut inner = self.inner.borrow_mut();
         inner.ready = false;
         inner.busy = false;

@@ -56,7 +56,10 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
 
 fn form(actor: &Actor, props: &ConvertProps) -> Html {
     let (work, convert) = (&props.work, &props.convert);
-    let Some(target) = work.opened.targets.iter().find(|target| target.id == convert.options.to) else { return html! {} };
+    let Some(target) = work.opened.targets.iter().find(|target| target.id == convert.options.to)
+    else {
+        return html! {};
+    };
     html! {
         <>
             <div class="two" id="convert">
@@ -114,9 +117,16 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
 }
 
 fn versions(actor: &Actor, convert: &Convert, target: &Target) -> Html {
-    choices(actor, "Version", "of the format", &target.versions, convert.options.version.as_deref(), |convert, id| {
-        convert.options.version = id;
-    })
+    choices(
+        actor,
+        "Version",
+        "of the format",
+        &target.versions,
+        convert.options.version.as_deref(),
+        |convert, id| {
+            convert.options.version = id;
+        },
+    )
 }
 
 /// A row of choices, the first of which is the default; nothing if there is no choice.
@@ -170,10 +180,13 @@ fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
                         }
                     });
                 });
-                let size = if sums.bytes > 0 { format!(" \u{b7} {}", fmt::bytes(sums.bytes)) } else { String::new() };
+                let holds = match sums.tensors {
+                    0 => holdings(sums),
+                    tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
+                };
                 html! {
                     <label><input type="checkbox" class="cb" checked={on} {onchange} /><span class="t">{ name }</span>
-                        <span class="num">{ format!("{}{size}", holdings(sums)) }</span></label>
+                        <span class="num">{ holds }</span></label>
                 }
             }) }
         </div></div>
@@ -181,7 +194,10 @@ fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
 }
 
 fn patterns(actor: &Actor, convert: &Convert) -> Html {
-    let field = |label: &'static str, value: &[String], placeholder: &'static str, set: fn(&mut Convert, Vec<String>)| {
+    let field = |label: &'static str,
+                 value: &[String],
+                 placeholder: &'static str,
+                 set: fn(&mut Convert, Vec<String>)| {
         let actor = actor.clone();
         let oninput = Callback::from(move |event: InputEvent| {
             let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
@@ -208,7 +224,11 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
         let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
-        let name: String = input.value().chars().filter(|c| !matches!(c, '/' | '\\' | ':' | '\0'..='\x1f')).collect();
+        let name: String = input
+            .value()
+            .chars()
+            .filter(|c| !matches!(c, '/' | '\\' | ':' | '\0'..='\x1f'))
+            .collect();
         if !name.trim().is_empty() {
             change(&actor, move |convert| convert.options.name = name.trim().to_owned());
         }
@@ -249,7 +269,8 @@ pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
 }
 
 fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {
-    let moved = if plan.zero_copy { "none: the file is composed of slices" } else { "one 4 MB buffer" };
+    let moved =
+        if plan.zero_copy { "none: the file is composed of slices" } else { "one 4 MB buffer" };
     html! {
         <div class={classes!("plan", convert.planning.then_some("late"))}>
             <div class="lab">{ if plan.exact { "Output, exactly" } else { "Output, at most" } }</div>

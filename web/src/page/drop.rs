@@ -4,8 +4,8 @@ use js_sys::{Array, Function, Promise};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    DataTransfer, File, FileList, FileSystemDirectoryEntry, FileSystemDirectoryReader, FileSystemEntry,
-    FileSystemFileEntry,
+    DataTransfer, File, FileList, FileSystemDirectoryEntry, FileSystemDirectoryReader,
+    FileSystemEntry, FileSystemFileEntry,
 };
 
 use crate::page::bridge::get;
@@ -25,7 +25,10 @@ impl Dropped {
     #[must_use]
     pub fn new(file: File) -> Self {
         let path = get(&file, "webkitRelativePath").as_string().filter(|path| !path.is_empty());
-        Self { name: FileName { path: path.unwrap_or_else(|| file.name()), size: file.size() as u64 }, file }
+        Self {
+            name: FileName { path: path.unwrap_or_else(|| file.name()), size: file.size() as u64 },
+            file,
+        }
     }
 }
 
@@ -39,7 +42,9 @@ pub fn from_list(list: &FileList) -> Vec<Dropped> {
 #[must_use]
 pub fn count(transfer: &DataTransfer) -> usize {
     let items = transfer.items();
-    (0..items.length()).filter(|&at| items.get(at).is_some_and(|item| item.kind() == "file")).count()
+    (0..items.length())
+        .filter(|&at| items.get(at).is_some_and(|item| item.kind() == "file"))
+        .count()
 }
 
 /// True if what is dragged are files, not text of the page.
@@ -104,7 +109,11 @@ async fn file_of(entry: &FileSystemFileEntry) -> Option<Dropped> {
 pub async fn example(name: &str) -> Option<Dropped> {
     let window = web_sys::window()?;
     let response: web_sys::Response =
-        JsFuture::from(window.fetch_with_str(&format!("./examples/{name}"))).await.ok()?.dyn_into().ok()?;
+        JsFuture::from(window.fetch_with_str(&format!("./examples/{name}")))
+            .await
+            .ok()?
+            .dyn_into()
+            .ok()?;
     if !response.ok() {
         return None;
     }
@@ -117,8 +126,10 @@ pub async fn example(name: &str) -> Option<Dropped> {
 pub fn save(blob: &web_sys::Blob, name: &str) {
     let Some(document) = web_sys::window().and_then(|window| window.document()) else { return };
     let Ok(url) = web_sys::Url::create_object_url_with_blob(blob) else { return };
-    if let Some(anchor) =
-        document.create_element("a").ok().and_then(|node| node.dyn_into::<web_sys::HtmlAnchorElement>().ok())
+    if let Some(anchor) = document
+        .create_element("a")
+        .ok()
+        .and_then(|node| node.dyn_into::<web_sys::HtmlAnchorElement>().ok())
     {
         anchor.set_href(&url);
         anchor.set_download(name);

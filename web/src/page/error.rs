@@ -40,7 +40,8 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
 #[must_use]
 pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     let mut out = format!("{}: {}\n{}\n", kind_word(error.kind), error.title, error.text);
-    for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", error.place.clone())] {
+    for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", error.place.clone())]
+    {
         if !text.is_empty() {
             out.push_str(&format!("{label}: {text}\n"));
         }

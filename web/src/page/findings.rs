@@ -23,7 +23,8 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let only = use_state(|| None::<Severity>);
     let mut findings: Vec<&Finding> = props.work.opened.findings.iter().collect();
     findings.sort_by_key(|finding| finding.severity);
-    let count = |grade: Severity| findings.iter().filter(|finding| finding.severity == grade).count();
+    let count =
+        |grade: Severity| findings.iter().filter(|finding| finding.severity == grade).count();
     let chip = |grade: Option<Severity>, name: &'static str, number: usize| {
         let only = only.clone();
         let on = *only == grade;
@@ -77,7 +78,8 @@ fn article(actor: &Actor, finding: &Finding) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_files())
     });
-    let acts = show.is_some() || add.is_some() || !finding.advice.is_empty() || !finding.call.is_empty();
+    let acts =
+        show.is_some() || add.is_some() || !finding.advice.is_empty() || !finding.call.is_empty();
     html! {
         <article class={classes!("find", class)}>
             <div><div class="sev">{ severity(finding.severity) }<span class={format!("w-{class}")}>{ word }</span></div>

@@ -20,7 +20,8 @@ pub fn use_window_event(name: &'static str, listen: Callback<Event>) {
         }
         move || {
             if let Some(window) = &window {
-                let _ = window.remove_event_listener_with_callback(name, closure.as_ref().unchecked_ref());
+                let _ = window
+                    .remove_event_listener_with_callback(name, closure.as_ref().unchecked_ref());
             }
         }
     });
@@ -38,7 +39,8 @@ pub fn use_size(node: &NodeRef) -> (f64, f64) {
             let last = Rc::new(std::cell::Cell::new((0.0, 0.0)));
             let closure = Closure::<dyn FnMut(Array)>::new(move |_: Array| {
                 if let Some(element) = &measured {
-                    let now = (f64::from(element.client_width()), f64::from(element.client_height()));
+                    let now =
+                        (f64::from(element.client_width()), f64::from(element.client_height()));
                     if last.replace(now) != now {
                         size.set(now);
                     }
@@ -75,11 +77,15 @@ pub fn use_small() -> bool {
                 small.set(watched.as_ref().is_some_and(web_sys::MediaQueryList::matches));
             });
             if let Some(query) = &query {
-                let _ = query.add_event_listener_with_callback("change", closure.as_ref().unchecked_ref());
+                let _ = query
+                    .add_event_listener_with_callback("change", closure.as_ref().unchecked_ref());
             }
             move || {
                 if let Some(query) = &query {
-                    let _ = query.remove_event_listener_with_callback("change", closure.as_ref().unchecked_ref());
+                    let _ = query.remove_event_listener_with_callback(
+                        "change",
+                        closure.as_ref().unchecked_ref(),
+                    );
                 }
             }
         });
@@ -99,19 +105,24 @@ pub fn use_focus_trap(node: &NodeRef) {
             let _ = element.focus();
         }
         let trapped = element.clone();
-        let closure = Closure::<dyn FnMut(web_sys::KeyboardEvent)>::new(move |event: web_sys::KeyboardEvent| {
-            if event.key() == "Tab" {
-                if let Some(element) = &trapped {
-                    keep_inside(element, &event);
+        let closure = Closure::<dyn FnMut(web_sys::KeyboardEvent)>::new(
+            move |event: web_sys::KeyboardEvent| {
+                if event.key() == "Tab" {
+                    if let Some(element) = &trapped {
+                        keep_inside(element, &event);
+                    }
                 }
-            }
-        });
+            },
+        );
         if let Some(element) = &element {
-            let _ = element.add_event_listener_with_callback("keydown", closure.as_ref().unchecked_ref());
+            let _ = element
+                .add_event_listener_with_callback("keydown", closure.as_ref().unchecked_ref());
         }
         move || {
             drop(closure);
-            if let Some(before) = before.and_then(|before| before.dyn_into::<web_sys::HtmlElement>().ok()) {
+            if let Some(before) =
+                before.and_then(|before| before.dyn_into::<web_sys::HtmlElement>().ok())
+            {
                 let _ = before.focus();
             }
         }
@@ -124,10 +135,16 @@ fn keep_inside(element: &web_sys::HtmlElement, event: &web_sys::KeyboardEvent) {
     else {
         return;
     };
-    let stop = |at: u32| stops.get(at).and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
-    let (Some(first), Some(last)) = (stop(0), stop(stops.length().saturating_sub(1))) else { return };
-    let active = web_sys::window().and_then(|window| window.document()).and_then(|doc| doc.active_element());
-    let is = |other: &web_sys::HtmlElement| active.as_ref().is_some_and(|active| active.is_same_node(Some(other)));
+    let stop =
+        |at: u32| stops.get(at).and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
+    let (Some(first), Some(last)) = (stop(0), stop(stops.length().saturating_sub(1))) else {
+        return;
+    };
+    let active =
+        web_sys::window().and_then(|window| window.document()).and_then(|doc| doc.active_element());
+    let is = |other: &web_sys::HtmlElement| {
+        active.as_ref().is_some_and(|active| active.is_same_node(Some(other)))
+    };
     if event.shift_key() && (is(&first) || is(element)) {
         event.prevent_default();
         let _ = last.focus();

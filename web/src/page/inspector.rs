@@ -167,9 +167,12 @@ fn kind_fact(row: &Row) -> Html {
 }
 
 fn target_link(work: &Work, actor: &Actor, target: &str) -> Html {
-    let Some(row) = work.find(target) else { return html! { <span class="dim">{ target.to_owned() }</span> } };
+    let Some(row) = work.find(target) else {
+        return html! { <span class="dim">{ target.to_owned() }</span> };
+    };
     let actor = actor.clone();
-    let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_row(row)));
+    let onclick =
+        Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_row(row)));
     html! { <button class="textlink m" {onclick}>{ target.to_owned() }</button> }
 }
 
@@ -181,7 +184,8 @@ fn stepper(actor: &Actor, fold: &Fold, at: usize, count: usize) -> Html {
     };
     let each = (count as u64 / fold.times.max(1)).max(1);
     let member = fold.first + at as u64 / each;
-    let name = fold.container.strip_suffix('s').filter(|name| name.len() > 2).unwrap_or(&fold.container);
+    let name =
+        fold.container.strip_suffix('s').filter(|name| name.len() > 2).unwrap_or(&fold.container);
     html! {
         <span class="step" role="group" aria-label="Member of the fold">
             <button aria-label="Previous" title="Previous (,)" disabled={at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
@@ -191,7 +195,13 @@ fn stepper(actor: &Actor, fold: &Fold, at: usize, count: usize) -> Html {
     }
 }
 
-fn value_section(actor: &Actor, row: &Row, id: u32, values: Option<&Rc<Values>>, width: f64) -> Html {
+fn value_section(
+    actor: &Actor,
+    row: &Row,
+    id: u32,
+    values: Option<&Rc<Values>>,
+    width: f64,
+) -> Html {
     let Some(values) = values else {
         return html! { <section><div class="hd"><h3>{ "Values" }</h3></div><p class="dim">{ "not read yet" }</p></section> };
     };

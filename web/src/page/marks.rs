@@ -131,7 +131,13 @@ pub struct CopyProps {
 pub fn prose(text: &str) -> Html {
     text.split('`')
         .enumerate()
-        .map(|(at, part)| if at % 2 == 1 { html! { <code>{ part.to_owned() }</code> } } else { html! { { part.to_owned() } } })
+        .map(|(at, part)| {
+            if at % 2 == 1 {
+                html! { <code>{ part.to_owned() }</code> }
+            } else {
+                html! { { part.to_owned() } }
+            }
+        })
         .collect()
 }
 

@@ -8,7 +8,8 @@ use yew::prelude::*;
 
 use crate::page::drop::Dropped;
 use crate::protocol::{
-    ConvertOptions, Done, ErrorKind, ErrorText, FromWorker, Inspected, Opened, Planned, Running, Target, Values,
+    ConvertOptions, Done, ErrorKind, ErrorText, FromWorker, Inspected, Opened, Planned, Running,
+    Target, Values,
 };
 use crate::state::table::Column;
 use crate::state::work::Work;
@@ -110,7 +111,9 @@ impl Convert {
     #[must_use]
     pub fn open_losses(&self) -> usize {
         match &self.plan {
-            Some(Ok(plan)) => plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count(),
+            Some(Ok(plan)) => {
+                plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count()
+            }
             _ => 0,
         }
     }
@@ -221,7 +224,11 @@ impl Reducible for Model {
             Action::ShowLoading => next.loading.shown = true,
             Action::Leave => {
                 next.error = None;
-                next.screen = if next.work.is_some() && next.screen == Screen::Error { Screen::Work } else { Screen::Start };
+                next.screen = if next.work.is_some() && next.screen == Screen::Error {
+                    Screen::Work
+                } else {
+                    Screen::Start
+                };
                 if next.screen == Screen::Start {
                     next.work = None;
                 }
@@ -278,13 +285,17 @@ impl Model {
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
             FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
             FromWorker::Planned { request, plan } => {
-                if let Some(convert) = self.convert.as_mut().filter(|convert| convert.request == request) {
+                if let Some(convert) =
+                    self.convert.as_mut().filter(|convert| convert.request == request)
+                {
                     convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
                     convert.planning = false;
                 }
             }
             FromWorker::Running(now) => {
-                if let Some(Phase::Running { now: old, past }) = self.convert.as_mut().map(|convert| &mut convert.phase) {
+                if let Some(Phase::Running { now: old, past }) =
+                    self.convert.as_mut().map(|convert| &mut convert.phase)
+                {
                     let mut longer = past.as_ref().clone();
                     longer.push((now.done, now.millis));
                     *past = Rc::new(longer);
@@ -298,7 +309,8 @@ impl Model {
             }
             FromWorker::Stopped { error } => {
                 if let Some(convert) = &mut self.convert {
-                    convert.phase = error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
+                    convert.phase =
+                        error.map_or(Phase::Form, |error| Phase::Failed(Rc::new(error)));
                 }
             }
         }
@@ -330,11 +342,17 @@ impl Model {
     fn start_convert(&mut self) {
         let Some(work) = &self.work else { return };
         self.sheet = Some(Sheet::Convert);
-        if self.convert.as_ref().is_some_and(|convert| !matches!(convert.phase, Phase::Done { .. } | Phase::Failed(_))) {
+        if self
+            .convert
+            .as_ref()
+            .is_some_and(|convert| !matches!(convert.phase, Phase::Done { .. } | Phase::Failed(_)))
+        {
             return;
         }
         let targets = &work.opened.targets;
-        let Some(target) = targets.iter().find(|target| target.id != work.opened.format_id).or(targets.first()) else {
+        let Some(target) =
+            targets.iter().find(|target| target.id != work.opened.format_id).or(targets.first())
+        else {
             return;
         };
         self.convert = Some(Convert {
@@ -355,7 +373,9 @@ impl Model {
     /// The files of a drop that are what the open checkpoint misses: it is opened again with them.
     #[must_use]
     pub fn joins(&self, dropped: &[Dropped]) -> bool {
-        let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else { return false };
+        let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else {
+            return false;
+        };
         let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         !dropped.is_empty()
             && dropped.iter().all(|file| {

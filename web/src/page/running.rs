@@ -28,8 +28,13 @@ fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
 
 /// Bytes and milliseconds of the last few seconds: the rate follows the disk, not the start.
 fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
-    let from = past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
-    if now.millis - from.1 < 250.0 { (now.done, now.millis) } else { (now.done - from.0.min(now.done), now.millis - from.1) }
+    let from =
+        past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
+    if now.millis - from.1 < 250.0 {
+        (now.done, now.millis)
+    } else {
+        (now.done - from.0.min(now.done), now.millis - from.1)
+    }
 }
 
 /// Where on the output's tape the work is: what is done counts logical bytes, and compression
@@ -100,15 +105,23 @@ fn chart(past: &[(u64, f64)]) -> Html {
         .collect::<Vec<_>>()
         .windows(2)
         .filter(|pair| pair[1].1 > pair[0].1)
-        .map(|pair| (pair[1].1, (pair[1].0.saturating_sub(pair[0].0)) as f64 / (pair[1].1 - pair[0].1) / 1000.0))
+        .map(|pair| {
+            (
+                pair[1].1,
+                (pair[1].0.saturating_sub(pair[0].0)) as f64 / (pair[1].1 - pair[0].1) / 1000.0,
+            )
+        })
         .collect();
     let Some(&(end, _)) = points.last() else { return html! {} };
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
     let ten = 10f64.powf(most.log10().floor());
-    let top = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&n| n >= most).unwrap_or(most);
+    let top =
+        [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&n| n >= most).unwrap_or(most);
     let line: String = points
         .iter()
-        .map(|(at, rate)| format!("{:.1},{:.1} ", 52.0 + at / end * 900.0, 82.0 - rate / top * 77.0))
+        .map(|(at, rate)| {
+            format!("{:.1},{:.1} ", 52.0 + at / end * 900.0, 82.0 - rate / top * 77.0)
+        })
         .collect();
     html! {
         <svg class="ratechart only-l" viewBox="0 0 1022 98" role="img" aria-label="Rate over time">
@@ -142,8 +155,12 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
         Callback::from(move |_: MouseEvent| actor.open(vec![Dropped::new(file.clone())], None))
     });
     let how = match done.how {
-        How::Composed => "Composed of slices of your file. The browser copies them as it saves, and shows how far it is.",
-        How::Private => "Written by the page, then handed to the browser, which saves it with your downloads.",
+        How::Composed => {
+            "Composed of slices of your file. The browser copies them as it saves, and shows how far it is."
+        }
+        How::Private => {
+            "Written by the page, then handed to the browser, which saves it with your downloads."
+        }
         How::Saved => "Written to the file that you chose.",
     };
     html! {

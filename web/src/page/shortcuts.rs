@@ -23,24 +23,29 @@ const GROUPS: [&[Group]; 3] = [
         ),
         ("Act", &[("Convert", &["C"]), ("Findings", &["F"]), ("Shortcuts", &["?"])]),
     ],
-    &[
-        (
-            "Move",
-            &[
-                ("Row down, up", &["J", "K"]),
-                ("Unfold, fold", &["\u{2192}", "\u{2190}"]),
-                ("First, last row", &["Home", "End"]),
-                ("Next pane", &["Tab"]),
-                ("Previous layer, next layer", &[",", "."]),
-            ],
-        ),
-    ],
+    &[(
+        "Move",
+        &[
+            ("Row down, up", &["J", "K"]),
+            ("Unfold, fold", &["\u{2192}", "\u{2190}"]),
+            ("First, last row", &["Home", "End"]),
+            ("Next pane", &["Tab"]),
+            ("Previous layer, next layer", &[",", "."]),
+        ],
+    )],
     &[
         (
             "Filter and sort",
             &[("Filter", &["/"]), ("Clear filter", &["Esc"]), ("Fold repeated layers", &["L"])],
         ),
-        ("Copy", &[("Key", &["Y"]), ("Shape", &["\u{21e7}", "Y"]), ("Values as text", &["\u{2318}", "C"])]),
+        (
+            "Copy",
+            &[
+                ("Key", &["Y"]),
+                ("Shape", &["\u{21e7}", "Y"]),
+                ("Values as text", &["\u{2318}", "C"]),
+            ],
+        ),
     ],
 ];
 

@@ -62,7 +62,8 @@ pub fn TablePane(props: &TableProps) -> Html {
     let top = use_state(|| 0.0);
     let work = &props.work;
     let table = work.table.clone();
-    let heights = use_memo((std::rc::Rc::as_ptr(&table) as usize, small), |_| Heights::new(&table, small));
+    let heights =
+        use_memo((std::rc::Rc::as_ptr(&table) as usize, small), |_| Heights::new(&table, small));
     let cursor = work.cursor();
 
     let onscroll = {
@@ -97,15 +98,14 @@ pub fn TablePane(props: &TableProps) -> Html {
     let last = heights.line_at(*top + height.max(200.0) + SPARE);
     let state = sticky_state(&work.table, heights.line_at(*top));
     html! {
-        <>
+        <div class="gridbox" role="grid" aria-label="Flattened state" tabindex="0"
+            aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
-            <div class="scroller" ref={node} {onscroll}>
+            <div class="scroller" role="rowgroup" ref={node} {onscroll}>
                 if let Some(at) = state.filter(|_| *top > 0.0) {
                     <div class="flat stuck" aria-hidden="true">{ state_row(&work.table, at, None) }</div>
                 }
-                <div class="flat" role="grid" aria-label="Flattened state" tabindex="0"
-                    aria-rowcount={work.table.items.len().to_string()} style={format!("height:{}px", heights.total())}
-                    aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
+                <div class="flat" role="presentation" style={format!("height:{}px", heights.total())}>
                     if !work.table.items.is_empty() {
                         { for (first..=last.min(work.table.items.len() - 1)).map(|at| {
                             line(&actor, work, at, cursor == Some(at), heights.tops[at])
@@ -114,7 +114,7 @@ pub fn TablePane(props: &TableProps) -> Html {
                 </div>
                 if work.table.items.is_empty() { { nothing(&actor, work) } }
             </div>
-        </>
+        </div>
     }
 }
 
@@ -124,10 +124,13 @@ fn sticky_state(table: &Table, line: usize) -> Option<usize> {
     loop {
         if let Item::State(state) = table.items[at] {
             // A top-level leaf after it belongs to no state row.
-            let alone = table.items[at + 1..=line.min(table.items.len() - 1)].iter().any(|item| match item {
-                Item::State(_) => true,
-                _ => false,
-            });
+            let alone =
+                table.items[at + 1..=line.min(table.items.len() - 1)].iter().any(
+                    |item| match item {
+                        Item::State(_) => true,
+                        _ => false,
+                    },
+                );
             return (!alone).then_some(state);
         }
         at = at.checked_sub(1)?;
@@ -201,7 +204,8 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
         }
         _ => None,
     };
-    let last_kid = class == "kid" && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
+    let last_kid = class == "kid"
+        && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
     html! {
         <div key={at} id={format!("line-{at}")} class={classes!("row", class, last_kid.then_some("last"), selected.then_some("sel"))}
             role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
@@ -236,7 +240,9 @@ pub fn holdings(sums: &Sums) -> String {
     match (sums.tensors, sums.values) {
         (0, values) => fmt::plural(values, "value"),
         (tensors, 0) => fmt::plural(tensors, "tensor"),
-        (tensors, values) => format!("{}, {}", fmt::plural(tensors, "tensor"), fmt::plural(values, "value")),
+        (tensors, values) => {
+            format!("{}, {}", fmt::plural(tensors, "tensor"), fmt::plural(values, "value"))
+        }
     }
 }
 
@@ -269,7 +275,11 @@ fn leaf(work: &Work, row: &Row, actor: &Actor) -> Html {
 fn link(work: &Work, target: &str, actor: &Actor) -> Html {
     let (_, tail) = fmt::key_parts(target);
     // A short target is shown whole: its end alone would say less.
-    let text = if target.len() > 16 && tail.len() < target.len() { format!("\u{2026}{tail}") } else { target.to_owned() };
+    let text = if target.len() > 16 && tail.len() < target.len() {
+        format!("\u{2026}{tail}")
+    } else {
+        target.to_owned()
+    };
     let Some(row) = work.find(target) else {
         return html! { <span class="dim">{ format!("= {text}") }</span> };
     };
@@ -296,10 +306,15 @@ fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
     let cut = fold.name.len() - fold.label.len();
     let cut = if fold.container.is_empty() { cut } else { cut - fold.container.len() - 1 };
     let (head, tail) = fold.name.split_at(cut);
-    let rows: Vec<u32> = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect();
-    let one_dtype = one(fold.patterns.iter().map(|pattern| first(work, pattern).map(|row| (row.kind, &row.dtype))));
+    let rows: Vec<u32> =
+        fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect();
+    let one_dtype = one(fold
+        .patterns
+        .iter()
+        .map(|pattern| first(work, pattern).map(|row| (row.kind, &row.dtype))));
     let same = fold.patterns.iter().all(|pattern| pattern.one_shape);
-    let values = if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
+    let values =
+        if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
     html! {
         <>
             <div class="c ck" role="gridcell" title={fold.name.clone()} aria-expanded={fold.open.to_string()}>
@@ -333,7 +348,8 @@ fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
     let sorted = work.view.sort.is_some();
-    let label = if sorted { format!("{}.{}", fold.name, pattern.label) } else { pattern.label.clone() };
+    let label =
+        if sorted { format!("{}.{}", fold.name, pattern.label) } else { pattern.label.clone() };
     let (head, tail) = fmt::key_parts(&label);
     html! {
         <>
@@ -362,7 +378,10 @@ fn first<'a>(work: &'a Work, pattern: &Pattern) -> Option<&'a Row> {
 }
 
 fn shape_of(work: &Work, pattern: Option<&Pattern>) -> String {
-    pattern.and_then(|pattern| first(work, pattern)).map(|row| fmt::shape(&row.shape)).unwrap_or_default()
+    pattern
+        .and_then(|pattern| first(work, pattern))
+        .map(|row| fmt::shape(&row.shape))
+        .unwrap_or_default()
 }
 
 fn one<T: PartialEq>(mut items: impl Iterator<Item = T>) -> bool {

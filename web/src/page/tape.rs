@@ -34,11 +34,18 @@ pub fn TapeView(props: &TapeProps) -> Html {
     let node = use_node_ref();
     let (width, _) = use_size(&node);
     let small = use_small();
-    let tape = use_memo((props.parts.clone(), props.layers.clone(), width as u32), |(parts, layers, width)| {
-        lay_out(parts, layers, f64::from(*width))
-    });
+    let tape = use_memo(
+        (props.parts.clone(), props.layers.clone(), width as u32),
+        |(parts, layers, width)| lay_out(parts, layers, f64::from(*width)),
+    );
     let named = props.parts.iter().any(|part| !part.name.is_empty());
-    let top = if !named { 2.0 } else if small { 24.0 } else { 16.0 };
+    let top = if !named {
+        2.0
+    } else if small {
+        24.0
+    } else {
+        16.0
+    };
     let height = top + 31.0;
     let total = tape.total;
     let pick = props.onpick.clone().map(|onpick| {
@@ -105,7 +112,11 @@ fn stretches(tape: &Tape, top: f64, done: Option<u64>) -> Html {
 }
 
 fn axis(tape: &Tape, top: f64) -> Html {
-    let path: String = tape.marks.iter().map(|mark| format!("M{:.1} {}v{}", mark.x, top + 13.0, mark.height)).collect();
+    let path: String = tape
+        .marks
+        .iter()
+        .map(|mark| format!("M{:.1} {}v{}", mark.x, top + 13.0, mark.height))
+        .collect();
     let last = tape.marks.len().saturating_sub(1);
     html! {
         <>
@@ -123,10 +134,15 @@ fn axis(tape: &Tape, top: f64) -> Html {
 fn labels(tape: &Tape, small: bool, width: f64) -> Html {
     const CHAR: f64 = 6.33;
     let end = tape.labels.last().map_or(0.0, |label| {
-        let chars = label.dtype.as_ref().map_or(0, |(word, _)| word.len() + 3) + label.size.as_ref().map_or(0, |s| s.len() + 1);
+        let chars = label.dtype.as_ref().map_or(0, |(word, _)| word.len() + 3)
+            + label.size.as_ref().map_or(0, |s| s.len() + 1);
         label.mark_x() + chars as f64 * CHAR
     });
-    let note = if tape.layers.is_empty() { "in key order" } else { "in key order \u{b7} a tick is a layer" };
+    let note = if tape.layers.is_empty() {
+        "in key order"
+    } else {
+        "in key order \u{b7} a tick is a layer"
+    };
     let room = !small && !tape.labels.is_empty() && end + note.len() as f64 * CHAR + 16.0 < width;
     html! {
         <>

@@ -38,7 +38,9 @@ pub struct WorkspaceProps {
 pub fn Workspace(props: &WorkspaceProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let work = &props.work;
-    let lens = work.row().or_else(|| work.fold().and_then(|fold| fold.patterns.first()?.rows.first().copied()));
+    let lens = work
+        .row()
+        .or_else(|| work.fold().and_then(|fold| fold.patterns.first()?.rows.first().copied()));
     let lens = lens.map(|row| work.starts[row as usize]);
     let onpick = {
         let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
@@ -82,7 +84,11 @@ fn top(actor: &Actor, work: &Work) -> Html {
         Callback::from(move |_: MouseEvent| act(&actor))
     };
     let format = format!("{} {}", opened.format, opened.version).trim().to_owned();
-    let badge = if opened.producer.is_empty() { format.clone() } else { format!("{format} \u{b7} {}", opened.producer) };
+    let badge = if opened.producer.is_empty() {
+        format.clone()
+    } else {
+        format!("{format} \u{b7} {}", opened.producer)
+    };
     html! {
         <header class="top">
             <button class="home" onclick={on(|actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
@@ -148,7 +154,9 @@ fn FilterBar(props: &FilterProps) -> Html {
     let choose = |family: &'static str| {
         let actor = actor.clone();
         Callback::from(move |event: Event| {
-            let Some(select) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else { return };
+            let Some(select) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else {
+                return;
+            };
             let value = select.value();
             let word = if value.is_empty() { String::new() } else { format!("{family}{value}") };
             actor.work(move |work| work.toggle_term(&word, family));
@@ -164,8 +172,12 @@ fn FilterBar(props: &FilterProps) -> Html {
         Callback::from(move |_: MouseEvent| actor.work(Work::toggle_folding))
     };
     let dtypes: Vec<String> = work.dtypes.iter().map(|(word, _)| word.clone()).collect();
-    let states: Vec<String> =
-        work.states.iter().map(|(name, _)| name.clone()).filter(|name| !name.contains(char::is_whitespace)).collect();
+    let states: Vec<String> = work
+        .states
+        .iter()
+        .map(|(name, _)| name.clone())
+        .filter(|name| !name.contains(char::is_whitespace))
+        .collect();
     html! {
         <div class="pane-h filterbar">
             <button class="btn only-m" onclick={tree}>{ "Tree" }</button>
@@ -199,11 +211,20 @@ fn FilterBar(props: &FilterProps) -> Html {
 }
 
 fn current(filter: &str, family: &str) -> String {
-    filter.split_whitespace().find_map(|word| word.strip_prefix(family)).unwrap_or_default().to_owned()
+    filter
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix(family))
+        .unwrap_or_default()
+        .to_owned()
 }
 
 /// A chip that is a menu: a real select, drawn as a chip.
-fn menu(name: &'static str, choices: &[String], current: String, onchange: Callback<Event>) -> Html {
+fn menu(
+    name: &'static str,
+    choices: &[String],
+    current: String,
+    onchange: Callback<Event>,
+) -> Html {
     let any = if name == "state" { "all" } else { "any" };
     html! {
         <label class={classes!("chip", "menu", "only-l", (!current.is_empty()).then_some("on"))}>
@@ -221,7 +242,9 @@ fn status(actor: &Actor, work: &Work, running: Option<u32>) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(sheet))))
     };
-    let count = |grade: Severity| work.opened.findings.iter().filter(|finding| finding.severity == grade).count() as u64;
+    let count = |grade: Severity| {
+        work.opened.findings.iter().filter(|finding| finding.severity == grade).count() as u64
+    };
     let opened = &work.opened;
     html! {
         <footer class="status">

@@ -66,8 +66,15 @@ pub fn family(dtype: &str) -> Family {
         "float64" => Family::F64,
         "bool" => Family::Bool,
         _ if dtype.starts_with("complex") => Family::F64,
-        _ if dtype.starts_with("float8") || dtype.starts_with("float4") || dtype.starts_with('q') => Family::Fp8,
-        _ if dtype.starts_with("int") || dtype.starts_with("uint") || dtype.starts_with("bits") => Family::Int,
+        _ if dtype.starts_with("float8")
+            || dtype.starts_with("float4")
+            || dtype.starts_with('q') =>
+        {
+            Family::Fp8
+        }
+        _ if dtype.starts_with("int") || dtype.starts_with("uint") || dtype.starts_with("bits") => {
+            Family::Int
+        }
         _ => Family::Value,
     }
 }
@@ -81,7 +88,11 @@ pub fn row_family(row: &Row) -> Family {
 /// The gauge's class: a quarter for 8 bits or fewer, then a quarter more for each doubling.
 #[must_use]
 pub fn gauge(dtype: &str) -> &'static str {
-    let digits: String = dtype.chars().skip_while(|c| !c.is_ascii_digit()).take_while(char::is_ascii_digit).collect();
+    let digits: String = dtype
+        .chars()
+        .skip_while(|c| !c.is_ascii_digit())
+        .take_while(char::is_ascii_digit)
+        .collect();
     match digits.parse::<u32>() {
         Ok(0..=15) => "b8",
         Ok(16..=31) => "b16",
@@ -98,7 +109,14 @@ pub fn short(dtype: &str) -> String {
         "bfloat16" => "bf16".into(),
         "bool" => "bool".into(),
         _ => {
-            for (long, short) in [("float8_", ""), ("float4_", ""), ("float", "f"), ("uint", "u"), ("int", "i"), ("complex", "c")] {
+            for (long, short) in [
+                ("float8_", ""),
+                ("float4_", ""),
+                ("float", "f"),
+                ("uint", "u"),
+                ("int", "i"),
+                ("complex", "c"),
+            ] {
                 if let Some(rest) = dtype.strip_prefix(long) {
                     return format!("{short}{rest}");
                 }

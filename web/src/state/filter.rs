@@ -86,7 +86,9 @@ impl Term {
             Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
             Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
             Self::Pattern(pattern) => pattern.is_match(&row.key),
-            Self::Dtype(name) => row.dtype == *name || (!row.dtype.is_empty() && short(&row.dtype) == *name),
+            Self::Dtype(name) => {
+                row.dtype == *name || (!row.dtype.is_empty() && short(&row.dtype) == *name)
+            }
             Self::Kind(KindTerm::Tensor) => row.kind.has_shape(),
             Self::Kind(KindTerm::Value) => !row.kind.has_shape(),
             Self::Kind(KindTerm::Link) => row.link.is_some(),
@@ -94,7 +96,8 @@ impl Term {
             Self::State(name) => row.key.split('.').next() == Some(name),
             Self::Shape(dims) => row.kind.has_shape() && shape_matches(dims, &row.shape),
             Self::Size { params, order, limit } => {
-                row.kind.has_shape() && order.holds(if *params { row.params } else { row.bytes }, *limit)
+                row.kind.has_shape()
+                    && order.holds(if *params { row.params } else { row.bytes }, *limit)
             }
         }
     }
@@ -161,8 +164,9 @@ fn term(word: &str) -> Result<Term, String> {
     for (name, params) in [("bytes", false), ("size", false), ("params", true)] {
         if let Some(rest) = word.strip_prefix(name) {
             if let Some((order, limit)) = order(rest) {
-                let limit = quantity(limit)
-                    .ok_or_else(|| format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB"))?;
+                let limit = quantity(limit).ok_or_else(|| {
+                    format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB")
+                })?;
                 return Ok(Term::Size { params, order, limit });
             }
         }
@@ -176,9 +180,9 @@ fn term(word: &str) -> Result<Term, String> {
             "kind" | "is" => return kind(text),
             "state" => return Ok(Term::State(text.to_owned())),
             "shape" => {
-                return shape(text)
-                    .map(Term::Shape)
-                    .ok_or_else(|| format!("\u{2018}{text}\u{2019} is not a shape; write shape:[4096,*]"));
+                return shape(text).map(Term::Shape).ok_or_else(|| {
+                    format!("\u{2018}{text}\u{2019} is not a shape; write shape:[4096,*]")
+                });
             }
             _ => {}
         }
@@ -211,7 +215,9 @@ fn kind(text: &str) -> Result<Term, String> {
         "tuple" => KindTerm::Only(Kind::Tuple),
         "set" => KindTerm::Only(Kind::Set),
         _ => {
-            return Err(format!("\u{2018}{text}\u{2019} is not a kind; there are tensor, value, link, int, float, str \u{2026}"));
+            return Err(format!(
+                "\u{2018}{text}\u{2019} is not a kind; there are tensor, value, link, int, float, str \u{2026}"
+            ));
         }
     };
     Ok(Term::Kind(term))
@@ -295,7 +301,9 @@ fn shape_matches(dims: &[Dim], shape: &[u64]) -> bool {
         Dim::Any | Dim::AnyMany => true,
     };
     match dims.iter().position(|dim| *dim == Dim::AnyMany) {
-        None => dims.len() == shape.len() && dims.iter().zip(shape).all(|(dim, size)| one(dim, size)),
+        None => {
+            dims.len() == shape.len() && dims.iter().zip(shape).all(|(dim, size)| one(dim, size))
+        }
         Some(at) => {
             let (head, tail) = (&dims[..at], &dims[at + 1..]);
             shape.len() >= head.len() + tail.len()
@@ -309,7 +317,8 @@ fn shape_matches(dims: &[Dim], shape: &[u64]) -> bool {
 fn contains_folded(text: &str, part: &str) -> bool {
     if text.is_ascii() && part.is_ascii() {
         let (text, part) = (text.as_bytes(), part.as_bytes());
-        return part.is_empty() || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
+        return part.is_empty()
+            || text.windows(part.len()).any(|window| window.eq_ignore_ascii_case(part));
     }
     text.to_lowercase().contains(part)
 }
@@ -328,7 +337,10 @@ mod tests {
     #[test]
     fn words_match_parts_of_the_key() {
         assert_eq!(hits("blocks.1 FC"), Vec::<String>::new());
-        assert_eq!(hits("blocks.1 fc"), ["model.model.blocks.1.fc.weight", "model.model.blocks.1.fc.bias"]);
+        assert_eq!(
+            hits("blocks.1 fc"),
+            ["model.model.blocks.1.fc.weight", "model.model.blocks.1.fc.bias"]
+        );
         assert_eq!(hits("fc -bias -blocks.0"), ["model.model.blocks.1.fc.weight"]);
         assert_eq!(hits("").len(), gpt(2).len());
     }
@@ -366,7 +378,10 @@ mod tests {
         assert_eq!(hits("shape:[256, 64] dtype:bf16").len(), 2);
         assert_eq!(hits("shape:[]").len(), 8);
         assert_eq!(hits("shape:[\u{2026},64] state:model ln"), hits("ln state:model"));
-        assert_eq!(hits("bytes>100kB state:model"), ["model.model.wte.weight", "model.model.lm_head.weight"]);
+        assert_eq!(
+            hits("bytes>100kB state:model"),
+            ["model.model.wte.weight", "model.model.lm_head.weight"]
+        );
         assert_eq!(hits("params>=64000 state:model").len(), 2);
         assert!(Filter::parse("bytes>many").is_err());
         assert!(Filter::parse("shape:[a]").is_err());
@@ -374,9 +389,14 @@ mod tests {
 
     #[test]
     fn quantities() {
-        for (text, expected) in
-            [("100MB", 100_000_000), ("1.5k", 1500), ("4096", 4096), ("1GiB", 1 << 30), ("2GB", 2_000_000_000), ("7b", 7)]
-        {
+        for (text, expected) in [
+            ("100MB", 100_000_000),
+            ("1.5k", 1500),
+            ("4096", 4096),
+            ("1GiB", 1 << 30),
+            ("2GB", 2_000_000_000),
+            ("7b", 7),
+        ] {
             assert_eq!(quantity(text), Some(expected), "{text}");
         }
         assert_eq!(quantity("x"), None);

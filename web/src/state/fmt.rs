@@ -3,7 +3,11 @@
 /// Bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
-    scaled(count, &["B", "kB", "MB", "GB", "TB", "PB", "EB"], |value| if value < 100.0 { 2 } else { 1 })
+    scaled(
+        count,
+        &["B", "kB", "MB", "GB", "TB", "PB", "EB"],
+        |value| if value < 100.0 { 2 } else { 1 },
+    )
 }
 
 /// A count in short: `6.74 B`, `131.07 M`, `4.10 k`, `291`.
@@ -56,7 +60,9 @@ pub fn shape(dims: &[u64]) -> String {
 #[must_use]
 pub fn minus(text: &str) -> String {
     match text.strip_prefix('-') {
-        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit() || c == 'i') => format!("\u{2212}{rest}"),
+        Some(rest) if rest.starts_with(|c: char| c.is_ascii_digit() || c == 'i') => {
+            format!("\u{2212}{rest}")
+        }
         _ => text.to_owned(),
     }
 }
@@ -72,7 +78,15 @@ pub fn cell(text: &str) -> String {
     let short = if size != 0.0 && !(1e-3..1e5).contains(&size) {
         format!("{number:.2e}")
     } else {
-        let places = if size >= 1000.0 { 1 } else if size >= 100.0 { 2 } else if size >= 10.0 { 3 } else { 4 };
+        let places = if size >= 1000.0 {
+            1
+        } else if size >= 100.0 {
+            2
+        } else if size >= 10.0 {
+            3
+        } else {
+            4
+        };
         format!("{number:.places$}")
     };
     minus(if short.len() < text.len() { &short } else { text })
@@ -118,7 +132,11 @@ pub fn rate(bytes_done: u64, millis: f64) -> String {
     for (unit, size) in [("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)] {
         if rate >= size {
             let value = rate / size;
-            return if value < 10.0 { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}") };
+            return if value < 10.0 {
+                format!("{value:.2} {unit}")
+            } else {
+                format!("{value:.0} {unit}")
+            };
         }
     }
     format!("{rate:.0} B/s")
@@ -138,7 +156,8 @@ pub fn percent(part: u64, whole: u64) -> u32 {
 /// The end is the last two segments, or from the first number on where that is near the end.
 #[must_use]
 pub fn key_parts(key: &str) -> (&str, &str) {
-    let dots: Vec<usize> = key.match_indices('.').map(|(at, _)| at + 1).filter(|&at| at < key.len()).collect();
+    let dots: Vec<usize> =
+        key.match_indices('.').map(|(at, _)| at + 1).filter(|&at| at < key.len()).collect();
     let Some(&last) = dots.last() else { return ("", key) };
     // A number alone says nothing: `params.3`, `ln_1.weight` and `0.lr` keep what stands before.
     let cut = match dots.len() {
@@ -146,7 +165,8 @@ pub fn key_parts(key: &str) -> (&str, &str) {
         1 => last,
         n => {
             let word = &key[dots[n - 2]..last - 1];
-            let short_tail = matches!(&key[last..], "weight" | "bias") || key[last..].chars().all(|c| c.is_ascii_digit());
+            let short_tail = matches!(&key[last..], "weight" | "bias")
+                || key[last..].chars().all(|c| c.is_ascii_digit());
             if short_tail && !word.is_empty() { dots[n - 2] } else { last }
         }
     };
@@ -176,7 +196,9 @@ mod tests {
 
     #[test]
     fn counts() {
-        for (number, expected) in [(291, "291"), (4096, "4.10 k"), (131_072_000, "131.07 M"), (6_738_415_616, "6.74 B")] {
+        for (number, expected) in
+            [(291, "291"), (4096, "4.10 k"), (131_072_000, "131.07 M"), (6_738_415_616, "6.74 B")]
+        {
             assert_eq!(count(number), expected);
         }
         assert_eq!(exact(13_476_889_245), "13,476,889,245");

@@ -5,8 +5,8 @@
 pub mod dtype;
 pub mod filter;
 pub mod fmt;
-pub mod tape;
 pub mod table;
+pub mod tape;
 pub mod tree;
 pub mod trie;
 pub mod work;

@@ -36,7 +36,9 @@ pub(crate) fn value(key: &str, text: &str) -> Row {
 pub(crate) fn gpt(layers: u64) -> Vec<Row> {
     let mut rows = vec![tensor("model.model.wte.weight", "bfloat16", &[1000, 64])];
     for layer in 0..layers {
-        for (name, shape) in [("ln.weight", &[64][..]), ("fc.weight", &[256, 64]), ("fc.bias", &[256])] {
+        for (name, shape) in
+            [("ln.weight", &[64][..]), ("fc.weight", &[256, 64]), ("fc.bias", &[256])]
+        {
             rows.push(tensor(&format!("model.model.blocks.{layer}.{name}"), "bfloat16", shape));
         }
     }

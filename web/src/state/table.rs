@@ -108,7 +108,8 @@ impl Table {
         match (view.fold, view.sort) {
             (true, sort) => {
                 let trie = Trie::new(rows, chosen);
-                let mut builder = Builder { rows, trie: &trie, view, table: &mut table, sorted: sort.is_some() };
+                let mut builder =
+                    Builder { rows, trie: &trie, view, table: &mut table, sorted: sort.is_some() };
                 builder.top();
                 if let Some((column, down)) = sort {
                     table.sort(rows, column, down);
@@ -134,9 +135,9 @@ impl Table {
     #[must_use]
     pub fn pattern_of(&self, row: u32) -> Option<(&Fold, &Pattern, usize)> {
         self.folds.iter().find_map(|fold| {
-            fold.patterns
-                .iter()
-                .find_map(|pattern| pattern.rows.iter().position(|&id| id == row).map(|at| (fold, pattern, at)))
+            fold.patterns.iter().find_map(|pattern| {
+                pattern.rows.iter().position(|&id| id == row).map(|at| (fold, pattern, at))
+            })
         })
     }
 
@@ -145,7 +146,9 @@ impl Table {
     pub fn rows_of(&self, item: Item) -> &[u32] {
         match item {
             Item::Kid(fold, pattern) => &self.folds[fold].patterns[pattern].rows,
-            Item::Fold(fold) if self.folds[fold].patterns.len() == 1 => &self.folds[fold].patterns[0].rows,
+            Item::Fold(fold) if self.folds[fold].patterns.len() == 1 => {
+                &self.folds[fold].patterns[0].rows
+            }
             _ => &[],
         }
     }
@@ -182,9 +185,11 @@ impl Table {
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
             Column::Key => natural(&x.key).cmp(&natural(&y.key)),
-            Column::Kind => {
-                (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(!y.kind.has_shape(), &y.dtype, y.kind.word()))
-            }
+            Column::Kind => (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(
+                !y.kind.has_shape(),
+                &y.dtype,
+                y.kind.word(),
+            )),
             Column::Shape => (x.shape.len(), &x.shape).cmp(&(y.shape.len(), &y.shape)),
             Column::Params => self.item_sums(rows, a).params.cmp(&self.item_sums(rows, b).params),
             Column::Bytes => self.item_sums(rows, a).bytes.cmp(&self.item_sums(rows, b).bytes),
@@ -194,7 +199,9 @@ impl Table {
                     (Some(x), Some(y)) => x.total_cmp(&y),
                     (Some(_), None) => std::cmp::Ordering::Less,
                     (None, Some(_)) => std::cmp::Ordering::Greater,
-                    (None, None) => (x.value.is_empty(), &x.value).cmp(&(y.value.is_empty(), &y.value)),
+                    (None, None) => {
+                        (x.value.is_empty(), &x.value).cmp(&(y.value.is_empty(), &y.value))
+                    }
                 }
             }
         }
@@ -205,7 +212,9 @@ impl Table {
     pub fn first_row(&self, item: Item) -> Option<u32> {
         match item {
             Item::Row(id) | Item::Member(_, id) => Some(id),
-            Item::Fold(fold) => self.folds[fold].patterns.first().and_then(|pattern| pattern.rows.first()).copied(),
+            Item::Fold(fold) => {
+                self.folds[fold].patterns.first().and_then(|pattern| pattern.rows.first()).copied()
+            }
             Item::Kid(fold, pattern) => self.folds[fold].patterns[pattern].rows.first().copied(),
             Item::State(_) => None,
         }
@@ -317,7 +326,8 @@ impl Builder<'_> {
                 sums.add_row(&self.rows[id as usize]);
             }
             let shape = |id: &u32| &self.rows[*id as usize].shape;
-            pattern.one_shape = pattern.rows.windows(2).all(|pair| shape(&pair[0]) == shape(&pair[1]));
+            pattern.one_shape =
+                pattern.rows.windows(2).all(|pair| shape(&pair[0]) == shape(&pair[1]));
         }
         let name = join(path, &label);
         let leaves = self.trie.nodes[members[0]].is_leaf();
@@ -326,8 +336,11 @@ impl Builder<'_> {
         let fold = self.table.folds.len();
         let kids = patterns.len();
         let first = self.trie.nodes[members[0]].name.parse().unwrap_or(0);
-        let member_rows: Vec<u32> =
-            if leaves { patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect() } else { Vec::new() };
+        let member_rows: Vec<u32> = if leaves {
+            patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect()
+        } else {
+            Vec::new()
+        };
         self.table.folds.push(Fold {
             container: path.rsplit('.').next().unwrap_or_default().to_owned(),
             name,
@@ -355,8 +368,16 @@ impl Builder<'_> {
     fn patterns(&self, nodes: &[usize], label: &str, out: &mut Vec<Pattern>) {
         let first = &self.trie.nodes[nodes[0]];
         for at in 0..first.rows.len() {
-            let rows = nodes.iter().filter_map(|&node| self.trie.nodes[node].rows.get(at).copied()).collect();
-            out.push(Pattern { label: label.to_owned(), rows, sums: Sums::default(), one_shape: true });
+            let rows = nodes
+                .iter()
+                .filter_map(|&node| self.trie.nodes[node].rows.get(at).copied())
+                .collect();
+            out.push(Pattern {
+                label: label.to_owned(),
+                rows,
+                sums: Sums::default(),
+                one_shape: true,
+            });
         }
         for run in self.trie.runs(nodes[0]) {
             let below: Vec<usize> = nodes
@@ -389,7 +410,11 @@ pub fn values_text(rows: &[Row], ids: &[u32]) -> String {
         return String::new();
     }
     let (first, last) = (&of(first).value, &of(last).value);
-    if ids.iter().all(|&id| of(id).value == *first) { first.clone() } else { format!("{first} \u{2026} {last}") }
+    if ids.iter().all(|&id| of(id).value == *first) {
+        first.clone()
+    } else {
+        format!("{first} \u{2026} {last}")
+    }
 }
 
 #[cfg(test)]
@@ -418,7 +443,8 @@ mod tests {
 
     #[test]
     fn the_seed_is_five_rows() {
-        let rows: Vec<Row> = ["a.b", "a.c", "d.0", "d.1", "d.2"].map(|key| value(key, "0.1")).into();
+        let rows: Vec<Row> =
+            ["a.b", "a.c", "d.0", "d.1", "d.2"].map(|key| value(key, "0.1")).into();
         assert_eq!(lines(&rows, &folded()), ["# a", "a.b", "a.c", "# d", "d.0", "d.1", "d.2"]);
         assert_eq!(lines(&rows, &View::default()), lines(&rows, &folded()));
     }
@@ -468,7 +494,12 @@ mod tests {
         let rows = gpt(4);
         let mut shut = folded();
         shut.toggled.insert("model.model.blocks.0\u{2013}3".into());
-        for view in [View::default(), folded(), shut, View { sort: Some((Column::Bytes, true)), ..folded() }] {
+        for view in [
+            View::default(),
+            folded(),
+            shut,
+            View { sort: Some((Column::Bytes, true)), ..folded() },
+        ] {
             let table = Table::new(&rows, &all(&rows), &view);
             for id in all(&rows) {
                 let at = table.place(id).expect("a place");
@@ -487,7 +518,8 @@ mod tests {
         let rows = gpt(12);
         let view = View { sort: Some((Column::Bytes, true)), ..folded() };
         let table = Table::new(&rows, &all(&rows), &view);
-        let sizes: Vec<u64> = table.items.iter().map(|&item| table.item_sums(&rows, item).bytes).collect();
+        let sizes: Vec<u64> =
+            table.items.iter().map(|&item| table.item_sums(&rows, item).bytes).collect();
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
         assert!(table.items.iter().all(|item| !matches!(item, Item::State(_))));
         let view = View { sort: Some((Column::Key, false)), ..View::default() };
@@ -500,7 +532,9 @@ mod tests {
     fn nested_runs_are_one_pattern() {
         let rows: Vec<Row> = (0..3)
             .flat_map(|layer| {
-                (0..8).map(move |expert| tensor(&format!("m.layers.{layer}.experts.{expert}.up"), "bfloat16", &[2, 2]))
+                (0..8).map(move |expert| {
+                    tensor(&format!("m.layers.{layer}.experts.{expert}.up"), "bfloat16", &[2, 2])
+                })
             })
             .collect();
         let table = Table::new(&rows, &all(&rows), &folded());

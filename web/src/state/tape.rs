@@ -174,7 +174,8 @@ fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
     let mut at = 0.0;
     for (index, part) in parts.iter().enumerate() {
         // States are parted by a hairline of the ground.
-        let gap = if index + 1 < parts.len() && part.bytes() as f64 * scale > 3.0 { 1.0 } else { 0.0 };
+        let gap =
+            if index + 1 < parts.len() && part.bytes() as f64 * scale > 3.0 { 1.0 } else { 0.0 };
         let mut thin: Option<Stretch> = None;
         for (run, (_, family, bytes)) in part.runs.iter().enumerate() {
             let mut width = *bytes as f64 * scale;
@@ -221,12 +222,25 @@ fn layer_ticks(layers: &[u64], scale: f64, width: f64) -> Vec<f64> {
 
 /// Ticks at round numbers, at most one label in 150 px; the end is always labelled.
 fn axis(total: u64, width: f64) -> Vec<Mark> {
-    let units = [("B", 1.0), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12), ("PB", 1e15), ("EB", 1e18)];
-    let (unit, size) = units.into_iter().rev().find(|(_, size)| total as f64 >= *size).unwrap_or(units[0]);
+    let units = [
+        ("B", 1.0),
+        ("kB", 1e3),
+        ("MB", 1e6),
+        ("GB", 1e9),
+        ("TB", 1e12),
+        ("PB", 1e15),
+        ("EB", 1e18),
+    ];
+    let (unit, size) =
+        units.into_iter().rev().find(|(_, size)| total as f64 >= *size).unwrap_or(units[0]);
     let span = total as f64 / size;
     let least = span * if width < 600.0 { 90.0 } else { 150.0 } / width;
     let ten = 10f64.powf(least.log10().floor());
-    let mut step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&step| step >= least).unwrap_or(least);
+    let mut step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|n| n * ten)
+        .find(|&step| step >= least)
+        .unwrap_or(least);
     if unit == "B" {
         step = step.max(1.0).round();
     }
@@ -271,7 +285,12 @@ fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
         if !part.name.is_empty() {
             wanted.push((
                 bytes,
-                Label { x: at, name: part.name.clone(), dtype: part.lead(), size: Some(fmt::bytes(bytes)) },
+                Label {
+                    x: at,
+                    name: part.name.clone(),
+                    dtype: part.lead(),
+                    size: Some(fmt::bytes(bytes)),
+                },
             ));
         }
         at += bytes as f64 * scale;
@@ -287,9 +306,10 @@ fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
         for mut label in shorter {
             // A name near the right edge is moved left until it fits.
             label.x = label.x.min(width - label.width()).max(0.0);
-            let free = placed
-                .iter()
-                .all(|other| label.x + label.width() + 14.0 <= other.x || other.x + other.width() + 14.0 <= label.x);
+            let free = placed.iter().all(|other| {
+                label.x + label.width() + 14.0 <= other.x
+                    || other.x + other.width() + 14.0 <= label.x
+            });
             if free {
                 placed.push(label);
                 break;
@@ -309,14 +329,20 @@ mod tests {
     fn the_tape_is_as_long_as_the_state() {
         let rows = gpt(32);
         let parts = parts(&rows);
-        assert_eq!(parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(), ["model", "optimizer"]);
+        assert_eq!(
+            parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(),
+            ["model", "optimizer"]
+        );
         for width in [328.0, 1024.0, 1408.0] {
             let tape = lay_out(&parts, &[], width);
             let end = tape.stretches.last().map(|stretch| stretch.x + stretch.width);
             assert!(end.is_some_and(|end| (end - width).abs() < 1.5), "{end:?}");
             assert!(tape.stretches.iter().all(|stretch| stretch.width >= 0.5));
             assert!(tape.stretches.is_sorted_by(|a, b| a.x <= b.x));
-            assert_eq!(tape.marks.last().and_then(|mark| mark.label.clone()), Some(fmt::bytes(tape.total)));
+            assert_eq!(
+                tape.marks.last().and_then(|mark| mark.label.clone()),
+                Some(fmt::bytes(tape.total))
+            );
         }
     }
 
@@ -324,14 +350,21 @@ mod tests {
     fn thin_runs_are_mixed_and_never_dropped() {
         let mut rows = vec![tensor("m.big", "float32", &[1_000_000])];
         for at in 0..10 {
-            rows.push(tensor(&format!("m.{at}"), if at % 2 == 0 { "bfloat16" } else { "float32" }, &[3]));
+            rows.push(tensor(
+                &format!("m.{at}"),
+                if at % 2 == 0 { "bfloat16" } else { "float32" },
+                &[3],
+            ));
         }
         let tape = lay_out(&parts(&rows), &[], 1000.0);
         assert_eq!(tape.stretches.len(), 2);
         assert_eq!(tape.stretches[1].family, None);
         rows.insert(0, tensor("m.step", "int32", &[1]));
-        let families: Vec<_> =
-            lay_out(&parts(&rows), &[], 1000.0).stretches.iter().map(|stretch| stretch.family).collect();
+        let families: Vec<_> = lay_out(&parts(&rows), &[], 1000.0)
+            .stretches
+            .iter()
+            .map(|stretch| stretch.family)
+            .collect();
         assert_eq!(families, [Some(Family::Int), Some(Family::F32), None]);
     }
 
@@ -357,7 +390,10 @@ mod tests {
         let labels = |total: u64, width: f64| -> Vec<String> {
             axis(total, width).into_iter().filter_map(|mark| mark.label).collect()
         };
-        assert_eq!(labels(67_380_000_000, 1408.0), ["0 GB", "10", "20", "30", "40", "50", "60", "67.38 GB"]);
+        assert_eq!(
+            labels(67_380_000_000, 1408.0),
+            ["0 GB", "10", "20", "30", "40", "50", "60", "67.38 GB"]
+        );
         assert_eq!(labels(67_380_000_000, 358.0), ["0 GB", "20", "40", "67.38 GB"]);
         assert_eq!(labels(4, 1408.0), ["0 B", "1", "2", "3", "4 B"]);
         assert_eq!(labels(1_250, 1408.0).first(), Some(&"0 kB".to_owned()));
@@ -367,7 +403,12 @@ mod tests {
     fn a_byte_leads_to_its_row() {
         let mut tied = tensor("m.tied", "float32", &[10]);
         tied.link = Some("m.a".into());
-        let rows = vec![tensor("m.a", "float32", &[10]), value("m.v", "1"), tied, tensor("m.b", "float32", &[5])];
+        let rows = vec![
+            tensor("m.a", "float32", &[10]),
+            value("m.v", "1"),
+            tied,
+            tensor("m.b", "float32", &[5]),
+        ];
         let starts = starts(&rows);
         assert_eq!(starts, [0, 40, 40, 40]);
         assert_eq!(row_at(&rows, &starts, 0), Some(0));

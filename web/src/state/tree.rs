@@ -80,7 +80,10 @@ impl Walk<'_> {
             let [only] = runs.as_slice() else { break };
             let next = trie.nodes[at].children[only.start];
             let whole_fold = only.len > 1 && times == 1;
-            if trie.nodes[next].is_leaf() || !trie.nodes[at].rows.is_empty() || (only.len > 1 && !whole_fold) {
+            if trie.nodes[next].is_leaf()
+                || !trie.nodes[at].rows.is_empty()
+                || (only.len > 1 && !whole_fold)
+            {
                 break;
             }
             let label = trie.run_label(at, *only);
@@ -99,7 +102,11 @@ impl Walk<'_> {
         let expandable = node.children.iter().any(|&below| !trie.nodes[below].is_leaf());
         let by_default = level == 0 && sums.tensors > 0 || level < 4 && sums.bytes > self.total / 8;
         let open = expandable.then(|| by_default != self.toggled.contains(&path));
-        let value = node.rows.first().filter(|_| node.is_leaf()).map(|&id| self.rows[id as usize].value.clone());
+        let value = node
+            .rows
+            .first()
+            .filter(|_| node.is_leaf())
+            .map(|&id| self.rows[id as usize].value.clone());
         self.out.push(Branch {
             path: path.clone(),
             name,
@@ -120,7 +127,12 @@ impl Walk<'_> {
 /// The last line whose subtree holds a key; folds hold the keys of all their members.
 #[must_use]
 pub fn holding(branches: &[Branch], key: &str) -> Option<usize> {
-    branches.iter().enumerate().filter(|(_, branch)| holds(&branch.path, key)).max_by_key(|(_, b)| b.level).map(|(at, _)| at)
+    branches
+        .iter()
+        .enumerate()
+        .filter(|(_, branch)| holds(&branch.path, key))
+        .max_by_key(|(_, b)| b.level)
+        .map(|(at, _)| at)
 }
 
 fn holds(path: &str, key: &str) -> bool {
@@ -156,7 +168,8 @@ mod tests {
                     Some(false) => "> ",
                     None => "  ",
                 };
-                let times = if branch.times > 1 { format!(" x{}", branch.times) } else { String::new() };
+                let times =
+                    if branch.times > 1 { format!(" x{}", branch.times) } else { String::new() };
                 format!("{}{mark}{}{times}", " ".repeat(branch.level), branch.name)
             })
             .collect()
@@ -184,7 +197,11 @@ mod tests {
             ]
         );
         assert_eq!(branches.last().and_then(|branch| branch.value.clone()), Some("5000".into()));
-        let total: u64 = branches.iter().filter(|branch| branch.level == 0).map(|branch| branch.sums.bytes).sum();
+        let total: u64 = branches
+            .iter()
+            .filter(|branch| branch.level == 0)
+            .map(|branch| branch.sums.bytes)
+            .sum();
         assert_eq!(total, trie.nodes[0].sums.bytes);
     }
 

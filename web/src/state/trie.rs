@@ -220,7 +220,9 @@ impl Trie {
             let least = if self.nodes[children[first]].is_leaf() { 4 } else { 2 };
             if len >= least {
                 let same = self.nodes[children[first]].strict;
-                let loose = children[first..first + len].iter().any(|&child| self.nodes[child].strict != same);
+                let loose = children[first..first + len]
+                    .iter()
+                    .any(|&child| self.nodes[child].strict != same);
                 runs.push(Run { start: first, len, loose });
             } else {
                 runs.extend((first..first + len).map(|start| Run { start, len: 1, loose: false }));
@@ -295,7 +297,11 @@ mod tests {
     fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
         let mut at = 0;
         for name in path {
-            at = *trie.nodes[at].children.iter().find(|&&child| trie.nodes[child].name == *name).expect("a node");
+            at = *trie.nodes[at]
+                .children
+                .iter()
+                .find(|&&child| trie.nodes[child].name == *name)
+                .expect("a node");
         }
         trie.runs(at).into_iter().map(|run| (trie.run_label(at, run), run.len, run.loose)).collect()
     }
@@ -304,7 +310,10 @@ mod tests {
     fn equal_layers_fold() {
         let rows = gpt(32);
         let trie = Trie::new(&rows, &all(&rows));
-        assert_eq!(labels(&trie, &["model", "model", "blocks"]), [("0\u{2013}31".into(), 32, false)]);
+        assert_eq!(
+            labels(&trie, &["model", "model", "blocks"]),
+            [("0\u{2013}31".into(), 32, false)]
+        );
         assert_eq!(trie.nodes[0].sums, sums(&rows));
         assert_eq!(trie.nodes[trie.nodes[0].children[0]].family, Family::Bf16);
     }
@@ -312,12 +321,17 @@ mod tests {
     #[test]
     fn a_layer_that_differs_splits_the_run() {
         let mut rows = gpt(32);
-        let odd = rows.iter_mut().find(|row| row.key == "model.model.blocks.7.fc.weight").expect("a row");
+        let odd =
+            rows.iter_mut().find(|row| row.key == "model.model.blocks.7.fc.weight").expect("a row");
         odd.shape = vec![1, 2];
         let trie = Trie::new(&rows, &all(&rows));
         assert_eq!(
             labels(&trie, &["model", "model", "blocks"]),
-            [("0\u{2013}6".into(), 7, false), ("7".into(), 1, false), ("8\u{2013}31".into(), 24, false)]
+            [
+                ("0\u{2013}6".into(), 7, false),
+                ("7".into(), 1, false),
+                ("8\u{2013}31".into(), 24, false)
+            ]
         );
     }
 
@@ -325,7 +339,9 @@ mod tests {
     fn optimizer_state_folds_by_keys_alone() {
         let rows: Vec<Row> = (0..12)
             .flat_map(|at| {
-                ["step", "exp_avg"].map(|name| tensor(&format!("optimizer.state.{at}.{name}"), "float32", &[at % 5 + 1]))
+                ["step", "exp_avg"].map(|name| {
+                    tensor(&format!("optimizer.state.{at}.{name}"), "float32", &[at % 5 + 1])
+                })
             })
             .collect();
         let trie = Trie::new(&rows, &all(&rows));

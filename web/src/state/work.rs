@@ -2,7 +2,7 @@
 //!
 //! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use crate::protocol::Opened;
@@ -58,6 +58,8 @@ pub struct Work {
     /// Lines of the tree that are not as they are by default.
     pub tree_toggled: HashSet<String>,
     trie: Rc<Trie>,
+    /// Rows that links lead to, by key: looked up for every link in sight.
+    targets: Rc<HashMap<String, u32>>,
     /// The member of a fold that was looked at last: kept when moving between its patterns.
     member: usize,
 }
@@ -103,7 +105,6 @@ impl Work {
             dtypes: Rc::new(dtypes(&rows)),
             table: Rc::new(table),
             tree: Rc::new(tree),
-            rows: Rc::new(rows),
             view,
             filter: String::new(),
             filter_error: None,
@@ -111,7 +112,9 @@ impl Work {
             scroll: 0,
             tree_toggled: toggled,
             trie: Rc::new(trie),
+            targets: Rc::new(targets(&rows)),
             member: 0,
+            rows: Rc::new(rows),
         }
     }
 
@@ -328,7 +331,8 @@ impl Work {
     /// The row with a key; what a link leads to.
     #[must_use]
     pub fn find(&self, key: &str) -> Option<u32> {
-        self.rows.iter().position(|row| row.key == key).map(|at| at as u32)
+        let known = self.targets.get(key).copied();
+        known.or_else(|| self.rows.iter().position(|row| row.key == key).map(|at| at as u32))
     }
 
     fn rearrange(&mut self) {
@@ -338,8 +342,9 @@ impl Work {
     }
 
     fn arrange(&mut self, filter: &Filter) {
-        let chosen: Vec<u32> =
-            (0..self.rows.len() as u32).filter(|&id| filter.matches(&self.rows[id as usize])).collect();
+        let chosen: Vec<u32> = (0..self.rows.len() as u32)
+            .filter(|&id| filter.matches(&self.rows[id as usize]))
+            .collect();
         self.table = Rc::new(Table::new(&self.rows, &chosen, &self.view));
     }
 }
@@ -355,6 +360,15 @@ fn layer_starts(table: &Table, starts: &[u64]) -> Vec<u64> {
     out.sort_unstable();
     out.dedup();
     out
+}
+
+fn targets(rows: &[Row]) -> HashMap<String, u32> {
+    let wanted: HashSet<&str> = rows.iter().filter_map(|row| row.link.as_deref()).collect();
+    let mut found = HashMap::new();
+    for (at, row) in rows.iter().enumerate().filter(|(_, row)| wanted.contains(row.key.as_str())) {
+        found.entry(row.key.clone()).or_insert(at as u32);
+    }
+    found
 }
 
 fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {

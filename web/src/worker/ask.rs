@@ -42,7 +42,14 @@ pub fn inspect(open: &Open, row: u32) -> Option<Inspected> {
         .map(|(name, value)| (visible(&name.to_lossy()), visible(&cut(&value.to_lossy()))))
         .collect();
     let has_values = tensor.is_some_and(|tensor| statelens_inspect::missing(tensor).is_none());
-    Some(Inspected { row, path: path(leaf), facts, text: whole(checkpoint, leaf), attributes, has_values })
+    Some(Inspected {
+        row,
+        path: path(leaf),
+        facts,
+        text: whole(checkpoint, leaf),
+        attributes,
+        has_values,
+    })
 }
 
 fn fact(label: &str, value: String, note: &str) -> Fact {
@@ -62,15 +69,20 @@ fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
             facts.push(fact("stored", exact(packed.span.len), &share(packed.span.len, packed.len)));
         }
         Layout::Chunked(chunked) => {
-            let grid: Vec<u64> =
-                tensor.shape.iter().zip(&chunked.shape).map(|(dim, chunk)| dim.div_ceil((*chunk).max(1))).collect();
+            let grid: Vec<u64> = tensor
+                .shape
+                .iter()
+                .zip(&chunked.shape)
+                .map(|(dim, chunk)| dim.div_ceil((*chunk).max(1)))
+                .collect();
             let count = grid.iter().fold(1u64, |product, dim| product.saturating_mul(*dim));
             let of = format!("{} of {}", plural(count, "chunk"), shape_text(&chunked.shape));
             facts.push(fact("lies in", of, ""));
             let filters = chunked.chunks.describe();
             let table = if count <= MOST_CHUNKS { chunked.chunks.table(files).ok() } else { None };
             if let Some(table) = table {
-                let stored = table.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.span.len));
+                let stored =
+                    table.iter().fold(0u64, |sum, chunk| sum.saturating_add(chunk.span.len));
                 let note = format!("{filters} {}", share(stored, tensor.nbytes().unwrap_or(0)));
                 facts.push(fact("stored", exact(stored), note.trim()));
                 if let Some(first) = table.iter().map(|chunk| chunk.span.offset).min() {
@@ -95,7 +107,11 @@ fn plural(count: u64, noun: &str) -> String {
 }
 
 fn share(stored: u64, logical: u64) -> String {
-    if logical == 0 { String::new() } else { format!("{:.1} %", stored as f64 / logical as f64 * 100.0) }
+    if logical == 0 {
+        String::new()
+    } else {
+        format!("{:.1} %", stored as f64 / logical as f64 * 100.0)
+    }
 }
 
 /// The path of a leaf, as Python indexes it.
@@ -124,7 +140,9 @@ fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
     }
     match checkpoint.value(leaf.target) {
         Value::Str(text) => Some(cut(&text.to_lossy())),
-        Value::Bytes { data, .. } => Some(cut(&data[..data.len().min(LONGEST)].escape_ascii().to_string())),
+        Value::Bytes { data, .. } => {
+            Some(cut(&data[..data.len().min(LONGEST)].escape_ascii().to_string()))
+        }
         Value::Int(int) => Some(cut(&int.to_string())),
         _ => None,
     }
@@ -145,11 +163,17 @@ pub fn values(open: &Open, row: u32, start: u64, count: u32) -> Option<Values> {
     let numel = tensor.numel()?;
     let start = start.min(numel);
     let end = start.saturating_add(u64::from(count)).min(numel);
-    let values = elements(&open.checkpoint.files, tensor, start, end).map_err(|error| text::error(&error));
+    let values =
+        elements(&open.checkpoint.files, tensor, start, end).map_err(|error| text::error(&error));
     Some(Values { row, start, values })
 }
 
-fn elements(files: &FileSet, tensor: &Tensor, start: u64, end: u64) -> statelens_checkpoint::Result<Vec<String>> {
+fn elements(
+    files: &FileSet,
+    tensor: &Tensor,
+    start: u64,
+    end: u64,
+) -> statelens_checkpoint::Result<Vec<String>> {
     let mut bytes = Vec::new();
     let mut take = |part: &[u8]| {
         bytes.extend_from_slice(part);

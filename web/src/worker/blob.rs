@@ -36,8 +36,11 @@ pub struct BlobSource {
 #[must_use]
 pub fn sources(files: Vec<File>) -> Vec<BlobSource> {
     TABLE.with_borrow_mut(|table| {
-        let sources =
-            files.iter().enumerate().map(|(index, file)| BlobSource { index, len: file.size() as u64 }).collect();
+        let sources = files
+            .iter()
+            .enumerate()
+            .map(|(index, file)| BlobSource { index, len: file.size() as u64 })
+            .collect();
         *table = Table { files, reader: FileReaderSync::new().ok(), ..Table::default() };
         sources
     })
@@ -69,8 +72,10 @@ pub fn spent() -> (u64, u64) {
 /// A slice of a file, which moves no bytes.
 pub fn slice(index: usize, offset: u64, len: u64) -> Result<Blob> {
     TABLE.with_borrow(|table| {
-        let file = table.files.get(index).ok_or_else(|| Error::io("the file is not open any more"))?;
-        file.slice_with_f64_and_f64(offset as f64, (offset + len) as f64).map_err(|_| gone(&file.name()))
+        let file =
+            table.files.get(index).ok_or_else(|| Error::io("the file is not open any more"))?;
+        file.slice_with_f64_and_f64(offset as f64, (offset + len) as f64)
+            .map_err(|_| gone(&file.name()))
     })
 }
 
@@ -87,7 +92,10 @@ impl ReadAt for BlobSource {
                 table.read += piece.len() as u64;
                 table.calls += 1;
                 let name = table.files.get(self.index).map(File::name).unwrap_or_default();
-                let reader = table.reader.as_ref().ok_or_else(|| Error::io("this browser reads no files in a worker"))?;
+                let reader = table
+                    .reader
+                    .as_ref()
+                    .ok_or_else(|| Error::io("this browser reads no files in a worker"))?;
                 reader.read_as_array_buffer(&blob).map_err(|_| gone(&name))
             })?;
             let bytes = Uint8Array::new(&bytes);

@@ -100,12 +100,16 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             }
         }
         ToWorker::Inspect { row } => {
-            if let Some(inspected) = desk.borrow().open.as_ref().and_then(|open| ask::inspect(open, row)) {
+            if let Some(inspected) =
+                desk.borrow().open.as_ref().and_then(|open| ask::inspect(open, row))
+            {
                 post(&FromWorker::Inspected(inspected));
             }
         }
         ToWorker::Values { row, start, count } => {
-            if let Some(values) = desk.borrow().open.as_ref().and_then(|open| ask::values(open, row, start, count)) {
+            if let Some(values) =
+                desk.borrow().open.as_ref().and_then(|open| ask::values(open, row, start, count))
+            {
                 post(&FromWorker::Valued(values));
             }
         }

@@ -27,7 +27,11 @@ const EXTENSIONS: [&str; 11] =
 ///
 /// # Errors
 /// The text of why the file that was asked for can't be opened; of a drop of several, the first.
-pub fn open(names: &[FileName], files: Vec<File>, asked: Option<u32>) -> Result<(Open, Opened), ErrorText> {
+pub fn open(
+    names: &[FileName],
+    files: Vec<File>,
+    asked: Option<u32>,
+) -> Result<(Open, Opened), ErrorText> {
     let began = now();
     let sources: Vec<Arc<dyn ReadAt>> = blob::sources(files)
         .into_iter()
@@ -38,15 +42,22 @@ pub fn open(names: &[FileName], files: Vec<File>, asked: Option<u32>) -> Result<
     for &main in order.iter().take(TRIES) {
         match open_one(names, &sources, main) {
             Ok(checkpoint) => {
-                let others = order.iter().copied().filter(|&other| other != main && looks_like(&names[other].path));
-                let mut opened = told(&checkpoint, names, main, others.map(|other| other as u32).collect());
+                let others = order
+                    .iter()
+                    .copied()
+                    .filter(|&other| other != main && looks_like(&names[other].path));
+                let mut opened =
+                    told(&checkpoint, names, main, others.map(|other| other as u32).collect());
                 if let Some((at, error)) = &failed {
                     opened.0.findings.push(not_opened(&names[*at].path, error));
                 }
                 let (read, calls) = blob::spent();
                 (opened.0.read, opened.0.calls, opened.0.millis) = (read, calls, now() - began);
                 let (opened, leaves) = opened;
-                return Ok((Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into() }, opened));
+                return Ok((
+                    Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into() },
+                    opened,
+                ));
             }
             Err(error) => {
                 let error = text::explain(error, &names[main].path, &head(&sources[main]));
@@ -54,7 +65,10 @@ pub fn open(names: &[FileName], files: Vec<File>, asked: Option<u32>) -> Result<
             }
         }
     }
-    Err(failed.map_or_else(|| text::error(&statelens_checkpoint::Error::io("no file was given")), |(_, error)| error))
+    Err(failed.map_or_else(
+        || text::error(&statelens_checkpoint::Error::io("no file was given")),
+        |(_, error)| error,
+    ))
 }
 
 /// The files in the order in which they are tried: the one that was asked for, else those whose
@@ -70,7 +84,11 @@ fn looks_like(path: &str) -> bool {
     extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
 }
 
-fn open_one(names: &[FileName], sources: &[Arc<dyn ReadAt>], main: usize) -> Result<Checkpoint, ErrorText> {
+fn open_one(
+    names: &[FileName],
+    sources: &[Arc<dyn ReadAt>],
+    main: usize,
+) -> Result<Checkpoint, ErrorText> {
     let mut set = FileSet::default();
     let rest = (0..names.len()).filter(|&at| at != main);
     let order: Vec<usize> = std::iter::once(main).chain(rest).collect();
@@ -78,7 +96,8 @@ fn open_one(names: &[FileName], sources: &[Arc<dyn ReadAt>], main: usize) -> Res
         set.push(names[at].path.clone(), sources[at].clone());
     }
     blob::set_order(order);
-    statelens_formats::open(set, &Limits::default(), &mut Watch { last: now() }).map_err(|error| text::error(&error))
+    statelens_formats::open(set, &Limits::default(), &mut Watch { last: now() })
+        .map_err(|error| text::error(&error))
 }
 
 fn head(source: &Arc<dyn ReadAt>) -> Vec<u8> {
@@ -121,7 +140,12 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 }
 
 /// What the page is told about an open checkpoint, and its leaves by row.
-fn told(checkpoint: &Checkpoint, names: &[FileName], main: usize, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
+fn told(
+    checkpoint: &Checkpoint,
+    names: &[FileName],
+    main: usize,
+    others: Vec<u32>,
+) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> = leaves.iter().map(|leaf| row(checkpoint, leaf)).collect();
     let absent: BTreeSet<String> = checkpoint
@@ -138,7 +162,7 @@ fn told(checkpoint: &Checkpoint, names: &[FileName], main: usize, others: Vec<u3
             if rows.iter().any(|row| row.key == finding.place) {
                 finding.keys.push(finding.place.clone());
             }
-            finding.missing = absent.iter().any(|why| !why.is_empty() && found.detail.contains(why.as_str()));
+            finding.missing = names_missing_file(&found.title, &absent);
             finding
         })
         .collect();
@@ -161,6 +185,15 @@ fn told(checkpoint: &Checkpoint, names: &[FileName], main: usize, others: Vec<u3
         calls: 0,
     };
     (opened, leaves)
+}
+
+/// Whether a finding names a file that tensors are missing for.
+fn names_missing_file(title: &str, absent: &BTreeSet<String>) -> bool {
+    title
+        .split_whitespace()
+        .map(|word| word.trim_matches(['`', ',', '.', ':', '"']))
+        .filter(|word| word.contains('.'))
+        .any(|word| absent.iter().any(|why| why.contains(word)))
 }
 
 /// One leaf as a row.
@@ -193,7 +226,8 @@ fn row(checkpoint: &Checkpoint, leaf: &Leaf) -> Row {
 
 /// The values and bytes that a sparse tensor stores.
 fn sparse_size(checkpoint: &Checkpoint, sparse: &Sparse) -> (u64, u64) {
-    let parts = sparse.parts.iter().filter_map(|(name, id)| Some((*name, checkpoint.tensor_of(*id)?.1)));
+    let parts =
+        sparse.parts.iter().filter_map(|(name, id)| Some((*name, checkpoint.tensor_of(*id)?.1)));
     parts.fold((0, 0), |(params, bytes), (name, tensor)| {
         let count = if name == "values" { tensor.numel().unwrap_or(0) } else { 0 };
         (params + count, bytes + tensor.nbytes().unwrap_or(0))
@@ -223,6 +257,15 @@ fn kind(word: &str) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_finding_names_the_file_that_is_missing() {
+        let absent =
+            BTreeSet::from(["the data is in the file b.mdl, which was not given".to_owned()]);
+        assert!(names_missing_file("4 values are in the file b.mdl, which was not given", &absent));
+        assert!(!names_missing_file("The checkpoint was not finished.", &absent));
+        assert!(!names_missing_file("4 values are in the file b.mdl", &BTreeSet::new()));
+    }
 
     #[test]
     fn what_was_asked_for_comes_first_and_then_what_looks_like_a_checkpoint() {

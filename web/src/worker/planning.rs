@@ -63,17 +63,21 @@ pub fn target_of(format: &str) -> String {
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
 pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
-    let plan = statelens_convert::plan(open.checkpoint.clone(), &edit(options)?, &target(options)?)?;
+    let plan =
+        statelens_convert::plan(open.checkpoint.clone(), &edit(options)?, &target(options)?)?;
     let planned = told(&plan, open, options)?;
     Ok((plan, planned))
 }
 
 fn edit(options: &ConvertOptions) -> Result<Edit> {
-    let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>();
+    let patterns = |texts: &[String]| {
+        texts.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>()
+    };
     let cast = match &options.cast {
-        Some(name) => {
-            Some(DType::from_torch_name(name).ok_or_else(|| Error::refused(format!("there is no dtype `{name}`")))?)
-        }
+        Some(name) => Some(
+            DType::from_torch_name(name)
+                .ok_or_else(|| Error::refused(format!("there is no dtype `{name}`")))?,
+        ),
         None => None,
     };
     Ok(Edit { select: patterns(&options.select)?, exclude: patterns(&options.exclude)?, cast })
@@ -137,12 +141,14 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
     }
     let leaves = plan.source.leaves();
     let tensors = leaves.iter().filter(|leaf| plan.source.tensor_of(leaf.id).is_some()).count();
-    let compress = options.compress.as_deref().map(|name| format!(", then {name}")).unwrap_or_default();
+    let compress =
+        options.compress.as_deref().map(|name| format!(", then {name}")).unwrap_or_default();
     let weights = match how.len() {
         0 => "there are none".to_owned(),
         1 => how.keys().next().map(|way| format!("{way}{compress}")).unwrap_or_default(),
         _ => {
-            let parts: Vec<String> = how.iter().map(|(way, count)| format!("{count} {way}")).collect();
+            let parts: Vec<String> =
+                how.iter().map(|(way, count)| format!("{count} {way}")).collect();
             format!("{}{compress}", parts.join(", "))
         }
     };
@@ -197,8 +203,18 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
         0 => String::new(),
         len => format!("{}: ", plural(len as u64, "key")),
     };
-    let why = format!("{} {}", keys_text(&loss.keys), if loss.why.is_empty() { String::new() } else { text::sentence(&loss.why) });
-    Loss { title: format!("{count}{}", if count.is_empty() { text::title(&loss.what) } else { loss.what.clone() }), why: why.trim().to_owned() }
+    let why = format!(
+        "{} {}",
+        keys_text(&loss.keys),
+        if loss.why.is_empty() { String::new() } else { text::sentence(&loss.why) }
+    );
+    Loss {
+        title: format!(
+            "{count}{}",
+            if count.is_empty() { text::title(&loss.what) } else { loss.what.clone() }
+        ),
+        why: why.trim().to_owned(),
+    }
 }
 
 fn note(loss: &statelens_checkpoint::Loss) -> String {
@@ -211,14 +227,24 @@ fn note(loss: &statelens_checkpoint::Loss) -> String {
 
 /// The command that does the same, quoted for a shell.
 fn command(open: &Open, options: &ConvertOptions) -> String {
-    let source = open.checkpoint.files.iter().next().map(|(_, file)| file.name.clone()).unwrap_or_default();
-    let mut words = vec!["statelens".into(), "convert".into(), source, options.name.clone(), "--to".into(), options.to.clone()];
+    let source =
+        open.checkpoint.files.iter().next().map(|(_, file)| file.name.clone()).unwrap_or_default();
+    let mut words = vec![
+        "statelens".into(),
+        "convert".into(),
+        source,
+        options.name.clone(),
+        "--to".into(),
+        options.to.clone(),
+    ];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
     options.select.iter().for_each(|pattern| add("--select", pattern));
     options.exclude.iter().for_each(|pattern| add("--exclude", pattern));
-    for (flag, value) in
-        [("--cast", &options.cast), ("--compress", &options.compress), ("--format-version", &options.version)]
-    {
+    for (flag, value) in [
+        ("--cast", &options.cast),
+        ("--compress", &options.compress),
+        ("--format-version", &options.version),
+    ] {
         if let Some(value) = value {
             add(flag, value);
         }
@@ -228,8 +254,13 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
 }
 
 fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '=' | ',' | ':');
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '=' | ',' | ':');
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 #[cfg(test)]

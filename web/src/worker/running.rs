@@ -42,7 +42,13 @@ impl Cancel {
 ///
 /// # Errors
 /// As the core, the browser or the user says it; then nothing is left behind.
-pub async fn run(plan: Plan, name: &str, to: protocol::Sink, handle: JsValue, cancel: &Cancel) -> Result<(Done, JsValue)> {
+pub async fn run(
+    plan: Plan,
+    name: &str,
+    to: protocol::Sink,
+    handle: JsValue,
+    cancel: &Cancel,
+) -> Result<(Done, JsValue)> {
     let began = now();
     let compose = composable(&plan) && to == protocol::Sink::Download;
     let mut sink = match to {
@@ -51,12 +57,24 @@ pub async fn run(plan: Plan, name: &str, to: protocol::Sink, handle: JsValue, ca
         protocol::Sink::Handle => Sink::chosen(handle).await?,
     };
     let keys = Keys::new(&plan);
-    let mut job = Job { run: Run::new(plan, Options { compose })?, stream: None, cancel, began, told: began, keys };
+    let mut job = Job {
+        run: Run::new(plan, Options { compose })?,
+        stream: None,
+        cancel,
+        began,
+        told: began,
+        keys,
+    };
     match job.all(&mut sink).await {
         Ok(()) => {
             let files = job.run.files().clone();
             let (blob, how) = sink.finish(&files).await?;
-            let done = Done { name: name.to_owned(), bytes: blob.size() as u64, millis: now() - began, how };
+            let done = Done {
+                name: name.to_owned(),
+                bytes: blob.size() as u64,
+                millis: now() - began,
+                how,
+            };
             Ok((done, blob.into()))
         }
         Err(error) => {
@@ -128,7 +146,12 @@ impl Job<'_> {
 
     fn tell(&self, time: f64) {
         let (done, total) = self.run.progress();
-        post(&FromWorker::Running(Running { done, total, millis: time - self.began, key: self.keys.at(done) }));
+        post(&FromWorker::Running(Running {
+            done,
+            total,
+            millis: time - self.began,
+            key: self.keys.at(done),
+        }));
     }
 
     /// The stream that gives a span's first byte next; another one if this is elsewhere.
@@ -240,9 +263,12 @@ impl Keys {
                 Segment::Bytes(bytes) => bytes.len() as u64,
                 Segment::Zeros(len) => *len,
                 Segment::Late { len, .. } => len.unwrap_or(0),
-                Segment::Data(data) => {
-                    plan.source.tensor(data.tensor).ok().and_then(|tensor| tensor.nbytes()).unwrap_or(0)
-                }
+                Segment::Data(data) => plan
+                    .source
+                    .tensor(data.tensor)
+                    .ok()
+                    .and_then(|tensor| tensor.nbytes())
+                    .unwrap_or(0),
             });
             if let Segment::Data(data) = segment {
                 ends.push((at, data.tensor));
@@ -259,6 +285,10 @@ impl Keys {
 
     fn at(&self, done: u64) -> String {
         let index = self.ends.partition_point(|(end, _)| *end <= done);
-        self.ends.get(index).and_then(|(_, tensor)| self.names.get(tensor)).cloned().unwrap_or_default()
+        self.ends
+            .get(index)
+            .and_then(|(_, tensor)| self.names.get(tensor))
+            .cloned()
+            .unwrap_or_default()
     }
 }

@@ -83,7 +83,9 @@ impl Sink {
     pub fn put(&mut self, bytes: &[u8]) {
         match self {
             Self::Composed(composition) => composition.bytes(bytes),
-            Self::Private { buffer, .. } | Self::Chosen { buffer, .. } => buffer.extend_from_slice(bytes),
+            Self::Private { buffer, .. } | Self::Chosen { buffer, .. } => {
+                buffer.extend_from_slice(bytes)
+            }
         }
     }
 
@@ -112,7 +114,8 @@ impl Sink {
                 if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
                     // The stream takes its time: it gets its own copy.
                     let bytes = Uint8Array::from(buffer.as_slice());
-                    let promise = stream.write_with_buffer_source(&bytes).map_err(|error| full(&error))?;
+                    let promise =
+                        stream.write_with_buffer_source(&bytes).map_err(|error| full(&error))?;
                     JsFuture::from(promise).await.map_err(|error| full(&error))?;
                     buffer.clear();
                 }
@@ -130,14 +133,17 @@ impl Sink {
         match self {
             Self::Composed(composition) => match composition.patch_head(head) {
                 true => Ok(()),
-                false => Err(Error::unsupported("the new file's head was not made before its rest")),
+                false => {
+                    Err(Error::unsupported("the new file's head was not made before its rest"))
+                }
             },
             Self::Private { access, .. } => write_at(access, head, 0),
             Self::Chosen { stream, .. } => {
                 let seek = stream.seek_with_f64(0.0).map_err(|error| full(&error))?;
                 JsFuture::from(seek).await.map_err(|error| full(&error))?;
                 let bytes = Uint8Array::from(head);
-                let promise = stream.write_with_buffer_source(&bytes).map_err(|error| full(&error))?;
+                let promise =
+                    stream.write_with_buffer_source(&bytes).map_err(|error| full(&error))?;
                 JsFuture::from(promise).await.map_err(|error| full(&error))?;
                 Ok(())
             }
@@ -209,7 +215,8 @@ fn write_at(access: &FileSystemSyncAccessHandle, bytes: &[u8], at: u64) -> Resul
     let options = FileSystemReadWriteOptions::new();
     options.set_at(at as f64);
     // A view of our memory would do, but the binding wants a slice of its own.
-    let written = access.write_with_u8_array_and_options(bytes, &options).map_err(|error| full(&error))?;
+    let written =
+        access.write_with_u8_array_and_options(bytes, &options).map_err(|error| full(&error))?;
     if written as usize == bytes.len() { Ok(()) } else { Err(disk_full()) }
 }
 
@@ -222,7 +229,8 @@ fn full(error: &JsValue) -> Error {
     match name.as_str() {
         "QuotaExceededError" => disk_full(),
         "NotAllowedError" | "SecurityError" => {
-            Error::io("the browser does not allow the page to write there").advice("Choose another place, or allow it.")
+            Error::io("the browser does not allow the page to write there")
+                .advice("Choose another place, or allow it.")
         }
         "NotReadableError" | "NotFoundError" => blob::gone(""),
         _ => {
@@ -267,4 +275,3 @@ pub async fn clean() {
         let _ = JsFuture::from(folder.remove_entry(&name)).await;
     }
 }
-

@@ -44,7 +44,10 @@ pub fn error(error: &Error) -> ErrorText {
     ErrorText {
         kind,
         title: sentence(error.what()),
-        text: error.expectation().map(|text| sentence(&format!("expected {text}"))).unwrap_or_default(),
+        text: error
+            .expectation()
+            .map(|text| sentence(&format!("expected {text}")))
+            .unwrap_or_default(),
         place: place.join(", "),
         lines: Vec::new(),
         next: error.next_step().map(|text| (sentence(text), String::new())).into_iter().collect(),
@@ -98,16 +101,25 @@ pub fn explain(mut error: ErrorText, name: &str, head: &[u8]) -> ErrorText {
     };
     let base = name.rsplit('/').next().unwrap_or(name);
     if text.starts_with("version https://git-lfs.github.com/spec/") {
-        let size = text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse::<u64>().ok());
+        let size =
+            text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse::<u64>().ok());
         error.kind = protocol::ErrorKind::NotACheckpoint;
-        error.title = "This is a Git LFS pointer, not a checkpoint. The weights were never downloaded.".into();
+        error.title =
+            "This is a Git LFS pointer, not a checkpoint. The weights were never downloaded."
+                .into();
         error.text = match size {
-            Some(size) => format!("The file holds a few lines that name the real one, which has {} bytes:", exact(size)),
+            Some(size) => format!(
+                "The file holds a few lines that name the real one, which has {} bytes:",
+                exact(size)
+            ),
             None => "The file holds a few lines that name the real one:".into(),
         };
         error.lines = lines(5);
         error.place = String::new();
-        error.next = vec![("Fetch it in the clone it came from".into(), format!("git lfs pull --include {base}"))];
+        error.next = vec![(
+            "Fetch it in the clone it came from".into(),
+            format!("git lfs pull --include {base}"),
+        )];
     } else if text.trim_start().to_ascii_lowercase().starts_with("<!doctype html")
         || text.trim_start().to_ascii_lowercase().starts_with("<html")
     {
@@ -131,7 +143,11 @@ mod tests {
     #[test]
     fn an_error_says_where_and_what_to_do() {
         let text = error(
-            &Error::damaged("the header ends too early").at(12_345).in_file("a.pt").expected("40 bytes").advice("Fetch it again."),
+            &Error::damaged("the header ends too early")
+                .at(12_345)
+                .in_file("a.pt")
+                .expected("40 bytes")
+                .advice("Fetch it again."),
         );
         assert_eq!(text.title, "The header ends too early.");
         assert_eq!(text.text, "Expected 40 bytes.");
@@ -142,7 +158,8 @@ mod tests {
 
     #[test]
     fn a_pointer_explains_itself() {
-        let head = b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
+        let head =
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
         let text = explain(error(&Error::unsupported("x")), "dir/model.mdl", head);
         assert!(text.text.contains("4,938,993,736"));
         assert_eq!(text.lines.len(), 3);
