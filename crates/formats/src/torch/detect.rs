@@ -9,11 +9,19 @@ pub fn score(probe: &Probe<'_>) -> Score {
     if head.starts_with(ZIP) || statelens_pickle::is_stream(head) {
         return Score(Score::YES.0 + 1);
     }
+    if is_tar(head) {
+        return Score::MAYBE;
+    }
     // A zip archive may follow a shell script or the like; an HDF5 file may hold one, too.
     match head.windows(ZIP.len()).any(|bytes| bytes == ZIP) {
         true => Score(Score::MAYBE.0 - 1),
         false => Score::NO,
     }
+}
+
+/// A tar archive, as releases before 0.2 wrote; it is only told apart to be declined.
+pub(super) fn is_tar(head: &[u8]) -> bool {
+    head.get(257..262) == Some(b"ustar")
 }
 
 /// The first local header of a zip archive.

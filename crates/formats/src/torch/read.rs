@@ -20,6 +20,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if is_stream(&files)? {
         return stream::read(files, limits, progress);
     }
+    decline_tar(&files)?;
     let main = files.main()?;
     let cached = cache(&files)?;
     let archive = Archive::open(cached, main, limits)?;
@@ -46,6 +47,7 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
     if is_stream(files)? {
         return stream::scan(files, limits);
     }
+    decline_tar(files)?;
     let archive = Archive::open(cache(files)?, files.main()?, limits)?;
     let mut findings = archive.findings();
     let pickle = data(&archive, limits, &mut findings)?;
@@ -57,6 +59,23 @@ fn is_stream(files: &FileSet) -> Result<bool> {
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(64))?;
     Ok(statelens_pickle::is_stream(&head))
+}
+
+/// Fails for a tar archive, with what to do.
+fn decline_tar(files: &FileSet) -> Result<()> {
+    let main = files.main()?;
+    let head = files.read_vec(main, 0, files.len(main).min(512))?;
+    if !super::detect::is_tar(&head) {
+        return Ok(());
+    }
+    Err(match head.starts_with(b"sys_info\0") {
+        true => Error::unsupported("this is a checkpoint of PyTorch 0.1, which used tar archives")
+            .advice(
+                "Load it with PyTorch (`weights_only=False`, if you trust it) and save it again.",
+            ),
+        false => Error::unsupported("this is a tar archive")
+            .advice("Unpack it and open the checkpoint in it."),
+    })
 }
 
 /// Structure is read through a cache: local headers are small and lie between the records.

@@ -327,6 +327,21 @@ fn files_hold_what_torch_read() {
 }
 
 #[test]
+fn tar_archives_are_declined_with_what_to_do() {
+    let mut tar = vec![0; 1024];
+    tar[..8].copy_from_slice(b"sys_info");
+    tar[257..262].copy_from_slice(b"ustar");
+    let files = FileSet::single("old.pth", Memory::from(tar.clone()));
+    let error = crate::open(files.clone(), &Limits::default(), &mut Unwatched).unwrap_err();
+    assert!(error.to_string().contains("PyTorch 0.1"), "{error}");
+    assert!(crate::scan(files, &Limits::default(), &mut Unwatched).is_err());
+    tar[..8].copy_from_slice(b"other.pt");
+    let files = FileSet::single("a.tar", Memory::from(tar));
+    let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
+    assert!(error.to_string().contains("Unpack it"), "{error}");
+}
+
+#[test]
 fn files_that_are_no_checkpoints_say_what_they_are() {
     for (name, word) in REFUSED {
         let error = open(name).unwrap_err().to_string();
