@@ -1,5 +1,7 @@
 //! From pickles to values: identity, cycles, attributes, and what a hostile file may cost.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails should stop")]
+
 use std::time::Instant;
 
 use statelens_checkpoint::{

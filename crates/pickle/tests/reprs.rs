@@ -1,6 +1,8 @@
 //! Real pickles of every protocol against CPython's own `repr` (`reprs.tsv`, written by
 //! `reprs.py` with CPython 3.11).
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails should stop")]
+
 use statelens_checkpoint::{Limits, Text};
 use statelens_pickle::{Pickle, read};
 
