@@ -17,8 +17,18 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         cargo(&["fmt", "--all", "--check"])?;
         cargo(&["fmt", "--manifest-path", "fuzz/Cargo.toml", "--check"])
     });
-    report
-        .step("clippy", || cargo(&["clippy", "--locked", "--all-targets", "--", "-D", "warnings"]));
+    report.step("clippy", || {
+        cargo(&[
+            "clippy",
+            "--locked",
+            "--profile",
+            "tools",
+            "--all-targets",
+            "--",
+            "-D",
+            "warnings",
+        ])
+    });
     report.step("clippy for wasm32", clippy_wasm);
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
     if !quick {
@@ -47,6 +57,8 @@ fn clippy_wasm() -> Result<()> {
     cargo.args([
         "clippy",
         "--locked",
+        "--profile",
+        "tools",
         "--workspace",
         "--exclude",
         "statelens",
