@@ -69,20 +69,21 @@ impl Source {
             *used = now;
             return Ok(bytes.clone());
         }
+        // A file that fits the cache is read in large aligned pieces, in whatever order.
         let small = self.inner.len() <= BLOCK * CAPACITY as u64;
-        let run = match () {
-            () if small => LONGEST_RUN - index % LONGEST_RUN,
-            () if index == cache.next => (cache.run * 2).clamp(1, LONGEST_RUN),
-            () => 1,
+        let (first, run) = match () {
+            () if small => (index - index % LONGEST_RUN, LONGEST_RUN),
+            () if index == cache.next => (index, (cache.run * 2).clamp(1, LONGEST_RUN)),
+            () => (index, 1),
         };
-        let start = index * BLOCK;
+        let start = first * BLOCK;
         let len = (run * BLOCK).min(self.inner.len().saturating_sub(start));
         let mut bytes = vec![0; len as usize];
         self.inner.read_at(start, &mut bytes)?;
         cache.run = run;
-        cache.next = index + run;
+        cache.next = first + run;
         cache.make_room(len.div_ceil(BLOCK) as usize);
-        for (at, block) in (index..).zip(bytes.chunks(BLOCK as usize)) {
+        for (at, block) in (first..).zip(bytes.chunks(BLOCK as usize)) {
             cache.blocks.insert(at, (now, block.into()));
         }
         match cache.blocks.get(&index) {
@@ -200,6 +201,11 @@ mod tests {
             forward.bytes(address, 100).unwrap();
         }
         assert!(counting.1.load(Ordering::Relaxed) < 50);
+        let (counting, backward, bytes) = source(20 << 20, 0);
+        for address in (0..bytes.len() - 100).step_by(1000).rev() {
+            backward.bytes(address as u64, 100).unwrap();
+        }
+        assert_eq!(counting.1.load(Ordering::Relaxed), 20);
         let (counting, jumping, _) = source(40 << 20, 0);
         for step in 0..20 {
             jumping.bytes(step * (2 << 20), 100).unwrap();

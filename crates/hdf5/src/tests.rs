@@ -3,9 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{Error, FileSet, Limits, Memory, Result, Unwatched};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{Hdf5File, Target, Tree, Values};
+use statelens_checkpoint::{
+    Data, Error, FileSet, Layout, Limits, Memory, ReadAt, Result, Segment, TensorId, Unwatched,
+};
+
+use crate::{Hdf5File, Target, Tree, Values, write};
 
 /// Rows of the manifest that are not as h5py has them, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -145,4 +150,69 @@ fn links_say_what_they_are() {
         let external = links.iter().filter(|link| matches!(link.target, Target::External { .. })).count();
         assert!(soft > 0 && external > 0, "{links:?}");
     }
+}
+
+#[derive(Debug)]
+struct Counting(Memory, AtomicU64);
+
+impl ReadAt for Counting {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.read_at(offset, buffer)
+    }
+}
+
+/// A file of many small datasets with a few attributes each, `gap` bytes of data in each.
+fn many(count: u32, gap: u64) -> Vec<u8> {
+    use write::{Attribute, AttributeValue, Content, Dataset, Datatype, File, Space};
+    let mut file = File::new();
+    for index in 0..count {
+        let dataset = Dataset {
+            datatype: Datatype::F32,
+            space: Space::Simple(vec![gap / 4]),
+            content: Content::Tensor(TensorId(index)),
+            attributes: vec![
+                Attribute::new("__TYPE__", AttributeValue::Text("TorchTensorSerializer".into())),
+                Attribute::new("shapes", AttributeValue::I64s(vec![1, 1], vec![4])),
+                Attribute::new("dtypes", AttributeValue::Texts(vec!["torch.float32".into()])),
+            ],
+        };
+        file.add(&format!("model.layers.{index}.weight"), dataset).unwrap();
+    }
+    let mut out = Vec::new();
+    for segment in &file.plan(None).unwrap().segments {
+        match segment {
+            Segment::Bytes(bytes) => out.extend_from_slice(bytes),
+            Segment::Zeros(len) => out.resize(out.len() + *len as usize, 0),
+            Segment::Data(Data { .. }) => out.resize(out.len() + gap as usize, 1),
+            Segment::Late { .. } => panic!("nothing depends on data that is not encoded"),
+        }
+    }
+    out
+}
+
+#[test]
+fn twenty_thousand_datasets_take_few_reads() {
+    let bytes = many(20_000, 16);
+    let len = bytes.len() as u64;
+    let source = Arc::new(Counting(Memory::from(bytes), AtomicU64::new(0)));
+    let mut files = FileSet::default();
+    let id = files.push("many.h5", source.clone());
+    let file = Hdf5File::open(&files, id, &Limits::default()).unwrap();
+    let tree = file.tree(&mut Unwatched).unwrap();
+    assert_eq!(tree.objects.len(), 20_001);
+    for object in tree.objects.values() {
+        let object = object.as_ref().unwrap();
+        if let Some(dataset) = object.dataset() {
+            assert_eq!(object.attributes.len(), 3);
+            assert_eq!(object.attribute("__TYPE__").unwrap().describe(&file), "TorchTensorSerializer");
+            assert!(matches!(file.tensor(dataset, &files).unwrap().layout, Layout::Span(_)));
+        }
+    }
+    let reads = source.1.load(Ordering::Relaxed);
+    assert!(reads <= len.div_ceil(1 << 20) + 12, "{reads} reads of {len} bytes");
 }

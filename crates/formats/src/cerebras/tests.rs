@@ -421,3 +421,71 @@ fn a_file_that_was_not_given_is_named() {
         );
     }
 }
+
+/// How many places each file is broken at. `STATELENS_BREAKS=200` is thorough and slow.
+fn breaks() -> usize {
+    std::env::var("STATELENS_BREAKS").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
+}
+
+/// Reads everything that a damaged file still has; nothing may panic or take long.
+fn survive(name: &str, what: &str, bytes: Vec<u8>) {
+    let start = std::time::Instant::now();
+    let files = FileSet::single(name, Memory::from(bytes));
+    if let Ok(checkpoint) = crate::open(files, &Limits::default(), &mut Unwatched) {
+        for leaf in checkpoint.leaves() {
+            // A flipped length can make a tensor of terabytes of zeros: that is no hang.
+            if let Some((_, tensor)) = checkpoint.tensor_of(leaf.id)
+                && tensor.nbytes().is_some_and(|bytes| bytes < 1 << 22)
+            {
+                let _ = sha256(&checkpoint, tensor, ByteOrder::Little);
+            }
+        }
+    }
+    let took = start.elapsed();
+    assert!(took.as_secs() < 2, "{name}, {what}: {took:?}");
+}
+
+fn every_file() -> Vec<String> {
+    let mut names = Vec::new();
+    for place in ["cerebras", "cerebras/v2.10.0", "cerebras/v2.10.0-special", "cerebras/v2.4.0",
+        "cerebras/v2.4.0-special", "cerebras/minimal", "cerebras/errors", "cerebras/compat", "hdf5"] {
+        for entry in std::fs::read_dir(folder().join("..").join(place)).unwrap() {
+            let name = entry.unwrap().file_name().into_string().unwrap();
+            if name.ends_with(".mdl") || name.ends_with(".h5") {
+                names.push(format!("../{place}/{name}"));
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn files_that_are_cut_or_flipped_are_survived() {
+    // A fixed sequence: what fails once fails always.
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below.max(1)
+    };
+    for name in every_file() {
+        let whole = std::fs::read(folder().join(&name)).unwrap();
+        for _ in 0..breaks() {
+            let end = random(whole.len());
+            survive(&name, &format!("cut at {end}"), whole[..end].to_vec());
+            // Half of the flips in the first 8 kB, where the structure is.
+            let area = if random(2) == 0 { whole.len() } else { whole.len().min(8192) };
+            let mut flipped = whole.clone();
+            let mut places = Vec::new();
+            for _ in 0..=random(8) {
+                let place = random(area);
+                let bit = random(8);
+                if let Some(byte) = flipped.get_mut(place) {
+                    *byte ^= 1 << bit;
+                }
+                places.push((place, bit));
+            }
+            survive(&name, &format!("flipped at {places:?}"), flipped);
+        }
+    }
+}
