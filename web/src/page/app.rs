@@ -209,7 +209,6 @@ pub fn App() -> Html {
 }
 
 /// What is said while things are dragged over the page.
-#[must_use]
 pub fn over_text(over: Option<usize>) -> String {
     match over {
         Some(0) | None => "Release to open.".into(),
@@ -385,10 +384,11 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
 fn use_keys(model: &UseReducerHandle<Model>, actor: &Actor) {
     let (model, actor) = (model.clone(), actor.clone());
     let listen = Callback::from(move |event: Event| {
-        if let Some(event) = event.dyn_ref::<KeyboardEvent>() {
-            if !event.default_prevented() && press(&model, &actor, event) {
-                event.prevent_default();
-            }
+        if let Some(event) = event.dyn_ref::<KeyboardEvent>()
+            && !event.default_prevented()
+            && press(&model, &actor, event)
+        {
+            event.prevent_default();
         }
     });
     use_window_event("keydown", listen);

@@ -154,7 +154,6 @@ fn waiting(over: usize) -> String {
 }
 
 /// The heading of the first screen.
-#[must_use]
 pub fn heading(over: Option<usize>) -> String {
     if over.is_some() { over_text(over) } else { "Drop a checkpoint anywhere on this page.".into() }
 }

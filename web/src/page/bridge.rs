@@ -37,7 +37,6 @@ impl PartialEq for Bridge {
 
 impl Bridge {
     /// Starts a worker whose answers go to `answers`.
-    #[must_use]
     pub fn start(answers: Callback<Answer>) -> Self {
         let inner = Inner {
             worker: None,
@@ -152,13 +151,11 @@ impl Bridge {
 
 /// How messages become JS values: numbers of 64 bits as numbers where they fit exactly, since
 /// `BigInt`s would be slower and sizes are far below 2^53.
-#[must_use]
 pub fn serializer() -> serde_wasm_bindgen::Serializer {
     serde_wasm_bindgen::Serializer::new().serialize_missing_as_null(true)
 }
 
 /// A property of a JS object; undefined if there is none.
-#[must_use]
 pub fn get(object: &JsValue, name: &str) -> JsValue {
     js_sys::Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
 }

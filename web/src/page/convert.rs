@@ -262,7 +262,6 @@ fn refused(error: &Rc<ErrorText>) -> Html {
 }
 
 /// The output as the parts of a tape.
-#[must_use]
 pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
     let runs = plan.runs.iter().map(|(name, bytes)| (short(name), family(name), *bytes)).collect();
     Rc::new(vec![Part { name: String::new(), runs }])

@@ -22,7 +22,6 @@ pub struct Dropped {
 
 impl Dropped {
     /// A file by itself, or one chosen with its folder.
-    #[must_use]
     pub fn new(file: File) -> Self {
         let path = get(&file, "webkitRelativePath").as_string().filter(|path| !path.is_empty());
         Self {
@@ -33,13 +32,11 @@ impl Dropped {
 }
 
 /// The files of a dialog.
-#[must_use]
 pub fn from_list(list: &FileList) -> Vec<Dropped> {
     (0..list.length()).filter_map(|at| list.get(at)).map(Dropped::new).collect()
 }
 
 /// How many things are being dragged.
-#[must_use]
 pub fn count(transfer: &DataTransfer) -> usize {
     let items = transfer.items();
     (0..items.length())
@@ -48,7 +45,6 @@ pub fn count(transfer: &DataTransfer) -> usize {
 }
 
 /// True if what is dragged are files, not text of the page.
-#[must_use]
 pub fn has_files(transfer: &DataTransfer) -> bool {
     transfer.types().iter().any(|kind| kind.as_string().as_deref() == Some("Files"))
 }

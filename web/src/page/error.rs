@@ -24,7 +24,6 @@ pub struct ErrorProps {
 }
 
 /// The word over the error.
-#[must_use]
 pub fn kind_word(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::NotACheckpoint => "Not a checkpoint",
@@ -37,7 +36,6 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
 }
 
 /// An error as a report that can be pasted.
-#[must_use]
 pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     let mut out = format!("{}: {}\n{}\n", kind_word(error.kind), error.title, error.text);
     for (label, text) in [("file", format!("{name}, {size} bytes")), ("where", error.place.clone())]

@@ -107,10 +107,10 @@ pub fn use_focus_trap(node: &NodeRef) {
         let trapped = element.clone();
         let closure = Closure::<dyn FnMut(web_sys::KeyboardEvent)>::new(
             move |event: web_sys::KeyboardEvent| {
-                if event.key() == "Tab" {
-                    if let Some(element) = &trapped {
-                        keep_inside(element, &event);
-                    }
+                if event.key() == "Tab"
+                    && let Some(element) = &trapped
+                {
+                    keep_inside(element, &event);
                 }
             },
         );

@@ -23,7 +23,6 @@ pub fn Mark() -> Html {
 }
 
 /// A tick.
-#[must_use]
 pub fn good() -> Html {
     html! {
         <svg class="fi good" viewBox="0 0 12 12" aria-hidden="true">
@@ -33,7 +32,6 @@ pub fn good() -> Html {
 }
 
 /// The shape of a finding: octagon, triangle, ring.
-#[must_use]
 pub fn severity(severity: Severity) -> Html {
     match severity {
         Severity::Danger => html! {
@@ -60,7 +58,6 @@ pub fn severity(severity: Severity) -> Html {
 }
 
 /// The word for a severity.
-#[must_use]
 pub fn severity_word(severity: Severity) -> &'static str {
     match severity {
         Severity::Danger => "danger",
@@ -70,7 +67,6 @@ pub fn severity_word(severity: Severity) -> &'static str {
 }
 
 /// A cross, for closing.
-#[must_use]
 pub fn cross() -> Html {
     html! {
         <svg width="12" height="12" viewBox="0 0 12 12" stroke="currentColor" stroke-width="1.3" aria-hidden="true">
@@ -80,7 +76,6 @@ pub fn cross() -> Html {
 }
 
 /// The gauge and the word of a dtype.
-#[must_use]
 pub fn dtype(name: &str) -> Html {
     html! {
         <span class={classes!("dt", gauge(name), family(name).class())} title={format!("torch.{name}")}>
@@ -90,13 +85,11 @@ pub fn dtype(name: &str) -> Html {
 }
 
 /// The hollow mark and the word of a value that is no tensor.
-#[must_use]
 pub fn value_kind(word: &str) -> Html {
     html! { <span class="dt val"><i></i>{ word.to_owned() }</span> }
 }
 
 /// A key: its prefix is dimmed and gives way first.
-#[must_use]
 pub fn key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
     html! {
@@ -108,7 +101,6 @@ pub fn key(text: &str) -> Html {
 }
 
 /// A key that wraps after its dots.
-#[must_use]
 pub fn wrapped_key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
     let pieces = |text: &str| -> Html {
@@ -127,7 +119,6 @@ pub struct CopyProps {
 }
 
 /// A sentence in which what stands between backquotes is code.
-#[must_use]
 pub fn prose(text: &str) -> Html {
     text.split('`')
         .enumerate()
@@ -180,7 +171,6 @@ pub fn copy(text: &str) {
 }
 
 /// A key cap.
-#[must_use]
 pub fn cap(text: &str) -> Html {
     html! { <kbd>{ text.to_owned() }</kbd> }
 }

@@ -108,7 +108,6 @@ pub struct Convert {
 
 impl Convert {
     /// How many losses are not acknowledged yet.
-    #[must_use]
     pub fn open_losses(&self) -> usize {
         match &self.plan {
             Some(Ok(plan)) => {
@@ -119,7 +118,6 @@ impl Convert {
     }
 
     /// True while bytes are being written.
-    #[must_use]
     pub fn is_running(&self) -> bool {
         matches!(self.phase, Phase::Running { .. })
     }
@@ -371,7 +369,6 @@ impl Model {
     }
 
     /// The files of a drop that are what the open checkpoint misses: it is opened again with them.
-    #[must_use]
     pub fn joins(&self, dropped: &[Dropped]) -> bool {
         let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else {
             return false;
@@ -386,7 +383,6 @@ impl Model {
 }
 
 /// The source's name with the target's extension; never the source's name itself.
-#[must_use]
 pub fn output_name(source: &str, target: &Target) -> String {
     let base = source.rsplit('/').next().unwrap_or(source);
     let stem = match base.rsplit_once('.') {

@@ -45,7 +45,6 @@ fn on_tape(plan: &Planned, now: &Running) -> u64 {
 }
 
 /// A conversion while it runs.
-#[must_use]
 pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let (bytes, millis) = recent(now, past);
@@ -138,7 +137,6 @@ fn chart(past: &[(u64, f64)]) -> Html {
 }
 
 /// A conversion that is complete.
-#[must_use]
 pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&File>) -> Html {
     let again = {
         let actor = actor.clone();
@@ -197,7 +195,6 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
 }
 
 /// A conversion that failed.
-#[must_use]
 pub fn failed_body(actor: &Actor, error: &Rc<ErrorText>) -> Html {
     let back = {
         let actor = actor.clone();

@@ -77,10 +77,10 @@ pub fn TablePane(props: &TableProps) -> Html {
     {
         let (node, heights, count) = (node.clone(), heights.clone(), work.table.items.len());
         use_effect_with(work.scroll, move |_| {
-            if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>()) {
-                if at < count {
-                    reveal(&element, &heights, at, small);
-                }
+            if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>())
+                && at < count
+            {
+                reveal(&element, &heights, at, small);
             }
         });
     }
@@ -96,7 +96,7 @@ pub fn TablePane(props: &TableProps) -> Html {
 
     let first = heights.line_at((*top - SPARE).max(0.0));
     let last = heights.line_at(*top + height.max(200.0) + SPARE);
-    let state = sticky_state(&work.table, heights.line_at(*top));
+    let state = sticky_state(work, heights.line_at(*top));
     html! {
         <div class="gridbox" role="grid" aria-label="Flattened state" tabindex="0"
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
@@ -118,23 +118,22 @@ pub fn TablePane(props: &TableProps) -> Html {
     }
 }
 
-/// The state that the first line in sight belongs to.
-fn sticky_state(table: &Table, line: usize) -> Option<usize> {
-    let mut at = line.min(table.items.len().checked_sub(1)?);
-    loop {
-        if let Item::State(state) = table.items[at] {
-            // A top-level leaf after it belongs to no state row.
-            let alone =
-                table.items[at + 1..=line.min(table.items.len() - 1)].iter().any(
-                    |item| match item {
-                        Item::State(_) => true,
-                        _ => false,
-                    },
-                );
-            return (!alone).then_some(state);
-        }
-        at = at.checked_sub(1)?;
-    }
+/// The state that the first line in sight belongs to; a leaf at the top belongs to none.
+fn sticky_state(work: &Work, line: usize) -> Option<usize> {
+    let table = &work.table;
+    let line = line.min(table.items.len().checked_sub(1)?);
+    let state = (0..=line).rev().find_map(|at| match table.items[at] {
+        Item::State(state) => Some(state),
+        _ => None,
+    })?;
+    let key = match table.items[line] {
+        Item::State(_) => return Some(state),
+        Item::Row(id) | Item::Member(_, id) => &work.rows[id as usize].key,
+        Item::Fold(fold) | Item::Kid(fold, _) => &table.folds[fold].name,
+    };
+    let below =
+        key.strip_prefix(table.states[state].0.as_str()).is_some_and(|rest| rest.starts_with('.'));
+    below.then_some(state)
 }
 
 fn head(actor: &Actor, work: &Work) -> Html {
@@ -235,7 +234,6 @@ fn state_row(table: &Table, state: usize, place: Option<(usize, f64)>) -> Html {
 }
 
 /// What a state holds: `291 tensors, 304 values`.
-#[must_use]
 pub fn holdings(sums: &Sums) -> String {
     match (sums.tensors, sums.values) {
         (0, values) => fmt::plural(values, "value"),

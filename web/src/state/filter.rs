@@ -162,13 +162,13 @@ fn term(word: &str) -> Result<Term, String> {
             .map_err(|error| format!("/{body}/ is not a regular expression: {error}"));
     }
     for (name, params) in [("bytes", false), ("size", false), ("params", true)] {
-        if let Some(rest) = word.strip_prefix(name) {
-            if let Some((order, limit)) = order(rest) {
-                let limit = quantity(limit).ok_or_else(|| {
-                    format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB")
-                })?;
-                return Ok(Term::Size { params, order, limit });
-            }
+        if let Some(rest) = word.strip_prefix(name)
+            && let Some((order, limit)) = order(rest)
+        {
+            let limit = quantity(limit).ok_or_else(|| {
+                format!("\u{2018}{word}\u{2019} needs a number, as in {name}>100MB")
+            })?;
+            return Ok(Term::Size { params, order, limit });
         }
     }
     if let Some((name, text)) = word.split_once(':') {
@@ -267,7 +267,7 @@ fn quantity(text: &str) -> Option<u64> {
         "" => 1.0,
         "k" | "kb" => 1e3,
         "m" | "mb" => 1e6,
-        "g" | "gb" | "b" if text.ends_with("gb") || text.ends_with('g') => 1e9,
+        "g" | "gb" => 1e9,
         "b" => 1.0,
         "t" | "tb" => 1e12,
         "kib" => 1024.0,
@@ -276,7 +276,7 @@ fn quantity(text: &str) -> Option<u64> {
         _ => return None,
     };
     let value = number * scale;
-    (value >= 0.0 && value <= 1.8e19).then_some(value as u64)
+    (0.0..=1.8e19).contains(&value).then_some(value as u64)
 }
 
 /// A shape with holes: `[4096,*]`, `4096,*`, `[*,…]`; while it is typed, without its end.

@@ -183,10 +183,10 @@ impl Sink {
                 let _ = JsFuture::from(stream.abort()).await;
                 // The dialog made the file; it stays empty unless the browser lets it be removed.
                 let remove = crate::page::bridge::get(&file, "remove");
-                if let Ok(remove) = remove.dyn_into::<js_sys::Function>() {
-                    if let Ok(promise) = remove.call0(&file) {
-                        let _ = JsFuture::from(js_sys::Promise::resolve(&promise)).await;
-                    }
+                if let Ok(remove) = remove.dyn_into::<js_sys::Function>()
+                    && let Ok(promise) = remove.call0(&file)
+                {
+                    let _ = JsFuture::from(js_sys::Promise::resolve(&promise)).await;
                 }
             }
         }
