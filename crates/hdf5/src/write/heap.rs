@@ -110,10 +110,9 @@ impl Heap {
 
     fn write(&mut self, into: &mut Collection, text: &[u8], need: usize, out: &mut Vec<u8>) {
         into.objects += 1;
-        let mut header = Vec::new();
-        header.u16(into.objects);
-        header.zeros(6);
-        header.u64(text.len() as u64);
+        let mut header = [0; OBJECT_HEADER];
+        header[..2].copy_from_slice(&into.objects.to_le_bytes());
+        header[8..].copy_from_slice(&(text.len() as u64).to_le_bytes());
         let at = into.start + into.used;
         self.fill(at, &header);
         self.fill(at + OBJECT_HEADER, text);

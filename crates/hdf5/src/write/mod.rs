@@ -119,7 +119,7 @@ impl File {
         Ok(())
     }
 
-    /// Plans the file. With a filter, arrays are cut into chunks and encoded.
+    /// Plans the file. With a filter, arrays of 4 KiB and more are cut into chunks and encoded.
     pub fn plan(self, filter: Option<Filter>) -> Result<Planned> {
         if self.attributes.len() > group::MOST_ATTRIBUTES {
             return Err(Error::unsupported(format!(
@@ -208,7 +208,7 @@ impl File {
                 continue;
             };
             let encoding = match &dataset.space {
-                Space::Simple(shape) if !shape.contains(&0) => {
+                Space::Simple(shape) if dataset.nbytes()? >= LEAST_CHUNKED => {
                     let encoding = filter.encoding(shape, dataset.datatype.size());
                     let count = chunks::count(shape, &encoding)?;
                     most = count.max(most);
@@ -379,6 +379,9 @@ impl Dataset {
         Ok((heap.append(&messages.header_v2()), None))
     }
 }
+
+/// Arrays of fewer bytes are not cut into chunks: an index of chunks takes up to 2 KiB.
+const LEAST_CHUNKED: u64 = 4096;
 
 /// Bytes of the superblock.
 const SUPERBLOCK: u64 = 96;

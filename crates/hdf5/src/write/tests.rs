@@ -163,7 +163,8 @@ fn attributes_that_fit_no_message_are_stored_densely() {
 
 #[test]
 fn encoded_arrays_read_back_whatever_their_shape() {
-    let shapes: [&[u64]; 6] = [&[], &[7], &[600_001], &[3, 300_001], &[0, 4], &[2, 2, 3]];
+    let shapes: [&[u64]; 7] =
+        [&[], &[7], &[1024], &[600_001], &[3, 300_001], &[0, 4], &[2, 5, 3, 300]];
     for filter in [Filter::Lz4, Filter::Deflate(4)] {
         let mut file = File::new();
         let mut tensors = Vec::new();

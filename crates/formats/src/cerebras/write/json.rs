@@ -91,19 +91,26 @@ pub(super) fn quote_str(text: &str, out: &mut String) {
 }
 
 fn escape(text: &str, out: &mut String) {
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            '\u{8}' => out.push_str("\\b"),
-            '\u{c}' => out.push_str("\\f"),
-            ' '..='~' => out.push(c),
-            c => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| unit(*half, out)),
+    let plain = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
+    let mut rest = text;
+    while let Some(at) = rest.find(|c| !plain(c)) {
+        let (run, tail) = rest.split_at(at);
+        out.push_str(run);
+        let mut chars = tail.chars();
+        match chars.next() {
+            Some('"') => out.push_str("\\\""),
+            Some('\\') => out.push_str("\\\\"),
+            Some('\n') => out.push_str("\\n"),
+            Some('\r') => out.push_str("\\r"),
+            Some('\t') => out.push_str("\\t"),
+            Some('\u{8}') => out.push_str("\\b"),
+            Some('\u{c}') => out.push_str("\\f"),
+            Some(c) => c.encode_utf16(&mut [0; 2]).iter().for_each(|half| unit(*half, out)),
+            None => {}
         }
+        rest = chars.as_str();
     }
+    out.push_str(rest);
 }
 
 fn unit(unit: u16, out: &mut String) {

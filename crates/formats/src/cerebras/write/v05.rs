@@ -246,7 +246,8 @@ fn none(kind: &'static str, mut about: Vec<(&'static str, Json)>) -> Json {
 
 /// The attribute of a leaf: a spec of its own, of the one object that it is.
 fn metadata(key: &Text, about: &Json) -> String {
-    let mut out = String::from("{");
+    let mut out = String::with_capacity(1024);
+    out.push('{');
     json::separate(&mut out, false, 1);
     out.push_str("\"__spec__\": ");
     spec::single(key, &mut out);
