@@ -12,6 +12,9 @@ use crate::datatype::{Class, Datatype, Padding, text, whole_text};
 use crate::error::from_reader;
 use crate::header::{self, Message};
 
+/// The length of each dimension.
+type Shape = Vec<u64>;
+
 /// A small named value on an object.
 #[derive(Debug, Clone)]
 pub struct Attribute {
@@ -74,7 +77,9 @@ impl Values {
     pub fn truth(&self) -> Option<bool> {
         match self {
             Self::Bool(values) if values.len() == 1 => values.first().copied(),
-            Self::Int(values) if values.len() == 1 => values.first().map(|int| int.to_i64() != Some(0)),
+            Self::Int(values) if values.len() == 1 => {
+                values.first().map(|int| int.to_i64() != Some(0))
+            }
             Self::Float(values) if values.len() == 1 => values.first().map(|float| *float != 0.0),
             _ => None,
         }
@@ -85,14 +90,18 @@ impl Values {
         fn list<T>(values: &[T], one: impl Fn(&T) -> String) -> Text {
             match values {
                 [value] => one(value).into(),
-                values => format!("[{}]", values.iter().map(one).collect::<Vec<_>>().join(", ")).into(),
+                values => {
+                    format!("[{}]", values.iter().map(one).collect::<Vec<_>>().join(", ")).into()
+                }
             }
         }
         match self {
             Self::Null => "nothing".into(),
             Self::Int(values) => list(values, Int::to_string),
             Self::Float(values) => list(values, |float| float_repr(*float)),
-            Self::Bool(values) => list(values, |value| if *value { "True" } else { "False" }.into()),
+            Self::Bool(values) => {
+                list(values, |value| if *value { "True" } else { "False" }.into())
+            }
             Self::Text(values) => match values.as_slice() {
                 [text] => text.clone(),
                 texts => list(texts, |text| format!("'{text}'")),
@@ -175,10 +184,9 @@ pub(crate) fn count(shape: Option<&[u64]>) -> Result<u64> {
     if shape.contains(&0) {
         return Ok(0);
     }
-    shape
-        .iter()
-        .try_fold(1u64, |count, dim| count.checked_mul(*dim))
-        .ok_or_else(|| Error::damaged(format!("a shape of {shape:?} has more elements than fit 64 bits")))
+    shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim)).ok_or_else(|| {
+        Error::damaged(format!("a shape of {shape:?} has more elements than fit 64 bits"))
+    })
 }
 
 impl Hdf5File {
@@ -187,20 +195,32 @@ impl Hdf5File {
         let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
         let elements = data.chunks_exact(size);
         Ok(match &datatype.class {
-            Class::Int { signed, order } => Values::Int(elements.map(|bytes| int(bytes, *signed, *order)).collect()),
-            Class::Bits { order } => Values::Int(elements.map(|bytes| int(bytes, false, *order)).collect()),
-            Class::Enum { .. } if datatype.is_bool() => Values::Bool(data.iter().map(|byte| *byte != 0).collect()),
-            Class::Enum { base, .. } if base.size == datatype.size => return self.values(base, data),
+            Class::Int { signed, order } => {
+                Values::Int(elements.map(|bytes| int(bytes, *signed, *order)).collect())
+            }
+            Class::Bits { order } => {
+                Values::Int(elements.map(|bytes| int(bytes, false, *order)).collect())
+            }
+            Class::Enum { .. } if datatype.is_bool() => {
+                Values::Bool(data.iter().map(|byte| *byte != 0).collect())
+            }
+            Class::Enum { base, .. } if base.size == datatype.size => {
+                return self.values(base, data);
+            }
             Class::Float { .. } => {
-                let floats: Option<Vec<f64>> = elements.map(|bytes| float(datatype, bytes)).collect();
+                let floats: Option<Vec<f64>> =
+                    elements.map(|bytes| float(datatype, bytes)).collect();
                 floats.map_or(Values::Other, Values::Float)
             }
-            Class::Str(padding) => Values::Text(elements.map(|bytes| fixed_text(bytes, *padding)).collect()),
+            Class::Str(padding) => {
+                Values::Text(elements.map(|bytes| fixed_text(bytes, *padding)).collect())
+            }
             Class::VlenStr => {
                 let mut texts = Vec::new();
                 let mut spent = 0u64;
                 for element in elements {
-                    let bytes = self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
+                    let bytes =
+                        self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
                     spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
                     // The length counts; NULs inside belong to it, one at the end does not.
@@ -225,7 +245,8 @@ impl Hdf5File {
         let mut spent = 0u64;
         data.chunks_exact(size)
             .map(|element| {
-                let bytes = self.heap.get(&self.source, self.widths, element, unit, &self.limits)?;
+                let bytes =
+                    self.heap.get(&self.source, self.widths, element, unit, &self.limits)?;
                 spent += bytes.len() as u64;
                 Limits::check("bytes of sequences in one value", spent, self.limits.structure)?;
                 Ok(bytes)
@@ -248,7 +269,7 @@ impl Hdf5File {
     }
 
     /// Shape and maximum shape; no shape is the null dataspace.
-    pub(crate) fn dataspace(&self, body: &[u8]) -> Result<(Option<Vec<u64>>, Option<Vec<u64>>)> {
+    pub(crate) fn dataspace(&self, body: &[u8]) -> Result<(Option<Shape>, Option<Shape>)> {
         let mut cursor = Cursor::new(body);
         let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
             dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())
@@ -263,7 +284,8 @@ impl Hdf5File {
     /// The body of the message that a reference stands for.
     pub(crate) fn resolve(&self, kind: u16, reference: &[u8]) -> Result<Vec<u8>> {
         let message = Message { kind, shared: true, body: reference.to_vec() };
-        header::resolve(&self.source, self.widths, &message, &self.limits).map(|message| message.body)
+        header::resolve(&self.source, self.widths, &message, &self.limits)
+            .map(|message| message.body)
     }
 }
 
@@ -292,8 +314,12 @@ fn float(datatype: &Datatype, bytes: &[u8]) -> Option<f64> {
     match (bytes.as_slice(), format.exponent, format.mantissa) {
         (bytes, 11, 52) => bytes.try_into().ok().map(f64::from_le_bytes),
         (bytes, 8, 23) => bytes.try_into().ok().map(|bytes| f64::from(f32::from_le_bytes(bytes))),
-        (bytes, 5, 10) => bytes.try_into().ok().map(|bytes| half::f16::from_le_bytes(bytes).to_f64()),
-        (bytes, 8, 7) => bytes.try_into().ok().map(|bytes| half::bf16::from_le_bytes(bytes).to_f64()),
+        (bytes, 5, 10) => {
+            bytes.try_into().ok().map(|bytes| half::f16::from_le_bytes(bytes).to_f64())
+        }
+        (bytes, 8, 7) => {
+            bytes.try_into().ok().map(|bytes| half::bf16::from_le_bytes(bytes).to_f64())
+        }
         _ => None,
     }
 }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use hdf5_reader::Storage;
 use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
 use hdf5_reader::chunk_index::{
-    ChunkEntry, collect_implicit_chunk_entries, collect_v2_chunk_entries_storage, single_chunk_entry,
+    ChunkEntry, collect_implicit_chunk_entries, collect_v2_chunk_entries_storage,
+    single_chunk_entry,
 };
 use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storage;
 use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
@@ -58,7 +59,10 @@ impl Chunks for DatasetChunks {
             }
             let chunk = self.chunk(entry).map_err(in_file)?;
             if !seen.insert(chunk.at.clone()) {
-                return Err(in_file(Error::damaged(format!("two chunks are said to be at {:?}", chunk.at))));
+                return Err(in_file(Error::damaged(format!(
+                    "two chunks are said to be at {:?}",
+                    chunk.at
+                ))));
             }
             chunks.push(chunk);
         }
@@ -102,21 +106,35 @@ impl DatasetChunks {
                 // not of the present one.
                 let shape = self.max_shape.as_deref().unwrap_or(&self.shape);
                 collect_fixed_array_chunk_entries_storage(
-                    source, self.address, offset, length, shape, dims, None,
+                    source,
+                    self.address,
+                    offset,
+                    length,
+                    shape,
+                    dims,
+                    None,
                 )
             }
-            Some(ChunkIndexing::ExtensibleArray { .. }) => collect_extensible_array_chunk_entries_storage(
+            Some(ChunkIndexing::ExtensibleArray { .. }) => {
+                collect_extensible_array_chunk_entries_storage(
+                    source,
+                    self.address,
+                    offset,
+                    length,
+                    &self.shape,
+                    self.max_shape.as_deref(),
+                    dims,
+                    None,
+                )
+            }
+            Some(ChunkIndexing::BTreeV2) => collect_v2_chunk_entries_storage(
                 source,
                 self.address,
                 offset,
                 length,
-                &self.shape,
-                self.max_shape.as_deref(),
+                rank,
                 dims,
                 None,
-            ),
-            Some(ChunkIndexing::BTreeV2) => collect_v2_chunk_entries_storage(
-                source, self.address, offset, length, rank, dims, None,
             ),
         };
         entries.map_err(from_reader)
@@ -127,7 +145,13 @@ impl DatasetChunks {
         let Widths { offset, length } = self.widths;
         let rank = Some(self.shape.len() as u32);
         let leaves = collect_btree_v1_leaves_storage(
-            source, self.address, offset, length, rank, &self.place.shape, None,
+            source,
+            self.address,
+            offset,
+            length,
+            rank,
+            &self.place.shape,
+            None,
         );
         let leaves = leaves.map_err(from_reader)?.into_iter().map(|(key, address)| match key {
             BTreeV1Key::RawData { chunk_size, filter_mask, mut offsets } => {
@@ -154,8 +178,10 @@ impl DatasetChunks {
             .any(|((at, chunk), dim)| at.saturating_add(u64::from(*chunk)) > *dim);
         let plain = self.place.plain_edges && over_edge;
         let len = if self.filters.is_empty() || plain { self.chunk_bytes } else { size };
-        let offset = self.base.checked_add(address).filter(|offset| offset.checked_add(len).is_some());
-        let offset = offset.ok_or_else(|| Error::damaged("the address of a chunk is past 64 bits"))?;
+        let offset =
+            self.base.checked_add(address).filter(|offset| offset.checked_add(len).is_some());
+        let offset =
+            offset.ok_or_else(|| Error::damaged("the address of a chunk is past 64 bits"))?;
         at.resize(at.len() + self.further_dims, 0);
         let mask = if plain { u32::MAX } else { filter_mask };
         Ok(Chunk { at, span: Span { file: self.file, offset, len }, mask })
@@ -186,8 +212,13 @@ pub(crate) fn gather(
         let stored = files.read_vec(chunk.span.file, chunk.span.offset, chunk.span.len)?;
         chunked.chunks.decode(&chunk, &stored, &mut plain)?;
         // The part of the chunk that lies inside the dataset, run by run.
-        let extent: Vec<u64> =
-            chunk.at.iter().zip(&chunked.shape).zip(shape).map(|((at, chunk), dim)| (dim - at).min(*chunk)).collect();
+        let extent: Vec<u64> = chunk
+            .at
+            .iter()
+            .zip(&chunked.shape)
+            .zip(shape)
+            .map(|((at, chunk), dim)| (dim - at).min(*chunk))
+            .collect();
         let runs: u64 = extent.iter().rev().skip(1).product();
         let run = extent.last().copied().unwrap_or(1) as usize * size;
         for index in 0..runs {
@@ -203,7 +234,8 @@ pub(crate) fn gather(
                 to = to * shape[axis] + chunk.at[axis] + at;
             }
             let (from, to) = (from as usize * size, to as usize * size);
-            if let (Some(from), Some(to)) = (plain.get(from..from + run), out.get_mut(to..to + run)) {
+            if let (Some(from), Some(to)) = (plain.get(from..from + run), out.get_mut(to..to + run))
+            {
                 to.copy_from_slice(from);
             }
         }

@@ -105,7 +105,9 @@ impl Dataset {
             Stored::Compact(_) => "compact".into(),
             Stored::Contiguous(Some(_)) => "contiguous".into(),
             Stored::Contiguous(None) => "not written".into(),
-            Stored::Chunked(place) if self.filters.is_empty() => format!("chunks {:?}", place.shape),
+            Stored::Chunked(place) if self.filters.is_empty() => {
+                format!("chunks {:?}", place.shape)
+            }
             Stored::Chunked(place) => {
                 format!("chunks {:?}, {}", place.shape, crate::filters::describe(&self.filters))
             }
@@ -145,7 +147,12 @@ impl Hdf5File {
         Ok(Dataset { datatype, shape, max_shape, filters: filters.into(), fill, stored })
     }
 
-    fn fill(&self, datatype: &Datatype, new: Option<Vec<u8>>, old: Option<Vec<u8>>) -> Result<Arc<[u8]>> {
+    fn fill(
+        &self,
+        datatype: &Datatype,
+        new: Option<Vec<u8>>,
+        old: Option<Vec<u8>>,
+    ) -> Result<Arc<[u8]>> {
         let Widths { offset, length } = self.widths;
         let message = match (&new, &old) {
             (Some(body), _) => {
@@ -167,7 +174,8 @@ impl Hdf5File {
         let message = external_files::parse(&mut Cursor::new(body), offset, length, body.len());
         let message = message.map_err(from_reader)?;
         // Fails early with the reason if the heap is no heap.
-        LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length).map_err(from_reader)?;
+        LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length)
+            .map_err(from_reader)?;
         let names = Names::read(&self.source, self.widths, message.heap_address, &self.limits)?;
         let segments = message.slots.iter().map(|slot| {
             Ok(Segment { file: names.get(slot.name_offset)?, offset: slot.offset, len: slot.size })
@@ -177,14 +185,16 @@ impl Hdf5File {
 
     fn stored(&self, body: &[u8], rank: usize) -> Result<Stored> {
         let Widths { offset, length } = self.widths;
-        let address = |address: u64| (!Cursor::is_undefined_offset(address, offset)).then_some(address);
+        let address =
+            |address: u64| (!Cursor::is_undefined_offset(address, offset)).then_some(address);
         let [version, second, third, ..] = *body else {
             return Err(Error::damaged("a layout message that ends too early"));
         };
         let class = if version < 3 { third } else { second };
         if (3..=5).contains(&version) && class == 3 {
             return Ok(Stored::Elsewhere(
-                "a virtual dataset: its elements are in other datasets, which are not followed".into(),
+                "a virtual dataset: its elements are in other datasets, which are not followed"
+                    .into(),
             ));
         }
         if version < 3 {
@@ -235,7 +245,12 @@ impl Hdf5File {
             1 => Stored::Contiguous(address),
             _ => {
                 dims.truncate(rank);
-                Stored::Chunked(ChunkPlace { address, shape: dims, index: None, plain_edges: false })
+                Stored::Chunked(ChunkPlace {
+                    address,
+                    shape: dims,
+                    index: None,
+                    plain_edges: false,
+                })
             }
         })
     }
@@ -254,7 +269,8 @@ impl Hdf5File {
         };
         let elements = count(Some(&shape))?;
         let bytes = elements.checked_mul(element.dtype.itemsize());
-        let bytes = bytes.ok_or_else(|| Error::damaged("a dataset has more bytes than fit 64 bits"))?;
+        let bytes =
+            bytes.ok_or_else(|| Error::damaged("a dataset has more bytes than fit 64 bits"))?;
         let layout = self.layout(dataset, files, &element, &shape, bytes)?;
         Ok(Tensor { byte_order: element.order, ..Tensor::new(element.dtype, shape, layout) })
     }
@@ -308,10 +324,15 @@ impl Hdf5File {
             return Ok(Layout::Missing(error.what().into()));
         }
         let in_chunk = place.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(u64::from(*dim)));
-        let chunk_bytes = in_chunk.and_then(|n| n.checked_mul(dataset.datatype.size)).unwrap_or(u64::MAX);
-        if dataset.filters.is_empty() && place.shape.iter().zip(own).all(|(chunk, dim)| u64::from(*chunk) >= *dim)
+        let chunk_bytes =
+            in_chunk.and_then(|n| n.checked_mul(dataset.datatype.size)).unwrap_or(u64::MAX);
+        if dataset.filters.is_empty()
+            && place.shape.iter().zip(own).all(|(chunk, dim)| u64::from(*chunk) >= *dim)
             && place.shape.iter().zip(own).skip(1).all(|(chunk, dim)| u64::from(*chunk) == *dim)
-            && matches!(place.index, Some(ChunkIndexing::SingleChunk { .. } | ChunkIndexing::Implicit))
+            && matches!(
+                place.index,
+                Some(ChunkIndexing::SingleChunk { .. } | ChunkIndexing::Implicit)
+            )
         {
             // One chunk without filters is a span, whatever its size.
             let offset = self.source.base().checked_add(address);
@@ -320,7 +341,8 @@ impl Hdf5File {
             return Ok(Layout::Span(Span { file: self.id, offset, len }));
         }
         Limits::check("bytes of one chunk", chunk_bytes, self.limits.chunk)?;
-        let whole = place.shape.iter().map(|dim| u64::from(*dim)).chain(element.dims.iter().copied());
+        let whole =
+            place.shape.iter().map(|dim| u64::from(*dim)).chain(element.dims.iter().copied());
         Ok(Layout::Chunked(Chunked {
             shape: whole.collect(),
             chunks: Arc::new(DatasetChunks {
@@ -346,7 +368,7 @@ impl Hdf5File {
     /// As they stand in the file, filters undone. An error if there are more than the limit for
     /// structures.
     pub fn read(&self, dataset: &Dataset, files: &FileSet) -> Result<Vec<u8>> {
-        let bytes = dataset.count()?.checked_mul(dataset.datatype.size).unwrap_or(u64::MAX);
+        let bytes = dataset.count()?.saturating_mul(dataset.datatype.size);
         Limits::check("bytes of a dataset that is read whole", bytes, self.limits.structure)?;
         let shape = dataset.shape.clone().unwrap_or_default();
         // The elements as opaque bytes, whatever they are.
@@ -362,7 +384,9 @@ impl Hdf5File {
             Layout::Inline(data) => Ok(data.to_vec()),
             Layout::Fill(one) => Ok(one.repeat(opaque.count()? as usize)),
             Layout::Span(span) => files.read_vec(span.file, span.offset, span.len),
-            Layout::Chunked(chunked) => crate::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes),
+            Layout::Chunked(chunked) => {
+                crate::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes)
+            }
             Layout::Missing(reason) => Err(Error::unsupported(reason.to_string())),
             _ => Err(Error::unsupported("elements spread over several files are not read whole")),
         }
@@ -400,13 +424,15 @@ fn external(segments: &[Segment], files: &FileSet, shape: &[u64], bytes: u64) ->
         let name = segment.file.to_lossy();
         let Some(file) = find_file(files, &name) else {
             return Layout::Missing(
-                format!("the data is in the file {name}, which was not given: open both together").into(),
+                format!("the data is in the file {name}, which was not given: open both together")
+                    .into(),
             );
         };
         let there = files.len(file).saturating_sub(segment.offset);
         let len = segment.len.min(bytes - done);
         if len > there || row == 0 || len % row != 0 {
-            let what = if len > there { "ends before the data does" } else { "holds pieces of rows" };
+            let what =
+                if len > there { "ends before the data does" } else { "holds pieces of rows" };
             return Layout::Missing(format!("the file {name}, where the data is, {what}").into());
         }
         let mut shape = shape.to_vec();
@@ -418,7 +444,9 @@ fn external(segments: &[Segment], files: &FileSet, shape: &[u64], bytes: u64) ->
         parts.push(Part { shape, layout: Layout::Span(span) });
     }
     match parts.as_mut_slice() {
-        _ if done < bytes => Layout::Missing("the files that hold the data end before it does".into()),
+        _ if done < bytes => {
+            Layout::Missing("the files that hold the data end before it does".into())
+        }
         [one] => one.layout.clone(),
         _ => Layout::Concat(Concat { axis: 0, parts }),
     }

@@ -307,5 +307,6 @@ pub(crate) fn text(bytes: &[u8]) -> Text {
 
 /// All bytes as text, NULs included.
 pub(crate) fn whole_text(bytes: &[u8]) -> Text {
-    Text::from_surrogatepass(bytes).unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
+    Text::from_surrogatepass(bytes)
+        .unwrap_or_else(|_| String::from_utf8_lossy(bytes).into_owned().into())
 }

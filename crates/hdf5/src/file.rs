@@ -96,7 +96,8 @@ impl Hdf5File {
         let inner = files.source(id)?.clone();
         let name = |error: Error| error.in_file(files.name(id));
         let whole = Source::new(inner.clone(), 0);
-        let superblock = Superblock::parse_from_storage(&whole).map_err(from_reader).map_err(name)?;
+        let superblock =
+            Superblock::parse_from_storage(&whole).map_err(from_reader).map_err(name)?;
         let Superblock { offset_size, length_size, base_address, .. } = superblock;
         for width in [offset_size, length_size] {
             if ![2, 4, 8].contains(&width) {
@@ -174,7 +175,8 @@ impl Hdf5File {
             links = self.group(&messages).map_err(at)?;
             Kind::Group
         };
-        let mut object = Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
+        let mut object =
+            Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
         self.attributes(&messages, &mut object);
         Ok(object)
     }
@@ -183,7 +185,8 @@ impl Hdf5File {
     pub fn root_has(&self, name: &str) -> Result<bool> {
         let root = self.root()?;
         let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
-        let found = messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
+        let found =
+            messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
         let found = found.map(|message| Attribute::parse(self, &message.body));
         if found.flatten().any(|attribute| attribute.name == name) {
             return Ok(true);
@@ -199,7 +202,8 @@ impl Hdf5File {
     /// Everything that can be reached from the root by hard links, read in file order.
     pub fn tree(&self, progress: &mut dyn Progress) -> Result<Tree> {
         let root = self.root()?;
-        let mut tree = Tree { objects: BTreeMap::new(), links: HashMap::new(), root, names: HashMap::new() };
+        let mut tree =
+            Tree { objects: BTreeMap::new(), links: HashMap::new(), root, names: HashMap::new() };
         let mut level = vec![root];
         while !level.is_empty() {
             // In file order: the next header is most often in the block that is at hand.
@@ -210,7 +214,11 @@ impl Hdf5File {
                 if tree.objects.contains_key(&address) {
                     continue;
                 }
-                Limits::check("objects in the file", tree.objects.len() as u64 + 1, self.limits.members)?;
+                Limits::check(
+                    "objects in the file",
+                    tree.objects.len() as u64 + 1,
+                    self.limits.members,
+                )?;
                 let object = self.object(address);
                 if let Ok(group) = &object
                     && matches!(group.kind, Kind::Group)
@@ -226,7 +234,7 @@ impl Hdf5File {
                     tree.links.insert(address, links);
                 }
                 tree.objects.insert(address, object);
-                if tree.objects.len() % 1000 == 0 {
+                if tree.objects.len().is_multiple_of(1000) {
                     progress.check(tree.objects.len() as u64, 0)?;
                 }
             }
@@ -288,8 +296,12 @@ impl Hdf5File {
         if Cursor::is_undefined_offset(info.fractal_heap_address, offset) {
             return Ok(Vec::new());
         }
-        let bodies = self.dense_objects(info.btree_name_index_address, info.fractal_heap_address)?;
-        Ok(bodies.into_iter().map(|body| body.and_then(|body| Attribute::parse(self, &body))).collect())
+        let bodies =
+            self.dense_objects(info.btree_name_index_address, info.fractal_heap_address)?;
+        Ok(bodies
+            .into_iter()
+            .map(|body| body.and_then(|body| Attribute::parse(self, &body)))
+            .collect())
     }
 }
 
@@ -339,6 +351,9 @@ const LONGEST_CHAIN: u32 = 32;
 
 /// The steps of a path, the first one last.
 fn split(path: &str) -> Vec<String> {
-    path.split('/').filter(|step| !step.is_empty() && *step != ".").rev().map(str::to_owned).collect()
+    path.split('/')
+        .filter(|step| !step.is_empty() && *step != ".")
+        .rev()
+        .map(str::to_owned)
+        .collect()
 }
-

@@ -94,7 +94,10 @@ impl Hdf5File {
             }
             let head = self.source.bytes(address, 8)?;
             let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
-            let len = 8 + 2 * u64::from(offset) + used * u64::from(offset) + (used + 1) * u64::from(length);
+            let len = 8
+                + 2 * u64::from(offset)
+                + used * u64::from(offset)
+                + (used + 1) * u64::from(length);
             let bytes = self.source.bytes(address, len)?;
             let node = BTreeV1Node::parse(&mut Cursor::new(&bytes), offset, length, None);
             let node = node.map_err(from_reader).map_err(at)?;
@@ -146,9 +149,18 @@ impl Hdf5File {
     /// The objects that a name index lists, read from the heap in its own order: forward.
     pub(crate) fn dense_objects(&self, index: u64, heap: u64) -> Result<Vec<Result<Vec<u8>>>> {
         let Widths { offset, length } = self.widths;
-        let header = BTreeV2Header::parse_at_storage(&self.source, index, offset, length).map_err(from_reader)?;
+        let header = BTreeV2Header::parse_at_storage(&self.source, index, offset, length)
+            .map_err(from_reader)?;
         Limits::check("names in an index", header.total_records, self.limits.members)?;
-        let records = collect_btree_v2_records_storage(&self.source, &header, offset, length, None, &[], None);
+        let records = collect_btree_v2_records_storage(
+            &self.source,
+            &header,
+            offset,
+            length,
+            None,
+            &[],
+            None,
+        );
         let mut ids: Vec<Vec<u8>> = records
             .map_err(from_reader)?
             .into_iter()
@@ -165,7 +177,11 @@ impl Hdf5File {
             .map(|id| {
                 let object = heap.get(id);
                 spent += object.as_ref().map_or(0, |object| object.len() as u64);
-                Limits::check("bytes of one object's names and attributes", spent, self.limits.structure)?;
+                Limits::check(
+                    "bytes of one object's names and attributes",
+                    spent,
+                    self.limits.structure,
+                )?;
                 Ok(object)
             })
             .collect()

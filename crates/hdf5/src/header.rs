@@ -78,8 +78,9 @@ fn read(
             walk.run_1(address + 16, u64::from(size)).map_err(at)?;
         }
         _ => {
-            return Err(at(Error::damaged("there is no object header")
-                .expected("a header of version 1 or 2")));
+            return Err(at(
+                Error::damaged("there is no object header").expected("a header of version 1 or 2")
+            ));
         }
     }
     let mut seen = HashSet::new();
@@ -112,7 +113,9 @@ pub(crate) fn resolve(
         SharedMessage::SharedInOhdr { address, .. } => messages(source, widths, address, limits)?
             .into_iter()
             .find(|found| found.kind == message.kind && !found.shared)
-            .ok_or_else(|| Error::damaged("a shared message is not where it should be").at(address)),
+            .ok_or_else(|| {
+                Error::damaged("a shared message is not where it should be").at(address)
+            }),
         SharedMessage::SharedInSohm { .. } => Err(Error::unsupported(
             "this file keeps messages in a shared message table, which is not read",
         )
@@ -156,8 +159,9 @@ impl Walk<'_> {
 
     fn version_2(&mut self, address: u64) -> Result<()> {
         let short = || Error::damaged("the object header ends too early");
-        let prefix =
-            self.source.bytes(address, 34.min(Storage::len(self.source).saturating_sub(address)))?;
+        let prefix = self
+            .source
+            .bytes(address, 34.min(Storage::len(self.source).saturating_sub(address)))?;
         let [_, _, _, _, 2, flags, ..] = &*prefix else {
             return Err(Error::unsupported("an object header of a version after 2"));
         };

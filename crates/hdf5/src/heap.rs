@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use hdf5_reader::StorageBuffer;
 use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::fractal_heap::{FractalHeap, FractalHeapDirectBlockCache};
 use hdf5_reader::io::Cursor;
 use hdf5_reader::local_heap::LocalHeap;
-use hdf5_reader::StorageBuffer;
 use statelens_checkpoint::{Error, Limits, Result, Text};
 
 use crate::datatype::text;
@@ -19,7 +19,12 @@ use crate::source::Source;
 pub(crate) struct Names(StorageBuffer);
 
 impl Names {
-    pub(crate) fn read(source: &Source, widths: Widths, address: u64, limits: &Limits) -> Result<Self> {
+    pub(crate) fn read(
+        source: &Source,
+        widths: Widths,
+        address: u64,
+        limits: &Limits,
+    ) -> Result<Self> {
         let heap = LocalHeap::parse_at_storage(source, address, widths.offset, widths.length)
             .map_err(from_reader)?;
         Limits::check("bytes of the names of a group", heap.data_segment_size, limits.structure)?;
@@ -124,7 +129,8 @@ impl Collection {
         let [b'G', b'C', b'O', b'L', 1, _, _, _, size @ ..] = &*head else {
             return Err(Error::damaged("there is no global heap where a value says so"));
         };
-        let little = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        let little =
+            |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
         let size = little(size);
         Limits::check("bytes of one heap collection", size, limits.structure)?;
         let bytes = source.bytes(address, size)?;
@@ -174,7 +180,12 @@ struct Block {
 const LEVELS: u32 = 64;
 
 impl<'a> DenseHeap<'a> {
-    pub(crate) fn open(source: &'a Source, widths: Widths, address: u64, limits: &'a Limits) -> Result<Self> {
+    pub(crate) fn open(
+        source: &'a Source,
+        widths: Widths,
+        address: u64,
+        limits: &'a Limits,
+    ) -> Result<Self> {
         let heap = FractalHeap::parse_at_storage(source, address, widths.offset, widths.length);
         Ok(Self {
             source,
@@ -202,7 +213,11 @@ impl<'a> DenseHeap<'a> {
         if !managed {
             // Bits of the length that a huge or tiny object's ID claims are checked by the reader
             // against the file; its size is bounded by the file's.
-            Limits::check("bytes of huge heap objects", self.heap.huge_objects_size, self.limits.structure)?;
+            Limits::check(
+                "bytes of huge heap objects",
+                self.heap.huge_objects_size,
+                self.limits.structure,
+            )?;
         }
         let Widths { offset, length } = self.widths;
         self.heap
@@ -215,12 +230,14 @@ impl<'a> DenseHeap<'a> {
         let offset_width = usize::from(self.heap.max_heap_size).div_ceil(8);
         let largest = self.heap.max_direct_block_size.min(self.heap.max_managed_object_size);
         let length_width = (1..8).find(|width| largest >> (8 * width) == 0).unwrap_or(8);
-        let little = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+        let little =
+            |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
         if offset_width > 8 {
             return Err(bad());
         }
         let offset = little(id.get(1..1 + offset_width).ok_or_else(bad)?);
-        let len = little(id.get(1 + offset_width..1 + offset_width + length_width).ok_or_else(bad)?);
+        let len =
+            little(id.get(1 + offset_width..1 + offset_width + length_width).ok_or_else(bad)?);
         let inside = |at: u64, size: u64| offset >= at && offset - at < size;
         if !self.last.as_ref().is_some_and(|(at, size, _)| inside(*at, *size)) {
             let block = self.find(offset)?;
@@ -233,7 +250,8 @@ impl<'a> DenseHeap<'a> {
         }
         let (at, _, bytes) = self.last.as_ref().ok_or_else(bad)?;
         let start = usize::try_from(offset - at).map_err(|_| bad())?;
-        let end = usize::try_from(len).ok().and_then(|len| start.checked_add(len)).ok_or_else(bad)?;
+        let end =
+            usize::try_from(len).ok().and_then(|len| start.checked_add(len)).ok_or_else(bad)?;
         bytes.get(start..end).map(<[u8]>::to_vec).ok_or_else(bad)
     }
 
@@ -243,7 +261,12 @@ impl<'a> DenseHeap<'a> {
         let heap = &self.heap;
         let (width, first, largest) =
             (u64::from(heap.table_width), heap.starting_block_size, heap.max_direct_block_size);
-        if width == 0 || first == 0 || !first.is_power_of_two() || !largest.is_power_of_two() || largest < first {
+        if width == 0
+            || first == 0
+            || !first.is_power_of_two()
+            || !largest.is_power_of_two()
+            || largest < first
+        {
             return Err(Error::damaged("a fractal heap with a doubling table that is none"));
         }
         let mut address = heap.root_block_address;
@@ -270,7 +293,10 @@ impl<'a> DenseHeap<'a> {
             if Cursor::is_undefined_offset(child, self.widths.offset) {
                 return Err(bad());
             }
-            base = base.checked_add(row_start).and_then(|base| base.checked_add(column.checked_mul(size)?)).ok_or_else(bad)?;
+            base = base
+                .checked_add(row_start)
+                .and_then(|base| base.checked_add(column.checked_mul(size)?))
+                .ok_or_else(bad)?;
             address = child;
             if row < direct_rows {
                 return Ok(Block { address, offset: base, size });
@@ -290,7 +316,8 @@ impl<'a> DenseHeap<'a> {
         let width = u64::from(self.heap.table_width);
         let wide = u64::from(self.widths.offset);
         let entries = rows.checked_mul(width).and_then(|entries| entries.checked_mul(wide));
-        let len = entries.and_then(|len| len.checked_add(5 + wide + offset_bytes(&self.heap) as u64 + 4));
+        let len =
+            entries.and_then(|len| len.checked_add(5 + wide + offset_bytes(&self.heap) as u64 + 4));
         let len = len.ok_or_else(bad)?;
         Limits::check("bytes of a heap block", len, self.limits.structure)?;
         let bytes = self.source.bytes(address, len)?;

@@ -37,7 +37,11 @@ impl Datatype {
                 base.element().and_then(|_| plain(DType::Bool))
             }
             Class::Enum { base, .. } => base.element(),
-            Class::Str(_) => plain(numpy(format!("bytes{}", self.size * 8), format!("S{}", self.size), self.size)),
+            Class::Str(_) => plain(numpy(
+                format!("bytes{}", self.size * 8),
+                format!("S{}", self.size),
+                self.size,
+            )),
             Class::Opaque { tag } => plain(self.opaque(&tag.to_lossy())),
             Class::Time | Class::Reference { .. } => plain(self.void(Vec::new(), Vec::new())),
             Class::Complex(base) => complex(&base.element()?),
@@ -124,7 +128,9 @@ impl Datatype {
             };
             if element.order == ByteOrder::Big {
                 let room = MOST_WORDS - words.len();
-                words.extend(element.words(room)?.iter().map(|(at, size)| (at + member.offset, *size)));
+                words.extend(
+                    element.words(room)?.iter().map(|(at, size)| (at + member.offset, *size)),
+                );
             }
             fields.push(Field {
                 name: member.name.to_lossy().into_owned(),
@@ -161,7 +167,8 @@ impl Element {
         if count.checked_mul(one.len() as u64)? > room as u64 {
             return None;
         }
-        let words = (0..count).flat_map(|index| one.iter().map(move |(at, len)| (at + index * size, *len)));
+        let words =
+            (0..count).flat_map(|index| one.iter().map(move |(at, len)| (at + index * size, *len)));
         Some(words.collect())
     }
 }

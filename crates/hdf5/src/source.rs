@@ -174,7 +174,8 @@ mod tests {
     }
 
     fn source(len: usize, base: u64) -> (Arc<Counting>, Source, Vec<u8>) {
-        let bytes: Vec<u8> = (0..len as u32).map(|i| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..len as u32).map(|i| (i.wrapping_mul(2654435761) >> 24) as u8).collect();
         let counting = Arc::new(Counting(Memory::from(bytes.clone()), AtomicU64::new(0)));
         (counting.clone(), Source::new(counting, base), bytes)
     }
@@ -186,7 +187,9 @@ mod tests {
             for len in [0, 1, 80, 100_000, 1 << 20] {
                 let start = 512 + address as usize;
                 match bytes.get(start..start + len) {
-                    Some(expected) => assert_eq!(&*source.bytes(address, len as u64).unwrap(), expected),
+                    Some(expected) => {
+                        assert_eq!(&*source.bytes(address, len as u64).unwrap(), expected)
+                    }
                     None => assert!(source.bytes(address, len as u64).is_err()),
                 }
             }

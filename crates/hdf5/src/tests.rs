@@ -59,10 +59,11 @@ fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
             (dataset.datatype.clone(), file.read(dataset, files)?)
         }
         name => {
-            let attribute = object.attribute(name).ok_or_else(|| match object.troubles.first() {
-                Some(error) => error.clone(),
-                None => Error::damaged("no such attribute"),
-            })?;
+            let attribute =
+                object.attribute(name).ok_or_else(|| match object.troubles.first() {
+                    Some(error) => error.clone(),
+                    None => Error::damaged("no such attribute"),
+                })?;
             (attribute.datatype.clone(), attribute.data.to_vec())
         }
     };
@@ -90,7 +91,10 @@ fn check(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
     let object = tree.find(path).and_then(|address| tree.object(address));
     let expect = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     match row[3] {
-        "group" => expect(object.is_some_and(|object| matches!(object.kind, crate::Kind::Group)), "no group"),
+        "group" => expect(
+            object.is_some_and(|object| matches!(object.kind, crate::Kind::Group)),
+            "no group",
+        ),
         "type" => expect(
             object.is_some_and(|object| matches!(object.kind, crate::Kind::Datatype(_))),
             "no datatype",
@@ -133,8 +137,10 @@ fn every_row_is_as_h5py_read_it() {
             }
         }
     }
-    let unexpected: Vec<_> =
-        wrong.iter().filter(|(place, _)| !EXCEPTIONS.iter().any(|(known, _)| known == place)).collect();
+    let unexpected: Vec<_> = wrong
+        .iter()
+        .filter(|(place, _)| !EXCEPTIONS.iter().any(|(known, _)| known == place))
+        .collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     for (place, reason) in EXCEPTIONS {
         assert!(wrong.contains_key(*place), "{place} is read after all, though {reason}");
@@ -147,7 +153,8 @@ fn links_say_what_they_are() {
         let (_, _, tree) = open(name);
         let links = tree.links[&tree.root].as_ref().unwrap();
         let soft = links.iter().filter(|link| matches!(link.target, Target::Soft(_))).count();
-        let external = links.iter().filter(|link| matches!(link.target, Target::External { .. })).count();
+        let external =
+            links.iter().filter(|link| matches!(link.target, Target::External { .. })).count();
         assert!(soft > 0 && external > 0, "{links:?}");
     }
 }
@@ -209,7 +216,10 @@ fn twenty_thousand_datasets_take_few_reads() {
         let object = object.as_ref().unwrap();
         if let Some(dataset) = object.dataset() {
             assert_eq!(object.attributes.len(), 3);
-            assert_eq!(object.attribute("__TYPE__").unwrap().describe(&file), "TorchTensorSerializer");
+            assert_eq!(
+                object.attribute("__TYPE__").unwrap().describe(&file),
+                "TorchTensorSerializer"
+            );
             assert!(matches!(file.tensor(dataset, &files).unwrap().layout, Layout::Span(_)));
         }
     }

@@ -42,7 +42,8 @@ impl Document {
         let mut open: Vec<(Id, Text)> = Vec::new();
         loop {
             let (node, opens) = parser.value()?;
-            let id = Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
+            let id =
+                Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
             nodes.push(node);
             if let Some((parent, name)) = open.last() {
                 match nodes.get_mut(parent.0 as usize) {
@@ -103,7 +104,9 @@ impl Document {
     /// The entry of that name.
     pub(super) fn get(&self, object: Id, name: &Text) -> Option<Id> {
         match self.node(object) {
-            Node::Object(entries) => entries.iter().rev().find(|(key, _)| key == name).map(|(_, id)| *id),
+            Node::Object(entries) => {
+                entries.iter().rev().find(|(key, _)| key == name).map(|(_, id)| *id)
+            }
             _ => None,
         }
     }
@@ -302,7 +305,8 @@ impl Parser<'_> {
             bytes.extend_from_slice(&rest[..run]);
             self.at += run + 1;
             if rest[run] == b'"' {
-                return Text::from_surrogatepass(&bytes).map_err(|_| self.bad("a string that is no UTF-8"));
+                return Text::from_surrogatepass(&bytes)
+                    .map_err(|_| self.bad("a string that is no UTF-8"));
             }
             let escape = self.text.get(self.at).copied();
             self.at += 1;
@@ -316,16 +320,20 @@ impl Parser<'_> {
                 Some(b'u') => {
                     let mut point = self.four()?;
                     // A surrogate pair is one character; any other surrogate stays alone.
-                    if (0xd800..0xdc00).contains(&point) && self.text[self.at..].starts_with(b"\\u") {
+                    if (0xd800..0xdc00).contains(&point) && self.text[self.at..].starts_with(b"\\u")
+                    {
                         let back = self.at;
                         self.at += 2;
                         let low = self.four()?;
                         match low {
-                            0xdc00..0xe000 => point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00),
+                            0xdc00..0xe000 => {
+                                point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00)
+                            }
                             _ => self.at = back,
                         }
                     }
-                    let text = Text::from_code_points([point]).map_err(|_| self.bad("a bad escape"))?;
+                    let text =
+                        Text::from_code_points([point]).map_err(|_| self.bad("a bad escape"))?;
                     bytes.extend_from_slice(text.as_bytes());
                     continue;
                 }
@@ -385,7 +393,19 @@ mod tests {
         for cut in 0..whole.len() {
             assert!(Document::parse(&whole.as_bytes()[..cut]).is_err(), "{}", &whole[..cut]);
         }
-        for bad in ["", "1 2", "[1,]", "{\"a\" 1}", "[1 2]", "{1: 2}", "-", "\"\\x\"", "nul", "[,1]", "{,}"] {
+        for bad in [
+            "",
+            "1 2",
+            "[1,]",
+            "{\"a\" 1}",
+            "[1 2]",
+            "{1: 2}",
+            "-",
+            "\"\\x\"",
+            "nul",
+            "[,1]",
+            "{,}",
+        ] {
             assert!(Document::parse(bad.as_bytes()).is_err(), "{bad}");
         }
     }

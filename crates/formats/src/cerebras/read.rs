@@ -24,7 +24,8 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let main = files.main()?;
     let container = Rc::new(Container::open(&files, main, limits, progress)?);
     let root = container.root()?;
-    let known = |name: &str| root.attribute(name).map(|found| found.values(&container.file)).transpose();
+    let known =
+        |name: &str| root.attribute(name).map(|found| found.values(&container.file)).transpose();
     let spec = known("__spec__")?.and_then(|values| values.text().cloned());
     let spec = spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
         Error::damaged("the file does not say what its state dict looks like: `__spec__` is missing or no text")
@@ -56,7 +57,12 @@ struct Container {
 }
 
 impl Container {
-    fn open(files: &FileSet, id: FileId, limits: &Limits, progress: &mut dyn Progress) -> Result<Self> {
+    fn open(
+        files: &FileSet,
+        id: FileId,
+        limits: &Limits,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
         let file = Hdf5File::open(files, id, limits)?;
         let tree = file.tree(progress)?;
         Ok(Self { id, file, tree })
@@ -72,7 +78,8 @@ impl Container {
 
     /// The object at a path; a reason if it is not there or can't be read.
     fn find(&self, path: &Text) -> Result<&Object> {
-        let address = self.tree.find(&path.to_lossy()).and_then(|address| self.tree.objects.get(&address));
+        let address =
+            self.tree.find(&path.to_lossy()).and_then(|address| self.tree.objects.get(&address));
         match address {
             Some(Ok(object)) => Ok(object),
             Some(Err(error)) => Err(error.clone()),
@@ -167,14 +174,20 @@ impl<'a> Reading<'a> {
         for (file, count) in std::mem::take(&mut self.absent) {
             let values = if count == 1 { "One value is" } else { &format!("{count} values are") };
             self.findings.push(
-                Finding::new(Grade::Danger, format!("{values} in the file {file}, which was not given"))
-                    .advice("Open both files together to see and convert them."),
+                Finding::new(
+                    Grade::Danger,
+                    format!("{values} in the file {file}, which was not given"),
+                )
+                .advice("Open both files together to see and convert them."),
             );
         }
         if self.cut > 0 {
             self.findings.push(
-                Finding::new(Grade::Danger, format!("{} tensors lie past the end of the file", self.cut))
-                    .advice("The file is cut short: copy or download it again."),
+                Finding::new(
+                    Grade::Danger,
+                    format!("{} tensors lie past the end of the file", self.cut),
+                )
+                .advice("The file is cut short: copy or download it again."),
             );
         }
         if self.unreadable > MOST_FINDINGS as u64 {
@@ -240,7 +253,8 @@ impl<'a> Reading<'a> {
         };
         let empty = Layout::Inline([].into());
         let bytes = Tensor::new(dtype.clone(), shape.clone(), empty).nbytes();
-        let bytes = bytes.ok_or_else(|| Error::damaged("a tensor has more bytes than fit 64 bits"))?;
+        let bytes =
+            bytes.ok_or_else(|| Error::damaged("a tensor has more bytes than fit 64 bits"))?;
         let layout = Layout::Span(statelens_checkpoint::Span { file, offset: 0, len: bytes });
         self.tensor(Tensor::new(dtype, shape, layout))
     }
@@ -321,7 +335,12 @@ impl<'a> Reading<'a> {
         }
         let id = match leaf(self, flat, progress) {
             Ok(id) => id,
-            Err(error) if matches!(error.kind(), ErrorKind::Cancelled | ErrorKind::Limit | ErrorKind::Io) => {
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::Cancelled | ErrorKind::Limit | ErrorKind::Io
+                ) =>
+            {
                 return Err(error);
             }
             Err(error) => self.unreadable(flat, &error)?,
@@ -353,13 +372,21 @@ fn container(node: &spec::SpecNode, ids: &[ValueId]) -> Option<Value> {
         Shape::Set => Value::Set(Set { frozen: false, items: items() }),
         Shape::NestedObject => Value::Tuple(Tuple { items: items(), ..Tuple::default() }),
         Shape::Dict(class) => {
-            let entries = node.children.iter().filter_map(|child| Some((child.key.clone()?, ids[child.node])));
+            let entries = node
+                .children
+                .iter()
+                .filter_map(|child| Some((child.key.clone()?, ids[child.node])));
             Value::Dict(Dict { class: class.clone(), entries: entries.collect() })
         }
     })
 }
 
-fn format(file: &Hdf5File, version: Option<f64>, current: bool, release: Option<&Text>) -> FormatInfo {
+fn format(
+    file: &Hdf5File,
+    version: Option<f64>,
+    current: bool,
+    release: Option<&Text>,
+) -> FormatInfo {
     let producer = match (release, version) {
         (Some(release), _) => format!("cerebras-pytorch {release}"),
         (None, Some(0.4)) => "cerebras-pytorch 2.0".into(),

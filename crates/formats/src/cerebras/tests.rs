@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
-    Array, ByteOrder, Checkpoint, FileSet, Grade, Leaf, Limits, Memory, Tensor, Text, Unwatched, Value,
-    float_repr,
+    Array, ByteOrder, Checkpoint, FileSet, Grade, Leaf, Limits, Memory, Tensor, Text, Unwatched,
+    Value, float_repr,
 };
 
 use super::read::read;
@@ -146,7 +146,9 @@ fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> 
                 same("scalar", scalar.to_string(), (want["kind"] == "npscalar").to_string());
             }
         }
-        Value::Int(int) => same("value", int.to_string(), want["value"].as_str().unwrap().to_owned()),
+        Value::Int(int) => {
+            same("value", int.to_string(), want["value"].as_str().unwrap().to_owned())
+        }
         Value::Bool(value) => same("value", value.to_string(), want["value"].to_string()),
         Value::Float(float) => {
             same("value", float_repr(*float), want["repr"].as_str().unwrap().to_owned());
@@ -185,7 +187,8 @@ fn base64(bytes: &[u8]) -> String {
     bytes
         .chunks(3)
         .map(|three| {
-            let word = three.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - three.len()));
+            let word = three.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
+                << (8 * (3 - three.len()));
             let digit = |place: usize| match place <= three.len() {
                 true => char::from(DIGITS[(word >> (18 - 6 * place) & 63) as usize]),
                 false => '=',
@@ -211,7 +214,11 @@ fn every_value_is_as_the_library_read_it() {
             .collect();
         if leaves.len() != entries.len() {
             let keys: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_string()).collect();
-            wrong.entry(name.clone()).or_default().push(format!("{} leaves instead of {}: {keys:?}", leaves.len(), entries.len()));
+            wrong.entry(name.clone()).or_default().push(format!(
+                "{} leaves instead of {}: {keys:?}",
+                leaves.len(),
+                entries.len()
+            ));
             continue;
         }
         for (leaf, entry) in leaves.iter().zip(entries) {
@@ -232,8 +239,10 @@ fn every_value_is_as_the_library_read_it() {
             }
         }
     }
-    let unexpected: Vec<_> =
-        wrong.iter().filter(|(place, _)| !EXCEPTIONS.iter().any(|(known, _)| known == place)).collect();
+    let unexpected: Vec<_> = wrong
+        .iter()
+        .filter(|(place, _)| !EXCEPTIONS.iter().any(|(known, _)| known == place))
+        .collect();
     assert!(unexpected.is_empty(), "{unexpected:#?}");
     for (place, reason) in EXCEPTIONS {
         assert!(wrong.contains_key(*place), "{place} is as expected after all, though {reason}");
@@ -398,8 +407,12 @@ fn links_of_release_2_4() {
         if let Some((one, other)) = alias {
             let aliases: Vec<_> = leaves.iter().filter(|leaf| leaf.alias_of.is_some()).collect();
             assert_eq!(aliases.len(), 1, "{name}");
-            let names = [aliases[0].flat.to_string(), aliases[0].alias_of.as_ref().unwrap().to_string()];
-            assert!(names.contains(&one.to_owned()) && names.contains(&other.to_owned()), "{names:?}");
+            let names =
+                [aliases[0].flat.to_string(), aliases[0].alias_of.as_ref().unwrap().to_string()];
+            assert!(
+                names.contains(&one.to_owned()) && names.contains(&other.to_owned()),
+                "{names:?}"
+            );
         }
     }
 }
@@ -447,8 +460,17 @@ fn survive(name: &str, what: &str, bytes: Vec<u8>) {
 
 fn every_file() -> Vec<String> {
     let mut names = Vec::new();
-    for place in ["cerebras", "cerebras/v2.10.0", "cerebras/v2.10.0-special", "cerebras/v2.4.0",
-        "cerebras/v2.4.0-special", "cerebras/minimal", "cerebras/errors", "cerebras/compat", "hdf5"] {
+    for place in [
+        "cerebras",
+        "cerebras/v2.10.0",
+        "cerebras/v2.10.0-special",
+        "cerebras/v2.4.0",
+        "cerebras/v2.4.0-special",
+        "cerebras/minimal",
+        "cerebras/errors",
+        "cerebras/compat",
+        "hdf5",
+    ] {
         for entry in std::fs::read_dir(folder().join("..").join(place)).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
             if name.ends_with(".mdl") || name.ends_with(".h5") {

@@ -41,7 +41,8 @@ pub(crate) fn cut_short(file: &Hdf5File) -> Option<Finding> {
 }
 
 fn format(file: &Hdf5File) -> FormatInfo {
-    let mut facts = vec![("superblock".to_owned(), format!("version {}", file.superblock_version()))];
+    let mut facts =
+        vec![("superblock".to_owned(), format!("version {}", file.superblock_version()))];
     if file.user_block() > 0 {
         facts.push(("user block".into(), format!("{} bytes", file.user_block())));
     }
@@ -111,7 +112,9 @@ impl Reader<'_> {
     fn warn(&mut self, title: String, error: &Error, path: &str) {
         if self.findings.len() < MOST_FINDINGS {
             self.findings.push(
-                Finding::new(Grade::Warning, title).detail(error.to_string()).place(format!("/{path}")),
+                Finding::new(Grade::Warning, title)
+                    .detail(error.to_string())
+                    .place(format!("/{path}")),
             );
         }
     }
@@ -142,7 +145,9 @@ impl Reader<'_> {
                 self.warn(format!("The object /{path} can't be read"), error, &path);
                 return self.builder.push(opaque("Dataset", error.what().to_owned()));
             }
-            None => return self.builder.push(opaque("Dataset", "an object that is not there".into())),
+            None => {
+                return self.builder.push(opaque("Dataset", "an object that is not there".into()));
+            }
         };
         for trouble in &object.troubles {
             self.warn(format!("An attribute of /{path} can't be read"), trouble, &path);
@@ -155,7 +160,9 @@ impl Reader<'_> {
             }
             Kind::Dataset(dataset) => match self.dataset(dataset) {
                 Ok(id) => id,
-                Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Cancelled => return Err(error),
+                Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Cancelled => {
+                    return Err(error);
+                }
                 Err(error) => {
                     self.warn(format!("The dataset /{path} can't be read"), &error, &path);
                     self.builder.push(opaque("Dataset", error.what().to_owned()))?
@@ -165,7 +172,9 @@ impl Reader<'_> {
                 self.warn(format!("The dataset /{path} can't be read"), error, &path);
                 self.builder.push(opaque("Dataset", error.what().to_owned()))?
             }
-            Kind::Datatype(datatype) => self.builder.push(opaque("Datatype", datatype.describe()))?,
+            Kind::Datatype(datatype) => {
+                self.builder.push(opaque("Datatype", datatype.describe()))?
+            }
         };
         self.places.insert(address, id);
         let attributes = raw_attributes(self.file, object);
@@ -215,7 +224,9 @@ impl Reader<'_> {
     }
 
     fn sequences(&mut self, dataset: &Dataset) -> Result<ValueId> {
-        let Class::Vlen(base) = &dataset.datatype.class else { return self.builder.push(Value::None) };
+        let Class::Vlen(base) = &dataset.datatype.class else {
+            return self.builder.push(Value::None);
+        };
         let Some(element) = base.element().filter(|element| element.dims.is_empty()) else {
             return self.builder.push(opaque("Dataset", dataset.datatype.describe()));
         };
@@ -223,7 +234,8 @@ impl Reader<'_> {
         let mut items = Vec::new();
         for bytes in self.file.vlen_elements(&dataset.datatype, &data)? {
             let len = bytes.len() as u64 / element.dtype.itemsize().max(1);
-            let tensor = Tensor::new(element.dtype.clone(), vec![len], Layout::Inline(bytes.into()));
+            let tensor =
+                Tensor::new(element.dtype.clone(), vec![len], Layout::Inline(bytes.into()));
             items.push(self.array(Tensor { byte_order: element.order, ..tensor })?);
         }
         self.builder.push(Value::List(List { items, ..List::default() }))
@@ -237,7 +249,8 @@ pub(crate) fn raw_attributes(file: &Hdf5File, object: &Object) -> Vec<(Text, Tex
         attributes.map(|attribute| (attribute.name.clone(), attribute.describe(file))).collect();
     if let Some(dataset) = object.dataset() {
         raw.push(("(storage)".into(), dataset.describe().into()));
-        if matches!(dataset.element(), Some((element, _)) if matches!(element.dtype, DType::Numpy(_))) {
+        if matches!(dataset.element(), Some((element, _)) if matches!(element.dtype, DType::Numpy(_)))
+        {
             raw.push(("(datatype)".into(), dataset.datatype.describe().into()));
         }
     }

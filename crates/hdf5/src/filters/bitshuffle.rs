@@ -51,8 +51,10 @@ pub(super) fn decode(
         let plain = match compression {
             2 => {
                 let mut plain = vec![0; piece];
-                let got = lz4_flex::block::decompress_into(stored, &mut plain)
-                    .map_err(|error| Error::damaged(format!("an lz4 block does not decode: {error}")))?;
+                let got =
+                    lz4_flex::block::decompress_into(stored, &mut plain).map_err(|error| {
+                        Error::damaged(format!("an lz4 block does not decode: {error}"))
+                    })?;
                 plain.truncate(got);
                 plain
             }

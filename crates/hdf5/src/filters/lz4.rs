@@ -76,7 +76,8 @@ mod tests {
 
     #[test]
     fn chunks_round_trip_and_keep_to_the_bound() {
-        let noise: Vec<u8> = (0..5000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
+        let noise: Vec<u8> =
+            (0..5000u32).map(|i| (i.wrapping_mul(2654435761) >> 13) as u8).collect();
         for plain in [&noise[..], &[0; 12_500], &noise[..20], &[]] {
             let mut stored = Vec::new();
             encode(plain, &mut stored).unwrap();

@@ -39,9 +39,10 @@ pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
         }
         let low = usize::from(*rest.next().ok_or_else(short)?);
         let back = ((control & 31) << 8 | low) + 1;
-        let start = out.len().checked_sub(back).ok_or_else(|| {
-            Error::damaged("an lzf chunk refers to bytes before its start")
-        })?;
+        let start = out
+            .len()
+            .checked_sub(back)
+            .ok_or_else(|| Error::damaged("an lzf chunk refers to bytes before its start"))?;
         if out.len() + len + 2 > limit {
             return Err(long());
         }

@@ -117,7 +117,8 @@ pub fn decode(
     out.clear();
     let mut bytes: Option<Vec<u8>> = None;
     for (index, filter) in filters.iter().enumerate().rev() {
-        if u32::try_from(index).ok().and_then(|index| mask.checked_shr(index)).unwrap_or(0) & 1 == 1 {
+        if u32::try_from(index).ok().and_then(|index| mask.checked_shr(index)).unwrap_or(0) & 1 == 1
+        {
             continue;
         }
         // What comes out of an outer filter is what went in: the chunk, or that as an inner
@@ -155,8 +156,9 @@ fn undo(
         id::ZSTD => deflate::decode_zstd(input, limit),
         id::FLETCHER32 | id::SZIP | id::NBIT | id::SCALEOFFSET => {
             let one = std::slice::from_ref(filter);
-            reader::apply_pipeline_with_limit(input, one, 0, element, None, Some(limit))
-                .map_err(|error| from_reader(error).context(format_args!("undoing {}", name(filter))))
+            reader::apply_pipeline_with_limit(input, one, 0, element, None, Some(limit)).map_err(
+                |error| from_reader(error).context(format_args!("undoing {}", name(filter))),
+            )
         }
         _ => Err(unknown(filter)),
     }

@@ -13,7 +13,11 @@ use crate::cerebras::json::{Document, Id, Node};
 use crate::hdf5::read::raw_attributes;
 
 /// Reads the whole tree.
-pub(super) fn read(reading: &mut Reading<'_>, spec: &Text, progress: &mut dyn Progress) -> Result<ValueId> {
+pub(super) fn read(
+    reading: &mut Reading<'_>,
+    spec: &Text,
+    progress: &mut dyn Progress,
+) -> Result<ValueId> {
     let main = reading.main.clone();
     let document = Document::parse(spec.as_bytes()).map_err(|error| error.context("`__spec__`"))?;
     let text = document.items(document.root()).get(1).and_then(|id| document.node(*id).text());
@@ -67,11 +71,14 @@ impl Current<'_> {
         progress: &mut dyn Progress,
     ) -> Result<ValueId> {
         let attribute = self.attributes.get(&metadata_name(flat)).ok_or_else(|| {
-            Error::damaged("the file says nothing about it: the attribute of its metadata is missing")
+            Error::damaged(
+                "the file says nothing about it: the attribute of its metadata is missing",
+            )
         })?;
         let values = attribute.values(&main.file)?;
         let text = values.text().ok_or_else(|| Error::damaged("its metadata is no text"))?;
-        let document = Document::parse(text.as_bytes()).map_err(|error| error.context("its metadata"))?;
+        let document =
+            Document::parse(text.as_bytes()).map_err(|error| error.context("its metadata"))?;
         let spec = document
             .get(document.root(), &"__spec__".into())
             .and_then(|id| document.items(id).get(1))
@@ -81,7 +88,8 @@ impl Current<'_> {
             None => None,
         };
         // The spec of one value is a dict with the one key that it goes by.
-        let node = spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children.first()?.node)));
+        let node =
+            spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children.first()?.node)));
         let mut place = Place { reading, container: main, progress };
         self.nested(&mut place, &document, node, flat, DEEPEST)
     }
@@ -105,7 +113,8 @@ impl Current<'_> {
         };
         let inner = node.and_then(|(spec, node)| {
             let children = &spec.nodes[node].children;
-            (spec.nodes[node].shape == Shape::NestedObject).then_some((spec, children.first()?.node))
+            (spec.nodes[node].shape == Shape::NestedObject)
+                .then_some((spec, children.first()?.node))
         });
         let Some((spec, inner)) = inner else {
             return self.object(place, metadata(key)?, key);
@@ -115,15 +124,22 @@ impl Current<'_> {
             "DeferredGraphTensor" => {
                 let why = "it is computed by a TorchScript graph, which is never run";
                 let value = match (outer.dtype(), outer.shape("shape")) {
-                    (Some(dtype), Some(shape)) => place.reading.missing_tensor(dtype, shape, why.into())?,
+                    (Some(dtype), Some(shape)) => {
+                        place.reading.missing_tensor(dtype, shape, why.into())?
+                    }
                     _ => unread(why),
                 };
                 place.reading.builder.push(value)?
             }
             _ => {
                 let key = step(key, "0");
-                match (spec.nodes[inner].shape == Shape::Leaf).then(|| metadata(&key)).transpose()? {
-                    Some(link) if link.text("path").is_some() => self.linked(place, link, Some(outer), &key)?,
+                match (spec.nodes[inner].shape == Shape::Leaf)
+                    .then(|| metadata(&key))
+                    .transpose()?
+                {
+                    Some(link) if link.text("path").is_some() => {
+                        self.linked(place, link, Some(outer), &key)?
+                    }
                     Some(metadata) => self.object(place, metadata, &key)?,
                     None => self.nested(place, document, Some((spec, inner)), &key, depth)?,
                 }
@@ -135,7 +151,12 @@ impl Current<'_> {
     }
 
     /// A concrete object by its metadata.
-    fn object(&mut self, place: &mut Place<'_, '_, '_>, metadata: Metadata<'_>, key: &Text) -> Result<ValueId> {
+    fn object(
+        &mut self,
+        place: &mut Place<'_, '_, '_>,
+        metadata: Metadata<'_>,
+        key: &Text,
+    ) -> Result<ValueId> {
         if metadata.text("path").is_some() && metadata.text("key").is_some() {
             return self.linked(place, metadata, None, key);
         }
@@ -145,7 +166,9 @@ impl Current<'_> {
         let id = match class.as_str() {
             "ScalarSerializer" => reading.builder.push(metadata.scalar()?)?,
             "StringSerializer" => {
-                let text = metadata.text("string_value").ok_or_else(|| metadata.without("string_value"))?;
+                let text = metadata
+                    .text("string_value")
+                    .ok_or_else(|| metadata.without("string_value"))?;
                 reading.builder.push(Value::Str(text.clone()))?
             }
             "NoneSerializer" => reading.builder.push(Value::None)?,
@@ -176,7 +199,9 @@ impl Current<'_> {
                 }
                 id
             }
-            _ => return Err(Error::unsupported(format!("values of the kind {class} are not known"))),
+            _ => {
+                return Err(Error::unsupported(format!("values of the kind {class} are not known")));
+            }
         };
         reading.builder.set_raw_attributes(id, raw);
         Ok(id)
@@ -195,8 +220,11 @@ impl Current<'_> {
         let known = outer.and_then(|outer| outer.dtype_and_shape("shapes").ok());
         let class = outer.map_or_else(|| link.class(), |outer| outer.class())?;
         if class == "DeferredSafeTensor" {
-            return Err(Error::unsupported(format!("it is in the safetensors file {}", base_name(&path)))
-                .advice("That file is not read as a part of this one."));
+            return Err(Error::unsupported(format!(
+                "it is in the safetensors file {}",
+                base_name(&path)
+            ))
+            .advice("That file is not read as a part of this one."));
         }
         let Some(other) = place.reading.other(&path, place.progress)? else {
             let why = not_given(base_name(&path));
@@ -254,7 +282,9 @@ fn stored(
         }
         _ => {
             let own = match container.values(object, "dtypes")? {
-                Some(Values::Text(names)) => names.first().and_then(|name| torch_dtype(&name.to_lossy())),
+                Some(Values::Text(names)) => {
+                    names.first().and_then(|name| torch_dtype(&name.to_lossy()))
+                }
                 _ => None,
             };
             let dtype = own.or_else(|| metadata.dtype());
@@ -349,11 +379,11 @@ impl<'a> Metadata<'a> {
         let value = match self.field("fill_value") {
             // It was saved without values: whatever was in memory is as good as zeros.
             None | Some(Node::Null) => Constant::Int(0i64.into()),
-            Some(node) => Constant::from_json(node).ok_or_else(|| Error::damaged("a fill value that is no number"))?,
+            Some(node) => Constant::from_json(node)
+                .ok_or_else(|| Error::damaged("a fill value that is no number"))?,
         };
-        let bytes = constant(&dtype, &value).ok_or_else(|| {
-            Error::damaged(format!("a fill value that {dtype} can't hold"))
-        })?;
+        let bytes = constant(&dtype, &value)
+            .ok_or_else(|| Error::damaged(format!("a fill value that {dtype} can't hold")))?;
         reading.tensor(Tensor::new(dtype, shape, Layout::Fill(bytes.into())))
     }
 }

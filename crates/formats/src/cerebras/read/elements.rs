@@ -115,7 +115,10 @@ mod tests {
         assert_eq!(constant(&DType::I8, &int(128)), None);
         assert_eq!(constant(&DType::I16, &int(-2)), Some(vec![0xfe, 0xff]));
         assert_eq!(constant(&DType::I64, &int(7)), Some(vec![7, 0, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(constant(&DType::I32, &Constant::Float(-2.7)), Some(vec![0xfe, 0xff, 0xff, 0xff]));
+        assert_eq!(
+            constant(&DType::I32, &Constant::Float(-2.7)),
+            Some(vec![0xfe, 0xff, 0xff, 0xff])
+        );
         assert_eq!(constant(&DType::BF16, &int(1)), Some(vec![0x80, 0x3f]));
         assert_eq!(constant(&DType::F16, &Constant::Float(0.5)), Some(vec![0x00, 0x38]));
         assert_eq!(constant(&DType::Bool, &Constant::Float(0.5)), Some(vec![1]));

@@ -20,9 +20,8 @@ pub(super) fn read(
     version: Option<f64>,
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
-    let bytes = unhex(spec.as_bytes()).ok_or_else(|| {
-        Error::damaged("`__spec__` is neither JSON nor hexadecimal digits")
-    })?;
+    let bytes = unhex(spec.as_bytes())
+        .ok_or_else(|| Error::damaged("`__spec__` is neither JSON nor hexadecimal digits"))?;
     let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
         .map_err(|broken| broken.error.context("the pickle in `__spec__`"))?;
     let mut findings = pickle.scan();
@@ -137,7 +136,9 @@ impl Legacy {
                 return reading.pickled(&bytes, key);
             }
             "DeferredFullTensor" | "FullTensorH5Type" => full(reading, main, object, key)?,
-            "DeferredFileTensor" | "StoredApplianceTensorH5Type" => raw_file(reading, main, object)?,
+            "DeferredFileTensor" | "StoredApplianceTensorH5Type" => {
+                raw_file(reading, main, object)?
+            }
             "DeferredH5Tensor" | "StoredTensorH5Type" => {
                 return self.elsewhere(reading, main, object, progress);
             }
@@ -149,11 +150,15 @@ impl Legacy {
                     reading.dataset(object, key)?.datatype.element().map(|element| element.dtype)
                 };
                 match dtype {
-                    Some(dtype) => reading.missing_tensor(dtype, shape(main, object)?, why.into())?,
+                    Some(dtype) => {
+                        reading.missing_tensor(dtype, shape(main, object)?, why.into())?
+                    }
                     None => unread(why),
                 }
             }
-            _ => return Err(Error::unsupported(format!("values of the kind {class} are not known"))),
+            _ => {
+                return Err(Error::unsupported(format!("values of the kind {class} are not known")));
+            }
         };
         reading.builder.push(value)
     }
@@ -180,12 +185,14 @@ impl Legacy {
         };
         let address = names(&other).get(&key).copied();
         let found = address.and_then(|address| other.tree.object(address));
-        let found = found.ok_or_else(|| {
-            Error::damaged(format!("the file {} has no {key}", base_name(&path)))
-        })?;
-        let value = match other.text(found, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref() {
+        let found = found
+            .ok_or_else(|| Error::damaged(format!("the file {} has no {key}", base_name(&path))))?;
+        let value = match other.text(found, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref()
+        {
             Some("DeferredFullTensor" | "FullTensorH5Type") => full(reading, &other, found, &key)?,
-            Some("DeferredFileTensor" | "StoredApplianceTensorH5Type") => raw_file(reading, &other, found)?,
+            Some("DeferredFileTensor" | "StoredApplianceTensorH5Type") => {
+                raw_file(reading, &other, found)?
+            }
             _ => tensor(reading, &other, found, &key)?,
         };
         reading.builder.push(value)
@@ -193,7 +200,12 @@ impl Legacy {
 }
 
 /// A value of release 1.8 or older, which says nothing of its kind but by its attributes.
-fn untyped(reading: &mut Reading<'_>, main: &Container, object: &Object, key: &Text) -> Result<ValueId> {
+fn untyped(
+    reading: &mut Reading<'_>,
+    main: &Container,
+    object: &Object,
+    key: &Text,
+) -> Result<ValueId> {
     let value = if object.attribute("filepath").is_some() {
         raw_file(reading, main, object)?
     } else if main.truth(object, "is_constructible")? {
@@ -205,7 +217,9 @@ fn untyped(reading: &mut Reading<'_>, main: &Container, object: &Object, key: &T
     } else if main.truth(object, "is_scalar")? {
         scalar(reading, main, object, key)?
     } else if reading.dataset(object, key)?.shape.is_none() {
-        return Err(Error::damaged("its dataset is empty and does not say what it is: saving it failed half-way"));
+        return Err(Error::damaged(
+            "its dataset is empty and does not say what it is: saving it failed half-way",
+        ));
     } else {
         tensor(reading, main, object, key)?
     };
@@ -216,7 +230,8 @@ fn untyped(reading: &mut Reading<'_>, main: &Container, object: &Object, key: &T
 fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Result<Value> {
     let address = names(main).get(key).copied();
     let object = address.and_then(|address| main.tree.object(address));
-    let object = object.ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
+    let object = object
+        .ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
     match main.text(object, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref() {
         Some("DeferredH5Tensor" | "StoredTensorH5Type") => {
             Err(Error::damaged(format!("it is a link to {key}, which is itself one")))
@@ -225,13 +240,23 @@ fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Resu
     }
 }
 
-fn tensor(reading: &mut Reading<'_>, container: &Container, object: &Object, key: &Text) -> Result<Value> {
+fn tensor(
+    reading: &mut Reading<'_>,
+    container: &Container,
+    object: &Object,
+    key: &Text,
+) -> Result<Value> {
     let is_bfloat16 = container.truth(object, "is_bfloat16")?;
     let dataset = reading.dataset(object, key)?;
     reading.dataset_tensor(container, dataset, is_bfloat16.then_some(DType::BF16))
 }
 
-fn scalar(reading: &Reading<'_>, container: &Container, object: &Object, key: &Text) -> Result<Value> {
+fn scalar(
+    reading: &Reading<'_>,
+    container: &Container,
+    object: &Object,
+    key: &Text,
+) -> Result<Value> {
     let dataset = reading.dataset(object, key)?;
     let data = container.file.read(dataset, reading.files)?;
     Ok(match container.file.values(&dataset.datatype, &data)? {
@@ -243,7 +268,12 @@ fn scalar(reading: &Reading<'_>, container: &Container, object: &Object, key: &T
 }
 
 /// A tensor of which every element is the same; its dataset only says of which type.
-fn full(reading: &mut Reading<'_>, container: &Container, object: &Object, key: &Text) -> Result<Value> {
+fn full(
+    reading: &mut Reading<'_>,
+    container: &Container,
+    object: &Object,
+    key: &Text,
+) -> Result<Value> {
     let dataset = reading.dataset(object, key)?;
     let dtype = if container.truth(object, "is_bfloat16")? {
         DType::BF16
@@ -254,7 +284,9 @@ fn full(reading: &mut Reading<'_>, container: &Container, object: &Object, key: 
     let value = match container.values(object, "fill_value")? {
         Some(Values::Int(values)) if values.len() == 1 => Constant::Int(values[0].clone()),
         Some(Values::Float(values)) if values.len() == 1 => Constant::Float(values[0]),
-        Some(Values::Bool(values)) if values.len() == 1 => Constant::Int(i64::from(values[0]).into()),
+        Some(Values::Bool(values)) if values.len() == 1 => {
+            Constant::Int(i64::from(values[0]).into())
+        }
         // It was saved without values: whatever was in memory is as good as zeros.
         None => Constant::Int(0i64.into()),
         Some(_) => return Err(Error::damaged("a fill value that is no number")),
@@ -284,7 +316,8 @@ fn raw_file(reading: &mut Reading<'_>, container: &Container, object: &Object) -
 fn shape(container: &Container, object: &Object) -> Result<Vec<u64>> {
     match container.values(object, "shape")? {
         Some(Values::Int(dims)) => {
-            let dims: Option<Vec<u64>> = dims.iter().map(statelens_checkpoint::Int::to_u64).collect();
+            let dims: Option<Vec<u64>> =
+                dims.iter().map(statelens_checkpoint::Int::to_u64).collect();
             dims.ok_or_else(|| Error::damaged("a shape with a negative length"))
         }
         Some(Values::Float(dims)) if dims.is_empty() => Ok(Vec::new()),
@@ -330,12 +363,13 @@ fn unquote(name: &Text) -> Text {
             }
         }
     }
-    Text::from_surrogatepass(&out).unwrap_or_else(|_| String::from_utf8_lossy(&out).into_owned().into())
+    Text::from_surrogatepass(&out)
+        .unwrap_or_else(|_| String::from_utf8_lossy(&out).into_owned().into())
 }
 
 fn unhex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect()

@@ -56,7 +56,11 @@ impl Reading<'_> {
     fn pickle_findings(&mut self, findings: Vec<Finding>, key: &Text) {
         for mut finding in findings {
             if self.told.len() < MOST_FINDINGS && self.told.insert(finding.title.clone()) {
-                let inside = if finding.place.is_empty() { String::new() } else { format!(", {}", finding.place) };
+                let inside = if finding.place.is_empty() {
+                    String::new()
+                } else {
+                    format!(", {}", finding.place)
+                };
                 finding.place = format!("{key}{inside}");
                 self.findings.push(finding);
             } else if finding.grade == Grade::Danger && !self.told.contains(&finding.title) {

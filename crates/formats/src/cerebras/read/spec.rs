@@ -80,8 +80,10 @@ impl Spec {
         while let Some((slot, id)) = open.pop() {
             let state = pickle.state(id).ok_or_else(|| bad("a node of it is no TreeSpec"))?;
             let field = |name: &str| pickle.field(state, name);
-            let children = field("children_specs").and_then(|id| pickle.sequence(id)).unwrap_or_default();
-            let (shape, steps) = pickle_shape(pickle, field("type"), field("context"), children.len())?;
+            let children =
+                field("children_specs").and_then(|id| pickle.sequence(id)).unwrap_or_default();
+            let (shape, steps) =
+                pickle_shape(pickle, field("type"), field("context"), children.len())?;
             open.extend(building.fill(slot, shape, steps, children)?);
         }
         Ok(building.spec)
@@ -108,7 +110,13 @@ impl Building {
     }
 
     /// Makes a node what it is; returns its children, still to be filled.
-    fn fill<T: Copy>(&mut self, slot: usize, shape: Shape, steps: Steps, children: &[T]) -> Result<Vec<(usize, T)>> {
+    fn fill<T: Copy>(
+        &mut self,
+        slot: usize,
+        shape: Shape,
+        steps: Steps,
+        children: &[T],
+    ) -> Result<Vec<(usize, T)>> {
         if shape == Shape::Leaf && !children.is_empty() {
             return Err(bad("a leaf of it has children"));
         }
@@ -151,14 +159,21 @@ fn defaulted(keys: Vec<DictKey>, factory: &str, list: &str) -> Steps {
     keys.into_iter().map(|key| (Some(key), wrong.next().flatten())).collect()
 }
 
-fn json_shape(document: &Document, class: Option<Id>, context: Option<Id>, count: usize) -> Result<(Shape, Steps)> {
+fn json_shape(
+    document: &Document,
+    class: Option<Id>,
+    context: Option<Id>,
+    count: usize,
+) -> Result<(Shape, Steps)> {
     let class = match class.map(|id| document.node(id)) {
         None | Some(Node::Null) => return Ok((Shape::Leaf, Vec::new())),
         Some(Node::Str(text)) => text.to_lossy().into_owned(),
         Some(_) => return Err(bad("a node of it has a type that is no name")),
     };
     let keys = || -> Result<Vec<DictKey>> {
-        let text = context.and_then(|id| document.node(id).text()).ok_or_else(|| bad("a dict of it has no keys"))?;
+        let text = context
+            .and_then(|id| document.node(id).text())
+            .ok_or_else(|| bad("a dict of it has no keys"))?;
         let inner = Document::parse(text.as_bytes())?;
         Ok(inner.items(inner.root()).iter().map(|id| json_key(&inner, *id)).collect())
     };
@@ -182,26 +197,39 @@ fn json_shape(document: &Document, class: Option<Id>, context: Option<Id>, count
         "collections.namedtuple" => {
             let name = context.and_then(|id| document.node(id).text());
             match name {
-                Some(name) if *name == "NestedObject" => Ok((Shape::NestedObject, positions(count))),
+                Some(name) if *name == "NestedObject" => {
+                    Ok((Shape::NestedObject, positions(count)))
+                }
                 name => {
-                    let name = name.map_or_else(|| "namedtuple".into(), |name| name.to_lossy().into_owned());
+                    let name = name
+                        .map_or_else(|| "namedtuple".into(), |name| name.to_lossy().into_owned());
                     Ok((Shape::Tuple(TupleClass::Named(Global::new("", name))), positions(count)))
                 }
             }
         }
         "collections.defaultdict" => {
             let context = context.ok_or_else(|| bad("a defaultdict of it has no keys"))?;
-            let list = document.get(context, &"dict_context".into()).ok_or_else(|| bad("a defaultdict of it has no keys"))?;
+            let list = document
+                .get(context, &"dict_context".into())
+                .ok_or_else(|| bad("a defaultdict of it has no keys"))?;
             let keys = document.items(list).iter().map(|id| json_key(document, *id)).collect();
             let name = |field: &str| document.field(context, field).and_then(Node::text).cloned();
             let factory = match (name("default_factory_module"), name("default_factory_name")) {
-                (Some(module), Some(name)) => Some(Global::new(&*module.to_lossy(), &*name.to_lossy())),
+                (Some(module), Some(name)) => {
+                    Some(Global::new(&*module.to_lossy(), &*name.to_lossy()))
+                }
                 _ => None,
             };
-            let steps = defaulted(checked(keys)?, &factory_repr(factory.as_ref()), &document.python(list).to_string());
+            let steps = defaulted(
+                checked(keys)?,
+                &factory_repr(factory.as_ref()),
+                &document.python(list).to_string(),
+            );
             Ok((Shape::Dict(DictClass::Default(factory)), steps))
         }
-        other => Err(Error::unsupported(format!("the state dict holds a container of class {other}"))),
+        other => {
+            Err(Error::unsupported(format!("the state dict holds a container of class {other}")))
+        }
     }
 }
 
@@ -213,7 +241,9 @@ fn json_key(document: &Document, id: Id) -> DictKey {
         Node::Bool(value) => DictKey::Bool(*value),
         Node::Float(float) => DictKey::Float(*float),
         Node::Null => DictKey::None,
-        Node::Array(items) if items.iter().all(|id| !matches!(document.node(*id), Node::Array(_))) => {
+        Node::Array(items)
+            if items.iter().all(|id| !matches!(document.node(*id), Node::Array(_))) =>
+        {
             DictKey::Tuple(items.iter().map(|id| json_key(document, *id)).collect())
         }
         _ => DictKey::Other(document.python(id).to_string().into()),
@@ -228,13 +258,21 @@ fn factory_repr(factory: Option<&Global>) -> String {
     }
 }
 
-fn pickle_shape(pickle: &Pickle, class: Option<NodeId>, context: Option<NodeId>, count: usize) -> Result<(Shape, Steps)> {
+fn pickle_shape(
+    pickle: &Pickle,
+    class: Option<NodeId>,
+    context: Option<NodeId>,
+    count: usize,
+) -> Result<(Shape, Steps)> {
     let Some(class) = class.filter(|id| !matches!(pickle.node(*id), PickleNode::None)) else {
         return Ok((Shape::Leaf, Vec::new()));
     };
-    let class = pickle.global(class).ok_or_else(|| bad("a node of it has a type that is no class"))?;
+    let class =
+        pickle.global(class).ok_or_else(|| bad("a node of it has a type that is no class"))?;
     let keys = |list: Option<NodeId>| -> Result<Vec<DictKey>> {
-        let list = list.and_then(|id| pickle.sequence(id)).ok_or_else(|| bad("a dict of it has no keys"))?;
+        let list = list
+            .and_then(|id| pickle.sequence(id))
+            .ok_or_else(|| bad("a dict of it has no keys"))?;
         if list.len() != count {
             return Err(bad("a dict of it has more keys than values, or fewer"));
         }
@@ -247,7 +285,8 @@ fn pickle_shape(pickle: &Pickle, class: Option<NodeId>, context: Option<NodeId>,
         (_, "TensorScalarDict") => (Shape::Dict(DictClass::Dict), named(keys(context)?)),
         ("builtins", "list") => (Shape::List(ListClass::List), positions(count)),
         ("collections", "deque") => {
-            let limit = context.and_then(|id| pickle.int(id)).and_then(|len| u64::try_from(len).ok());
+            let limit =
+                context.and_then(|id| pickle.int(id)).and_then(|len| u64::try_from(len).ok());
             (Shape::List(ListClass::Deque(limit)), positions(count))
         }
         ("builtins", "tuple") => (Shape::Tuple(TupleClass::Tuple), positions(count)),
@@ -255,19 +294,27 @@ fn pickle_shape(pickle: &Pickle, class: Option<NodeId>, context: Option<NodeId>,
         ("torch", "Size") => (Shape::Tuple(TupleClass::Size), positions(count)),
         ("collections", "namedtuple") => {
             let class = context.and_then(|id| pickle.global(id));
-            let class = class.map_or_else(|| Global::new("collections", "namedtuple"), |class| Global::clone(&class));
+            let class = class.map_or_else(
+                || Global::new("collections", "namedtuple"),
+                |class| Global::clone(&class),
+            );
             (Shape::Tuple(TupleClass::Named(class)), positions(count))
         }
         ("collections", "defaultdict") => {
             let parts = context.and_then(|id| pickle.sequence(id)).unwrap_or_default();
             let list = parts.get(1).copied();
-            let factory = parts.first().and_then(|id| pickle.global(*id)).map(|class| Global::clone(&class));
+            let factory =
+                parts.first().and_then(|id| pickle.global(*id)).map(|class| Global::clone(&class));
             let keys = keys(list)?;
             let repr = keys.iter().map(key_repr).collect::<Vec<_>>().join(", ");
             let steps = defaulted(keys, &factory_repr(factory.as_ref()), &format!("[{repr}]"));
             (Shape::Dict(DictClass::Default(factory)), steps)
         }
-        _ => return Err(Error::unsupported(format!("the state dict holds a container of class {class}"))),
+        _ => {
+            return Err(Error::unsupported(format!(
+                "the state dict holds a container of class {class}"
+            )));
+        }
     })
 }
 
