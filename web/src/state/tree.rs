@@ -75,28 +75,26 @@ impl Walk<'_> {
         let mut times = run.len as u64;
         let mut at = child;
         // A segment that leads to one other only is shown with it; so is `layers` with its run.
-        while level > 0 {
+        // At the top level nothing is: there a line is a state.
+        let mut done = level == 0;
+        while !done {
             let runs = trie.runs(at);
             let [only] = runs.as_slice() else { break };
             let next = trie.nodes[at].children[only.start];
-            let whole_fold = only.len > 1 && times == 1;
-            if trie.nodes[next].is_leaf()
-                || !trie.nodes[at].rows.is_empty()
-                || (only.len > 1 && !whole_fold)
+            let folds = only.len > 1;
+            if trie.nodes[next].is_leaf() || !trie.nodes[at].rows.is_empty() || (folds && times > 1)
             {
                 break;
             }
             let label = trie.run_label(at, *only);
             path = join(&path, &label);
-            if whole_fold {
+            if folds {
                 times = only.len as u64;
             } else {
                 name = join(&name, &label);
             }
             at = next;
-            if whole_fold {
-                break;
-            }
+            done = folds;
         }
         let node = &trie.nodes[at];
         let expandable = node.children.iter().any(|&below| !trie.nodes[below].is_leaf());

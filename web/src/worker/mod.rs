@@ -96,7 +96,7 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
                     desk.borrow_mut().open = Some(open);
                     post(&FromWorker::Opened(Box::new(opened)));
                 }
-                Err(error) => post(&FromWorker::OpenFailed(error)),
+                Err(error) => post(&FromWorker::OpenFailed(*error)),
             }
         }
         ToWorker::Inspect { row } => {

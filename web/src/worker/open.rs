@@ -31,7 +31,7 @@ pub fn open(
     names: &[FileName],
     files: Vec<File>,
     asked: Option<u32>,
-) -> Result<(Open, Opened), ErrorText> {
+) -> Result<(Open, Opened), Box<ErrorText>> {
     let began = now();
     let sources: Vec<Arc<dyn ReadAt>> = blob::sources(files)
         .into_iter()
@@ -60,15 +60,15 @@ pub fn open(
                 ));
             }
             Err(error) => {
-                let error = text::explain(error, &names[main].path, &head(&sources[main]));
-                failed.get_or_insert((main, error));
+                let head = head(&sources[main]);
+                failed.get_or_insert((main, text::explain(*error, &names[main].path, &head)));
             }
         }
     }
-    Err(failed.map_or_else(
+    Err(Box::new(failed.map_or_else(
         || text::error(&statelens_checkpoint::Error::io("no file was given")),
         |(_, error)| error,
-    ))
+    )))
 }
 
 /// The files in the order in which they are tried: the one that was asked for, else those whose
@@ -88,7 +88,7 @@ fn open_one(
     names: &[FileName],
     sources: &[Arc<dyn ReadAt>],
     main: usize,
-) -> Result<Checkpoint, ErrorText> {
+) -> Result<Checkpoint, Box<ErrorText>> {
     let mut set = FileSet::default();
     let rest = (0..names.len()).filter(|&at| at != main);
     let order: Vec<usize> = std::iter::once(main).chain(rest).collect();
@@ -97,7 +97,7 @@ fn open_one(
     }
     blob::set_order(order);
     statelens_formats::open(set, &Limits::default(), &mut Watch { last: now() })
-        .map_err(|error| text::error(&error))
+        .map_err(|error| Box::new(text::error(&error)))
 }
 
 fn head(source: &Arc<dyn ReadAt>) -> Vec<u8> {
