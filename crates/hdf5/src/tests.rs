@@ -1,6 +1,7 @@
 //! Whole files, against what h5py read from them.
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use std::sync::Arc;
@@ -225,4 +226,28 @@ fn twenty_thousand_datasets_take_few_reads() {
     }
     let reads = source.1.load(Ordering::Relaxed);
     assert!(reads <= len.div_ceil(1 << 20) + 12, "{reads} reads of {len} bytes");
+}
+
+#[test]
+fn heaps_of_many_levels_find_every_name_and_attribute() {
+    // The heaps have indirect blocks in indirect blocks, where hdf5-reader 0.12 loses its way.
+    let packed = std::fs::read(folder().join("many_links.h5.gz")).unwrap();
+    let mut bytes = Vec::new();
+    flate2::read::GzDecoder::new(&packed[..]).read_to_end(&mut bytes).unwrap();
+    let files = FileSet::single("many_links.h5", Memory::from(bytes));
+    let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+    let tree = file.tree(&mut Unwatched).unwrap();
+    assert_eq!(tree.links[&tree.root].as_ref().unwrap().len(), 20_002);
+    let first = tree.find("first").unwrap();
+    for index in 0..20_000 {
+        assert_eq!(tree.find(&format!("model.layers.{index:05}.attention.weight")), Some(first));
+    }
+    let group = tree.object(tree.find("attributes").unwrap()).unwrap();
+    assert!(group.troubles.is_empty());
+    assert_eq!(group.attributes.len(), 9_000);
+    for attribute in &group.attributes {
+        let name = attribute.name.to_lossy();
+        let number: i64 = name.rsplit_once('.').unwrap().1.parse().unwrap();
+        assert_eq!(attribute.values(&file).unwrap(), Values::Int(vec![number.into(); 6]));
+    }
 }

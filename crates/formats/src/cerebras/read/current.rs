@@ -79,6 +79,15 @@ impl Current<'_> {
         let text = values.text().ok_or_else(|| Error::damaged("its metadata is no text"))?;
         let document =
             Document::parse(text.as_bytes()).map_err(|error| error.context("its metadata"))?;
+        if is_plain(&document, flat) {
+            // Almost every value: there is no need to read the spec that says so.
+            let mut place = Place { reading, container: main, progress };
+            let metadata = Metadata { document: &document, id: document.root() };
+            return match document.get(document.root(), &metadata_name(flat)) {
+                Some(id) => self.object(&mut place, Metadata { id, ..metadata }, flat),
+                None => Err(metadata.without("__metadata__")),
+            };
+        }
         let spec = document
             .get(document.root(), &"__spec__".into())
             .and_then(|id| document.items(id).get(1))
@@ -385,6 +394,17 @@ impl<'a> Metadata<'a> {
         let bytes = constant(&dtype, &value)
             .ok_or_else(|| Error::damaged(format!("a fill value that {dtype} can't hold")))?;
         reading.tensor(Tensor::new(dtype, shape, Layout::Fill(bytes.into())))
+    }
+}
+
+/// Whether the metadata describes one object that goes by the value's own key, and nothing else.
+fn is_plain(document: &Document, flat: &Text) -> bool {
+    let root = document.root();
+    let Node::Object(entries) = document.node(root) else { return false };
+    let objects = document.get(root, &"__objects__".into());
+    match objects.map(|objects| document.items(objects)) {
+        Some([one]) => entries.len() == 3 && document.node(*one).text() == Some(flat),
+        _ => false,
     }
 }
 
