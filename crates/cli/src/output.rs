@@ -209,3 +209,46 @@ fn same_file(a: &Path, b: &Path) -> bool {
     }
     matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("statelens-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_kept() {
+        let folder = folder("output-race");
+        let target = folder.join("a.pt");
+        let output = Output::create(&target, false, 0).unwrap();
+        (&output.file).write_all(b"new").unwrap();
+        fs::write(&target, b"appeared").unwrap();
+        let error = output.keep().unwrap_err();
+        assert!(error.to_string().contains("--force"), "{error}");
+        assert_eq!(fs::read(&target).unwrap(), b"appeared");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        let output = Output::create(&target, true, 0).unwrap();
+        (&output.file).write_all(b"new").unwrap();
+        output.keep().unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_dropped_or_has_no_room_leaves_nothing() {
+        let folder = folder("output-drop");
+        drop(Output::create(&folder.join("a.pt"), false, 0).unwrap());
+        if free_bytes(&folder).is_some() {
+            let error = Output::create(&folder.join("a.pt"), false, u64::MAX).err().unwrap();
+            assert!(error.to_string().contains("left"), "{error}");
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
