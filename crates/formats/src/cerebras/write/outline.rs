@@ -59,6 +59,10 @@ pub(super) enum Family {
 /// ones, could stand for more than any memory holds.
 const MOST_NODES: u64 = 1_000_000;
 
+/// The deepest nesting that is written. The library's loader recurses twice a level, and Python
+/// allows a thousand; it was seen to load 490.
+const MOST_NESTED: u32 = 450;
+
 /// Outlines a state dict. Fails only if it is too large; all else goes into the report.
 pub(super) fn outline(
     source: &Checkpoint,
@@ -108,6 +112,11 @@ pub(super) fn outline(
             report.refuse(&key(), "a container that holds itself", EXCLUDE);
             continue;
         }
+        if depth >= MOST_NESTED {
+            report.refuse(&key(), "containers nested deeper than the library can load", EXCLUDE);
+            open.remove(&id);
+            continue;
+        }
         if source.attributes(id).is_some() {
             report.lose(report::ATTRIBUTES, &key());
         }
@@ -127,7 +136,7 @@ pub(super) fn outline(
 
 enum Visit {
     /// A value, the length of its parent's path, its own step, how deep it is.
-    Enter { id: ValueId, parent: usize, step: Option<Vec<u8>>, depth: usize },
+    Enter { id: ValueId, parent: usize, step: Option<Vec<u8>>, depth: u32 },
     /// Everything in this container has been seen.
     Leave(ValueId),
 }

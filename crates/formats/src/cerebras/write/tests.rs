@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, DType, Dict, DictClass, DictKey, FileSet, Form, FormatInfo, Global,
+    Builder, Checkpoint, DType, Dict, DictClass, DictKey, FileSet, Form, FormatInfo, Global, Int,
     Layout, Limits, List, ListClass, Memory, Opaque, Result, Segment, Set, Tensor, Text, Tuple,
     TupleClass, Unwatched, Value, ValueId,
 };
@@ -360,6 +360,28 @@ fn everything_that_is_refused_is_named_with_the_way_out() {
     let root = make.dict(DictClass::Dict, entries);
     let refused = refusal(&make.done(root), Version::V05);
     assert!(refused.contains("`t9`") && refused.contains("and 15 more"), "{refused}");
+}
+
+#[test]
+fn what_python_could_not_load_is_refused() {
+    let mut make = Make::new();
+    let mut deep = make.int(1);
+    for _ in 0..460 {
+        deep = make.value(Value::List(List { class: ListClass::List, items: vec![deep] }));
+    }
+    let source = make.done(deep);
+    for version in [Version::V04, Version::V05] {
+        assert!(refusal(&source, version).contains("nested deeper"));
+    }
+
+    let mut make = Make::new();
+    let mut digits = "9".repeat(4299);
+    let fits = make.value(Value::Int(Int::parse(&digits).unwrap()));
+    digits.push_str("99");
+    let long = make.value(Value::Int(Int::parse(&digits).unwrap()));
+    let root = make.named(vec![("fits", fits), ("long", long)]);
+    let refused = refusal(&make.done(root), Version::V05);
+    assert!(refused.contains("`long`") && !refused.contains("`fits`"), "{refused}");
 }
 
 #[test]

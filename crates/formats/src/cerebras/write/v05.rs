@@ -84,6 +84,9 @@ impl Writer<'_> {
         match self.source.value(id) {
             Value::None => Some(none("NoneSerializer", Vec::new())),
             Value::Bool(value) => scalar(Json::Bool(*value)),
+            Value::Int(value) if value.to_le_bytes().len() > MOST_INT_BYTES => {
+                self.refuse(flat, "an integer of more digits than Python's JSON reads", EXCLUDE)
+            }
             Value::Int(value) => scalar(Json::Number(value.to_string())),
             Value::Float(value) => scalar(Json::float(*value)),
             Value::Str(text) => {
@@ -234,6 +237,9 @@ impl Writer<'_> {
         None
     }
 }
+
+/// Python refuses to read more than 4300 digits of an integer.
+const MOST_INT_BYTES: usize = 1786;
 
 const TENSOR: &str = "TorchTensorSerializer";
 
