@@ -117,6 +117,27 @@ test("of several files, those that are no checkpoints do not keep the others fro
   });
 });
 
+test("a file that others link to joins them, and each can be looked at", async () => {
+  await withPage(browser, async (page) => {
+    const [link, target] = ["link_external.mdl", "link_target.mdl"].map((name) =>
+      dropped(`cerebras/v2.10.0-special/${name}`));
+    await open(page, link);
+    assert.match(await page.textContent('.row:has([title="x.w"]) .cv'), /missing: .*link_target\.mdl/);
+    await page.keyboard.press("f");
+    assert.match(await page.textContent('[role="dialog"]'), /link_target\.mdl.*Add the file/);
+    await page.keyboard.press("Escape");
+    await drop(page, "body", [target]);
+    await page.waitForFunction(() => document.querySelector('.row [title="x.w"]')?.closest(".row").querySelector(".cv").textContent === "");
+    assert.equal(await page.title(), "link_external.mdl \u{b7} Statelens");
+    await page.click('.row:has([title="x.w"])');
+    await page.waitForSelector(".vals td");
+    await page.keyboard.press("]");
+    await page.waitForFunction(() => document.title.startsWith("link_target.mdl"));
+    await page.keyboard.press("[");
+    await page.waitForFunction(() => document.title.startsWith("link_external.mdl"));
+  });
+});
+
 test("20,000 keys open at once, scroll, and only rows in sight exist", async () => {
   await withPage(browser, async (page) => {
     const bytes = manyKeys(20_000);

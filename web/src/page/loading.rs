@@ -43,7 +43,7 @@ pub fn LoadingScreen(props: &LoadingProps) -> Html {
             </div>
             <div class="cols">
                 <nav class="tree" aria-label="Tree"><div class="pane-h"><b>{ "State" }</b></div></nav>
-                <section class="mid"><p class="empty">{ if doing.is_empty() { "Keys appear here as soon as they are known.".to_owned() } else { doing.clone() } }</p></section>
+                <section class="mid"><p class="empty">{ if doing.is_empty() { "The keys are shown as soon as the structure is read.".to_owned() } else { doing.clone() } }</p></section>
             </div>
             <footer class="status"><span>{ "reading" }</span><span class="grow"></span>
                 <span class="opt">{ good() }{ "nothing leaves this page" }</span></footer>

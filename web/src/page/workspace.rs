@@ -259,10 +259,25 @@ fn status(actor: &Actor, work: &Work, running: Option<u32>) -> Html {
             if let Some(percent) = running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }
-            <span class="opt dim">{ format!("opened in {} \u{b7} read {} of {}", fmt::seconds(opened.millis), fmt::bytes(opened.read), fmt::bytes(opened.size)) }</span>
+            <span class="opt dim">{ effort(opened) }</span>
             <span class="grow"></span>
             <span class="opt">{ good() }{ "nothing leaves this page" }</span>
             <button class="textrow opt dim" onclick={show(Sheet::Keys)}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
+    }
+}
+
+/// What opening took.
+fn effort(opened: &crate::protocol::Opened) -> String {
+    let time = fmt::seconds(opened.millis);
+    // Blocks may be read twice: what was read in full is not said to be more than it is.
+    if opened.read >= opened.size {
+        format!("opened in {time} \u{b7} read all of {}", fmt::bytes(opened.size))
+    } else {
+        format!(
+            "opened in {time} \u{b7} read {} of {}",
+            fmt::bytes(opened.read),
+            fmt::bytes(opened.size)
+        )
     }
 }

@@ -4,6 +4,7 @@
 //! of this thread, and a source holds a number.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use js_sys::Uint8Array;
 use statelens_checkpoint::{Error, FileId, FileSet, ReadAt, Result};
@@ -19,6 +20,7 @@ struct Table {
     read: u64,
     calls: u64,
     order: Vec<usize>,
+    touched: BTreeSet<usize>,
 }
 
 thread_local! {
@@ -69,6 +71,15 @@ pub fn spent() -> (u64, u64) {
     TABLE.with_borrow(|table| (table.read, table.calls))
 }
 
+/// The length of all files that were read from.
+#[must_use]
+pub fn touched_size() -> u64 {
+    TABLE.with_borrow(|table| {
+        let files = table.touched.iter().filter_map(|&index| table.files.get(index));
+        files.map(|file| file.size() as u64).sum()
+    })
+}
+
 /// A slice of a file, which moves no bytes.
 pub fn slice(index: usize, offset: u64, len: u64) -> Result<Blob> {
     TABLE.with_borrow(|table| {
@@ -91,6 +102,7 @@ impl ReadAt for BlobSource {
             let bytes = TABLE.with_borrow_mut(|table| {
                 table.read += piece.len() as u64;
                 table.calls += 1;
+                table.touched.insert(self.index);
                 let name = table.files.get(self.index).map(File::name).unwrap_or_default();
                 let reader = table
                     .reader

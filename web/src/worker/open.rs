@@ -166,7 +166,6 @@ fn told(
             finding
         })
         .collect();
-    let used: BTreeSet<usize> = std::iter::once(main).collect();
     let opened = Opened {
         name: names[main].path.clone(),
         main: main as u32,
@@ -175,7 +174,7 @@ fn told(
         format: checkpoint.format.name.to_owned(),
         version: checkpoint.format.version.clone(),
         producer: checkpoint.format.producer.clone(),
-        size: used.iter().map(|&at| names[at].size).sum(),
+        size: blob::touched_size(),
         rows: PackedRows::pack(&rows),
         findings,
         targets: planning::targets(),
