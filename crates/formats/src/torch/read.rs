@@ -37,6 +37,19 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let mut records = Records::new(&archive, "data", facts.byte_order);
     let lowered = pickle.lower(&mut builder, &mut records)?;
     findings.extend(lowered.findings);
+    let constants = archive.count("constants/");
+    if constants > 0 {
+        findings.push(
+            Finding::new(
+                Grade::Note,
+                format!("{constants} constants of TorchScript are not shown"),
+            )
+            .detail(
+                "A frozen model keeps its weights there, under numbers that only its code \
+                     explains.",
+            ),
+        );
+    }
     let format = facts.format(&archive, &pickle);
     builder.finish(lowered.root, format, files, findings)
 }

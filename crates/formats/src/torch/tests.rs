@@ -491,6 +491,9 @@ fn torchscript_shows_its_tensors() {
             let compared = dense(&checkpoint, tensor, entry);
             assert_eq!(compared, Ok(()), "{name}: {key}");
         }
+        let notes =
+            checkpoint.findings.iter().filter(|finding| finding.title.contains("constants"));
+        assert_eq!(notes.count(), usize::from(constants), "{name}");
         let tensors = leaves.iter().filter(|leaf| checkpoint.tensor_of(leaf.id).is_some());
         assert!(tensors.count() >= entries.len());
     }

@@ -110,6 +110,12 @@ impl Archive {
         self.records.len()
     }
 
+    /// How many records there are whose names, in the folder, start like that.
+    pub(super) fn count(&self, start: &str) -> usize {
+        let start = [&self.root, start].concat();
+        self.records.iter().filter(|record| record.name.starts_with(start.as_bytes())).count()
+    }
+
     /// The record of that name in the folder.
     pub(super) fn find(&self, name: &str) -> Option<&Record> {
         let index = self.by_name.get([&self.root, name].concat().as_bytes())?;
@@ -284,7 +290,7 @@ fn unreadable(record: &Record, what: &str) -> Error {
 }
 
 fn damaged(error: impl std::fmt::Display) -> Error {
-    Error::damaged(format!("the zip archive is broken: {error}"))
+    Error::damaged(format!("the directory at the end of the zip archive can't be read ({error})"))
         .advice("The file may be cut short: compare its size with the original.")
 }
 
