@@ -358,6 +358,9 @@ fn is_known(global: &Global) -> bool {
         "uuid" => &*global.name == "UUID",
         "argparse" => &*global.name == "Namespace",
         "types" => &*global.name == "SimpleNamespace",
+        "numpy" => DType::from_torch_name(&global.name).is_some_and(|dtype| {
+            dtype.is_int() || matches!(dtype, DType::F16 | DType::F32 | DType::F64)
+        }),
         "torch" => matches!(&*global.name, "Size" | "device" | "strided" | "sparse_coo"),
         _ => false,
     }

@@ -9,6 +9,7 @@ use statelens_checkpoint::{
 };
 
 use super::report::{self, EXCLUDE, Report};
+use super::{spec, tree};
 
 /// Containers and leaves in order.
 #[derive(Default)]
@@ -93,6 +94,7 @@ pub(super) fn outline(
         let places = outline.nodes.len() as u64;
         Limits::check("containers and leaves, links written out", places, MOST_NODES)?;
         let key = || Text::from_surrogatepass(&path).unwrap_or_else(|_| "".into());
+        let linked = id != source.resolve(id);
         let id = source.resolve(id);
         let Some(container) = Container::of(source, id, family, report, &key) else {
             let leaf = outline.leaves.len();
@@ -116,6 +118,9 @@ pub(super) fn outline(
             report.refuse(&key(), "containers nested deeper than the library can load", EXCLUDE);
             open.remove(&id);
             continue;
+        }
+        if linked {
+            report.lose(report::COPIES, &key());
         }
         if source.attributes(id).is_some() {
             report.lose(report::ATTRIBUTES, &key());
@@ -223,8 +228,34 @@ impl Container {
             },
         };
         let children = steps.into_iter().zip(dict.entries.iter().map(|(_, id)| *id)).collect();
-        Self { class, keys: dict.entries.iter().map(|(key, _)| key.clone()).collect(), children }
+        Self { class, keys: keys(dict, family, report, key), children }
     }
+}
+
+/// The keys as they are written: what the structure can't hold becomes a string.
+fn keys(dict: &Dict, family: Family, report: &mut Report, at: &dyn Fn() -> Text) -> Vec<DictKey> {
+    let held = |key: &DictKey| match family {
+        Family::V04 => tree::can_hold(key),
+        Family::V05 => spec::can_hold(key),
+    };
+    if dict.entries.iter().all(|(key, _)| held(key)) {
+        return dict.entries.iter().map(|(key, _)| key.clone()).collect();
+    }
+    report.lose(report::KEY, &at());
+    let written = dict.entries.iter().map(|(key, _)| match held(key) {
+        true => key.clone(),
+        false => DictKey::Str(key.to_string().into()),
+    });
+    let written: Vec<DictKey> = written.collect();
+    let mut strings = HashSet::new();
+    let twice = written.iter().any(|key| match key {
+        DictKey::Str(text) => !strings.insert(text.as_bytes()),
+        _ => false,
+    });
+    if twice {
+        report.refuse(&at(), "a dict with a key that is another one's text", EXCLUDE);
+    }
+    written
 }
 
 /// What Python's `str` makes of a key.

@@ -60,6 +60,15 @@ pub(super) const SET_04: Kind = lost(
     "sets of tensors become lists",
     "Format 0.4 holds a set as one pickled object, which has no room for tensors.",
 );
+pub(super) const KEY: Kind = lost(
+    "keys of other types become strings",
+    "The structure holds keys that are strings, numbers, bools and None, which the loader finds \
+     again by their text.",
+);
+pub(super) const COPIES: Kind = harmless(
+    "containers that were one object become equal copies",
+    "The library flattens each place by itself; the tensors in them stay tied.",
+);
 pub(super) const ATTRIBUTES: Kind = harmless(
     "attributes set on a dict (a state dict's `_metadata`) are left out",
     "The Cerebras library leaves them out as well.",
@@ -134,7 +143,7 @@ impl Report {
             .refused
             .iter()
             .take(SHOWN)
-            .map(|(key, why)| format!("`{}`: {why}", printable(key)))
+            .map(|(key, why)| format!("{}: {why}", printable(key)))
             .collect();
         let more = match count.saturating_sub(SHOWN) {
             0 => String::new(),
@@ -155,9 +164,12 @@ impl Report {
 
 /// A key on one line, whatever is in it.
 fn printable(key: &str) -> String {
+    if key.is_empty() {
+        return "(no name)".into();
+    }
     let show = |c: char| match c.is_control() {
         true => c.escape_debug().to_string(),
         false => c.to_string(),
     };
-    key.chars().map(show).collect()
+    format!("`{}`", key.chars().map(show).collect::<String>())
 }

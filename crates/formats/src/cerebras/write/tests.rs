@@ -142,12 +142,11 @@ impl Read {
 
 /// Fixtures of which format 0.5 can't hold what is in them, with a word of the refusal. The
 /// library saves some of them, and then can't load them.
-const REFUSED: [(&str, &str); 5] = [
+const REFUSED: [(&str, &str); 4] = [
     ("custom", "__main__.Custom"),
     ("keys_collide", "same name"),
     ("keys_collide_tensor", "same name"),
     ("keys_int_str_collide", "same name"),
-    ("keys_tuple", "loader does not find"),
 ];
 
 /// Every attribute and every dataset is as the library wrote it, but for what is known:
@@ -175,6 +174,12 @@ fn files_have_the_attributes_that_the_library_writes() {
         if let Some((_, word)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             let refused = refusal(&source, Version::V05);
             assert!(refused.contains(word), "{name}: {refused}");
+            continue;
+        }
+        if name == "keys_tuple" {
+            // What the library writes here it can't load: the key becomes a string.
+            let plan = plan(source, &Options::default()).unwrap();
+            assert_eq!(plan.losses[0].what, "keys of other types become strings");
             continue;
         }
         let ours = Read::new(file(&source, Version::V05).unwrap());

@@ -11,7 +11,7 @@ use statelens_hdf5::write::{
 
 use super::json::Json;
 use super::objects;
-use super::outline::{self, Family, Node};
+use super::outline::{self, Family};
 use super::report::{self, CAST, EXCLUDE, Report};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
@@ -23,18 +23,6 @@ const MOST_LEAVES: u64 = 1_000_000;
 pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Planned, Vec<Loss>)> {
     let mut report = Report::default();
     let outline = outline::outline(source, Family::V04, MOST_LEAVES, &mut report)?;
-    for node in &outline.nodes {
-        if let Node::Open { keys, .. } = node
-            && let Some(key) = keys.iter().find(|key| !tree::can_hold(key))
-        {
-            let key = key.to_string().into();
-            report.refuse(
-                &key,
-                "a key that is no string, number, bool, None or plain tuple of them",
-                EXCLUDE,
-            );
-        }
-    }
     let mut writer = Writer { source, file: File::new(), report };
     let mut names = HashSet::new();
     // The dataset of each leaf, for the leaves that are the same object.

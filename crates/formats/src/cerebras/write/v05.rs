@@ -11,7 +11,7 @@ use statelens_hdf5::write::{
 
 use super::json::{self, Json};
 use super::objects;
-use super::outline::{self, Family, Leaf, Node};
+use super::outline::{self, Family, Leaf};
 use super::report::{self, CAST, EXCLUDE, Report};
 use super::spec;
 
@@ -25,14 +25,6 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
     let mut report = Report::default();
     let outline = outline::outline(source, Family::V05, ROOM - OTHERS, &mut report)?;
     let mut writer = Writer { source, file: File::new(), report };
-    for node in &outline.nodes {
-        if let Node::Open { keys, .. } = node
-            && let Some(key) = keys.iter().find(|key| !spec::can_hold(key))
-        {
-            let key = key.to_string().into();
-            writer.report.refuse(&key, "a key of a type that the loader does not find", EXCLUDE);
-        }
-    }
     let attribute = |name: &'static str, value| Attribute::new(name, value);
     writer.file.attributes = vec![
         attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes))),
