@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: times and peak memory, as ratios to the real library and to `cp`.
 //!
-//! Every row is a whole process, started three times on inputs that the system has in memory; the
-//! fastest run counts, with the highest peak memory of all three. Nothing here fails because
-//! something is slow: machines differ, and the numbers are for people to read.
+//! Every row is a whole process, started several times on inputs that the system has in memory, in
+//! turns with what it is compared with, so that both see the same machine; the fastest run counts,
+//! with the highest peak memory of all. Nothing here fails because something is slow: machines
+//! differ, and the numbers are for people to read.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,7 @@ use wait4::Wait4 as _;
 
 use crate::{dist, project, python, shell};
 
-const REPEAT: usize = 3;
+const REPEAT: usize = 4;
 
 /// Name and number of rows of the inputs: 37 tensors of rows x 1000 in float32 and in bfloat16.
 const INPUTS: [(&str, u32); 2] = [("223 MB", 1_005), ("2 GB", 9_009)];
@@ -77,15 +78,13 @@ impl Bench {
 
     fn listing(&self, table: &mut Table) -> Result<()> {
         let file = project::root().join("tests/fixtures/cerebras/v2.10.0/gpt_small.mdl");
-        let ours = measure(self.ours().arg("ls").arg(&file), None)?;
-        let theirs = self.theirs("list");
-        let theirs = theirs.map(|mut command| measure(command.arg(&file), None)).transpose()?;
-        table.add(
-            "list gpt_small.mdl",
-            ours,
-            theirs.map(|run| ("library", run)),
-            "50 times faster",
-        );
+        let mut ours = self.ours();
+        ours.arg("ls").arg(&file);
+        let theirs = self.theirs("list").map(|mut command| {
+            command.arg(&file);
+            ("library", command)
+        });
+        table.add("list gpt_small.mdl", "50 times faster", measure(ours, theirs, None)?);
         Ok(())
     }
 
@@ -95,8 +94,9 @@ impl Bench {
         shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&cerebras))?;
         for (name, file) in [("open 20,000 keys, .pt", torch), ("open 20,000 keys, .mdl", cerebras)]
         {
-            let ours = measure(self.ours().arg("info").arg(&file), None)?;
-            table.add(name, ours, None, "under 0.3 s");
+            let mut ours = self.ours();
+            ours.arg("info").arg(&file);
+            table.add(name, "under 0.3 s", measure(ours, None, None)?);
         }
         Ok(())
     }
@@ -116,36 +116,25 @@ impl Bench {
         }
         // What the library wrote is in LZ4 chunks; this is the same without.
         let contiguous = input("-contiguous.mdl");
-        if !contiguous.exists() {
-            shell::run(self.ours().arg("convert").arg(&torch).arg(&contiguous))?;
-        }
+        shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&contiguous))?;
         let (to_torch, to_cerebras) = (input("-out.pt"), input("-out.mdl"));
-        let convert = |source: &Path, target: &Path| {
-            measure(self.ours().args(["convert", "--force"]).arg(source).arg(target), Some(target))
-        };
-        let library = |what: &str, source: &Path, target: &Path| {
-            let command = self.theirs(what);
-            command
-                .map(|mut command| measure(command.arg(source).arg(target), Some(target)))
-                .transpose()
-                .map(|run| run.map(|run| ("library", run)))
-        };
-        let copy = |source: &Path, target: &Path| {
-            measure(shell::command("cp").arg(source).arg(target), Some(target))
-                .map(|run| Some(("cp", run)))
-        };
         for (kind, source, target, other, wanted) in [
-            (".mdl (LZ4) -> .pt", &cerebras, &to_torch, Some("to-torch"), "8 times faster"),
-            (".pt -> .mdl", &torch, &to_cerebras, Some("to-cerebras"), "8 times faster"),
-            (".mdl (contiguous) -> .pt", &contiguous, &to_torch, None, "within 1.5 of cp"),
-            (".pt -> .mdl (contiguous)", &torch, &to_cerebras, None, "within 1.5 of cp"),
+            (".mdl (LZ4) -> .pt", &cerebras, &to_torch, "to-torch", "8 times faster"),
+            (".pt -> .mdl", &torch, &to_cerebras, "to-cerebras", "8 times faster"),
+            (".mdl (contiguous) -> .pt", &contiguous, &to_torch, "cp", "within 1.5 of cp"),
+            (".pt -> .mdl (contiguous)", &torch, &to_cerebras, "cp", "within 1.5 of cp"),
         ] {
-            let ours = convert(source, target)?;
+            let mut ours = self.ours();
+            ours.arg("convert").arg(source).arg(target);
             let other = match other {
-                Some(what) => library(what, source, target)?,
-                None => copy(source, target)?,
+                "cp" => Some(("cp", shell::command("cp"))),
+                what => self.theirs(what).map(|command| ("library", command)),
             };
-            table.add(&format!("{name}, {kind}"), ours, other, wanted);
+            let other = other.map(|(name, mut command)| {
+                command.arg(source).arg(target);
+                (name, command)
+            });
+            table.add(&format!("{name}, {kind}"), wanted, measure(ours, other, Some(target))?);
         }
         for output in [to_torch, to_cerebras] {
             fs::remove_file(&output).with_context(|| format!("removing {}", output.display()))?;
@@ -161,34 +150,63 @@ struct Ran {
     peak: u64,
 }
 
-/// Runs a command several times; `output` is removed before each run.
-fn measure(command: &mut Command, output: Option<&Path>) -> Result<Ran> {
-    println!("$ {}", shell::shown(command));
-    let mut best: Option<Ran> = None;
-    for _ in 0..REPEAT {
-        if let Some(output) = output.filter(|output| output.exists()) {
-            fs::remove_file(output)?;
+impl Ran {
+    fn best(self, other: Option<Self>) -> Self {
+        match other {
+            None => self,
+            Some(other) => {
+                Self { wall: self.wall.min(other.wall), peak: self.peak.max(other.peak) }
+            }
         }
-        // What earlier runs wrote must not be written to disk while this one is timed.
-        shell::output(&mut shell::command("sync"));
-        let start = Instant::now();
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn()
-            .with_context(|| format!("could not start `{}`", shell::shown(command)))?;
-        let usage = child.wait4()?;
-        let wall = start.elapsed();
-        if !usage.status.success() {
-            bail!("`{}` failed ({})", shell::shown(command), usage.status);
-        }
-        let peak = usage.rusage.maxrss;
-        best = Some(match best {
-            None => Ran { wall, peak },
-            Some(best) => Ran { wall: best.wall.min(wall), peak: best.peak.max(peak) },
-        });
     }
-    best.context("nothing was measured")
+}
+
+/// A command of ours, and what it is compared with.
+struct Measured {
+    ours: Ran,
+    other: Option<(&'static str, Ran)>,
+}
+
+/// Runs both commands in turns; `output` is what they write, removed before each run.
+fn measure(
+    mut ours: Command,
+    other: Option<(&'static str, Command)>,
+    output: Option<&Path>,
+) -> Result<Measured> {
+    println!("$ {}", shell::shown(&ours));
+    let (name, mut other) = other.map_or(("", None), |(name, command)| (name, Some(command)));
+    if let Some(other) = &other {
+        println!("$ {}", shell::shown(other));
+    }
+    let (mut best, mut best_other) = (None, None);
+    for _ in 0..REPEAT {
+        best = Some(once(&mut ours, output)?.best(best));
+        if let Some(other) = &mut other {
+            best_other = Some(once(other, output)?.best(best_other));
+        }
+    }
+    let ours = best.context("nothing was measured")?;
+    Ok(Measured { ours, other: best_other.map(|ran| (name, ran)) })
+}
+
+fn once(command: &mut Command, output: Option<&Path>) -> Result<Ran> {
+    if let Some(output) = output.filter(|output| output.exists()) {
+        fs::remove_file(output)?;
+    }
+    // What earlier runs wrote must not be written to disk while this one is timed.
+    shell::output(&mut shell::command("sync"));
+    let start = Instant::now();
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .with_context(|| format!("could not start `{}`", shell::shown(command)))?;
+    let usage = child.wait4()?;
+    let wall = start.elapsed();
+    if !usage.status.success() {
+        bail!("`{}` failed ({})", shell::shown(command), usage.status);
+    }
+    Ok(Ran { wall, peak: usage.rusage.maxrss })
 }
 
 #[derive(Default)]
@@ -197,7 +215,8 @@ struct Table {
 }
 
 impl Table {
-    fn add(&mut self, what: &str, ours: Ran, other: Option<(&str, Ran)>, wanted: &str) {
+    fn add(&mut self, what: &str, wanted: &str, measured: Measured) {
+        let Measured { ours, other } = measured;
         let time = |run: Ran| format!("{:.3} s", run.wall.as_secs_f64());
         let memory = |run: Ran| format!("{} MB", run.peak / 1_000_000);
         let (name, other_time, other_memory, ratio) = match other {
