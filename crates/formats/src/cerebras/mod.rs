@@ -10,7 +10,7 @@
 //! |---|---|---|---|
 //! | releases | 2.5 to 2.10 | 2.0 to 2.4, 1.9 | 1.8, 1.7 |
 //! | tensors, numpy arrays, numbers, strings, `None` | read, written | read, 0.4 written | read |
-//! | pickled objects | read, never run | read, never run | |
+//! | pickled objects | read, never run; plain ones written | the same, 0.4 written | |
 //! | repeated objects | links | hard links, links | |
 //! | constants | read, written | read, written | read |
 //! | tensors in other files | read if those files were given | the same | |

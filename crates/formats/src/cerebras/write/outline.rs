@@ -241,11 +241,17 @@ fn keys(dict: &Dict, family: Family, report: &mut Report, at: &dyn Fn() -> Text)
     if dict.entries.iter().all(|(key, _)| held(key)) {
         return dict.entries.iter().map(|(key, _)| key.clone()).collect();
     }
-    report.lose(report::KEY, &at());
-    let written = dict.entries.iter().map(|(key, _)| match held(key) {
-        true => key.clone(),
-        false => DictKey::Str(key.to_string().into()),
-    });
+    let above = at().to_string();
+    let mut write = |key: &DictKey| {
+        if held(key) {
+            return key.clone();
+        }
+        let text = key.to_string();
+        let name = if above.is_empty() { text.clone() } else { format!("{above}.{text}") };
+        report.lose(report::KEY, &name.into());
+        DictKey::Str(text.into())
+    };
+    let written = dict.entries.iter().map(|(key, _)| write(key));
     let written: Vec<DictKey> = written.collect();
     let mut strings = HashSet::new();
     let twice = written.iter().any(|key| match key {
