@@ -51,11 +51,7 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 /// What a file would do to whoever loads it with Python: the findings of its pickle, even if the
 /// pickle is broken further on (then that is one more finding). For a file of another format,
 /// what opening it notices.
-pub fn scan(
-    files: FileSet,
-    limits: &Limits,
-    progress: &mut dyn Progress,
-) -> Result<Vec<Finding>> {
+pub fn scan(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
     let probe = Probe::new(&files)?;
     let name = probe.name().to_owned();
     let found = if torch::detect::score(&probe) > Score::NO {

@@ -209,7 +209,9 @@ impl Current<'_> {
                 id
             }
             _ => {
-                return Err(Error::unsupported(format!("values of the kind {class} are not known")));
+                return Err(Error::unsupported(format!(
+                    "values of the kind {class} are not known"
+                )));
             }
         };
         reading.builder.set_raw_attributes(id, raw);

@@ -157,7 +157,9 @@ impl Legacy {
                 }
             }
             _ => {
-                return Err(Error::unsupported(format!("values of the kind {class} are not known")));
+                return Err(Error::unsupported(format!(
+                    "values of the kind {class} are not known"
+                )));
             }
         };
         reading.builder.push(value)
