@@ -112,7 +112,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 }
             </section>
             <section><dl class="kv facts">
-                { kind_fact(row) }
+                { kind_fact(row, inspected.is_some_and(|inspected| inspected.text.is_some())) }
                 if row.kind.has_shape() {
                     <dt>{ "shape" }</dt><dd>{ fmt::shape(&row.shape) }</dd>
                     <dt>{ "params" }</dt><dd>{ fmt::exact(row.params) }</dd>
@@ -155,13 +155,14 @@ fn what(row: &Row) -> &'static str {
     if row.kind.has_shape() { "tensor" } else { "value" }
 }
 
-fn kind_fact(row: &Row) -> Html {
+/// The dtype or the kind; a short value with it, a long one has a section of its own.
+fn kind_fact(row: &Row, long: bool) -> Html {
     html! {
         if row.kind.has_shape() && !row.dtype.is_empty() {
             <dt>{ "dtype" }</dt><dd>{ dtype(&row.dtype) }</dd>
         } else {
             <dt>{ "kind" }</dt><dd>{ value_kind(row.kind.word()) }</dd>
-            if !row.value.is_empty() { <dt>{ "value" }</dt><dd class="wrap">{ fmt::minus(&row.value) }</dd> }
+            if !row.value.is_empty() && !long { <dt>{ "value" }</dt><dd class="wrap">{ fmt::minus(&row.value) }</dd> }
         }
     }
 }
