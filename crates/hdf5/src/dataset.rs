@@ -370,6 +370,7 @@ impl Hdf5File {
     pub fn read(&self, dataset: &Dataset, files: &FileSet) -> Result<Vec<u8>> {
         let bytes = dataset.count()?.saturating_mul(dataset.datatype.size);
         Limits::check("bytes of a dataset that is read whole", bytes, self.limits.structure)?;
+        self.source.spend(bytes)?;
         let shape = dataset.shape.clone().unwrap_or_default();
         // The elements as opaque bytes, whatever they are.
         let opaque = Dataset {

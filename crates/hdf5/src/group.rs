@@ -118,7 +118,9 @@ impl Hdf5File {
         let Widths { offset, length } = self.widths;
         let head = self.source.bytes(address, 8)?;
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
-        let bytes = self.source.bytes(address, 8 + used * (2 * u64::from(offset) + 24))?;
+        let len = 8 + used * (2 * u64::from(offset) + 24);
+        self.source.spend(len)?;
+        let bytes = self.source.bytes(address, len)?;
         let node = SymbolTableNode::parse(&mut Cursor::new(&bytes), offset, length);
         for entry in node.map_err(from_reader)?.entries {
             let target = match entry.cache_type {
@@ -176,7 +178,9 @@ impl Hdf5File {
         ids.iter()
             .map(|id| {
                 let object = heap.get(id);
-                spent += object.as_ref().map_or(0, |object| object.len() as u64);
+                let len = object.as_ref().map_or(0, |object| object.len() as u64);
+                self.source.spend(len)?;
+                spent += len;
                 Limits::check(
                     "bytes of one object's names and attributes",
                     spent,

@@ -137,6 +137,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn spend(&mut self, len: u64) -> Result<()> {
         self.spent = self.spent.saturating_add(len);
+        self.source.spend(len)?;
         Limits::check("bytes of one object header", self.spent, self.limit)
     }
 

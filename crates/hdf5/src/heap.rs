@@ -28,6 +28,7 @@ impl Names {
         let heap = LocalHeap::parse_at_storage(source, address, widths.offset, widths.length)
             .map_err(from_reader)?;
         Limits::check("bytes of the names of a group", heap.data_segment_size, limits.structure)?;
+        source.spend(heap.data_segment_size)?;
         Ok(Self(source.bytes(heap.data_segment_address, heap.data_segment_size)?))
     }
 
@@ -88,6 +89,7 @@ impl GlobalHeap {
             return Ok(Vec::new());
         }
         Limits::check("bytes of one string", len, limits.string)?;
+        source.spend(len)?;
         let collection = self.collection(source, widths, address, limits)?;
         let place = u16::try_from(index).ok().and_then(|index| collection.objects.get(&index));
         let (offset, held) = place.ok_or_else(outside)?;
@@ -133,6 +135,7 @@ impl Collection {
             |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
         let size = little(size);
         Limits::check("bytes of one heap collection", size, limits.structure)?;
+        source.spend(size)?;
         let bytes = source.bytes(address, size)?;
         let mut objects = HashMap::new();
         let mut at = 8 + width;

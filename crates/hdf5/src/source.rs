@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::{Storage, StorageBuffer};
-use statelens_checkpoint::{Error, ReadAt, Result};
+use statelens_checkpoint::{Error, Limits, ReadAt, Result};
 
 use crate::error::{from_reader, to_reader};
 
@@ -19,6 +20,7 @@ pub(crate) struct Source {
     inner: Arc<dyn ReadAt>,
     base: u64,
     cache: Mutex<Cache>,
+    spent: AtomicU64,
 }
 
 #[derive(Default)]
@@ -33,12 +35,14 @@ struct Cache {
 const BLOCK: u64 = 64 << 10;
 /// 32 MiB: a cache smaller than the structure would read it again and again.
 const CAPACITY: usize = 512;
+/// What small files may take beyond their size.
+const SLACK: u64 = 16 << 20;
 /// 1 MiB.
 const LONGEST_RUN: u64 = 16;
 
 impl Source {
     pub(crate) fn new(inner: Arc<dyn ReadAt>, base: u64) -> Self {
-        Self { inner, base, cache: Mutex::default() }
+        Self { inner, base, cache: Mutex::default(), spent: AtomicU64::new(0) }
     }
 
     /// First byte of the container in its file.
@@ -50,6 +54,21 @@ impl Source {
     pub(crate) fn bytes(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let len = usize::try_from(len).map_err(|_| self.past_end(address, len))?;
         self.read_range(address, len).map_err(from_reader)
+    }
+
+    /// Counts bytes of structure that were made something of.
+    ///
+    /// In a sound file nearly every byte belongs to one object. A hostile one can let ten
+    /// thousand objects name the same header block or string, so that reading all of them would
+    /// take ten thousand times the file's size in time and memory: that is a limit error.
+    pub(crate) fn spend(&self, bytes: u64) -> Result<()> {
+        let spent = self.spent.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let most = self.inner.len().saturating_mul(4).saturating_add(SLACK);
+        Limits::check(
+            "bytes of structure, those that are named again and again included",
+            spent,
+            most,
+        )
     }
 
     fn past_end(&self, address: u64, len: u64) -> Error {

@@ -251,3 +251,49 @@ fn heaps_of_many_levels_find_every_name_and_attribute() {
         assert_eq!(attribute.values(&file).unwrap(), Values::Int(vec![number.into(); 6]));
     }
 }
+
+#[test]
+fn objects_that_share_their_structure_cost_no_more_than_the_file() {
+    // Three thousand headers of one message each: the rest of all of them is one block of a
+    // megabyte of attributes.
+    let attribute = |index: u32| {
+        let mut body = vec![1, 0, 8, 0, 8, 0, 8, 0];
+        body.extend_from_slice(format!("a{index:06}\0").as_bytes());
+        body.extend_from_slice(&[0x10, 0, 0, 0, 1, 0, 0, 0]);
+        body.extend_from_slice(&[1, 0, 0, 0, 0, 0, 0, 0]);
+        body.extend_from_slice(&[7; 8]);
+        body
+    };
+    let message = |kind: u16, body: &[u8]| {
+        let mut bytes = kind.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&(body.len() as u16).to_le_bytes());
+        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(body);
+        bytes
+    };
+    let block: Vec<u8> = (0..20_000).flat_map(|index| message(0x0c, &attribute(index))).collect();
+    let mut bytes = many(3_000, 16);
+    let at = bytes.len() as u64;
+    bytes.extend(&block);
+    let mut place = at.to_le_bytes().to_vec();
+    place.extend((block.len() as u64).to_le_bytes());
+    // Every dataset's header starts with its dataspace; that becomes the way to the block.
+    let files = FileSet::single("many.h5", Memory::from(bytes.clone()));
+    let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+    let tree = file.tree(&mut Unwatched).unwrap();
+    for (address, object) in &tree.objects {
+        if object.as_ref().unwrap().dataset().is_some() {
+            let start = *address as usize + 16;
+            bytes[start..start + 24].copy_from_slice(&message(0x10, &place));
+        }
+    }
+    let files = FileSet::single("many.h5", Memory::from(bytes));
+    let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+    let tree = file.tree(&mut Unwatched).unwrap();
+    let kept: usize = tree.objects.values().flatten().map(|object| object.attributes.len()).sum();
+    assert!((1..1_000_000).contains(&kept), "{kept} attributes");
+    let refused = tree.objects.values().filter(|object| {
+        object.as_ref().is_err_and(|error| error.kind() == statelens_checkpoint::ErrorKind::Limit)
+    });
+    assert!(refused.count() > 2_000);
+}
