@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::announce;
+use super::{announce, apt};
 use crate::project;
 use crate::shell;
 
@@ -43,8 +43,17 @@ pub(crate) fn install_rust_tools() -> Result<PathBuf> {
     Ok(project::tools().join("bin"))
 }
 
-/// cargo-fuzz.
+/// cargo-fuzz, and the C++ compiler that builds libFuzzer.
 pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
+    if shell::find("c++").is_none() {
+        announce("Install a C++ compiler", "The fuzz targets run on libFuzzer, which is C++.");
+        if !apt::present() {
+            bail!(
+                "no C++ compiler is installed here; install one that is called `c++`, then run this task again"
+            );
+        }
+        apt::install(&["g++"])?;
+    }
     let built = install(&Tool {
         package: "cargo-fuzz",
         program: "cargo-fuzz",
