@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use statelens_checkpoint::{Error, Int, Result, Text, float_repr};
+use statelens_checkpoint::{Error, Int, Limits, Result, Text, float_repr};
 
 /// One JSON text.
 #[derive(Debug, Clone, PartialEq)]
@@ -33,6 +33,10 @@ pub(super) enum Node {
 /// Digits of an integer that are turned into a number; Python refuses more than 4,300.
 const MOST_DIGITS: usize = 5_000;
 
+/// Values in one text: the tree of a state dict has four for each leaf. A text of nothing but
+/// brackets would take seventy times its size in memory.
+const MOST_NODES: u64 = 3_000_000;
+
 impl Document {
     /// Reads a whole text.
     pub(super) fn parse(text: &[u8]) -> Result<Self> {
@@ -42,6 +46,7 @@ impl Document {
         let mut open: Vec<(Id, Text)> = Vec::new();
         loop {
             let (node, opens) = parser.value()?;
+            Limits::check("values in one JSON text", nodes.len() as u64 + 1, MOST_NODES)?;
             let id =
                 Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
             nodes.push(node);
