@@ -1,5 +1,8 @@
 """Compares what two libraries loaded, both as `describe` puts it."""
 
+import math
+from fnmatch import fnmatchcase
+
 # A part of the tree whose form nobody could foresee; see `BECOMES`.
 ANYTHING = {"kind": "anything"}
 
@@ -35,90 +38,165 @@ def _below(path, tops):
     return any(path[: len(top)] == top for top in tops)
 
 
+def without(rows, patterns):
+    """The rows that `statelens convert --exclude` with these patterns leaves."""
+    left_out = [path for path, _ in rows if path and any(fnmatchcase(flat_key(path), pattern) for pattern in patterns)]
+    return [row for row in rows if not _below(row[0], left_out)]
+
+
 def apply_losses(rows, losses):
     """What is left of `rows` if a conversion loses what it says, and only that; and where it says
     something else than what is there."""
     found = []
+    objects = [flat_key(path) for path, node in rows if _is_object(path, node)]
     for loss in losses:
         if loss["what"] not in BECOMES:
             found.append(f"nothing here knows what this means: {loss['what']!r}")
             continue
         applies, change = BECOMES[loss["what"]]
-        touched = [index for index, (_, node) in enumerate(rows) if applies(node)]
+        # What is in an object that nobody built is ours to tell.
+        listed = {key for key in loss["keys"] if not any(_inside(key, top) for top in objects)}
+        touched = {index for index, (path, node) in enumerate(rows) if applies and applies(path, node)}
+        if loss["what"] in AS_LISTED:
+            touched = {index for index in touched if flat_key(rows[index][0]) in listed}
         keys = {flat_key(rows[index][0]) for index in touched}
-        listed = set(loss["keys"])
         # The same object at a second place is listed once, where it is first.
         again = {flat_key(rows[index][0]) for index in touched
                  if flat_key(rows[index][1].get("tie") or []) in listed}
-        if listed - keys or keys - listed - again:
+        if loss["what"] not in UNSEEN and (listed - keys or keys - listed - again):
             found.append(f"{loss['what']!r} should be said of {sorted(keys)}, and is said of {sorted(listed)}")
-        rows = [[path, change(node) if index in set(touched) else node] for index, (path, node) in enumerate(rows)]
+        rows = [[path, change(path, node) if index in touched else node] for index, (path, node) in enumerate(rows)]
     return rows, found
+
+
+def _inside(key, top):
+    return key != top and (top == "" or key.startswith(top + "."))
 
 
 def _numbers(node):
     return not any(word in node["dtype"] for word in ("str", "bytes", "S", "U", "[", "datetime", "timedelta", "object"))
 
 
-def _plain_dict(node):
-    return node["class"] in ("dict", "collections.OrderedDict", "collections.Counter")
+def _kind(*kinds):
+    return lambda path, node: node["kind"] in kinds
 
 
-def _repr_as_text(node):
-    return {"kind": "str", "value": node["repr"]} if node.get("repr") else ANYTHING
+def _class(name):
+    return lambda path, node: node.get("class") == name
 
 
-def _path_text(node):
-    return {"kind": "str", "value": node["repr"].split("'")[1]}
+def _set(**fields):
+    return lambda path, node: {**node, **fields}
 
 
-def _is_path(node):
+def _drop(*fields):
+    return lambda path, node: {field: value for field, value in node.items() if field not in fields}
+
+
+def _other_dict(path, node):
+    return node["kind"] == "dict" and node["class"] not in ("dict", "collections.OrderedDict")
+
+
+def _is_path(path, node):
     return node["kind"] == "object" and node["type"].startswith("pathlib")
+
+
+def _is_dtype(path, node):
+    return node["kind"] == "object" and node["type"].startswith("numpy.dtype")
+
+
+def _is_object(path, node):
+    other = node["kind"] == "object" and not _is_path(path, node) and not _is_dtype(path, node)
+    subclass = node["kind"] in ("dict", "list") and node["class"].startswith("__main__")
+    return other or subclass or node["kind"] == "object_array"
+
+
+def _text(path, node):
+    return {"kind": "str", "value": node["repr"]} if isinstance(node.get("repr"), str) else ANYTHING
+
+
+def _dtype_text(path, node):
+    return ANYTHING if "[" in node["repr"] else {"kind": "str", "value": node["repr"].split("'")[1]}
+
+
+def _path_text(path, node):
+    text = node["repr"].split("'")[1]
+    return {"kind": "str", "value": text.replace("/", "\\") if "Windows" in node["type"] else text}
+
+
+def _is_huge(path, node):
+    return node["kind"] == "int" and int(node["value"]).bit_length() >= 255 * 8
 
 
 # What a conversion says will happen: which values it concerns, and what becomes of them.
 BECOMES = {
     "numpy arrays become tensors of the same values": (
-        lambda node: node["kind"] == "ndarray" and _numbers(node),
-        lambda node: {**node, "kind": "tensor"},
+        lambda path, node: node["kind"] == "ndarray" and _numbers(node),
+        _set(kind="tensor"),
     ),
     "numpy scalars become tensors without dimensions, of the same value": (
-        lambda node: node["kind"] == "npscalar" and _numbers(node),
-        lambda node: {**node, "kind": "tensor"},
+        lambda path, node: node["kind"] == "npscalar" and _numbers(node),
+        lambda path, node: {**_drop("value")(path, node), "kind": "tensor"},
+    ),
+    "numpy scalars become arrays without dimensions": (
+        _kind("npscalar"),
+        lambda path, node: {**_drop("value")(path, node), "kind": "ndarray"},
+    ),
+    "numpy float64 scalars become floats": (
+        lambda path, node: node["kind"] == "npscalar" and node["dtype"] == "float64",
+        lambda path, node: {"kind": "float", "value": node["value"]},
     ),
     "arrays of strings, records or dates become None": (
-        lambda node: node["kind"] in ("ndarray", "npscalar") and not _numbers(node),
-        lambda node: {"kind": "none", "value": None},
+        lambda path, node: node["kind"] in ("ndarray", "npscalar") and not _numbers(node),
+        lambda path, node: {"kind": "none", "value": None},
     ),
+    "numpy dtypes become their names": (_is_dtype, _dtype_text),
+    "integers of more than 255 bytes become strings of their digits": (_is_huge, _set(kind="str")),
     "paths become strings": (_is_path, _path_text),
-    "deques become lists": (
-        lambda node: node.get("class") == "collections.deque",
-        lambda node: {**node, "class": "list"},
-    ),
+    "deques become lists": (_class("collections.deque"), _set(**{"class": "list"})),
+    "deques of tensors become lists": (_class("collections.deque"), _set(**{"class": "list"})),
     "named tuples become plain tuples": (
-        lambda node: node["kind"] == "tuple" and node["class"] not in ("tuple", "torch.Size"),
-        lambda node: {**node, "class": "tuple"},
+        lambda path, node: node["kind"] == "tuple" and node["class"] not in ("tuple", "torch.Size"),
+        _set(**{"class": "tuple"}),
     ),
-    "frozensets become sets": (
-        lambda node: node["kind"] == "frozenset",
-        lambda node: {"kind": "set"},
-    ),
-    "dicts of other classes become plain dicts": (
-        lambda node: node["kind"] == "dict" and not _plain_dict(node),
-        lambda node: {**node, "class": "dict"},
-    ),
+    "torch.Size becomes a plain tuple": (_class("torch.Size"), _set(**{"class": "tuple"})),
+    "frozensets become sets": (_kind("frozenset"), lambda path, node: {"kind": "set"}),
+    "dicts of other classes become plain dicts": (_other_dict, _set(**{"class": "dict"})),
+    "defaultdicts become plain dicts": (_class("collections.defaultdict"), _set(**{"class": "dict"})),
     "tensors of other classes become plain tensors": (
-        lambda node: node["kind"] == "tensor" and node.get("class", "").startswith("__main__"),
-        lambda node: {field: value for field, value in node.items() if field != "class"},
+        lambda path, node: node["kind"] == "tensor" and node.get("class", "").startswith("__main__"),
+        _drop("class"),
     ),
-    "objects become the text that Python prints for them": (
-        lambda node: node["kind"] == "object" and not _is_path(node),
-        _repr_as_text,
+    "parameters become tensors": (_class("torch.nn.parameter.Parameter"), _drop("class", "requires_grad")),
+    "tensors no longer require a gradient": (lambda path, node: "requires_grad" in node, _drop("requires_grad")),
+    "objects become the text that Python prints for them": (_is_object, _text),
+    "objects become dicts or lists of what they hold": (_is_object, lambda path, node: ANYTHING),
+    "values that were one object are loaded as two": (
+        lambda path, node: "tie" in node,
+        lambda path, node: {**node, "tie": path},
     ),
-    "objects become dicts or lists of what they hold": (
-        lambda node: node["kind"] == "object" and not _is_path(node),
-        lambda node: ANYTHING,
-    ),
+    # These change nothing that is described.
+    "attributes set on a dict (a state dict's `_metadata`) are left out": (None, None),
+    "tensors that share memory are written one by one": (None, None),
+    "deques lose their greatest length": (None, None),
+    "containers that were one object become equal copies": (None, None),
+}
+# What becomes of one and the same kind of value depends on the format or on what is in it: each must
+# be listed, for what is not listed must be equal.
+AS_LISTED = {
+    "dicts of other classes become plain dicts",
+    "numpy scalars become arrays without dimensions",
+    "objects become the text that Python prints for them",
+    "objects become dicts or lists of what they hold",
+}
+# What is said of values whose rows do not show that it concerns them.
+UNSEEN = {
+    "containers that were one object become equal copies",
+    "torch.Size becomes a plain tuple",
+    "values that were one object are loaded as two",
+    "attributes set on a dict (a state dict's `_metadata`) are left out",
+    "tensors that share memory are written one by one",
+    "deques lose their greatest length",
 }
 
 
@@ -137,7 +215,8 @@ def manifest_entries(rows):
             skipped.append(path)
             entries.append([key, {"kind": "object", "type": "builtins.frozenset"}])
         elif kind in ("tensor", "ndarray", "npscalar"):
-            fields = {name: node[name] for name in ("dtype", "shape", "nbytes", "sha256") if name in node}
+            fields = {name: node[name] for name in ("shape", "nbytes", "sha256")}
+            fields["dtype"] = node["dtype"] if kind == "tensor" else _dtype_name(node)
             entries.append([key, {"kind": "tensor" if kind == "tensor" else "ndarray", **fields}])
         elif kind == "sparse":
             entries.append([key, {"kind": kind, "dtype": node["dtype"], "shape": node["shape"], "layout": node["layout"],
@@ -155,6 +234,16 @@ def manifest_entries(rows):
         else:
             entries.append([key, {"kind": "object"}])
     return entries
+
+
+def _dtype_name(node):
+    """The manifest's name for numpy's dtype: `bytes16` for `|S2`, `void96` for a record."""
+    dtype = node["dtype"]
+    for code, name, bits in (("|S", "bytes", 8), ("<U", "str", 32)):
+        if dtype.startswith(code):
+            return f"{name}{int(dtype[2:]) * bits}"
+    count = math.prod(node["shape"])
+    return f"void{node['nbytes'] // count * 8}" if dtype.startswith("[") and count else dtype
 
 
 def manifest_differences(rows, manifest):

@@ -71,8 +71,8 @@ class _Describer:
         if isinstance(value, numpy.ndarray):
             return self._array(value, path, id(value))
         if isinstance(value, numpy.generic):
-            array = numpy.asarray(value)
-            return {"kind": "npscalar", "dtype": str(array.dtype), "sha256": _sha256(_array_bytes(array))}
+            node = {**self._array(numpy.asarray(value), path, object()), "kind": "npscalar"}
+            return {**node, "value": repr(float(value))} if isinstance(value, numpy.float64) else node
         if isinstance(value, (torch.dtype, torch.device, torch.layout, torch.memory_format)):
             return {"kind": type(value).__name__, "value": str(value)}
         if type(value) in _PLAIN:

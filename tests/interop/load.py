@@ -101,9 +101,14 @@ class _StandIn:
         pass
 
 
+class _Named(tuple):
+    def __new__(cls, *items):
+        return super().__new__(cls, items)
+
+
 _STAND_INS = {}
 # What the classes in our own fixtures derived from.
-_BASES = {"AttributeDict": dict, "Sub": torch.Tensor, "NT": tuple}
+_BASES = {"AttributeDict": dict, "Sub": torch.Tensor, "NT": _Named, "Pt": _Named}
 _PICKLE = types.ModuleType("pickle_with_stand_ins")
 _PICKLE.__dict__.update(pickle.__dict__)
 _PICKLE.Unpickler = _Unpickler

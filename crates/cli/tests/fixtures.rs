@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use corpus::{files, manifest, name, open};
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use statelens_checkpoint::Unwatched;
 
 /// Leaves of ours that differ from what a library said, and why that is right. The test fails
 /// when one is no longer needed.
@@ -108,7 +109,8 @@ fn compare(folder: &str, count: usize) {
         compared += 1;
         let name = name(&path);
         let refused = REFUSED.iter().find(|(file, _)| *file == name);
-        let actual = open_fixture(&path).and_then(|checkpoint| manifest(&checkpoint));
+        let actual =
+            open_fixture(&path).and_then(|checkpoint| manifest(&checkpoint, &mut Unwatched));
         let actual = match (actual, refused) {
             (Ok(text), None) => parse(&text),
             (Err(_), Some(_)) => continue,

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, FileSet, Limits, Memory, Result, Unwatched};
+use statelens_checkpoint::{Checkpoint, FileSet, Limits, Memory, Progress, Result, Unwatched};
 
 /// `tests/fixtures` at the top of the repository.
 pub(crate) fn fixtures() -> PathBuf {
@@ -47,11 +47,11 @@ pub(crate) fn open(name: &str, bytes: Vec<u8>, others: &[PathBuf]) -> Result<Che
     statelens_formats::open(files, &Limits::default(), &mut Unwatched)
 }
 
-/// The manifest as JSON text. Reads all data.
-pub(crate) fn manifest(checkpoint: &Checkpoint) -> Result<String> {
+/// The manifest as JSON text. Reads all data, as long as `progress` lets it.
+pub(crate) fn manifest(checkpoint: &Checkpoint, progress: &mut dyn Progress) -> Result<String> {
     let mut text = String::new();
     let leaves = checkpoint.leaves();
-    statelens_inspect::write_manifest(checkpoint, &leaves, &mut Unwatched, &mut |part| {
+    statelens_inspect::write_manifest(checkpoint, &leaves, progress, &mut |part| {
         text.push_str(part);
         Ok(())
     })?;
