@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::inspector::Inspector;
-use crate::page::marks::{Mark, cap, good, severity, severity_word};
+use crate::page::marks::{Mark, cap, good, prose, severity, severity_word};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
@@ -67,6 +67,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             <div class={classes!("cols", view, props.tree_shown.then_some("with-tree"))}>
                 <TreePane work={work.clone()} />
                 <section class="mid" aria-label="Keys">
+                    { notice(&actor, work) }
                     <FilterBar work={work.clone()} />
                     <TablePane work={work.clone()} />
                 </section>
@@ -126,6 +127,32 @@ fn tabs(actor: &Actor, tab: Tab) -> Html {
         <div class="tabs" role="tablist" aria-label="Panes">
             { one(Tab::Tree, "Tree") }{ one(Tab::Keys, "Keys") }{ one(Tab::Tensor, "Tensor") }
         </div>
+    }
+}
+
+/// The gravest finding, where nobody can miss it; notes wait in the bar at the bottom.
+fn notice(actor: &Actor, work: &Work) -> Html {
+    let findings = &work.opened.findings;
+    let Some(first) = findings
+        .iter()
+        .filter(|finding| finding.severity != Severity::Note)
+        .min_by_key(|finding| finding.severity)
+    else {
+        return html! {};
+    };
+    let actor = actor.clone();
+    let onclick =
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
+    let class = if first.severity == Severity::Danger { "danger" } else { "warn" };
+    let rest = findings.len() - 1;
+    html! {
+        <button class={classes!("notice", class)} {onclick}>
+            { severity(first.severity) }
+            <span class="cut">{ prose(&first.title) }</span>
+            <span class="more">
+                { if rest == 0 { "Show ".to_owned() } else { format!("and {rest} more ") } }{ cap("F") }
+            </span>
+        </button>
     }
 }
 
