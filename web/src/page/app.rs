@@ -1,7 +1,5 @@
 //! The root: the worker, the state, drops, and the keyboard.
 
-use std::rc::Rc;
-
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::{DragEvent, Event, HtmlInputElement, KeyboardEvent};
@@ -12,7 +10,7 @@ use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
 use crate::page::error::ErrorScreen;
 use crate::page::findings::FindingsSheet;
-use crate::page::hooks::use_window_event;
+use crate::page::hooks::{Same, use_window_event};
 use crate::page::loading::LoadingScreen;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
@@ -298,9 +296,9 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
 #[hook]
 fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
     let row = model.work.as_ref().and_then(crate::state::work::Work::row);
-    let opened = model.work.as_ref().map(|work| Rc::as_ptr(&work.rows) as usize);
+    let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
     let bridge = actor.bridge.clone();
-    use_effect_with((opened, row), move |(_, row)| {
+    use_effect_with((opened.clone(), row), move |(_, row)| {
         if let Some(row) = *row {
             bridge.post(&ToWorker::Inspect { row });
             bridge.post(&ToWorker::Values { row, start: 0, count: VALUES });

@@ -7,6 +7,23 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Element, Event, ResizeObserver};
 use yew::prelude::*;
 
+/// A shared value that is the same only if it is the very one. It is held, so that nothing else
+/// can come to lie at its address.
+#[derive(Debug)]
+pub struct Same<T>(pub Rc<T>);
+
+impl<T> PartialEq for Same<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Clone for Same<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
 /// Listens to an event of the window while the component is there. Passive listeners can't
 /// prevent what the browser would do.
 #[hook]

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::hooks::{use_size, use_small};
+use crate::page::hooks::{Same, use_size, use_small};
 use crate::page::marks::{dtype, key, value_kind};
 use crate::page::model::{Action, COLUMNS, Tab};
 use crate::rows::{Kind, Row};
@@ -62,8 +62,7 @@ pub fn TablePane(props: &TableProps) -> Html {
     let top = use_state(|| 0.0);
     let work = &props.work;
     let table = work.table.clone();
-    let heights =
-        use_memo((std::rc::Rc::as_ptr(&table) as usize, small), |_| Heights::new(&table, small));
+    let heights = use_memo((Same(table), small), |(table, small)| Heights::new(&table.0, *small));
     let cursor = work.cursor();
 
     let onscroll = {
