@@ -64,6 +64,8 @@ export async function withPage(browser, work, options = {}) {
   try {
     const page = await context.newPage();
     await page.goto(site);
+    // The load event comes before the Wasm has run: until the first screen stands, nobody listens.
+    await page.waitForSelector("#start");
     await work(page);
   } finally {
     await context.close();
