@@ -23,7 +23,7 @@ pub(super) struct Kind {
 
 /// What to do about a refusal.
 pub(super) const CAST: &str =
-    "Another dtype can be asked for with --cast, for example --cast float32.";
+    "Real floating-point tensors can be given another dtype, for example with --cast float32.";
 pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
 
 /// Refusals that are spelled out; the rest is counted.
