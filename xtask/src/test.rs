@@ -31,6 +31,10 @@ pub(crate) fn run(quick: bool) -> ExitCode {
     });
     report.step("clippy for wasm32", clippy_wasm);
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
+    // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser.
+    report.step("unit tests of the page", || {
+        cargo(&["test", "--locked", "--package", "statelens-web", "--lib"])
+    });
     if !quick {
         report.step("build of the page", page::build);
         report.step("page in a browser", || page::test_built(None));

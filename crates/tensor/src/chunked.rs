@@ -352,16 +352,13 @@ fn copy_box(
         return;
     };
     let run = *run as usize * itemsize;
+    let (from_steps, to_steps) = (steps(from_shape, itemsize), steps(to_shape, itemsize));
+    let mut from_at = place(from_start, &from_steps);
+    let mut to_at = place(to_start, &to_steps);
     let mut index = vec![0; outer.len()];
     loop {
-        let place = |start: &[u64], shape: &[u64]| {
-            let at: Vec<u64> = (0..start.len())
-                .map(|dim| start[dim] + index.get(dim).copied().unwrap_or(0))
-                .collect();
-            linear(&at, shape) as usize * itemsize
-        };
-        let (from_at, to_at) = (place(from_start, from_shape), place(to_start, to_shape));
         to[to_at..to_at + run].copy_from_slice(&from[from_at..from_at + run]);
+        // To the next row: one step in the last dimension that has one left, back in those after.
         let mut dim = outer.len();
         loop {
             if dim == 0 {
@@ -369,10 +366,28 @@ fn copy_box(
             }
             dim -= 1;
             index[dim] += 1;
+            from_at += from_steps[dim];
+            to_at += to_steps[dim];
             if index[dim] < outer[dim] {
                 break;
             }
             index[dim] = 0;
+            from_at -= from_steps[dim] * outer[dim] as usize;
+            to_at -= to_steps[dim] * outer[dim] as usize;
         }
     }
+}
+
+/// Bytes from one index to the next, for each dimension of an array in memory.
+fn steps(shape: &[u64], itemsize: usize) -> Vec<usize> {
+    let mut steps = vec![itemsize; shape.len()];
+    for dim in (1..shape.len()).rev() {
+        steps[dim - 1] = steps[dim] * shape[dim] as usize;
+    }
+    steps
+}
+
+/// The byte at which an element of an array in memory begins.
+fn place(index: &[u64], steps: &[usize]) -> usize {
+    index.iter().zip(steps).map(|(index, step)| *index as usize * step).sum()
 }
