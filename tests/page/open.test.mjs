@@ -49,6 +49,8 @@ test("a training state folds, and a layer of it shows its values", async () => {
     await page.waitForFunction(() => /block 1 of/.test(document.querySelector(".insp .step").textContent));
     assert.equal(await page.textContent(".insp .wrapkey"), "model.model.blocks.1.qkv.weight");
     assert.match(await page.textContent(".insp .facts"), /bytes12,288/);
+    // The values are read again for the other layer.
+    await page.waitForSelector(".vals td");
     assert.equal(await page.$$eval(".vals td", (cells) => cells.filter((cell) => cell.textContent).length), 60);
   });
 });

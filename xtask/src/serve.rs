@@ -1,22 +1,27 @@
 //! A small server for the built site, on this machine only.
 
+//!
+//! A thread for each connection, a request for each connection, and nothing else: browsers open
+//! connections ahead of time and leave them idle, on which a pool of threads can wait for good
+//! (tiny_http's did, once in a few runs of the page's tests).
+
 use std::fs::{self, File};
-use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, anyhow, bail};
-use tiny_http::{Header, Method, Request, Response};
+use anyhow::{Context, Result, bail};
 
 use crate::{page, project};
 
 /// How many ports are tried after the one that was asked for.
 const MORE_PORTS: u16 = 20;
 
-/// How many requests are answered at the same time.
-const THREADS: usize = 4;
+/// The longest request that is read; the page's are a few hundred bytes.
+const MAX_REQUEST: u64 = 16 << 10;
 
 /// Builds the page and serves it until the program is stopped.
 pub(crate) fn run(port: u16) -> Result<()> {
@@ -29,9 +34,9 @@ pub(crate) fn run(port: u16) -> Result<()> {
 
 /// A running server; it stops when this is dropped.
 pub(crate) struct Server {
-    server: Arc<tiny_http::Server>,
     port: u16,
-    threads: Vec<JoinHandle<()>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -39,20 +44,21 @@ impl Server {
     pub(crate) fn start(folder: &Path, port: u16) -> Result<Self> {
         let folder =
             folder.canonicalize().with_context(|| format!("{} is not there", folder.display()))?;
-        let server = Arc::new(bind(port)?);
-        let port = server.server_addr().to_ip().map(|address| address.port());
-        let port = port.ok_or_else(|| anyhow!("the server has no port"))?;
-        let threads = (0..THREADS)
-            .map(|_| {
-                let (server, folder) = (Arc::clone(&server), folder.clone());
-                thread::spawn(move || {
-                    for request in server.incoming_requests() {
-                        answer(request, &folder);
-                    }
-                })
-            })
-            .collect();
-        Ok(Self { server, port, threads })
+        let listener = bind(port)?;
+        let port = listener.local_addr().context("asking for the server's port")?.port();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (Ok(stream), folder) = (stream, folder.clone()) else { continue };
+                // The browser may go away in the middle of an answer; nobody is left to tell.
+                thread::spawn(move || answer(&stream, &folder).ok());
+            }
+        });
+        Ok(Self { port, stop, thread: Some(thread) })
     }
 
     /// What to type into the browser.
@@ -61,8 +67,8 @@ impl Server {
     }
 
     fn wait(mut self) {
-        for thread in self.threads.drain(..) {
-            // A thread ends only with the server; how makes no difference to who waits for it.
+        if let Some(thread) = self.thread.take() {
+            // It ends only with the program; how makes no difference to who waits for it.
             let _ = thread.join();
         }
     }
@@ -70,43 +76,60 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        for _ in &self.threads {
-            self.server.unblock();
-        }
+        self.stop.store(true, Ordering::Relaxed);
+        // Wakes the listener, which then sees that it is to stop.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
     }
 }
 
-fn bind(port: u16) -> Result<tiny_http::Server> {
+fn bind(port: u16) -> Result<TcpListener> {
     let last = if port == 0 { 0 } else { port.saturating_add(MORE_PORTS) };
     for port in port..=last {
-        match tiny_http::Server::http(SocketAddr::from((Ipv4Addr::LOCALHOST, port))) {
-            Ok(server) => return Ok(server),
-            Err(error) => match error.downcast_ref::<std::io::Error>() {
-                Some(error) if error.kind() == ErrorKind::AddrInUse => {}
-                _ => bail!("can't listen on port {port}: {error}"),
-            },
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => bail!("can't listen on port {port}: {error}"),
         }
     }
     bail!("the ports {port} to {last} are all taken; name another one with --port")
 }
 
-fn answer(request: Request, folder: &Path) {
-    let get = matches!(request.method(), Method::Get | Method::Head);
-    let file = if get { locate(folder, request.url()) } else { None };
-    let opened = file.and_then(|path| Some((File::open(&path).ok()?, content_type(&path))));
-    // The browser may go away in the middle of an answer; nobody is left to tell.
-    let _ = match opened {
-        Some((file, kind)) => {
-            let mut response = Response::from_file(file);
-            for (name, value) in [("Content-Type", kind), ("Cache-Control", "no-cache")] {
-                if let Ok(header) = Header::from_bytes(name, value) {
-                    response.add_header(header);
-                }
-            }
-            request.respond(response)
+/// Reads one request, answers it, and closes the connection.
+fn answer(stream: &TcpStream, folder: &Path) -> io::Result<()> {
+    let mut lines = BufReader::new(stream.take(MAX_REQUEST)).lines();
+    let request = lines.next().transpose()?.unwrap_or_default();
+    // The headers say nothing that matters here; they are read so that closing is no reset.
+    for line in lines {
+        if line?.is_empty() {
+            break;
         }
-        None => request.respond(Response::from_string("not found").with_status_code(404)),
+    }
+    let mut words = request.split(' ');
+    let (method, url) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let file = if matches!(method, "GET" | "HEAD") { locate(folder, url) } else { None };
+    let opened = file.and_then(|path| Some((File::open(&path).ok()?, content_type(&path))));
+    let mut out = stream;
+    let head = |status: &str, kind: &str, len: u64| {
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\n\
+             Cache-Control: no-cache\r\nConnection: close\r\n\r\n"
+        )
     };
+    match opened {
+        Some((mut file, kind)) => {
+            out.write_all(head("200 OK", kind, file.metadata()?.len()).as_bytes())?;
+            if method == "GET" {
+                io::copy(&mut file, &mut out)?;
+            }
+        }
+        None => {
+            let text = "not found";
+            let head = head("404 Not Found", "text/plain", text.len() as u64);
+            out.write_all(head.as_bytes())?;
+            out.write_all(text.as_bytes())?;
+        }
+    }
+    out.flush()
 }
 
 /// The file inside `folder` (which is canonical) that an address names, never one outside it.
