@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::{Error, FileSet, Finding, Limits, Result, Tensor, TensorId, Text, Value, ValueId};
+use crate::{
+    Error, FileSet, Finding, Limits, Quantizer, Result, Tensor, TensorId, Text, Value, ValueId,
+};
 
 /// What a format said about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -117,6 +119,9 @@ impl Checkpoint {
     }
 }
 
+/// Ids are 32 bits; far fewer fit in memory.
+const MOST_IDS: u64 = 1 << 31;
+
 /// Puts a checkpoint together, within limits.
 #[derive(Debug, Default)]
 pub struct Builder {
@@ -188,6 +193,37 @@ impl Builder {
     /// See [`Checkpoint::raw_attributes`].
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
         self.raw_attributes.insert(id, attributes);
+    }
+
+    /// Adds all that another checkpoint holds; returns where its root came to stand. The files of
+    /// both are to be one set, with the same ids.
+    pub fn append(&mut self, part: &Checkpoint) -> Result<ValueId> {
+        let (values, tensors) = (self.values.len(), self.tensors.len());
+        let total = (values + part.values.len()) as u64;
+        Limits::check("values in the checkpoint", total, self.limits.values.min(MOST_IDS))?;
+        Limits::check("tensors", (tensors + part.tensors.len()) as u64, MOST_IDS)?;
+        let (values, tensors) = (values as u32, tensors as u32);
+        let moved = |id: &ValueId| ValueId(id.0 + values);
+        let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
+        let storages = storages.map_or(0, |last| last.saturating_add(1));
+        self.values.extend(part.values.iter().cloned().map(|mut value| {
+            value.shift(values, tensors);
+            value
+        }));
+        self.tensors.extend(part.tensors.iter().cloned().map(|mut tensor| {
+            if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = &mut tensor.quantizer {
+                scales.0 += values;
+                zero_points.0 += values;
+            }
+            tensor.storage = tensor.storage.and_then(|number| number.checked_add(storages));
+            tensor
+        }));
+        self.attributes.extend(part.attributes.iter().map(|(id, dict)| (moved(id), moved(dict))));
+        let keys = part.stored_keys.iter().map(|(id, key)| (moved(id), key.clone()));
+        self.stored_keys.extend(keys);
+        let raw = part.raw_attributes.iter().map(|(id, raw)| (moved(id), raw.clone()));
+        self.raw_attributes.extend(raw);
+        Ok(moved(&part.root))
     }
 
     /// The checkpoint. Links to links are made to point at the last target; a link that leads
@@ -367,6 +403,30 @@ mod tests {
         };
         assert!(keys(1_000, 1_000).is_ok());
         assert_eq!(keys(1_000_000, 1_000).unwrap_err().kind(), crate::ErrorKind::Limit);
+    }
+
+    #[test]
+    fn parts_are_joined_under_new_numbers() {
+        let part = |key: &str| {
+            let mut builder = Builder::new(&Limits::default());
+            let mut tensor = Tensor::new(DType::F32, vec![2], Layout::Fill([0; 4].into()));
+            tensor.storage = Some(0);
+            let tensor = builder.push_tensor(tensor).unwrap();
+            let weight = builder.push(Value::Tensor(tensor)).unwrap();
+            let tied = builder.push(Value::Link(weight)).unwrap();
+            let root = builder.push(dict(&[(key, weight), ("tied", tied)])).unwrap();
+            builder.set_stored_key(tied, format!("{key}.tied").into());
+            finish(builder, root)
+        };
+        let mut builder = Builder::new(&Limits::default());
+        let roots = ["a", "b"].map(|key| builder.append(&part(key)).unwrap());
+        let root = builder.push(dict(&[("x", roots[0]), ("y", roots[1])])).unwrap();
+        let whole = finish(builder, root);
+        assert_eq!(
+            flat(&whole),
+            ["x.a tensor", "a.tied tensor = x.a", "y.b tensor", "b.tied tensor = y.b"]
+        );
+        assert_ne!(whole.tensors()[0].storage, whole.tensors()[1].storage);
     }
 
     #[test]

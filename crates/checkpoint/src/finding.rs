@@ -26,6 +26,9 @@ pub struct Finding {
     pub advice: String,
     /// The call that a pickle asks for, when the finding is about one. It was not made.
     pub call: Option<Call>,
+    /// Names of the files that are missing, when the finding is about that: with them beside the
+    /// others the checkpoint would be whole.
+    pub missing: Vec<String>,
 }
 
 impl Finding {
@@ -38,6 +41,7 @@ impl Finding {
             place: String::new(),
             advice: String::new(),
             call: None,
+            missing: Vec::new(),
         }
     }
 
@@ -59,6 +63,13 @@ impl Finding {
     #[must_use]
     pub fn advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = advice.into();
+        self
+    }
+
+    /// Adds the names of the files that are missing.
+    #[must_use]
+    pub fn missing(mut self, files: Vec<String>) -> Self {
+        self.missing = files;
         self
     }
 }

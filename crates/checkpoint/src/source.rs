@@ -70,6 +70,7 @@ pub struct FileId(pub u32);
 #[derive(Debug, Clone, Default)]
 pub struct FileSet {
     files: Vec<File>,
+    main: u32,
 }
 
 impl FileSet {
@@ -80,7 +81,8 @@ impl FileSet {
         set
     }
 
-    /// Adds a file; the first one added is the one that was opened.
+    /// Adds a file; the first one added is the one that was opened, unless
+    /// [`FileSet::opened_at`] says otherwise.
     pub fn push(&mut self, name: impl Into<String>, source: Arc<dyn ReadAt>) -> FileId {
         self.files.push(File { name: name.into(), source });
         FileId(self.files.len() as u32 - 1)
@@ -100,8 +102,16 @@ impl FileSet {
     pub fn main(&self) -> Result<FileId> {
         match self.files.is_empty() {
             true => Err(Error::io("no file was given")),
-            false => Ok(FileId(0)),
+            false => Ok(FileId(self.main)),
         }
+    }
+
+    /// The same files under the same ids, with another one as the one that was opened. An id of
+    /// another set changes nothing.
+    #[must_use]
+    pub fn opened_at(&self, id: FileId) -> Self {
+        let main = if (id.0 as usize) < self.files.len() { id.0 } else { self.main };
+        Self { files: self.files.clone(), main }
     }
 
     /// The file with that exact name.

@@ -262,6 +262,39 @@ impl Value {
         }
     }
 
+    /// Adds to the number of every value and tensor that it names.
+    pub(crate) fn shift(&mut self, values: u32, tensors: u32) {
+        let move_all = |ids: &mut Vec<ValueId>| ids.iter_mut().for_each(|id| id.0 += values);
+        match self {
+            Self::List(List { items, .. })
+            | Self::Tuple(Tuple { items, .. })
+            | Self::Set(Set { items, .. }) => move_all(items),
+            Self::Dict(dict) => dict.entries.iter_mut().for_each(|(_, id)| id.0 += values),
+            Self::Sparse(sparse) => sparse.parts.iter_mut().for_each(|(_, id)| id.0 += values),
+            Self::Opaque(opaque) => {
+                move_all(&mut opaque.args);
+                opaque.state.iter_mut().for_each(|id| id.0 += values);
+                move_all(&mut opaque.items);
+                for (key, value) in &mut opaque.entries {
+                    key.0 += values;
+                    value.0 += values;
+                }
+            }
+            Self::Link(id) => id.0 += values,
+            Self::Tensor(id) => id.0 += tensors,
+            Self::Array(array) => array.tensor.0 += tensors,
+            Self::None
+            | Self::Bool(_)
+            | Self::Int(_)
+            | Self::Float(_)
+            | Self::Complex(..)
+            | Self::Str(_)
+            | Self::Bytes { .. }
+            | Self::DType { .. }
+            | Self::Device(_) => {}
+        }
+    }
+
     /// Whether flattening goes into it rather than stopping at it.
     pub fn is_container(&self) -> bool {
         matches!(
