@@ -3,8 +3,10 @@
 //!
 //! Nothing here reads weights: opening costs what the structure costs.
 
+mod archive;
 pub mod cerebras;
 pub mod hdf5;
+mod json;
 pub mod pickle;
 mod probe;
 pub mod torch;

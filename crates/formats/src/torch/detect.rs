@@ -1,5 +1,6 @@
 //! Telling it apart.
 
+use crate::archive::ZIP;
 use crate::{Probe, Score};
 
 /// How sure this format is: a zip archive at the start, the magic number of the stream that
@@ -23,6 +24,3 @@ pub fn score(probe: &Probe<'_>) -> Score {
 pub(super) fn is_tar(head: &[u8]) -> bool {
     head.get(257..262) == Some(b"ustar")
 }
-
-/// The first local header of a zip archive.
-pub(super) const ZIP: &[u8] = b"PK\x03\x04";

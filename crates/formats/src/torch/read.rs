@@ -1,18 +1,19 @@
 //! Reading.
 
-mod archive;
+mod folder;
 mod records;
 mod stream;
 
 use std::sync::Arc;
 
-use archive::Archive;
 use records::Records;
 use statelens_checkpoint::{
     BlockCache, Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits,
     Progress, Result,
 };
 use statelens_pickle::Pickle;
+
+use crate::archive::Archive;
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -23,8 +24,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     decline_tar(&files)?;
     let main = files.main()?;
     let cached = cache(&files)?;
-    let archive = Archive::open(cached, main, limits)?;
-    let mut findings = archive.findings();
+    let (archive, mut findings) = folder::open(cached, main, limits)?;
     let pickle = data(&archive, limits, &mut findings)?;
     let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
         .map_err(crate::pickle::read::describe)
@@ -61,8 +61,7 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
         return stream::scan(files, limits);
     }
     decline_tar(files)?;
-    let archive = Archive::open(cache(files)?, files.main()?, limits)?;
-    let mut findings = archive.findings();
+    let (archive, mut findings) = folder::open(cache(files)?, files.main()?, limits)?;
     let pickle = data(&archive, limits, &mut findings)?;
     findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
     Ok(findings)

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::{ByteOrder, Layout};
 use statelens_pickle::{Storage, Storages};
 
-use super::archive::Archive;
+use crate::archive::Archive;
 
 /// Finds storages among the records of an archive.
 pub(super) struct Records<'a> {

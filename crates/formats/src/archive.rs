@@ -1,9 +1,10 @@
-//! The zip archive: which records there are and where their bytes lie.
+//! Zip archives: which records there are and where their bytes lie, for every format that is one.
 //!
 //! The central directory is read with the crate `zip`. Three things are done here because the
 //! crate can't do them without opening every member: finding where a member's bytes begin (it
 //! makes a decoding reader for each), comparing only the *name* in the local header (its own
-//! consistency check also compares sizes, which torch leaves at 0 there), and telling that two
+//! consistency check also compares sizes, which torch leaves at 0 there
+//! and numpy in an extra field), and telling that two
 //! members overlap.
 
 use std::collections::HashMap;
@@ -12,35 +13,39 @@ use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
 use statelens_checkpoint::{
-    BlockCache, Error, FileId, Finding, Grade, Layout, Limits, Packed, ReadAt, Result, Span,
+    BlockCache, Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span,
 };
 use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};
 
+/// The first local header of a zip archive.
+pub(crate) const ZIP: &[u8] = b"PK\x03\x04";
+
 /// Length of a local header without name and extra fields.
 const LOCAL_HEADER: u64 = 30;
 
-/// The records of a torch zip file.
-pub(super) struct Archive {
+/// The records of a zip file.
+pub(crate) struct Archive {
     source: Arc<BlockCache>,
     file: FileId,
     records: Vec<Record>,
     by_name: HashMap<Arc<[u8]>, u32>,
-    /// The folder of all records, with its slash; empty if there is none.
+    /// The folder that records are found in, with its slash; empty if there is none.
     root: String,
-    findings: Vec<Finding>,
+    led_by_something: bool,
 }
 
 /// One member.
-pub(super) struct Record {
-    name: Arc<[u8]>,
+pub(crate) struct Record {
+    /// Its name, with all folders.
+    pub(crate) name: Arc<[u8]>,
     /// Where its local header is.
     header: u64,
     /// Bytes in the file.
     stored: u64,
     /// Bytes once decompressed.
-    pub(super) len: u64,
+    pub(crate) len: u64,
     /// Where the next thing in the file begins: its bytes end before that.
     bound: u64,
     method: Method,
@@ -58,20 +63,14 @@ enum Method {
 impl Archive {
     /// Reads the central directory. Fails if it is damaged, names a record twice, or lets
     /// records overlap.
-    pub(super) fn open(source: Arc<BlockCache>, file: FileId, limits: &Limits) -> Result<Self> {
-        let mut findings = Vec::new();
+    pub(crate) fn open(source: Arc<BlockCache>, file: FileId, limits: &Limits) -> Result<Self> {
         let mut head = [0; 4];
         let len = source.len().min(4) as usize;
         source.read_at(0, &mut head[..len])?;
-        let archive_offset = match head == *super::super::detect::ZIP {
-            true => ArchiveOffset::Known(0),
-            false => {
-                findings.push(
-                    Finding::new(Grade::Warning, "Something lies before the archive")
-                        .detail("torch refuses a file that does not begin with the archive."),
-                );
-                ArchiveOffset::Detect
-            }
+        let led_by_something = head != *ZIP;
+        let archive_offset = match led_by_something {
+            false => ArchiveOffset::Known(0),
+            true => ArchiveOffset::Detect,
         };
         let adapter = Adapter { source: source.clone(), at: 0 };
         let archive =
@@ -91,39 +90,48 @@ impl Archive {
         bound(&mut records, end)?;
         let names = (0..).zip(&records).map(|(index, record)| (record.name.clone(), index));
         let by_name = names.collect();
-        let root = root(&records, &mut findings);
-        Ok(Self { source, file, records, by_name, root, findings })
+        Ok(Self { source, file, records, by_name, root: String::new(), led_by_something })
     }
 
-    /// What was noticed.
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        self.findings.clone()
+    /// Finds records in that folder from now on; `root` ends with its slash.
+    pub(crate) fn enter(&mut self, root: String) {
+        self.root = root;
+    }
+
+    /// Whether the file does not begin with the archive.
+    pub(crate) fn is_led_by_something(&self) -> bool {
+        self.led_by_something
+    }
+
+    /// All records, in the order of the directory.
+    pub(crate) fn records(&self) -> &[Record] {
+        &self.records
     }
 
     /// The folder of all records with its slash, or nothing.
-    pub(super) fn root(&self) -> &str {
+    pub(crate) fn root(&self) -> &str {
         &self.root
     }
 
     /// How many records there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.records.len()
     }
 
     /// How many records there are whose names, in the folder, start like that.
-    pub(super) fn count(&self, start: &str) -> usize {
+    pub(crate) fn count(&self, start: &str) -> usize {
         let start = [&self.root, start].concat();
         self.records.iter().filter(|record| record.name.starts_with(start.as_bytes())).count()
     }
 
     /// The record of that name in the folder.
-    pub(super) fn find(&self, name: &str) -> Option<&Record> {
+    pub(crate) fn find(&self, name: &str) -> Option<&Record> {
         let index = self.by_name.get([&self.root, name].concat().as_bytes())?;
         self.records.get(*index as usize)
     }
 
     /// The text of a small record, trimmed.
-    pub(super) fn text(&self, name: &str, limits: &Limits) -> Option<String> {
+    pub(crate) fn text(&self, name: &str, limits: &Limits) -> Option<String> {
         let record = self.find(name).filter(|record| record.len <= 1024)?;
         let (bytes, _) = self.read(record, limits).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -131,7 +139,7 @@ impl Archive {
 
     /// The bytes of a record that is read whole, and whether its checksum is right; a checksum
     /// of 0 is unknown, as torch may write it.
-    pub(super) fn read(&self, record: &Record, limits: &Limits) -> Result<(Vec<u8>, bool)> {
+    pub(crate) fn read(&self, record: &Record, limits: &Limits) -> Result<(Vec<u8>, bool)> {
         Limits::check(&format!("bytes of {}", record.name()), record.len, limits.structure)?;
         Limits::check(&format!("bytes of {}", record.name()), record.stored, limits.structure)?;
         let start = self.start(record)?;
@@ -147,7 +155,7 @@ impl Archive {
     }
 
     /// Where a record's bytes lie.
-    pub(super) fn layout(&self, record: &Record) -> Result<Layout> {
+    pub(crate) fn layout(&self, record: &Record) -> Result<Layout> {
         let start = self.start(record)?;
         let span = Span { file: self.file, offset: start, len: record.stored };
         match record.method {
@@ -158,7 +166,7 @@ impl Archive {
     }
 
     /// Where a record's bytes begin: behind its local header, whose name must be the same.
-    pub(super) fn start(&self, record: &Record) -> Result<u64> {
+    pub(crate) fn start(&self, record: &Record) -> Result<u64> {
         let broken = |what: &str| {
             Error::damaged(format!("the record {:?} {what}", record.name())).at(record.header)
         };
@@ -170,7 +178,7 @@ impl Archive {
             return Err(broken("has no room for its header"));
         }
         self.source.read_at(record.header, &mut header)?;
-        if !header.starts_with(super::super::detect::ZIP) {
+        if !header.starts_with(ZIP) {
             return Err(broken("does not lie where the directory says"));
         }
         if header[6] & 1 != 0 {
@@ -211,7 +219,7 @@ impl Record {
     }
 
     /// The name for people.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         String::from_utf8_lossy(&self.name).into_owned()
     }
 }
@@ -241,33 +249,6 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
     Ok(())
 }
 
-/// The folder: torch takes that of the first record, and refuses a file without.
-fn root(records: &[Record], findings: &mut Vec<Finding>) -> String {
-    let folder = |name: &[u8]| {
-        let end = name.iter().position(|byte| *byte == b'/')?;
-        Some(String::from_utf8_lossy(&name[..=end]).into_owned())
-    };
-    let holds = |root: &str| {
-        let name = [root, "data.pkl"].concat();
-        records.iter().any(|record| *record.name == *name.as_bytes())
-    };
-    let first = records.first().and_then(|record| folder(&record.name));
-    if let Some(root) = first.filter(|root| holds(root)) {
-        return root;
-    }
-    let other = records.iter().find_map(|record| {
-        let root = record.name.strip_suffix(b"data.pkl")?;
-        (root.is_empty() || root.ends_with(b"/")).then_some(root)
-    });
-    if other.is_some() {
-        findings.push(
-            Finding::new(Grade::Warning, "The records do not lie in one folder at the top")
-                .detail("torch refuses to load such an archive."),
-        );
-    }
-    String::from_utf8_lossy(other.unwrap_or_default()).into_owned()
-}
-
 fn inflate(stored: &[u8], record: &Record) -> Result<Vec<u8>> {
     // Deflate reaches a factor of 1032 at most: a larger claim is not believed beforehand.
     let expected = record.len.min(stored.len() as u64 * 1040);
@@ -286,7 +267,7 @@ fn inflate(stored: &[u8], record: &Record) -> Result<Vec<u8>> {
 
 fn unreadable(record: &Record, what: &str) -> Error {
     Error::unsupported(format!("the record {:?} is {what}", record.name()))
-        .advice("torch can't load it either: unpack the archive and pack it again uncompressed.")
+        .advice("The library that wrote the file does not do that: unpack the archive and pack it again uncompressed.")
 }
 
 fn damaged(error: impl std::fmt::Display) -> Error {
