@@ -1,7 +1,7 @@
 //! Where the bytes of a tensor are.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::{FileId, FileSet, Result, Text};
 
@@ -19,6 +19,8 @@ pub enum Layout {
     Packed(Packed),
     /// Parts one after the other along an axis.
     Concat(Concat),
+    /// Somewhere in a run of a file that says itself where: looked up when the bytes are needed.
+    Deferred(Deferred),
     /// Every element is this one; its length is the stored dtype's itemsize.
     Fill(Arc<[u8]>),
     /// The dense bytes themselves, where the file has them in its structure.
@@ -113,6 +115,57 @@ pub struct Part {
     pub shape: Vec<u64>,
     /// Where it is.
     pub layout: Layout,
+}
+
+/// A run of a file that holds dense elements and, beside them, where they are: one of the many
+/// small archives that a distributed checkpoint is made of. Looking into each when the file is
+/// opened would cost as many reads.
+#[derive(Clone)]
+pub struct Deferred {
+    span: Span,
+    locate: Arc<dyn Locate>,
+    found: Arc<OnceLock<Layout>>,
+}
+
+/// Finds the elements in a [`Deferred`] run.
+pub trait Locate: fmt::Debug + Send + Sync {
+    /// Where the elements of an array of `shape` are; never a [`Layout::Deferred`]. Fails if what
+    /// lies there has another shape, dtype or byte order than the tensor.
+    fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout>;
+}
+
+impl Deferred {
+    /// What `locate` will find in `span`.
+    pub fn new(span: Span, locate: Arc<dyn Locate>) -> Self {
+        Self { span, locate, found: Arc::new(OnceLock::new()) }
+    }
+
+    /// The run of the file, more than the elements.
+    pub fn span(&self) -> Span {
+        self.span
+    }
+
+    /// Where the elements are; looked up once. See [`Locate::locate`].
+    pub fn layout(&self, files: &FileSet, shape: &[u64]) -> Result<&Layout> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let found = self.locate.locate(files, self.span, shape)?;
+        Ok(self.found.get_or_init(|| found))
+    }
+}
+
+impl fmt::Debug for Deferred {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Deferred({:?}, {:?})", self.span, self.locate)
+    }
+}
+
+impl PartialEq for Deferred {
+    /// The same run, looked at in the same way; not what is found there.
+    fn eq(&self, other: &Self) -> bool {
+        self.span == other.span && Arc::ptr_eq(&self.locate, &other.locate)
+    }
 }
 
 impl fmt::Debug for Chunked {

@@ -29,7 +29,9 @@ pub use error::{Error, ErrorKind, Result};
 pub use finding::{Call, Finding, Grade};
 pub use int::Int;
 pub use key::{Key, KeyPart, float_repr};
-pub use layout::{Chunk, Chunked, Chunks, Concat, Layout, Packed, Part, Span, Strided};
+pub use layout::{
+    Chunk, Chunked, Chunks, Concat, Deferred, Layout, Locate, Packed, Part, Span, Strided,
+};
 pub use leaves::Leaf;
 pub use limits::Limits;
 pub use plan::{

@@ -223,6 +223,15 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
             packed.span.offset.saturating_add(packed.span.len)
         ),
         Layout::Strided(strided) => view(files, tensor, strided),
+        Layout::Deferred(deferred) => {
+            let span = deferred.span();
+            format!(
+                "{}, within bytes {} to {}",
+                visible(files.name(span.file)),
+                span.offset,
+                span.offset.saturating_add(span.len)
+            )
+        }
         Layout::Chunked(chunked) => chunks(chunked, shape),
         Layout::Concat(concat) => {
             format!("{} parts along axis {}", concat.parts.len(), concat.axis)

@@ -211,6 +211,7 @@ fn files(checkpoint: &Checkpoint, tensors: &HashSet<TensorId>) -> Vec<(String, u
         let file = match layout {
             Layout::Span(span) => span.file,
             Layout::Packed(packed) => packed.span.file,
+            Layout::Deferred(deferred) => deferred.span().file,
             Layout::Strided(strided) => {
                 open.push(&strided.storage);
                 continue;

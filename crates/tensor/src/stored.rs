@@ -81,8 +81,13 @@ impl Stored {
                 }
             }
             Layout::Chunked(chunked) => Chunked::start(context, shape, chunked, range),
-            Layout::Concat(_) if context.depth == MAX_DEPTH => {
+            Layout::Concat(_) | Layout::Deferred(_) if context.depth == MAX_DEPTH => {
                 Err(Error::limit("parts of parts of a tensor, nested too deep"))
+            }
+            Layout::Deferred(deferred) => {
+                let layout = deferred.layout(context.files, shape)?;
+                let context = Context { depth: context.depth + 1, ..*context };
+                Self::new(&context, shape, layout, range)
             }
             Layout::Concat(concat) => {
                 Ok(Self::Concat(Box::new(Concat::new(context, shape, concat, range)?)))

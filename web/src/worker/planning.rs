@@ -181,7 +181,9 @@ fn way(tensor: &statelens_checkpoint::Tensor) -> String {
         Layout::Strided(_) => "gathered from views".into(),
         Layout::Fill(_) => "filled".into(),
         Layout::Concat(_) => "joined".into(),
-        Layout::Span(_) | Layout::Inline(_) | Layout::Missing(_) => "copied".into(),
+        Layout::Span(_) | Layout::Deferred(_) | Layout::Inline(_) | Layout::Missing(_) => {
+            "copied".into()
+        }
     };
     if tensor.stored != tensor.dtype {
         way.push_str(&format!(", cast to {}", tensor.dtype.name()));
