@@ -19,7 +19,6 @@
 //! Files of releases 1.7 and 1.8 open here, though the library itself no longer loads them.
 
 pub mod detect;
-mod json;
 pub mod read;
 #[cfg(test)]
 mod tests;

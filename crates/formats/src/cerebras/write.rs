@@ -3,7 +3,6 @@
 //! `__cstorch_version__` names the release of the Cerebras library that wrote a file. This is
 //! none, and no loader asks for it, so it is left out.
 
-mod json;
 mod objects;
 mod outline;
 mod report;

@@ -3,7 +3,7 @@
 use half::{bf16, f16};
 use statelens_checkpoint::{DType, Int, Tensor};
 
-use super::super::json::Node;
+use crate::json::Node;
 
 /// `torch.float32` as a dtype.
 pub(super) fn torch_dtype(name: &str) -> Option<DType> {

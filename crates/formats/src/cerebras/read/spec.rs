@@ -6,7 +6,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
-use super::super::json::{Document, Id, Node};
+use crate::json::{Document, Id, Node};
 
 /// The tree; its first node is the root.
 #[derive(Debug)]

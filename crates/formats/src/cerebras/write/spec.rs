@@ -3,8 +3,8 @@
 
 use statelens_checkpoint::{DictKey, Text};
 
-use super::json;
 use super::outline::{Class, Node};
+use crate::json;
 
 /// `[skeleton, spec]`, indented, as the root attribute `__spec__` has it.
 pub(super) fn root(nodes: &[Node]) -> String {

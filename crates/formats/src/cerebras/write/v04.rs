@@ -9,12 +9,12 @@ use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, File, Filter, Planned, Space,
 };
 
-use super::json::Json;
 use super::objects;
 use super::outline::{self, Family};
 use super::report::{self, CAST, EXCLUDE, Report};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
+use crate::json::Json;
 
 /// Leaves are datasets here, of which a group holds as many as there are.
 const MOST_LEAVES: u64 = 1_000_000;

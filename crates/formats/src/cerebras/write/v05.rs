@@ -9,11 +9,11 @@ use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, File, Filter, Planned, Space,
 };
 
-use super::json::{self, Json};
 use super::objects;
 use super::outline::{self, Family, Leaf};
 use super::report::{self, CAST, EXCLUDE, Report};
 use super::spec;
+use crate::json::{self, Json};
 
 /// Attributes of the root group that are no leaf's: spec, version, success.
 const OTHERS: u64 = 3;

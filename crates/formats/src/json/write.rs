@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Text, float_repr};
 
 /// A small JSON value.
-pub(super) enum Json {
+pub(crate) enum Json {
     Bool(bool),
     /// Already in JSON.
     Number(String),
@@ -13,16 +13,16 @@ pub(super) enum Json {
 }
 
 impl Json {
-    pub(super) fn text(text: &str) -> Self {
+    pub(crate) fn text(text: &str) -> Self {
         Self::Text(text.into())
     }
 
-    pub(super) fn float(value: f64) -> Self {
+    pub(crate) fn float(value: f64) -> Self {
         Self::Number(float(value))
     }
 
     /// As `indent=4` writes it, on a line that is itself `indent` levels in.
-    pub(super) fn write(&self, out: &mut String, indent: usize) {
+    pub(crate) fn write(&self, out: &mut String, indent: usize) {
         match self {
             Self::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
             Self::Number(number) => out.push_str(number),
@@ -53,7 +53,7 @@ impl Json {
 }
 
 /// A comma where one is due, and a new line `indent` levels in.
-pub(super) fn separate(out: &mut String, comma: bool, indent: usize) {
+pub(crate) fn separate(out: &mut String, comma: bool, indent: usize) {
     out.push_str(if comma { ",\n" } else { "\n" });
     for _ in 0..indent {
         out.push_str("    ");
@@ -61,7 +61,7 @@ pub(super) fn separate(out: &mut String, comma: bool, indent: usize) {
 }
 
 /// A number as JSON for Python has it.
-pub(super) fn float(value: f64) -> String {
+pub(crate) fn float(value: f64) -> String {
     if value.is_nan() {
         "NaN".into()
     } else if value.is_infinite() {
@@ -72,7 +72,7 @@ pub(super) fn float(value: f64) -> String {
 }
 
 /// A string with its quotes.
-pub(super) fn quote(text: &Text, out: &mut String) {
+pub(crate) fn quote(text: &Text, out: &mut String) {
     out.push('"');
     for piece in text.pieces() {
         match piece {
@@ -84,7 +84,7 @@ pub(super) fn quote(text: &Text, out: &mut String) {
 }
 
 /// [`quote`], for a string without surrogates.
-pub(super) fn quote_str(text: &str, out: &mut String) {
+pub(crate) fn quote_str(text: &str, out: &mut String) {
     out.push('"');
     escape(text, out);
     out.push('"');

@@ -1,25 +1,24 @@
-//! JSON as Python's `json` module writes it.
-//!
-//! That is more than JSON: `NaN` and `Infinity`, integers of any size, lone surrogates. And it
-//! is read without recursion, into one table, so that depth costs nothing.
+//! A whole JSON text as one table, read without recursion, so that depth costs nothing.
 
 use std::fmt;
 
-use statelens_checkpoint::{Error, Int, Limits, Result, Text, float_repr};
+use statelens_checkpoint::{Int, Limits, Result, Text, float_repr};
+
+use super::parser::Parser;
 
 /// One JSON text.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Document {
+pub(crate) struct Document {
     nodes: Vec<Node>,
 }
 
 /// Which value of a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Id(u32);
+pub(crate) struct Id(u32);
 
 /// One value.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Node {
+pub(crate) enum Node {
     Null,
     Bool(bool),
     Int(Int),
@@ -30,17 +29,14 @@ pub(super) enum Node {
     Object(Vec<(Text, Id)>),
 }
 
-/// Digits of an integer that are turned into a number; Python refuses more than 4,300.
-const MOST_DIGITS: usize = 5_000;
-
 /// Values in one text: the tree of a state dict has four for each leaf. A text of nothing but
 /// brackets would take seventy times its size in memory.
 const MOST_NODES: u64 = 3_000_000;
 
 impl Document {
     /// Reads a whole text.
-    pub(super) fn parse(text: &[u8]) -> Result<Self> {
-        let mut parser = Parser { text, at: 0 };
+    pub(crate) fn parse(text: &[u8]) -> Result<Self> {
+        let mut parser = Parser::lenient(text);
         let mut nodes = Vec::new();
         // Containers that are open, innermost last, each with the name its next value goes by.
         let mut open: Vec<(Id, Text)> = Vec::new();
@@ -64,10 +60,7 @@ impl Document {
             // Close what ends here; go on to the next value.
             loop {
                 let Some((parent, name)) = open.last_mut() else {
-                    parser.space();
-                    if parser.at < text.len() {
-                        return Err(parser.bad("something after the end"));
-                    }
+                    parser.end()?;
                     return Ok(Self { nodes });
                 };
                 let object = matches!(nodes.get(parent.0 as usize), Some(Node::Object(_)));
@@ -97,17 +90,17 @@ impl Document {
     }
 
     /// The outermost value.
-    pub(super) fn root(&self) -> Id {
+    pub(crate) fn root(&self) -> Id {
         Id(0)
     }
 
     /// The value.
-    pub(super) fn node(&self, id: Id) -> &Node {
+    pub(crate) fn node(&self, id: Id) -> &Node {
         self.nodes.get(id.0 as usize).unwrap_or(&Node::Null)
     }
 
     /// The entry of that name.
-    pub(super) fn get(&self, object: Id, name: &Text) -> Option<Id> {
+    pub(crate) fn get(&self, object: Id, name: &Text) -> Option<Id> {
         match self.node(object) {
             Node::Object(entries) => {
                 entries.iter().rev().find(|(key, _)| key == name).map(|(_, id)| *id)
@@ -117,12 +110,12 @@ impl Document {
     }
 
     /// The entry of that name.
-    pub(super) fn field(&self, object: Id, name: &str) -> Option<&Node> {
+    pub(crate) fn field(&self, object: Id, name: &str) -> Option<&Node> {
         self.get(object, &name.into()).map(|id| self.node(id))
     }
 
     /// The items of an array.
-    pub(super) fn items(&self, array: Id) -> &[Id] {
+    pub(crate) fn items(&self, array: Id) -> &[Id] {
         match self.node(array) {
             Node::Array(items) => items,
             _ => &[],
@@ -130,26 +123,26 @@ impl Document {
     }
 
     /// As Python prints it: what `str()` gives, with strings inside in quotes.
-    pub(super) fn python(&self, id: Id) -> Python<'_> {
+    pub(crate) fn python(&self, id: Id) -> Python<'_> {
         Python { document: self, id }
     }
 }
 
 impl Node {
-    pub(super) fn text(&self) -> Option<&Text> {
+    pub(crate) fn text(&self) -> Option<&Text> {
         match self {
             Self::Str(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn is_true(&self) -> bool {
+    pub(crate) fn is_true(&self) -> bool {
         *self == Self::Bool(true)
     }
 }
 
 /// See [`Document::python`].
-pub(super) struct Python<'a> {
+pub(crate) struct Python<'a> {
     document: &'a Document,
     id: Id,
 }
@@ -222,139 +215,6 @@ fn quoted(text: &Text) -> String {
     }
     out.push(quote);
     out
-}
-
-struct Parser<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl Parser<'_> {
-    fn bad(&self, what: &str) -> Error {
-        Error::damaged(format!("JSON with {what} (at character {} of it)", self.at))
-    }
-
-    fn space(&mut self) {
-        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.text.get(self.at) {
-            self.at += 1;
-        }
-    }
-
-    fn take(&mut self, byte: u8) -> bool {
-        let there = self.text.get(self.at) == Some(&byte);
-        self.at += usize::from(there);
-        there
-    }
-
-    fn word(&mut self, word: &str) -> bool {
-        let there = self.text[self.at..].starts_with(word.as_bytes());
-        if there {
-            self.at += word.len();
-        }
-        there
-    }
-
-    /// A value, and whether it is a container that was opened.
-    fn value(&mut self) -> Result<(Node, bool)> {
-        self.space();
-        let node = match self.text.get(self.at) {
-            Some(b'"') => {
-                self.at += 1;
-                Node::Str(self.string()?)
-            }
-            Some(b'[') => {
-                self.at += 1;
-                return Ok((Node::Array(Vec::new()), true));
-            }
-            Some(b'{') => {
-                self.at += 1;
-                return Ok((Node::Object(Vec::new()), true));
-            }
-            _ if self.word("null") => Node::Null,
-            _ if self.word("true") => Node::Bool(true),
-            _ if self.word("false") => Node::Bool(false),
-            _ if self.word("NaN") => Node::Float(f64::NAN),
-            _ if self.word("Infinity") => Node::Float(f64::INFINITY),
-            _ if self.word("-Infinity") => Node::Float(f64::NEG_INFINITY),
-            Some(b'-' | b'0'..=b'9') => self.number()?,
-            Some(_) => return Err(self.bad("something that is no value")),
-            None => return Err(self.bad("its end missing")),
-        };
-        Ok((node, false))
-    }
-
-    fn number(&mut self) -> Result<Node> {
-        let start = self.at;
-        while let Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9') = self.text.get(self.at) {
-            self.at += 1;
-        }
-        let bytes = &self.text[start..self.at];
-        let number = str::from_utf8(bytes).map_err(|_| self.bad("a number that is none"))?;
-        let node = if number.contains(['.', 'e', 'E']) {
-            number.parse().ok().map(Node::Float)
-        } else if number.len() <= MOST_DIGITS {
-            Int::parse(number).map(Node::Int)
-        } else {
-            return Err(Error::limit(format!("an integer of {} digits", number.len())));
-        };
-        node.ok_or_else(|| self.bad("a number that is none"))
-    }
-
-    /// The rest of a string, its closing quote included.
-    fn string(&mut self) -> Result<Text> {
-        let mut bytes = Vec::new();
-        loop {
-            let rest = &self.text[self.at..];
-            let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
-            let run = run.ok_or_else(|| self.bad("a string that does not end"))?;
-            bytes.extend_from_slice(&rest[..run]);
-            self.at += run + 1;
-            if rest[run] == b'"' {
-                return Text::from_surrogatepass(&bytes)
-                    .map_err(|_| self.bad("a string that is no UTF-8"));
-            }
-            let escape = self.text.get(self.at).copied();
-            self.at += 1;
-            bytes.push(match escape {
-                Some(b'b') => 8,
-                Some(b'f') => 12,
-                Some(b'n') => b'\n',
-                Some(b'r') => b'\r',
-                Some(b't') => b'\t',
-                Some(byte @ (b'"' | b'\\' | b'/')) => byte,
-                Some(b'u') => {
-                    let mut point = self.four()?;
-                    // A surrogate pair is one character; any other surrogate stays alone.
-                    if (0xd800..0xdc00).contains(&point) && self.text[self.at..].starts_with(b"\\u")
-                    {
-                        let back = self.at;
-                        self.at += 2;
-                        let low = self.four()?;
-                        match low {
-                            0xdc00..0xe000 => {
-                                point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00)
-                            }
-                            _ => self.at = back,
-                        }
-                    }
-                    let text =
-                        Text::from_code_points([point]).map_err(|_| self.bad("a bad escape"))?;
-                    bytes.extend_from_slice(text.as_bytes());
-                    continue;
-                }
-                _ => return Err(self.bad("a bad escape")),
-            });
-        }
-    }
-
-    fn four(&mut self) -> Result<u32> {
-        let digits = self.text.get(self.at..self.at + 4);
-        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
-        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
-        let point = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        self.at += 4;
-        point.ok_or_else(|| self.bad("a bad escape"))
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,391 @@
+//! The pieces of a JSON text, one after the other.
+
+use statelens_checkpoint::{Error, Int, Result, Text};
+
+use super::Node;
+
+/// Digits of an integer that are turned into a number; Python refuses more than 4,300.
+const MOST_DIGITS: usize = 5_000;
+
+/// Reads a JSON text from front to back and keeps nothing of it.
+pub(crate) struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+    /// No more than RFC 8259 allows, and strings must be Unicode.
+    strict: bool,
+    /// How many containers may still be opened inside each other, when pieces are asked for.
+    room: usize,
+}
+
+impl<'a> Parser<'a> {
+    /// For a text of Python's `json` module.
+    pub(super) fn lenient(text: &'a [u8]) -> Self {
+        Self { text, at: 0, strict: false, room: usize::MAX }
+    }
+
+    /// For RFC 8259 and nothing beyond it, with containers nested no deeper than `depth`.
+    pub(crate) fn strict(text: &'a [u8], depth: usize) -> Self {
+        Self { text, at: 0, strict: true, room: depth }
+    }
+}
+
+impl Parser<'_> {
+    /// Opens an object; [`Parser::entry`] goes through it.
+    pub(crate) fn object(&mut self) -> Result<()> {
+        self.open(b'{', "an object")
+    }
+
+    /// Opens an array; [`Parser::item`] goes through it.
+    pub(crate) fn array(&mut self) -> Result<()> {
+        self.open(b'[', "an array")
+    }
+
+    /// The name of the next entry of the open object, whose value is to be read next; `None`
+    /// when the object has ended. `first` is set before the first entry.
+    pub(crate) fn entry(&mut self, first: &mut bool) -> Result<Option<Text>> {
+        if !self.goes_on(b'}', first)? {
+            return Ok(None);
+        }
+        self.space();
+        if !self.take(b'"') {
+            return Err(self.bad("an entry without a name"));
+        }
+        let name = self.string()?;
+        self.space();
+        match self.take(b':') {
+            true => Ok(Some(name)),
+            false => Err(self.bad("a name without a value")),
+        }
+    }
+
+    /// Whether there is a further item in the open array, which is to be read next. `first` is
+    /// set before the first item.
+    pub(crate) fn item(&mut self, first: &mut bool) -> Result<bool> {
+        self.goes_on(b']', first)
+    }
+
+    /// A string.
+    pub(crate) fn text(&mut self) -> Result<Text> {
+        self.space();
+        match self.take(b'"') {
+            true => self.string(),
+            false => Err(self.bad(&format!("{} where a string belongs", self.next_kind()))),
+        }
+    }
+
+    /// A whole number that is not negative and fits 64 bits.
+    pub(crate) fn natural(&mut self) -> Result<u64> {
+        self.space();
+        let kind = self.next_kind();
+        let start = self.at;
+        let found = match self.text.get(self.at) {
+            Some(b'-' | b'0'..=b'9') => match self.number()? {
+                // Minus zero is a float to the strict.
+                Node::Int(int) if self.text.get(start) != Some(&b'-') => int.to_u64(),
+                _ => None,
+            },
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            self.at = start;
+            self.bad(&format!("{kind} where a number from 0 to 2^64 - 1 belongs"))
+        })
+    }
+
+    /// Whether a `null` stands next; it is passed.
+    pub(crate) fn null(&mut self) -> bool {
+        self.space();
+        self.word("null")
+    }
+
+    /// Passes a value of any kind.
+    pub(crate) fn skip(&mut self) -> Result<()> {
+        // The containers that were opened here, innermost last: whether it is an object, and
+        // whether nothing of it was read.
+        let mut open: Vec<(bool, bool)> = Vec::new();
+        loop {
+            self.space();
+            match self.text.get(self.at) {
+                Some(b'{') => {
+                    self.object()?;
+                    open.push((true, true));
+                }
+                Some(b'[') => {
+                    self.array()?;
+                    open.push((false, true));
+                }
+                _ => drop(self.value()?),
+            }
+            loop {
+                let Some((object, first)) = open.last_mut() else { return Ok(()) };
+                let more = match object {
+                    true => self.entry(first)?.is_some(),
+                    false => self.item(first)?,
+                };
+                if more {
+                    break;
+                }
+                open.pop();
+            }
+        }
+    }
+
+    /// Fails if something stands after the end.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.space();
+        match self.at < self.text.len() {
+            true => Err(self.bad("something after the end")),
+            false => Ok(()),
+        }
+    }
+
+    fn open(&mut self, bracket: u8, what: &str) -> Result<()> {
+        self.space();
+        if !self.take(bracket) {
+            return Err(self.bad(&format!("{} where {what} belongs", self.next_kind())));
+        }
+        match self.room.checked_sub(1) {
+            Some(room) => self.room = room,
+            None => return Err(self.bad("values that are nested too deep")),
+        }
+        Ok(())
+    }
+
+    /// Whether the open container goes on; its end is passed.
+    fn goes_on(&mut self, end: u8, first: &mut bool) -> Result<bool> {
+        self.space();
+        if self.take(end) {
+            self.room = self.room.saturating_add(1);
+            return Ok(false);
+        }
+        match std::mem::replace(first, false) || self.take(b',') {
+            true => Ok(true),
+            false if self.at >= self.text.len() => Err(self.bad("its end missing")),
+            false => Err(self.bad("no comma between two values")),
+        }
+    }
+
+    /// What stands next, for messages.
+    fn next_kind(&self) -> &'static str {
+        match self.text.get(self.at) {
+            None => "its end",
+            Some(b'"') => "a string",
+            Some(b'{') => "an object",
+            Some(b'[') => "an array",
+            Some(b't' | b'f') => "a bool",
+            Some(b'n') => "null",
+            Some(b'-' | b'0'..=b'9') => "a number",
+            Some(_) => "something that is no value",
+        }
+    }
+
+    pub(super) fn bad(&self, what: &str) -> Error {
+        Error::damaged(format!("JSON with {what} (at character {} of it)", self.at))
+    }
+
+    pub(super) fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.text.get(self.at) {
+            self.at += 1;
+        }
+    }
+
+    pub(super) fn take(&mut self, byte: u8) -> bool {
+        let there = self.text.get(self.at) == Some(&byte);
+        self.at += usize::from(there);
+        there
+    }
+
+    fn word(&mut self, word: &str) -> bool {
+        let there = self.text[self.at..].starts_with(word.as_bytes());
+        if there {
+            self.at += word.len();
+        }
+        there
+    }
+
+    /// A value, and whether it is a container that was opened.
+    pub(super) fn value(&mut self) -> Result<(Node, bool)> {
+        self.space();
+        let node = match self.text.get(self.at) {
+            Some(b'"') => {
+                self.at += 1;
+                Node::Str(self.string()?)
+            }
+            Some(b'[') => {
+                self.at += 1;
+                return Ok((Node::Array(Vec::new()), true));
+            }
+            Some(b'{') => {
+                self.at += 1;
+                return Ok((Node::Object(Vec::new()), true));
+            }
+            _ if self.word("null") => Node::Null,
+            _ if self.word("true") => Node::Bool(true),
+            _ if self.word("false") => Node::Bool(false),
+            _ if !self.strict && self.word("NaN") => Node::Float(f64::NAN),
+            _ if !self.strict && self.word("Infinity") => Node::Float(f64::INFINITY),
+            _ if !self.strict && self.word("-Infinity") => Node::Float(f64::NEG_INFINITY),
+            Some(b'-' | b'0'..=b'9') => self.number()?,
+            Some(_) => return Err(self.bad("something that is no value")),
+            None => return Err(self.bad("its end missing")),
+        };
+        Ok((node, false))
+    }
+
+    fn number(&mut self) -> Result<Node> {
+        let start = self.at;
+        while let Some(b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9') = self.text.get(self.at) {
+            self.at += 1;
+        }
+        let bytes = &self.text[start..self.at];
+        let number = str::from_utf8(bytes).map_err(|_| self.bad("a number that is none"))?;
+        if self.strict && !is_rfc_number(number) {
+            return Err(self.bad("a number that is none"));
+        }
+        let node = if number.contains(['.', 'e', 'E']) {
+            let float = number.parse().ok();
+            float.filter(|float: &f64| !self.strict || float.is_finite()).map(Node::Float)
+        } else if number.len() <= MOST_DIGITS {
+            Int::parse(number).map(Node::Int)
+        } else {
+            return Err(Error::limit(format!("an integer of {} digits", number.len())));
+        };
+        node.ok_or_else(|| self.bad("a number that is none"))
+    }
+
+    /// The rest of a string, its closing quote included.
+    pub(super) fn string(&mut self) -> Result<Text> {
+        let mut bytes = Vec::new();
+        loop {
+            let rest = &self.text[self.at..];
+            let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
+            let run = run.ok_or_else(|| self.bad("a string that does not end"))?;
+            if self.strict && rest[..run].iter().any(|byte| *byte < b' ') {
+                return Err(self.bad("a control character in a string"));
+            }
+            bytes.extend_from_slice(&rest[..run]);
+            self.at += run + 1;
+            if rest[run] == b'"' {
+                return Text::from_surrogatepass(&bytes)
+                    .map_err(|_| self.bad("a string that is no UTF-8"));
+            }
+            let escape = self.text.get(self.at).copied();
+            self.at += 1;
+            bytes.push(match escape {
+                Some(b'b') => 8,
+                Some(b'f') => 12,
+                Some(b'n') => b'\n',
+                Some(b'r') => b'\r',
+                Some(b't') => b'\t',
+                Some(byte @ (b'"' | b'\\' | b'/')) => byte,
+                Some(b'u') => {
+                    let mut point = self.four()?;
+                    // A surrogate pair is one character; any other surrogate stays alone.
+                    if (0xd800..0xdc00).contains(&point) && self.text[self.at..].starts_with(b"\\u")
+                    {
+                        let back = self.at;
+                        self.at += 2;
+                        let low = self.four()?;
+                        match low {
+                            0xdc00..0xe000 => {
+                                point = 0x10000 + ((point - 0xd800) << 10) + (low - 0xdc00)
+                            }
+                            _ => self.at = back,
+                        }
+                    }
+                    if self.strict && (0xd800..0xe000).contains(&point) {
+                        return Err(self.bad("half a character in a string"));
+                    }
+                    let text =
+                        Text::from_code_points([point]).map_err(|_| self.bad("a bad escape"))?;
+                    bytes.extend_from_slice(text.as_bytes());
+                    continue;
+                }
+                _ => return Err(self.bad("a bad escape")),
+            });
+        }
+    }
+
+    fn four(&mut self) -> Result<u32> {
+        let digits = self.text.get(self.at..self.at + 4);
+        let digits = digits.filter(|digits| digits.iter().all(u8::is_ascii_hexdigit));
+        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
+        let point = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        self.at += 4;
+        point.ok_or_else(|| self.bad("a bad escape"))
+    }
+}
+
+/// Whether it is a number as RFC 8259 has it: no zeros before it, digits around the point.
+fn is_rfc_number(number: &str) -> bool {
+    let number = number.strip_prefix('-').unwrap_or(number);
+    let (mantissa, exponent) = match number.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, Some(exponent)),
+        None => (number, None),
+    };
+    let (whole, fraction) = match mantissa.split_once('.') {
+        Some((whole, fraction)) => (whole, Some(fraction)),
+        None => (mantissa, None),
+    };
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits(whole)
+        && (whole == "0" || !whole.starts_with('0'))
+        && fraction.is_none_or(digits)
+        && exponent.is_none_or(|text| digits(text.strip_prefix(['+', '-']).unwrap_or(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn accepts(text: &str) -> bool {
+        let mut parser = Parser::strict(text.as_bytes(), 5);
+        parser.skip().and_then(|()| parser.end()).is_ok()
+    }
+
+    #[test]
+    fn the_strict_accept_what_the_rfc_does() {
+        for good in [
+            r#" {"a": [1, -0.5e+3, true, null, "\ud83d\ude00\u00e9"], "a": {}} "#,
+            "[[[[[]]]]]",
+            "0",
+            "-0",
+            "1E9",
+        ] {
+            assert!(accepts(good), "{good}");
+        }
+        for bad in [
+            "",
+            "[1,]",
+            "{,}",
+            "[1 2]",
+            "01",
+            "1.",
+            ".5",
+            "1e",
+            "+1",
+            "NaN",
+            "-Infinity",
+            "1e999",
+            "\"\n\"",
+            "\"\\ud800\"",
+            "\"\\udc00x\"",
+            "[[[[[[]]]]]]",
+            "1 2",
+            "{\"a\"}",
+            "[",
+            "{\"a\":",
+        ] {
+            assert!(!accepts(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn naturals_are_whole_and_fit() {
+        let natural = |text: &str| Parser::strict(text.as_bytes(), 1).natural().ok();
+        assert_eq!(natural(" 18446744073709551615"), Some(u64::MAX));
+        for bad in ["18446744073709551616", "-1", "-0", "1.0", "1e2", "\"1\"", "null", ""] {
+            assert_eq!(natural(bad), None, "{bad}");
+        }
+    }
+}
