@@ -95,7 +95,9 @@ pub struct Chunk {
 pub struct Packed {
     /// Where the compressed bytes are: raw deflate, as zip has it.
     pub span: Span,
-    /// Length once decompressed.
+    /// Bytes at the start of the decompressed stream that do not belong to it: a header.
+    pub skip: u64,
+    /// Length once decompressed, without those.
     pub len: u64,
 }
 

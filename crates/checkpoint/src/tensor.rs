@@ -137,6 +137,14 @@ pub fn contiguous_strides(shape: &[u64]) -> Option<Vec<i64>> {
     Some(strides)
 }
 
+/// The strides, in elements, of a dense Fortran-order array; `None` if they do not fit.
+pub fn fortran_strides(shape: &[u64]) -> Option<Vec<i64>> {
+    let reversed: Vec<u64> = shape.iter().rev().copied().collect();
+    let mut strides = contiguous_strides(&reversed)?;
+    strides.reverse();
+    Some(strides)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -148,5 +156,6 @@ mod tests {
         assert_eq!(numel(&[]), Some(1));
         assert_eq!(contiguous_strides(&[2, 3, 4]), Some(vec![12, 4, 1]));
         assert_eq!(contiguous_strides(&[u64::MAX, 1]), None);
+        assert_eq!(fortran_strides(&[2, 3, 4]), Some(vec![1, 2, 6]));
     }
 }

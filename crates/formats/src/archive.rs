@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
 use statelens_checkpoint::{
-    BlockCache, Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span,
+    Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span,
 };
 use zip::CompressionMethod;
 use zip::ZipArchive;
@@ -27,7 +27,7 @@ const LOCAL_HEADER: u64 = 30;
 
 /// The records of a zip file.
 pub(crate) struct Archive {
-    source: Arc<BlockCache>,
+    source: Arc<dyn ReadAt>,
     file: FileId,
     records: Vec<Record>,
     by_name: HashMap<Arc<[u8]>, u32>,
@@ -63,16 +63,32 @@ enum Method {
 impl Archive {
     /// Reads the central directory. Fails if it is damaged, names a record twice, or lets
     /// records overlap.
-    pub(crate) fn open(source: Arc<BlockCache>, file: FileId, limits: &Limits) -> Result<Self> {
+    pub(crate) fn open(source: Arc<dyn ReadAt>, file: FileId, limits: &Limits) -> Result<Self> {
+        let len = source.len();
+        Self::open_within(source, Span { file, offset: 0, len }, limits)
+    }
+
+    /// As [`Archive::open`], for an archive that is only a part of a file: the places in it count
+    /// from its own start.
+    pub(crate) fn open_within(
+        source: Arc<dyn ReadAt>,
+        span: Span,
+        limits: &Limits,
+    ) -> Result<Self> {
+        let Span { file, offset: base, len } = span;
+        if base.checked_add(len).is_none_or(|end| end > source.len()) {
+            return Err(Error::damaged("an archive is said to go on past the end of the file")
+                .at(base)
+                .advice("The file may be cut short: compare its size with the original."));
+        }
         let mut head = [0; 4];
-        let len = source.len().min(4) as usize;
-        source.read_at(0, &mut head[..len])?;
+        source.read_at(base, &mut head[..len.min(4) as usize])?;
         let led_by_something = head != *ZIP;
         let archive_offset = match led_by_something {
             false => ArchiveOffset::Known(0),
             true => ArchiveOffset::Detect,
         };
-        let adapter = Adapter { source: source.clone(), at: 0 };
+        let adapter = Adapter { source: source.clone(), base, len, at: 0 };
         let archive =
             ZipArchive::with_config(Config { archive_offset }, adapter).map_err(damaged)?;
         Limits::check("records of the archive", archive.len() as u64, limits.members)?;
@@ -80,11 +96,11 @@ impl Archive {
             return Err(Error::damaged("two records of the archive have the same name")
                 .advice("Readers disagree about which of them counts: do not trust the file."));
         }
-        let end = archive.central_directory_start();
+        let end = base.saturating_add(archive.central_directory_start());
         let directory = archive.metadata();
         let mut records = Vec::with_capacity(archive.len());
         for index in 0..archive.len() {
-            records.push(Record::new(&directory.entry(index).map_err(damaged)?));
+            records.push(Record::new(&directory.entry(index).map_err(damaged)?, base));
         }
         drop((archive, directory));
         bound(&mut records, end)?;
@@ -160,7 +176,7 @@ impl Archive {
         let span = Span { file: self.file, offset: start, len: record.stored };
         match record.method {
             Method::Stored => Ok(Layout::Span(span)),
-            Method::Deflated => Ok(Layout::Packed(Packed { span, len: record.len })),
+            Method::Deflated => Ok(Layout::Packed(Packed { span, skip: 0, len: record.len })),
             Method::Other(what) => Err(unreadable(record, what)),
         }
     }
@@ -197,7 +213,7 @@ impl Archive {
 }
 
 impl Record {
-    fn new(entry: &ZipFileEntry<'_>) -> Self {
+    fn new(entry: &ZipFileEntry<'_>, base: u64) -> Self {
         let method = match entry.compression() {
             _ if entry.encrypted() => Method::Other("encrypted"),
             CompressionMethod::Stored if entry.compressed_size() != entry.size() => {
@@ -209,7 +225,8 @@ impl Record {
         };
         Self {
             name: entry.name_raw().into(),
-            header: entry.header_start(),
+            // A place past 64 bits is past every end, too.
+            header: base.saturating_add(entry.header_start()),
             stored: entry.compressed_size(),
             len: entry.size(),
             bound: 0,
@@ -275,17 +292,19 @@ fn damaged(error: impl std::fmt::Display) -> Error {
         .advice("The file may be cut short: compare its size with the original.")
 }
 
-/// A source as `Read` and `Seek`, which the crate `zip` wants.
+/// A part of a source as `Read` and `Seek`, which the crate `zip` wants.
 struct Adapter {
-    source: Arc<BlockCache>,
+    source: Arc<dyn ReadAt>,
+    base: u64,
+    len: u64,
     at: u64,
 }
 
 impl Read for Adapter {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let rest = self.source.len().saturating_sub(self.at);
+        let rest = self.len.saturating_sub(self.at);
         let len = usize::try_from(rest).unwrap_or(usize::MAX).min(buffer.len());
-        self.source.read_at(self.at, &mut buffer[..len]).map_err(io::Error::other)?;
+        self.source.read_at(self.base + self.at, &mut buffer[..len]).map_err(io::Error::other)?;
         self.at += len as u64;
         Ok(len)
     }
@@ -295,7 +314,7 @@ impl Seek for Adapter {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let target = match to {
             SeekFrom::Start(offset) => Some(offset),
-            SeekFrom::End(delta) => self.source.len().checked_add_signed(delta),
+            SeekFrom::End(delta) => self.len.checked_add_signed(delta),
             SeekFrom::Current(delta) => self.at.checked_add_signed(delta),
         };
         self.at = target.ok_or(io::ErrorKind::InvalidInput)?;

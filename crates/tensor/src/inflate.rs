@@ -24,16 +24,21 @@ pub(crate) struct Inflate {
 }
 
 impl Inflate {
-    pub(crate) fn new(packed: &Packed, wanted: Range<u64>) -> Self {
-        Self {
+    /// `wanted` counts from behind what is skipped.
+    pub(crate) fn new(packed: &Packed, wanted: Range<u64>) -> Result<Self> {
+        let shifted = |at: u64| {
+            let too_long = || Error::damaged("a compressed tensor is longer than 64 bits can count");
+            at.checked_add(packed.skip).ok_or_else(too_long)
+        };
+        Ok(Self {
             rest: packed.span,
-            len: packed.len,
-            wanted,
+            len: shifted(packed.len)?,
+            wanted: shifted(wanted.start)?..shifted(wanted.end)?,
             at: 0,
             machine: Decompress::new(false),
             piece: vec![0; PIECE],
             done: false,
-        }
+        })
     }
 
     pub(crate) fn need(&self) -> Need {

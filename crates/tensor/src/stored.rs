@@ -135,7 +135,7 @@ impl Stored {
         match layout {
             Layout::Packed(packed) => {
                 check_span(files, &packed.span)?;
-                Ok(Self::Inflate(Box::new(Inflate::new(packed, range))))
+                Ok(Self::Inflate(Box::new(Inflate::new(packed, range)?)))
             }
             Layout::Inline(bytes) => {
                 // Both ends are at most the length of a slice, which fits.

@@ -105,17 +105,10 @@ impl Transform {
 
 /// The runs of bytes of an element that a change of byte order reverses.
 fn words(dtype: &DType) -> Vec<(usize, usize)> {
-    let runs: Vec<(u64, u64)> = match dtype {
-        DType::Numpy(numpy) => numpy.words.clone(),
-        _ => {
-            let word = dtype.word();
-            (0..dtype.itemsize() / word).map(|index| (index * word, word)).collect()
-        }
-    };
     let fits = |(offset, size): &(u64, u64)| {
         *size > 1 && offset.checked_add(*size).is_some_and(|end| end <= dtype.itemsize())
     };
-    runs.into_iter().filter(fits).map(|(offset, size)| (offset as usize, size as usize)).collect()
+    dtype.words().into_iter().filter(fits).map(|(offset, size)| (offset as usize, size as usize)).collect()
 }
 
 fn signs(tensor: &Tensor) -> Result<Vec<Sign>> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, DType, Field, Form, Global, Grade, Layout, NumpyType, Strided, Tensor, Value,
+    ByteOrder, DType, Field, Form, Global, Grade, Layout, Strided, Tensor, Value, fortran_strides,
 };
 
 use super::torch::RANK;
@@ -188,38 +188,20 @@ impl Lowering<'_> {
             let dtype = self.record(*names, state, depth)?;
             return Some(Element { dtype, order: ByteOrder::Big, objects: false });
         }
-        if let Some(dtype) = number(code) {
-            return plain(dtype);
-        }
         let (kind, digits) = code.split_at_checked(1)?;
         let size = match state.get(5).and_then(|size| self.pickle.int(*size)) {
             Some(size) if size > 0 => u64::try_from(size).ok()?,
             _ if digits.is_empty() => 8,
             _ => digits.split('[').next()?.parse().ok()?,
         };
-        let other = |name: String, code: String, word: u64| {
-            let count = if word > 1 { size / word } else { 0 };
-            // One run per code unit: a longer string would take more memory than the file has.
-            let words =
-                (count <= 1 << 16).then(|| (0..count).map(|n| (n * word, word)).collect())?;
-            let itemsize = size;
-            let dtype = NumpyType { name, code, itemsize, words, fields: Vec::new() };
-            plain(DType::Numpy(Arc::new(dtype)))
+        let code = match kind {
+            "O" => return Some(Element { dtype: DType::U8, order, objects: true }),
+            "U" => format!("U{}", size / 4),
+            "S" | "a" | "V" => format!("{kind}{size}"),
+            "M" | "m" => format!("{kind}8{}", self.time_unit(state)),
+            _ => code.to_owned(),
         };
-        match kind {
-            "U" => other(format!("str{}", size * 8), format!("U{}", size / 4), 4),
-            "S" | "a" => other(format!("bytes{}", size * 8), format!("S{size}"), 1),
-            "V" => other(format!("void{}", size * 8), format!("V{size}"), 1),
-            "f" => other(format!("float{}", size * 8), format!("f{size}"), size),
-            "c" => other(format!("complex{}", size * 8), format!("c{size}"), size / 2),
-            "M" | "m" => {
-                let unit = self.time_unit(state);
-                let name = if kind == "M" { "datetime64" } else { "timedelta64" };
-                other(format!("{name}{unit}"), format!("{kind}8{unit}"), 8)
-            }
-            "O" => Some(Element { dtype: DType::U8, order, objects: true }),
-            _ => None,
-        }
+        plain(DType::from_numpy_code(&code)?)
     }
 
     /// `[D]`, `[25s]`: what the metadata of a date's dtype says.
@@ -247,8 +229,7 @@ impl Lowering<'_> {
         unit().unwrap_or_default()
     }
 
-    /// A record: its fields keep their own byte order, so what is reversed is said field by
-    /// field, and the record as a whole counts as big-endian.
+    /// A record, see [`DType::record`].
     fn record(&mut self, names: NodeId, state: &[NodeId], depth: usize) -> Option<DType> {
         let names = self.pickle.sequence(names)?;
         if !self.afford(names.len().checked_mul(names.len())?) {
@@ -257,7 +238,6 @@ impl Lowering<'_> {
         let table = *state.get(4)?;
         let itemsize = u64::try_from(self.pickle.int(*state.get(5)?)?).ok()?;
         let mut fields = Vec::new();
-        let mut words = Vec::new();
         for name in names {
             let name = self.pickle.text(*name)?.to_lossy().into_owned();
             if self.pickle.dict(table)?.len() > 2 * names.len() {
@@ -266,31 +246,10 @@ impl Lowering<'_> {
             let entry = self.pickle.field(table, &name)?;
             let [dtype, offset, ..] = self.pickle.sequence(entry)? else { return None };
             let offset = u64::try_from(self.pickle.int(*offset)?).ok()?;
-            let (dtype, shape) = self.sub_array(*dtype, depth)?;
-            let count = shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
-            let size = dtype.dtype.itemsize();
-            let end = offset.checked_add(size.checked_mul(count)?)?;
-            // A field that leaves its record, or a sub-array of millions, is no dtype of numpy's.
-            if end > itemsize || count > 1 << 16 {
-                return None;
-            }
-            if dtype.order == ByteOrder::Big {
-                for index in 0..count {
-                    words.extend(reversed(&dtype.dtype, offset + index * size));
-                }
-                if words.len() > 1 << 16 {
-                    return None;
-                }
-            }
-            fields.push(Field { name, offset, dtype: dtype.dtype, shape });
+            let (Element { dtype, order, .. }, shape) = self.sub_array(*dtype, depth)?;
+            fields.push((Field { name, offset, dtype, shape }, order));
         }
-        Some(DType::Numpy(Arc::new(NumpyType {
-            name: format!("void{}", itemsize * 8),
-            code: format!("V{itemsize}"),
-            itemsize,
-            words,
-            fields,
-        })))
+        DType::record(itemsize, fields)
     }
 
     /// A field's dtype, which may be an array of another: `('<f4', (2, 3))`.
@@ -308,50 +267,6 @@ impl Lowering<'_> {
             _ => Some((self.element_within(id, depth)?, Vec::new())),
         }
     }
-}
-
-/// The runs of bytes that are reversed for one big-endian element at `offset`.
-fn reversed(dtype: &DType, offset: u64) -> Vec<(u64, u64)> {
-    match dtype {
-        DType::Numpy(numpy) => numpy.words.iter().map(|(at, len)| (offset + at, *len)).collect(),
-        _ => {
-            let word = dtype.word();
-            (0..dtype.itemsize() / word).map(|n| (offset + n * word, word)).collect()
-        }
-    }
-}
-
-fn fortran_strides(shape: &[u64]) -> Option<Vec<i64>> {
-    let mut step = 1i64;
-    shape
-        .iter()
-        .map(|dim| {
-            let stride = step;
-            step = step.checked_mul(i64::try_from((*dim).max(1)).ok()?)?;
-            Some(stride)
-        })
-        .collect()
-}
-
-/// numpy's codes of numbers that torch has, too.
-fn number(code: &str) -> Option<DType> {
-    Some(match code {
-        "b1" | "?" => DType::Bool,
-        "u1" => DType::U8,
-        "u2" => DType::U16,
-        "u4" => DType::U32,
-        "u8" => DType::U64,
-        "i1" => DType::I8,
-        "i2" => DType::I16,
-        "i4" => DType::I32,
-        "i8" => DType::I64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        "c8" => DType::C64,
-        "c16" => DType::C128,
-        _ => return None,
-    })
 }
 
 /// The classes of `ml_dtypes`, by torch's names where torch has the type.

@@ -12,6 +12,7 @@ fn samples() -> Vec<(FileSet, Tensor)> {
     let here = span(&files, 0, 24);
     let compressed = Layout::Packed(Packed {
         span: Span { file: main, offset: 24, len: packed.len() as u64 },
+        skip: 0,
         len: 24,
     });
     let view = |storage: &Layout| {

@@ -9,7 +9,7 @@ fn packed_bytes_must_be_exact() {
     let attempt = |packed: &[u8], len: u64, range: Range<u64>| {
         let files = file(packed.to_vec());
         let span = Span { file: files.main().unwrap(), offset: 0, len: packed.len() as u64 };
-        let layout = Layout::Packed(Packed { span, len });
+        let layout = Layout::Packed(Packed { span, skip: 0, len });
         let tensor = Tensor::new(DType::U8, vec![len], layout);
         run(&files, &tensor, range, BUDGET, |_| 1000).map_err(|error| error.kind())
     };
@@ -22,6 +22,22 @@ fn packed_bytes_must_be_exact() {
     assert_eq!(attempt(&[&packed, b"x".as_slice()].concat(), 300_000, 0..300_000), damaged);
     assert_eq!(attempt(&[], 300_000, 0..300_000), damaged);
     assert_eq!(attempt(&[0xff; 100], 300_000, 0..300_000), damaged);
+}
+
+#[test]
+fn a_header_in_the_packed_bytes_is_skipped() {
+    let plain = bytes(1000);
+    let packed = deflate(&plain);
+    let files = file(packed.clone());
+    let span = Span { file: files.main().unwrap(), offset: 0, len: packed.len() as u64 };
+    let attempt = |skip: u64, len: u64, range: Range<u64>| {
+        let tensor = Tensor::new(DType::U8, vec![len], Layout::Packed(Packed { span, skip, len }));
+        run(&files, &tensor, range, BUDGET, |_| 7).map_err(|error| error.kind())
+    };
+    assert_eq!(attempt(10, 990, 0..990).unwrap(), plain[10..]);
+    assert_eq!(attempt(10, 990, 5..7).unwrap(), plain[15..17]);
+    assert_eq!(attempt(11, 990, 0..990), Err(ErrorKind::Damaged));
+    assert_eq!(attempt(u64::MAX, 990, 0..990), Err(ErrorKind::Damaged));
 }
 
 #[test]
@@ -109,6 +125,7 @@ fn random_nonsense_never_panics() {
         let base = match random.next(3) {
             0 => Layout::Packed(Packed {
                 span: Span { file: checkpoint::FileId(0), offset, len },
+                skip: wild(&mut random, 16),
                 len: wild(&mut random, 4096),
             }),
             _ => span(&files, offset, len),

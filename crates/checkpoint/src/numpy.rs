@@ -1,0 +1,197 @@
+//! Element types as numpy names them: by codes, and records of them.
+//!
+//! The codes are those of numpy's array interface,
+//! <https://numpy.org/doc/stable/reference/arrays.interface.html>.
+
+use std::sync::Arc;
+
+use crate::{ByteOrder, DType, Field, NumpyType};
+
+/// Runs of bytes to reverse in one element: more than any real one has, few enough to list.
+const MOST_WORDS: u64 = 1 << 16;
+
+/// The types that torch has, too.
+const CODES: [(&str, DType); 14] = [
+    ("b1", DType::Bool),
+    ("u1", DType::U8),
+    ("u2", DType::U16),
+    ("u4", DType::U32),
+    ("u8", DType::U64),
+    ("i1", DType::I8),
+    ("i2", DType::I16),
+    ("i4", DType::I32),
+    ("i8", DType::I64),
+    ("f2", DType::F16),
+    ("f4", DType::F32),
+    ("f8", DType::F64),
+    ("c8", DType::C64),
+    ("c16", DType::C128),
+];
+
+impl DType {
+    /// The dtype of a code without its byte order: `f4`, `U3`, `S2`, `V12`, `M8[s]`, `f16`;
+    /// `None` for what is no such code, and for objects (`O`).
+    pub fn from_numpy_code(code: &str) -> Option<Self> {
+        if code == "?" {
+            return Some(Self::Bool);
+        }
+        if let Some((_, dtype)) = CODES.iter().find(|(known, _)| *known == code) {
+            return Some(dtype.clone());
+        }
+        let (kind, rest) = code.split_at_checked(1)?;
+        let (digits, unit) = rest.split_at(rest.find('[').unwrap_or(rest.len()));
+        let size = match digits {
+            "" => 0,
+            _ if digits.bytes().all(|byte| byte.is_ascii_digit()) => digits.parse::<u64>().ok()?,
+            _ => return None,
+        };
+        let unit_is_sound = unit.is_empty() || unit.ends_with(']') && unit.len() <= 32;
+        if !unit_is_sound || !matches!(kind, "M" | "m") && !unit.is_empty() {
+            return None;
+        }
+        match kind {
+            "U" => {
+                let itemsize = size.checked_mul(4)?;
+                let name = format!("str{}", itemsize.checked_mul(8)?);
+                numpy(name, format!("U{size}"), itemsize, 4)
+            }
+            "S" | "a" => {
+                numpy(format!("bytes{}", size.checked_mul(8)?), format!("S{size}"), size, 1)
+            }
+            "V" => numpy(format!("void{}", size.checked_mul(8)?), format!("V{size}"), size, 1),
+            // `long double`, which is as wide as the machine's that wrote it.
+            "f" if matches!(size, 12 | 16) => {
+                numpy(format!("float{}", size * 8), code.to_owned(), size, size)
+            }
+            "c" if matches!(size, 24 | 32) => {
+                numpy(format!("complex{}", size * 8), code.to_owned(), size, size / 2)
+            }
+            "M" if size == 8 => numpy(format!("datetime64{unit}"), code.to_owned(), 8, 8),
+            "m" if size == 8 => numpy(format!("timedelta64{unit}"), code.to_owned(), 8, 8),
+            _ => None,
+        }
+    }
+
+    /// The code without its byte order; `None` for a dtype that numpy does not have.
+    pub fn numpy_code(&self) -> Option<&str> {
+        match self {
+            Self::Numpy(numpy) => Some(&numpy.code),
+            _ => CODES.iter().find(|(_, dtype)| dtype == self).map(|(code, _)| *code),
+        }
+    }
+
+    /// A record. Its fields keep their own byte order: which runs of bytes a big-endian one has
+    /// reversed is said field by field, so a tensor of records counts as big-endian.
+    ///
+    /// `None` if a field leaves the record, or would have more numbers than any real one.
+    pub fn record(itemsize: u64, fields: Vec<(Field, ByteOrder)>) -> Option<Self> {
+        let mut words = Vec::new();
+        for (field, order) in &fields {
+            let count = field.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(*dim))?;
+            let size = field.dtype.itemsize();
+            let end = field.offset.checked_add(size.checked_mul(count)?)?;
+            if end > itemsize {
+                return None;
+            }
+            if *order == ByteOrder::Big {
+                let one = field.dtype.words();
+                if count.checked_mul(one.len() as u64)? + words.len() as u64 > MOST_WORDS {
+                    return None;
+                }
+                // Nothing to reverse in any of them, however many there are.
+                let count = if one.is_empty() { 0 } else { count };
+                for index in 0..count {
+                    let start = field.offset + index * size;
+                    words.extend(one.iter().map(|(at, len)| (start + at, *len)));
+                }
+            }
+        }
+        Some(Self::Numpy(Arc::new(NumpyType {
+            name: format!("void{}", itemsize.checked_mul(8)?),
+            code: format!("V{itemsize}"),
+            itemsize,
+            words,
+            fields: fields.into_iter().map(|(field, _)| field).collect(),
+        })))
+    }
+
+    /// The runs of bytes that are reversed for one big-endian element: `(offset, size)`.
+    pub fn words(&self) -> Vec<(u64, u64)> {
+        match self {
+            Self::Numpy(numpy) => numpy.words.clone(),
+            _ if self.word() <= 1 => Vec::new(),
+            _ => {
+                let word = self.word();
+                (0..self.itemsize() / word).map(|index| (index * word, word)).collect()
+            }
+        }
+    }
+}
+
+/// One run per code unit, unless there are too many: a longer string would take more memory than
+/// the file has.
+fn numpy(name: String, code: String, itemsize: u64, word: u64) -> Option<DType> {
+    let count = if word > 1 { itemsize / word } else { 0 };
+    if count > MOST_WORDS {
+        return None;
+    }
+    let words = (0..count).map(|n| (n * word, word)).collect();
+    Some(DType::Numpy(Arc::new(NumpyType { name, code, itemsize, words, fields: Vec::new() })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_read_and_written_alike() {
+        for (code, name, itemsize, words) in [
+            ("f4", "float32", 4, 1),
+            ("b1", "bool", 1, 0),
+            ("c16", "complex128", 16, 2),
+            ("U3", "str96", 12, 3),
+            ("S2", "bytes16", 2, 0),
+            ("V12", "void96", 12, 0),
+            ("S0", "bytes0", 0, 0),
+            ("f16", "float128", 16, 1),
+            ("c32", "complex256", 32, 2),
+            ("M8[25s]", "datetime64[25s]", 8, 1),
+            ("m8", "timedelta64", 8, 1),
+        ] {
+            let dtype = DType::from_numpy_code(code).unwrap();
+            assert_eq!(dtype.numpy_code(), Some(code));
+            assert_eq!((dtype.name(), dtype.itemsize()), (name, itemsize));
+            assert_eq!(dtype.words().len(), words, "{code}");
+        }
+        let wrong =
+            ["", "f", "f3", "q4", "U-1", "U+1", "é4", "O", "f4[s]", "U99999999999999999999"];
+        for code in wrong.into_iter().chain(["U999999999", "M8[s", "M4[s]", "S9223372036854775807"])
+        {
+            assert_eq!(DType::from_numpy_code(code), None, "{code}");
+        }
+        assert_eq!(DType::BF16.numpy_code(), None);
+    }
+
+    #[test]
+    fn records_keep_the_byte_order_of_each_field() {
+        let field = |name: &str, offset, code, shape: &[u64]| Field {
+            name: name.into(),
+            offset,
+            dtype: DType::from_numpy_code(code).unwrap(),
+            shape: shape.to_vec(),
+        };
+        let fields = || {
+            vec![
+                (field("a", 0, "i2", &[2]), ByteOrder::Big),
+                (field("b", 4, "f4", &[]), ByteOrder::Little),
+                (field("c", 8, "c8", &[]), ByteOrder::Big),
+            ]
+        };
+        let record = DType::record(16, fields()).unwrap();
+        assert_eq!(record.words(), [(0, 2), (2, 2), (8, 4), (12, 4)]);
+        assert_eq!((record.name(), record.numpy_code()), ("void128", Some("V16")));
+        assert_eq!(DType::record(15, fields()), None);
+        let many = vec![(field("a", 0, "i2", &[1 << 20]), ByteOrder::Big)];
+        assert_eq!(DType::record(4 << 20, many), None);
+    }
+}
