@@ -27,7 +27,8 @@ impl Inflate {
     /// `wanted` counts from behind what is skipped.
     pub(crate) fn new(packed: &Packed, wanted: Range<u64>) -> Result<Self> {
         let shifted = |at: u64| {
-            let too_long = || Error::damaged("a compressed tensor is longer than 64 bits can count");
+            let too_long =
+                || Error::damaged("a compressed tensor is longer than 64 bits can count");
             at.checked_add(packed.skip).ok_or_else(too_long)
         };
         Ok(Self {

@@ -108,7 +108,12 @@ fn words(dtype: &DType) -> Vec<(usize, usize)> {
     let fits = |(offset, size): &(u64, u64)| {
         *size > 1 && offset.checked_add(*size).is_some_and(|end| end <= dtype.itemsize())
     };
-    dtype.words().into_iter().filter(fits).map(|(offset, size)| (offset as usize, size as usize)).collect()
+    dtype
+        .words()
+        .into_iter()
+        .filter(fits)
+        .map(|(offset, size)| (offset as usize, size as usize))
+        .collect()
 }
 
 fn signs(tensor: &Tensor) -> Result<Vec<Sign>> {
