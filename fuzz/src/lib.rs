@@ -94,7 +94,7 @@ fn convert(
     target: &Target,
     piece: &mut dyn FnMut(u64) -> u64,
 ) -> Result<Vec<u8>> {
-    let plan = plan(Arc::clone(source), &Default::default(), target)?;
+    let plan = plan(Arc::clone(source), &Default::default(), target, "out")?;
     if plan.size()?.bytes() > READ {
         return Ok(Vec::new());
     }
@@ -106,6 +106,7 @@ fn convert(
             Ok(())
         };
         match run.step() {
+            Step::Begin(_) => run.begun(),
             Step::Read(span) => {
                 let mut buffer = vec![0; usize::try_from(piece(span.len.min(READ))).unwrap_or(1)];
                 run.files().read(span.file, span.offset, &mut buffer)?;

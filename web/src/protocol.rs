@@ -128,7 +128,8 @@ pub enum FromWorker {
     },
     /// A conversion is under way.
     Running(Running),
-    /// A conversion is complete. For [`Sink::Download`] the `Blob` comes beside this message.
+    /// A conversion is complete. The `Blob`s come beside this message, in
+    /// an array; for [`Sink::Download`] the page saves them.
     Done(Done),
     /// A conversion ended before it was complete; nothing is left behind.
     Stopped {
@@ -274,8 +275,8 @@ pub struct Values {
 /// What a conversion will do, exactly.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Planned {
-    /// The name of the file that it writes.
-    pub name: String,
+    /// The names of the files that it writes.
+    pub names: Vec<String>,
     /// Size in bytes.
     pub size: u64,
     /// False if compression decides, so that the size is a bound.
@@ -329,9 +330,9 @@ pub struct Running {
 /// A complete conversion.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Done {
-    /// The file's name.
-    pub name: String,
-    /// Its length.
+    /// The names of the files.
+    pub names: Vec<String>,
+    /// Their length together.
     pub bytes: u64,
     /// Milliseconds it took.
     pub millis: f64,

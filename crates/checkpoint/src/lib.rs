@@ -36,8 +36,8 @@ pub use layout::{
 pub use leaves::Leaf;
 pub use limits::Limits;
 pub use plan::{
-    Checksum, Data, Encode, Encoding, Loss, Make, Outcome, Outcomes, Plan, Segment, Size,
-    StoredChunk,
+    Checksum, Data, Encode, Encoding, Loss, Make, Outcome, Outcomes, Plan, PlannedFile, Segment,
+    Size, StoredChunk,
 };
 pub use progress::{Progress, Unwatched};
 pub use source::{File, FileId, FileSet, Memory, ReadAt};

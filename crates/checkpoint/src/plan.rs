@@ -1,26 +1,35 @@
-//! The output of a writer: a layout of the file to be, not the file.
+//! The output of a writer: a layout of the files to be, not the files.
 //!
-//! A plan lists segments from the first byte to the last. Most are known when it is made; some
-//! depend on what the data turned out to be (a checksum, where a compressed chunk came to lie)
-//! and are made when the data before them has passed. Nothing here reads or writes.
+//! A plan lists the segments of each file from the first byte to the last. Most are known when it
+//! is made; some depend on what the data turned out to be (a checksum, where a compressed chunk
+//! came to lie) and are made when the data before them has passed. Nothing here reads or writes.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::{Checkpoint, Result, TensorId};
 
-/// A file to be written.
+/// Files to be written: one, or several that are a checkpoint together.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// What it is made from; segments name its tensors.
+    /// What they are made from; segments name its tensors.
     pub source: Arc<Checkpoint>,
-    /// The parts of the file, first to last.
-    pub segments: Vec<Segment>,
-    /// The first segment is made after all others (a header that says where things came to
-    /// lie): whoever writes must be able to go back to the start, or keep the rest.
-    pub head_last: bool,
+    /// The files, in the order in which they are written.
+    pub files: Vec<PlannedFile>,
     /// What the target can't hold as it is.
     pub losses: Vec<Loss>,
+}
+
+/// One file of a plan.
+#[derive(Debug, Clone)]
+pub struct PlannedFile {
+    /// Its name, without a folder.
+    pub name: String,
+    /// Its parts, first to last.
+    pub segments: Vec<Segment>,
+    /// The first segment is made after all others of the file (a header that says where things
+    /// came to lie): whoever writes must be able to go back to the start, or keep the rest.
+    pub head_last: bool,
 }
 
 /// A part of the file to be.
@@ -42,7 +51,7 @@ pub enum Segment {
 }
 
 /// Makes the bytes of a [`Segment::Late`] from what the segments before it turned out to be.
-pub type Make = dyn Fn(&Outcomes) -> Result<Vec<u8>> + Send + Sync;
+pub type Make = dyn Fn(&Outcomes<'_>) -> Result<Vec<u8>> + Send + Sync;
 
 /// The logical bytes of a tensor, as they go into the file.
 #[derive(Clone)]
@@ -63,6 +72,8 @@ pub enum Checksum {
     None,
     /// CRC-32 (IEEE), as zip has it.
     Crc32,
+    /// CRC-32C (Castagnoli), not masked.
+    Crc32c,
 }
 
 /// How a tensor is cut and encoded.
@@ -111,7 +122,7 @@ pub struct Outcome {
     /// Number of bytes.
     pub len: u64,
     /// The checksum that was asked for.
-    pub crc32: Option<u32>,
+    pub checksum: Option<u32>,
     /// The chunks of an encoded tensor, in C order of the chunk grid.
     pub chunks: Vec<StoredChunk>,
 }
@@ -127,8 +138,26 @@ pub struct StoredChunk {
     pub mask: u32,
 }
 
-/// The outcomes of the segments so far, by index in [`Plan::segments`].
-pub type Outcomes = [Outcome];
+/// The outcomes of the segments so far.
+#[derive(Debug, Clone, Copy)]
+pub struct Outcomes<'a>(&'a [Vec<Outcome>]);
+
+impl<'a> Outcomes<'a> {
+    /// Those of each file so far, by index in [`Plan::files`]; the last one is being written.
+    pub fn new(files: &'a [Vec<Outcome>]) -> Self {
+        Self(files)
+    }
+
+    /// Those of the file that is being written, by index in [`PlannedFile::segments`].
+    pub fn here(&self) -> &'a [Outcome] {
+        self.0.last().map_or(&[], Vec::as_slice)
+    }
+
+    /// Those of a file by its index in [`Plan::files`]; empty for one that is yet to come.
+    pub fn file(&self, index: usize) -> &'a [Outcome] {
+        self.0.get(index).map_or(&[], Vec::as_slice)
+    }
+}
 
 /// Something that the target can't hold as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -144,22 +173,38 @@ pub struct Loss {
 }
 
 impl Plan {
-    /// How large the file will be; an error if that does not fit 64 bits.
+    /// How large the files will be together; an error if that does not fit 64 bits.
     pub fn size(&self) -> Result<Size> {
-        let mut total = 0u64;
-        let mut exact = true;
-        for segment in &self.segments {
-            let (len, known) = segment.size(&self.source)?;
-            total = total.checked_add(len).ok_or_else(too_large)?;
-            exact &= known;
-        }
-        Ok(if exact { Size::Exact(total) } else { Size::AtMost(total) })
+        size_of(self.segments(), &self.source)
+    }
+
+    /// The segments of all files, first to last.
+    pub fn segments(&self) -> impl Iterator<Item = &Segment> {
+        self.files.iter().flat_map(|file| &file.segments)
     }
 
     /// Whether something would be lost that the user must agree to.
     pub fn loses(&self) -> bool {
         self.losses.iter().any(|loss| !loss.harmless)
     }
+}
+
+impl PlannedFile {
+    /// How large the file will be; an error if that does not fit 64 bits.
+    pub fn size(&self, source: &Checkpoint) -> Result<Size> {
+        size_of(self.segments.iter(), source)
+    }
+}
+
+fn size_of<'a>(segments: impl Iterator<Item = &'a Segment>, source: &Checkpoint) -> Result<Size> {
+    let mut total = 0u64;
+    let mut exact = true;
+    for segment in segments {
+        let (len, known) = segment.size(source)?;
+        total = total.checked_add(len).ok_or_else(too_large)?;
+        exact &= known;
+    }
+    Ok(if exact { Size::Exact(total) } else { Size::AtMost(total) })
 }
 
 /// A `Late` segment of unknown length is an index of what was written; the plan's bound counts
@@ -203,7 +248,7 @@ impl Encoding {
 }
 
 fn too_large() -> crate::Error {
-    crate::Error::unsupported("the file to be written would be larger than 64 bits can count")
+    crate::Error::unsupported("the files to be written would be larger than 64 bits can count")
 }
 
 impl fmt::Debug for Segment {

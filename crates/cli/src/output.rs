@@ -1,4 +1,4 @@
-//! The file to be written: under a temporary name beside the target until it is complete.
+//! The files to be written: under temporary names beside their targets until they are complete.
 
 use std::fs;
 use std::io;
@@ -15,7 +15,7 @@ use crate::source::FileSource;
 /// removed, and whatever has the name is as it was.
 pub(crate) struct Output {
     /// The file under its temporary name; empty at first.
-    pub(crate) file: fs::File,
+    pub(crate) file: Arc<fs::File>,
     temporary: PathBuf,
     target: PathBuf,
     replace: bool,
@@ -78,7 +78,10 @@ impl Output {
             let temporary =
                 folder.join(format!(".statelens-{}-{attempt}.part", std::process::id()));
             match fs::OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
-                Ok(file) => return Ok(Self { file, temporary, target, replace, kept: false }),
+                Ok(file) => {
+                    let file = Arc::new(file);
+                    return Ok(Self { file, temporary, target, replace, kept: false });
+                }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(create_error(&error, &folder, &target)),
             }
@@ -88,7 +91,7 @@ impl Output {
     }
 
     /// The file is complete: gives it its name.
-    pub(crate) fn keep(mut self) -> Result<()> {
+    fn keep(mut self) -> Result<()> {
         let failed = |error: io::Error| {
             Error::io(format!("the finished file can't be given its name: {error}"))
                 .in_file(self.target.display().to_string())
@@ -112,6 +115,17 @@ impl Output {
         self.kept = true;
         Ok(())
     }
+}
+
+/// Gives all files their names, in order; a name that was taken meanwhile is found out before
+/// the first is given.
+pub(crate) fn keep_all(outputs: Vec<Output>) -> Result<()> {
+    for output in outputs.iter().filter(|output| !output.replace) {
+        if fs::symlink_metadata(&output.target).is_ok() {
+            return Err(exists(&output.target));
+        }
+    }
+    outputs.into_iter().try_for_each(Output::keep)
 }
 
 const ATTEMPTS: u32 = 100;
@@ -226,14 +240,14 @@ mod tests {
         let folder = folder("output-race");
         let target = folder.join("a.pt");
         let output = Output::create(&target, false, 0).unwrap();
-        (&output.file).write_all(b"new").unwrap();
+        (&*output.file).write_all(b"new").unwrap();
         fs::write(&target, b"appeared").unwrap();
         let error = output.keep().unwrap_err();
         assert!(error.to_string().contains("--force"), "{error}");
         assert_eq!(fs::read(&target).unwrap(), b"appeared");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         let output = Output::create(&target, true, 0).unwrap();
-        (&output.file).write_all(b"new").unwrap();
+        (&*output.file).write_all(b"new").unwrap();
         output.keep().unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);

@@ -5,6 +5,7 @@
 //! new file, first to last, whatever the checkpoint weighs. It reads and writes nothing itself.
 //! How a format lays out its file is the writers' business, in `statelens-formats`.
 
+mod checksum;
 mod composition;
 mod cutter;
 mod edit;
@@ -22,13 +23,14 @@ pub use sink::{Sink, run_blocking};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::Target;
 
-/// Plans the file of `target` that holds what `edit` takes of `source`. Nothing is read.
+/// Plans the files of `target` that hold what `edit` takes of `source`. Nothing is read. `name`
+/// is the file name that was asked for, without a folder.
 ///
 /// Fails if the edit takes nothing, or the target can't be written; what the target can't hold
 /// as it is stands in [`Plan::losses`].
-pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target, name: &str) -> Result<Plan> {
     let source = if edit.is_empty() { source } else { Arc::new(edit.apply(&source)?) };
-    statelens_formats::plan(source, target)
+    statelens_formats::plan(source, target, name)
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
-//! Running a plan: a state machine that is fed bytes and passes on those of the new file.
+//! Running a plan: a state machine that is fed bytes and passes on those of the new files.
 
-use crc32fast::Hasher;
 use statelens_checkpoint::{
-    Checksum, Data, Error, FileSet, Outcome, Plan, Result, Segment, Span, TensorId,
+    Checksum, Data, Error, FileSet, Outcome, Outcomes, Plan, PlannedFile, Result, Segment, Span,
+    TensorId,
 };
 use statelens_tensor::{BUDGET, CastReport, Gather, Need, Out, verbatim_span};
 
+use crate::checksum::Summing;
 use crate::cutter::Cutter;
 
 /// Zeros passed on in one step.
@@ -14,7 +15,7 @@ const ZEROS: usize = 64 << 10;
 /// How to run a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Options {
-    /// The file is composed of spans rather than written: a span whose checksum is needed is
+    /// The files are composed of spans rather than written: a span whose checksum is needed is
     /// read for that, passed on to nobody, and then comes as a [`Step::Copy`] too.
     pub compose: bool,
 }
@@ -22,6 +23,9 @@ pub struct Options {
 /// What a [`Run`] waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
+    /// The file of this index in [`Plan::files`] begins, and the one before it is complete: all
+    /// that follows belongs to it. Say that it is ready with [`Run::begun`].
+    Begin(usize),
     /// The bytes of this span, through [`Run::feed`], in order, in pieces of any size.
     Read(Span),
     /// This span of the source comes next in the new file, as it is. Put it there, all or the
@@ -32,17 +36,17 @@ pub enum Step {
     /// These bytes replace the first ones of the new file, where zeros were put for them. Put
     /// them there and say so with [`Run::patched`].
     Head(Vec<u8>),
-    /// Nothing: the file is complete.
+    /// Nothing: the files are complete.
     Done,
 }
 
 /// What became of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Length of the new file.
+    /// Length of the new files together.
     pub bytes: u64,
-    /// What each segment turned out to be.
-    pub outcomes: Vec<Outcome>,
+    /// What each segment of each file turned out to be.
+    pub outcomes: Vec<Vec<Outcome>>,
     /// What casting did to all elements together.
     pub cast: CastReport,
     /// The tensors with elements that were too large for their new dtype.
@@ -53,7 +57,10 @@ pub struct Report {
 pub struct Run {
     plan: Plan,
     options: Options,
+    file: usize,
     segment: usize,
+    /// First byte of the file among all bytes.
+    base: u64,
     state: State,
     report: Report,
     done: u64,
@@ -61,8 +68,10 @@ pub struct Run {
 }
 
 enum State {
+    /// The file has not begun.
+    File,
     /// The segment has not begun.
-    Begin,
+    Segment,
     Zeros(u64),
     Data(Box<Writing>),
     Copy(Span),
@@ -74,7 +83,7 @@ enum State {
 struct Writing {
     gather: Gather,
     tensor: TensorId,
-    crc: Option<Hasher>,
+    summing: Option<Summing>,
     cutter: Option<Cutter>,
     /// Logical bytes that are still to come.
     left: u64,
@@ -86,15 +95,17 @@ impl Run {
     /// A machine for a plan. Fails if the plan can't be run as it is.
     pub fn new(plan: Plan, options: Options) -> Result<Self> {
         plan.size()?;
-        if plan.head_last
-            && !matches!(plan.segments.first(), Some(Segment::Late { len: Some(_), .. }))
-        {
+        let headless = |file: &PlannedFile| {
+            file.head_last
+                && !matches!(file.segments.first(), Some(Segment::Late { len: Some(_), .. }))
+        };
+        if plan.files.iter().any(headless) {
             return Err(Error::unsupported(
                 "a plan whose head is made last does not say how long it will be",
             ));
         }
         let mut total = 0u64;
-        for segment in &plan.segments {
+        for segment in plan.segments() {
             let work = match segment {
                 Segment::Bytes(bytes) => bytes.len() as u64,
                 Segment::Zeros(len) => *len,
@@ -103,11 +114,14 @@ impl Run {
             };
             total = total.saturating_add(work);
         }
+        let state = if plan.files.is_empty() { State::Done } else { State::File };
         Ok(Self {
             plan,
             options,
+            file: 0,
             segment: 0,
-            state: State::Begin,
+            base: 0,
+            state,
             report: Report::default(),
             done: 0,
             total,
@@ -117,7 +131,8 @@ impl Run {
     /// What it waits for.
     pub fn step(&self) -> Step {
         match &self.state {
-            State::Begin | State::Zeros(_) => Step::Work,
+            State::File => Step::Begin(self.file),
+            State::Segment | State::Zeros(_) => Step::Work,
             State::Data(writing) => match writing.gather.need() {
                 Need::Feed(span) => Step::Read(span),
                 Need::Step | Need::Done => Step::Work,
@@ -125,6 +140,16 @@ impl Run {
             State::Copy(span) => Step::Copy(*span),
             State::Head(bytes) => Step::Head(bytes.clone()),
             State::Done => Step::Done,
+        }
+    }
+
+    /// The file that [`Run::step`] asked for is ready for its first byte.
+    pub fn begun(&mut self) {
+        if matches!(self.state, State::File) {
+            self.base = self.report.bytes;
+            self.report.outcomes.push(Vec::new());
+            self.segment = 0;
+            self.state = State::Segment;
         }
     }
 
@@ -137,7 +162,7 @@ impl Run {
     /// Goes on where nothing is to be read or copied; `out` gets bytes of the new file.
     pub fn work(&mut self, out: &mut Out<'_>) -> Result<()> {
         match &mut self.state {
-            State::Begin => self.begin(out),
+            State::Segment => self.begin(out),
             State::Zeros(left) => {
                 let now = (*left).min(ZEROS as u64);
                 *left -= now;
@@ -152,7 +177,7 @@ impl Run {
                 let plan = self.plan.source.clone();
                 self.write_data(out, |gather, put| gather.step(&plan.files, put))
             }
-            State::Copy(_) | State::Head(_) | State::Done => Ok(()),
+            State::File | State::Copy(_) | State::Head(_) | State::Done => Ok(()),
         }
     }
 
@@ -176,7 +201,7 @@ impl Run {
     /// The head is in its place.
     pub fn patched(&mut self) {
         if matches!(self.state, State::Head(_)) {
-            self.state = State::Done;
+            self.end_file();
         }
     }
 
@@ -201,21 +226,24 @@ impl Run {
     }
 
     fn begin(&mut self, out: &mut Out<'_>) -> Result<()> {
-        let Some(segment) = self.plan.segments.get(self.segment).cloned() else {
+        let Some(file) = self.plan.files.get(self.file) else { return Ok(()) };
+        let Some(segment) = file.segments.get(self.segment).cloned() else {
             return self.finish();
         };
-        self.report.outcomes.push(Outcome { offset: self.report.bytes, ..Outcome::default() });
+        let head = file.head_last && self.segment == 0;
+        let offset = self.report.bytes - self.base;
+        if let Some(outcomes) = self.report.outcomes.last_mut() {
+            outcomes.push(Outcome { offset, ..Outcome::default() });
+        }
         match segment {
             Segment::Bytes(bytes) => {
                 self.put(&bytes, out)?;
                 self.end_segment();
             }
-            Segment::Late { len: Some(len), .. } if self.plan.head_last && self.segment == 0 => {
-                self.zeros(len);
-            }
+            Segment::Late { len: Some(len), .. } if head => self.zeros(len),
             Segment::Zeros(len) => self.zeros(len),
             Segment::Late { len, make } => {
-                let bytes = make(&self.report.outcomes)?;
+                let bytes = make(&Outcomes::new(&self.report.outcomes))?;
                 check_promise(len, &bytes)?;
                 if len.is_none() {
                     self.total = self.total.saturating_add(bytes.len() as u64);
@@ -240,7 +268,7 @@ impl Run {
         let tensor = source.tensor(data.tensor)?;
         let plain = data.encoding.is_none();
         let span = if plain { verbatim_span(tensor) } else { None };
-        let checksum = data.checksum == Checksum::Crc32;
+        let checksum = data.checksum != Checksum::None;
         let numel = tensor.numel().unwrap_or(0);
         // Made even where the span is only copied: it checks that the file has all of it.
         let gather = Gather::new(&source.files, tensor, 0..numel, BUDGET)?;
@@ -254,7 +282,7 @@ impl Run {
         let writing = Writing {
             gather,
             tensor: data.tensor,
-            crc: checksum.then(Hasher::new),
+            summing: Summing::of(data.checksum),
             cutter: data
                 .encoding
                 .as_ref()
@@ -277,35 +305,35 @@ impl Run {
         let State::Data(writing) = &mut self.state else {
             return Err(Error::io("bytes were fed to a plan that needs none"));
         };
-        let Writing { gather, crc, cutter, left, span, .. } = &mut **writing;
-        let (report, done) = (&mut self.report, &mut self.done);
+        let Writing { gather, summing, cutter, left, span, .. } = &mut **writing;
+        let (report, done, base) = (&mut self.report, &mut self.done, self.base);
         call(gather, &mut |bytes| {
             let len = bytes.len() as u64;
             *left = left.checked_sub(len).ok_or_else(too_many)?;
             *done += len;
             match cutter {
                 Some(cutter) => cutter.feed(bytes, &mut |encoded, mut chunk| {
-                    chunk.offset = report.bytes;
-                    put(report, crc.as_mut(), encoded, out)?;
-                    if let Some(outcome) = report.outcomes.last_mut() {
+                    chunk.offset = report.bytes - base;
+                    put(report, summing.as_mut(), encoded, out)?;
+                    if let Some(outcome) = current(report) {
                         outcome.chunks.push(chunk);
                     }
                     Ok(())
                 }),
                 None if span.is_some() => {
-                    if let Some(crc) = crc {
-                        crc.update(bytes);
+                    if let Some(summing) = summing {
+                        summing.update(bytes);
                     }
                     Ok(())
                 }
-                None => put(report, crc.as_mut(), bytes, out),
+                None => put(report, summing.as_mut(), bytes, out),
             }
         })?;
         if gather.need() == Need::Done { self.end_data() } else { Ok(()) }
     }
 
     fn end_data(&mut self) -> Result<()> {
-        let State::Data(writing) = std::mem::replace(&mut self.state, State::Begin) else {
+        let State::Data(writing) = std::mem::replace(&mut self.state, State::Segment) else {
             return Ok(());
         };
         let writing = *writing;
@@ -317,8 +345,8 @@ impl Run {
         if cast.overflowed > 0 {
             self.report.overflowed.push((writing.tensor, cast));
         }
-        if let (Some(crc), Some(outcome)) = (writing.crc, self.report.outcomes.last_mut()) {
-            outcome.crc32 = Some(crc.finalize());
+        if let (Some(summing), Some(outcome)) = (writing.summing, current(&mut self.report)) {
+            outcome.checksum = Some(summing.value());
         }
         match writing.span {
             Some(span) if span.len > 0 => self.state = State::Copy(span),
@@ -336,37 +364,45 @@ impl Run {
     fn count(&mut self, len: u64) {
         self.report.bytes += len;
         self.done += len;
-        if let Some(outcome) = self.report.outcomes.last_mut() {
+        if let Some(outcome) = current(&mut self.report) {
             outcome.len += len;
         }
     }
 
     fn checksum_of_segment(&self) -> bool {
-        self.report.outcomes.last().is_some_and(|outcome| outcome.crc32.is_some())
+        let outcomes = self.report.outcomes.last();
+        outcomes.and_then(|all| all.last()).is_some_and(|outcome| outcome.checksum.is_some())
     }
 
     fn end_segment(&mut self) {
         self.segment += 1;
-        self.state = State::Begin;
+        self.state = State::Segment;
     }
 
+    /// All segments of the file are there; its head may not be.
     fn finish(&mut self) -> Result<()> {
-        self.state = State::Done;
-        if let (true, Some(Segment::Late { len, make })) =
-            (self.plan.head_last, self.plan.segments.first())
+        if let Some(PlannedFile { segments, head_last: true, .. }) = self.plan.files.get(self.file)
+            && let Some(Segment::Late { len, make }) = segments.first()
         {
-            let head = make(&self.report.outcomes)?;
+            let head = make(&Outcomes::new(&self.report.outcomes))?;
             check_promise(*len, &head)?;
             self.state = State::Head(head);
+        } else {
+            self.end_file();
         }
         Ok(())
+    }
+
+    fn end_file(&mut self) {
+        self.file += 1;
+        self.state = if self.file < self.plan.files.len() { State::File } else { State::Done };
     }
 }
 
 /// Whether every tensor of a plan is a span of a file that goes into the new one as it is, so
 /// that the new file can be composed without moving the weights.
 pub fn composable(plan: &Plan) -> bool {
-    plan.segments.iter().all(|segment| match segment {
+    plan.segments().all(|segment| match segment {
         Segment::Data(data) => {
             let tensor = plan.source.tensor(data.tensor);
             let spans = |tensor| verbatim_span(tensor).is_some() || tensor.nbytes() == Some(0);
@@ -376,17 +412,22 @@ pub fn composable(plan: &Plan) -> bool {
     })
 }
 
+/// The outcome of the segment that is being written.
+fn current(report: &mut Report) -> Option<&mut Outcome> {
+    report.outcomes.last_mut()?.last_mut()
+}
+
 fn put(
     report: &mut Report,
-    crc: Option<&mut Hasher>,
+    summing: Option<&mut Summing>,
     bytes: &[u8],
     out: &mut Out<'_>,
 ) -> Result<()> {
-    if let Some(crc) = crc {
-        crc.update(bytes);
+    if let Some(summing) = summing {
+        summing.update(bytes);
     }
     report.bytes += bytes.len() as u64;
-    if let Some(outcome) = report.outcomes.last_mut() {
+    if let Some(outcome) = current(report) {
         outcome.len += bytes.len() as u64;
     }
     out(bytes)

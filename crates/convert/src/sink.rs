@@ -11,8 +11,11 @@ const BUFFER: usize = 256 << 10;
 /// Bytes that a sink is asked to copy at once: progress is told after each.
 const COPY: u64 = 64 << 20;
 
-/// Where a new file goes.
+/// Where new files go.
 pub trait Sink {
+    /// What follows belongs to this file of the plan; the one before it is complete.
+    fn begin(&mut self, index: usize) -> Result<()>;
+
     /// Adds bytes at the end.
     fn write(&mut self, bytes: &[u8]) -> Result<()>;
 
@@ -30,7 +33,7 @@ pub trait Sink {
         Ok(())
     }
 
-    /// Replaces the first bytes.
+    /// Replaces the first bytes of the file.
     fn patch_head(&mut self, head: &[u8]) -> Result<()>;
 }
 
@@ -45,6 +48,10 @@ pub fn run_blocking(
     let mut buffer = Vec::new();
     loop {
         match run.step() {
+            Step::Begin(index) => {
+                sink.begin(index)?;
+                run.begun();
+            }
             Step::Read(span) => {
                 let len = span.len.min(BUFFER as u64) as usize;
                 if buffer.len() < len {

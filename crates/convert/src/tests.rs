@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, Checksum, DType, Data, Encode, Encoding, ErrorKind, FileSet,
-    FormatInfo, Layout, Limits, Memory, Outcome, Plan, Progress, Result, Segment, Span,
-    StoredChunk, Strided, Tensor, TensorId, Unwatched, Value,
+    FormatInfo, Layout, Limits, Memory, Outcome, Plan, PlannedFile, Progress, Result, Segment,
+    Span, StoredChunk, Strided, Tensor, TensorId, Unwatched, Value,
 };
 
 use crate::{Composition, Options, Part, Report, Run, Sink, Step, composable, run_blocking};
@@ -76,7 +76,7 @@ fn encoded(tensor: u32, chunk: &[u64], checksum: Checksum) -> Segment {
 }
 
 fn late(len: Option<u64>, make: impl Fn(&[Outcome]) -> Vec<u8> + Send + Sync + 'static) -> Segment {
-    Segment::Late { len, make: Arc::new(move |outcomes| Ok(make(outcomes))) }
+    Segment::Late { len, make: Arc::new(move |outcomes| Ok(make(outcomes.here()))) }
 }
 
 fn bytes(bytes: &[u8]) -> Segment {
@@ -84,11 +84,12 @@ fn bytes(bytes: &[u8]) -> Segment {
 }
 
 fn crc(index: usize) -> impl Fn(&[Outcome]) -> Vec<u8> {
-    move |outcomes| outcomes[index].crc32.unwrap().to_le_bytes().to_vec()
+    move |outcomes| outcomes[index].checksum.unwrap().to_le_bytes().to_vec()
 }
 
 fn plan(segments: Vec<Segment>, head_last: bool) -> Plan {
-    Plan { source: checkpoint(tensors()), segments, head_last, losses: Vec::new() }
+    let file = PlannedFile { name: "out".into(), segments, head_last };
+    Plan { source: checkpoint(tensors()), files: vec![file], losses: Vec::new() }
 }
 
 /// A plan with something of everything.
@@ -171,6 +172,7 @@ fn run(plan: Plan, options: Options, most: u64) -> Result<(Composition, Report)>
                     Ok(())
                 })?;
             }
+            Step::Begin(_) => run.begun(),
             Step::Copy(span) => {
                 let len = span.len.min(most);
                 file.span(Span { len, ..span });
@@ -213,6 +215,10 @@ fn compose(parts: Vec<Part>) -> Vec<u8> {
 struct Kept(Vec<u8>);
 
 impl Sink for Kept {
+    fn begin(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.0.extend_from_slice(bytes);
         Ok(())
@@ -237,7 +243,7 @@ fn every_way_of_running_gives_the_same_file() {
             reports.push(report);
         }
         assert!(reports.windows(2).all(|pair| pair[0] == pair[1]));
-        let outcomes = &reports[0].outcomes;
+        let outcomes = &reports[0].outcomes[0];
         assert_eq!(outcomes.len(), 15);
         let mut at = 0;
         for outcome in outcomes {
@@ -248,8 +254,8 @@ fn every_way_of_running_gives_the_same_file() {
         let first = outcomes[8].offset;
         assert_eq!(outcomes[8].chunks[1], StoredChunk { offset: first + 25, len: 25, mask: 0 });
         let encoded = &expected[first as usize..(first + outcomes[8].len) as usize];
-        assert_eq!(outcomes[8].crc32, Some(crc32fast::hash(encoded)));
-        assert_eq!(outcomes[11].crc32, Some(0));
+        assert_eq!(outcomes[8].checksum, Some(crc32fast::hash(encoded)));
+        assert_eq!(outcomes[11].checksum, Some(0));
         assert_eq!(reports[0].cast.elements, 7);
     }
     let mut kept = Kept::default();
@@ -324,4 +330,61 @@ fn what_casts_lose_is_reported() {
     let (_, report) = run(plan, Options::default(), 100).unwrap();
     assert_eq!((report.cast.elements, report.cast.changed, report.cast.overflowed), (3, 2, 1));
     assert_eq!(report.overflowed, [(TensorId(0), report.cast)]);
+}
+
+#[test]
+fn a_later_file_knows_what_the_earlier_ones_became() {
+    let file =
+        |name: &str, segments, head_last| PlannedFile { name: name.into(), segments, head_last };
+    let index = Segment::Late {
+        len: None,
+        make: Arc::new(|outcomes| {
+            assert_eq!((outcomes.here().len(), outcomes.file(2).len()), (2, 2));
+            let of = |file: usize, segment: usize| &outcomes.file(file)[segment];
+            let mut made = of(0, 1).checksum.unwrap().to_le_bytes().to_vec();
+            made.extend([
+                of(0, 1).offset as u8,
+                of(1, 1).offset as u8,
+                outcomes.here()[0].len as u8,
+            ]);
+            Ok(made)
+        }),
+    };
+    let head = late(Some(1), |outcomes| vec![outcomes[1].len as u8]);
+    let planned = Plan {
+        files: vec![
+            file("a", vec![bytes(b"ab"), data(0, Checksum::Crc32c)], false),
+            file("b", vec![head, bytes(b"xyz")], true),
+            file("c", vec![bytes(b"index"), index], false),
+        ],
+        ..plan(Vec::new(), false)
+    };
+    let first = logical(&planned, 0);
+    let mut expected = b"ab".to_vec();
+    expected.extend_from_slice(&first);
+    expected.extend_from_slice(b"\x03xyzindex");
+    expected.extend(crc32c::crc32c(&first).to_le_bytes());
+    expected.extend([2, 1, 5]);
+
+    struct Files(Vec<Vec<u8>>);
+    impl Sink for Files {
+        fn begin(&mut self, index: usize) -> Result<()> {
+            assert_eq!(index, self.0.len());
+            self.0.push(Vec::new());
+            Ok(())
+        }
+        fn write(&mut self, bytes: &[u8]) -> Result<()> {
+            self.0.last_mut().unwrap().extend_from_slice(bytes);
+            Ok(())
+        }
+        fn patch_head(&mut self, head: &[u8]) -> Result<()> {
+            self.0.last_mut().unwrap()[..head.len()].copy_from_slice(head);
+            Ok(())
+        }
+    }
+    let mut files = Files(Vec::new());
+    let report = run_blocking(planned, &mut files, &mut Unwatched).unwrap();
+    assert_eq!(files.0.len(), 3);
+    assert_eq!(files.0.concat(), expected);
+    assert_eq!(report.bytes, expected.len() as u64);
 }

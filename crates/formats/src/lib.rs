@@ -75,13 +75,15 @@ pub enum Target {
     Torch(torch::write::Options),
 }
 
-/// Plans the file of `target` that holds `source`. Nothing is read or written.
+/// Plans the files of `target` that hold `source`. Nothing is read or written.
 ///
+/// `name` is the file name that was asked for, without a folder; of a checkpoint of several
+/// files, what their names are made from.
 /// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
 /// error that says how it could be.
-pub fn plan(source: Arc<Checkpoint>, target: &Target) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
     match target {
-        Target::Cerebras(options) => cerebras::write::plan(source, options),
-        Target::Torch(options) => torch::write::plan(source, options),
+        Target::Cerebras(options) => cerebras::write::plan(source, options, name),
+        Target::Torch(options) => torch::write::plan(source, options, name),
     }
 }

@@ -17,7 +17,7 @@ use crate::page::model::{Action, Model, Phase, Screen, Sheet};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::StartScreen;
 use crate::page::workspace::Workspace;
-use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Sink, ToWorker};
+use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Planned, Sink, ToWorker};
 use crate::state::fmt;
 
 /// How many values the inspector asks for at a time.
@@ -106,14 +106,18 @@ impl Actor {
     }
 
     /// Runs the plan: asks where to save where the browser can ask, before anything is read.
-    pub fn run(&self, name: String, zero_copy: bool) {
+    /// Several files are saved one by one, as downloads.
+    pub fn run(&self, plan: &Planned) {
         let actor = self.clone();
-        spawn_local(async move {
-            if zero_copy || !can_pick() {
+        let name = match plan.names.as_slice() {
+            [name] if !plan.zero_copy && can_pick() => name.clone(),
+            _ => {
                 actor.act(Action::Run);
                 actor.bridge.post(&ToWorker::Run { sink: Sink::Download });
                 return;
             }
+        };
+        spawn_local(async move {
             // Without a handle the dialog was left: nothing was asked for.
             if let Some(handle) = pick(&name).await {
                 actor.act(Action::Run);
@@ -281,14 +285,19 @@ fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
     }
 }
 
-/// A finished conversion: saves what is to be saved, and keeps the file for opening.
+/// A finished conversion: saves what is to be saved, and keeps a single file for opening.
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     let FromWorker::Done(done) = message else { return None };
-    let blob: web_sys::Blob = handle.dyn_into().ok()?;
-    if done.how != How::Saved {
-        drop::save(&blob, &done.name);
+    let blobs: js_sys::Array = handle.dyn_into().ok()?;
+    for (blob, name) in blobs.iter().zip(&done.names) {
+        if let (Ok(blob), true) = (blob.dyn_into(), done.how != How::Saved) {
+            drop::save(&blob, name);
+        }
     }
-    web_sys::File::new_with_blob_sequence(&js_sys::Array::of1(&blob), &done.name).ok()
+    match done.names.as_slice() {
+        [name] => web_sys::File::new_with_blob_sequence(&blobs, name).ok(),
+        _ => None,
+    }
 }
 
 /// Asks for facts and first values whenever another row is looked at, and for a plan whenever

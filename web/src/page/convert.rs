@@ -327,7 +327,7 @@ fn foot(actor: &Actor, convert: &Convert) -> Html {
         let (actor, plan) = (actor.clone(), plan.clone());
         Callback::from(move |_: MouseEvent| {
             if let Some(plan) = &plan {
-                actor.run(plan.name.clone(), plan.zero_copy);
+                actor.run(plan);
             }
         })
     };

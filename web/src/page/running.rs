@@ -170,7 +170,10 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                     if done.how != How::Composed { { figure("rate", fmt::rate(done.bytes, done.millis)) } }
                 </div>
                 if let Some(plan) = plan_of(convert) { <TapeView parts={output_parts(plan)} /> }
-                <p class="verdict"><span class="w-good">{ good() }{ format!(" {} is complete. ", done.name) }</span><span class="mid-ink">{ how }</span></p>
+                <p class="verdict"><span class="w-good">{ good() }{ format!(" {} complete. ", match done.names.as_slice() {
+                    [name] => format!("{name} is"),
+                    names => format!("{} files are", names.len()),
+                }) }</span><span class="mid-ink">{ how }</span></p>
                 if let Some(plan) = plan_of(convert) {
                     <div class="block"><div class="lab">{ "The same on the command line" }</div>
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>

@@ -27,7 +27,7 @@ use crate::worker::running::Cancel;
 #[derive(Default)]
 struct Desk {
     open: Option<Open>,
-    plan: Option<(Plan, String)>,
+    plan: Option<Plan>,
     cancel: Option<Cancel>,
 }
 
@@ -118,7 +118,7 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             let made = planning::plan(&open, &options);
             let plan = match made {
                 Ok((plan, planned)) => {
-                    desk.borrow_mut().plan = Some((plan, options.name.clone()));
+                    desk.borrow_mut().plan = Some(plan);
                     Ok(planned)
                 }
                 Err(error) => {
@@ -129,13 +129,13 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             post(&FromWorker::Planned { request, plan });
         }
         ToWorker::Run { sink } => {
-            let Some((plan, name)) = desk.borrow().plan.clone() else { return };
+            let Some(plan) = desk.borrow().plan.clone() else { return };
             let cancel = Cancel::default();
             desk.borrow_mut().cancel = Some(cancel.clone());
             let handle = get(data, HANDLE);
             spawn_local(async move {
-                match running::run(plan, &name, sink, handle, &cancel).await {
-                    Ok((done, file)) => post_with(&FromWorker::Done(done), &file),
+                match running::run(plan, sink, handle, &cancel).await {
+                    Ok((done, files)) => post_with(&FromWorker::Done(done), &files),
                     Err(error) => post(&FromWorker::Stopped { error: text::failure(&error) }),
                 }
             });

@@ -63,8 +63,12 @@ pub fn target_of(format: &str) -> String {
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
 pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
-    let plan =
-        statelens_convert::plan(open.checkpoint.clone(), &edit(options)?, &target(options)?)?;
+    let plan = statelens_convert::plan(
+        open.checkpoint.clone(),
+        &edit(options)?,
+        &target(options)?,
+        &options.name,
+    )?;
     let planned = told(&plan, open, options)?;
     Ok((plan, planned))
 }
@@ -113,7 +117,7 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
         Some((last, sum)) if last == name => *sum = sum.saturating_add(bytes).min(LARGEST),
         _ => runs.push((name.to_owned(), bytes.min(LARGEST))),
     };
-    for segment in &plan.segments {
+    for segment in plan.segments() {
         match segment {
             Segment::Bytes(_) | Segment::Zeros(_) | Segment::Late { .. } => {
                 let bytes = match segment {
@@ -153,7 +157,7 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
         }
     };
     Ok(Planned {
-        name: options.name.clone(),
+        names: plan.files.iter().map(|file| file.name.clone()).collect(),
         size: size.bytes().min(LARGEST),
         exact: matches!(size, Size::Exact(_)),
         made: made.min(LARGEST),

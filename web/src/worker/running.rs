@@ -38,24 +38,20 @@ impl Cancel {
     }
 }
 
-/// Runs a plan. What comes back is what was written, and the finished file.
+/// Runs a plan. What comes back is what was written, and the finished files.
 ///
 /// # Errors
 /// As the core, the browser or the user says it; then nothing is left behind.
 pub async fn run(
     plan: Plan,
-    name: &str,
     to: protocol::Sink,
     handle: JsValue,
     cancel: &Cancel,
 ) -> Result<(Done, JsValue)> {
     let began = now();
     let compose = composable(&plan) && to == protocol::Sink::Download;
-    let mut sink = match to {
-        protocol::Sink::Download if compose => Sink::Composed(Composition::default()),
-        protocol::Sink::Download => Sink::private().await?,
-        protocol::Sink::Handle => Sink::chosen(handle).await?,
-    };
+    let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
+    let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
     let keys = Keys::new(&plan);
     let mut job = Job {
         run: Run::new(plan, Options { compose })?,
@@ -65,22 +61,55 @@ pub async fn run(
         told: began,
         keys,
     };
-    match job.all(&mut sink).await {
+    match job.all(&mut sinks).await {
         Ok(()) => {
             let files = job.run.files().clone();
-            let (blob, how) = sink.finish(&files).await?;
-            let done = Done {
-                name: name.to_owned(),
-                bytes: blob.size() as u64,
-                millis: now() - began,
-                how,
-            };
-            Ok((done, blob.into()))
+            let blobs = js_sys::Array::new();
+            let mut done = Done { names, bytes: 0, millis: 0.0, how: protocol::How::Composed };
+            for sink in sinks.begun {
+                let (blob, how) = sink.finish(&files).await?;
+                done.bytes += blob.size() as u64;
+                done.how = how;
+                blobs.push(&blob);
+            }
+            done.millis = now() - began;
+            Ok((done, blobs.into()))
         }
         Err(error) => {
-            sink.discard().await;
+            for sink in sinks.begun {
+                sink.discard().await;
+            }
             Err(error)
         }
+    }
+}
+
+/// The files that were begun, the last of which is being written.
+struct Sinks {
+    to: protocol::Sink,
+    compose: bool,
+    handle: JsValue,
+    begun: Vec<Sink>,
+}
+
+impl Sinks {
+    async fn begin(&mut self) -> Result<()> {
+        if let Some(last) = self.begun.last_mut() {
+            last.flush(true).await?;
+        }
+        self.begun.push(match self.to {
+            protocol::Sink::Download if self.compose => Sink::Composed(Composition::default()),
+            protocol::Sink::Download => Sink::private().await?,
+            protocol::Sink::Handle if !self.begun.is_empty() => {
+                return Err(Error::refused("one name was chosen for several files"));
+            }
+            protocol::Sink::Handle => Sink::chosen(self.handle.clone()).await?,
+        });
+        Ok(())
+    }
+
+    fn current(&mut self) -> Result<&mut Sink> {
+        self.begun.last_mut().ok_or_else(|| Error::io("bytes came before the file they belong to"))
     }
 }
 
@@ -94,11 +123,23 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    async fn all(&mut self, sink: &mut Sink) -> Result<()> {
+    async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
         let mut listened = now();
         loop {
             self.cancel.check()?;
-            match self.run.step() {
+            let step = self.run.step();
+            if let Step::Begin(_) = step {
+                sinks.begin().await?;
+                self.run.begun();
+                continue;
+            }
+            if step == Step::Done {
+                self.close().await;
+                return Ok(());
+            }
+            let sink = sinks.current()?;
+            match step {
+                Step::Begin(_) | Step::Done => {}
                 Step::Read(span) => {
                     let stream = self.stream_at(span).await?;
                     let piece = stream.piece(span).await?;
@@ -124,10 +165,6 @@ impl Job<'_> {
                 Step::Head(head) => {
                     sink.patch_head(&head).await?;
                     self.run.patched();
-                }
-                Step::Done => {
-                    self.close().await;
-                    return Ok(());
                 }
             }
             sink.flush(false).await?;
@@ -258,7 +295,7 @@ impl Keys {
     fn new(plan: &Plan) -> Self {
         let mut at = 0u64;
         let mut ends = Vec::new();
-        for segment in &plan.segments {
+        for segment in plan.segments() {
             at = at.saturating_add(match segment {
                 Segment::Bytes(bytes) => bytes.len() as u64,
                 Segment::Zeros(len) => *len,

@@ -1,7 +1,7 @@
 //! `statelens convert`.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use statelens_formats::{cerebras, torch};
 use statelens_inspect::{Json, visible};
 
 use crate::args::{Compress, Convert, Format, FormatVersion};
-use crate::output::{Output, check_target, stop_signal};
+use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::sink::FileSink;
@@ -20,12 +20,12 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let target = target(args)?;
     let edit = edit(args)?;
     let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
-    // Before the work of planning, and again, for good, when the file gets its name.
-    if !args.dry_run {
-        check_target(&args.output, args.force, &sources)?;
-    }
-    let plan = plan(Arc::new(checkpoint), &edit, &target)?;
+    let name = args.output.file_name().and_then(OsStr::to_str).ok_or_else(|| {
+        Error::refused("this names no file").in_file(args.output.display().to_string())
+    })?;
+    let plan = plan(Arc::new(checkpoint), &edit, &target, name)?;
     let size = plan.size()?;
+    let paths = planned_paths(args, &plan);
     if args.dry_run {
         let mut printer = Printer::new();
         show(args, &target, &plan, size, &mut printer)?;
@@ -39,19 +39,26 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let source = plan.source.clone();
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
     let started = Instant::now();
-    let output = Output::create(&args.output, args.force, size.bytes())?;
-    let mut sink = FileSink::new(&output.file, &sources);
+    let mut outputs = Vec::new();
+    for path in &paths {
+        // And again, for good, when the file gets its name.
+        check_target(path, args.force, &sources)?;
+        // The room for all of them is asked for with the first.
+        let room = if outputs.is_empty() { size.bytes() } else { 0 };
+        outputs.push(Output::create(path, args.force, room)?);
+    }
+    let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
     let named = |error: Error| match error.file() {
         Some(_) => error,
         None => error.in_file(args.output.display().to_string()),
     };
     let report = run_blocking(plan, &mut sink, &mut bar).map_err(named)?;
-    let bytes = sink.finish().map_err(named)?;
-    output.keep()?;
+    sink.finish().map_err(named)?;
+    keep_all(outputs)?;
     drop(bar);
     let mut printer = Printer::new();
     let seconds = started.elapsed().as_secs_f64();
-    done(args, &target, &source, &losses, &report, bytes, seconds, &mut printer)?;
+    done(args, &target, &paths, &source, &losses, &report, seconds, &mut printer)?;
     printer.finish()?;
     Ok(true)
 }
@@ -167,7 +174,7 @@ struct Shares {
 impl Shares {
     fn of(plan: &Plan) -> Result<Self> {
         let mut shares = Self::default();
-        for segment in &plan.segments {
+        for segment in plan.segments() {
             let (share, len) = match segment {
                 Segment::Bytes(bytes) => (&mut shares.made, bytes.len() as u64),
                 Segment::Zeros(len) => (&mut shares.made, *len),
@@ -219,6 +226,8 @@ fn show(
             json.name("dry_run").bool(true);
             json.name("bytes").number(size.bytes());
             json.name("exact").bool(matches!(size, Size::Exact(_)));
+            let paths: Vec<PathBuf> = planned_paths(args, plan);
+            files_json(json, &paths);
             json.name("segments").object(|json| {
                 for (name, _, (count, bytes)) in shares.rows() {
                     json.name(name).object(|json| {
@@ -233,7 +242,10 @@ fn show(
     }
     let at_most = if matches!(size, Size::Exact(_)) { "" } else { "at most " };
     let mut table = Table::new(&["", ""]);
-    table.row(vec!["would write".into(), args.output.display().to_string()]);
+    for (at, path) in planned_paths(args, plan).iter().enumerate() {
+        let word = if at == 0 { "would write" } else { "" };
+        table.row(vec![word.into(), path.display().to_string()]);
+    }
     table.row(vec!["format".into(), format_name(target).into()]);
     let bytes = size.bytes();
     table.row(vec![
@@ -256,6 +268,17 @@ fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
         printer.line(&format!("{word:11}  {}", visible(&loss_text(loss))))?;
     }
     Ok(())
+}
+
+/// Where the files of a plan go: beside each other.
+fn planned_paths(args: &Convert, plan: &Plan) -> Vec<PathBuf> {
+    plan.files.iter().map(|file| args.output.with_file_name(&file.name)).collect()
+}
+
+fn files_json(json: &mut Json, paths: &[PathBuf]) {
+    json.name("files").array(|json| {
+        paths.iter().for_each(|path| json.str(&path.to_string_lossy()));
+    });
 }
 
 fn losses_json(json: &mut Json, losses: &[Loss]) {
@@ -282,20 +305,21 @@ fn head(json: &mut Json, args: &Convert, target: &Target) {
 fn done(
     args: &Convert,
     target: &Target,
+    paths: &[PathBuf],
     source: &Checkpoint,
     losses: &[Loss],
     report: &Report,
-    bytes: u64,
     seconds: f64,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let cast = &report.cast;
+    let (cast, bytes) = (&report.cast, report.bytes);
     if args.common.json {
         let mut json = Json::new();
         json.object(|json| {
             head(json, args, target);
             json.name("dry_run").bool(false);
             json.name("bytes").number(bytes);
+            files_json(json, paths);
             json.name("cast").object(|json| {
                 json.name("elements").number(cast.elements);
                 json.name("changed").number(cast.changed);
@@ -305,9 +329,14 @@ fn done(
         });
         return printer.line(json.as_str());
     }
+    let several = match paths {
+        [] | [_] => String::new(),
+        all => format!(" and {} more", all.len() - 1),
+    };
+    let first = paths.first().unwrap_or(&args.output);
     printer.line(&format!(
-        "wrote {}: {}, {} bytes in {seconds:.1} s ({}/s)",
-        visible(&args.output.display().to_string()),
+        "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
+        visible(&first.display().to_string()),
         format_name(target),
         grouped(bytes),
         size_text((bytes as f64 / seconds.max(1e-3)) as u64)

@@ -15,7 +15,7 @@ mod v05;
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Plan, PlannedFile, Result};
 use statelens_hdf5::write::Filter;
 
 /// How to write a Cerebras checkpoint.
@@ -60,10 +60,15 @@ impl Compression {
 }
 
 /// Plans the file. See [`crate::plan`] for errors and losses.
-pub fn plan(source: Arc<Checkpoint>, options: &Options) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
     let (planned, losses) = match options.version {
         Version::V05 => v05::plan(&source, options.compression.filter())?,
         Version::V04 => v04::plan(&source, options.compression.filter())?,
     };
-    Ok(Plan { source, segments: planned.segments, head_last: planned.head_last, losses })
+    let file = PlannedFile {
+        name: name.to_owned(),
+        segments: planned.segments,
+        head_last: planned.head_last,
+    };
+    Ok(Plan { source, files: vec![file], losses })
 }

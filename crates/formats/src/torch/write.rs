@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use archive::{Body, Record};
 use state::State;
-use statelens_checkpoint::{Checkpoint, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Plan, PlannedFile, Result};
 
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ pub struct Options {}
 const ROOT: &str = "archive";
 
 /// Plans the file. See [`crate::plan`] for errors and losses.
-pub fn plan(source: Arc<Checkpoint>, _options: &Options) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<Plan> {
     let mut state = State::new(&source)?;
     let mut builder = source.edit();
     let storages = storages::place(&source, state.tensors(), &mut builder)?;
@@ -42,8 +42,11 @@ pub fn plan(source: Arc<Checkpoint>, _options: &Options) -> Result<Plan> {
     records.push(named("version", Body::Made(b"3\n".to_vec())));
     Ok(Plan {
         source: Arc::new(builder.rebuild(&source)?),
-        segments: archive::layout(records)?,
-        head_last: false,
+        files: vec![PlannedFile {
+            name: name.to_owned(),
+            segments: archive::layout(records)?,
+            head_last: false,
+        }],
         losses,
     })
 }

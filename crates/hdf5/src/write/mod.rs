@@ -83,7 +83,7 @@ pub enum Content {
 pub struct Planned {
     /// The parts of the file.
     pub segments: Vec<Segment>,
-    /// See [`statelens_checkpoint::Plan::head_last`].
+    /// See [`statelens_checkpoint::PlannedFile::head_last`].
     pub head_last: bool,
 }
 
@@ -233,14 +233,14 @@ impl File {
         // It begins at a multiple of 8, whatever is before it.
         let len = heap.finish().len() as u64 + 7;
 
-        let make = move |outcomes: &Outcomes| {
+        let make = move |outcomes: &Outcomes<'_>| {
             let start = outcome(outcomes, last - 1)?.end().max(SUPERBLOCK);
             let base = start.next_multiple_of(8);
             let mut out = vec![0; (base - start) as usize];
             let mut heap = Heap::new(base, 0);
             self.structure(&mut heap, &|index| {
                 let Some((segment, encoding)) = &places[index] else { return Stored::Later };
-                let found = outcomes.get(*segment);
+                let found = outcomes.here().get(*segment);
                 match encoding {
                     Some((encoding, _)) => Stored::Chunks {
                         encoding,
@@ -433,8 +433,9 @@ impl End for Outcome {
     }
 }
 
-fn outcome(outcomes: &Outcomes, index: usize) -> Result<&Outcome> {
+fn outcome<'a>(outcomes: &Outcomes<'a>, index: usize) -> Result<&'a Outcome> {
     outcomes
+        .here()
         .get(index)
         .ok_or_else(|| Error::io("the structure of the file was asked for before its data"))
 }

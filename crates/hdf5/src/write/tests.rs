@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use hdf5_reader::Hdf5File;
-use statelens_checkpoint::{Encode, Encoding, Outcome, Segment, StoredChunk, TensorId};
+use statelens_checkpoint::{Encode, Encoding, Outcome, Outcomes, Segment, StoredChunk, TensorId};
 
 use super::*;
 
 /// Runs a plan in memory; `tensors` are the logical bytes, each with its shape.
 fn run(planned: &Planned, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut outcomes: Vec<Outcome> = Vec::new();
+    let mut outcomes: Vec<Vec<Outcome>> = vec![Vec::new()];
     for segment in &planned.segments {
         let offset = out.len() as u64;
         let mut chunks = Vec::new();
@@ -24,20 +24,21 @@ fn run(planned: &Planned, tensors: &[(Vec<u64>, Vec<u8>)]) -> Vec<u8> {
                 let (shape, bytes) = &tensors[tensor.0 as usize];
                 chunks = encode(encoding, shape, bytes, &mut out);
             }
-            Segment::Late { len: Some(len), .. } if planned.head_last && outcomes.is_empty() => {
+            Segment::Late { len: Some(len), .. } if planned.head_last && outcomes[0].is_empty() => {
                 out.resize(*len as usize, 0);
             }
             Segment::Late { len, make } => {
-                let made = make(&outcomes).unwrap();
+                let made = make(&Outcomes::new(&outcomes)).unwrap();
                 assert!(len.is_none_or(|len| len == made.len() as u64));
                 out.extend(made);
             }
         }
-        outcomes.push(Outcome { offset, len: out.len() as u64 - offset, crc32: None, chunks });
+        let len = out.len() as u64 - offset;
+        outcomes[0].push(Outcome { offset, len, checksum: None, chunks });
     }
     if planned.head_last {
         let Segment::Late { make, .. } = &planned.segments[0] else { panic!("no late head") };
-        let head = make(&outcomes).unwrap();
+        let head = make(&Outcomes::new(&outcomes)).unwrap();
         out[..head.len()].copy_from_slice(&head);
     }
     out

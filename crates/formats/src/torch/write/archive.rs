@@ -87,7 +87,7 @@ pub(super) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
 fn directory(entries: Vec<Entry>, start: u64) -> Segment {
     let len: u64 = entries.iter().map(|entry| entry.central_len()).sum();
     let count = entries.len() as u64;
-    let make = move |outcomes: &Outcomes| {
+    let make = move |outcomes: &Outcomes<'_>| {
         let mut out = Vec::new();
         for entry in &entries {
             entry.central_header(entry.crc.value(outcomes)?, &mut out);
@@ -130,11 +130,11 @@ enum Crc {
 }
 
 impl Crc {
-    fn value(self, outcomes: &Outcomes) -> Result<u32> {
+    fn value(self, outcomes: &Outcomes<'_>) -> Result<u32> {
         match self {
             Self::Known(crc) => Ok(crc),
             Self::OfSegment(index) => {
-                outcomes.get(index).and_then(|outcome| outcome.crc32).ok_or_else(|| {
+                outcomes.here().get(index).and_then(|outcome| outcome.checksum).ok_or_else(|| {
                     Error::io("the checksum of a record is asked for before it is known")
                 })
             }
