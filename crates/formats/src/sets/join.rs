@@ -1,0 +1,196 @@
+//! Many checkpoints made one: the dicts at their tops put together.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, DType, Dict, DictClass, DictKey, Error, FileSet, Finding, FormatInfo,
+    Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId,
+};
+
+/// Puts checkpoints together whose files are one set, with the same ids.
+pub(super) struct Join {
+    builder: Builder,
+    class: DictClass,
+    format: Option<FormatInfo>,
+    entries: Vec<Entry>,
+    by_key: HashMap<Text, usize>,
+    raw: Vec<(Text, Text)>,
+    findings: Vec<Finding>,
+    /// Names of the files, for messages.
+    names: Vec<String>,
+}
+
+struct Entry {
+    key: DictKey,
+    id: ValueId,
+    part: usize,
+}
+
+impl Join {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            builder: Builder::new(limits),
+            class: DictClass::default(),
+            format: None,
+            entries: Vec::new(),
+            by_key: HashMap::new(),
+            raw: Vec::new(),
+            findings: Vec::new(),
+            names: Vec::new(),
+        }
+    }
+
+    /// Adds what the file `name` holds. Of two values with one key, the one stays that `belongs`
+    /// says is in this file, else the earlier.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        part: &Checkpoint,
+        belongs: impl Fn(&Text) -> bool,
+    ) -> Result<()> {
+        let Value::Dict(Dict { class, entries }) = part.value(part.root()) else {
+            let kind = part.value(part.root()).kind();
+            return Err(Error::unsupported(format!(
+                "this shard holds a {kind} and no dict of tensors"
+            ))
+            .in_file(name)
+            .advice("Open the shard by itself, under a name without its number."));
+        };
+        let top = self.builder.append(part)?;
+        let shift = top.0 - part.root().0;
+        let index = self.names.len();
+        self.names.push(name.to_owned());
+        for (key, id) in entries {
+            let entry = Entry { key: key.clone(), id: ValueId(id.0 + shift), part: index };
+            let text = match key {
+                DictKey::Str(text) => text.clone(),
+                key => key.to_string().into(),
+            };
+            match self.by_key.get(&text).copied() {
+                None => {
+                    self.by_key.insert(text, self.entries.len());
+                    self.entries.push(entry);
+                }
+                Some(at) => self.twice(&text, at, entry, belongs(&text)),
+            }
+        }
+        for (raw, value) in part.raw_attributes(part.root()) {
+            if !self.raw.iter().any(|(known, _)| known == raw) {
+                self.raw.push((raw.clone(), value.clone()));
+            }
+        }
+        for finding in &part.findings {
+            self.find(name, finding);
+        }
+        match &mut self.format {
+            Some(format) => format.facts.retain(|fact| part.format.facts.contains(fact)),
+            None => {
+                self.class = class.clone();
+                self.format = Some(part.format.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Two files hold the key.
+    fn twice(&mut self, key: &Text, at: usize, entry: Entry, belongs: bool) {
+        let Some(old) = self.entries.get_mut(at) else { return };
+        let (one, other) = (&self.names[old.part], &self.names[entry.part]);
+        let kept = if belongs { other } else { one };
+        let finding = Finding::new(Grade::Warning, format!("Two shards hold {key}"))
+            .detail(format!("It is in {one} and in {other}; the one in {kept} is shown."))
+            .place(key.to_string());
+        self.findings.push(finding);
+        if belongs {
+            *old = entry;
+        }
+    }
+
+    /// A finding of one file; what was found in an earlier file, too, is told once.
+    fn find(&mut self, name: &str, finding: &Finding) {
+        let same = |known: &&mut Finding| {
+            known.title == finding.title
+                && known.detail == finding.detail
+                && known.call == finding.call
+        };
+        if let Some(known) = self.findings.iter_mut().find(same) {
+            if !known.place.ends_with(MORE) {
+                known.place.push_str(MORE);
+            }
+            return;
+        }
+        let place = match finding.place.is_empty() {
+            true => name.to_owned(),
+            false => format!("{name}: {}", finding.place),
+        };
+        self.findings.push(finding.clone().place(place));
+    }
+
+    /// Whether some file held the key.
+    pub(super) fn has(&self, key: &Text) -> bool {
+        self.by_key.contains_key(key)
+    }
+
+    /// Adds a tensor of which nothing is known but its key and why it is not there.
+    pub(super) fn add_missing(&mut self, key: Text, why: Text) -> Result<()> {
+        let unknown = NumpyType {
+            name: "unknown".into(),
+            code: "V0".into(),
+            itemsize: 0,
+            words: Vec::new(),
+            fields: Vec::new(),
+        };
+        let dtype = DType::Numpy(unknown.into());
+        let tensor = Tensor::new(dtype, vec![0], Layout::Missing(why));
+        let tensor = self.builder.push_tensor(tensor)?;
+        let id = self.builder.push(Value::Tensor(tensor))?;
+        self.by_key.insert(key.clone(), self.entries.len());
+        self.entries.push(Entry { key: DictKey::Str(key), id, part: usize::MAX });
+        Ok(())
+    }
+
+    /// Adds a finding about the whole.
+    pub(super) fn finding(&mut self, finding: Finding) {
+        self.findings.insert(0, finding);
+    }
+
+    /// Puts the keys in this order; those that it does not name stay behind the others.
+    pub(super) fn order<'a>(&mut self, keys: impl Iterator<Item = &'a Text>) {
+        let mut rank = vec![usize::MAX; self.entries.len()];
+        for (place, key) in keys.enumerate() {
+            if let Some(at) = self.by_key.get(key) {
+                rank[*at] = place;
+            }
+        }
+        let mut ranked: Vec<(usize, Entry)> =
+            rank.into_iter().zip(std::mem::take(&mut self.entries)).collect();
+        ranked.sort_by_key(|(rank, _)| *rank);
+        self.entries = ranked.into_iter().map(|(_, entry)| entry).collect();
+        // Their places are what they were no more.
+        self.by_key.clear();
+    }
+
+    /// The keys that `is_known` does not know.
+    pub(super) fn unknown(&self, is_known: impl Fn(&Text) -> bool) -> Vec<&Text> {
+        self.by_key.keys().filter(|key| !is_known(key)).collect()
+    }
+
+    /// The whole; `None` if there was no part.
+    pub(super) fn finish(
+        mut self,
+        facts: Vec<(String, String)>,
+        files: FileSet,
+    ) -> Result<Option<Checkpoint>> {
+        let Some(mut format) = self.format else { return Ok(None) };
+        format.facts.splice(0..0, facts);
+        let entries = self.entries.into_iter().map(|entry| (entry.key, entry.id)).collect();
+        let root = self.builder.push(Value::Dict(Dict { class: self.class, entries }))?;
+        if !self.raw.is_empty() {
+            self.builder.set_raw_attributes(root, self.raw);
+        }
+        self.builder.finish(root, format, files, self.findings).map(Some)
+    }
+}
+
+/// Behind the place of a finding that several files gave rise to.
+const MORE: &str = ", and other shards";

@@ -1,0 +1,169 @@
+//! Which files make one checkpoint.
+//!
+//! [`sort`] takes a folder, or what was dropped, apart into checkpoints, by names and, for files
+//! that stand alone, by content. A reader whose format has several files finds them itself, by
+//! name, in the [`FileSet`] that it is given; shards that are checkpoints of their own are opened
+//! and joined by [`Sharded`], whatever their format.
+
+mod join;
+mod sharded;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub(crate) use sharded::Sharded;
+use statelens_checkpoint::FileSet;
+
+/// One checkpoint among many files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// What to call it: a file name, or what its files have in common.
+    pub name: String,
+    /// The file to open; the others are found from it.
+    pub main: String,
+    /// All its files by name, the main one included, sorted.
+    pub members: Vec<String>,
+}
+
+/// Finds the checkpoints of several files that one kind of set makes, among names that nobody
+/// has claimed.
+type Rule = fn(&Names<'_>) -> Vec<Found>;
+
+/// The kinds of sets. What one has found, the next ones don't see.
+const RULES: &[Rule] = &[sharded::find, tensorflow, distributed, keras_shards];
+
+/// Takes many files apart into checkpoints, those of several files first, each lot by name. Files
+/// that no format claims are in none.
+///
+/// Reads the first bytes of each file that belongs to no set.
+pub fn sort(files: &FileSet) -> Vec<Found> {
+    let all: BTreeSet<&str> = files.iter().map(|(_, file)| file.name.as_str()).collect();
+    let mut names = Names { all };
+    let mut found = Vec::new();
+    for rule in RULES {
+        let sets = rule(&names);
+        for name in sets.iter().flat_map(|set| &set.members) {
+            names.all.remove(name.as_str());
+        }
+        found.extend(sets);
+    }
+    found.sort_by(|one: &Found, other| one.main.cmp(&other.main));
+    for (id, file) in files.iter() {
+        if names.all.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
+            let name = base(&file.name).to_owned();
+            found.push(Found { name, main: file.name.clone(), members: vec![file.name.clone()] });
+        }
+    }
+    found
+}
+
+/// The names that nobody has claimed yet, sorted.
+pub(crate) struct Names<'a> {
+    all: BTreeSet<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'a str> {
+        self.all.iter().copied()
+    }
+
+    /// Whether there is such a file.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.all.contains(name)
+    }
+
+    /// The names that begin so, sorted.
+    pub(crate) fn starting(&self, start: &'a str) -> impl Iterator<Item = &'a str> {
+        self.all.range(start..).copied().take_while(move |name| name.starts_with(start))
+    }
+}
+
+/// The name without its folders.
+pub(crate) fn base(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, base)| base)
+}
+
+/// The folder of a name with its `/`; empty at the top.
+pub(crate) fn folder(name: &str) -> &str {
+    &name[..name.len() - base(name).len()]
+}
+
+/// `PREFIX.index` with `PREFIX.data-00000-of-00001` and on, as the V2 Saver of TensorFlow writes
+/// them; as `variables/variables` beside `saved_model.pb`, a SavedModel.
+fn tensorflow(names: &Names<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for main in names.iter() {
+        let Some(prefix) = main.strip_suffix(".index") else { continue };
+        let data = &main[..main.len() - "index".len()];
+        let mut members: Vec<String> = names
+            .starting(data)
+            .filter(|name| name[data.len()..].starts_with("data-"))
+            .map(str::to_owned)
+            .collect();
+        if members.is_empty() {
+            continue;
+        }
+        members.push(main.to_owned());
+        members.extend(Some(format!("{data}meta")).filter(|name| names.has(name)));
+        let state = format!("{}checkpoint", folder(main));
+        members.extend(Some(state).filter(|name| names.has(name)));
+        let model = prefix.strip_suffix("variables/variables");
+        let model = model.filter(|model| names.has(&format!("{model}saved_model.pb")));
+        let name = match model {
+            Some(model) => {
+                members
+                    .extend(names.starting(model).filter(|name| is_part(name)).map(str::to_owned));
+                base(model.trim_end_matches('/'))
+            }
+            None => base(prefix),
+        };
+        let name = if name.is_empty() { base(prefix) } else { name }.to_owned();
+        members.sort();
+        members.dedup();
+        found.push(Found { name, main: main.to_owned(), members });
+    }
+    found
+}
+
+/// Whether a file is one of those that a SavedModel has beside its variables.
+fn is_part(name: &str) -> bool {
+    ["saved_model.pb", "fingerprint.pb", "keras_metadata.pb"].contains(&base(name))
+}
+
+/// `.metadata` with `__0_0.distcp` and on, as `torch.distributed.checkpoint` writes them.
+fn distributed(names: &Names<'_>) -> Vec<Found> {
+    let mains = names.iter().filter(|name| base(name) == ".metadata");
+    let set = |main: &str| {
+        let top = folder(main);
+        let data = names.iter().filter(|name| folder(name) == top && name.ends_with(".distcp"));
+        let mut members: Vec<String> = data.map(str::to_owned).collect();
+        members.push(main.to_owned());
+        members.sort();
+        let name = base(top.trim_end_matches('/'));
+        let name = if name.is_empty() { base(main) } else { name }.to_owned();
+        (members.len() > 1).then(|| Found { name, main: main.to_owned(), members })
+    };
+    mains.filter_map(set).collect()
+}
+
+/// `X.weights.json` with `X_00000.weights.h5` and on, as Keras 3 writes weights in shards.
+fn keras_shards(names: &Names<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for main in names.iter() {
+        let Some(stem) = main.strip_suffix(".weights.json") else { continue };
+        let shards = names.starting(stem).filter(|name| {
+            let number = name[stem.len()..].strip_prefix('_');
+            let number = number.and_then(|rest| rest.strip_suffix(".weights.h5"));
+            number.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()))
+        });
+        let mut members: Vec<String> = shards.map(str::to_owned).collect();
+        if !members.is_empty() {
+            members.push(main.to_owned());
+            members.sort();
+            found.push(Found { name: base(stem).to_owned(), main: main.to_owned(), members });
+        }
+    }
+    found
+}

@@ -1,0 +1,352 @@
+//! Shards that are checkpoints of their own: `model-00001-of-00003.safetensors` and on, with or
+//! without `model.safetensors.index.json`.
+//!
+//! That is how the Hugging Face libraries cut large models, safetensors and PyTorch alike:
+//! <https://huggingface.co/docs/transformers/big_models>. The index says in which shard each
+//! tensor is; its `total_size` is often wrong and nothing here depends on it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use statelens_checkpoint::{
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text,
+};
+
+use super::join::Join;
+use super::{Found, Names, base, folder};
+use crate::json::{Document, Node};
+
+/// Checkpoints that are parts of one.
+pub(crate) struct Sharded {
+    index: Option<Index>,
+    /// Names of the shards, in order, and their files where they are there.
+    shards: Vec<(String, Option<FileId>)>,
+}
+
+impl Sharded {
+    /// The set that the opened file belongs to, if it is an index or one of several shards.
+    pub(crate) fn of(files: &FileSet, limits: &Limits) -> Result<Option<Self>> {
+        let main = files.main()?;
+        let name = files.name(main);
+        if is_index(name) {
+            let index = Index::read(files, main, limits).map_err(|error| error.in_file(name))?;
+            return Ok(Some(Self::indexed(files, index)));
+        }
+        let Some(number) = Number::parse(name) else { return Ok(None) };
+        let indexes = files
+            .iter()
+            .filter(|(_, file)| is_index(&file.name) && folder(&file.name) == folder(name));
+        for (id, _) in indexes.take(MOST_INDEXES) {
+            // An index that can't be read is none of this shard, as far as anybody can tell.
+            if let Ok(index) = Index::read(files, id, limits)
+                && index.shards.iter().any(|shard| shard == name)
+            {
+                return Ok(Some(Self::indexed(files, index)));
+            }
+        }
+        let shards = number.all(|name| files.find(name).is_some());
+        let shards: Vec<_> = shards.map(|name| (files.find(&name), name)).collect();
+        let shards = shards.into_iter().map(|(id, name)| (name, id)).collect();
+        Ok(Some(Self { index: None, shards }).filter(|_| number.count > 1))
+    }
+
+    fn indexed(files: &FileSet, index: Index) -> Self {
+        let shards = index.shards.iter().map(|name| (name.clone(), files.find(name))).collect();
+        Self { index: Some(index), shards }
+    }
+
+    /// The shards that are there, each with all files and itself as the opened one.
+    pub(crate) fn parts(&self, files: &FileSet) -> impl Iterator<Item = (&str, FileSet)> {
+        self.shards.iter().filter_map(|(name, id)| Some((name.as_str(), files.opened_at((*id)?))))
+    }
+
+    /// Opens every shard with its own reader and joins them.
+    pub(crate) fn open(
+        &self,
+        files: &FileSet,
+        limits: &Limits,
+        progress: &mut dyn Progress,
+    ) -> Result<Checkpoint> {
+        Limits::check("shards", self.shards.len() as u64, limits.members)?;
+        let missing = self.missing();
+        if missing.len() == self.shards.len() {
+            return Err(Error::damaged(format!(
+                "this is an index; the weights are in {}, which were not given",
+                some(&missing)
+            ))
+            .advice("Put the files beside the index, or open them all together."));
+        }
+        let mut join = Join::new(limits);
+        for (at, (name, id)) in self.shards.iter().enumerate() {
+            let Some(id) = id else { continue };
+            let part = crate::open_one(files.opened_at(*id), limits, progress)?;
+            let owner = |key: &Text| self.index.as_ref().and_then(|index| index.owner(key));
+            join.add(name, &part, |key| owner(key) == Some(at))?;
+        }
+        if let Some(index) = &self.index {
+            index.check(&self.shards, &mut join)?;
+        }
+        for finding in self.findings() {
+            join.finding(finding);
+        }
+        let mut facts = vec![("Shards".to_owned(), self.shards.len().to_string())];
+        if let Some(index) = &self.index {
+            join.order(index.order.iter().map(|(key, _)| key));
+            facts.push(("Index".into(), index.name.clone()));
+            facts.extend(index.facts.iter().cloned());
+        }
+        join.finish(facts, files.clone())?
+            .ok_or_else(|| Error::damaged("none of the shards is there"))
+    }
+
+    /// That shards are missing, if some are.
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        let missing = self.missing();
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let detail = match self.index {
+            Some(_) => {
+                "The index names the tensors in them, so they are listed; their dtypes, shapes and \
+                 values are not known."
+            }
+            None => "Their names follow from those of the others; what is in them is not known.",
+        };
+        let (count, all) = (missing.len(), self.shards.len());
+        let title = format!("{count} of {all} shards are missing: {}", some(&missing));
+        let finding = Finding::new(Grade::Danger, title)
+            .detail(detail)
+            .advice("Put the files beside the others, or open them all together.");
+        vec![finding.missing(missing)]
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let missing = self.shards.iter().filter(|(_, id)| id.is_none());
+        missing.map(|(name, _)| name.clone()).collect()
+    }
+}
+
+/// The sets among many files.
+pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
+    let mut found: Vec<Found> = Vec::new();
+    let mut shards: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for name in names.iter() {
+        if let Some(number) = Number::parse(name) {
+            shards.entry(number.family()).or_default().push(name);
+        }
+    }
+    // Which index is whose stands in the index; that its name is like theirs is enough to sort.
+    for name in names.iter().filter(|name| is_index(name)) {
+        let (stem, variant) = index_stem(name);
+        let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
+        let stem = if variant.is_empty() { stem.to_owned() } else { format!("{stem}.{variant}") };
+        let families: Vec<String> = shards
+            .iter()
+            .filter(|(_, members)| {
+                members.first().and_then(|name| Number::parse(name)).is_some_and(|number| {
+                    number.stem == stem && (extension.is_empty() || number.extension == extension)
+                })
+            })
+            .map(|(family, _)| family.clone())
+            .collect();
+        let mut members = vec![name.to_owned()];
+        for family in families {
+            members
+                .extend(shards.remove(&family).unwrap_or_default().into_iter().map(String::from));
+        }
+        members.sort();
+        let called = format!("{}.{extension}", base(&stem));
+        found.push(Found { name: called, main: name.to_owned(), members });
+    }
+    for members in shards.into_values() {
+        let Some(number) = members.first().and_then(|name| Number::parse(name)) else { continue };
+        if number.count > 1 {
+            found.push(Found {
+                name: format!("{}.{}", base(number.stem), number.extension),
+                main: members[0].to_owned(),
+                members: members.into_iter().map(str::to_owned).collect(),
+            });
+        }
+    }
+    found
+}
+
+/// `model.safetensors.index.json`, or `model.safetensors.index.fp16.json` for a variant.
+fn is_index(name: &str) -> bool {
+    let base = base(name);
+    base.ends_with(".json") && base.contains(".index.")
+}
+
+/// What stands before `.index.`, folder included, and the variant.
+fn index_stem(name: &str) -> (&str, &str) {
+    let (stem, rest) = name.rsplit_once(".index.").unwrap_or((name, ""));
+    (stem, rest.strip_suffix("json").unwrap_or(rest).trim_end_matches('.'))
+}
+
+/// Indexes that are read to find the one of a shard.
+const MOST_INDEXES: usize = 16;
+
+/// What is cut into numbered shards. GGUF's parts repeat their metadata and are not joined here.
+const EXTENSIONS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5"];
+
+/// The name of a shard: `STEM-00001-of-00003.EXTENSION`.
+#[derive(Debug, PartialEq, Eq)]
+struct Number<'a> {
+    /// With the folder, without the separator.
+    stem: &'a str,
+    separator: char,
+    at: u64,
+    count: u64,
+    digits: usize,
+    extension: &'a str,
+}
+
+impl<'a> Number<'a> {
+    fn parse(name: &'a str) -> Option<Self> {
+        let (rest, extension) = name.rsplit_once('.')?;
+        let (rest, count) = rest.rsplit_once("-of-")?;
+        let cut = rest.rfind(|c: char| !c.is_ascii_digit())?;
+        let separator = rest[cut..].chars().next().filter(|c| matches!(c, '-' | '_'))?;
+        let (stem, at) = (&rest[..cut], &rest[cut + 1..]);
+        let digits = at.len();
+        if !(4..=6).contains(&digits) || count.len() != digits || stem.is_empty() {
+            return None;
+        }
+        let (at, count): (u64, u64) = (at.parse().ok()?, count.parse().ok()?);
+        (at <= count && EXTENSIONS.contains(&extension)).then_some(Self {
+            stem,
+            separator,
+            at,
+            count,
+            digits,
+            extension,
+        })
+    }
+
+    fn name(&self, at: u64) -> String {
+        let Self { stem, separator, count, digits, extension, .. } = self;
+        format!("{stem}{separator}{at:0digits$}-of-{count:0digits$}.{extension}")
+    }
+
+    /// What the names of all shards of a set have in common.
+    fn family(&self) -> String {
+        format!("{}{}*-of-{}.{}", self.stem, self.separator, self.count, self.extension)
+    }
+
+    /// The names of all shards; most count from 1, some from 0.
+    fn all(&self, is_there: impl Fn(&str) -> bool) -> impl Iterator<Item = String> {
+        let zero = self.at == 0 || is_there(&self.name(0));
+        let first = u64::from(!zero);
+        (first..first + self.count).map(|at| self.name(at))
+    }
+}
+
+/// What `*.index.json` says.
+struct Index {
+    name: String,
+    /// Names of the shards, as files of the set, in order of their names.
+    shards: Vec<String>,
+    /// Keys in the order of the index, each with its shard.
+    order: Vec<(Text, usize)>,
+    by_key: HashMap<Text, usize>,
+    facts: Vec<(String, String)>,
+}
+
+impl Index {
+    fn read(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
+        let len = files.len(id);
+        Limits::check("bytes of the index", len, limits.structure)?;
+        let json = Document::parse(&files.read_vec(id, 0, len)?)?;
+        let Some(Node::Object(entries)) = json.field(json.root(), "weight_map") else {
+            return Err(Error::unsupported("this JSON file is no index of a checkpoint")
+                .expected("a `weight_map` that says in which file each tensor is"));
+        };
+        let top = folder(files.name(id));
+        let mut names = BTreeSet::new();
+        for (key, value) in entries {
+            let name =
+                json.node(*value).text().and_then(Text::as_str).ok_or_else(|| {
+                    Error::damaged(format!("the index gives no file name for {key}"))
+                })?;
+            names.insert(format!("{top}{}", name.strip_prefix("./").unwrap_or(name)));
+        }
+        let shards: Vec<String> = names.into_iter().collect();
+        if shards.is_empty() {
+            return Err(Error::damaged("the `weight_map` of the index is empty"));
+        }
+        let mut order = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            let name = json.node(*value).text().and_then(Text::as_str).unwrap_or("");
+            let name = format!("{top}{}", name.strip_prefix("./").unwrap_or(name));
+            order.push((key.clone(), shards.binary_search(&name).unwrap_or(0)));
+        }
+        let mut facts = Vec::new();
+        if let Some(metadata) = json.get(json.root(), &"metadata".into())
+            && let Node::Object(entries) = json.node(metadata)
+        {
+            for (key, value) in entries.iter().take(MOST_FACTS) {
+                facts.push((format!("Index: {key}"), json.python(*value).to_string()));
+            }
+        }
+        let by_key = order.iter().cloned().collect();
+        Ok(Self { name: files.name(id).to_owned(), shards, order, by_key, facts })
+    }
+
+    /// The shard that the key is in, as the index has it.
+    fn owner(&self, key: &Text) -> Option<usize> {
+        self.by_key.get(key).copied()
+    }
+
+    /// Adds what the index names and no shard holds, and says where it and the shards differ.
+    fn check(&self, shards: &[(String, Option<FileId>)], join: &mut Join) -> Result<()> {
+        let mut lost: Vec<String> = Vec::new();
+        let mut extra: Vec<String> = join
+            .unknown(|key| self.by_key.contains_key(key))
+            .iter()
+            .map(|key| key.to_string())
+            .collect();
+        extra.sort();
+        for (key, at) in &self.order {
+            if join.has(key) {
+                continue;
+            }
+            let (name, id) = &shards[*at];
+            let why = match id {
+                None => format!("it is in {name}, which was not given"),
+                Some(_) => format!("the index says that it is in {name}, and it is not"),
+            };
+            if id.is_some() {
+                lost.push(key.to_string());
+            }
+            join.add_missing(key.clone(), why.into())?;
+        }
+        if !lost.is_empty() {
+            join.finding(
+                Finding::new(
+                    Grade::Danger,
+                    format!("{} tensors are not in the shards that the index names", lost.len()),
+                )
+                .detail(format!("{}.", some(&lost)))
+                .advice("The index and the shards may be of different versions: fetch both again."),
+            );
+        }
+        if !extra.is_empty() {
+            join.finding(
+                Finding::new(Grade::Note, format!("{} values are not in the index", extra.len()))
+                    .detail(format!("{}. They are shown with the others.", some(&extra))),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// Entries of the index's metadata that are shown.
+const MOST_FACTS: usize = 16;
+
+/// Some of the names, and how many more there are.
+fn some(names: &[String]) -> String {
+    let few = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match names.len() {
+        0..=5 => few,
+        more => format!("{few} and {} more", more - 5),
+    }
+}

@@ -1,0 +1,183 @@
+//! Sets by their names, and real shards.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Checkpoint, FileSet, Grade, Layout, Limits, Memory, Result, Unwatched, Value,
+};
+
+use super::sort;
+
+/// Files of one folder of the fixtures, the first of them opened; or in-memory ones.
+fn files(named: &[(&str, &[u8])]) -> FileSet {
+    let mut files = FileSet::default();
+    for (name, bytes) in named {
+        files.push(*name, Arc::new(Memory::from(bytes.to_vec())));
+    }
+    files
+}
+
+fn sorted(names: &[&str]) -> Vec<(String, String, usize)> {
+    let named: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &b""[..])).collect();
+    let found = sort(&files(&named));
+    found.into_iter().map(|found| (found.name, found.main, found.members.len())).collect()
+}
+
+fn row(name: &str, main: &str, members: usize) -> (String, String, usize) {
+    (name.into(), main.into(), members)
+}
+
+#[test]
+fn names_are_sorted_into_sets() {
+    assert_eq!(
+        sorted(&[
+            "m/config.json",
+            "m/model-00002-of-00002.safetensors",
+            "m/model.safetensors.index.json",
+            "m/model-00001-of-00002.safetensors",
+            "m/pytorch_model_00001-of-00003.bin",
+            "m/pytorch_model_00003-of-00003.bin",
+            "m/model.fp16-00001-of-00001.safetensors",
+            "m/model.safetensors.index.fp16.json",
+        ]),
+        [
+            row("model.fp16.safetensors", "m/model.safetensors.index.fp16.json", 2),
+            row("model.safetensors", "m/model.safetensors.index.json", 3),
+            row("pytorch_model.bin", "m/pytorch_model_00001-of-00003.bin", 2),
+        ]
+    );
+    assert_eq!(
+        sorted(&[
+            "run/checkpoint",
+            "run/model-10.index",
+            "run/model-10.data-00000-of-00002",
+            "run/model-10.data-00001-of-00002",
+            "run/model-10.meta",
+            "saved/saved_model.pb",
+            "saved/variables/variables.index",
+            "saved/variables/variables.data-00000-of-00001",
+            "alone.index",
+        ]),
+        [
+            row("model-10", "run/model-10.index", 5),
+            row("saved", "saved/variables/variables.index", 3)
+        ]
+    );
+    assert_eq!(
+        sorted(&["step/.metadata", "step/__0_0.distcp", "step/__1_0.distcp", "step/notes.txt"]),
+        [row("step", "step/.metadata", 3)]
+    );
+    assert_eq!(
+        sorted(&["k.weights.json", "k_00000.weights.h5", "k_00001.weights.h5", "k_x.weights.h5"]),
+        [row("k", "k.weights.json", 3)]
+    );
+}
+
+#[test]
+fn files_that_stand_alone_are_told_by_content() {
+    let zip = b"PK\x03\x04 and so on";
+    let found = sort(&files(&[("a/b.bin", zip), ("readme.md", b"# PK"), ("c.txt", zip)]));
+    let mains: Vec<&str> = found.iter().map(|found| found.main.as_str()).collect();
+    assert_eq!(mains, ["a/b.bin", "c.txt"]);
+    assert_eq!(found[0].name, "b.bin");
+}
+
+/// Pickles of protocol 2 of `{key: number}`: the smallest shards there are.
+fn pickle(entries: &[(&str, u8)]) -> Vec<u8> {
+    let mut bytes = b"\x80\x02}(".to_vec();
+    for (key, number) in entries {
+        bytes.extend([b'X', key.len() as u8, 0, 0, 0]);
+        bytes.extend(key.as_bytes());
+        bytes.extend([b'K', *number]);
+    }
+    bytes.extend(b"u.");
+    bytes
+}
+
+fn open(files: FileSet) -> Result<Checkpoint> {
+    crate::open(files, &Limits::default(), &mut Unwatched)
+}
+
+fn keys(checkpoint: &Checkpoint) -> Vec<String> {
+    checkpoint.leaves().iter().map(|leaf| leaf.flat.to_string()).collect()
+}
+
+const INDEX: &str = r#"{"metadata": {"total_size": 12}, "weight_map": {
+    "c": "x-00002-of-00002.bin", "a": "x-00001-of-00002.bin", "b": "x-00001-of-00002.bin"}}"#;
+
+#[test]
+fn an_index_orders_the_keys_of_its_shards() {
+    let (one, two) = (pickle(&[("a", 1), ("b", 2)]), pickle(&[("d", 4), ("c", 3)]));
+    let all: [(&str, &[u8]); 3] = [
+        ("x.bin.index.json", INDEX.as_bytes()),
+        ("x-00002-of-00002.bin", &two),
+        ("x-00001-of-00002.bin", &one),
+    ];
+    for main in 0..3 {
+        let mut named = all;
+        named.swap(0, main);
+        let checkpoint = open(files(&named)).unwrap();
+        assert_eq!(keys(&checkpoint), ["c", "a", "b", "d"], "{}", named[0].0);
+        let titles: Vec<&str> =
+            checkpoint.findings.iter().map(|finding| finding.title.as_str()).collect();
+        assert!(titles.contains(&"1 values are not in the index"), "{titles:?}");
+        assert!(checkpoint.format.facts.contains(&("Index: total_size".into(), "12".into())));
+    }
+}
+
+#[test]
+fn missing_shards_are_named_and_their_tensors_listed() {
+    let one = pickle(&[("a", 1), ("b", 2)]);
+    let set = files(&[("f/x-00001-of-00002.bin", &one), ("f/x.bin.index.json", INDEX.as_bytes())]);
+    let checkpoint = open(set).unwrap();
+    assert_eq!(keys(&checkpoint), ["c", "a", "b"]);
+    let finding = &checkpoint.findings[0];
+    assert_eq!(finding.grade, Grade::Danger);
+    assert_eq!(finding.missing, ["f/x-00002-of-00002.bin"]);
+    let leaf = &checkpoint.leaves()[0];
+    let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();
+    assert!(matches!(&tensor.layout, Layout::Missing(why) if why.to_lossy().contains("00002")));
+    assert_eq!(tensor.nbytes(), Some(0));
+
+    // Without an index the names of the missing follow from the number.
+    let checkpoint = open(files(&[("x-00001-of-00003.bin", &one)])).unwrap();
+    assert_eq!(checkpoint.findings[0].missing, ["x-00002-of-00003.bin", "x-00003-of-00003.bin"]);
+    assert_eq!(keys(&checkpoint), ["a", "b"]);
+
+    // An index alone has nothing to show.
+    let error = open(files(&[("x.bin.index.json", INDEX.as_bytes())])).unwrap_err();
+    assert!(error.to_string().contains("x-00002-of-00002.bin"), "{error}");
+}
+
+#[test]
+fn a_key_in_two_shards_is_told_and_the_index_decides() {
+    let (one, two) = (pickle(&[("a", 1), ("c", 9), ("b", 2)]), pickle(&[("c", 3)]));
+    let mut set = files(&[("x-00001-of-00002.bin", &one), ("x-00002-of-00002.bin", &two)]);
+    let value = |set: &FileSet| {
+        let checkpoint = open(set.clone()).unwrap();
+        let twice = checkpoint.findings.iter().filter(|f| f.title == "Two shards hold c").count();
+        assert_eq!(twice, 1);
+        let leaves = checkpoint.leaves();
+        let leaf = leaves.iter().find(|leaf| leaf.flat == "c").unwrap();
+        match checkpoint.value(leaf.id) {
+            Value::Int(int) => int.to_i64().unwrap(),
+            value => panic!("{value:?}"),
+        }
+    };
+    assert_eq!(value(&set), 9);
+    set.push("x.bin.index.json", Arc::new(Memory::from(INDEX.as_bytes().to_vec())));
+    assert_eq!(value(&set), 3);
+}
+
+#[test]
+fn indexes_that_are_none_say_so() {
+    for (text, word) in [
+        ("{}", "no index"),
+        (r#"{"weight_map": {}}"#, "empty"),
+        (r#"{"weight_map": {"a": 1}}"#, "no file name for a"),
+        (r#"{"weight_map": {"a": "b"}"#, "JSON"),
+    ] {
+        let error = open(files(&[("m.index.json", text.as_bytes())])).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
