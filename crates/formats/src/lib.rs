@@ -5,11 +5,11 @@
 
 mod archive;
 pub mod cerebras;
+pub mod dcp;
 pub mod hdf5;
 mod json;
 pub mod pickle;
 mod probe;
-pub mod sets;
 pub mod torch;
 
 use std::sync::Arc;
@@ -27,6 +27,7 @@ struct Reader {
 const READERS: &[Reader] = &[
     Reader { score: cerebras::detect::score, read: cerebras::read::read },
     Reader { score: hdf5::detect::score, read: hdf5::read::read },
+    Reader { score: dcp::detect::score, read: dcp::read::read },
     Reader { score: torch::detect::score, read: torch::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
 ];
@@ -36,18 +37,6 @@ const READERS: &[Reader] = &[
 /// The first file of the set is the one that is opened; the others are there for links to them.
 /// `progress` counts keys. Errors say what the file is if it is no checkpoint.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
-    match sets::Sharded::of(&files, limits)? {
-        Some(set) => set.open(&files, limits, progress),
-        None => open_one(files, limits, progress),
-    }
-}
-
-/// [`open`], for a file that is a checkpoint of its own even if it is a shard of a larger one.
-pub(crate) fn open_one(
-    files: FileSet,
-    limits: &Limits,
-    progress: &mut dyn Progress,
-) -> Result<Checkpoint> {
     let probe = Probe::new(&files)?;
     let best = READERS
         .iter()
@@ -63,41 +52,20 @@ pub(crate) fn open_one(
     }
 }
 
-/// Whether some format claims the file that is opened, by content.
-pub(crate) fn is_claimed(files: &FileSet) -> bool {
-    Probe::new(files)
-        .is_ok_and(|probe| READERS.iter().any(|reader| (reader.score)(&probe) > Score::NO))
-}
-
 /// What a file would do to whoever loads it with Python: the findings of its pickle, even if the
 /// pickle is broken further on (then that is one more finding). For a file of another format,
-/// what opening it notices. Of a set of shards, each is looked at.
+/// what opening it notices.
 pub fn scan(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
-    let Some(set) = sets::Sharded::of(&files, limits)? else {
-        return scan_one(files, limits, progress);
-    };
-    let mut findings = set.findings();
-    for (name, part) in set.parts(&files) {
-        for finding in scan_one(part, limits, progress)? {
-            let place = match finding.place.is_empty() {
-                true => name.to_owned(),
-                false => format!("{name}: {}", finding.place),
-            };
-            findings.push(finding.place(place));
-        }
-    }
-    Ok(findings)
-}
-
-fn scan_one(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
     let probe = Probe::new(&files)?;
     let name = probe.name().to_owned();
-    let found = if torch::detect::score(&probe) > Score::NO {
+    let found = if dcp::detect::score(&probe) > Score::NO {
+        dcp::read::scan(&files, limits)
+    } else if torch::detect::score(&probe) > Score::NO {
         torch::read::scan(&files, limits)
     } else if pickle::detect::score(&probe) > Score::NO {
         pickle::read::scan(&files, limits)
     } else {
-        return Ok(open_one(files, limits, progress)?.findings);
+        return Ok(open(files, limits, progress)?.findings);
     };
     found.map_err(|error| error.in_file(name))
 }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use records::Records;
 use statelens_checkpoint::{
     BlockCache, Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits,
-    Progress, Result,
+    Progress, ReadAt, Result, Span,
 };
-use statelens_pickle::Pickle;
+use statelens_pickle::{Lowered, Pickle};
 
 use crate::archive::Archive;
 
@@ -23,16 +23,10 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     }
     decline_tar(&files)?;
     let main = files.main()?;
-    let cached = cache(&files)?;
-    let (archive, mut findings) = folder::open(cached, main, limits)?;
-    let pickle = data(&archive, limits, &mut findings)?;
-    let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
-        .map_err(crate::pickle::read::describe)
-        .map_err(|error| error.context(format!("{}data.pkl", archive.root())))?;
-    findings.extend(pickle.scan());
+    let span = Span { file: main, offset: 0, len: files.len(main) };
+    let Opened { archive, pickle, facts, mut findings } =
+        Opened::open(cache(&files)?, span, limits)?;
     progress.check(0, 0)?;
-
-    let facts = Facts::read(&archive, limits, &mut findings)?;
     let mut builder = Builder::new(limits);
     let mut records = Records::new(&archive, "data", facts.byte_order);
     let lowered = pickle.lower(&mut builder, &mut records)?;
@@ -54,6 +48,56 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(lowered.root, format, files, findings)
 }
 
+/// An archive that `torch.save` wrote, its pickle read but not yet made a tree of.
+struct Opened {
+    archive: Archive,
+    pickle: Pickle,
+    facts: Facts,
+    findings: Vec<Finding>,
+}
+
+impl Opened {
+    /// Opens the archive in that part of a file.
+    fn open(source: Arc<dyn ReadAt>, span: Span, limits: &Limits) -> Result<Self> {
+        let (archive, mut findings) = folder::open(source, span, limits)?;
+        let pickle = data(&archive, limits, &mut findings)?;
+        let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
+            .map_err(crate::pickle::read::describe)
+            .map_err(|error| error.context(format!("{}data.pkl", archive.root())))?;
+        findings.extend(pickle.scan());
+        let facts = Facts::read(&archive, limits, &mut findings)?;
+        Ok(Self { archive, pickle, facts, findings })
+    }
+}
+
+/// Adds what an archive that is a part of a file holds to `builder`: its root, how many storages
+/// it has, and what was noticed. Its storages are numbered from `first`.
+pub(crate) fn part(
+    source: Arc<dyn ReadAt>,
+    span: Span,
+    first: u32,
+    builder: &mut Builder,
+) -> Result<(Lowered, u32)> {
+    let limits = builder.limits().clone();
+    let Opened { archive, pickle, facts, mut findings } = Opened::open(source, span, &limits)?;
+    let mut records = Records::new(&archive, "data", facts.byte_order).numbered_from(first);
+    let mut lowered = pickle.lower(builder, &mut records)?;
+    findings.append(&mut lowered.findings);
+    Ok((Lowered { findings, ..lowered }, records.count()))
+}
+
+/// As [`scan`], for an archive that is a part of a file.
+pub(crate) fn scan_part(
+    source: Arc<dyn ReadAt>,
+    span: Span,
+    limits: &Limits,
+) -> Result<Vec<Finding>> {
+    let (archive, mut findings) = folder::open(source, span, limits)?;
+    let pickle = data(&archive, limits, &mut findings)?;
+    findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
+    Ok(findings)
+}
+
 /// What the pickle of the file would do to whoever loads it with Python, even if the pickle or
 /// the file is broken further on; that it is broken is a finding, too.
 pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
@@ -61,10 +105,8 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
         return stream::scan(files, limits);
     }
     decline_tar(files)?;
-    let (archive, mut findings) = folder::open(cache(files)?, files.main()?, limits)?;
-    let pickle = data(&archive, limits, &mut findings)?;
-    findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
-    Ok(findings)
+    let main = files.main()?;
+    scan_part(cache(files)?, Span { file: main, offset: 0, len: files.len(main) }, limits)
 }
 
 fn is_stream(files: &FileSet) -> Result<bool> {

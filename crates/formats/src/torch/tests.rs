@@ -18,7 +18,8 @@ pub(crate) fn open(name: &str) -> Result<Checkpoint> {
     crate::open(FileSet::single(name, Memory::from(bytes)), &Limits::default(), &mut Unwatched)
 }
 
-fn fixtures() -> PathBuf {
+/// The folder of the fixtures.
+pub(crate) fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
 }
 
@@ -45,9 +46,18 @@ pub(crate) fn expected_in(folder: &str) -> Vec<String> {
 /// What a fixture's leaves differ in from what the library read; keys in `except` are not
 /// compared.
 pub(crate) fn differences(name: &str, except: &[&str]) -> Vec<String> {
+    differences_of(open(name), name, except)
+}
+
+/// As [`differences`], for a checkpoint that was opened in another way.
+pub(crate) fn differences_of(
+    opened: Result<Checkpoint>,
+    name: &str,
+    except: &[&str],
+) -> Vec<String> {
     let json = std::fs::read_to_string(fixtures().join(format!("{name}.expected.json"))).unwrap();
     let json: Json = serde_json::from_str(&without_lone_surrogates(&json)).unwrap();
-    let checkpoint = match open(name) {
+    let checkpoint = match opened {
         Ok(checkpoint) => checkpoint,
         Err(error) => return vec![error.to_string()],
     };

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{BlockCache, FileId, Finding, Grade, Limits, Result};
+use statelens_checkpoint::{Finding, Grade, Limits, ReadAt, Result, Span};
 
 use crate::archive::{Archive, Record};
 
-/// Opens the archive at the folder that holds `data.pkl`, and what was noticed.
+/// Opens the archive in that part of a file, at the folder that holds `data.pkl`, and what was noticed.
 pub(super) fn open(
-    source: Arc<BlockCache>,
-    file: FileId,
+    source: Arc<dyn ReadAt>,
+    span: Span,
     limits: &Limits,
 ) -> Result<(Archive, Vec<Finding>)> {
-    let mut archive = Archive::open(source, file, limits)?;
+    let mut archive = Archive::open_within(source, span, limits)?;
     let mut findings = Vec::new();
     if archive.is_led_by_something() {
         findings.push(

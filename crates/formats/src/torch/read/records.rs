@@ -14,15 +14,27 @@ pub(super) struct Records<'a> {
     folder: &'a str,
     byte_order: ByteOrder,
     known: HashMap<String, Storage>,
+    /// The number of the first storage.
+    first: u32,
 }
 
 impl<'a> Records<'a> {
     pub(super) fn new(archive: &'a Archive, folder: &'a str, byte_order: ByteOrder) -> Self {
-        Self { archive, folder, byte_order, known: HashMap::new() }
+        Self { archive, folder, byte_order, known: HashMap::new(), first: 0 }
+    }
+
+    /// Gives the storages other numbers, so that they differ from those of another archive.
+    pub(super) fn numbered_from(self, first: u32) -> Self {
+        Self { first, ..self }
+    }
+
+    /// How many storages were asked for.
+    pub(super) fn count(&self) -> u32 {
+        self.known.len() as u32
     }
 
     fn find(&self, key: &str) -> Storage {
-        let number = self.known.len() as u32;
+        let number = self.first.saturating_add(self.count());
         let name = format!("{}/{key}", self.folder);
         let missing = |reason: String| Layout::Missing(reason.into());
         match self.archive.find(&name) {

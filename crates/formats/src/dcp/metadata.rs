@@ -1,0 +1,222 @@
+//! What `.metadata` says.
+//!
+//! Its objects are instances of plain classes: their attributes are the state that the pickle sets.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{DType, Error, Limits, Result, Text};
+use statelens_pickle::{Node, NodeId, Pickle};
+
+use super::tree::Step;
+
+/// Chunks of all tensors together, whatever the limits say: a list that several tensors share is
+/// counted for each.
+const MOST_CHUNKS: u64 = 1 << 20;
+
+/// The metadata of a checkpoint.
+pub(super) struct Metadata<'a> {
+    pickle: &'a Pickle,
+    entries: &'a [(NodeId, NodeId)],
+    paths: HashMap<Text, NodeId>,
+    places: HashMap<Index, Place>,
+    /// Version of the format, `1.0.0` of late; may be empty.
+    pub(super) version: String,
+    chunks: u64,
+    limits: Limits,
+}
+
+/// What stands under a name.
+pub(super) struct Entry {
+    pub(super) name: Text,
+    pub(super) kind: Kind,
+}
+
+/// What kind of thing that is.
+pub(super) enum Kind {
+    /// A value, pickled by itself.
+    Value,
+    /// A tensor, in chunks: for each the first element and the shape.
+    Tensor { dtype: DType, shape: Vec<u64>, chunks: Vec<(Vec<u64>, Vec<u64>)> },
+    /// Something that newer releases may have, by its class.
+    Other(String),
+}
+
+/// What is stored somewhere: a name, and the first element of a chunk.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Index {
+    name: Text,
+    at: Option<Vec<u64>>,
+}
+
+/// Where something is stored.
+#[derive(Debug, Clone)]
+pub(super) struct Place {
+    /// The file, relative to the folder of the checkpoint.
+    pub(super) file: Text,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// Whether the bytes were transformed, e.g. compressed.
+    pub(super) transformed: bool,
+}
+
+impl<'a> Metadata<'a> {
+    /// Reads the top of it.
+    pub(super) fn new(pickle: &'a Pickle, limits: &Limits) -> Result<Self> {
+        let root = pickle.root();
+        if class(pickle, root).as_deref() != Some("Metadata") {
+            return Err(Error::damaged("this pickle is no metadata of a distributed checkpoint")
+                .expected("an instance of torch.distributed.checkpoint.metadata.Metadata"));
+        }
+        let field = |name| pickle.field(pickle.state(root)?, name);
+        let entries = field("state_dict_metadata").and_then(|dict| pickle.dict(dict));
+        let entries = entries.ok_or_else(|| unclear("has no state_dict_metadata"))?;
+        Limits::check("names in the metadata", entries.len() as u64, limits.members)?;
+        let paths = field("planner_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
+        let paths = paths.iter().filter_map(|(name, path)| Some((pickle.text(*name)?, *path)));
+        let stored = field("storage_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
+        // What can't be read has no place, which is told where it is missed.
+        let places = stored.iter().filter_map(|(index, place)| {
+            Some((read_index(pickle, *index)?, read_place(pickle, *place)?))
+        });
+        Ok(Self {
+            pickle,
+            entries,
+            paths: paths.collect(),
+            places: places.collect(),
+            version: field("version").and_then(|id| pickle.str(id)).unwrap_or_default().to_owned(),
+            chunks: 0,
+            limits: limits.clone(),
+        })
+    }
+
+    /// How many names there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry of that number, in the order of the file.
+    pub(super) fn entry(&mut self, number: usize) -> Result<Entry> {
+        let pickle = self.pickle;
+        let (name, value) = self.entries.get(number).ok_or_else(|| unclear("ends early"))?;
+        let name = pickle.text(*name).ok_or_else(|| unclear("has a name that is no string"))?;
+        let kind = match class(pickle, *value).as_deref() {
+            Some("BytesStorageMetadata") => Kind::Value,
+            Some("TensorStorageMetadata") => {
+                let kind = self.tensor(*value)?;
+                kind.ok_or_else(|| unclear(&format!("does not describe {name:?} as a tensor")))?
+            }
+            other => Kind::Other(other.unwrap_or("no class").to_owned()),
+        };
+        Ok(Entry { name, kind })
+    }
+
+    /// Where a value, or the chunk that begins at `at`, is stored.
+    pub(super) fn place(&self, name: &Text, at: Option<&[u64]>) -> Option<&Place> {
+        self.places.get(&Index { name: name.clone(), at: at.map(<[u64]>::to_vec) })
+    }
+
+    /// All places, in no order.
+    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+        self.places.values()
+    }
+
+    /// The path that a name stands for: the name itself where nothing is said.
+    pub(super) fn path(&self, name: &Text) -> Result<Vec<Step>> {
+        let Some(path) = self.paths.get(name) else { return Ok(vec![Step::Key(name.clone())]) };
+        let pickle = self.pickle;
+        let steps = pickle.sequence(*path).unwrap_or_default();
+        Limits::check("steps of a path", steps.len() as u64, self.limits.depth)?;
+        let step = |id: &NodeId| match pickle.node(*id) {
+            Node::Int(index) => Some(Step::Index(index.to_u64()?)),
+            _ => Some(Step::Key(pickle.text(*id)?)),
+        };
+        let steps: Option<Vec<Step>> = steps.iter().map(step).collect();
+        steps
+            .filter(|steps| !steps.is_empty())
+            .ok_or_else(|| unclear(&format!("has no sound path for {name:?}")))
+    }
+
+    /// `None` if it is no sound description of a tensor.
+    fn tensor(&mut self, id: NodeId) -> Result<Option<Kind>> {
+        let pickle = self.pickle;
+        let field = |id, name| pickle.field(pickle.state(id)?, name);
+        let chunks = field(id, "chunks").and_then(|list| pickle.sequence(list));
+        let (Some(dtype), Some(shape), Some(chunks)) = (
+            field(id, "properties").and_then(|properties| read_dtype(pickle, properties)),
+            field(id, "size").and_then(|size| self.lengths(size)),
+            chunks,
+        ) else {
+            return Ok(None);
+        };
+        self.chunks = self.chunks.saturating_add(chunks.len() as u64);
+        Limits::check("chunks of tensors", self.chunks, self.limits.members.min(MOST_CHUNKS))?;
+        let chunks = chunks.iter().map(|chunk| {
+            let at = self.lengths(field(*chunk, "offsets")?)?;
+            Some((at, self.lengths(field(*chunk, "sizes")?)?))
+        });
+        let chunks: Option<Vec<_>> = chunks.collect();
+        Ok(chunks.map(|chunks| Kind::Tensor { dtype, shape, chunks }))
+    }
+
+    fn lengths(&self, id: NodeId) -> Option<Vec<u64>> {
+        lengths(self.pickle, id).filter(|lengths| lengths.len() as u64 <= self.limits.rank)
+    }
+}
+
+fn unclear(what: &str) -> Error {
+    Error::damaged(format!("the metadata {what}"))
+}
+
+/// The class of an instance, without its module: that has changed over time.
+fn class(pickle: &Pickle, id: NodeId) -> Option<String> {
+    let global = pickle.global(pickle.object(id)?.callable)?;
+    global.module.starts_with("torch.distributed").then(|| global.name.to_string())
+}
+
+/// `torch.Size((…))`, or the numbers themselves.
+fn lengths(pickle: &Pickle, id: NodeId) -> Option<Vec<u64>> {
+    let numbers = match pickle.call(id) {
+        Some((global, [items])) if global.is("torch", "Size") => *items,
+        Some(_) => return None,
+        None => id,
+    };
+    let numbers = pickle.sequence(numbers)?.iter();
+    numbers.map(|number| u64::try_from(pickle.int(*number)?).ok()).collect()
+}
+
+/// The dtype of a tensor's properties, which set it first in a tuple.
+fn read_dtype(pickle: &Pickle, properties: NodeId) -> Option<DType> {
+    let state = pickle.state(properties)?;
+    let dtype = match pickle.sequence(state) {
+        Some(state) => *state.first()?,
+        None => pickle.field(state, "dtype")?,
+    };
+    let global = pickle.global(dtype).filter(|global| &*global.module == "torch")?;
+    DType::from_torch_name(&global.name)
+}
+
+/// `MetadataIndex(fqn, offset, index)`.
+fn read_index(pickle: &Pickle, id: NodeId) -> Option<Index> {
+    let state = pickle.state(id)?;
+    let name = pickle.text(pickle.field(state, "fqn")?)?;
+    let at = match pickle.field(state, "offset") {
+        Some(offset) if *pickle.node(offset) != Node::None => Some(lengths(pickle, offset)?),
+        _ => None,
+    };
+    Some(Index { name, at })
+}
+
+/// `_StorageInfo(relative_path, offset, length, transform_descriptors)`.
+fn read_place(pickle: &Pickle, id: NodeId) -> Option<Place> {
+    let state = pickle.state(id)?;
+    let number = |name| u64::try_from(pickle.int(pickle.field(state, name)?)?).ok();
+    let transforms = pickle.field(state, "transform_descriptors");
+    Some(Place {
+        file: pickle.text(pickle.field(state, "relative_path")?)?,
+        offset: number("offset")?,
+        len: number("length")?,
+        transformed: transforms.is_some_and(|list| {
+            pickle.sequence(list).map_or(*pickle.node(list) != Node::None, |list| !list.is_empty())
+        }),
+    })
+}

@@ -1,0 +1,370 @@
+//! Reading.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    BlockCache, Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding,
+    Form, FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span,
+    Tensor, Text, Value, ValueId,
+};
+use statelens_pickle::Pickle;
+
+use super::detect::{folder, metadata};
+use super::grid::{Chunk, assemble};
+use super::metadata::{Entry, Kind, Metadata, Place};
+use super::tree::Tree;
+use crate::torch;
+
+/// At most so many reasons why things can't be had are told one by one.
+const REASONS: usize = 20;
+
+/// Opens it.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let main = find_metadata(&files)?;
+    let pickle = read_pickle(&files, main, limits)?;
+    let findings = pickle.scan();
+    let mut metadata = Metadata::new(&pickle, limits)?;
+    let mut reading = Reading::new(&files, main, findings);
+    let mut builder = Builder::new(limits);
+    let mut tree = Tree::new();
+    let total = metadata.len() as u64;
+    for number in 0..metadata.len() {
+        if number % 256 == 0 {
+            progress.check(number as u64, total)?;
+        }
+        let entry = metadata.entry(number)?;
+        let value = reading.value(&metadata, &entry, &mut builder)?;
+        tree.insert(&metadata.path(&entry.name)?, value, limits)?;
+    }
+    let root = tree.build(&mut builder)?;
+    let format = reading.format(&metadata);
+    let findings = reading.finish();
+    builder.finish(root, format, files, findings)
+}
+
+/// What the pickles of the checkpoint would do to whoever loads it with Python: that of the
+/// metadata, and every single one in the files of the ranks.
+pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+    let main = find_metadata(files)?;
+    let pickle = match statelens_pickle::read(&bytes(files, main, limits)?, 0, limits) {
+        Ok(pickle) => pickle,
+        Err(broken) => return Ok(crate::pickle::read::scan_broken(broken)),
+    };
+    let findings = pickle.scan();
+    let metadata = Metadata::new(&pickle, limits)?;
+    let mut reading = Reading::new(files, main, findings);
+    let mut places: Vec<&Place> = metadata.places().collect();
+    places.sort_by(|a, b| (&a.file, a.offset).cmp(&(&b.file, b.offset)));
+    for place in places {
+        // What is not there does nothing.
+        let Ok(span) = reading.span(place) else { continue };
+        let cache = reading.cache(span.file)?;
+        if let Ok(found) = torch::read::scan_part(cache, span, limits) {
+            reading.notice(found);
+        }
+    }
+    Ok(reading.finish())
+}
+
+fn find_metadata(files: &FileSet) -> Result<FileId> {
+    let main = files.main()?;
+    metadata(files, main).ok_or_else(|| {
+        Error::unsupported("this is a part of a distributed checkpoint of PyTorch, and the file .metadata that says what is in it was not given")
+            .expected("the file .metadata in the same folder")
+            .advice("Open the whole folder, or .metadata together with its .distcp files.")
+    })
+}
+
+fn bytes(files: &FileSet, main: FileId, limits: &Limits) -> Result<Vec<u8>> {
+    let len = files.len(main);
+    Limits::check("bytes of the metadata", len, limits.structure)?;
+    files.read_vec(main, 0, len)
+}
+
+fn read_pickle(files: &FileSet, main: FileId, limits: &Limits) -> Result<Pickle> {
+    statelens_pickle::read(&bytes(files, main, limits)?, 0, limits)
+        .map_err(crate::pickle::read::describe)
+        .map_err(|error| error.in_file(files.name(main)))
+}
+
+/// What reading the entries needs and notices.
+struct Reading<'a> {
+    files: &'a FileSet,
+    by_name: HashMap<&'a str, FileId>,
+    /// The folder of the checkpoint with its slash.
+    folder: &'a str,
+    /// Small values lie one behind the other: they are read through a cache for each file.
+    caches: HashMap<FileId, Arc<BlockCache>>,
+    /// Storages of values so far.
+    storages: u32,
+    findings: Vec<Finding>,
+    /// Files that were not given, and how many things lie in them.
+    absent: BTreeMap<String, u64>,
+    /// Why other things can't be had: the first name, and how many.
+    broken: BTreeMap<String, (Text, u64)>,
+    chunks: u64,
+}
+
+impl<'a> Reading<'a> {
+    fn new(files: &'a FileSet, main: FileId, findings: Vec<Finding>) -> Self {
+        Self {
+            files,
+            by_name: files.iter().map(|(id, file)| (&*file.name, id)).collect(),
+            folder: folder(files.name(main)),
+            caches: HashMap::new(),
+            storages: 0,
+            findings,
+            absent: BTreeMap::new(),
+            broken: BTreeMap::new(),
+            chunks: 0,
+        }
+    }
+
+    fn value(
+        &mut self,
+        metadata: &Metadata<'_>,
+        entry: &Entry,
+        builder: &mut Builder,
+    ) -> Result<ValueId> {
+        match &entry.kind {
+            Kind::Tensor { dtype, shape, chunks } => {
+                let layout = match self.tensor(metadata, entry, dtype, shape, chunks) {
+                    Ok(layout) => layout,
+                    Err(reason) => Layout::Missing(self.problem(&entry.name, reason)),
+                };
+                let tensor = Tensor::new(dtype.clone(), shape.clone(), layout);
+                let tensor = builder
+                    .push_tensor(tensor)
+                    .map_err(|error| error.context(entry.name.to_lossy()))?;
+                builder.push(Value::Tensor(tensor))
+            }
+            Kind::Value => match self.plain(metadata, entry, builder) {
+                Ok(Ok(value)) => Ok(value),
+                Ok(Err(reason)) => {
+                    let reason = self.problem(&entry.name, reason);
+                    builder.push(unread("BytesStorageMetadata", reason))
+                }
+                Err(error) => Err(error),
+            },
+            Kind::Other(class) => {
+                let reason =
+                    Reason::Broken(format!("it is described by {class}, which is unknown"));
+                let reason = self.problem(&entry.name, reason);
+                builder.push(unread(class, reason))
+            }
+        }
+    }
+
+    fn tensor(
+        &mut self,
+        metadata: &Metadata<'_>,
+        entry: &Entry,
+        dtype: &DType,
+        shape: &[u64],
+        chunks: &[(Vec<u64>, Vec<u64>)],
+    ) -> Result<Layout, Reason> {
+        self.chunks += chunks.len() as u64;
+        let element: Arc<Element> = Arc::new(Element { dtype: dtype.clone() });
+        let mut placed = Vec::with_capacity(chunks.len());
+        for (at, shape) in chunks {
+            let place = metadata.place(&entry.name, Some(at)).ok_or_else(|| {
+                Reason::Broken("the metadata does not say where one of its chunks is".into())
+            })?;
+            let layout = Layout::Deferred(Deferred::new(self.span(place)?, element.clone()));
+            placed.push(Chunk { at: at.clone(), shape: shape.clone(), layout });
+        }
+        assemble(shape, placed).map_err(Reason::Broken)
+    }
+
+    /// A value that is no tensor; the inner error is about it alone.
+    fn plain(
+        &mut self,
+        metadata: &Metadata<'_>,
+        entry: &Entry,
+        builder: &mut Builder,
+    ) -> Result<Result<ValueId, Reason>> {
+        let place = metadata.place(&entry.name, None);
+        let place =
+            place.ok_or_else(|| Reason::Broken("the metadata does not say where it is".into()));
+        let span = match place.and_then(|place| self.span(place)) {
+            Ok(span) => span,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        let cache = self.cache(span.file)?;
+        match torch::read::part(cache, span, self.storages, builder) {
+            Ok((lowered, storages)) => {
+                self.storages = self.storages.saturating_add(storages);
+                self.notice(lowered.findings);
+                Ok(Ok(lowered.root))
+            }
+            // What the limits forbid is not one value's own affair.
+            Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Limit => Err(error),
+            Err(error) => Ok(Err(Reason::Broken(error.to_string()))),
+        }
+    }
+
+    /// Where a place is; fails if it is not there.
+    fn span(&self, place: &Place) -> Result<Span, Reason> {
+        let name = place.file.to_lossy();
+        if place.transformed {
+            return Err(Reason::Broken(
+                "it was compressed or otherwise transformed when it was saved; save the \
+                 checkpoint again without that"
+                    .into(),
+            ));
+        }
+        let path = format!("{}{name}", self.folder);
+        let file = self.by_name.get(&*path).ok_or(Reason::Absent(path))?;
+        let len = self.files.len(*file);
+        match place.offset.checked_add(place.len) {
+            Some(end) if end <= len => {
+                Ok(Span { file: *file, offset: place.offset, len: place.len })
+            }
+            _ => Err(Reason::Broken(format!(
+                "{name} ends at byte {len}, before the end of what should be in it; compare its \
+                 size with the original"
+            ))),
+        }
+    }
+
+    fn cache(&mut self, file: FileId) -> Result<Arc<BlockCache>> {
+        if let Some(cache) = self.caches.get(&file) {
+            return Ok(cache.clone());
+        }
+        let cache = Arc::new(BlockCache::new(self.files.source(file)?.clone(), 64 << 10, 16));
+        self.caches.insert(file, cache.clone());
+        Ok(cache)
+    }
+
+    /// Remembers why something can't be had; returns it as a text.
+    fn problem(&mut self, name: &Text, reason: Reason) -> Text {
+        match reason {
+            Reason::Absent(file) => {
+                let text = format!("it lies in {file}, which was not given");
+                *self.absent.entry(file).or_default() += 1;
+                text.into()
+            }
+            Reason::Broken(reason) => {
+                let text = reason.as_str().into();
+                let full = self.broken.len() >= REASONS && !self.broken.contains_key(&reason);
+                let reason = if full { "other reasons".to_owned() } else { reason };
+                self.broken.entry(reason).or_insert_with(|| (name.clone(), 0)).1 += 1;
+                text
+            }
+        }
+    }
+
+    /// Keeps findings of a part, each but once.
+    fn notice(&mut self, findings: Vec<Finding>) {
+        for mut finding in findings {
+            finding.place.clear();
+            if !self.findings.contains(&finding) {
+                self.findings.push(finding);
+            }
+        }
+    }
+
+    fn format(&self, metadata: &Metadata<'_>) -> FormatInfo {
+        let files: std::collections::HashSet<&Text> =
+            metadata.places().map(|place| &place.file).collect();
+        FormatInfo {
+            id: "torch-dcp",
+            name: "PyTorch distributed checkpoint",
+            version: metadata.version.clone(),
+            producer: String::new(),
+            facts: vec![
+                ("Files".into(), files.len().to_string()),
+                ("Chunks of tensors".into(), self.chunks.to_string()),
+            ],
+        }
+    }
+
+    fn finish(self) -> Vec<Finding> {
+        let Self { mut findings, absent, broken, .. } = self;
+        if !absent.is_empty() {
+            let things: u64 = absent.values().sum();
+            let count = absent.len();
+            let names: Vec<String> = absent.into_keys().collect();
+            let shown = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+            let more = if count > 5 { " and more" } else { "" };
+            let title = match count {
+                1 => format!("The file {shown} is missing"),
+                _ => format!("{count} files are missing: {shown}{more}"),
+            };
+            findings.push(
+                Finding::new(Grade::Danger, title)
+                    .detail(format!("{things} tensors and values, or chunks of them, lie there."))
+                    .advice("Open the whole folder of the checkpoint.")
+                    .missing(names),
+            );
+        }
+        for (reason, (name, count)) in broken {
+            let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+            findings.push(
+                Finding::new(Grade::Danger, format!("{}{others} can't be read", name.to_lossy()))
+                    .detail(format!("Of it, or each of them: {reason}.")),
+            );
+        }
+        findings
+    }
+}
+
+/// Why something can't be had.
+enum Reason {
+    /// Its file was not given.
+    Absent(String),
+    Broken(String),
+}
+
+/// Stands for what could not be read.
+fn unread(class: &str, reason: Text) -> Value {
+    Value::Opaque(Box::new(Opaque {
+        global: Global::new("torch.distributed.checkpoint.metadata", class),
+        form: Form::Reference,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: Some(format!("<missing: {reason}>").into()),
+    }))
+}
+
+/// Finds the elements of a chunk in the archive that holds them: a tensor, saved by itself.
+#[derive(Debug)]
+struct Element {
+    dtype: DType,
+}
+
+impl Locate for Element {
+    fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
+        let name = files.name(span.file);
+        // The directory is at the end, the pickle at the start: two or three blocks.
+        let cache = Arc::new(BlockCache::new(files.source(span.file)?.clone(), 4 << 10, 16));
+        let mut builder = Builder::new(&Limits::default());
+        let (lowered, _) = torch::read::part(cache, span, 0, &mut builder)
+            .map_err(|error| error.at(span.offset).in_file(name))?;
+        let wrong = |what: String| {
+            Err(Error::damaged(format!("a chunk of a tensor {what}")).at(span.offset).in_file(name))
+        };
+        let tensor = match builder.value(lowered.root) {
+            Some(Value::Tensor(id)) => builder.tensor_mut(*id).cloned(),
+            _ => None,
+        };
+        let Some(tensor) = tensor else { return wrong("is no tensor".into()) };
+        if tensor.dtype != self.dtype || tensor.shape != shape {
+            return wrong(format!(
+                "is {} of shape {:?}, the metadata says {} of shape {shape:?}",
+                tensor.dtype, tensor.shape, self.dtype
+            ));
+        }
+        if tensor.byte_order == ByteOrder::Big {
+            return Err(Error::unsupported("a chunk of a tensor is big-endian").in_file(name));
+        }
+        if tensor.conjugate || tensor.negate || tensor.quantizer.is_some() {
+            return wrong("is not plain: conjugated, negated or quantised".into());
+        }
+        Ok(tensor.layout)
+    }
+}

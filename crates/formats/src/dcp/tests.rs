@@ -1,0 +1,191 @@
+//! Real checkpoints against what the real library read from them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use statelens_checkpoint::{
+    Checkpoint, ErrorKind, FileId, FileSet, Grade, Layout, Limits, Memory, ReadAt, Result,
+    Unwatched,
+};
+
+use crate::torch::tests::{differences_of, fixtures};
+
+/// The files of a folder of fixtures, below `prefix`; `keep` says which.
+fn folder(name: &str, prefix: &str, keep: impl Fn(&str) -> bool) -> FileSet {
+    let mut paths: Vec<_> = std::fs::read_dir(fixtures().join(name)).unwrap().collect();
+    paths.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    let mut files = FileSet::default();
+    for entry in paths {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        if keep(&name) {
+            let bytes = Memory::from(std::fs::read(entry.path()).unwrap());
+            files.push(format!("{prefix}{name}"), Arc::new(bytes));
+        }
+    }
+    files
+}
+
+fn open(files: FileSet) -> Result<Checkpoint> {
+    crate::open(files, &Limits::default(), &mut Unwatched)
+}
+
+/// The library drops the names of dicts without values when it saves.
+const FOLDERS: [&str; 2] = ["dcp_single", "dcp_ranks"];
+
+#[test]
+fn folders_hold_what_torch_read_whichever_file_is_opened() {
+    for name in FOLDERS {
+        let files = folder(name, "", |_| true);
+        assert!(files.count() > 1);
+        for id in 0..files.count() as u32 {
+            let opened = open(files.opened_at(FileId(id)));
+            assert_eq!(opened.as_ref().unwrap().format.id, "torch-dcp");
+            assert_eq!(opened.as_ref().unwrap().findings, []);
+            assert_eq!(differences_of(opened, name, &[]), Vec::<String>::new(), "{name}");
+        }
+        let below = folder(name, "run/step_10/", |_| true);
+        assert_eq!(differences_of(open(below), name, &[]), Vec::<String>::new(), "{name}");
+    }
+}
+
+/// The fixture has every way of cutting: rows, columns, a grid.
+#[test]
+fn chunks_are_parts_of_parts() {
+    let checkpoint = open(folder("dcp_ranks", "", |_| true)).unwrap();
+    let leaves = checkpoint.leaves();
+    let layout = |key: &str| {
+        let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+        &checkpoint.tensor_of(leaf.id).unwrap().1.layout
+    };
+    let cuts = |key: &str| match layout(key) {
+        Layout::Concat(concat) => (concat.axis, concat.parts.len()),
+        layout => panic!("{layout:?}"),
+    };
+    assert_eq!(cuts("model.row"), (0, 3));
+    assert_eq!(cuts("model.col"), (1, 3));
+    assert_eq!(cuts("model.grid"), (0, 2));
+    let Layout::Concat(grid) = layout("model.grid") else { panic!() };
+    assert!(matches!(&grid.parts[0].layout, Layout::Concat(row) if row.axis == 1));
+    assert!(matches!(layout("model.rep"), Layout::Deferred(_)));
+}
+
+#[test]
+fn a_missing_file_is_named_and_the_rest_is_there() {
+    let files = folder("dcp_ranks", "x/", |name| name != "__2_0.distcp");
+    let checkpoint = open(files).unwrap();
+    let [finding] = &checkpoint.findings[..] else { panic!("{:?}", checkpoint.findings) };
+    assert_eq!(finding.grade, Grade::Danger);
+    assert_eq!(finding.missing, ["x/__2_0.distcp"]);
+    let missing = checkpoint.tensors().iter();
+    let missing = missing.filter(|tensor| matches!(tensor.layout, Layout::Missing(_))).count();
+    assert!(missing > 0 && missing < checkpoint.tensors().len());
+
+    let alone = folder("dcp_ranks", "", |name| name == "__0_0.distcp");
+    let error = open(alone).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains(".metadata"), "{error}");
+
+    let metadata = open(folder("dcp_ranks", "", |name| name == ".metadata")).unwrap();
+    assert_eq!(metadata.findings[0].missing.len(), 4);
+    assert!(metadata.tensors().iter().all(|tensor| {
+        matches!(tensor.layout, Layout::Missing(_)) || tensor.numel() == Some(0)
+    }));
+}
+
+/// Opening looks into the archives of small values, never into those of tensors.
+#[test]
+fn opening_reads_no_chunk() {
+    let mut files = FileSet::default();
+    let mut counters = Vec::new();
+    for (_, file) in folder("dcp_ranks", "", |_| true).iter() {
+        let counted = Arc::new(Counted { file: file.source.clone(), reads: AtomicUsize::new(0) });
+        counters.push(counted.clone());
+        files.push(file.name.clone(), counted);
+    }
+    let checkpoint = open(files).unwrap();
+    let reads = || counters.iter().map(|file| file.reads.load(Ordering::Relaxed)).sum::<usize>();
+    assert!(reads() < 10, "{}", reads());
+    let tensors = checkpoint.tensors();
+    let chunked = tensors.iter().find(|t| matches!(t.layout, Layout::Concat(_))).unwrap();
+    let before = reads();
+    let mut len = 0;
+    let files = &checkpoint.files;
+    let mut count = |bytes: &[u8]| {
+        len += bytes.len() as u64;
+        Ok(())
+    };
+    statelens_tensor::drain(files, chunked, 1 << 16, &mut Unwatched, &mut count).unwrap();
+    assert_eq!(Some(len), chunked.nbytes());
+    assert!(reads() > before);
+}
+
+#[derive(Debug)]
+struct Counted {
+    file: Arc<dyn ReadAt>,
+    reads: AtomicUsize,
+}
+
+impl ReadAt for Counted {
+    fn len(&self) -> u64 {
+        self.file.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.file.read_at(offset, buffer)
+    }
+}
+
+#[test]
+fn what_torch_writes_is_not_dangerous_to_load() {
+    for name in FOLDERS {
+        let files = folder(name, "", |_| true);
+        let findings = crate::scan(files, &Limits::default(), &mut Unwatched).unwrap();
+        assert_eq!(findings, [], "{name}");
+    }
+}
+
+/// Metadata and archives that are damaged anywhere give a tree or an error; draining every tensor
+/// ends, too.
+#[test]
+fn damaged_copies_never_panic() {
+    let whole = folder("dcp_ranks", "", |_| true);
+    let contents: Vec<(String, Vec<u8>)> = whole
+        .iter()
+        .map(|(id, file)| (file.name.clone(), whole.read_vec(id, 0, file.source.len()).unwrap()))
+        .collect();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    let mut opened = 0;
+    for round in 0..400 {
+        let mut files = FileSet::default();
+        for (index, (name, bytes)) in contents.iter().enumerate() {
+            let mut bytes = bytes.clone();
+            if round % contents.len() == index {
+                for _ in 0..=round % 3 {
+                    random ^= random << 13;
+                    random ^= random >> 7;
+                    random ^= random << 17;
+                    let at = random as usize % bytes.len();
+                    bytes[at] ^= (random >> 32) as u8 | 1;
+                }
+                if round % 7 == 0 {
+                    bytes.truncate(random as usize % bytes.len());
+                }
+            }
+            files.push(name.clone(), Arc::new(Memory::from(bytes)));
+        }
+        let _ = crate::scan(files.clone(), &Limits::default(), &mut Unwatched);
+        let Ok(checkpoint) = open(files) else { continue };
+        opened += 1;
+        checkpoint.leaves();
+        for tensor in checkpoint.tensors() {
+            if tensor.nbytes().is_some_and(|bytes| bytes < 1 << 20) {
+                let drop = &mut |_: &[u8]| Ok(());
+                let files = &checkpoint.files;
+                let _ = statelens_tensor::drain(files, tensor, 1 << 16, &mut Unwatched, drop);
+            }
+        }
+    }
+    assert!(opened > 100, "{opened}");
+}
