@@ -41,7 +41,9 @@ pub use plan::{
 };
 pub use progress::{Progress, Unwatched};
 pub use source::{File, FileId, FileSet, Memory, ReadAt};
-pub use tensor::{ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides, fortran_strides};
+pub use tensor::{
+    ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides, fortran_strides,
+};
 pub use text::Text;
 pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,

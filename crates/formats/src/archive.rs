@@ -12,9 +12,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
-use statelens_checkpoint::{
-    Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span,
-};
+use statelens_checkpoint::{Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span};
 use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};

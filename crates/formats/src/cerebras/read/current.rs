@@ -9,8 +9,8 @@ use statelens_hdf5::{Attribute, Object, Values};
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{Shape, Spec};
 use super::{Container, Reading, base_name, not_given, unread};
-use crate::json::{Document, Id, Node};
 use crate::hdf5::read::raw_attributes;
+use crate::json::{Document, Id, Node};
 
 /// Reads the whole tree.
 pub(super) fn read(

@@ -24,6 +24,7 @@ pub(super) struct Kind {
 /// What to do about a refusal.
 pub(super) const CAST: &str =
     "Real floating-point tensors can be given another dtype, for example with --cast float32.";
+pub(super) const OLDER: &str = "Format 0.4 holds them as they are: --format-version 0.4.";
 pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
 
 /// Refusals that are spelled out; the rest is counted.

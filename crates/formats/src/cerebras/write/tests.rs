@@ -352,6 +352,7 @@ fn everything_that_is_refused_is_named_with_the_way_out() {
         "`t/`",
         "`n\\0`",
         "--cast",
+        "--format-version 0.4",
         "--exclude",
     ] {
         assert!(refused.contains(word), "{word} is not in: {refused}");

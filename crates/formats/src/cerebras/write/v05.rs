@@ -11,7 +11,7 @@ use statelens_hdf5::write::{
 
 use super::objects;
 use super::outline::{self, Family, Leaf};
-use super::report::{self, CAST, EXCLUDE, Report};
+use super::report::{self, CAST, EXCLUDE, OLDER, Report};
 use super::spec;
 use crate::json::{self, Json};
 
@@ -116,7 +116,8 @@ impl Writer<'_> {
         }
         let Some(rtfx) = rtfx(&tensor.dtype) else {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
-            return self.refuse(flat, why, CAST);
+            let older = Datatype::of(&tensor.dtype).is_some();
+            return self.refuse(flat, why, if older { OLDER } else { CAST });
         };
         lose_class(&mut self.report, tensor, flat);
         let dtype = format!("torch.{}", tensor.dtype);
