@@ -168,6 +168,28 @@ impl Archive {
         Ok((bytes, intact))
     }
 
+    /// The first `len` bytes of a record, fewer if it is shorter; its checksum is not looked at.
+    pub(crate) fn first(&self, record: &Record, len: u64) -> Result<Vec<u8>> {
+        let len = len.min(record.len);
+        let start = self.start(record)?;
+        // Deflate makes more of bytes that can't be compressed, but not by so much.
+        let most = match record.method {
+            Method::Stored => len,
+            Method::Deflated => len.saturating_add(len / 8 + 1024).min(record.stored),
+            Method::Other(what) => return Err(unreadable(record, what)),
+        };
+        Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
+        let mut stored = vec![0; most as usize];
+        self.source.read_at(start, &mut stored)?;
+        if record.method == Method::Stored {
+            return Ok(stored);
+        }
+        let mut bytes = Vec::new();
+        // What breaks off here breaks off for whoever wants more of it, too.
+        let _ = DeflateDecoder::new(&*stored).take(len).read_to_end(&mut bytes);
+        Ok(bytes)
+    }
+
     /// Where a record's bytes lie.
     pub(crate) fn layout(&self, record: &Record) -> Result<Layout> {
         let start = self.start(record)?;
@@ -237,6 +259,20 @@ impl Record {
     pub(crate) fn name(&self) -> String {
         String::from_utf8_lossy(&self.name).into_owned()
     }
+}
+
+/// Whether a file that begins like that is a zip archive, perhaps an empty one.
+pub(crate) fn is_zip(head: &[u8]) -> bool {
+    head.starts_with(ZIP) || head.starts_with(b"PK\x05\x06")
+}
+
+/// The name of the first member of a zip archive, from the first bytes of the file.
+pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
+    let len = match head.get(26..28)? {
+        &[a, b] if head.starts_with(ZIP) => usize::from(u16::from_le_bytes([a, b])),
+        _ => return None,
+    };
+    head.get(LOCAL_HEADER as usize..)?.get(..len)
 }
 
 /// Gives every record the place where the next thing begins; fails if records overlap.

@@ -1,0 +1,175 @@
+//! What stands before the elements of an array.
+
+use statelens_checkpoint::{ByteOrder, DType, Error, Field, Limits, Result};
+
+use super::literal::{self, Literal};
+
+/// What an array begins with.
+pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
+/// The magic number, the version, and the longest length of the text.
+pub(super) const PREFIX: u64 = 12;
+/// Bytes of the text: numpy refuses more than 10,000 unless it is told to trust the file.
+const MOST: u64 = 4 << 20;
+
+/// What an array says about itself.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Header {
+    /// Version of the format.
+    pub(super) version: (u8, u8),
+    pub(super) element: Element,
+    /// The first index varies fastest.
+    pub(super) fortran: bool,
+    pub(super) shape: Vec<u64>,
+}
+
+/// What the elements are.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Element {
+    /// So many bytes each.
+    Plain(DType, ByteOrder),
+    /// Python objects: a pickle of the whole array follows.
+    Objects,
+}
+
+/// How many bytes stand before the text and how many the text has, from the first [`PREFIX`]
+/// bytes of an array, fewer if there are no more.
+pub(super) fn lengths(prefix: &[u8]) -> Result<(u64, u64)> {
+    let cut = || {
+        Error::damaged("a numpy array ends before it says what it holds")
+            .advice("The file may be cut short: compare its size with the original.")
+    };
+    let (start, len) = match prefix.get(6).ok_or_else(cut)? {
+        1 => match prefix.get(8..10) {
+            Some(&[a, b]) => (10, u64::from(u16::from_le_bytes([a, b]))),
+            _ => return Err(cut()),
+        },
+        2 | 3 => match prefix.get(8..12) {
+            Some(&[a, b, c, d]) => (12, u64::from(u32::from_le_bytes([a, b, c, d]))),
+            _ => return Err(cut()),
+        },
+        version => {
+            return Err(Error::unsupported(format!(
+                "a numpy array of version {version} of its format"
+            ))
+            .expected("version 1, 2 or 3"));
+        }
+    };
+    Limits::check("bytes of the description of a numpy array", len, MOST)?;
+    Ok((start, len))
+}
+
+impl Header {
+    /// Reads it; `text` is what [`lengths`] told of.
+    pub(super) fn parse(version: (u8, u8), text: &[u8]) -> Result<Self> {
+        let text = match version.0 {
+            3 => std::str::from_utf8(text)
+                .map_err(|_| Error::damaged("the description of a numpy array is no UTF-8"))?
+                .to_owned(),
+            // Latin-1: the first 256 code points.
+            _ => text.iter().map(|byte| char::from(*byte)).collect(),
+        };
+        let wrong = |what: &str| Error::damaged(format!("the description of a numpy array {what}"));
+        let Literal::Dict(entries) = literal::parse(&text)? else {
+            return Err(wrong("is no dict"));
+        };
+        let field = |name: &str| {
+            let entry = entries.iter().rev().find(|(key, _)| *key == Literal::Str(name.into()));
+            entry.map(|(_, value)| value).ok_or_else(|| wrong(&format!("has no {name:?}")))
+        };
+        let descr = field("descr")?;
+        let element = element(descr).ok_or_else(|| {
+            let descr = shorten(&format!("{descr:?}"));
+            Error::unsupported(format!("a numpy array of a type that is not known: {descr}"))
+        })?;
+        let fortran = match field("fortran_order")? {
+            Literal::Bool(fortran) => *fortran,
+            _ => return Err(wrong("does not say in which order the elements are")),
+        };
+        let shape = shape(field("shape")?).ok_or_else(|| wrong("has no shape that can be"))?;
+        Ok(Self { version, element, fortran, shape })
+    }
+}
+
+fn shorten(text: &str) -> String {
+    match text.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+fn shape(literal: &Literal) -> Option<Vec<u64>> {
+    let one = |literal: &Literal| match literal {
+        Literal::Int(int) => u64::try_from(*int).ok(),
+        _ => None,
+    };
+    match literal {
+        Literal::Tuple(items) => items.iter().map(one).collect(),
+        number => Some(vec![one(number)?]),
+    }
+}
+
+/// The elements that `descr` describes, which nests no deeper than a literal may.
+fn element(descr: &Literal) -> Option<Element> {
+    match descr {
+        Literal::Str(code) => simple(code),
+        Literal::List(fields) => record(fields),
+        _ => None,
+    }
+}
+
+/// `<f4`, `|S3`, `>U2`, `|O`.
+fn simple(code: &str) -> Option<Element> {
+    let (order, code) = match code.split_at_checked(1)? {
+        (">", code) => (ByteOrder::Big, code),
+        ("<" | "|" | "=", code) => (ByteOrder::Little, code),
+        _ => (ByteOrder::Little, code),
+    };
+    match code {
+        "O" | "O4" | "O8" => Some(Element::Objects),
+        _ => Some(Element::Plain(DType::from_numpy_code(code)?, order)),
+    }
+}
+
+/// `[('a', '<i4'), ('b', '>f8', (2, 3)), (('title', 'c'), …), ('', '|V4')]`: fields lie one after
+/// the other; one without a name is padding.
+fn record(parts: &[Literal]) -> Option<Element> {
+    let mut fields = Vec::with_capacity(parts.len());
+    let mut offset = 0u64;
+    for part in parts {
+        let Literal::Tuple(part) = part else { return None };
+        let (name, descr, dims) = match part.as_slice() {
+            [name, descr] => (name, descr, Vec::new()),
+            [name, descr, dims] => (name, descr, shape(dims)?),
+            _ => return None,
+        };
+        let name = match name {
+            Literal::Str(name) => name,
+            Literal::Tuple(names) => match names.as_slice() {
+                [_title, Literal::Str(name)] => name,
+                _ => return None,
+            },
+            _ => return None,
+        };
+        // A sub-array may also be written with its dtype: `(base, shape)`.
+        let (descr, dims) = match descr {
+            Literal::Tuple(pair) => match pair.as_slice() {
+                [base, inner] => (base, [dims, shape(inner)?].concat()),
+                _ => return None,
+            },
+            descr => (descr, dims),
+        };
+        let (dtype, order) = match element(descr)? {
+            Element::Plain(dtype, order) => (dtype, order),
+            Element::Objects => return Some(Element::Objects),
+        };
+        let count = dims.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim))?;
+        let len = dtype.itemsize().checked_mul(count)?;
+        let padding =
+            name.is_empty() && dtype.numpy_code().is_some_and(|code| code.starts_with('V'));
+        if !padding {
+            fields.push((Field { name: name.clone(), offset, dtype, shape: dims }, order));
+        }
+        offset = offset.checked_add(len)?;
+    }
+    Some(Element::Plain(DType::record(offset, fields)?, ByteOrder::Big))
+}

@@ -1,0 +1,287 @@
+//! The Python literals that the header of an array is written in, read without recursion.
+//!
+//! What numpy writes with `repr` and reads with `ast.literal_eval`: dicts, lists, tuples,
+//! strings, integers and the three constants. Names and calls are errors, not code.
+
+use statelens_checkpoint::{Error, Result};
+
+/// A Python literal.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Literal {
+    None,
+    Bool(bool),
+    Int(i64),
+    Str(String),
+    List(Vec<Literal>),
+    Tuple(Vec<Literal>),
+    Dict(Vec<(Literal, Literal)>),
+}
+
+/// Records in records: far more than anybody nests, and few enough that dropping them may recurse.
+const DEEPEST: usize = 32;
+
+/// A container that is not closed yet.
+struct Open {
+    closer: char,
+    items: Vec<Literal>,
+    /// A comma stands behind the last item, or nothing stands here yet.
+    comma: bool,
+    /// Number of items whose colon came.
+    colons: usize,
+}
+
+/// Reads one literal and nothing after it but space.
+pub(super) fn parse(text: &str) -> Result<Literal> {
+    let mut parser = Parser { rest: text, len: text.len() };
+    let mut open: Vec<Open> = Vec::new();
+    loop {
+        parser.skip_space();
+        let Some(next) = parser.rest.chars().next() else {
+            return Err(parser.wrong("ends too early"));
+        };
+        let done = match next {
+            '(' | '[' | '{' => {
+                if open.len() == DEEPEST {
+                    return Err(parser.wrong("nests deeper than any dtype does"));
+                }
+                parser.advance(1);
+                let closer = match next {
+                    '(' => ')',
+                    '[' => ']',
+                    _ => '}',
+                };
+                open.push(Open { closer, items: Vec::new(), comma: true, colons: 0 });
+                continue;
+            }
+            ')' | ']' | '}' => {
+                parser.advance(1);
+                let container = open.pop().filter(|container| container.closer == next);
+                let container = container.ok_or_else(|| parser.wrong("closes what is not open"))?;
+                close(container).ok_or_else(|| parser.wrong("has a dict that makes no sense"))?
+            }
+            _ => parser.atom()?,
+        };
+        parser.skip_space();
+        let Some(container) = open.last_mut() else {
+            return match parser.rest.is_empty() {
+                true => Ok(done),
+                false => Err(parser.wrong("goes on behind its end")),
+            };
+        };
+        if !container.comma {
+            return Err(parser.wrong("lacks a comma"));
+        }
+        container.items.push(done);
+        container.comma = parser.accept(',');
+        if !container.comma && container.closer == '}' && parser.accept(':') {
+            container.colons += 1;
+            container.comma = true;
+            if container.items.len() != 2 * container.colons - 1 {
+                return Err(parser.wrong("has a dict that makes no sense"));
+            }
+        }
+    }
+}
+
+fn close(container: Open) -> Option<Literal> {
+    let Open { closer, mut items, comma, colons } = container;
+    Some(match closer {
+        ']' => Literal::List(items),
+        // Brackets around one thing without a comma are no tuple.
+        ')' if items.len() == 1 && !comma => items.pop()?,
+        ')' => Literal::Tuple(items),
+        _ if items.len() == 2 * colons => {
+            let mut entries = Vec::with_capacity(colons);
+            let mut items = items.into_iter();
+            while let (Some(key), Some(value)) = (items.next(), items.next()) {
+                entries.push((key, value));
+            }
+            Literal::Dict(entries)
+        }
+        _ => return None,
+    })
+}
+
+struct Parser<'a> {
+    rest: &'a str,
+    len: usize,
+}
+
+impl Parser<'_> {
+    fn wrong(&self, what: &str) -> Error {
+        Error::damaged(format!(
+            "the description of a numpy array {what} (at character {})",
+            self.len - self.rest.len()
+        ))
+        .expected("a dict with 'descr', 'fortran_order' and 'shape', as numpy writes it")
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.rest = self.rest.get(bytes..).unwrap_or("");
+    }
+
+    fn skip_space(&mut self) {
+        self.rest = self.rest.trim_start_matches([' ', '\t', '\n', '\r', '\0']);
+    }
+
+    fn accept(&mut self, wanted: char) -> bool {
+        match self.rest.strip_prefix(wanted) {
+            Some(rest) => {
+                self.rest = rest;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn atom(&mut self) -> Result<Literal> {
+        for (word, literal) in [
+            ("True", Literal::Bool(true)),
+            ("False", Literal::Bool(false)),
+            ("None", Literal::None),
+        ] {
+            if let Some(rest) = self.rest.strip_prefix(word)
+                && !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+            {
+                self.rest = rest;
+                return Ok(literal);
+            }
+        }
+        // Python 2 marks texts, and bytes are texts to it.
+        for prefix in ["u'", "u\"", "b'", "b\""] {
+            if self.rest.starts_with(prefix) {
+                self.advance(1);
+            }
+        }
+        match self.rest.chars().next() {
+            Some(quote @ ('\'' | '"')) => self.string(quote),
+            _ => self.int(),
+        }
+    }
+
+    fn int(&mut self) -> Result<Literal> {
+        let digits = self.rest.trim_start_matches(['-', '+']);
+        let sign = self.rest.len() - digits.len();
+        let len = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+        let text = self.rest.get(..sign + len).unwrap_or("");
+        if len == 0 || sign > 1 {
+            return Err(self.wrong("holds something that is no text, number, list, tuple or dict"));
+        }
+        let value =
+            text.parse().map_err(|_| self.wrong("holds a number that does not fit 64 bits"))?;
+        self.advance(text.len());
+        // Python 2's long integers.
+        if self.rest.starts_with(['L', 'l']) {
+            self.advance(1);
+        }
+        Ok(Literal::Int(value))
+    }
+
+    fn string(&mut self, quote: char) -> Result<Literal> {
+        self.advance(1);
+        let mut text = String::new();
+        loop {
+            let Some(at) = self.rest.find([quote, '\\']) else {
+                return Err(self.wrong("has a text that does not end"));
+            };
+            text.push_str(&self.rest[..at]);
+            self.advance(at);
+            if self.accept(quote) {
+                return Ok(Literal::Str(text));
+            }
+            let (c, len) =
+                escape(self.rest).ok_or_else(|| self.wrong("has an escape that makes no sense"))?;
+            text.push(c);
+            self.advance(len);
+        }
+    }
+}
+
+/// The character that an escape stands for, and how long the escape is.
+fn escape(text: &str) -> Option<(char, usize)> {
+    let hex = |digits: usize| {
+        let number = text.get(2..2 + digits)?;
+        let number = number.bytes().all(|byte| byte.is_ascii_hexdigit()).then_some(number)?;
+        Some((char::from_u32(u32::from_str_radix(number, 16).ok()?)?, 2 + digits))
+    };
+    match text.as_bytes().get(1)? {
+        b'n' => Some(('\n', 2)),
+        b'r' => Some(('\r', 2)),
+        b't' => Some(('\t', 2)),
+        b'\\' => Some(('\\', 2)),
+        b'\'' => Some(('\'', 2)),
+        b'"' => Some(('"', 2)),
+        b'x' => hex(2),
+        b'u' => hex(4),
+        b'U' => hex(8),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_are_read_as_python_reads_them() {
+        let header =
+            "{'descr': [('a', '<i4'), (u\"b\\xe9'\", \">f8\", (2L,))], 'shape': (), 'x': (3)}  \n";
+        let text = |text: &str| Literal::Str(text.into());
+        let expected = Literal::Dict(vec![
+            (
+                text("descr"),
+                Literal::List(vec![
+                    Literal::Tuple(vec![text("a"), text("<i4")]),
+                    Literal::Tuple(vec![
+                        text("bé'"),
+                        text(">f8"),
+                        Literal::Tuple(vec![Literal::Int(2)]),
+                    ]),
+                ]),
+            ),
+            (text("shape"), Literal::Tuple(vec![])),
+            (text("x"), Literal::Int(3)),
+        ]);
+        assert_eq!(parse(header).unwrap(), expected);
+        assert_eq!(
+            parse("(1, -2,)").unwrap(),
+            Literal::Tuple(vec![Literal::Int(1), Literal::Int(-2)])
+        );
+        assert_eq!(
+            parse("[True, None]").unwrap(),
+            Literal::List(vec![Literal::Bool(true), Literal::None])
+        );
+    }
+
+    #[test]
+    fn what_is_no_literal_is_an_error() {
+        let deep = "[".repeat(100_000);
+        let wrong = [
+            "",
+            "{",
+            "(1",
+            "1 2",
+            "{1}",
+            "{1:2:3}",
+            "{1:}",
+            "{:1}",
+            "[1 2]",
+            "(]",
+            "'a",
+            "'\\q'",
+            "__import__('os')",
+            "Truer",
+            "1.5",
+            "99999999999999999999",
+            "--1",
+            "[1:2]",
+            "{1, 2}",
+            "{1: 2, 3}",
+            "'\\ud800'",
+            &deep,
+        ];
+        for text in wrong {
+            assert!(parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Reading.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Array, BlockCache, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
+    Finding, Form, FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result,
+    Span, Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides,
+};
+use statelens_pickle::NoStorages;
+
+use super::header::{Element, Header, MAGIC, PREFIX, lengths};
+use crate::archive::{Archive, Record};
+
+/// Opens it.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let main = files.main()?;
+    let head = files.read_vec(main, 0, files.len(main).min(MAGIC.len() as u64))?;
+    match head == MAGIC {
+        true => read_array(files, limits),
+        false => read_archive(files, limits, progress),
+    }
+}
+
+/// Bytes of members that are no arrays, all together; larger ones are only named.
+const MOST_BYTES: u64 = 16 << 20;
+/// Bytes that are read of an array at first: numpy pads short descriptions to this.
+const FIRST: u64 = 128;
+
+fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
+    let main = files.main()?;
+    let mut reader = Reader {
+        builder: Builder::new(limits),
+        limits,
+        findings: Vec::new(),
+        place: String::new(),
+    };
+    let (root, header) = reader.array(&Source::File(&files, main))?;
+    let Reader { builder, findings, .. } = reader;
+    let mut facts = Vec::new();
+    if header.fortran {
+        facts.push(("Order".to_owned(), "Fortran: the first index varies fastest".to_owned()));
+    }
+    let format = FormatInfo {
+        id: "npy",
+        name: "NumPy array",
+        version: format!("{}.{}", header.version.0, header.version.1),
+        facts,
+        ..FormatInfo::default()
+    };
+    builder.finish(root, format, files, findings)
+}
+
+fn read_archive(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
+    let main = files.main()?;
+    let cached = BlockCache::new(files.source(main)?.clone(), 64 << 10, 256);
+    let archive = Archive::open(Arc::new(cached), main, limits)?;
+    let mut reader = Reader {
+        builder: Builder::new(limits),
+        limits,
+        findings: Vec::new(),
+        place: String::new(),
+    };
+    let mut entries = Vec::with_capacity(archive.len());
+    let mut names = HashSet::with_capacity(archive.len());
+    let mut room = MOST_BYTES;
+    let total = archive.len() as u64;
+    for (done, record) in archive.records().iter().enumerate() {
+        if done % 256 == 0 {
+            progress.check(done as u64, total)?;
+        }
+        let full = record.name();
+        let id = reader.member(&archive, record, &mut room)?;
+        // numpy takes the ending off every member that has one; if there is another member of
+        // that name, only the whole name tells them apart.
+        let short = full.strip_suffix(".npy").unwrap_or(&full);
+        let key = if names.insert(short.to_owned()) { short } else { &full };
+        entries.push((DictKey::from(key), id));
+    }
+    progress.check(total, total)?;
+    let Reader { mut builder, findings, .. } = reader;
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
+    let format = FormatInfo {
+        id: "npz",
+        name: "NumPy archive",
+        facts: vec![("Members".into(), total.to_string())],
+        ..FormatInfo::default()
+    };
+    builder.finish(root, format, files, findings)
+}
+
+/// Where the bytes of one array are, its header included.
+enum Source<'a> {
+    File(&'a FileSet, FileId),
+    Member(&'a Archive, &'a Record),
+}
+
+impl Source<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::File(files, file) => files.len(*file),
+            Self::Member(_, record) => record.len,
+        }
+    }
+
+    /// The first bytes, up to `len`.
+    fn first(&self, len: u64) -> Result<Vec<u8>> {
+        match self {
+            Self::File(files, file) => files.read_vec(*file, 0, len.min(files.len(*file))),
+            Self::Member(archive, record) => archive.first(record, len),
+        }
+    }
+
+    /// All bytes, and where they begin in the file, if they do.
+    fn whole(&self, limits: &Limits) -> Result<(Vec<u8>, u64)> {
+        match self {
+            Self::File(files, file) => {
+                let len = files.len(*file);
+                Limits::check("bytes of a pickle", len, limits.structure)?;
+                Ok((files.read_vec(*file, 0, len)?, 0))
+            }
+            Self::Member(archive, record) => {
+                let (bytes, intact) = archive.read(record, limits)?;
+                match intact {
+                    true => Ok((bytes, archive.start(record)?)),
+                    false => {
+                        Err(Error::damaged("the checksum is wrong").advice("Fetch the file again."))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Everything from the byte `skip` on.
+    fn rest(&self, skip: u64) -> Result<Layout> {
+        let short = |_| Error::damaged("an array ends before its elements");
+        let span = match self {
+            Self::File(files, file) => Span { file: *file, offset: 0, len: files.len(*file) },
+            Self::Member(archive, record) => match archive.layout(record)? {
+                Layout::Packed(Packed { span, len, .. }) => {
+                    let len = len.checked_sub(skip).ok_or(()).map_err(short)?;
+                    return Ok(Layout::Packed(Packed { span, skip, len }));
+                }
+                Layout::Span(span) => span,
+                _ => {
+                    return Err(Error::unsupported("a member that is neither stored nor deflated"));
+                }
+            },
+        };
+        let len = span.len.checked_sub(skip).ok_or(()).map_err(short)?;
+        Ok(Layout::Span(Span { offset: span.offset + skip, len, ..span }))
+    }
+}
+
+struct Reader<'a> {
+    builder: Builder,
+    limits: &'a Limits,
+    findings: Vec<Finding>,
+    /// The member that is being read; empty for a file that is one array.
+    place: String,
+}
+
+impl Reader<'_> {
+    /// A member; one that can't be read does not hide the others.
+    fn member(&mut self, archive: &Archive, record: &Record, room: &mut u64) -> Result<ValueId> {
+        self.place = record.name();
+        match self.try_member(archive, record, room) {
+            Ok(id) => Ok(id),
+            Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Io) => {
+                Err(error.context(&self.place))
+            }
+            Err(error) => {
+                self.findings.push(
+                    Finding::new(Grade::Danger, "A member of the archive can't be read")
+                        .detail(error.to_string())
+                        .place(self.place.clone()),
+                );
+                self.builder.push(inert("ndarray", error.what().into()))
+            }
+        }
+    }
+
+    fn try_member(
+        &mut self,
+        archive: &Archive,
+        record: &Record,
+        room: &mut u64,
+    ) -> Result<ValueId> {
+        let source = Source::Member(archive, record);
+        if source.first(MAGIC.len() as u64)? == MAGIC {
+            return Ok(self.array(&source)?.0);
+        }
+        if record.len > *room {
+            let what = format!("{} bytes, which are not shown", record.len);
+            return self.builder.push(inert("bytes", what.into()));
+        }
+        *room -= record.len;
+        let (data, _) = source.whole(self.limits)?;
+        self.builder.push(Value::Bytes { data: data.into(), mutable: false })
+    }
+
+    fn array(&mut self, source: &Source<'_>) -> Result<(ValueId, Header)> {
+        let mut first = source.first(FIRST)?;
+        let (start, len) = lengths(first.get(..PREFIX as usize).unwrap_or(&first))?;
+        let skip = start + len;
+        if skip > source.len() {
+            return Err(Error::damaged(format!(
+                "the description of a numpy array has {len} bytes, and {} are there",
+                source.len().saturating_sub(start)
+            ))
+            .advice("The file may be cut short: compare its size with the original."));
+        }
+        if skip > first.len() as u64 {
+            first = source.first(skip)?;
+        }
+        let text = first.get(start as usize..skip as usize);
+        let text = text.ok_or_else(|| Error::damaged("the description can't be decompressed"))?;
+        // The version was there, or there would be no lengths.
+        let version = (first[6], first[7]);
+        let header = Header::parse(version, text).map_err(|error| error.at(start))?;
+        Limits::check("dimensions of an array", header.shape.len() as u64, self.limits.rank)?;
+        let id = match &header.element {
+            Element::Objects => self.objects(source, skip)?,
+            Element::Plain(dtype, order) => {
+                let mut tensor =
+                    Tensor::new(dtype.clone(), header.shape.clone(), Layout::Inline([].into()));
+                tensor.byte_order = *order;
+                tensor.layout = self.layout(source, skip, &tensor, header.fortran)?;
+                let tensor = self.builder.push_tensor(tensor)?;
+                self.builder.push(Value::Array(Array { tensor, scalar: false }))?
+            }
+        };
+        Ok((id, header))
+    }
+
+    fn layout(
+        &mut self,
+        source: &Source<'_>,
+        skip: u64,
+        tensor: &Tensor,
+        fortran: bool,
+    ) -> Result<Layout> {
+        let too_large = || {
+            Error::damaged(format!("an array of shape {:?} is larger than can be", tensor.shape))
+        };
+        let wanted = tensor.nbytes().ok_or_else(too_large)?;
+        let there = source.len() - skip;
+        if there < wanted {
+            return Err(Error::damaged(format!(
+                "an array of shape {:?} and dtype {} has {there} bytes",
+                tensor.shape, tensor.dtype
+            ))
+            .at(skip)
+            .expected(format!("{wanted}"))
+            .advice("The file may be cut short: compare its size with the original."));
+        }
+        if there > wanted {
+            self.findings.push(
+                Finding::new(Grade::Note, format!("{} bytes follow the array", there - wanted))
+                    .detail("numpy leaves them alone; they are not shown.")
+                    .place(self.place.clone()),
+            );
+        }
+        let mut rest = source.rest(skip)?;
+        if let Layout::Span(span) = &mut rest {
+            span.len = wanted;
+        }
+        let views = fortran && tensor.shape.iter().filter(|dim| **dim != 1).count() > 1;
+        if !views && (there == wanted || matches!(rest, Layout::Span(_))) {
+            return Ok(rest);
+        }
+        let strides = match fortran {
+            true => fortran_strides(&tensor.shape),
+            false => contiguous_strides(&tensor.shape),
+        };
+        Ok(Layout::Strided(Strided {
+            storage: Arc::new(rest),
+            storage_len: wanted,
+            offset: 0,
+            strides: strides.ok_or_else(too_large)?,
+        }))
+    }
+
+    /// An array of objects is a pickle of the array: read as data, like any other.
+    fn objects(&mut self, source: &Source<'_>, skip: u64) -> Result<ValueId> {
+        let (bytes, base) = source.whole(self.limits)?;
+        let pickle = bytes.get(skip as usize..).unwrap_or_default();
+        match statelens_pickle::read(pickle, base + skip, self.limits) {
+            Ok(pickle) => {
+                self.findings.extend(pickle.scan());
+                let lowered = pickle.lower(&mut self.builder, &mut NoStorages::default())?;
+                self.findings.extend(lowered.findings);
+                Ok(lowered.root)
+            }
+            Err(broken) => {
+                let what = broken.error.what().to_owned();
+                self.findings.extend(crate::pickle::read::scan_broken(broken));
+                self.builder.push(inert("ndarray", what.into()))
+            }
+        }
+    }
+}
+
+/// Something that is described and not made.
+fn inert(class: &str, repr: Text) -> Value {
+    Value::Opaque(Box::new(Opaque {
+        global: Global::new("numpy", class),
+        form: Form::Reference,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: Some(repr),
+    }))
+}

@@ -1,0 +1,174 @@
+//! Layouts and bad files; what numpy read from the fixtures is compared by the command's tests.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::DeflateEncoder;
+use statelens_checkpoint::{
+    Checkpoint, ErrorKind, FileSet, Grade, Layout, Limits, Memory, Result, Tensor, Unwatched, Value,
+};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+fn bytes(name: &str) -> Vec<u8> {
+    std::fs::read(fixtures().join(name)).unwrap()
+}
+
+fn open_bytes(name: &str, bytes: Vec<u8>) -> Result<Checkpoint> {
+    crate::open(FileSet::single(name, Memory::from(bytes)), &Limits::default(), &mut Unwatched)
+}
+
+fn open(name: &str) -> Checkpoint {
+    open_bytes(name, bytes(name)).unwrap()
+}
+
+fn tensor<'a>(checkpoint: &'a Checkpoint, key: &str) -> &'a Tensor {
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+    checkpoint.tensor_of(leaf.id).unwrap().1
+}
+
+/// A zip file with these members, deflated.
+fn deflated(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut file = Vec::new();
+    let mut directory = Vec::new();
+    for (name, bytes) in members {
+        let mut encoder = DeflateEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).unwrap();
+        let stored = encoder.finish().unwrap();
+        let offset = (file.len() as u32).to_le_bytes();
+        // Version, flags, method, time and date, checksum, sizes, lengths of name and extra.
+        let mut facts = vec![20, 0, 0, 0, 8, 0, 0, 0, 0, 0];
+        facts.extend(crc32fast::hash(bytes).to_le_bytes());
+        facts.extend((stored.len() as u32).to_le_bytes());
+        facts.extend((bytes.len() as u32).to_le_bytes());
+        facts.extend((name.len() as u32).to_le_bytes());
+        file.extend([b"PK\x03\x04", &facts[..], name.as_bytes(), &stored].concat());
+        directory
+            .extend([b"PK\x01\x02\x14\0", &facts[..], &[0; 10], &offset, name.as_bytes()].concat());
+    }
+    let count = (members.len() as u16).to_le_bytes();
+    let len = (directory.len() as u32).to_le_bytes();
+    let start = (file.len() as u32).to_le_bytes();
+    [&file[..], &directory, b"PK\x05\x06\0\0\0\0", &count, &count, &len, &start, &[0; 2]].concat()
+}
+
+#[test]
+fn elements_are_pointed_to() {
+    let plain = open("numpy/plain.npz");
+    assert_eq!(plain.format.id, "npz");
+    assert!(matches!(tensor(&plain, "f4").layout, Layout::Span(_)));
+    assert!(tensor(&plain, "f4").is_verbatim());
+    assert!(matches!(tensor(&plain, "fortran").layout, Layout::Strided(_)));
+    let packed = open("numpy/compressed.npz");
+    assert!(matches!(&tensor(&packed, "b").layout, Layout::Packed(packed) if packed.skip == 128));
+    let one = open("numpy/ver3.npy");
+    assert_eq!((one.format.id, one.format.version.as_str()), ("npy", "3.0"));
+}
+
+#[test]
+fn members_that_are_no_arrays_are_bytes() {
+    let checkpoint = open("numpy/mixed_members.npz");
+    let leaves = checkpoint.leaves();
+    assert_eq!(leaves[1].flat, "readme.txt");
+    assert!(
+        matches!(checkpoint.value(leaves[1].id), Value::Bytes { data, .. } if &**data == b"hi")
+    );
+}
+
+#[test]
+fn members_are_found_by_what_they_are() {
+    let array = bytes("numpy/f4.npy");
+    let mut padded = array.clone();
+    padded.extend_from_slice(b"more");
+    let members: &[(&str, &[u8])] = &[
+        ("a.npy", &array),
+        ("a", &array),
+        ("long.npy", &padded),
+        ("cut.npy", &array[..array.len() - 1]),
+        ("broken.npy", b"\x93NUMPY\x01\x00\x05\x00{nope"),
+        ("text.npy", b"no array"),
+    ];
+    let checkpoint = open_bytes("x.npz", deflated(members)).unwrap();
+    let kinds: Vec<String> = checkpoint
+        .leaves()
+        .iter()
+        .map(|leaf| format!("{} {}", leaf.flat, checkpoint.value(leaf.id).kind()))
+        .collect();
+    let expected =
+        ["a ndarray", "a ndarray", "long ndarray", "cut object", "broken object", "text bytes"];
+    assert_eq!(kinds, expected);
+    let grades: Vec<Grade> = checkpoint.findings.iter().map(|finding| finding.grade).collect();
+    assert_eq!(grades, [Grade::Note, Grade::Danger, Grade::Danger]);
+    let read = |key: &str| {
+        let tensor = tensor(&checkpoint, key);
+        statelens_tensor::elements(&checkpoint.files, tensor, 0..6).unwrap()
+    };
+    assert_eq!(read("a"), array[128..]);
+    assert_eq!(read("long"), array[128..]);
+}
+
+#[test]
+fn attacks_are_errors_or_inert() {
+    for (name, word) in [
+        ("npy_deep_header", "nests deeper"),
+        ("npy_eval_header", "no text, number"),
+        ("npy_hdr_len_bomb", "limit"),
+        ("npy_neg_shape", "no shape"),
+        ("npy_shape_bomb", "larger than can be"),
+    ] {
+        let error = open_bytes("a.npy", bytes(&format!("attacks/{name}.npy"))).unwrap_err();
+        assert!(error.to_string().contains(word), "{name}: {error}");
+        assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Limit), "{name}: {error}");
+    }
+    let object = open("attacks/npy_object.npy");
+    assert_eq!(object.findings[0].grade, Grade::Danger);
+    assert_eq!(object.findings[0].call.as_ref().unwrap().name, "system");
+    assert_eq!(tensor(&open("attacks/npy_py2_long.npy"), "").shape, [2]);
+    assert_eq!(tensor(&open("attacks/npy_zero_itemsize.npy"), "").nbytes(), Some(0));
+    assert!(!Path::new("statelens-canary-PWNED").exists());
+}
+
+#[test]
+fn cut_arrays_say_so() {
+    let whole = bytes("numpy/F3d.npy");
+    for len in 6..whole.len() {
+        let error = open_bytes("a.npy", whole[..len].to_vec()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Damaged, "{len}: {error}");
+    }
+}
+
+#[test]
+fn an_empty_archive_is_an_empty_checkpoint() {
+    let checkpoint = open_bytes("nothing.npz", deflated(&[])).unwrap();
+    assert_eq!(checkpoint.format.id, "npz");
+    assert!(
+        matches!(checkpoint.value(checkpoint.root()), Value::Dict(dict) if dict.entries.is_empty())
+    );
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    for name in
+        ["numpy/plain.npz", "numpy/compressed.npz", "numpy/nested_struct.npy", "numpy/object.npy"]
+    {
+        let whole = bytes(name);
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..300 {
+            let mut bytes = whole.clone();
+            for _ in 0..=round % 4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len();
+                bytes[at] ^= (random >> 32) as u8 | 1;
+            }
+            if let Ok(checkpoint) = open_bytes(name, bytes) {
+                checkpoint.leaves();
+            }
+        }
+    }
+}
