@@ -8,9 +8,9 @@ pub mod cerebras;
 pub mod dcp;
 pub mod hdf5;
 mod json;
-pub mod numpy;
 pub mod pickle;
 mod probe;
+pub mod sets;
 pub mod torch;
 
 use std::sync::Arc;
@@ -30,7 +30,6 @@ const READERS: &[Reader] = &[
     Reader { score: hdf5::detect::score, read: hdf5::read::read },
     Reader { score: dcp::detect::score, read: dcp::read::read },
     Reader { score: torch::detect::score, read: torch::read::read },
-    Reader { score: numpy::detect::score, read: numpy::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
 ];
 
@@ -39,6 +38,18 @@ const READERS: &[Reader] = &[
 /// The first file of the set is the one that is opened; the others are there for links to them.
 /// `progress` counts keys. Errors say what the file is if it is no checkpoint.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    match sets::Sharded::of(&files, limits)? {
+        Some(set) => set.open(&files, limits, progress),
+        None => open_one(files, limits, progress),
+    }
+}
+
+/// [`open`], for a file that is a checkpoint of its own even if it is a shard of a larger one.
+pub(crate) fn open_one(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
     let probe = Probe::new(&files)?;
     let best = READERS
         .iter()
@@ -54,10 +65,33 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     }
 }
 
+/// Whether some format claims the file that is opened, by content.
+pub(crate) fn is_claimed(files: &FileSet) -> bool {
+    Probe::new(files)
+        .is_ok_and(|probe| READERS.iter().any(|reader| (reader.score)(&probe) > Score::NO))
+}
+
 /// What a file would do to whoever loads it with Python: the findings of its pickle, even if the
 /// pickle is broken further on (then that is one more finding). For a file of another format,
-/// what opening it notices.
+/// what opening it notices. Of a set of shards, each is looked at.
 pub fn scan(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
+    let Some(set) = sets::Sharded::of(&files, limits)? else {
+        return scan_one(files, limits, progress);
+    };
+    let mut findings = set.findings();
+    for (name, part) in set.parts(&files) {
+        for finding in scan_one(part, limits, progress)? {
+            let place = match finding.place.is_empty() {
+                true => name.to_owned(),
+                false => format!("{name}: {}", finding.place),
+            };
+            findings.push(finding.place(place));
+        }
+    }
+    Ok(findings)
+}
+
+fn scan_one(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
     let probe = Probe::new(&files)?;
     let name = probe.name().to_owned();
     let found = if dcp::detect::score(&probe) > Score::NO {
@@ -67,7 +101,7 @@ pub fn scan(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     } else if pickle::detect::score(&probe) > Score::NO {
         pickle::read::scan(&files, limits)
     } else {
-        return Ok(open(files, limits, progress)?.findings);
+        return Ok(open_one(files, limits, progress)?.findings);
     };
     found.map_err(|error| error.in_file(name))
 }
