@@ -11,6 +11,7 @@ mod json;
 pub mod pickle;
 mod probe;
 pub mod sets;
+pub mod tensorflow;
 pub mod torch;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ const READERS: &[Reader] = &[
     Reader { score: cerebras::detect::score, read: cerebras::read::read },
     Reader { score: hdf5::detect::score, read: hdf5::read::read },
     Reader { score: dcp::detect::score, read: dcp::read::read },
+    Reader { score: tensorflow::detect::score, read: tensorflow::read::read },
     Reader { score: torch::detect::score, read: torch::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
 ];

@@ -1,0 +1,105 @@
+//! The entries of a bundle's index (`tensorflow/core/protobuf/tensor_bundle.proto`).
+
+use statelens_checkpoint::{ByteOrder, Error, Result};
+
+use super::proto::{Field, Message};
+use super::slices::{self, Slice};
+
+/// What a bundle says of itself: the entry with the empty name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) shards: u64,
+    pub(super) byte_order: ByteOrder,
+    /// The version of the format.
+    pub(super) producer: u64,
+}
+
+impl Header {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut header = Self { shards: 0, byte_order: ByteOrder::Little, producer: 0 };
+        let mut message = Message::new(bytes);
+        while let Some((number, field)) = message.field()? {
+            match (number, field) {
+                (1, Field::Varint(shards)) => header.shards = shards,
+                (2, Field::Varint(0)) => header.byte_order = ByteOrder::Little,
+                (2, Field::Varint(1)) => header.byte_order = ByteOrder::Big,
+                (2, Field::Varint(order)) => {
+                    return Err(Error::damaged(format!("the byte order has the number {order}"))
+                        .expected("0 (little-endian) or 1 (big-endian)"));
+                }
+                (3, Field::Bytes(version)) => {
+                    let mut version = Message::new(version);
+                    while let Some((number, field)) = version.field()? {
+                        if let (1, Field::Varint(producer)) = (number, field) {
+                            header.producer = producer;
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(header)
+    }
+}
+
+/// Where a tensor is: an entry with a name.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Entry {
+    pub(super) dtype: u64,
+    pub(super) shape: Vec<u64>,
+    pub(super) shard: u64,
+    pub(super) offset: u64,
+    pub(super) size: u64,
+    /// Whether there is a checksum; TensorFlow refuses an entry without one.
+    pub(super) has_crc: bool,
+    /// The parts of a partitioned variable, which have entries of their own.
+    pub(super) slices: Vec<Slice>,
+}
+
+impl Entry {
+    pub(super) fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut entry = Self::default();
+        let mut message = Message::new(bytes);
+        while let Some((number, field)) = message.field()? {
+            match (number, field) {
+                (1, Field::Varint(dtype)) => entry.dtype = dtype,
+                (2, Field::Bytes(bytes)) => entry.shape = shape(bytes)?,
+                (3, Field::Varint(shard)) => entry.shard = shard,
+                (4, Field::Varint(offset)) => entry.offset = offset,
+                (5, Field::Varint(size)) => entry.size = size,
+                (6, Field::Fixed32(crc)) => entry.has_crc = crc != 0,
+                (7, Field::Bytes(slice)) => entry.slices.push(slices::parse(slice)?),
+                _ => {}
+            }
+        }
+        Ok(entry)
+    }
+}
+
+/// Reads a `TensorShapeProto`.
+pub(super) fn shape(bytes: &[u8]) -> Result<Vec<u64>> {
+    let mut shape = Vec::new();
+    let mut message = Message::new(bytes);
+    while let Some((number, field)) = message.field()? {
+        match (number, field) {
+            (2, Field::Bytes(dim)) => {
+                let mut size = 0;
+                let mut dim = Message::new(dim);
+                while let Some((number, field)) = dim.field()? {
+                    if let (1, Field::Varint(number)) = (number, field) {
+                        size = number;
+                    }
+                }
+                if i64::try_from(size).is_err() {
+                    return Err(Error::damaged("a dimension has a negative length"));
+                }
+                shape.push(size);
+            }
+            (3, Field::Varint(1)) => {
+                return Err(Error::damaged("a tensor in a checkpoint has no shape"));
+            }
+            _ => {}
+        }
+    }
+    Ok(shape)
+}

@@ -1,0 +1,22 @@
+//! The checksum that TensorFlow stores: CRC-32C, masked so that the checksum of a run of bytes that
+//! holds checksums is still a good one (`tensorflow/core/lib/hash/crc32c.h`).
+
+/// The masked checksum of `bytes`.
+pub(super) fn masked(bytes: &[u8]) -> u32 {
+    mask(crc32c::crc32c(bytes))
+}
+
+/// What is stored for the checksum `crc`.
+pub(super) fn mask(crc: u32) -> u32 {
+    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn nothing_has_the_checksum_that_tensorflow_writes_for_it() {
+        assert_eq!(super::masked(b""), 0xa282_ead8);
+        // The check value of CRC-32C.
+        assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);
+    }
+}

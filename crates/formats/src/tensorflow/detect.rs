@@ -1,0 +1,21 @@
+//! Telling it apart.
+
+use super::members;
+use super::table::is_table;
+use crate::{Probe, Score};
+
+/// How sure this format is: the magic number at the end of a table; a state file that names a
+/// checkpoint; a file whose table stands beside it under the same prefix.
+pub fn score(probe: &Probe<'_>) -> Score {
+    let files = probe.files();
+    let Ok(main) = files.main() else { return Score::NO };
+    if is_table(files, main) || super::state::is_state(probe.head()) {
+        return Score::EXACT;
+    }
+    match members::index_of(probe.name()) {
+        Some(index) if files.find(&index).is_some_and(|id| is_table(files, id)) => Score::EXACT,
+        // Alone, which is for an error that says what is missing.
+        Some(_) => Score::MAYBE,
+        None => Score::NO,
+    }
+}

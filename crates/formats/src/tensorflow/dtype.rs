@@ -1,0 +1,84 @@
+//! Element types by TensorFlow's numbers (`tensorflow/core/framework/types.proto`).
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{DType, NumpyType};
+
+/// Numbers of dtypes that are no plain elements.
+pub(super) const STRING: u64 = 7;
+pub(super) const RESOURCE: u64 = 20;
+pub(super) const VARIANT: u64 = 21;
+
+/// What TensorFlow calls a dtype, and what its elements are here.
+struct Row(u64, &'static str, Option<DType>);
+
+/// Quantised integers come without a scale, so they are plain ones, as they are to numpy. Small
+/// integers take a byte each, whose upper bits are zeros: those with a sign are no `int8`.
+const TABLE: [Row; 32] = [
+    Row(1, "float32", Some(DType::F32)),
+    Row(2, "float64", Some(DType::F64)),
+    Row(3, "int32", Some(DType::I32)),
+    Row(4, "uint8", Some(DType::U8)),
+    Row(5, "int16", Some(DType::I16)),
+    Row(6, "int8", Some(DType::I8)),
+    Row(STRING, "string", None),
+    Row(8, "complex64", Some(DType::C64)),
+    Row(9, "int64", Some(DType::I64)),
+    Row(10, "bool", Some(DType::Bool)),
+    Row(11, "qint8", Some(DType::I8)),
+    Row(12, "quint8", Some(DType::U8)),
+    Row(13, "qint32", Some(DType::I32)),
+    Row(14, "bfloat16", Some(DType::BF16)),
+    Row(15, "qint16", Some(DType::I16)),
+    Row(16, "quint16", Some(DType::U16)),
+    Row(17, "uint16", Some(DType::U16)),
+    Row(18, "complex128", Some(DType::C128)),
+    Row(19, "float16", Some(DType::F16)),
+    Row(RESOURCE, "resource", None),
+    Row(VARIANT, "variant", None),
+    Row(22, "uint32", Some(DType::U32)),
+    Row(23, "uint64", Some(DType::U64)),
+    Row(24, "float8_e5m2", Some(DType::F8E5M2)),
+    Row(25, "float8_e4m3fn", Some(DType::F8E4M3FN)),
+    Row(26, "float8_e4m3fnuz", Some(DType::F8E4M3FNUZ)),
+    Row(27, "float8_e4m3b11fnuz", None),
+    Row(28, "float8_e5m2fnuz", Some(DType::F8E5M2FNUZ)),
+    Row(29, "int4", None),
+    Row(30, "uint4", Some(DType::U8)),
+    Row(31, "int2", None),
+    Row(32, "uint2", Some(DType::U8)),
+];
+
+/// Added to the number of a variable's dtype in old files.
+const REFERENCE: u64 = 100;
+
+fn row(number: u64) -> Option<&'static Row> {
+    let number = if number > REFERENCE { number - REFERENCE } else { number };
+    TABLE.iter().find(|row| row.0 == number)
+}
+
+/// The dtype without the mark of a variable.
+pub(super) fn plain(number: u64) -> u64 {
+    row(number).map_or(number, |row| row.0)
+}
+
+/// TensorFlow's name.
+pub(super) fn name(number: u64) -> Option<&'static str> {
+    row(number).map(|row| row.1)
+}
+
+/// What the elements are; `None` for strings, variants and numbers that nobody knows.
+pub(super) fn elements(number: u64) -> Option<DType> {
+    let row = row(number)?;
+    match row.1 {
+        // Torch has none of these kinds; numpy writes them as bytes without a meaning.
+        "float8_e4m3b11fnuz" | "int4" | "int2" => Some(DType::Numpy(Arc::new(NumpyType {
+            name: row.1.into(),
+            code: "V1".into(),
+            itemsize: 1,
+            words: Vec::new(),
+            fields: Vec::new(),
+        }))),
+        _ => row.2.clone(),
+    }
+}

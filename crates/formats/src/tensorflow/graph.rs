@@ -1,0 +1,129 @@
+//! The object graph of `tf.train.Checkpoint`: which object each key belongs to
+//! (`tensorflow/core/protobuf/trackable_object_graph.proto`).
+
+use std::collections::{HashMap, VecDeque};
+
+use statelens_checkpoint::{Limits, Result};
+
+use super::proto::{Field, Message};
+
+/// The key of the graph.
+pub(super) const KEY: &[u8] = b"_CHECKPOINTABLE_OBJECT_GRAPH";
+
+/// What the graph says of a key.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Named {
+    /// The object in Python, from the root: `model.layers.0.kernel`; empty for the root.
+    pub(super) object: String,
+    /// The variable that this is an optimizer's slot of, and what the slot is called.
+    pub(super) slot: Option<(String, String)>,
+    /// The variable's own name: `dense/kernel:0`.
+    pub(super) variable: String,
+}
+
+#[derive(Default)]
+struct Node<'a> {
+    children: Vec<(u64, &'a [u8])>,
+    /// Key and the variable's own name.
+    attributes: Vec<(&'a [u8], &'a [u8])>,
+    /// The variable, the name of the slot, and the node of the slot.
+    slots: Vec<(u64, &'a [u8], u64)>,
+}
+
+/// The parent of an object and its name there; the root has none.
+type Way<'a> = Option<(usize, &'a [u8])>;
+
+/// What the graph says of each key. Keys of objects that can't be reached from the root have no
+/// names; names that together would be too long are left out.
+pub(super) fn names(bytes: &[u8], limits: &Limits) -> Result<HashMap<Vec<u8>, Named>> {
+    let mut nodes = Vec::new();
+    let mut message = Message::new(bytes);
+    while let Some((number, field)) = message.field()? {
+        if let (1, Field::Bytes(bytes)) = (number, field) {
+            nodes.push(node(bytes)?);
+        }
+    }
+    // The shortest way to each object, as TensorFlow finds it. Slots are not children.
+    let mut ways: Vec<Option<Way<'_>>> = vec![None; nodes.len()];
+    let mut next = VecDeque::new();
+    if let Some(root) = ways.first_mut() {
+        *root = Some(None);
+        next.push_back(0);
+    }
+    while let Some(at) = next.pop_front() {
+        for (child, name) in &nodes[at].children {
+            let Ok(child) = usize::try_from(*child) else { continue };
+            if let Some(way @ None) = ways.get_mut(child) {
+                *way = Some(Some((at, name)));
+                next.push_back(child);
+            }
+        }
+    }
+    let mut left = limits.key_bytes;
+    let mut path = |node: u64| -> Option<String> {
+        let mut at = usize::try_from(node).ok()?;
+        let mut steps = Vec::new();
+        loop {
+            match ways.get(at)? {
+                Some(Some((parent, name))) => {
+                    left = left.checked_sub(name.len() as u64 + 1)?;
+                    steps.push(String::from_utf8_lossy(name));
+                    at = *parent;
+                }
+                Some(None) => break,
+                None => return None,
+            }
+        }
+        steps.reverse();
+        Some(steps.join("."))
+    };
+    let mut names = HashMap::new();
+    for (at, node) in (0u64..).zip(&nodes) {
+        for (key, variable) in &node.attributes {
+            let Some(object) = path(at) else { continue };
+            let variable = String::from_utf8_lossy(variable).into_owned();
+            names.insert(key.to_vec(), Named { object, slot: None, variable });
+        }
+    }
+    for (at, node) in (0u64..).zip(&nodes) {
+        for (of, slot, slot_node) in &node.slots {
+            let attributes = usize::try_from(*slot_node).ok().and_then(|at| nodes.get(at));
+            let Some(attributes) = attributes.map(|node| &node.attributes) else { continue };
+            for (key, variable) in attributes {
+                let (Some(object), Some(of)) = (path(at), path(*of)) else { continue };
+                let slot = Some((of, String::from_utf8_lossy(slot).into_owned()));
+                let variable = String::from_utf8_lossy(variable).into_owned();
+                names.insert(key.to_vec(), Named { object, slot, variable });
+            }
+        }
+    }
+    Ok(names)
+}
+
+fn node(bytes: &[u8]) -> Result<Node<'_>> {
+    let mut node = Node::default();
+    let mut message = Message::new(bytes);
+    while let Some((number, field)) = message.field()? {
+        let Field::Bytes(bytes) = field else { continue };
+        let mut numbers = [0; 4];
+        let mut texts = [&[][..]; 4];
+        if !(1..=3).contains(&number) {
+            continue;
+        }
+        let mut part = Message::new(bytes);
+        while let Some((number, field)) = part.field()? {
+            let at = usize::try_from(number).ok().filter(|at| *at < 4);
+            match (at, field) {
+                (Some(at), Field::Varint(value)) => numbers[at] = value,
+                (Some(at), Field::Bytes(value)) => texts[at] = value,
+                _ => {}
+            }
+        }
+        match number {
+            1 => node.children.push((numbers[1], texts[2])),
+            2 => node.attributes.push((texts[3], texts[2])),
+            _ => node.slots.push((numbers[1], texts[2], numbers[3])),
+        }
+    }
+    Ok(node)
+}

@@ -1,0 +1,222 @@
+//! The leaves of a checkpoint as they are found, and what is wrong with them.
+
+use statelens_checkpoint::{
+    Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, Form,
+    FormatInfo, Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId,
+};
+
+use super::graph::Named;
+use super::{dtype, graph, strings};
+
+/// The leaves so far: a flat dict.
+pub(super) struct Leaves {
+    builder: Builder,
+    found: Vec<Found>,
+    problems: Vec<Problem>,
+    graph: Option<Vec<u8>>,
+}
+
+/// A leaf: its key in the file, its value, and what the file says of it beside that.
+struct Found {
+    key: Vec<u8>,
+    value: ValueId,
+    attributes: Vec<(Text, Text)>,
+}
+
+/// Something that is wrong with some leaves.
+struct Problem {
+    grade: Grade,
+    title: &'static str,
+    first: String,
+    detail: String,
+    count: u64,
+}
+
+/// A larger graph is not looked into: it would be one of a hundred thousand variables.
+const MOST_GRAPH: usize = 8 << 20;
+
+impl Leaves {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self { builder: Builder::new(limits), found: Vec::new(), problems: Vec::new(), graph: None }
+    }
+
+    /// Notes something that is wrong with the leaf `key`.
+    pub(super) fn problem(
+        &mut self,
+        grade: Grade,
+        title: &'static str,
+        key: &[u8],
+        detail: impl Into<String>,
+    ) {
+        match self.problems.iter_mut().find(|problem| problem.title == title) {
+            Some(problem) => problem.count += 1,
+            None => self.problems.push(Problem {
+                grade,
+                title,
+                first: String::from_utf8_lossy(key).into_owned(),
+                detail: detail.into(),
+                count: 1,
+            }),
+        }
+    }
+
+    /// A tensor of plain elements, or why its bytes can't be had.
+    pub(super) fn tensor(
+        &mut self,
+        key: &[u8],
+        number: u64,
+        shape: &[u64],
+        layout: Result<Layout, String>,
+        byte_order: ByteOrder,
+    ) -> Result<()> {
+        let Some(elements) = dtype::elements(number) else {
+            return self.opaque(key, number, shape);
+        };
+        let layout = layout.unwrap_or_else(|reason| {
+            self.problem(Grade::Danger, "Tensors have no data", key, reason.clone());
+            Layout::Missing(reason.into())
+        });
+        let numpy = matches!(elements, DType::Numpy(_));
+        let mut attributes = Vec::new();
+        if dtype::name(number).is_some_and(|name| name != elements.name()) {
+            attributes.push(("dtype".into(), dtype::name(number).unwrap_or_default().into()));
+        }
+        if let Layout::Concat(_) = layout {
+            attributes.push(("partitioned".into(), "yes".into()));
+        }
+        let mut tensor = Tensor::new(elements, shape.to_vec(), layout);
+        tensor.byte_order = byte_order;
+        let tensor = self.builder.push_tensor(tensor)?;
+        let value = self.builder.push(match numpy {
+            true => Value::Array(Array { tensor, scalar: false }),
+            false => Value::Tensor(tensor),
+        })?;
+        self.found.push(Found { key: key.to_vec(), value, attributes });
+        Ok(())
+    }
+
+    /// A tensor of strings, or why they can't be had.
+    pub(super) fn strings(
+        &mut self,
+        key: &[u8],
+        shape: &[u64],
+        found: Result<Vec<&[u8]>, String>,
+    ) -> Result<()> {
+        let value = match found {
+            Ok(found) => {
+                if let (graph::KEY, [graph]) = (key, &found[..]) {
+                    self.graph = Some(graph.to_vec());
+                }
+                strings::value(&mut self.builder, shape, &found)?
+            }
+            Err(reason) => {
+                self.problem(Grade::Danger, "Strings can't be read", key, reason.clone());
+                let layout = Layout::Missing(reason.into());
+                // Of some length: numpy has no other fixed one.
+                let strings = DType::from_numpy_code("S1").unwrap_or(DType::U8);
+                let tensor = Tensor::new(strings, shape.to_vec(), layout);
+                let tensor = self.builder.push_tensor(tensor)?;
+                self.builder.push(Value::Array(Array { tensor, scalar: false }))?
+            }
+        };
+        self.found.push(Found { key: key.to_vec(), value, attributes: Vec::new() });
+        Ok(())
+    }
+
+    /// A tensor of variants or of a dtype that nobody knows: only named.
+    fn opaque(&mut self, key: &[u8], number: u64, shape: &[u64]) -> Result<()> {
+        let name = match dtype::name(number) {
+            Some(name) => name.to_owned(),
+            None => format!("dtype {number}"),
+        };
+        self.problem(
+            Grade::Warning,
+            "Values of TensorFlow's own kinds are only named",
+            key,
+            format!("It holds elements of the kind {name}, which only TensorFlow can restore."),
+        );
+        let repr = format!("<tensorflow {name} of shape {shape:?}>");
+        let value = self.builder.push(Value::Opaque(Box::new(Opaque {
+            global: Global::new("tensorflow", name),
+            form: Form::Reference,
+            args: Vec::new(),
+            state: None,
+            items: Vec::new(),
+            entries: Vec::new(),
+            repr: Some(repr.into()),
+        })))?;
+        self.found.push(Found { key: key.to_vec(), value, attributes: Vec::new() });
+        Ok(())
+    }
+
+    /// Notes which object each leaf belongs to.
+    fn name_objects(&mut self) -> Option<()> {
+        let graph = self.graph.take()?;
+        let names = if graph.len() > MOST_GRAPH {
+            Err("It is larger than any that TensorFlow writes.".to_owned())
+        } else {
+            graph::names(&graph, self.builder.limits()).map_err(|error| error.to_string())
+        };
+        let names = match names {
+            Ok(names) => names,
+            Err(why) => {
+                let title = "The object graph is not read, so no objects are named";
+                self.problem(Grade::Warning, title, graph::KEY, why);
+                return None;
+            }
+        };
+        for leaf in &mut self.found {
+            let Some(Named { object, slot, variable }) = names.get(&leaf.key) else { continue };
+            leaf.attributes.push(("object".into(), object.as_str().into()));
+            if let Some((of, slot)) = slot {
+                leaf.attributes.push(("slot".into(), format!("{slot} of {of}").into()));
+            }
+            if !variable.is_empty() {
+                leaf.attributes.push(("variable".into(), variable.as_str().into()));
+            }
+        }
+        Some(())
+    }
+
+    /// The checkpoint.
+    pub(super) fn finish(
+        mut self,
+        format: FormatInfo,
+        files: FileSet,
+        mut findings: Vec<Finding>,
+    ) -> Result<Checkpoint> {
+        self.name_objects();
+        findings.extend(self.problems.into_iter().map(|problem| {
+            let more = match problem.count {
+                1 => String::new(),
+                count => format!(" There are {} more.", count - 1),
+            };
+            Finding::new(problem.grade, problem.title)
+                .detail(format!("{}{more}", sentence(&problem.detail)))
+                .place(problem.first)
+        }));
+        let mut entries = Vec::with_capacity(self.found.len());
+        for Found { key, value, attributes } in self.found {
+            let name = match Text::from_surrogatepass(&key) {
+                Ok(text) => DictKey::Str(text),
+                Err(_) => DictKey::Bytes(key.into()),
+            };
+            entries.push((name, value));
+            if !attributes.is_empty() {
+                self.builder.set_raw_attributes(value, attributes);
+            }
+        }
+        let root = Value::Dict(Dict { entries, ..Dict::default() });
+        let root = self.builder.push(root)?;
+        self.builder.finish(root, format, files, findings)
+    }
+}
+
+/// A reason as a whole sentence.
+fn sentence(reason: &str) -> String {
+    let mut chars = reason.chars();
+    let first: String =
+        chars.next().map(|first| first.to_uppercase().collect()).unwrap_or_default();
+    let stop = if reason.ends_with(['.', '!', '?']) { "" } else { "." };
+    format!("{first}{}{stop}", chars.as_str())
+}

@@ -1,0 +1,100 @@
+//! The wire format of protocol buffers, as much of it as checkpoints use.
+//!
+//! <https://protobuf.dev/programming-guides/encoding/>. Messages are walked field by field;
+//! nothing is allocated and nothing recurses.
+
+use statelens_checkpoint::{Error, Result};
+
+/// The value of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Field<'a> {
+    Varint(u64),
+    Fixed64(u64),
+    /// A string, a message, or packed numbers.
+    Bytes(&'a [u8]),
+    Fixed32(u32),
+}
+
+/// The fields of a message that are left to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Message<'a>(&'a [u8]);
+
+impl<'a> Message<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self(bytes)
+    }
+
+    /// The number of the next field and its value.
+    pub(super) fn field(&mut self) -> Result<Option<(u64, Field<'a>)>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        let tag = varint(&mut self.0)?;
+        let field = match tag & 7 {
+            0 => Field::Varint(varint(&mut self.0)?),
+            1 => Field::Fixed64(u64::from_le_bytes(take(&mut self.0)?)),
+            2 => {
+                let len = varint(&mut self.0)?;
+                let len = usize::try_from(len).ok().filter(|len| *len <= self.0.len());
+                let (bytes, rest) = self.0.split_at(len.ok_or_else(ends)?);
+                self.0 = rest;
+                Field::Bytes(bytes)
+            }
+            5 => Field::Fixed32(u32::from_le_bytes(take(&mut self.0)?)),
+            wire => {
+                return Err(Error::damaged(format!(
+                    "a protocol buffer has a field of wire type {wire}"
+                )));
+            }
+        };
+        Ok(Some((tag >> 3, field)))
+    }
+}
+
+/// A number of 7 bits a byte, the lowest first, taken off the front.
+pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64> {
+    let mut value = 0u64;
+    for (index, byte) in bytes.iter().take(10).enumerate() {
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte & 0x80 == 0 {
+            *bytes = &bytes[index + 1..];
+            return Ok(value);
+        }
+    }
+    Err(ends())
+}
+
+fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N]> {
+    let (first, rest) = bytes.split_first_chunk::<N>().ok_or_else(ends)?;
+    *bytes = rest;
+    Ok(*first)
+}
+
+fn ends() -> Error {
+    Error::damaged("a protocol buffer ends within a field")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_and_cut_ones_are_damage() {
+        let bytes = [0x08, 0x96, 0x01, 0x12, 2, b'h', b'i', 0x1d, 1, 0, 0, 0];
+        let mut message = Message::new(&bytes);
+        assert_eq!(message.field(), Ok(Some((1, Field::Varint(150)))));
+        assert_eq!(message.field(), Ok(Some((2, Field::Bytes(b"hi")))));
+        assert_eq!(message.field(), Ok(Some((3, Field::Fixed32(1)))));
+        assert_eq!(message.field(), Ok(None));
+        for cut in [&bytes[..2], &bytes[3..6], &bytes[7..9], &[0x0b][..], &[0xff; 11][..]] {
+            assert!(Message::new(cut).field().is_err(), "{cut:?}");
+        }
+    }
+
+    #[test]
+    fn negative_numbers_take_ten_bytes() {
+        let mut bytes = &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01, 7][..];
+        assert_eq!(varint(&mut bytes), Ok(u64::MAX));
+        assert_eq!(bytes, [7]);
+    }
+}

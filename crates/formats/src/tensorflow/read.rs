@@ -1,0 +1,262 @@
+//! Reading.
+
+use std::collections::{BTreeMap, HashMap};
+
+use statelens_checkpoint::{
+    Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress,
+    Result, Span,
+};
+
+use super::bundle::{Entry, Header};
+use super::leaves::Leaves;
+use super::members::{self, Tables};
+use super::table::Table;
+use super::{dtype, slices, strings, v1};
+
+/// Opens the checkpoint that the main file belongs to: its index, one of its data files, a V1 file,
+/// a state file, or the graph of a SavedModel.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let tables = members::find(&files)?;
+    let Some(first) = tables.ids.first() else {
+        return Err(Error::damaged("the checkpoint has no table"));
+    };
+    let (leaves, format, findings) = {
+        let mut table = Table::open(&files, *first, limits)?;
+        if table.is_v1()? {
+            v1::read(&files, tables, limits, progress)?
+        } else {
+            bundle(&files, table, tables, limits, progress)?
+        }
+    };
+    leaves.finish(format, files, findings)
+}
+
+/// What a reader of either version comes to.
+pub(super) type Contents = (Leaves, FormatInfo, Vec<Finding>);
+
+fn bundle(
+    files: &FileSet,
+    mut table: Table<'_>,
+    tables: Tables,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Contents> {
+    let mut header = None;
+    let mut tensors: Vec<(Vec<u8>, Entry)> = Vec::new();
+    // The keys of slices begin with a zero, those of tensors never do.
+    let mut parts: HashMap<Vec<u8>, Entry> = HashMap::new();
+    table.each(|key, block, value| {
+        let value = block.bytes(value)?;
+        if key.is_empty() {
+            header = Some(Header::parse(&value)?);
+            return Ok(());
+        }
+        let entry = Entry::parse(&value)
+            .map_err(|error| error.context(format!("`{}`", String::from_utf8_lossy(key))))?;
+        match key {
+            [0, ..] => drop(parts.insert(key.to_vec(), entry)),
+            key => tensors.push((key.to_vec(), entry)),
+        }
+        Ok(())
+    })?;
+    let header = header.ok_or_else(|| Error::damaged("the index has no header"))?;
+    let mut bundle = Bundle {
+        files,
+        header,
+        data: Data::new(files, &tables.prefix, header.shards),
+        parts,
+        leaves: Leaves::new(limits),
+        left: limits.structure,
+    };
+    for (index, (key, entry)) in tensors.iter().enumerate() {
+        if index.is_multiple_of(1024) {
+            progress.check(index as u64, tensors.len() as u64)?;
+        }
+        bundle.leaf(key, entry)?;
+    }
+    let Bundle { data, parts, leaves, .. } = bundle;
+    let mut findings = tables.findings;
+    findings.extend(table.findings());
+    findings.extend(data.findings());
+    if !parts.is_empty() {
+        findings.push(Finding::new(
+            Grade::Warning,
+            format!("{} slices belong to no tensor, and are not shown", parts.len()),
+        ));
+    }
+    let mut facts = vec![("Data files".into(), header.shards.to_string())];
+    if header.byte_order == statelens_checkpoint::ByteOrder::Big {
+        facts.push(("Byte order".into(), "big".into()));
+    }
+    facts.extend(tables.state.iter().flat_map(|state| state.facts()));
+    let format = FormatInfo {
+        id: "tensorflow",
+        name: "TensorFlow checkpoint",
+        version: format!("V2, {}", header.producer),
+        producer: String::new(),
+        facts,
+    };
+    Ok((leaves, format, findings))
+}
+
+/// A bundle while it is read.
+struct Bundle<'a> {
+    files: &'a FileSet,
+    header: Header,
+    data: Data<'a>,
+    parts: HashMap<Vec<u8>, Entry>,
+    leaves: Leaves,
+    /// How many bytes of strings may still be read.
+    left: u64,
+}
+
+impl Bundle<'_> {
+    fn leaf(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        if !entry.has_crc && entry.slices.is_empty() && entry.size > 0 {
+            self.leaves.problem(
+                Grade::Warning,
+                "Tensors have no checksum, and TensorFlow refuses to restore them",
+                key,
+                "it is not said what the checksum of its bytes should be",
+            );
+        }
+        if dtype::plain(entry.dtype) == dtype::STRING {
+            return self.strings(key, entry);
+        }
+        let layout = match entry.slices.is_empty() {
+            true => self.layout(entry),
+            false => self.slices(key, entry),
+        };
+        let order = self.header.byte_order;
+        self.leaves.tensor(key, entry.dtype, &entry.shape, layout, order)
+    }
+
+    /// Where the bytes of a tensor or of a slice are.
+    fn layout(&mut self, entry: &Entry) -> Result<Layout, String> {
+        let itemsize = dtype::elements(entry.dtype).map_or(1, |dtype| dtype.itemsize());
+        let len = numel(&entry.shape).and_then(|numel| numel.checked_mul(itemsize));
+        if len != Some(entry.size) {
+            return Err(format!(
+                "the index gives it {} bytes, which is not what shape {:?} takes",
+                entry.size, entry.shape
+            ));
+        }
+        if entry.size == 0 {
+            return Ok(Layout::Inline([].into()));
+        }
+        self.data.span(entry).map(Layout::Span)
+    }
+
+    fn slices(&mut self, key: &[u8], entry: &Entry) -> Result<Layout, String> {
+        // All are taken, so that those which are left belong to nobody.
+        let found: Vec<Option<Entry>> =
+            entry.slices.iter().map(|slice| self.parts.remove(&slices::key(key, slice))).collect();
+        let mut parts = Vec::with_capacity(found.len());
+        for (slice, part) in entry.slices.iter().zip(found) {
+            let extents = slices::within(slice, &entry.shape)
+                .ok_or_else(|| format!("a slice of it lies outside of shape {:?}", entry.shape))?;
+            let part =
+                part.ok_or_else(|| format!("the slice {extents:?} (start, length) is not there"))?;
+            if part.dtype != entry.dtype
+                || !part.shape.iter().eq(extents.iter().map(|(_, len)| len))
+            {
+                return Err(format!("the slice {extents:?} has another dtype or shape"));
+            }
+            let layout = self.layout(&part)?;
+            parts.push((extents, layout));
+        }
+        slices::assemble(&entry.shape, parts)
+    }
+
+    fn strings(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
+        let bytes = self.string_bytes(entry);
+        let found = bytes.as_ref().map_err(Clone::clone).and_then(|bytes| {
+            let count = numel(&entry.shape).ok_or("there are too many")?;
+            strings::split(bytes, count).map_err(|error| error.what().to_owned())
+        });
+        // The checksum is of numbers in the byte order of whoever wrote them.
+        let little = self.header.byte_order == statelens_checkpoint::ByteOrder::Little;
+        if little && matches!(found, Ok((_, false))) {
+            self.leaves.problem(
+                Grade::Danger,
+                "The checksum of the lengths of strings is wrong",
+                key,
+                "the strings are not what was written",
+            );
+        }
+        self.leaves.strings(key, &entry.shape, found.map(|(strings, _)| strings))
+    }
+
+    fn string_bytes(&mut self, entry: &Entry) -> Result<Vec<u8>, String> {
+        if !entry.slices.is_empty() {
+            return Err("it is partitioned, which strings are not otherwise".into());
+        }
+        let span = self.data.span(entry)?;
+        self.left = self.left.checked_sub(span.len).ok_or("there are too many strings to hold")?;
+        let read = self.files.read_vec(span.file, span.offset, span.len);
+        read.map_err(|error| error.what().to_owned())
+    }
+}
+
+/// The data files of a bundle.
+struct Data<'a> {
+    files: &'a FileSet,
+    prefix: &'a str,
+    shards: u64,
+    /// Files by number; `None` for one that is not there.
+    known: BTreeMap<u64, Option<FileId>>,
+}
+
+impl<'a> Data<'a> {
+    fn new(files: &'a FileSet, prefix: &'a str, shards: u64) -> Self {
+        Self { files, prefix, shards, known: BTreeMap::new() }
+    }
+
+    fn name(&self, shard: u64) -> String {
+        members::data_name(self.prefix, shard, self.shards)
+    }
+
+    /// Where an entry's bytes are, or why they can't be had.
+    fn span(&mut self, entry: &Entry) -> Result<Span, String> {
+        let Entry { shard, offset, size, .. } = *entry;
+        if shard >= self.shards {
+            return Err(format!("it is said to be in data file {shard} of {}", self.shards));
+        }
+        let name = self.name(shard);
+        let file = *self.known.entry(shard).or_insert_with(|| self.files.find(&name));
+        let file = file.ok_or_else(|| format!("the file {name} is not here"))?;
+        let len = self.files.len(file);
+        match offset.checked_add(size) {
+            Some(end) if end <= len => Ok(Span { file, offset, len: size }),
+            _ => Err(format!(
+                "its {size} bytes from byte {offset} of {name} are not there: the file ends at \
+                 byte {len}, and may be cut short"
+            )),
+        }
+    }
+
+    fn findings(&self) -> Option<Finding> {
+        let missing = self.known.iter().filter(|(_, file)| file.is_none());
+        let missing: Vec<String> = missing.map(|(shard, _)| self.name(*shard)).collect();
+        if missing.is_empty() {
+            return None;
+        }
+        let title = format!("{} of {} data files are not here", missing.len(), self.shards);
+        let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
+        Some(
+            Finding::new(Grade::Danger, title)
+                .detail(format!("Not here: {}.", shown.join(", ")))
+                .advice("Put them beside the index, or give them as well.")
+                .missing(missing),
+        )
+    }
+}
+
+/// Number of elements, if it fits.
+pub(super) fn numel(shape: &[u64]) -> Option<u64> {
+    if shape.contains(&0) {
+        return Some(0);
+    }
+    shape.iter().try_fold(1u64, |numel, dim| numel.checked_mul(*dim))
+}

@@ -1,0 +1,212 @@
+//! Slices: the parts of a partitioned variable, which are saved one by one.
+//!
+//! `TensorSliceProto` in `tensorflow/core/framework/tensor_slice.proto`; the keys of slices in
+//! `tensorflow/core/util/saved_tensor_slice_util.cc` and `tensorflow/core/lib/strings/ordered_code.cc`.
+
+use statelens_checkpoint::{Concat, Error, Layout, Part, Result};
+
+use super::proto::{Field, Message};
+
+/// Where a slice lies along one dimension; a length of `None` is the whole dimension.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Extent {
+    pub(super) start: u64,
+    pub(super) len: Option<u64>,
+}
+
+/// A slice: an extent for each dimension.
+pub(super) type Slice = Vec<Extent>;
+
+/// Reads a `TensorSliceProto`.
+pub(super) fn parse(bytes: &[u8]) -> Result<Slice> {
+    let mut slice = Slice::new();
+    let mut message = Message::new(bytes);
+    while let Some((number, field)) = message.field()? {
+        let (1, Field::Bytes(extent)) = (number, field) else { continue };
+        let mut parsed = Extent { start: 0, len: None };
+        let mut extent = Message::new(extent);
+        while let Some((number, field)) = extent.field()? {
+            match (number, field) {
+                (1, Field::Varint(start)) => parsed.start = signed(start)?,
+                (2, Field::Varint(len)) => parsed.len = Some(signed(len)?),
+                _ => {}
+            }
+        }
+        slice.push(parsed);
+    }
+    Ok(slice)
+}
+
+fn signed(number: u64) -> Result<u64> {
+    match i64::try_from(number) {
+        Ok(_) => Ok(number),
+        Err(_) => Err(Error::damaged("a slice of a tensor has a negative place or length")),
+    }
+}
+
+/// The key under which the slice of a tensor is in the table.
+pub(super) fn key(name: &[u8], slice: &[Extent]) -> Vec<u8> {
+    let mut key = vec![0];
+    for byte in name {
+        match byte {
+            0 => key.extend([0, 0xff]),
+            0xff => key.extend([0xff, 0]),
+            byte => key.push(*byte),
+        }
+    }
+    key.extend([0, 1]);
+    increasing(&mut key, slice.len() as u64);
+    for Extent { start, len } in slice {
+        signed_increasing(&mut key, *start);
+        match len {
+            Some(len) => signed_increasing(&mut key, *len),
+            // -1.
+            None => key.push(0x7f),
+        }
+    }
+    key
+}
+
+/// A number as bytes that sort as it does: how many there are, then the highest first.
+fn increasing(key: &mut Vec<u8>, number: u64) {
+    let len = 8 - number.leading_zeros() as usize / 8;
+    key.push(len as u8);
+    key.extend(&number.to_be_bytes()[8 - len..]);
+}
+
+/// The same for numbers that might be negative; this one is not.
+fn signed_increasing(key: &mut Vec<u8>, number: u64) {
+    // As many bytes as leave seven bits of each to the number, less one for the sign.
+    let bits = 64 - number.leading_zeros() as usize;
+    let len = bits / 7 + 1;
+    // So many ones at the top say how many bytes there are.
+    let ones = !(u128::MAX >> len) >> (128 - 8 * len);
+    let coded = u128::from(number) | ones;
+    key.extend(&coded.to_be_bytes()[16 - len..]);
+}
+
+/// The extents of a slice in a tensor of `shape`, if it lies inside.
+pub(super) fn within(slice: &[Extent], shape: &[u64]) -> Option<Vec<(u64, u64)>> {
+    if slice.len() != shape.len() {
+        return None;
+    }
+    let extent = |(extent, dim): (&Extent, &u64)| {
+        let len = match extent.len {
+            Some(len) => len,
+            None => dim.checked_sub(extent.start)?,
+        };
+        extent.start.checked_add(len).filter(|end| end <= dim)?;
+        Some((extent.start, len))
+    };
+    slice.iter().zip(shape).map(extent).collect()
+}
+
+/// Puts slices together to a tensor of `shape`, or says why they can't be.
+///
+/// TensorFlow's partitioners cut along whole dimensions, so slices form a grid.
+pub(super) fn assemble(
+    shape: &[u64],
+    mut parts: Vec<(Vec<(u64, u64)>, Layout)>,
+) -> Result<Layout, String> {
+    let mut grid = Vec::with_capacity(shape.len());
+    for (axis, dim) in shape.iter().enumerate() {
+        let mut cuts: Vec<(u64, u64)> = parts.iter().map(|(extents, _)| extents[axis]).collect();
+        cuts.sort_unstable();
+        cuts.dedup();
+        let mut end = 0;
+        for (start, len) in &cuts {
+            if *start != end {
+                return Err(format!(
+                    "its slices leave out or overlap {} to {} of dimension {axis}",
+                    end.min(*start),
+                    end.max(*start)
+                ));
+            }
+            end = start + len;
+        }
+        if end != *dim {
+            return Err(format!("its slices end at {end} of the {dim} of dimension {axis}"));
+        }
+        grid.push(cuts);
+    }
+    let cells = grid.iter().try_fold(1usize, |cells, cuts| cells.checked_mul(cuts.len()));
+    if cells != Some(parts.len()) {
+        return Err(format!("its {} slices leave gaps or overlap", parts.len()));
+    }
+    parts.sort_by(|a, b| a.0.cmp(&b.0));
+    if parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
+        return Err("two of its slices are the same".into());
+    }
+    let part = |(extents, layout): (Vec<(u64, u64)>, Layout)| Part {
+        shape: extents.iter().map(|(_, len)| *len).collect(),
+        layout,
+    };
+    let mut parts: Vec<Part> = parts.into_iter().map(part).collect();
+    // From the last axis that is cut to the first, so that neighbours in the list are neighbours
+    // in the tensor.
+    for (axis, cuts) in grid.iter().enumerate().rev() {
+        if cuts.len() < 2 {
+            continue;
+        }
+        let mut joined = Vec::with_capacity(parts.len() / cuts.len());
+        let mut rest = parts.into_iter();
+        loop {
+            let row: Vec<Part> = rest.by_ref().take(cuts.len()).collect();
+            let Some(first) = row.first() else { break };
+            let mut whole = first.shape.clone();
+            whole[axis] = shape[axis];
+            let layout = Layout::Concat(Concat { axis, parts: row });
+            joined.push(Part { shape: whole, layout });
+        }
+        parts = joined;
+    }
+    parts.into_iter().next().map(|part| part.layout).ok_or_else(|| "it has no slices".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coded(number: u64) -> Vec<u8> {
+        let mut key = Vec::new();
+        signed_increasing(&mut key, number);
+        key
+    }
+
+    #[test]
+    fn numbers_are_coded_as_tensorflow_codes_them() {
+        assert_eq!(coded(0), [0x80]);
+        assert_eq!(coded(63), [0xbf]);
+        assert_eq!(coded(64), [0xc0, 0x40]);
+        assert_eq!(coded(8191), [0xdf, 0xff]);
+        assert_eq!(coded(150_000), [0xe2, 0x49, 0xf0]);
+        assert_eq!(coded(1 << 41), [0xfe, 2, 0, 0, 0, 0, 0]);
+        assert_eq!(coded(1 << 50), [0xff, 4, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(coded(i64::MAX as u64).len(), 10);
+    }
+
+    #[test]
+    fn names_in_keys_are_escaped() {
+        let slice = [Extent { start: 0, len: None }];
+        assert_eq!(key(b"a\0\xff", &slice), [0, b'a', 0, 0xff, 0xff, 0, 0, 1, 1, 1, 0x80, 0x7f]);
+        assert_eq!(key(b"", &[]), [0, 0, 1, 0]);
+    }
+
+    #[test]
+    fn only_whole_grids_are_put_together() {
+        let empty = || Layout::Missing("".into());
+        let cells = |cells: &[[(u64, u64); 2]]| {
+            assemble(&[4, 6], cells.iter().map(|cell| (cell.to_vec(), empty())).collect())
+        };
+        let whole = [[(0, 4), (0, 2)], [(0, 4), (2, 4)]];
+        assert!(matches!(cells(&whole), Ok(Layout::Concat(concat)) if concat.axis == 1));
+        let four = [[(0, 1), (0, 2)], [(0, 1), (2, 4)], [(1, 3), (0, 2)], [(1, 3), (2, 4)]];
+        let Ok(Layout::Concat(rows)) = cells(&four) else { panic!() };
+        assert_eq!((rows.axis, rows.parts[1].shape.clone()), (0, vec![3, 6]));
+        assert!(cells(&four[..3]).is_err());
+        assert!(cells(&whole[..1]).is_err());
+        assert!(cells(&[whole[0], whole[1], whole[1]]).is_err());
+        assert!(cells(&[[(0, 4), (0, 4)], [(0, 4), (2, 4)]]).is_err());
+        assert!(cells(&[]).is_err());
+    }
+}

@@ -1,0 +1,341 @@
+//! The table: sorted keys and values in blocks, as LevelDB lays them out.
+//!
+//! `[data block]* [metaindex block] [index block] [footer]`; see `table_format.txt` in
+//! <https://github.com/google/leveldb>. TensorFlow has its own copy of it with another magic number.
+//! A block is its contents, a byte that says how they are compressed (0: not, 1: snappy), and the
+//! masked CRC-32C of both.
+
+use std::borrow::Cow;
+
+use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Limits, Result};
+
+use super::crc;
+use super::proto::varint;
+
+/// The last bytes of every table.
+pub(super) const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
+
+/// Handles of the metaindex and the index block, padded, and the magic number.
+pub(super) const FOOTER: u64 = 48;
+
+/// What follows the contents of a block: the compression and the checksum.
+const TRAILER: u64 = 5;
+
+/// A larger block that is not compressed stays in the file: in the tables of the V1 Saver, values
+/// are weights. TensorFlow ends a block at 256 KiB, so such a block holds one large value.
+const LARGE: u64 = 1 << 20;
+
+/// A table of a file.
+pub(super) struct Table<'a> {
+    files: &'a FileSet,
+    file: FileId,
+    limits: &'a Limits,
+    blocks: Vec<Handle>,
+    /// What blocks in memory may still take together.
+    left: u64,
+    /// Where a block begins whose checksum is wrong.
+    damaged: Vec<u64>,
+    /// How many blocks are too large to be checked before they are used.
+    unchecked: u64,
+}
+
+/// Where a block is.
+#[derive(Debug, Clone, Copy)]
+struct Handle {
+    offset: u64,
+    size: u64,
+}
+
+/// The contents of a block.
+pub(super) struct Block<'a> {
+    files: &'a FileSet,
+    file: FileId,
+    /// Where the contents begin in the file; of no use if they are compressed there.
+    offset: u64,
+    len: u64,
+    /// The contents, unless they are left in the file.
+    bytes: Option<Vec<u8>>,
+    compressed: bool,
+}
+
+/// A value: a part of a block.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Range {
+    pub(super) start: u64,
+    pub(super) end: u64,
+}
+
+/// Whether a file ends as tables do.
+pub(super) fn is_table(files: &FileSet, file: FileId) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let at = files.len(file).checked_sub(MAGIC.len() as u64);
+    files.len(file) >= FOOTER
+        && at.is_some_and(|at| files.read(file, at, &mut magic).is_ok())
+        && magic == MAGIC
+}
+
+impl<'a> Table<'a> {
+    /// Reads the footer and the index of the blocks.
+    pub(super) fn open(files: &'a FileSet, file: FileId, limits: &'a Limits) -> Result<Self> {
+        let start = files.len(file).checked_sub(FOOTER).filter(|_| is_table(files, file));
+        let start = start.ok_or_else(|| {
+            Error::damaged("the file does not end as a TensorFlow checkpoint's table does")
+                .in_file(files.name(file))
+                .advice("It may be cut short: compare its size with the original.")
+        })?;
+        let mut table = Self {
+            files,
+            file,
+            limits,
+            blocks: Vec::new(),
+            left: limits.structure,
+            damaged: Vec::new(),
+            unchecked: 0,
+        };
+        let footer = files.read_vec(file, start, FOOTER)?;
+        let mut rest = &footer[..];
+        // The metaindex, which TensorFlow leaves empty, comes first.
+        handle(&mut rest)?;
+        let index = handle(&mut rest)?;
+        let mut blocks = Vec::new();
+        let block = table.block(index)?;
+        block.each(limits, &mut Vec::new(), |_, value| {
+            blocks.push(handle(&mut &*block.bytes(value)?)?);
+            Ok(())
+        })?;
+        table.blocks = blocks;
+        Ok(table)
+    }
+
+    /// Calls `each` with every key and value, in order.
+    pub(super) fn each(
+        &mut self,
+        mut each: impl FnMut(&[u8], &Block<'a>, Range) -> Result<()>,
+    ) -> Result<()> {
+        let limits = self.limits;
+        let mut last: Option<Vec<u8>> = None;
+        let mut key_bytes = 0u64;
+        let mut key = Vec::new();
+        for index in 0..self.blocks.len() {
+            let handle = self.blocks[index];
+            let block = self.block(handle)?;
+            block.each(limits, &mut key, |key, value| {
+                if last.as_deref().is_some_and(|last| last >= key) {
+                    return Err(
+                        Error::damaged("the keys of the table are not in order").at(handle.offset)
+                    );
+                }
+                key_bytes += key.len() as u64;
+                Limits::check("bytes of all keys together", key_bytes, limits.key_bytes)?;
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(key);
+                each(key, &block, value)
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether this is a table of the V1 Saver: then the value of its first, empty key begins with
+    /// a message, where the header of a bundle has numbers first.
+    pub(super) fn is_v1(&mut self) -> Result<bool> {
+        let header = || {
+            Error::damaged("the table does not begin with the header of a checkpoint")
+                .in_file(self.files.name(self.file))
+        };
+        let Some(first) = self.blocks.first().copied() else { return Err(header()) };
+        let name = header();
+        let block = self.block(first)?;
+        let mut first = None;
+        block.each(self.limits, &mut Vec::new(), |key, value| {
+            if first.is_none() {
+                let start = Range { start: value.start, end: value.end.min(value.start + 1) };
+                first = Some((key.is_empty(), block.bytes(start)?.first().copied()));
+            }
+            Ok(())
+        })?;
+        match first {
+            Some((true, byte)) => Ok(byte == Some(0x0a)),
+            _ => Err(name),
+        }
+    }
+
+    /// What is wrong with the blocks that were read.
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        if let Some(first) = self.damaged.first() {
+            let name = self.files.name(self.file);
+            let title = format!("The checksum of {} blocks of {name} is wrong", self.damaged.len());
+            findings.push(
+                Finding::new(Grade::Danger, title)
+                    .detail("Names, shapes or places may not be what was written.")
+                    .place(format!("{name}, byte {first}"))
+                    .advice("Fetch the file again."),
+            );
+        }
+        if self.unchecked > 0 {
+            let title = format!("The checksums of {} large blocks are not checked", self.unchecked);
+            findings.push(
+                Finding::new(Grade::Note, title).detail("Opening a checkpoint reads no weights."),
+            );
+        }
+        findings
+    }
+
+    fn block(&mut self, handle: Handle) -> Result<Block<'a>> {
+        let Handle { offset, size } = handle;
+        let (files, file) = (self.files, self.file);
+        let stored = size
+            .checked_add(TRAILER)
+            .filter(|stored| offset.checked_add(*stored).is_some_and(|end| end <= files.len(file)));
+        let stored = stored.ok_or_else(|| {
+            Error::damaged(format!(
+                "a block of the table is said to have {size} bytes, and the file ends at byte {}",
+                files.len(file)
+            ))
+            .at(offset)
+            .in_file(files.name(file))
+            .advice("The file may be cut short: compare its size with the original.")
+        })?;
+        let mut trailer = [0; TRAILER as usize];
+        files.read(file, offset + size, &mut trailer)?;
+        let [compression, crc @ ..] = trailer;
+        let block =
+            |bytes, len| Block { files, file, offset, len, bytes, compressed: compression != 0 };
+        if compression == 0 && size > LARGE {
+            self.unchecked += 1;
+            return Ok(block(None, size));
+        }
+        self.spend(stored)?;
+        let mut bytes = files.read_vec(file, offset, size + 1)?;
+        let wrong = crc::masked(&bytes) != u32::from_le_bytes(crc);
+        if wrong && !self.damaged.contains(&offset) {
+            self.damaged.push(offset);
+        }
+        bytes.pop();
+        let bytes = match compression {
+            0 => bytes,
+            1 => self.snappy(&bytes).map_err(|error| error.at(offset).in_file(files.name(file)))?,
+            other => {
+                return Err(Error::unsupported(format!(
+                    "a block of the table is compressed in a way that has the number {other}"
+                ))
+                .at(offset)
+                .in_file(files.name(file))
+                .expected("0 (not compressed) or 1 (snappy)"));
+            }
+        };
+        let len = bytes.len() as u64;
+        Ok(block(Some(bytes), len))
+    }
+
+    fn snappy(&mut self, bytes: &[u8]) -> Result<Vec<u8>> {
+        let bad = |error: snap::Error| {
+            Error::damaged(format!("a block of the table can't be decompressed: {error}"))
+        };
+        let len = snap::raw::decompress_len(bytes).map_err(bad)?;
+        // A copy of at most 64 bytes takes at least 2.
+        if len as u64 > bytes.len() as u64 * 32 {
+            return Err(Error::damaged(format!(
+                "{} compressed bytes are said to hold {len}, which can't be",
+                bytes.len()
+            )));
+        }
+        self.spend(len as u64)?;
+        snap::raw::Decoder::new().decompress_vec(bytes).map_err(bad)
+    }
+
+    fn spend(&mut self, bytes: u64) -> Result<()> {
+        Limits::check("bytes of a table", bytes, self.left)?;
+        self.left -= bytes;
+        Ok(())
+    }
+}
+
+impl Block<'_> {
+    /// Bytes of the block.
+    pub(super) fn bytes(&self, range: Range) -> Result<Cow<'_, [u8]>> {
+        let Range { start, end } = range;
+        if start > end || end > self.len {
+            return Err(Error::damaged(format!(
+                "bytes {start} to {end} of a block of {} are named",
+                self.len
+            ))
+            .at(self.offset));
+        }
+        match &self.bytes {
+            // Both ends are at most the length of a slice.
+            Some(bytes) => Ok(Cow::Borrowed(&bytes[start as usize..end as usize])),
+            None => {
+                Ok(Cow::Owned(self.files.read_vec(self.file, self.offset + start, end - start)?))
+            }
+        }
+    }
+
+    /// Where a part of the block is in the file, if it stands there as it is.
+    pub(super) fn span(&self, range: Range) -> Option<statelens_checkpoint::Span> {
+        let Range { start, end } = range;
+        let fits = !self.compressed && start <= end && end <= self.len;
+        fits.then(|| statelens_checkpoint::Span {
+            file: self.file,
+            offset: self.offset + start,
+            len: end - start,
+        })
+    }
+
+    /// A number of 7 bits a byte at `at`, which is moved behind it.
+    pub(super) fn varint(&self, at: &mut u64, end: u64) -> Result<u64> {
+        let bytes = self.bytes(Range { start: *at, end: at.saturating_add(10).min(end) })?;
+        let mut rest = &*bytes;
+        let value = varint(&mut rest)?;
+        *at += (bytes.len() - rest.len()) as u64;
+        Ok(value)
+    }
+
+    /// Calls `each` with every key and where its value is; `key` is room for the keys.
+    fn each(
+        &self,
+        limits: &Limits,
+        key: &mut Vec<u8>,
+        mut each: impl FnMut(&[u8], Range) -> Result<()>,
+    ) -> Result<()> {
+        let end = self.entries_end()?;
+        let mut at = 0;
+        key.clear();
+        while at < end {
+            let shared = self.varint(&mut at, end)?;
+            let own = self.varint(&mut at, end)?;
+            let len = self.varint(&mut at, end)?;
+            let value = at.checked_add(own);
+            let next = value.and_then(|value| value.checked_add(len)).filter(|next| *next <= end);
+            let (Some(value), Some(next), true) = (value, next, shared <= key.len() as u64) else {
+                return Err(Error::damaged("an entry of the table reaches beyond its block")
+                    .at(self.offset)
+                    .in_file(self.files.name(self.file)));
+            };
+            Limits::check("bytes of a key", shared.saturating_add(own), limits.string)?;
+            key.truncate(shared as usize);
+            key.extend_from_slice(&self.bytes(Range { start: at, end: value })?);
+            each(key, Range { start: value, end: next })?;
+            at = next;
+        }
+        Ok(())
+    }
+
+    /// Where the entries end: behind them stand offsets of some of them, and how many.
+    fn entries_end(&self) -> Result<u64> {
+        let bad = || {
+            Error::damaged("a block of the table is too short for what it says of itself")
+                .at(self.offset)
+                .in_file(self.files.name(self.file))
+        };
+        let last = self.len.checked_sub(4).ok_or_else(bad)?;
+        let count = self.bytes(Range { start: last, end: self.len })?;
+        let count = count.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
+        last.checked_sub(4 * u64::from(count)).ok_or_else(bad)
+    }
+}
+
+fn handle(bytes: &mut &[u8]) -> Result<Handle> {
+    Ok(Handle { offset: varint(bytes)?, size: varint(bytes)? })
+}

@@ -1,0 +1,417 @@
+//! Real checkpoints against what TensorFlow read from them.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value as Json;
+use sha2::{Digest, Sha256};
+use statelens_checkpoint::{
+    Checkpoint, DType, ErrorKind, FileSet, Grade, Layout, Limits, Memory, Result, Tensor,
+    Unwatched, Value,
+};
+
+fn fixtures() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures")
+}
+
+/// The files of a folder of the fixtures and below, the one that is opened first.
+fn files(folder: &str, main: &str) -> Vec<(String, Vec<u8>)> {
+    let top = fixtures().join(folder);
+    let mut found = Vec::new();
+    let mut open = vec![String::new()];
+    while let Some(below) = open.pop() {
+        for entry in std::fs::read_dir(top.join(&below)).unwrap() {
+            let entry = entry.unwrap();
+            let name = format!("{below}{}", entry.file_name().into_string().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                open.push(format!("{name}/"));
+            } else {
+                found.push((name, std::fs::read(entry.path()).unwrap()));
+            }
+        }
+    }
+    found.sort_by_key(|(name, _)| (name != main, name.clone()));
+    assert_eq!(found[0].0, main);
+    found
+}
+
+fn open_files(files: &[(String, Vec<u8>)]) -> Result<Checkpoint> {
+    let mut set = FileSet::default();
+    for (name, bytes) in files {
+        set.push(name.clone(), std::sync::Arc::new(Memory::from(bytes.clone())));
+    }
+    crate::open(set, &Limits::default(), &mut Unwatched)
+}
+
+fn open(folder: &str, main: &str) -> Result<Checkpoint> {
+    open_files(&files(folder, main))
+}
+
+/// The folder, the file that is opened by that name, and what is expected of it.
+fn expected() -> Vec<(String, String, Json)> {
+    let mut found = Vec::new();
+    for top in ["tf", "tf_crafted"] {
+        let mut open = vec![top.to_owned()];
+        while let Some(folder) = open.pop() {
+            for entry in std::fs::read_dir(fixtures().join(&folder)).unwrap() {
+                let entry = entry.unwrap();
+                let name = entry.file_name().into_string().unwrap();
+                if entry.file_type().unwrap().is_dir() {
+                    open.push(format!("{folder}/{name}"));
+                } else if let Some(prefix) = name.strip_suffix(".expected.json") {
+                    let json = std::fs::read(entry.path()).unwrap();
+                    let json = serde_json::from_slice(&json).unwrap();
+                    let index = format!("{prefix}.index");
+                    let main = match fixtures().join(&folder).join(&index).exists() {
+                        true => index,
+                        false => prefix.to_owned(),
+                    };
+                    found.push((folder.clone(), main, json));
+                }
+            }
+        }
+    }
+    found.sort_by_key(|(folder, main, _)| (folder.clone(), main.clone()));
+    found
+}
+
+/// Tensors that TensorFlow's reader of names refuses; its restore operation does not, see
+/// `what_only_restore_reads`.
+const UNREADABLE: [&str; 3] =
+    ["Data type not supported", "Sliced checkpoints", "not convertible to numpy"];
+
+#[test]
+fn files_hold_what_tensorflow_read() {
+    let mut failures = Vec::new();
+    let (mut checkpoints, mut leaves_seen) = (0, 0);
+    for (folder, main, json) in expected() {
+        // What TensorFlow refuses: see `bad_and_missing_checksums`.
+        if ["tf_crafted/bad_crc", "tf_crafted/no_crc"].contains(&&*folder) {
+            continue;
+        }
+        let entries = json["entries"].as_array().unwrap();
+        checkpoints += 1;
+        let checkpoint = match open(&folder, &main) {
+            Ok(checkpoint) => checkpoint,
+            Err(error) => {
+                failures.push(format!("{folder}: {error}"));
+                continue;
+            }
+        };
+        let leaves = checkpoint.leaves();
+        let mut entries: Vec<&Json> = entries.iter().collect();
+        // In the order in which they were written, where our order is that of the index.
+        if folder == "tf_crafted/object_graph" {
+            entries.sort_by_key(|entry| entry["key"].as_str().unwrap());
+            assert_eq!(leaves[0].flat, "_CHECKPOINTABLE_OBJECT_GRAPH");
+            assert_eq!(leaves.len(), entries.len() + 1);
+        } else if leaves.len() != entries.len() {
+            failures.push(format!("{folder}: {} of {} leaves", leaves.len(), entries.len()));
+        }
+        let skip = leaves.len().saturating_sub(entries.len());
+        for (leaf, entry) in leaves.iter().skip(skip).zip(entries) {
+            leaves_seen += 1;
+            let key = entry["key"].as_str().unwrap();
+            let found = match leaf.flat == key {
+                true => compare(&checkpoint, checkpoint.value(leaf.id), entry),
+                false => Err(format!("should be {key}")),
+            };
+            if let Err(difference) = found {
+                failures.push(format!("{folder}/{main}: {}: {difference}", leaf.flat));
+            }
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert!(checkpoints >= 20 && leaves_seen > 400, "{checkpoints}, {leaves_seen}");
+}
+
+/// What `tf.raw_ops.Restore` gives for the rest of the V1 file.
+#[test]
+fn what_only_restore_reads() {
+    let checkpoint = open("tf/saver_v1", "old.ckpt").unwrap();
+    assert_eq!(checkpoint.format.id, "tensorflow-v1");
+    let bytes = |key: &str| {
+        let leaves = checkpoint.leaves();
+        let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+        logical_bytes(&checkpoint, checkpoint.tensor_of(leaf.id).unwrap().1).unwrap()
+    };
+    assert_eq!(bytes("c"), [0, 0, 0x80, 0x3f, 0, 0, 0, 0x40]);
+    assert_eq!(bytes("h"), [0, 0x3c, 0, 0x3c, 0, 0x3c]);
+    assert_eq!(
+        hex(&Sha256::digest(bytes("p"))),
+        "f07a3f2cdc10c7ab9aca076585fc3dc76d7ec97b52def0151fc63d806225a682"
+    );
+    assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+}
+
+/// TensorFlow checks the checksums of data, and so refuses these; opening reads no data.
+#[test]
+fn missing_checksums_are_told() {
+    let checkpoint = open("tf_crafted/no_crc", "m.index").unwrap();
+    assert_eq!(checkpoint.findings.len(), 1);
+    assert!(checkpoint.findings[0].title.contains("no checksum"));
+    assert!(open("tf_crafted/bad_crc", "m.index").unwrap().findings.is_empty());
+}
+
+/// All that a checkpoint may be opened by.
+#[test]
+fn every_member_opens_the_whole() {
+    let keys = |folder: &str, main: &str| {
+        let checkpoint = open(folder, main).unwrap();
+        assert_eq!(checkpoint.findings, [], "{folder} {main}");
+        let leaves = checkpoint.leaves();
+        leaves.iter().map(|leaf| leaf.flat.to_string()).collect::<Vec<_>>()
+    };
+    let sharded = keys("tf/saver_v2_sharded", "sh.index");
+    assert_eq!(sharded.len(), 6);
+    assert_eq!(keys("tf/saver_v2_sharded", "sh.data-00001-of-00003"), sharded);
+    // The paths in it are absolute, of the machine that wrote it.
+    assert_eq!(keys("tf/saver_v2_sharded", "checkpoint"), sharded);
+    assert_eq!(keys("tf/saver_v2_basic", "model.ckpt-200.meta").len(), 3);
+    let latest = open("tf/saver_v2_basic", "checkpoint").unwrap();
+    assert!(latest.format.facts.iter().any(|(_, text)| text.ends_with("model.ckpt-200")));
+    assert_eq!(keys("tf/saver_v1", "checkpoint").len(), 11);
+    let model = keys("tf/saved_model", "saved_model.pb");
+    assert_eq!(model, keys("tf/saved_model", "variables/variables.index"));
+    assert_eq!(model, keys("tf/saved_model", "fingerprint.pb"));
+    assert_eq!(keys("tf/tf2_checkpoint", "mgr/checkpoint").len(), 16);
+}
+
+#[test]
+fn without_its_index_a_member_says_what_is_missing() {
+    for (folder, main, word) in [
+        ("tf/saver_v2_sharded", "sh.data-00001-of-00003", "sh.index"),
+        ("tf/saver_v2_sharded", "checkpoint", ".index"),
+        ("tf/saved_model", "saved_model.pb", "variables/variables.index"),
+    ] {
+        let mut files = files(folder, main);
+        files.retain(|(name, _)| !name.ends_with(".index"));
+        let error = open_files(&files).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains(word), "{error}");
+    }
+}
+
+#[test]
+fn a_state_file_whose_latest_is_gone_opens_the_one_before() {
+    let mut files = files("tf/saver_v2_basic", "checkpoint");
+    files.retain(|(name, _)| !name.starts_with("model.ckpt-200"));
+    let checkpoint = open_files(&files).unwrap();
+    assert_eq!(checkpoint.findings.len(), 1);
+    assert!(checkpoint.findings[0].title.contains("model.ckpt-1"));
+    assert_eq!(checkpoint.leaves().len(), 3);
+}
+
+#[test]
+fn missing_or_short_data_files_are_told_and_the_rest_is_there() {
+    let mut files = files("tf/saver_v2_sharded", "sh.index");
+    files.retain(|(name, _)| name != "sh.data-00001-of-00003");
+    let last = files.iter_mut().find(|(name, _)| name == "sh.data-00002-of-00003").unwrap();
+    last.1.pop();
+    let checkpoint = open_files(&files).unwrap();
+    let missing = checkpoint.tensors().iter().map(|t| matches!(t.layout, Layout::Missing(_)));
+    assert_eq!(missing.filter(|missing| *missing).count(), 3);
+    let findings = &checkpoint.findings;
+    assert!(findings.iter().all(|finding| finding.grade == Grade::Danger));
+    assert!(findings.iter().any(|finding| finding.missing == ["sh.data-00001-of-00003"]));
+}
+
+#[test]
+fn objects_are_named_as_python_names_them() {
+    let checkpoint = open("tf/tf2_checkpoint", "ckpt-1.index").unwrap();
+    let leaves = checkpoint.leaves();
+    let named = |key: &str, attribute: &str| {
+        let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+        let raw = checkpoint.raw_attributes(leaf.id);
+        raw.iter().find(|(name, _)| *name == attribute).map(|(_, text)| text.to_string())
+    };
+    let value = |path: &str| format!("{path}/.ATTRIBUTES/VARIABLE_VALUE");
+    assert_eq!(named(&value("mod/lst/1"), "object").unwrap(), "mod.lst.1");
+    assert_eq!(named(&value("mod/dct/we.Sird..key"), "object").unwrap(), "mod.dct.we/ird.key");
+    assert_eq!(named("_CHECKPOINTABLE_OBJECT_GRAPH", "object"), None);
+    assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+}
+
+#[test]
+fn names_are_kept_whatever_they_are() {
+    let checkpoint = open("tf/raw_names", "r.index").unwrap();
+    assert!(checkpoint.leaves().len() > 5);
+    assert!(checkpoint.tensors().iter().all(|t| !matches!(t.layout, Layout::Missing(_))));
+}
+
+#[test]
+fn a_wrong_checksum_of_a_block_is_told() {
+    let mut files = files("tf/saver_v2_basic", "model.ckpt-1.index");
+    let index = &mut files[0].1;
+    let at = index.windows(4).position(|name| name == b"bias").unwrap();
+    index[at] = b'c';
+    let checkpoint = open_files(&files).unwrap();
+    assert_eq!(checkpoint.findings.len(), 1);
+    assert_eq!(checkpoint.findings[0].grade, Grade::Danger);
+    assert!(checkpoint.leaves().iter().any(|leaf| leaf.flat == "layer1/cias"));
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    let sets = [
+        ("tf/saver_v2_dtypes", "all.index"),
+        ("tf/raw_slices", "s.index"),
+        ("tf/tf2_checkpoint", "ckpt-1.index"),
+        ("tf/saver_v1", "old.ckpt"),
+        ("tf/saver_v1", "checkpoint"),
+        ("tf_crafted/snappy_small_blocks", "m.index"),
+        ("tf/saver_v2_dtypes", "all.data-00000-of-00001"),
+    ];
+    for (folder, main) in sets {
+        let whole = files(folder, main);
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..300 {
+            let mut damaged = whole.clone();
+            let bytes = &mut damaged[0].1;
+            for _ in 0..=round % 4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len();
+                bytes[at] ^= (random >> 32) as u8 | 1;
+            }
+            if let Ok(checkpoint) = open_files(&damaged) {
+                checkpoint.leaves();
+                for tensor in checkpoint.tensors().iter().filter(|t| t.numel() < Some(1 << 20)) {
+                    let _ = logical_bytes(&checkpoint, tensor);
+                }
+            }
+            let mut cut = whole.clone();
+            let len = cut[0].1.len() * round / 300;
+            cut[0].1.truncate(len);
+            let _ = open_files(&cut);
+        }
+    }
+}
+
+fn compare(checkpoint: &Checkpoint, value: &Value, entry: &Json) -> Result<(), String> {
+    let kind = entry["kind"].as_str().unwrap();
+    let shape: Vec<u64> =
+        entry["shape"].as_array().unwrap().iter().map(|dim| dim.as_u64().unwrap()).collect();
+    match (kind, value) {
+        ("string", Value::Bytes { data, mutable: false }) => {
+            same("sha256", &*hex(&Sha256::digest(data)), entry["sha256"].as_str().unwrap())
+        }
+        ("string_array", value) => {
+            let (found, found_shape) = strings(checkpoint, value)?;
+            let wanted = entry["values_hex"].as_array().unwrap();
+            let wanted: Vec<&str> = wanted.iter().map(|hex| hex.as_str().unwrap()).collect();
+            same("shape", &found_shape, &shape)?;
+            same("strings", &found.len(), &wanted.len())?;
+            // Long ones are told by their hashes.
+            found.iter().zip(wanted).try_for_each(|(found, wanted)| match wanted.split_once(':') {
+                Some((_, hash)) => same("sha256", &*hex(&Sha256::digest(found)), hash),
+                None => same("string", &*hex(found), wanted),
+            })
+        }
+        ("tensor", Value::Tensor(tensor)) => {
+            numbers(checkpoint, checkpoint.tensor(*tensor).unwrap(), entry)
+        }
+        // No dtype of torch's.
+        ("tensor", Value::Array(array)) => {
+            let dtype = entry["dtype"].as_str().unwrap();
+            same("no torch dtype", &["F8_E4M3B11FNUZ", "I4"].contains(&dtype), &true)?;
+            numbers(checkpoint, checkpoint.tensor(array.tensor).unwrap(), entry)
+        }
+        ("unreadable", Value::Opaque(opaque)) => {
+            same("kind", &*opaque.global.name, entry["tf_dtype"].as_str().unwrap())
+        }
+        ("unreadable", Value::Tensor(tensor)) => {
+            let tensor = checkpoint.tensor(*tensor).unwrap();
+            same("shape", &tensor.shape, &shape)?;
+            let error = entry["error"].as_str().unwrap();
+            let readable = UNREADABLE.iter().any(|reason| error.contains(reason));
+            same("missing", &matches!(tensor.layout, Layout::Missing(_)), &!readable)
+        }
+        (kind, value) => Err(format!("is {}, should be {kind}", value.kind())),
+    }
+}
+
+fn numbers(checkpoint: &Checkpoint, tensor: &Tensor, entry: &Json) -> Result<(), String> {
+    let dtype = match entry["dtype"].as_str().unwrap() {
+        "I4" => "int4",
+        "U4" => "uint8",
+        "F8_E4M3" => "float8_e4m3fn",
+        "F8_E4M3B11FNUZ" => "float8_e4m3b11fnuz",
+        "F8_E4M3FNUZ" => "float8_e4m3fnuz",
+        "F8_E5M2" => "float8_e5m2",
+        "F8_E5M2FNUZ" => "float8_e5m2fnuz",
+        "BF16" => "bfloat16",
+        "F16" => "float16",
+        "F32" => "float32",
+        "F64" => "float64",
+        "BOOL" => "bool",
+        "U8" => "uint8",
+        "U16" => "uint16",
+        "U32" => "uint32",
+        "U64" => "uint64",
+        "I8" => "int8",
+        "I16" => "int16",
+        "I32" => "int32",
+        "I64" => "int64",
+        "C64" => "complex64",
+        "C128" => "complex128",
+        name => name,
+    };
+    same("dtype", tensor.dtype.name(), dtype)?;
+    same("shape", &serde_json::json!(tensor.shape), &entry["shape"])?;
+    let bytes = logical_bytes(checkpoint, tensor).map_err(|error| error.to_string())?;
+    same("sha256", &*hex(&Sha256::digest(&bytes)), entry["sha256"].as_str().unwrap())
+}
+
+fn logical_bytes(checkpoint: &Checkpoint, tensor: &Tensor) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    statelens_tensor::drain(&checkpoint.files, tensor, 1 << 16, &mut Unwatched, &mut |piece| {
+        bytes.extend_from_slice(piece);
+        Ok(())
+    })?;
+    Ok(bytes)
+}
+
+/// The strings of a string tensor and its shape.
+fn strings(checkpoint: &Checkpoint, value: &Value) -> Result<(Vec<Vec<u8>>, Vec<u64>), String> {
+    match value {
+        Value::Array(array) => {
+            let tensor = checkpoint.tensor(array.tensor).unwrap();
+            let DType::Numpy(numpy) = &tensor.dtype else { return Err("no strings".into()) };
+            same("dtype", &numpy.code, &format!("S{}", numpy.itemsize))?;
+            let bytes = logical_bytes(checkpoint, tensor).map_err(|error| error.to_string())?;
+            let strings = bytes.chunks_exact(numpy.itemsize as usize).map(|string| {
+                let len = string.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
+                string[..len].to_vec()
+            });
+            Ok((strings.collect(), tensor.shape.clone()))
+        }
+        Value::Opaque(array) => {
+            let Value::Tuple(shape) = checkpoint.value(array.args[0]) else {
+                return Err("no shape".into());
+            };
+            let dims = shape.items.iter().map(|dim| match checkpoint.value(*dim) {
+                Value::Int(dim) => dim.to_u64().unwrap(),
+                other => panic!("{other:?}"),
+            });
+            let items = array.items.iter().map(|item| match checkpoint.value(*item) {
+                Value::Bytes { data, .. } => data.to_vec(),
+                other => panic!("{other:?}"),
+            });
+            Ok((items.collect(), dims.collect()))
+        }
+        other => Err(format!("is {}", other.kind())),
+    }
+}
+
+fn same<T: PartialEq + std::fmt::Debug + ?Sized>(
+    what: &str,
+    found: &T,
+    expected: &T,
+) -> Result<(), String> {
+    if found == expected { Ok(()) } else { Err(format!("{what} {found:?} should be {expected:?}")) }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
