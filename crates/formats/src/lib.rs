@@ -8,6 +8,7 @@ pub mod cerebras;
 pub mod dcp;
 pub mod hdf5;
 mod json;
+pub mod numpy;
 pub mod pickle;
 mod probe;
 pub mod sets;
@@ -32,6 +33,7 @@ const READERS: &[Reader] = &[
     Reader { score: dcp::detect::score, read: dcp::read::read },
     Reader { score: tensorflow::detect::score, read: tensorflow::read::read },
     Reader { score: torch::detect::score, read: torch::read::read },
+    Reader { score: numpy::detect::score, read: numpy::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
 ];
 
