@@ -69,7 +69,8 @@ pub struct FileId(pub u32);
 /// The named sources that one checkpoint is made of: one file, shards, a folder.
 #[derive(Debug, Clone, Default)]
 pub struct FileSet {
-    files: Vec<File>,
+    /// Shared, for a set is opened at one file after the other.
+    files: Arc<Vec<File>>,
     main: u32,
 }
 
@@ -84,7 +85,7 @@ impl FileSet {
     /// Adds a file; the first one added is the one that was opened, unless
     /// [`FileSet::opened_at`] says otherwise.
     pub fn push(&mut self, name: impl Into<String>, source: Arc<dyn ReadAt>) -> FileId {
-        self.files.push(File { name: name.into(), source });
+        Arc::make_mut(&mut self.files).push(File { name: name.into(), source });
         FileId(self.files.len() as u32 - 1)
     }
 

@@ -19,7 +19,6 @@ struct Table {
     reader: Option<FileReaderSync>,
     read: u64,
     calls: u64,
-    order: Vec<usize>,
     touched: BTreeSet<usize>,
 }
 
@@ -48,15 +47,11 @@ pub fn sources(files: Vec<File>) -> Vec<BlobSource> {
     })
 }
 
-/// Says in which order the files of the table stand in a checkpoint's set.
-pub fn set_order(order: Vec<usize>) {
-    TABLE.with_borrow_mut(|table| table.order = order);
-}
-
-/// The place in the table of a file of the open checkpoint.
+/// The place in the table of a file of the open checkpoint: they stand in one order.
 pub fn index(files: &FileSet, id: FileId) -> Result<usize> {
+    let index = id.0 as usize;
     TABLE
-        .with_borrow(|table| table.order.get(id.0 as usize).copied())
+        .with_borrow(|table| (index < table.files.len()).then_some(index))
         .ok_or_else(|| Error::io("the file is not open any more").in_file(files.name(id)))
 }
 

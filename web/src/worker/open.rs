@@ -1,10 +1,10 @@
 //! Opening: finds which file to open, reads its structure, and tells it as rows.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Checkpoint, FileSet, Leaf, Limits, Progress, ReadAt, Sparse, Value,
+    BlockCache, Checkpoint, FileId, FileSet, Leaf, Limits, Progress, ReadAt, Sparse, Value,
 };
 use statelens_inspect::{dtype_of, kind_of, missing, shape_of, value_text};
 use web_sys::File;
@@ -20,9 +20,6 @@ const BLOCKS: usize = 24;
 /// Files that are tried before a drop of many is given up.
 const TRIES: usize = 8;
 
-const EXTENSIONS: [&str; 11] =
-    ["mdl", "pt", "pth", "bin", "ckpt", "h5", "hdf5", "pkl", "pickle", "h5py", "keras"];
-
 /// Opens the files as one checkpoint.
 ///
 /// # Errors
@@ -37,19 +34,21 @@ pub fn open(
         .into_iter()
         .map(|source| Arc::new(BlockCache::new(Arc::new(source), BLOCK, BLOCKS)) as Arc<dyn ReadAt>)
         .collect();
-    let order = candidates(names, asked);
-    let mut failed: Option<(usize, ErrorText)> = None;
-    for &main in order.iter().take(TRIES) {
-        match open_one(names, &sources, main) {
+    let mut set = FileSet::default();
+    for (name, source) in names.iter().zip(sources) {
+        set.push(name.path.clone(), source);
+    }
+    let order = candidates(&set, asked);
+    let mut failed: Option<(FileId, ErrorText)> = None;
+    for found in order.iter().take(TRIES) {
+        let files = set.opened_at(found.main);
+        match statelens_formats::open(files, &Limits::default(), &mut Watch { last: now() }) {
             Ok(checkpoint) => {
-                let others = order
-                    .iter()
-                    .copied()
-                    .filter(|&other| other != main && looks_like(&names[other].path));
+                let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
-                    told(&checkpoint, names, main, others.map(|other| other as u32).collect());
+                    told(&checkpoint, found, others.map(|other| other.main.0).collect());
                 if let Some((at, error)) = &failed {
-                    opened.0.findings.push(not_opened(&names[*at].path, error));
+                    opened.0.findings.push(not_opened(set.name(*at), error));
                 }
                 let (read, calls) = blob::spent();
                 (opened.0.read, opened.0.calls, opened.0.millis) = (read, calls, now() - began);
@@ -60,8 +59,9 @@ pub fn open(
                 ));
             }
             Err(error) => {
-                let head = head(&sources[main]);
-                failed.get_or_insert((main, text::explain(*error, &names[main].path, &head)));
+                let head = head(&set, found.main);
+                let error = text::explain(text::error(&error), set.name(found.main), &head);
+                failed.get_or_insert((found.main, error));
             }
         }
     }
@@ -71,41 +71,35 @@ pub fn open(
     )))
 }
 
-/// The files in the order in which they are tried: the one that was asked for, else those whose
-/// names look like checkpoints. The name decides nothing but the order.
-fn candidates(names: &[FileName], asked: Option<u32>) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..names.len()).collect();
-    order.sort_by_key(|&at| (Some(at as u32) != asked, !looks_like(&names[at].path), at));
+/// A file that may be opened, and what to call the checkpoint that it leads to.
+#[derive(Debug, PartialEq)]
+struct Candidate {
+    main: FileId,
+    name: String,
+}
+
+/// What there is to open, in the order in which it is tried: the file that was asked for, then
+/// the checkpoints among the files; where there is none, each file, to say why.
+fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
+    let mut order = Vec::new();
+    let asked = asked.map(FileId).filter(|main| set.source(*main).is_ok());
+    order.extend(asked.map(|main| Candidate { main, name: set.name(main).to_owned() }));
+    let ids: HashMap<&str, FileId> = set.iter().map(|(id, file)| (&*file.name, id)).collect();
+    for found in statelens_formats::sets::sort(set) {
+        if let Some(&main) = ids.get(&*found.main)
+            && asked != Some(main)
+        {
+            order.push(Candidate { main, name: found.name });
+        }
+    }
+    if order.is_empty() {
+        order.extend(set.iter().map(|(main, file)| Candidate { main, name: file.name.clone() }));
+    }
     order
 }
 
-fn looks_like(path: &str) -> bool {
-    let extension = path.rsplit_once('.').map(|(_, extension)| extension.to_ascii_lowercase());
-    extension.is_some_and(|extension| EXTENSIONS.contains(&extension.as_str()))
-}
-
-fn open_one(
-    names: &[FileName],
-    sources: &[Arc<dyn ReadAt>],
-    main: usize,
-) -> Result<Checkpoint, Box<ErrorText>> {
-    let mut set = FileSet::default();
-    let rest = (0..names.len()).filter(|&at| at != main);
-    let order: Vec<usize> = std::iter::once(main).chain(rest).collect();
-    for &at in &order {
-        set.push(names[at].path.clone(), sources[at].clone());
-    }
-    blob::set_order(order);
-    statelens_formats::open(set, &Limits::default(), &mut Watch { last: now() })
-        .map_err(|error| Box::new(text::error(&error)))
-}
-
-fn head(source: &Arc<dyn ReadAt>) -> Vec<u8> {
-    let mut head = vec![0; source.len().min(1024) as usize];
-    if source.read_at(0, &mut head).is_err() {
-        head.clear();
-    }
-    head
+fn head(set: &FileSet, file: FileId) -> Vec<u8> {
+    set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default()
 }
 
 /// Tells the page how far it is, four times a second at most.
@@ -140,12 +134,7 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 }
 
 /// What the page is told about an open checkpoint, and its leaves by row.
-fn told(
-    checkpoint: &Checkpoint,
-    names: &[FileName],
-    main: usize,
-    others: Vec<u32>,
-) -> (Opened, Vec<Leaf>) {
+fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> = leaves.iter().map(|leaf| row(checkpoint, leaf)).collect();
     let absent: BTreeSet<String> = checkpoint
@@ -167,8 +156,8 @@ fn told(
         })
         .collect();
     let opened = Opened {
-        name: names[main].path.clone(),
-        main: main as u32,
+        name: found.name.clone(),
+        main: found.main.0,
         others,
         format_id: planning::target_of(checkpoint.format.id),
         format: checkpoint.format.name.to_owned(),
@@ -267,11 +256,23 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_comes_first_and_then_what_looks_like_a_checkpoint() {
-        let names: Vec<FileName> = ["a/readme.md", "a/model.PT", "a/x.json", "a/state.mdl"]
-            .map(|path| FileName { path: path.into(), size: 1 })
-            .into();
-        assert_eq!(candidates(&names, None), [1, 3, 0, 2]);
-        assert_eq!(candidates(&names, Some(3)), [3, 1, 0, 2]);
+    fn what_was_asked_for_comes_first_and_then_the_checkpoints() {
+        let pickle = b"\x80\x02}.".to_vec();
+        let mut set = FileSet::default();
+        for (name, bytes) in [
+            ("a/readme.md", b"# Notes".to_vec()),
+            ("a/model.pkl", pickle.clone()),
+            ("a/state.pkl", pickle),
+        ] {
+            set.push(name, Arc::new(statelens_checkpoint::Memory::from(bytes)));
+        }
+        let mains = |set, asked| -> Vec<u32> {
+            candidates(set, asked).iter().map(|found: &Candidate| found.main.0).collect()
+        };
+        assert_eq!(mains(&set, None), [1, 2]);
+        assert_eq!(mains(&set, Some(2)), [2, 1]);
+        assert_eq!(mains(&set, Some(0)), [0, 1, 2]);
+        let nothing = FileSet::single("x", statelens_checkpoint::Memory::from(b"?".to_vec()));
+        assert_eq!(mains(&nothing, None), [0]);
     }
 }
