@@ -2,8 +2,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use statelens_formats::{Choice, Writing};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -86,6 +88,13 @@ Examples:
   statelens scan --json downloaded.bin")]
     Scan(Input),
 
+    /// Lists the formats: what of each is read and written
+    #[command(after_help = "\
+Examples:
+  statelens formats
+  statelens formats --json | jq '.formats[].writes.id'")]
+    Formats(Formats),
+
     /// Prints a completion script for a shell
     #[command(after_help = "\
 Example:
@@ -160,8 +169,8 @@ pub(crate) struct Convert {
     pub(crate) output: PathBuf,
 
     /// The format to write; else that of OUT's extension
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Option<Format>,
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub(crate) to: Option<String>,
 
     /// Only keys that match: a glob, or /a regular expression/; may be repeated
     #[arg(long, value_name = "PATTERN")]
@@ -176,12 +185,12 @@ pub(crate) struct Convert {
     pub(crate) cast: Option<String>,
 
     /// Compresses tensors (Cerebras only)
-    #[arg(long, value_name = "METHOD")]
-    pub(crate) compress: Option<Compress>,
+    #[arg(long, value_name = "METHOD", value_parser = choices(|writing| writing.compressions))]
+    pub(crate) compress: Option<String>,
 
     /// Which version of the Cerebras format: 0.4 is for releases 2.0 to 2.4
-    #[arg(long, value_name = "VERSION")]
-    pub(crate) format_version: Option<FormatVersion>,
+    #[arg(long, value_name = "VERSION", value_parser = choices(|writing| writing.versions))]
+    pub(crate) format_version: Option<String>,
 
     /// Goes on although something is lost; without this the losses are listed and nothing is
     /// written
@@ -200,30 +209,32 @@ pub(crate) struct Convert {
     pub(crate) common: Common,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    /// Cerebras HDF5 (.mdl)
-    Cerebras,
-    /// PyTorch zip (.pt)
-    Torch,
+#[derive(Debug, Args)]
+pub(crate) struct Formats {
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Prints the table in Markdown, as the README has it
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) markdown: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Compress {
-    /// Chunks as the Cerebras library writes them
-    Lz4,
-    /// Chunks that every HDF5 reader knows
-    Gzip,
+/// The formats that can be written.
+fn formats() -> PossibleValuesParser {
+    let name = |writing: &'static Writing| PossibleValue::new(writing.id).help(writing.label);
+    statelens_formats::writings().map(name).collect::<Vec<_>>().into()
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum FormatVersion {
-    /// Releases 2.0 to 2.4
-    #[value(name = "0.4")]
-    V04,
-    /// Release 2.5 and later
-    #[value(name = "0.5")]
-    V05,
+/// What some format that can be written lets choose.
+fn choices(of: fn(&Writing) -> &'static [Choice]) -> PossibleValuesParser {
+    let named = |choice: &&Choice| !choice.id.is_empty();
+    statelens_formats::writings()
+        .flat_map(of)
+        .filter(named)
+        .map(|choice| PossibleValue::new(choice.id).help(choice.name))
+        .collect::<Vec<_>>()
+        .into()
 }
 
 #[cfg(test)]

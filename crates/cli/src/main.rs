@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Manifest(args) => commands::manifest::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
         Command::Scan(args) => commands::scan::run(&args),
+        Command::Formats(args) => commands::formats::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man => commands::shell::man(),
     };

@@ -4,6 +4,7 @@
 mod common;
 
 use std::io::Read as _;
+use std::path::Path;
 use std::process::Stdio;
 
 use common::{Folder, fixture, run, statelens};
@@ -17,12 +18,23 @@ fn path(name: &str) -> String {
 #[test]
 fn help_names_every_command_and_has_examples() {
     let help = run(["--help"]).ok();
-    for command in
-        ["info", "ls", "show", "manifest", "convert", "scan", "completions", "man", "Examples:"]
-    {
+    for command in [
+        "info",
+        "ls",
+        "show",
+        "manifest",
+        "convert",
+        "scan",
+        "formats",
+        "completions",
+        "man",
+        "Examples:",
+    ] {
         assert!(help.contains(command), "{command} is not in\n{help}");
     }
-    for command in ["info", "ls", "show", "manifest", "convert", "scan", "completions", "man"] {
+    for command in
+        ["info", "ls", "show", "manifest", "convert", "scan", "formats", "completions", "man"]
+    {
         let help = run([command, "--help"]).ok();
         assert!(help.contains("Example"), "{command}: {help}");
     }
@@ -200,4 +212,26 @@ fn links_to_other_files_are_followed_beside_and_with() {
     assert_eq!(missing(&["info", "--json", &link, "--with", &target]), 0);
     copy("link_target.mdl", &folder.file("link_target.mdl"));
     assert_eq!(missing(&["info", "--json", &link]), 0);
+}
+
+/// The README's table is what the code says.
+#[test]
+fn formats_are_what_the_readme_says() {
+    let printed = run(["formats", "--markdown"]).ok();
+    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = std::fs::read_to_string(readme).unwrap();
+    let (_, rest) = readme.split_once("<!-- formats: ").unwrap();
+    let (_, rest) = rest.split_once("-->\n").unwrap();
+    let (table, _) = rest.split_once("<!-- /formats -->").unwrap();
+    assert_eq!(table, printed, "put the output of `statelens formats --markdown` there");
+    let json = run(["formats", "--json"]).json();
+    let names: Vec<&str> = json["formats"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| row["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains(&"PyTorch"), "{names:?}");
+    let plain = run(["formats"]).ok();
+    assert!(names.iter().all(|name| plain.contains(name)), "{plain}");
 }

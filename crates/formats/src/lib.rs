@@ -12,6 +12,7 @@ pub mod numpy;
 pub mod pickle;
 mod probe;
 pub mod sets;
+mod table;
 pub mod tensorflow;
 pub mod torch;
 
@@ -19,6 +20,10 @@ use std::sync::Arc;
 
 pub use probe::{Probe, Score};
 use statelens_checkpoint::{Checkpoint, FileSet, Finding, Limits, Plan, Progress, Result};
+pub use table::{
+    Asked, Choice, FORMATS, Format, Writing, markdown, writing, writing_for_name, writing_of,
+    writings,
+};
 
 /// A format that can be read.
 struct Reader {

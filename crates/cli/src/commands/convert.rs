@@ -7,17 +7,17 @@ use std::time::Instant;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Loss, Plan, Result, Segment, Size, TensorId};
 use statelens_convert::{Edit, Pattern, Report, Target, plan, run_blocking};
-use statelens_formats::{cerebras, torch};
+use statelens_formats::{Asked, Writing};
 use statelens_inspect::{Json, visible};
 
-use crate::args::{Compress, Convert, Format, FormatVersion};
+use crate::args::Convert;
 use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::sink::FileSink;
 
 pub(crate) fn run(args: &Convert) -> Outcome {
-    let target = target(args)?;
+    let (target, format) = target(args)?;
     let edit = edit(args)?;
     let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
     let name = args.output.file_name().and_then(OsStr::to_str).ok_or_else(|| {
@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let paths = planned_paths(args, &plan);
     if args.dry_run {
         let mut printer = Printer::new();
-        show(args, &target, &plan, size, &mut printer)?;
+        show(args, &format, &plan, size, &mut printer)?;
         printer.finish()?;
         return Ok(true);
     }
@@ -58,48 +58,31 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     drop(bar);
     let mut printer = Printer::new();
     let seconds = started.elapsed().as_secs_f64();
-    done(args, &target, &paths, &source, &losses, &report, seconds, &mut printer)?;
+    done(args, &format, &paths, &source, &losses, &report, seconds, &mut printer)?;
     printer.finish()?;
     Ok(true)
 }
 
 /// What to write: as `--to` says, else as the name of the file does.
-fn target(args: &Convert) -> Result<Target> {
-    let format = match args.to {
-        Some(format) => format,
+fn target(args: &Convert) -> Result<(Target, String)> {
+    let writing = match &args.to {
+        Some(id) => statelens_formats::writing(id)?,
         None => by_extension(&args.output)?,
     };
-    let only_cerebras = |option: &str| {
-        Error::refused(format!("{option} is for Cerebras files, and this is to be a PyTorch one"))
-            .advice("Leave it out, or name the format with --to cerebras.")
-    };
-    match format {
-        Format::Cerebras => Ok(Target::Cerebras(cerebras::write::Options {
-            version: match args.format_version {
-                Some(FormatVersion::V04) => cerebras::write::Version::V04,
-                Some(FormatVersion::V05) | None => cerebras::write::Version::V05,
-            },
-            compression: match args.compress {
-                None => cerebras::write::Compression::None,
-                Some(Compress::Lz4) => cerebras::write::Compression::Lz4,
-                Some(Compress::Gzip) => cerebras::write::Compression::Gzip,
-            },
-        })),
-        Format::Torch if args.compress.is_some() => Err(only_cerebras("--compress")),
-        Format::Torch if args.format_version.is_some() => Err(only_cerebras("--format-version")),
-        Format::Torch => Ok(Target::Torch(torch::write::Options::default())),
-    }
+    let asked = Asked { version: args.format_version.clone(), compression: args.compress.clone() };
+    Ok((writing.target(&asked)?, writing.full_name(&asked)))
 }
 
-fn by_extension(output: &Path) -> Result<Format> {
-    let extension = output.extension().and_then(OsStr::to_str).map(str::to_ascii_lowercase);
-    match extension.as_deref() {
-        Some("mdl" | "h5" | "hdf5") => Ok(Format::Cerebras),
-        Some("pt" | "pth" | "bin" | "ckpt") => Ok(Format::Torch),
-        _ => Err(Error::refused("the name does not say which format to write")
+fn by_extension(output: &Path) -> Result<&'static Writing> {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    statelens_formats::writing_for_name(&name).ok_or_else(|| {
+        let say: Vec<String> = statelens_formats::writings()
+            .map(|writing| format!("--to {} (.{})", writing.id, writing.extensions[0]))
+            .collect();
+        Error::refused("the name does not say which format to write")
             .in_file(output.display().to_string())
-            .advice("Say it with --to cerebras or --to torch, or end the name in .mdl or .pt.")),
-    }
+            .advice(format!("Say it, or end the name so: {}.", say.join(", ")))
+    })
 }
 
 fn edit(args: &Convert) -> Result<Edit> {
@@ -127,16 +110,6 @@ fn dtype(name: &str) -> Result<DType> {
         Error::refused(format!("there is no dtype `{name}`"))
             .expected("one by torch's name, e.g. float32, bfloat16, float16, float8_e4m3fn")
     })
-}
-
-fn format_name(target: &Target) -> &'static str {
-    match target {
-        Target::Cerebras(options) => match options.version {
-            cerebras::write::Version::V04 => "Cerebras HDF5 0.4",
-            cerebras::write::Version::V05 => "Cerebras HDF5 0.5",
-        },
-        Target::Torch(_) => "PyTorch zip",
-    }
 }
 
 /// Tells what would be lost, a line each, and refuses.
@@ -213,7 +186,7 @@ impl Shares {
 /// The plan, not run.
 fn show(
     args: &Convert,
-    target: &Target,
+    format: &str,
     plan: &Plan,
     size: Size,
     printer: &mut Printer,
@@ -222,7 +195,7 @@ fn show(
     if args.common.json {
         let mut json = Json::new();
         json.object(|json| {
-            head(json, args, target);
+            head(json, args, format);
             json.name("dry_run").bool(true);
             json.name("bytes").number(size.bytes());
             json.name("exact").bool(matches!(size, Size::Exact(_)));
@@ -246,7 +219,7 @@ fn show(
         let word = if at == 0 { "would write" } else { "" };
         table.row(vec![word.into(), path.display().to_string()]);
     }
-    table.row(vec!["format".into(), format_name(target).into()]);
+    table.row(vec!["format".into(), format.into()]);
     let bytes = size.bytes();
     table.row(vec![
         "size".into(),
@@ -294,17 +267,17 @@ fn losses_json(json: &mut Json, losses: &[Loss]) {
     });
 }
 
-fn head(json: &mut Json, args: &Convert, target: &Target) {
+fn head(json: &mut Json, args: &Convert, format: &str) {
     json.name("statelens").number(1);
     json.name("output").str(&args.output.to_string_lossy());
-    json.name("format").str(format_name(target));
+    json.name("format").str(format);
 }
 
 /// What was written.
 #[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
 fn done(
     args: &Convert,
-    target: &Target,
+    format: &str,
     paths: &[PathBuf],
     source: &Checkpoint,
     losses: &[Loss],
@@ -316,7 +289,7 @@ fn done(
     if args.common.json {
         let mut json = Json::new();
         json.object(|json| {
-            head(json, args, target);
+            head(json, args, format);
             json.name("dry_run").bool(false);
             json.name("bytes").number(bytes);
             files_json(json, paths);
@@ -337,7 +310,7 @@ fn done(
     printer.line(&format!(
         "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
         visible(&first.display().to_string()),
-        format_name(target),
+        format,
         grouped(bytes),
         size_text((bytes as f64 / seconds.max(1e-3)) as u64)
     ))?;
@@ -385,8 +358,9 @@ mod tests {
 
     #[test]
     fn the_name_says_the_format() {
-        assert_eq!(by_extension(Path::new("a/b.MDL")).unwrap(), Format::Cerebras);
-        assert_eq!(by_extension(Path::new("b.x.pth")).unwrap(), Format::Torch);
-        assert!(by_extension(Path::new("mdl")).is_err());
+        let id = |name: &str| by_extension(Path::new(name)).map(|writing| writing.id);
+        assert_eq!(id("a/b.MDL").unwrap(), "cerebras");
+        assert_eq!(id("b.x.pth").unwrap(), "torch");
+        assert!(id("mdl").unwrap_err().to_string().contains("--to torch (.pt)"));
     }
 }

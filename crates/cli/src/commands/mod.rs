@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod convert;
+pub(crate) mod formats;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod manifest;

@@ -1,0 +1,65 @@
+//! `statelens formats`.
+
+use statelens_formats::{FORMATS, Format};
+use statelens_inspect::Json;
+
+use crate::args::Formats;
+use crate::print::{Outcome, Printer, Table};
+
+pub(crate) fn run(args: &Formats) -> Outcome {
+    let mut printer = Printer::new();
+    if args.markdown {
+        printer.line(statelens_formats::markdown().trim_end())?;
+    } else if args.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("formats").array(|json| FORMATS.iter().for_each(|row| object(json, row)));
+        });
+        printer.line(json.as_str())?;
+    } else {
+        let mut table = Table::new(&["format", "files", "read", "written", "--to"]);
+        for format in FORMATS {
+            let files: Vec<String> =
+                format.extensions.iter().map(|end| format!(".{end}")).collect();
+            let (what, id) = match &format.writes {
+                Some(writing) => (writing.what.replace('`', ""), writing.id),
+                None => ("no".into(), ""),
+            };
+            table.row(vec![
+                format.name.into(),
+                files.join(" "),
+                format.reads.replace('`', ""),
+                what,
+                id.into(),
+            ]);
+        }
+        table.print(&mut printer)?;
+        for format in FORMATS.iter().filter(|format| !format.notes.is_empty()) {
+            printer.line(&format!("{}: {}", format.name, format.notes.replace('`', "")))?;
+        }
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+fn object(json: &mut Json, format: &Format) {
+    json.object(|json| {
+        json.name("ids").array(|json| format.ids.iter().for_each(|id| json.str(id)));
+        json.name("name").str(format.name);
+        let extensions = format.extensions;
+        json.name("extensions").array(|json| extensions.iter().for_each(|end| json.str(end)));
+        json.name("reads").str(format.reads);
+        match &format.writes {
+            Some(writing) => json.name("writes").object(|json| {
+                json.name("id").str(writing.id);
+                json.name("name").str(writing.name);
+                json.name("extensions")
+                    .array(|json| writing.extensions.iter().for_each(|end| json.str(end)));
+                json.name("what").str(writing.what);
+            }),
+            None => json.name("writes").null(),
+        }
+        json.name("notes").str(format.notes);
+    });
+}
