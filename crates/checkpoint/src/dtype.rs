@@ -49,6 +49,23 @@ pub enum DType {
     QUInt4x2,
     QUInt2x4,
     Numpy(Arc<NumpyType>),
+    /// Elements that are quantised together, as GGUF has them.
+    Blocks(Block),
+}
+
+/// Elements that are quantised together: a run of the last dimension becomes one block of bytes.
+///
+/// [`DType::itemsize`] is that of a whole block; a shape counts elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Block {
+    /// The format's name for it: `Q4_0`.
+    pub name: &'static str,
+    /// Elements in one block.
+    pub elements: u64,
+    /// Bytes in one block.
+    pub bytes: u64,
+    /// Runs of bytes that are reversed to change the byte order, `(offset, size)`, in order.
+    pub words: &'static [(u64, u64)],
 }
 
 /// An element type that only numpy has.
@@ -126,14 +143,16 @@ impl DType {
     pub fn name(&self) -> &str {
         match self {
             Self::Numpy(numpy) => &numpy.name,
+            Self::Blocks(block) => block.name,
             _ => self.row().map_or("", |row| row.1),
         }
     }
 
-    /// Bytes of one element.
+    /// Bytes of one element, or of one block of them.
     pub fn itemsize(&self) -> u64 {
         match self {
             Self::Numpy(numpy) => numpy.itemsize,
+            Self::Blocks(block) => block.bytes,
             _ => self.row().map_or(1, |row| row.2),
         }
     }
@@ -142,8 +161,20 @@ impl DType {
     /// number, else the element. Numpy-only types have [`NumpyType::words`] instead.
     pub fn word(&self) -> u64 {
         match self {
-            Self::Numpy(_) => 1,
+            Self::Numpy(_) | Self::Blocks(_) => 1,
             _ => self.row().map_or(1, |row| row.3),
+        }
+    }
+
+    /// Bytes of so many elements; `None` if that does not fit 64 bits, or is no whole number of
+    /// blocks.
+    pub fn bytes_of(&self, numel: u64) -> Option<u64> {
+        match self {
+            Self::Blocks(block) => match numel.checked_rem(block.elements)? {
+                0 => (numel / block.elements).checked_mul(block.bytes),
+                _ => None,
+            },
+            _ => numel.checked_mul(self.itemsize()),
         }
     }
 

@@ -25,7 +25,7 @@ mod value;
 
 pub use cache::BlockCache;
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
-pub use dtype::{DType, Field, NumpyType};
+pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Call, Finding, Grade};
 pub use int::Int;

@@ -119,6 +119,7 @@ impl DType {
     pub fn words(&self) -> Vec<(u64, u64)> {
         match self {
             Self::Numpy(numpy) => numpy.words.clone(),
+            Self::Blocks(block) => block.words.to_vec(),
             _ if self.word() <= 1 => Vec::new(),
             _ => {
                 let word = self.word();

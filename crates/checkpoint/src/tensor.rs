@@ -103,9 +103,9 @@ impl Tensor {
         numel(&self.shape)
     }
 
-    /// Number of logical bytes; `None` if it does not fit 64 bits.
+    /// Number of logical bytes; `None` if it does not fit 64 bits, or is no whole number of blocks.
     pub fn nbytes(&self) -> Option<u64> {
-        self.numel()?.checked_mul(self.dtype.itemsize())
+        self.dtype.bytes_of(self.numel()?)
     }
 
     /// Whether the logical bytes are the bytes of one span of a file, as they are.

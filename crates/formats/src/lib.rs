@@ -6,6 +6,7 @@
 mod archive;
 pub mod cerebras;
 pub mod dcp;
+pub mod gguf;
 pub mod hdf5;
 mod json;
 pub mod numpy;
@@ -39,6 +40,7 @@ const READERS: &[Reader] = &[
     Reader { score: tensorflow::detect::score, read: tensorflow::read::read },
     Reader { score: torch::detect::score, read: torch::read::read },
     Reader { score: numpy::detect::score, read: numpy::read::read },
+    Reader { score: gguf::detect::score, read: gguf::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
 ];
 

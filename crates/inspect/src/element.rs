@@ -42,6 +42,8 @@ fn text(dtype: &DType, bytes: &[u8]) -> Option<String> {
         }
         Bits16 => format!("0x{:04x}", u16::from_le_bytes(take(bytes)?)),
         Numpy(numpy) => of_numpy(numpy, bytes)?,
+        // Of what is not decoded: a block, not an element.
+        Blocks(block) => format!("({} bytes of {} elements)", block.bytes, block.elements),
     })
 }
 

@@ -5,6 +5,7 @@ use std::ops::Range;
 use statelens_checkpoint::{Error, FileSet, Layout, Result, Span, Tensor};
 
 use crate::CastReport;
+use crate::blocks::{self, Trim};
 use crate::stored::{Context, Stored};
 use crate::strided::dense_span;
 use crate::transform::Transform;
@@ -55,6 +56,7 @@ pub enum Need {
 pub struct Gather {
     stored: Stored,
     transform: Transform,
+    trim: Option<Trim>,
 }
 
 impl Gather {
@@ -76,10 +78,12 @@ impl Gather {
                 range.start, range.end
             )));
         }
+        let (shape, range, trim) = blocks::units(tensor, range)?;
         let context = Context { files, itemsize: tensor.stored.itemsize(), budget, depth: 0 };
         Ok(Self {
-            stored: Stored::new(&context, &tensor.shape, &tensor.layout, range)?,
+            stored: Stored::new(&context, &shape, &tensor.layout, range)?,
             transform: Transform::new(tensor)?,
+            trim,
         })
     }
 
@@ -101,15 +105,15 @@ impl Gather {
                 )));
             }
         }
-        let transform = &mut self.transform;
-        self.stored.feed(bytes, &mut |piece| transform.feed(piece, out))?;
+        let Self { stored, transform, trim } = self;
+        stored.feed(bytes, &mut |piece| pass_on(transform, trim, piece, out))?;
         self.finish()
     }
 
     /// Goes on where no bytes are needed; passes on a bounded number of bytes, perhaps none.
     pub fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
-        let transform = &mut self.transform;
-        self.stored.step(files, &mut |piece| transform.feed(piece, out))?;
+        let Self { stored, transform, trim } = self;
+        stored.step(files, &mut |piece| pass_on(transform, trim, piece, out))?;
         self.finish()
     }
 
@@ -120,6 +124,21 @@ impl Gather {
 
     fn finish(&self) -> Result<()> {
         if self.stored.need() == Need::Done { self.transform.finish() } else { Ok(()) }
+    }
+}
+
+fn pass_on(
+    transform: &mut Transform,
+    trim: &mut Option<Trim>,
+    piece: &[u8],
+    out: &mut Out<'_>,
+) -> Result<()> {
+    match trim {
+        None => transform.feed(piece, out),
+        Some(trim) => transform.feed(piece, &mut |logical| match trim.cut(logical) {
+            [] => Ok(()),
+            wanted => out(wanted),
+        }),
     }
 }
 

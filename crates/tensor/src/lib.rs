@@ -7,6 +7,7 @@
 //! [`drain`] and [`elements`] are the drivers for callers that may block.
 
 mod bands;
+mod blocks;
 mod cast;
 mod chunked;
 mod concat;
@@ -18,6 +19,7 @@ mod stored;
 mod strided;
 mod transform;
 
+pub use blocks::dequantized;
 pub use cast::CastReport;
 pub use drain::{BUFFER, drain, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};

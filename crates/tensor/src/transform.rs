@@ -2,6 +2,7 @@
 
 use statelens_checkpoint::{ByteOrder, DType, Error, Result, Tensor};
 
+use crate::blocks::Blocks;
 use crate::cast::Cast;
 use crate::pieces::Elements;
 use crate::{CastReport, Out};
@@ -9,13 +10,16 @@ use crate::{CastReport, Out};
 /// Bytes of stored elements that are worked on at once.
 const BLOCK: usize = 64 << 10;
 
-/// What is done to each stored element, in this order: byte order, negation, conjugation, cast.
+/// What is done to each stored element, in this order: byte order, negation, conjugation, decoding
+/// of blocks, cast.
 #[derive(Debug)]
 pub(crate) struct Transform {
     /// Runs of bytes of an element that are reversed.
     swap: Vec<(usize, usize)>,
     /// What of an element changes its sign.
     signs: Vec<Sign>,
+    /// Elements are blocks, and their numbers are wanted.
+    blocks: Option<Blocks>,
     cast: Option<Cast>,
     itemsize: usize,
     elements: Elements,
@@ -34,17 +38,32 @@ struct Sign {
 #[derive(Debug, Default)]
 struct Work {
     stored: Vec<u8>,
+    numbers: Vec<u8>,
     cast: Vec<u8>,
 }
 
 impl Transform {
     pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
         let itemsize = tensor.stored.itemsize();
-        let cast = match tensor.stored == tensor.dtype {
+        let (blocks, from) = match &tensor.stored {
+            stored if *stored == tensor.dtype => (None, stored),
+            DType::Blocks(block) => match Blocks::new(*block) {
+                Some(blocks) => (Some(blocks), &DType::F32),
+                None => {
+                    return Err(Error::unsupported(format!(
+                        "the values of {} blocks",
+                        tensor.stored
+                    )));
+                }
+            },
+            stored => (None, stored),
+        };
+        let cast = match *from == tensor.dtype {
             true => None,
-            false => Some(Cast::new(&tensor.stored, &tensor.dtype)?),
+            false => Some(Cast::new(from, &tensor.dtype)?),
         };
         Ok(Self {
+            blocks,
             swap: match tensor.byte_order {
                 ByteOrder::Little => Vec::new(),
                 ByteOrder::Big => words(&tensor.stored),
@@ -62,7 +81,7 @@ impl Transform {
         if self.is_identity() {
             return out(piece);
         }
-        let Self { swap, signs, cast, itemsize, elements, work } = self;
+        let Self { swap, signs, blocks, cast, itemsize, elements, work } = self;
         elements.feed(piece, &mut |whole| {
             let block = (BLOCK / *itemsize).max(1) * *itemsize;
             for block in whole.chunks(block) {
@@ -73,6 +92,10 @@ impl Transform {
                     reverse(&mut work.stored, *itemsize, swap);
                     change_signs(&mut work.stored, *itemsize, signs);
                     stored = &work.stored;
+                }
+                if let Some(blocks) = blocks {
+                    blocks.run(stored, &mut work.numbers);
+                    stored = &work.numbers;
                 }
                 match cast {
                     Some(cast) => {
@@ -99,7 +122,10 @@ impl Transform {
     }
 
     fn is_identity(&self) -> bool {
-        self.swap.is_empty() && self.signs.is_empty() && self.cast.is_none()
+        self.swap.is_empty()
+            && self.signs.is_empty()
+            && self.blocks.is_none()
+            && self.cast.is_none()
     }
 }
 

@@ -1,0 +1,92 @@
+//! The numbers and texts of the header, one after the other.
+
+use statelens_checkpoint::{BlockCache, ByteOrder, Error, Limits, ReadAt, Result};
+
+/// Reads from the start of the file on, within its end and the limits.
+pub(super) struct Cursor<'a> {
+    source: &'a BlockCache,
+    limits: &'a Limits,
+    pub(super) at: u64,
+    pub(super) order: ByteOrder,
+    /// Version 1 counts in 32 bits.
+    pub(super) narrow: bool,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(source: &'a BlockCache, limits: &'a Limits) -> Self {
+        Self { source, limits, at: 0, order: ByteOrder::Little, narrow: false }
+    }
+
+    /// The next bytes.
+    pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
+        self.ensure(len)?;
+        let mut bytes = vec![0; len as usize];
+        self.source.read_at(self.at, &mut bytes)?;
+        self.at += len;
+        Ok(bytes)
+    }
+
+    /// Goes past the next bytes.
+    pub(super) fn skip(&mut self, len: u64) -> Result<()> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.source.len());
+        self.at = end.ok_or_else(|| self.cut(len))?;
+        Ok(())
+    }
+
+    fn ensure(&self, len: u64) -> Result<()> {
+        let end = self.at.checked_add(len).filter(|end| *end <= self.source.len());
+        let end = end.ok_or_else(|| self.cut(len))?;
+        Limits::check("bytes of the header", end, self.limits.structure)
+    }
+
+    fn cut(&self, len: u64) -> Error {
+        Error::damaged(format!(
+            "the header needs {len} more bytes, and the file ends at byte {}",
+            self.source.len()
+        ))
+        .at(self.at)
+        .advice("The file may be cut short: compare its size with the original.")
+    }
+
+    /// A number of `N` bytes, in the file's order.
+    fn number<const N: usize>(&mut self) -> Result<[u8; N]> {
+        self.ensure(N as u64)?;
+        let mut bytes = [0; N];
+        self.source.read_at(self.at, &mut bytes)?;
+        self.at += N as u64;
+        if self.order == ByteOrder::Big {
+            bytes.reverse();
+        }
+        Ok(bytes)
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8> {
+        Ok(u8::from_le_bytes(self.number()?))
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16> {
+        Ok(u16::from_le_bytes(self.number()?))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.number()?))
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.number()?))
+    }
+
+    /// A count or length.
+    pub(super) fn count(&mut self) -> Result<u64> {
+        if self.narrow { Ok(u64::from(self.u32()?)) } else { self.u64() }
+    }
+
+    /// The bytes of a text.
+    pub(super) fn text(&mut self) -> Result<Vec<u8>> {
+        let start = self.at;
+        let len = self.count()?;
+        Limits::check("bytes of a text", len, self.limits.string)
+            .map_err(|error| error.at(start))?;
+        self.bytes(len)
+    }
+}

@@ -1,0 +1,11 @@
+//! Telling it apart.
+
+use crate::{Probe, Score};
+
+/// What a file begins with, in either byte order.
+pub(super) const MAGIC: &[u8] = b"GGUF";
+
+/// How sure this format is.
+pub fn score(probe: &Probe<'_>) -> Score {
+    if probe.head().starts_with(MAGIC) { Score::YES } else { Score::NO }
+}

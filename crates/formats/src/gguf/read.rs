@@ -1,0 +1,383 @@
+//! Reading.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{
+    Array, BlockCache, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, FileId,
+    FileSet, Finding, Form, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress,
+    Result, Span, Tensor, Text, Value, ValueId,
+};
+
+use super::cursor::Cursor;
+use super::types;
+
+/// Opens it.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let main = files.main()?;
+    let cache = BlockCache::new(files.source(main)?.clone(), 64 << 10, 256);
+    let mut cursor = Cursor::new(&cache, limits);
+    let version = version(&mut cursor)?;
+    let mut reader = Reader {
+        file: main,
+        len: files.len(main),
+        builder: Builder::new(limits),
+        limits,
+        cursor,
+        findings: Vec::new(),
+        facts: Vec::new(),
+        alignment: 32,
+    };
+    let tensors = reader.cursor.count()?;
+    let pairs = reader.cursor.count()?;
+    let metadata = reader.metadata(pairs, progress)?;
+    let entries = reader.tensors(tensors, metadata, progress)?;
+    let Reader { mut builder, findings, facts, .. } = reader;
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
+    let format = FormatInfo {
+        id: "gguf",
+        name: "GGUF",
+        version: version.to_string(),
+        facts,
+        ..FormatInfo::default()
+    };
+    builder.finish(root, format, files, findings)
+}
+
+/// The version, whose place also tells the byte order.
+fn version(cursor: &mut Cursor<'_>) -> Result<u32> {
+    cursor.skip(super::detect::MAGIC.len() as u64)?;
+    let number = cursor.u32()?;
+    let (version, order) = match (number, number.swap_bytes()) {
+        (1..=3, _) => (number, ByteOrder::Little),
+        (_, swapped @ 1..=3) => (swapped, ByteOrder::Big),
+        _ => {
+            return Err(Error::unsupported(format!("GGUF of version {number}"))
+                .at(4)
+                .expected("version 1, 2 or 3"));
+        }
+    };
+    cursor.order = order;
+    cursor.narrow = version == 1;
+    Ok(version)
+}
+
+struct Reader<'a> {
+    file: FileId,
+    len: u64,
+    builder: Builder,
+    limits: &'a Limits,
+    cursor: Cursor<'a>,
+    findings: Vec<Finding>,
+    facts: Vec<(String, String)>,
+    alignment: u64,
+}
+
+/// An array of metadata whose items are still to come.
+struct OpenArray {
+    /// Type of the items.
+    kind: u32,
+    left: u64,
+    items: Vec<ValueId>,
+}
+
+/// Arrays in arrays: the specification allows it, and nobody goes further than two.
+const DEEPEST: usize = 16;
+/// Metadata that is worth a line above the table.
+const FACTS: [(&str, &str); 4] = [
+    ("general.architecture", "Architecture"),
+    ("general.name", "Name"),
+    ("general.size_label", "Size"),
+    ("general.quantization_version", "Quantisation version"),
+];
+
+impl Reader<'_> {
+    fn metadata(&mut self, pairs: u64, progress: &mut dyn Progress) -> Result<Option<ValueId>> {
+        Limits::check("entries of the metadata", pairs, self.limits.values)?;
+        if self.cursor.order == ByteOrder::Big {
+            self.facts.push(("Byte order".into(), "big-endian".into()));
+        }
+        let mut entries = Vec::new();
+        let mut names = HashSet::new();
+        for done in 0..pairs {
+            if done % 256 == 0 {
+                progress.check(done, 0)?;
+            }
+            let start = self.cursor.at;
+            let key = self.text()?;
+            if !names.insert(key.clone()) {
+                return Err(Error::damaged(format!("two entries of the metadata are named {key}"))
+                    .at(start));
+            }
+            let id = self.value().map_err(|error| error.context(&key))?;
+            let value = self.builder.value(id);
+            if key == "general.alignment" {
+                self.alignment = match value {
+                    Some(Value::Int(int)) => int.to_u64().filter(|size| size.is_power_of_two()),
+                    _ => None,
+                }
+                .ok_or_else(|| {
+                    Error::damaged("general.alignment makes no sense")
+                        .at(start)
+                        .expected("a power of two")
+                })?;
+            }
+            if let Some((_, label)) = FACTS.iter().find(|(name, _)| key == *name) {
+                let text = match value {
+                    Some(Value::Str(text)) => text.to_lossy().into_owned(),
+                    Some(Value::Int(int)) => int.to_string(),
+                    _ => String::new(),
+                };
+                self.facts.push(((*label).to_owned(), text));
+            }
+            entries.push((DictKey::Str(key), id));
+        }
+        match entries.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?)),
+        }
+    }
+
+    fn text(&mut self) -> Result<Text> {
+        let at = self.cursor.at;
+        let bytes = self.cursor.text()?;
+        Text::from_surrogatepass(&bytes)
+            .map_err(|_| Error::damaged("a name that is no UTF-8").at(at))
+    }
+
+    /// One value of the metadata, iteratively.
+    fn value(&mut self) -> Result<ValueId> {
+        let mut open: Vec<OpenArray> = Vec::new();
+        let mut kind = self.cursor.u32()?;
+        loop {
+            let done = match kind {
+                9 => {
+                    let kind = self.cursor.u32()?;
+                    let left = self.cursor.count()?;
+                    match number(kind) {
+                        Some(dtype) => Some(self.numbers(dtype, left)?),
+                        None if open.len() == DEEPEST => {
+                            return Err(Error::limit(format!(
+                                "arrays nest deeper than {DEEPEST} levels"
+                            )));
+                        }
+                        None => {
+                            open.push(OpenArray { kind, left, items: Vec::new() });
+                            None
+                        }
+                    }
+                }
+                kind => Some(self.plain(kind)?),
+            };
+            let mut done = done;
+            loop {
+                let Some(array) = open.last_mut() else {
+                    // Only an array that was opened leaves nothing done.
+                    return done.ok_or_else(|| Error::damaged("an array that was not opened"));
+                };
+                if let Some(id) = done.take() {
+                    array.items.push(id);
+                    array.left = array.left.saturating_sub(1);
+                }
+                if array.left > 0 {
+                    kind = array.kind;
+                    break;
+                }
+                let items = std::mem::take(&mut array.items);
+                open.pop();
+                done = Some(self.builder.push(Value::List(List { items, ..List::default() }))?);
+            }
+        }
+    }
+
+    /// An array of numbers lies in the file as any tensor does.
+    fn numbers(&mut self, dtype: DType, count: u64) -> Result<ValueId> {
+        let offset = self.cursor.at;
+        let len = dtype.bytes_of(count).ok_or_else(|| {
+            Error::damaged("an array of the metadata is larger than can be").at(offset)
+        })?;
+        self.cursor.skip(len)?;
+        let layout = Layout::Span(Span { file: self.file, offset, len });
+        let mut tensor = Tensor::new(dtype, vec![count], layout);
+        tensor.byte_order = self.cursor.order;
+        let tensor = self.builder.push_tensor(tensor)?;
+        self.builder.push(Value::Array(Array { tensor, scalar: false }))
+    }
+
+    fn plain(&mut self, kind: u32) -> Result<ValueId> {
+        let cursor = &mut self.cursor;
+        let at = cursor.at;
+        let int = |value: i64| Value::Int(value.into());
+        let value = match kind {
+            0 => int(cursor.u8()?.into()),
+            1 => int((cursor.u8()? as i8).into()),
+            2 => int(cursor.u16()?.into()),
+            3 => int((cursor.u16()? as i16).into()),
+            4 => int(cursor.u32()?.into()),
+            5 => int((cursor.u32()? as i32).into()),
+            6 => Value::Float(f32::from_bits(cursor.u32()?).into()),
+            7 => Value::Bool(cursor.u8()? != 0),
+            8 => {
+                let bytes = cursor.text()?;
+                match Text::from_surrogatepass(&bytes) {
+                    Ok(text) => Value::Str(text),
+                    // A token may be a part of a character.
+                    Err(_) => Value::Bytes { data: bytes.into(), mutable: false },
+                }
+            }
+            10 => Value::Int(cursor.u64()?.into()),
+            11 => int(cursor.u64()? as i64),
+            12 => Value::Float(f64::from_bits(cursor.u64()?)),
+            kind => {
+                return Err(Error::damaged(format!("metadata of the unknown type {kind}"))
+                    .at(at)
+                    .expected("a number from 0 to 12"));
+            }
+        };
+        self.builder.push(value)
+    }
+
+    fn tensors(
+        &mut self,
+        count: u64,
+        metadata: Option<ValueId>,
+        progress: &mut dyn Progress,
+    ) -> Result<Vec<(DictKey, ValueId)>> {
+        Limits::check("tensors of the file", count, self.limits.members)?;
+        let mut described = Vec::new();
+        for done in 0..count {
+            if done % 256 == 0 {
+                progress.check(done, count)?;
+            }
+            described.push(self.described()?);
+        }
+        // The tensors begin at the next multiple of the alignment.
+        let start = self.cursor.at.checked_next_multiple_of(self.alignment);
+        let start = start.ok_or_else(|| Error::damaged("an alignment that can't be"))?;
+        let mut names = HashSet::new();
+        let mut entries = Vec::with_capacity(described.len() + 1);
+        let mut cut = 0u64;
+        for tensor in described {
+            if !names.insert(tensor.name.clone()) {
+                return Err(
+                    Error::damaged(format!("two tensors are named {}", tensor.name)).at(tensor.at)
+                );
+            }
+            let name = tensor.name.clone();
+            let id = self.tensor(tensor, start, &mut cut).map_err(|e| e.context(&name))?;
+            entries.push((DictKey::Str(name), id));
+        }
+        if cut > 0 {
+            self.findings.push(
+                Finding::new(Grade::Danger, "The file is cut short")
+                    .detail(format!("The bytes of {cut} tensors are not all there."))
+                    .advice("Copy or download it again."),
+            );
+        }
+        if let Some(metadata) = metadata {
+            let mut name = "metadata".to_owned();
+            while names.contains(&Text::from(name.as_str())) {
+                name.push('_');
+            }
+            entries.push((DictKey::from(&*name), metadata));
+        }
+        Ok(entries)
+    }
+
+    fn described(&mut self) -> Result<Described> {
+        let at = self.cursor.at;
+        let name = self.text()?;
+        let rank = self.cursor.u32()?;
+        Limits::check("dimensions of a tensor", rank.into(), self.limits.rank)
+            .map_err(|error| error.at(at))?;
+        let mut shape = Vec::new();
+        for _ in 0..rank {
+            shape.push(self.cursor.count()?);
+        }
+        // The file has the dimension that varies fastest first.
+        shape.reverse();
+        let kind = self.cursor.u32()?;
+        let offset = self.cursor.u64()?;
+        Ok(Described { at, name, shape, kind, offset })
+    }
+
+    fn tensor(&mut self, described: Described, start: u64, cut: &mut u64) -> Result<ValueId> {
+        let Described { at, shape, kind, offset, .. } = described;
+        let Some(dtype) = types::dtype(kind) else {
+            let repr = format!("a tensor of shape {shape:?} and of the unknown type {kind}");
+            self.findings.push(
+                Finding::new(Grade::Warning, format!("A tensor has the unknown type {kind}"))
+                    .place(described.name.to_lossy().into_owned()),
+            );
+            return self.builder.push(unknown(repr));
+        };
+        let mut tensor = Tensor::new(dtype, shape, Layout::Missing("".into()));
+        tensor.byte_order = self.cursor.order;
+        if let DType::Blocks(block) = &tensor.dtype
+            && !tensor.shape.last().is_some_and(|last| last.is_multiple_of(block.elements))
+        {
+            return Err(Error::damaged(format!(
+                "a tensor of shape {:?} is no whole number of {} blocks in each row",
+                tensor.shape, block.name
+            ))
+            .at(at));
+        }
+        let len = tensor.nbytes().ok_or_else(|| {
+            Error::damaged(format!("a tensor of shape {:?} is larger than can be", tensor.shape))
+                .at(at)
+        })?;
+        let first = start.checked_add(offset);
+        let end = first.and_then(|first| first.checked_add(len));
+        tensor.layout = match (first, end) {
+            (Some(offset), Some(end)) if end <= self.len => {
+                Layout::Span(Span { file: self.file, offset, len })
+            }
+            _ => {
+                *cut += 1;
+                let text = format!("the file ends at byte {}, before the tensor does", self.len);
+                Layout::Missing(text.as_str().into())
+            }
+        };
+        let tensor = self.builder.push_tensor(tensor)?;
+        self.builder.push(Value::Tensor(tensor))
+    }
+}
+
+/// A tensor as the header has it, its dimensions the other way round.
+struct Described {
+    at: u64,
+    name: Text,
+    shape: Vec<u64>,
+    kind: u32,
+    offset: u64,
+}
+
+/// The dtype of a metadata type whose arrays are plain numbers.
+fn number(kind: u32) -> Option<DType> {
+    Some(match kind {
+        0 => DType::U8,
+        1 => DType::I8,
+        2 => DType::U16,
+        3 => DType::I16,
+        4 => DType::U32,
+        5 => DType::I32,
+        6 => DType::F32,
+        7 => DType::Bool,
+        10 => DType::U64,
+        11 => DType::I64,
+        12 => DType::F64,
+        _ => return None,
+    })
+}
+
+fn unknown(repr: String) -> Value {
+    Value::Opaque(Box::new(Opaque {
+        global: Global::new("gguf", "Tensor"),
+        form: Form::Reference,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: Some(repr.into()),
+    }))
+}

@@ -1,0 +1,138 @@
+//! Metadata, decoded blocks and bad files; what the library read from the fixtures is compared by
+//! the command's tests.
+
+use std::path::Path;
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, ErrorKind, FileSet, Grade, Limits, Memory, Tensor, Unwatched, Value,
+};
+
+fn bytes(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf");
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+fn open_bytes(bytes: Vec<u8>) -> Result<Checkpoint, Error> {
+    crate::open(FileSet::single("x.gguf", Memory::from(bytes)), &Limits::default(), &mut Unwatched)
+}
+
+fn open(name: &str) -> Checkpoint {
+    open_bytes(bytes(name)).unwrap()
+}
+
+fn find(checkpoint: &Checkpoint, key: &str) -> Value {
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap_or_else(|| panic!("{key}"));
+    checkpoint.value(leaf.id).clone()
+}
+
+fn tensor<'a>(checkpoint: &'a Checkpoint, key: &str) -> &'a Tensor {
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap_or_else(|| panic!("{key}"));
+    checkpoint.tensor_of(leaf.id).unwrap().1
+}
+
+fn floats(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<f32> {
+    let wanted = statelens_tensor::dequantized(tensor)
+        .unwrap_or_else(|| Tensor { dtype: DType::F32, ..tensor.clone() });
+    let numel = tensor.numel().unwrap();
+    let bytes = statelens_tensor::elements(&checkpoint.files, &wanted, 0..numel).unwrap();
+    bytes.chunks(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}
+
+#[test]
+fn metadata_are_plain_values() {
+    let checkpoint = open("types_v3.gguf");
+    let int = |value: i64| Value::Int(value.into());
+    for (key, value) in [
+        ("u8", int(255)),
+        ("i8", int(-1)),
+        ("u16", int(65535)),
+        ("i16", int(-2)),
+        ("u32", int(4_294_967_295)),
+        ("i32", int(-3)),
+        ("u64", Value::Int(u64::MAX.into())),
+        ("i64", int(i64::MIN)),
+        ("f32", Value::Float(1.5)),
+        ("f64", Value::Float(2.5)),
+        ("bt", Value::Bool(true)),
+        ("bf", Value::Bool(false)),
+        ("s", Value::Str("é重😀".into())),
+        ("arr_s.1", Value::Str("bé".into())),
+        ("arr_s.2", Value::Str("".into())),
+        ("general.architecture", Value::Str("llama".into())),
+    ] {
+        assert_eq!(find(&checkpoint, &format!("metadata.{key}")), value, "{key}");
+    }
+    assert_eq!(floats(&checkpoint, tensor(&checkpoint, "metadata.arr_f")), [1.5, 2.5]);
+    assert_eq!(tensor(&checkpoint, "metadata.arr_b").dtype, DType::Bool);
+    let ints = tensor(&checkpoint, "metadata.arr_i");
+    assert_eq!((ints.dtype.clone(), ints.shape.clone()), (DType::I32, vec![3]));
+    let leaves = checkpoint.leaves();
+    let below =
+        |start: &str| leaves.iter().filter(|leaf| leaf.flat.to_lossy().starts_with(start)).count();
+    assert_eq!(below("metadata.tokens."), 3000);
+    assert!(below("metadata.arr_nested") > 0);
+}
+
+#[test]
+fn byte_order_and_narrow_counts() {
+    let big = open("bigendian.gguf");
+    assert_eq!(floats(&big, tensor(&big, "a")), [0.0, 1.0, 2.0, 3.0, 4.0]);
+    let old = open("v1_crafted.gguf");
+    assert_eq!(old.format.version, "1");
+    assert_eq!(tensor(&old, "w").shape, [2]);
+    assert!(floats(&old, tensor(&old, "w")).iter().all(|value| value.is_finite()));
+}
+
+/// Every block type is the same numbers, rounded differently: decoded, they are near those.
+#[test]
+fn decoded_blocks_are_near_the_numbers_they_stand_for() {
+    let checkpoint = open("quants.gguf");
+    let exact = floats(&checkpoint, tensor(&checkpoint, "q.F32"));
+    let largest = exact.iter().fold(0f32, |most, value| most.max(value.abs()));
+    for (name, steps) in
+        [("Q4_0", 8.0), ("Q4_1", 7.5), ("Q5_0", 16.0), ("Q5_1", 15.5), ("Q8_0", 127.0)]
+    {
+        let quantised = tensor(&checkpoint, &format!("q.{name}"));
+        assert_eq!((quantised.dtype.name(), &*quantised.shape), (name, &[4, 512][..]));
+        let decoded = floats(&checkpoint, quantised);
+        let worst = exact.iter().zip(&decoded).fold(0f32, |w, (a, b)| w.max((a - b).abs()));
+        assert!(worst > 0.0 && worst <= 1.1 * largest / steps, "{name}: {worst} of {largest}");
+    }
+}
+
+#[test]
+fn bombs_and_cut_files_are_errors() {
+    for name in ["x_kvcount_bomb", "x_strlen_bomb", "x_tensorcount_bomb", "x_truncated"] {
+        let error = open_bytes(bytes(&format!("{name}.gguf"))).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Limit), "{name}: {error}");
+    }
+    let whole = bytes("types_v3.gguf");
+    let cut = open_bytes(whole[..whole.len() - 1].to_vec()).unwrap();
+    assert_eq!(cut.findings[0].grade, Grade::Danger);
+    for len in (4..38_848).step_by(97) {
+        assert!(open_bytes(whole[..len].to_vec()).is_err(), "{len}");
+    }
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    for name in ["types_v3.gguf", "v1_crafted.gguf", "bigendian.gguf"] {
+        let whole = bytes(name);
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..200 {
+            let mut bytes = whole.clone();
+            for _ in 0..=round % 4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len().min(2000);
+                bytes[at] ^= (random >> 32) as u8 | 1;
+            }
+            if let Ok(checkpoint) = open_bytes(bytes) {
+                checkpoint.leaves();
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Quantised blocks: a few numbers and their scale, which only make sense together.
+//!
+//! The arithmetic is that of ggml's reference code (`ggml-quants.c` in
+//! <https://github.com/ggml-org/llama.cpp>), in 32-bit floats.
+
+use std::ops::Range;
+
+use half::f16;
+use statelens_checkpoint::{Block, DType, Error, Layout, Result, Tensor};
+
+/// Turns one block into 32-bit floats.
+type Decode = fn(&[u8], &mut Vec<u8>);
+
+/// Decodes whole blocks of one type.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Blocks {
+    block: Block,
+    decode: Decode,
+}
+
+impl Blocks {
+    /// `None` for a type whose values are not known here.
+    pub(crate) fn new(block: Block) -> Option<Self> {
+        let decode: Decode = match block.name {
+            "Q4_0" => |block, out| nibbles(block, 1, out),
+            "Q4_1" => |block, out| nibbles(block, 2, out),
+            "Q5_0" => |block, out| five_bits(block, 1, out),
+            "Q5_1" => |block, out| five_bits(block, 2, out),
+            "Q8_0" => |block, out| {
+                let scale = half(block, 0);
+                for byte in &block[2..] {
+                    put(out, f32::from(i8::from_le_bytes([*byte])) * scale);
+                }
+            },
+            _ => return None,
+        };
+        Some(Self { block, decode })
+    }
+
+    /// Decodes whole blocks; `out` is emptied first.
+    pub(crate) fn run(&self, stored: &[u8], out: &mut Vec<u8>) {
+        out.clear();
+        // No block has as many bytes as an address can't count.
+        for block in stored.chunks_exact(self.block.bytes as usize) {
+            (self.decode)(block, out);
+        }
+    }
+}
+
+/// The same tensor with its blocks decoded to `float32`; `None` if it has none, or of a type whose
+/// values are not known.
+pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
+    let DType::Blocks(block) = tensor.dtype else { return None };
+    Blocks::new(block)?;
+    Some(Tensor { dtype: DType::F32, ..tensor.clone() })
+}
+
+/// The elements `range` of a tensor in units that are stored by themselves: its shape in such
+/// units, which of them are needed, and what of their elements was not asked for.
+pub(crate) fn units(
+    tensor: &Tensor,
+    range: Range<u64>,
+) -> Result<(Vec<u64>, Range<u64>, Option<Trim>)> {
+    let DType::Blocks(block) = tensor.stored else {
+        return Ok((tensor.shape.clone(), range, None));
+    };
+    let mut shape = tensor.shape.clone();
+    match shape.last_mut() {
+        Some(last) if block.elements > 0 && last.is_multiple_of(block.elements) => {
+            *last /= block.elements;
+        }
+        _ => {
+            return Err(Error::damaged(format!(
+                "a tensor of shape {:?} is no whole number of blocks of {}",
+                tensor.shape, block.elements
+            )));
+        }
+    }
+    if !matches!(
+        tensor.layout,
+        Layout::Span(_) | Layout::Packed(_) | Layout::Inline(_) | Layout::Missing(_)
+    ) {
+        return Err(Error::unsupported("a view of quantised blocks"));
+    }
+    let units = range.start / block.elements..range.end.div_ceil(block.elements);
+    let before = range.start - units.start * block.elements;
+    if tensor.dtype == tensor.stored {
+        let whole = before == 0 && range.end.is_multiple_of(block.elements);
+        return match whole || range.is_empty() {
+            true => Ok((shape, units, None)),
+            false => Err(Error::unsupported("a part of a quantised block")),
+        };
+    }
+    let size = tensor.dtype.itemsize();
+    let trim = Trim { skip: before * size, left: (range.end - range.start) * size };
+    let units = if range.is_empty() { 0..0 } else { units };
+    Ok((shape, units, Some(trim)))
+}
+
+/// Passes on the bytes that were asked for of those that come in whole blocks.
+#[derive(Debug)]
+pub(crate) struct Trim {
+    skip: u64,
+    left: u64,
+}
+
+impl Trim {
+    pub(crate) fn cut<'a>(&mut self, piece: &'a [u8]) -> &'a [u8] {
+        let skip = self.skip.min(piece.len() as u64);
+        self.skip -= skip;
+        let take = self.left.min(piece.len() as u64 - skip);
+        self.left -= take;
+        &piece[skip as usize..(skip + take) as usize]
+    }
+}
+
+/// A 16-bit float at a place of a block, which holds it.
+fn half(block: &[u8], at: usize) -> f32 {
+    f16::from_le_bytes([block[at], block[at + 1]]).to_f32()
+}
+
+fn put(out: &mut Vec<u8>, value: f32) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+/// Sixteen bytes of two numbers each: the low halves come first. One scale: numbers are centred
+/// on 8; two: the second is the least value.
+fn nibbles(block: &[u8], scales: usize, out: &mut Vec<u8>) {
+    let scale = half(block, 0);
+    let bytes = &block[2 * scales..];
+    for shift in [0, 4] {
+        for byte in bytes {
+            let number = byte >> shift & 15;
+            put(
+                out,
+                match scales {
+                    1 => f32::from(i16::from(number) - 8) * scale,
+                    _ => f32::from(number) * scale + half(block, 2),
+                },
+            );
+        }
+    }
+}
+
+/// As [`nibbles`], with the fifth bit of all 32 numbers in four bytes before them, centred on 16.
+fn five_bits(block: &[u8], scales: usize, out: &mut Vec<u8>) {
+    let scale = half(block, 0);
+    let (high, bytes) = block[2 * scales..].split_at(4);
+    for (shift, start) in [(0, 0), (4, 16)] {
+        for (index, byte) in bytes.iter().enumerate() {
+            let at = start + index;
+            let fifth = high[at / 8] >> (at % 8) & 1;
+            let number = byte >> shift & 15 | fifth << 4;
+            put(
+                out,
+                match scales {
+                    1 => f32::from(i16::from(number) - 16) * scale,
+                    _ => f32::from(number) * scale + half(block, 2),
+                },
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::{FileSet, Memory, Span};
+
+    use super::*;
+    use crate::{BUDGET, Gather, Need};
+
+    const Q8_0: Block = Block { name: "Q8_0", elements: 32, bytes: 34, words: &[(0, 2)] };
+    const Q2_K: Block = Block { name: "Q2_K", elements: 256, bytes: 84, words: &[] };
+
+    /// Two rows of two blocks; the n-th element is n times 0.5.
+    fn file() -> (FileSet, Tensor) {
+        let mut bytes = Vec::new();
+        for block in 0..4u8 {
+            bytes.extend(f16::from_f32(0.5).to_le_bytes());
+            bytes.extend((0..32).map(|at| block * 32 + at));
+        }
+        let len = bytes.len() as u64;
+        let files = FileSet::single("x", Memory::from(bytes));
+        let span = Span { file: files.main().unwrap(), offset: 0, len };
+        (files, Tensor::new(DType::Blocks(Q8_0), vec![2, 64], Layout::Span(span)))
+    }
+
+    fn gather(files: &FileSet, tensor: &Tensor, range: Range<u64>, piece: u64) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        let mut gather = Gather::new(files, tensor, range, BUDGET)?;
+        while let Need::Feed(span) = gather.need() {
+            let fed = files.read_vec(span.file, span.offset, span.len.min(piece))?;
+            gather.feed(&fed, &mut |out| {
+                bytes.extend_from_slice(out);
+                Ok(())
+            })?;
+        }
+        assert_eq!(gather.need(), Need::Done);
+        Ok(bytes)
+    }
+
+    #[test]
+    fn any_range_is_decoded_however_it_is_fed() {
+        let (files, tensor) = file();
+        let decoded = dequantized(&tensor).unwrap();
+        for piece in [1, 3, 34, 35, 1000] {
+            for range in [0..128, 0..1, 31..33, 5..100, 127..128, 64..64] {
+                let expected: Vec<u8> =
+                    range.clone().flat_map(|n| (f32::from(n as u8) * 0.5).to_le_bytes()).collect();
+                assert_eq!(gather(&files, &decoded, range, piece).unwrap(), expected);
+            }
+        }
+        let halves = Tensor { dtype: DType::F16, ..decoded };
+        let expected = f16::from_f32(3.5).to_le_bytes();
+        assert_eq!(gather(&files, &halves, 7..8, 5).unwrap(), expected);
+    }
+
+    #[test]
+    fn blocks_themselves_come_whole() {
+        let (files, tensor) = file();
+        let raw = files.read_vec(files.main().unwrap(), 0, 4 * 34).unwrap();
+        assert_eq!(gather(&files, &tensor, 0..128, 7).unwrap(), raw);
+        assert_eq!(gather(&files, &tensor, 32..96, 7).unwrap(), raw[34..102]);
+        assert!(gather(&files, &tensor, 1..32, 7).is_err());
+        assert_eq!(tensor.nbytes(), Some(4 * 34));
+        let odd = Tensor { shape: vec![4, 24], ..tensor.clone() };
+        assert!(gather(&files, &odd, 0..96, 7).is_err());
+        let scalar = Tensor { shape: vec![], ..tensor };
+        assert_eq!(scalar.nbytes(), None);
+        let unknown = Tensor::new(DType::Blocks(Q2_K), vec![256], scalar.layout);
+        assert!(dequantized(&unknown).is_none());
+        let wanted = Tensor { dtype: DType::F32, ..unknown };
+        assert!(Gather::new(&files, &wanted, 0..256, BUDGET).is_err());
+    }
+}
