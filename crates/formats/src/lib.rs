@@ -9,6 +9,7 @@ pub mod dcp;
 pub mod gguf;
 pub mod hdf5;
 mod json;
+pub mod keras;
 pub mod numpy;
 pub mod pickle;
 mod probe;
@@ -35,6 +36,7 @@ struct Reader {
 /// Every format that can be read; the best score wins, the first of equals.
 const READERS: &[Reader] = &[
     Reader { score: cerebras::detect::score, read: cerebras::read::read },
+    Reader { score: keras::detect::score, read: keras::read::read },
     Reader { score: hdf5::detect::score, read: hdf5::read::read },
     Reader { score: dcp::detect::score, read: dcp::read::read },
     Reader { score: tensorflow::detect::score, read: tensorflow::read::read },

@@ -93,9 +93,15 @@ pub struct Tree {
 impl Hdf5File {
     /// Opens a container; reads its superblock and no more.
     pub fn open(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
+        Self::open_at(files, id, 0, limits)
+    }
+
+    /// As [`Hdf5File::open`], for a container that begins at byte `start` of a file: a stored
+    /// member of an archive.
+    pub fn open_at(files: &FileSet, id: FileId, start: u64, limits: &Limits) -> Result<Self> {
         let inner = files.source(id)?.clone();
         let name = |error: Error| error.in_file(files.name(id));
-        let whole = Source::new(inner.clone(), 0);
+        let whole = Source::new(inner.clone(), start);
         let superblock =
             Superblock::parse_from_storage(&whole).map_err(from_reader).map_err(name)?;
         let Superblock { offset_size, length_size, base_address, .. } = superblock;
@@ -104,7 +110,11 @@ impl Hdf5File {
                 return Err(name(Error::unsupported(format!("addresses of {width} bytes"))));
             }
         }
-        let source = if base_address == 0 { whole } else { Source::new(inner, base_address) };
+        let source = match (base_address, start.checked_add(base_address)) {
+            (0, _) => whole,
+            (_, Some(base)) => Source::new(inner, base),
+            (_, None) => return Err(name(Error::damaged("a container that begins nowhere"))),
+        };
         Ok(Self {
             source,
             id,

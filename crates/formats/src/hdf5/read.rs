@@ -15,19 +15,42 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if let Some(Err(error)) = tree.objects.get(&tree.root) {
         return Err(error.clone().context("the root group can't be read"));
     }
+    let Grown { builder, root, findings, .. } =
+        grow(&files, &file, &tree, Builder::new(limits), cut_short(&file).into_iter().collect())?;
+    builder.finish(root, format(&file), files, findings)
+}
+
+/// What a container became.
+pub(crate) struct Grown {
+    pub(crate) builder: Builder,
+    /// The root group.
+    pub(crate) root: ValueId,
+    /// Where each object hangs in the tree, by its address.
+    pub(crate) places: HashMap<u64, ValueId>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// Adds the tree of a container to a checkpoint that is being built.
+pub(crate) fn grow(
+    files: &FileSet,
+    file: &Hdf5File,
+    tree: &Tree,
+    builder: Builder,
+    findings: Vec<Finding>,
+) -> Result<Grown> {
     let mut reader = Reader {
-        files: &files,
-        file: &file,
-        tree: &tree,
-        builder: Builder::new(limits),
+        files,
+        file,
+        tree,
+        builder,
         places: HashMap::new(),
         open: Vec::new(),
         soft: Vec::new(),
-        findings: cut_short(&file).into_iter().collect(),
+        findings,
     };
     let root = reader.walk()?;
-    let Reader { builder, findings, .. } = reader;
-    builder.finish(root, format(&file), files, findings)
+    let Reader { builder, places, findings, .. } = reader;
+    Ok(Grown { builder, root, places, findings })
 }
 
 /// The finding for a file that ends before it should.

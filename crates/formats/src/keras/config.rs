@@ -1,0 +1,140 @@
+//! What the JSON beside the weights says.
+
+use statelens_checkpoint::{Result, Text};
+
+use crate::json::{Document, Id, Node};
+
+/// A model's configuration.
+pub(super) struct Config(Document);
+
+impl Config {
+    pub(super) fn parse(text: &[u8]) -> Result<Self> {
+        Ok(Self(Document::parse(text)?))
+    }
+
+    /// `Sequential "name"`, as far as it is said.
+    pub(super) fn model(&self) -> Option<String> {
+        let root = self.0.root();
+        let class = self.0.field(root, "class_name")?.text()?;
+        let name = self.0.get(root, &"config".into()).and_then(|config| self.name(config));
+        Some(match name {
+            Some(name) => format!("{class} {name:?}"),
+            None => class.to_string(),
+        })
+    }
+
+    fn name(&self, config: Id) -> Option<String> {
+        Some(self.0.field(config, "name")?.text()?.to_string())
+    }
+
+    /// A text of the outermost object.
+    pub(super) fn text(&self, name: &str) -> Option<&Text> {
+        self.0.field(self.0.root(), name)?.text()
+    }
+
+    /// The groups of the layers in the order of the model, models in models included: Keras 3
+    /// names a group after the layer's class, with a number from the second one of a class on.
+    pub(super) fn layers(&self) -> Vec<String> {
+        let mut paths = Vec::new();
+        let mut open = vec![(self.0.root(), String::new())];
+        while let Some((model, folder)) = open.pop() {
+            let layers = self.0.get(model, &"config".into());
+            let layers = layers.and_then(|config| self.0.get(config, &"layers".into()));
+            let mut used: std::collections::HashMap<String, u64> = Default::default();
+            for layer in layers.map(|layers| self.0.items(layers)).unwrap_or_default() {
+                let Some(Node::Str(class)) = self.0.field(*layer, "class_name") else { continue };
+                let name = snake_case(&class.to_lossy());
+                let count = used.entry(name.clone()).or_default();
+                let path = match *count {
+                    0 => format!("{folder}layers/{name}"),
+                    again => format!("{folder}layers/{name}_{again}"),
+                };
+                *count += 1;
+                // A path that is longer than any real one belongs to no group.
+                if paths.len() < MOST && path.len() < 4096 {
+                    open.push((*layer, format!("{path}/")));
+                    paths.push(path);
+                }
+            }
+        }
+        paths
+    }
+
+    /// The groups of an index of shards in its order, and the shards.
+    pub(super) fn shards(&self) -> Option<(Vec<String>, Vec<String>)> {
+        let map = self.0.get(self.0.root(), &"weight_map".into())?;
+        let Node::Object(entries) = self.0.node(map) else { return None };
+        let mut paths = Vec::new();
+        let mut shards: Vec<String> = Vec::new();
+        let mut known = std::collections::HashSet::new();
+        for (path, value) in entries {
+            paths.push(path.to_lossy().into_owned());
+            let one = std::slice::from_ref(value);
+            let names = if let Node::Array(items) = self.0.node(*value) { items } else { one };
+            for name in names {
+                let name = self.0.node(*name).text()?.to_string();
+                if known.insert(name.clone()) {
+                    shards.push(name);
+                }
+            }
+        }
+        shards.sort();
+        Some((paths, shards))
+    }
+}
+
+/// More layers than any model has.
+const MOST: usize = 100_000;
+
+/// `BatchNormalization` as `batch_normalization`, as Keras does it.
+fn snake_case(class: &str) -> String {
+    let letters: Vec<char> = class.chars().filter(|c| c.is_alphanumeric() || *c == '_').collect();
+    let mut name = String::with_capacity(class.len() + 4);
+    for (at, letter) in letters.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|at| letters.get(at));
+        let after = letters.get(at + 1);
+        let starts = after.is_some_and(char::is_ascii_lowercase)
+            || before.is_some_and(char::is_ascii_lowercase);
+        if letter.is_ascii_uppercase() && starts && before.is_some_and(|before| *before != '_') {
+            name.push('_');
+        }
+        name.extend(letter.to_lowercase());
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_named_as_keras_names_their_groups() {
+        for (class, name) in [
+            ("Dense", "dense"),
+            ("LSTM", "lstm"),
+            ("Conv2D", "conv2d"),
+            ("BatchNormalization", "batch_normalization"),
+            ("MultiHeadAttention", "multi_head_attention"),
+            ("LSTMCell", "lstm_cell"),
+            ("GlobalAveragePooling1D", "global_average_pooling1d"),
+        ] {
+            assert_eq!(snake_case(class), name);
+        }
+    }
+
+    #[test]
+    fn layers_of_one_class_are_numbered() {
+        let text = br#"{"class_name":"Sequential","config":{"name":"m","layers":[
+            {"class_name":"Dense"},{"class_name":"Sequential","config":{"layers":[{"class_name":"Dense"}]}},
+            {"class_name":"Dense"}]}}"#;
+        let config = Config::parse(text).unwrap();
+        assert_eq!(config.model().unwrap(), "Sequential \"m\"");
+        let expected = [
+            "layers/dense",
+            "layers/sequential",
+            "layers/dense_1",
+            "layers/sequential/layers/dense",
+        ];
+        assert_eq!(config.layers(), expected);
+    }
+}

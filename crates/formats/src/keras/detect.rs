@@ -1,0 +1,59 @@
+//! Telling it apart.
+
+use statelens_checkpoint::{Limits, Result};
+use statelens_hdf5::{Hdf5File, Target};
+
+use crate::archive::{first_name, is_zip};
+use crate::{Probe, Score};
+
+/// How sure this format is: an HDF5 file with the attributes or groups that Keras makes, a zip
+/// archive that begins as Keras writes it, or the index of weights in shards.
+pub fn score(probe: &Probe<'_>) -> Score {
+    let head = probe.head();
+    let name = probe.name().to_ascii_lowercase();
+    let is = |yes: bool| if yes { Score(Score::YES.0 + 50) } else { Score::NO };
+    if is_zip(head) {
+        let first = first_name(head).unwrap_or_default();
+        return is(MEMBERS.contains(&first) || name.ends_with(".keras"));
+    }
+    if Hdf5File::is_likely(head) {
+        return is(is_hdf5(probe, &name).unwrap_or(false));
+    }
+    is(is_index(head))
+}
+
+/// What stands first in a `.keras` file.
+const MEMBERS: &[&[u8]] = &[b"metadata.json", b"config.json", b"model.weights.h5"];
+
+/// Whether a file that begins so is the index of weights in shards.
+pub(super) fn is_index(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    text.trim_start().starts_with('{')
+        && text.contains("\"weight_map\"")
+        && text.contains(".weights.h5\"")
+}
+
+fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
+    let files = probe.files();
+    let file = Hdf5File::open(files, files.main()?, &Limits::default())?;
+    let root = file.object(file.root()?)?;
+    let legacy = ["layer_names", "layer_names0", "keras_version", "model_config"];
+    if legacy.iter().any(|name| root.attribute(name).is_some()) {
+        return Ok(true);
+    }
+    // Keras 3 says nothing about itself: a model has variables of its own, an optimizer too, and
+    // a shard may hold only one of them, or layers.
+    let links = file.links(&root)?;
+    let group = |name: &str| {
+        let link = links.iter().find(|link| link.name == name)?;
+        let Target::Hard(address) = link.target else { return None };
+        file.object(address).ok().filter(|object| object.dataset().is_none())
+    };
+    if group("vars").is_some() {
+        return Ok(group("layers").is_some() || name.ends_with(".weights.h5"));
+    }
+    let below = |group| file.links(&group).unwrap_or_default();
+    let optimizer = group("optimizer").map(below).unwrap_or_default();
+    Ok(optimizer.iter().any(|link| link.name == "vars")
+        || name.ends_with(".weights.h5") && group("layers").is_some())
+}

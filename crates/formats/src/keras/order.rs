@@ -1,0 +1,162 @@
+//! The order of the model, and the groups that hold no weights.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId};
+
+/// Paths below groups, in the order in which they are to come.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    paths: Vec<(ValueId, String)>,
+}
+
+impl Order {
+    /// The next one: `path` is relative to `group`, with `/`.
+    pub(super) fn push(&mut self, group: ValueId, path: impl Into<String>) {
+        self.paths.push((group, path.into()));
+    }
+
+    /// Sorts every group below `root`: what was named comes first, in that order; the rest by
+    /// name, where numbers count as such. Then takes out groups that hold nothing.
+    pub(super) fn apply(&self, builder: &mut Builder, root: ValueId) {
+        let ranks = self.ranks(builder);
+        let groups = groups(builder, root);
+        for id in &groups {
+            let ranks = ranks.get(id);
+            let rank = |name: &Text| {
+                ranks.and_then(|ranks| ranks.get(name)).copied().unwrap_or(usize::MAX)
+            };
+            if let Some(Value::Dict(dict)) = builder.value_mut(*id) {
+                dict.entries.sort_by(|(one, _), (other, _)| match (one, other) {
+                    (DictKey::Str(one), DictKey::Str(other)) => rank(one)
+                        .cmp(&rank(other))
+                        .then_with(|| natural(one.as_bytes(), other.as_bytes())),
+                    _ => Ordering::Equal,
+                });
+            }
+        }
+        // Children stand behind their parents: from the last one on, all below is done.
+        for id in groups.iter().rev() {
+            let Some(Value::Dict(dict)) = builder.value(*id) else { continue };
+            let mut kept = dict.entries.clone();
+            kept.retain(|(_, child)| {
+                !matches!(builder.value(*child), Some(Value::Dict(dict)) if dict.entries.is_empty())
+            });
+            if let Some(Value::Dict(dict)) = builder.value_mut(*id) {
+                dict.entries = kept;
+            }
+        }
+    }
+
+    /// The place of each name in its group.
+    fn ranks(&self, builder: &Builder) -> HashMap<ValueId, HashMap<Text, usize>> {
+        let mut ranks: HashMap<ValueId, HashMap<Text, usize>> = HashMap::new();
+        let mut children: HashMap<ValueId, HashMap<Text, ValueId>> = HashMap::new();
+        for (place, (group, path)) in self.paths.iter().enumerate() {
+            let mut at = *group;
+            for part in path.split('/').filter(|part| !part.is_empty()) {
+                let names = children.entry(at).or_insert_with(|| match builder.value(at) {
+                    Some(Value::Dict(dict)) => named(dict),
+                    _ => HashMap::new(),
+                });
+                let part = Text::from(part);
+                let Some(child) = names.get(&part) else { break };
+                ranks.entry(at).or_default().entry(part).or_insert(place);
+                at = *child;
+            }
+        }
+        ranks
+    }
+}
+
+fn named(dict: &Dict) -> HashMap<Text, ValueId> {
+    let names = dict.entries.iter().filter_map(|(key, id)| match key {
+        DictKey::Str(name) => Some((name.clone(), *id)),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// Moves what the second group holds into the first, groups of one name together.
+pub(super) fn merge(builder: &mut Builder, into: ValueId, from: ValueId) {
+    let mut open = vec![(into, from)];
+    while let Some((into, from)) = open.pop() {
+        let (Some(Value::Dict(one)), Some(Value::Dict(other))) =
+            (builder.value(into), builder.value(from))
+        else {
+            continue;
+        };
+        let known = named(one);
+        let mut entries = one.entries.clone();
+        for (key, id) in &other.entries {
+            let name = if let DictKey::Str(name) = key { known.get(name) } else { None };
+            match name {
+                Some(known) => open.push((*known, *id)),
+                None => entries.push((key.clone(), *id)),
+            }
+        }
+        if let Some(Value::Dict(dict)) = builder.value_mut(into) {
+            dict.entries = entries;
+        }
+    }
+}
+
+/// All groups below `root` and itself, parents before their children.
+fn groups(builder: &Builder, root: ValueId) -> Vec<ValueId> {
+    let mut found = vec![root];
+    let mut at = 0;
+    while let Some(id) = found.get(at) {
+        if let Some(Value::Dict(dict)) = builder.value(*id) {
+            let children: Vec<ValueId> = dict.entries.iter().map(|(_, id)| *id).collect();
+            let dicts = children
+                .into_iter()
+                .filter(|id| matches!(builder.value(*id), Some(Value::Dict(_))));
+            found.extend(dicts);
+        }
+        at += 1;
+    }
+    found
+}
+
+/// By name, where runs of digits count as numbers: `2` before `10`.
+fn natural(one: &[u8], other: &[u8]) -> Ordering {
+    let (mut one, mut other) = (one, other);
+    loop {
+        let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        match (digits(one), digits(other)) {
+            (0, _) | (_, 0) => match (one.split_first(), other.split_first()) {
+                (Some((a, rest_one)), Some((b, rest_other))) if a == b => {
+                    (one, other) = (rest_one, rest_other);
+                }
+                (a, b) => return a.map(|(a, _)| a).cmp(&b.map(|(b, _)| b)),
+            },
+            (a, b) => {
+                let (number, rest_one) = one.split_at(a);
+                let (against, rest_other) = other.split_at(b);
+                let plain =
+                    |digits: &[u8]| digits.iter().take_while(|digit| **digit == b'0').count();
+                let (number, against) = (&number[plain(number)..], &against[plain(against)..]);
+                let order = number.len().cmp(&against.len()).then_with(|| number.cmp(against));
+                // `01` and `1` are one number and two names.
+                match order.then(a.cmp(&b)) {
+                    Ordering::Equal => (one, other) = (rest_one, rest_other),
+                    order => return order,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_in_names_count_as_numbers() {
+        let mut names = ["dense_10", "10", "dense", "2", "dense_2", "a1b", "a01b", "", "9"];
+        names.sort_by(|one, other| natural(one.as_bytes(), other.as_bytes()));
+        let sorted = ["", "2", "9", "10", "a1b", "a01b", "dense", "dense_2", "dense_10"];
+        assert_eq!(names, sorted);
+    }
+}

@@ -1,0 +1,209 @@
+//! Reading.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    BlockCache, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress,
+    Result, Text,
+};
+
+use super::config::Config;
+use super::detect::is_index;
+use super::grow::Growing;
+use crate::archive::{Archive, is_zip};
+use crate::sets::{base, folder};
+
+/// Opens it.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let main = files.main()?;
+    let head = files.read_vec(main, 0, files.len(main).min(4096))?;
+    if is_zip(&head) {
+        return read_model(files, limits, progress);
+    }
+    if is_index(&head) {
+        let index = files.name(main).to_owned();
+        return read_shards(files, &index, limits, progress);
+    }
+    if let Some(index) = index_of(&files) {
+        return read_shards(files, &index, limits, progress);
+    }
+    let growing = Growing::new(limits).add(&files, main, 0, progress)?;
+    let id = if growing.legacy { "keras-h5" } else { "keras-weights" };
+    let name = if growing.legacy { "Keras HDF5" } else { "Keras weights" };
+    let format = FormatInfo { id, name, ..FormatInfo::default() };
+    finish(growing, format, files)
+}
+
+/// `.keras`: a zip file of `metadata.json`, `config.json` and `model.weights.h5`.
+fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    let main = files.main()?;
+    let cached = BlockCache::new(files.source(main)?.clone(), 64 << 10, 256);
+    let archive = Archive::open(Arc::new(cached), main, limits)?;
+    let weights = archive.find(WEIGHTS).ok_or_else(|| {
+        let error = Error::unsupported(format!("this Keras model has no {WEIGHTS}"));
+        match archive.records().iter().find(|record| record.name.starts_with(b"model.weights")) {
+            Some(other) => error.advice(format!(
+                "Its weights are in {:?}: unpack the archive and open that.",
+                other.name()
+            )),
+            None => {
+                error.advice("It may hold the configuration only; look for its weights beside it.")
+            }
+        }
+    })?;
+    let span = match archive.layout(weights)? {
+        Layout::Span(span) => span,
+        _ => {
+            return Err(Error::unsupported(format!(
+                "{WEIGHTS} is compressed in the archive, and HDF5 can only be read uncompressed"
+            ))
+            .advice("Unpack the archive and open the weights in it."));
+        }
+    };
+    let mut growing = Growing::new(limits).add(&files, span.file, span.offset, progress)?;
+    let mut format = FormatInfo { id: "keras", name: "Keras model", ..FormatInfo::default() };
+    for member in ["metadata.json", "config.json"] {
+        let Some(record) = archive.find(member) else { continue };
+        let (bytes, intact) = archive.read(record, limits)?;
+        let config = Config::parse(&bytes);
+        let config = match config {
+            Ok(config) if intact => config,
+            _ => {
+                growing.findings.push(
+                    Finding::new(Grade::Warning, format!("{member} can't be read"))
+                        .detail("The weights do not depend on it."),
+                );
+                continue;
+            }
+        };
+        match member {
+            "metadata.json" => {
+                if let Some(version) = config.text("keras_version") {
+                    format.producer = format!("Keras {version}");
+                }
+                if let Some(date) = config.text("date_saved") {
+                    format.facts.push(("Saved".into(), date.to_string()));
+                }
+            }
+            _ => {
+                format.facts.extend(config.model().map(|model| ("Model".to_owned(), model)));
+                if let Some(root) = growing.root {
+                    for path in config.layers() {
+                        growing.order.push(root, path);
+                    }
+                }
+            }
+        }
+        let text = Text::from(String::from_utf8_lossy(&bytes).into_owned());
+        growing.attributes.push((member.into(), text));
+    }
+    let known = [WEIGHTS, "metadata.json", "config.json"];
+    let others = archive.records().iter().filter(|record| {
+        !known.iter().any(|known| known.as_bytes() == &*record.name) && !record.name.ends_with(b"/")
+    });
+    let others = others.count();
+    if others > 0 {
+        growing.findings.push(
+            Finding::new(
+                Grade::Note,
+                format!("{others} further files in the archive are not shown"),
+            )
+            .detail("Vocabularies and other assets of layers; they are no weights."),
+        );
+    }
+    finish(growing, format, files)
+}
+
+const WEIGHTS: &str = "model.weights.h5";
+
+/// The index that a shard belongs to, if it is there: `X.weights.json` for `X_00000.weights.h5`.
+fn index_of(files: &FileSet) -> Option<String> {
+    let name = files.name(files.main().ok()?);
+    let (stem, digits) = name.strip_suffix(".weights.h5")?.rsplit_once('_')?;
+    let numbered = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let index = format!("{stem}.weights.json");
+    let id = files.find(&index).filter(|_| numbered)?;
+    let head = files.read_vec(id, 0, files.len(id).min(4096)).ok()?;
+    is_index(&head).then_some(index)
+}
+
+/// Weights in shards. What the index names and is not there is told; the rest is opened.
+fn read_shards(
+    files: FileSet,
+    index: &str,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
+    let id = files.find(index).ok_or_else(|| Error::io("the index is not there"))?;
+    let len = files.len(id);
+    Limits::check("bytes of the index", len, limits.structure)?;
+    let text = files.read_vec(id, 0, len)?;
+    let broken = || Error::damaged("the index of the shards can't be read").in_file(index);
+    let config = Config::parse(&text).map_err(|error| error.in_file(index))?;
+    let (paths, shards) = config.shards().ok_or_else(broken)?;
+    Limits::check("shards of the set", shards.len() as u64, limits.members)?;
+    let mut growing = Growing::new(limits);
+    let mut missing = Vec::new();
+    for shard in &shards {
+        match files.find(&format!("{}{shard}", folder(index))) {
+            Some(id) => {
+                growing = growing
+                    .add(&files, id, 0, progress)
+                    .map_err(|error| error.in_file(files.name(id)))?;
+            }
+            None => missing.push(shard.as_str()),
+        }
+    }
+    let Some(root) = growing.root else {
+        return Err(Error::unsupported("none of the shards of this set is there")
+            .in_file(index)
+            .advice(format!("Open it together with {}.", missing.join(", "))));
+    };
+    if !missing.is_empty() {
+        growing.findings.push(
+            Finding::new(
+                Grade::Danger,
+                format!("{} of {} shards are missing", missing.len(), shards.len()),
+            )
+            .detail(format!("Not there: {}.", missing.join(", ")))
+            .advice("Put them beside the others, or add them to what you open."),
+        );
+    }
+    for path in paths {
+        growing.order.push(root, path);
+    }
+    let format = FormatInfo {
+        id: "keras-weights",
+        name: "Keras weights in shards",
+        facts: vec![
+            ("Shards".into(), shards.len().to_string()),
+            ("Index".into(), base(index).to_owned()),
+        ],
+        ..FormatInfo::default()
+    };
+    finish(growing, format, files)
+}
+
+fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Checkpoint> {
+    let Growing { mut builder, findings, order, root, attributes, .. } = growing;
+    let root = root.ok_or_else(|| Error::damaged("no weights"))?;
+    order.apply(&mut builder, root);
+    let find = |name: &str| {
+        let found = attributes.iter().find(|(key, _)| *key == *name);
+        found.map(|(_, text)| text.to_lossy().into_owned())
+    };
+    if let Some(version) = find("keras_version") {
+        format.producer = format!("Keras {version}");
+    }
+    format.facts.extend(find("backend").map(|backend| ("Backend".to_owned(), backend)));
+    let model = find("model_config").and_then(|text| Config::parse(text.as_bytes()).ok()?.model());
+    format.facts.extend(model.map(|model| ("Model".to_owned(), model)));
+    if find("training_config").is_some() {
+        format.facts.push(("Training".into(), "how it was compiled is shown with the root".into()));
+    }
+    if !attributes.is_empty() {
+        builder.set_raw_attributes(root, attributes);
+    }
+    builder.finish(root, format, files, findings)
+}

@@ -1,0 +1,160 @@
+//! Order, types, shards and archives; what h5py read from the fixtures is compared by the
+//! command's tests.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Grade, Limits, Memory, Unwatched};
+
+fn bytes(name: &str) -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/keras");
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+fn open_set(names: &[&str]) -> Result<Checkpoint, Error> {
+    let mut files = FileSet::default();
+    for name in names {
+        files.push(*name, Arc::new(Memory::from(bytes(name))));
+    }
+    crate::open(files, &Limits::default(), &mut Unwatched)
+}
+
+fn open(name: &str) -> Checkpoint {
+    open_set(&[name]).unwrap()
+}
+
+fn keys(checkpoint: &Checkpoint) -> Vec<String> {
+    checkpoint.leaves().iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect()
+}
+
+#[test]
+fn layers_come_in_the_order_of_the_model() {
+    let weights = open("k2_weights.h5");
+    assert_eq!((weights.format.id, &*weights.format.producer), ("keras-h5", "Keras 2.21.0"));
+    let expected = [
+        "lstm.lstm.lstm_cell.kernel:0",
+        "lstm.lstm.lstm_cell.recurrent_kernel:0",
+        "lstm.lstm.lstm_cell.bias:0",
+        "dense.dense.kernel:0",
+        "dense.dense.bias:0",
+        "sequential.dense_1.kernel:0",
+    ];
+    assert_eq!(keys(&weights), expected);
+    let whole = keys(&open("k2_full.h5"));
+    let under = |start: &str| whole.iter().position(|key| key.starts_with(start)).unwrap();
+    assert!(under("model_weights.lstm") < under("model_weights.dense"));
+    assert_eq!(whole.len(), 19);
+    assert_eq!(whole[6], "optimizer_weights.iteration:0");
+    let legacy = keys(&open("k3_legacy_full.h5"));
+    assert!(legacy[0].starts_with("model_weights.lstm."), "{legacy:?}");
+}
+
+#[test]
+fn lists_of_names_in_pieces_are_one_list() {
+    let checkpoint = open("k2_chunked_attrs.weights.h5x");
+    let keys = keys(&checkpoint);
+    assert_eq!(keys.len(), 1200);
+    assert!(keys.is_sorted());
+    assert_eq!(checkpoint.format.id, "keras-h5");
+}
+
+#[test]
+fn variables_are_counted() {
+    let checkpoint = open("k3_seq.weights.h5");
+    assert_eq!(checkpoint.format.id, "keras-weights");
+    let keys = keys(&checkpoint);
+    let optimizer: Vec<_> = keys.iter().filter(|key| key.starts_with("optimizer.")).collect();
+    let expected: Vec<_> = (0..optimizer.len()).map(|n| format!("optimizer.vars.{n}")).collect();
+    assert!(optimizer.len() > 10 && optimizer.iter().zip(&expected).all(|(a, b)| *a == b));
+}
+
+#[test]
+fn archives_of_models_open_in_place() {
+    for (name, producer) in
+        [("k3_seq_compiled.keras", "Keras 3.15.1"), ("k2_v3.keras", "Keras 2.21.0")]
+    {
+        let checkpoint = open(name);
+        assert_eq!((checkpoint.format.id, &*checkpoint.format.producer), ("keras", producer));
+        let keys = keys(&checkpoint);
+        // The model's order, which only the configuration tells.
+        assert_eq!(keys[0], "layers.lstm.cell.vars.0", "{name}");
+        let (_, tensor) = checkpoint.tensor_of(checkpoint.leaves()[0].id).unwrap();
+        assert!(tensor.is_verbatim());
+        let names: Vec<String> = checkpoint
+            .raw_attributes(checkpoint.root())
+            .iter()
+            .map(|(name, _)| name.to_string())
+            .collect();
+        assert!(names.contains(&"config.json".to_owned()), "{names:?}");
+    }
+    assert!(
+        keys(&open("k3_assets.keras")).is_empty() || open("k3_assets.keras").leaves().len() == 1
+    );
+}
+
+#[test]
+fn opaque_bytes_are_what_the_attribute_says() {
+    for name in ["k3_bfloat16.weights.h5", "k3_bfloat16.keras"] {
+        let checkpoint = open(name);
+        for leaf in checkpoint.leaves() {
+            assert_eq!(checkpoint.tensor_of(leaf.id).unwrap().1.dtype, DType::BF16, "{name}");
+        }
+    }
+}
+
+const SHARDS: [&str; 4] = [
+    "k3_sharded.weights.json",
+    "k3_sharded_00000.weights.h5",
+    "k3_sharded_00001.weights.h5",
+    "k3_sharded_00002.weights.h5",
+];
+
+#[test]
+fn shards_are_one_checkpoint_whichever_is_named() {
+    let all = keys(&open_set(&SHARDS).unwrap());
+    assert_eq!(all.len(), 20);
+    assert_eq!(all[0], "layers.lstm.cell.vars.0");
+    let mut turned = SHARDS;
+    for _ in 0..4 {
+        turned.rotate_left(1);
+        assert_eq!(keys(&open_set(&turned).unwrap()), all);
+    }
+    let part = open_set(&SHARDS[..2]).unwrap();
+    assert_eq!(part.findings[0].grade, Grade::Danger);
+    assert!(part.findings[0].detail.contains(SHARDS[3]));
+    let error = open_set(&SHARDS[..1]).unwrap_err().to_string();
+    assert!(error.contains(SHARDS[1]), "{error}");
+}
+
+#[test]
+fn other_hdf5_files_are_not_of_keras() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    for (name, id) in [("hdf5/links_e.h5", "hdf5"), ("cerebras/v2.10.0/numpy.mdl", "cerebras-h5")] {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        let files = FileSet::single("x.weights.h5", Memory::from(bytes));
+        let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+        assert_eq!(checkpoint.format.id, id);
+    }
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    for name in ["k2_weights.h5", "k3_bfloat16.keras", "k3_seq.weights.h5"] {
+        let whole = bytes(name);
+        let mut random = 0x9e37_79b9_7f4a_7c15u64;
+        for round in 0..100 {
+            let mut bytes = whole.clone();
+            for _ in 0..=round % 4 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let at = random as usize % bytes.len();
+                bytes[at] ^= (random >> 32) as u8 | 1;
+            }
+            let files = FileSet::single(name, Memory::from(bytes));
+            if let Ok(checkpoint) = crate::open(files, &Limits::default(), &mut Unwatched) {
+                checkpoint.leaves();
+            }
+        }
+    }
+}
