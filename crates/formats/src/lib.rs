@@ -13,6 +13,7 @@ pub mod keras;
 pub mod numpy;
 pub mod pickle;
 mod probe;
+pub mod safetensors;
 pub mod sets;
 mod table;
 pub mod tensorflow;
@@ -43,6 +44,7 @@ const READERS: &[Reader] = &[
     Reader { score: torch::detect::score, read: torch::read::read },
     Reader { score: numpy::detect::score, read: numpy::read::read },
     Reader { score: gguf::detect::score, read: gguf::read::read },
+    Reader { score: safetensors::detect::score, read: safetensors::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
 ];
 

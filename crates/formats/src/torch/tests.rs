@@ -1,5 +1,6 @@
 //! Real files against what the real library read from them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -98,7 +99,7 @@ pub(crate) fn differences_of(
     differences
 }
 
-fn compare(checkpoint: &Checkpoint, leaf: &Leaf, entry: &Json) -> Result<(), String> {
+pub(crate) fn compare(checkpoint: &Checkpoint, leaf: &Leaf, entry: &Json) -> Result<(), String> {
     let value = checkpoint.value(leaf.target);
     let text = |found: String| same("value", &*found, entry["value"].as_str().unwrap());
     match (entry["kind"].as_str().unwrap(), value) {
@@ -337,18 +338,33 @@ fn files_hold_what_torch_read() {
 }
 
 #[test]
-fn tar_archives_are_declined_with_what_to_do() {
+fn tar_archives_that_are_no_checkpoints_are_declined_with_what_to_do() {
     let mut tar = vec![0; 1024];
-    tar[..8].copy_from_slice(b"sys_info");
     tar[257..262].copy_from_slice(b"ustar");
-    let files = FileSet::single("old.pth", Memory::from(tar.clone()));
-    let error = crate::open(files.clone(), &Limits::default(), &mut Unwatched).unwrap_err();
-    assert!(error.to_string().contains("PyTorch 0.1"), "{error}");
-    assert!(crate::scan(files, &Limits::default(), &mut Unwatched).is_err());
+    tar[124..135].copy_from_slice(b"00000000000");
     tar[..8].copy_from_slice(b"other.pt");
-    let files = FileSet::single("a.tar", Memory::from(tar));
-    let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
+    let files = FileSet::single("a.tar", Memory::from(tar.clone()));
+    let error = crate::open(files.clone(), &Limits::default(), &mut Unwatched).unwrap_err();
     assert!(error.to_string().contains("Unpack it"), "{error}");
+    assert!(crate::scan(files, &Limits::default(), &mut Unwatched).is_err());
+    tar[..8].copy_from_slice(b"sys_info");
+    let files = FileSet::single("old.pth", Memory::from(tar));
+    let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
+    assert!(error.to_string().contains("PyTorch 0.1"), "{error}");
+}
+
+#[test]
+fn tar_archives_share_memory_as_they_say() {
+    let checkpoint = open("torch_crafted/tar_0_1.pth").unwrap();
+    let leaves = checkpoint.leaves();
+    let storage = |key: &str| {
+        let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+        checkpoint.tensor_of(leaf.id).unwrap().1.storage
+    };
+    assert_eq!(storage("a"), storage("t"));
+    assert_eq!(storage("a"), storage("view"));
+    assert_ne!(storage("a"), storage("zero"));
+    assert_eq!(checkpoint.findings, []);
 }
 
 #[test]
@@ -483,31 +499,88 @@ fn what_torch_writes_is_not_dangerous() {
     }
 }
 
+/// All tensors of the module and no other, then the constants of its code. What the library
+/// listed were parameters without their flags: these are not compared.
 #[test]
-fn torchscript_shows_its_tensors() {
+fn torchscript_holds_the_tensors_that_torch_read_and_no_others() {
+    let json = std::fs::read(fixtures().join("torchscript/constants.json")).unwrap();
+    let constants: Json = serde_json::from_slice(&json).unwrap();
+    let mut compared = 0;
     for name in expected_in("torchscript") {
         let json = std::fs::read(fixtures().join(format!("{name}.expected.json"))).unwrap();
         let json: Json = serde_json::from_slice(&json).unwrap();
         let checkpoint = open(&name).unwrap();
         assert_eq!(checkpoint.format.name, "TorchScript");
+        assert_eq!(checkpoint.findings, [], "{name}");
         let leaves = checkpoint.leaves();
-        let entries = json["entries"].as_array().unwrap();
-        for entry in entries {
-            let key = entry["key"].as_str().unwrap();
-            let leaf = leaves.iter().find(|leaf| leaf.flat == key);
-            let leaf = leaf.unwrap_or_else(|| panic!("{name}: no {key}"));
-            // What the library listed were parameters without their flags.
-            let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();
-            let compared = dense(&checkpoint, tensor, entry);
-            assert_eq!(compared, Ok(()), "{name}: {key}");
-        }
-        let constants = name.contains("frozen") || name.contains("trace");
-        let notes =
-            checkpoint.findings.iter().filter(|finding| finding.title.contains("constants"));
-        assert_eq!(notes.count(), usize::from(constants), "{name}");
         let tensors = leaves.iter().filter(|leaf| checkpoint.tensor_of(leaf.id).is_some());
-        assert!(tensors.count() >= entries.len());
+        // A list of an LSTM's weights, each the same as one that has a name: an attribute, and so
+        // in the file, but not in the state dict.
+        let (lists, tensors): (Vec<&Leaf>, Vec<&Leaf>) =
+            tensors.partition(|leaf| leaf.flat.to_string().contains("._flat_weights."));
+        assert_eq!(
+            lists.len(),
+            if name.contains("attrs") || name.contains("lite") { 4 } else { 0 }
+        );
+        let storage = |leaf: &Leaf| checkpoint.tensor_of(leaf.id).unwrap().1.storage;
+        for leaf in lists {
+            assert!(tensors.iter().any(|named| storage(named) == storage(leaf)), "{}", leaf.flat);
+        }
+        let file = name.strip_prefix("torchscript/").unwrap();
+        let entries = json["entries"].as_array().unwrap().iter();
+        let expected: Vec<&Json> =
+            entries.chain(constants["files"][file].as_array().unwrap()).collect();
+        let keys = |leaves: &[&Leaf]| {
+            leaves.iter().map(|leaf| leaf.flat.to_string()).collect::<BTreeSet<_>>()
+        };
+        let names = expected.iter().map(|entry| entry["key"].as_str().unwrap().to_owned());
+        assert_eq!(keys(&tensors), names.collect(), "{name}");
+        assert_eq!(tensors.len(), expected.len(), "{name}");
+        for entry in expected {
+            let key = entry["key"].as_str().unwrap();
+            let leaf = tensors.iter().find(|leaf| leaf.flat == key).unwrap();
+            let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();
+            assert_eq!(dense(&checkpoint, tensor, entry), Ok(()), "{name}: {key}");
+            compared += 1;
+        }
     }
+    assert_eq!(compared, 29);
+}
+
+#[test]
+fn what_is_beside_the_module_is_named() {
+    let facts = |name: &str| {
+        let facts = open(name).unwrap().format.facts;
+        facts.iter().map(|(name, value)| format!("{name}: {value}")).collect::<Vec<_>>()
+    };
+    let extra = facts("torchscript/jit_extra_files.pt");
+    assert!(extra.contains(&"Extra file: extra.json, 7 bytes".to_owned()), "{extra:?}");
+    let lite = facts("torchscript/lite.ptl");
+    assert!(lite.iter().any(|fact| fact.starts_with("Bytecode")), "{lite:?}");
+    let export = facts("torch_export/export.pt2");
+    assert!(export.contains(&"Extra file: note.txt, 5 bytes".to_owned()), "{export:?}");
+}
+
+/// Of both kinds: 2.4 wrote files of `torch.save` into the archive, 2.15 raw bytes.
+#[test]
+fn exports_hold_what_torch_read() {
+    let names = expected_in("torch_export");
+    assert_eq!(names.len(), 2);
+    for name in names {
+        assert_eq!(differences(&name, &[]), Vec::<String>::new(), "{name}");
+        let checkpoint = open(&name).unwrap();
+        assert_eq!(checkpoint.findings, [], "{name}");
+        assert_eq!(checkpoint.format.id, "torch-export");
+        assert_eq!(scan(&name), [], "{name}");
+    }
+    let checkpoint = open("torch_export/export.pt2").unwrap();
+    let leaves = checkpoint.leaves();
+    let storage = |key: &str| {
+        let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+        checkpoint.tensor_of(leaf.id).unwrap().1.storage
+    };
+    assert_eq!(storage("tied"), storage("lin.weight"));
+    assert_ne!(storage("tied"), storage("lin.bias"));
 }
 
 #[test]
@@ -563,6 +636,10 @@ fn damaged_copies_of_every_kind_of_file_never_panic() {
         "torch_crafted/deflated.pt",
         "torch_crafted/allops_proto01.pkl",
         "pickle/numpy_proto5.pkl",
+        "torch_crafted/tar_0_1.pth",
+        "torch_export/export.pt2",
+        "torch_export/export_2_4.pt2",
+        "torchscript/jit_frozen.pt",
     ];
     for name in files {
         let whole = std::fs::read(fixtures().join(name)).unwrap();

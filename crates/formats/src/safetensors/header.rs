@@ -1,0 +1,326 @@
+//! The header: which tensors there are and where, and whether that can be.
+//!
+//! The rules are those of the reference library, each with its own message. The header is read
+//! piece by piece: what is kept of it is smaller than itself.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{
+    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text,
+};
+
+use super::{Kind, METADATA, MOST_HEADER};
+use crate::json::Parser;
+
+/// What a header says.
+pub(super) struct Header {
+    /// `__metadata__`, in order.
+    pub(super) metadata: Vec<(Text, Text)>,
+    /// The tensors in the order of the header.
+    pub(super) tensors: Vec<Entry>,
+    /// The first byte behind the header; offsets count from here.
+    pub(super) data: u64,
+    pub(super) findings: Vec<Finding>,
+}
+
+/// A tensor, as the header has it.
+pub(super) struct Entry {
+    pub(super) name: Text,
+    pub(super) kind: &'static Kind,
+    pub(super) shape: Vec<u64>,
+    /// First byte and the one after the last, from the start of the data.
+    pub(super) begin: u64,
+    pub(super) end: u64,
+}
+
+/// Containers inside each other: the reference library's JSON reader refuses the 128th.
+const MOST_DEPTH: usize = 127;
+
+/// Tensors between two reports of progress.
+const REPORT: u64 = 4_096;
+
+impl Header {
+    pub(super) fn read(
+        files: &FileSet,
+        file: FileId,
+        limits: &Limits,
+        progress: &mut dyn Progress,
+    ) -> Result<Self> {
+        let text = text(files, file, limits)?;
+        let data = 8 + text.len() as u64;
+        let mut parser = Parser::strict(&text, MOST_DEPTH);
+        let mut header =
+            Self { metadata: Vec::new(), tensors: Vec::new(), data, findings: Vec::new() };
+        header
+            .parse(&mut parser, limits, progress)
+            .map_err(|error| error.context("the header").at(8))?;
+        header.validate(files.len(file) - data)?;
+        Ok(header)
+    }
+
+    fn parse(
+        &mut self,
+        parser: &mut Parser<'_>,
+        limits: &Limits,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let mut places: HashMap<Text, usize> = HashMap::new();
+        let mut twice: Vec<Text> = Vec::new();
+        let mut has_metadata = false;
+        parser.object()?;
+        let mut first = true;
+        while let Some(name) = parser.entry(&mut first)? {
+            if name == METADATA {
+                if std::mem::replace(&mut has_metadata, true) {
+                    return Err(Error::damaged("it has two entries `__metadata__`"));
+                }
+                self.metadata = metadata(parser)?;
+                continue;
+            }
+            let entry =
+                entry(parser, name.clone(), limits).map_err(|e| e.context(format!("`{name}`")))?;
+            match places.get(&name).copied() {
+                Some(place) => {
+                    self.tensors[place] = entry;
+                    twice.push(name);
+                }
+                None => {
+                    let count = self.tensors.len() as u64;
+                    Limits::check("tensors", count + 1, limits.members)?;
+                    if count.is_multiple_of(REPORT) {
+                        progress.check(count, 0)?;
+                    }
+                    places.insert(name, self.tensors.len());
+                    self.tensors.push(entry);
+                }
+            }
+        }
+        parser.end()?;
+        if let [name, others @ ..] = &twice[..] {
+            let more = if others.is_empty() {
+                String::new()
+            } else {
+                format!(" and {} more", others.len())
+            };
+            self.findings.push(
+                Finding::new(Grade::Warning, format!("The header names {name}{more} twice"))
+                    .detail("The last of them counts, as in the reference library."),
+            );
+        }
+        Ok(())
+    }
+
+    /// Fails unless the tensors lie one behind the other without a gap from the first to the
+    /// last byte of the data, of which there are `len`.
+    fn validate(&self, len: u64) -> Result<()> {
+        let mut order: Vec<&Entry> = self.tensors.iter().collect();
+        order.sort_by_key(|entry| (entry.begin, entry.end));
+        let mut at = 0;
+        for entry in order {
+            entry.validate(at).map_err(|error| error.at(self.data.saturating_add(at)))?;
+            at = entry.end;
+        }
+        let place = |error: Error| error.at(self.data + at.min(len));
+        match at.cmp(&len) {
+            std::cmp::Ordering::Equal => Ok(()),
+            std::cmp::Ordering::Greater => Err(place(
+                Error::damaged(format!("the file is cut short: {} bytes are missing", at - len))
+                    .advice("Copy or download it again."),
+            )),
+            std::cmp::Ordering::Less => Err(place(
+                Error::damaged(format!(
+                    "the last {} bytes of the file belong to no tensor",
+                    len - at
+                ))
+                .advice("The reference library refuses the file, too: fetch or write it again."),
+            )),
+        }
+    }
+}
+
+impl Entry {
+    /// Fails unless it begins at `at` and is as long as its shape says.
+    fn validate(&self, at: u64) -> Result<()> {
+        let Self { name, kind, shape, begin, end } = self;
+        if end < begin {
+            return Err(Error::damaged(format!(
+                "the data of `{name}` ends before it begins: data_offsets are [{begin}, {end}]"
+            )));
+        }
+        if *begin > at {
+            return Err(Error::damaged(format!(
+                "{} bytes before the data of `{name}` belong to no tensor",
+                begin - at
+            )));
+        }
+        if *begin < at {
+            return Err(Error::damaged(format!(
+                "the data of `{name}` overlaps that of the tensor before it by {} bytes",
+                at - begin
+            )));
+        }
+        let shape = Shape(shape);
+        let bits = shape.0.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
+        let bits = bits.and_then(|count| count.checked_mul(kind.bits)).ok_or_else(|| {
+            Error::damaged(format!(
+                "the size of `{name}`, {} of shape {shape}, does not fit 64 bits",
+                kind.name
+            ))
+        })?;
+        if bits % 8 != 0 {
+            return Err(Error::damaged(format!(
+                "`{name}`, {} of shape {shape}, takes {bits} bits, which are no whole bytes",
+                kind.name
+            )));
+        }
+        if bits / 8 != end - begin {
+            return Err(Error::damaged(format!(
+                "`{name}`, {} of shape {shape}, takes {} bytes, and its data_offsets leave it {}",
+                kind.name,
+                bits / 8,
+                end - begin
+            )));
+        }
+        Ok(())
+    }
+}
+
+struct Shape<'a>(&'a [u64]);
+
+impl std::fmt::Display for Shape<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+/// The text of the header.
+fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
+    let len = files.len(file);
+    if len < 8 {
+        return Err(Error::damaged(format!("the file has {len} bytes"))
+            .expected("8 bytes that say how long the header is")
+            .advice("The download or the copy did not finish: fetch it again."));
+    }
+    let mut length = [0; 8];
+    files.read(file, 0, &mut length)?;
+    let length = u64::from_le_bytes(length);
+    if length > MOST_HEADER {
+        return Err(Error::damaged(format!("the header is said to be {length} bytes long"))
+            .at(0)
+            .expected(format!("at most {MOST_HEADER}")));
+    }
+    if length > len - 8 {
+        return Err(Error::damaged(format!(
+            "the header is said to be {length} bytes long, and the file has {} after it",
+            len - 8
+        ))
+        .at(0)
+        .advice("The file is cut short, or is no safetensors file."));
+    }
+    Limits::check("bytes of the header", length, limits.structure)?;
+    let text = files.read_vec(file, 8, length)?;
+    match std::str::from_utf8(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => {
+            let at = error.valid_up_to();
+            Err(Error::damaged("the header is no UTF-8").at(8 + at as u64))
+        }
+    }
+}
+
+/// `__metadata__`: names and texts, or null.
+fn metadata(parser: &mut Parser<'_>) -> Result<Vec<(Text, Text)>> {
+    let mut entries: Vec<(Text, Text)> = Vec::new();
+    let mut places: HashMap<Text, usize> = HashMap::new();
+    if parser.null() {
+        return Ok(entries);
+    }
+    parser.object().map_err(|error| error.context("`__metadata__`"))?;
+    let mut first = true;
+    while let Some(name) = parser.entry(&mut first)? {
+        let text =
+            parser.text().map_err(|error| error.context(format!("`__metadata__`, `{name}`")))?;
+        match places.get(&name) {
+            Some(place) => entries[*place].1 = text,
+            None => {
+                places.insert(name.clone(), entries.len());
+                entries.push((name, text));
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// One tensor.
+fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> {
+    let (mut kind, mut shape, mut offsets) = (None, None, None);
+    parser.object()?;
+    let mut first = true;
+    while let Some(field) = parser.entry(&mut first)? {
+        let once = match field.as_str() {
+            Some("dtype") => {
+                let dtype = parser.text()?;
+                let known = dtype.as_str().and_then(Kind::named);
+                let known = known.ok_or_else(|| {
+                    Error::unsupported(format!(
+                        "the dtype {dtype} is none that release 0.8 of the format has"
+                    ))
+                })?;
+                kind.replace(known).is_none()
+            }
+            Some("shape") => {
+                let mut dims = Vec::new();
+                naturals(parser, |dim| {
+                    Limits::check("dimensions of a tensor", dims.len() as u64 + 1, limits.rank)?;
+                    dims.push(dim);
+                    Ok(())
+                })?;
+                shape.replace(dims).is_none()
+            }
+            Some("data_offsets") => {
+                let mut ends = [0; 2];
+                let mut count = 0;
+                naturals(parser, |end| {
+                    let place = ends.get_mut(count).ok_or_else(two_offsets)?;
+                    *place = end;
+                    count += 1;
+                    Ok(())
+                })?;
+                if count < 2 {
+                    return Err(two_offsets());
+                }
+                offsets.replace(ends).is_none()
+            }
+            _ => {
+                parser.skip()?;
+                true
+            }
+        };
+        if !once {
+            return Err(Error::damaged(format!("it has two fields `{field}`")));
+        }
+    }
+    let lacks = |field: &str| Error::damaged(format!("it has no field `{field}`"));
+    let [begin, end] = offsets.ok_or_else(|| lacks("data_offsets"))?;
+    Ok(Entry {
+        name,
+        kind: kind.ok_or_else(|| lacks("dtype"))?,
+        shape: shape.ok_or_else(|| lacks("shape"))?,
+        begin,
+        end,
+    })
+}
+
+fn two_offsets() -> Error {
+    Error::damaged("its data_offsets are not two numbers")
+        .expected("the first byte and the one after the last")
+}
+
+fn naturals(parser: &mut Parser<'_>, mut each: impl FnMut(u64) -> Result<()>) -> Result<()> {
+    parser.array()?;
+    let mut first = true;
+    while parser.item(&mut first)? {
+        each(parser.natural()?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! safetensors: a JSON header that says where each tensor is, then their bytes.
+//!
+//! Its specification: <https://huggingface.co/docs/safetensors/index#format>; what a file may
+//! look like beyond that is what the reference library (release 0.8) accepts,
+//! <https://github.com/huggingface/safetensors>. We accept the same files.
+//!
+//! | | read | written |
+//! |---|---|---|
+//! | all dtypes of release 0.8 | yes | yes |
+//! | `__metadata__` | yes | kept, when the source is a safetensors file |
+//! | tied weights that `save_model` recorded there | as links | as `save_model` does |
+//! | plain values | those that Statelens wrote | into `__metadata__` |
+//! | shards and their index | yes, see [`crate::sets`] | by size or by name |
+//!
+//! Two values of `F4` are one element, as torch counts them: `F4` of shape `[2, 8]` is
+//! `float4_e2m1fn_x2` of shape `[2, 4]`. Four of `F6_E2M3` or `F6_E3M2` are a block of three
+//! bytes, which is shown and not decoded.
+//!
+//! # Plain values
+//!
+//! The format holds tensors only. What else a state dict has (a learning rate, a step, a name)
+//! is one entry of `__metadata__` by the name of `statelens`, a JSON text as Python's `json`
+//! module writes and reads it:
+//!
+//! ```json
+//! {"version": 1, "values": {"optimizer.param_groups.0.lr": 0.001, "epoch": 3, "note": null}}
+//! ```
+//!
+//! The names are the flattened keys, as those of the tensors are. Numbers with a point or an
+//! exponent are floats, others integers of any size; `NaN` and `Infinity` stand for themselves.
+//! What JSON does not have is an object of one entry: `{"bytes": "00ff"}`, `{"bytearray": …}`,
+//! `{"complex": [re, im]}`, `{"dtype": "float32"}`, `{"device": "cuda:0"}`, and
+//! `{"empty": "dict"}`, `"list"`, `"tuple"` or `"set"`.
+
+pub mod detect;
+mod header;
+pub mod read;
+mod scalars;
+#[cfg(test)]
+mod tests;
+
+use std::sync::LazyLock;
+
+use statelens_checkpoint::{Block, DType};
+
+/// The dtypes by name, in the order in which the reference library ranks them.
+static DTYPES: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+    let plain = |name, dtype: DType| {
+        let bits = dtype.itemsize() * 8;
+        Kind { name, dtype, bits, packed: 1 }
+    };
+    let packed = |name, dtype, bits, packed| Kind { name, dtype, bits, packed };
+    vec![
+        plain("BOOL", DType::Bool),
+        packed("F4", DType::F4E2M1FNX2, 4, 2),
+        packed("F6_E2M3", block("F6_E2M3", 4, 3), 6, 1),
+        packed("F6_E3M2", block("F6_E3M2", 4, 3), 6, 1),
+        plain("U8", DType::U8),
+        plain("I8", DType::I8),
+        plain("F8_E5M2", DType::F8E5M2),
+        plain("F8_E4M3", DType::F8E4M3FN),
+        plain("F8_E8M0", DType::F8E8M0FNU),
+        plain("F8_E4M3FNUZ", DType::F8E4M3FNUZ),
+        plain("F8_E5M2FNUZ", DType::F8E5M2FNUZ),
+        plain("I16", DType::I16),
+        plain("U16", DType::U16),
+        plain("F16", DType::F16),
+        plain("BF16", DType::BF16),
+        plain("I32", DType::I32),
+        plain("U32", DType::U32),
+        plain("F32", DType::F32),
+        plain("C64", DType::C64),
+        plain("F64", DType::F64),
+        plain("I64", DType::I64),
+        plain("U64", DType::U64),
+    ]
+});
+
+/// A dtype as the format has it.
+#[derive(Debug)]
+struct Kind {
+    /// Its name in the header.
+    name: &'static str,
+    /// What one of our elements is.
+    dtype: DType,
+    /// Bits of one of the format's elements.
+    bits: u64,
+    /// How many of the format's elements are one of ours.
+    packed: u64,
+}
+
+impl Kind {
+    /// The dtype of that name.
+    fn named(name: &str) -> Option<&'static Self> {
+        DTYPES.iter().find(|kind| kind.name == name)
+    }
+}
+
+/// Values of less than a byte that only safetensors and block formats have.
+const fn block(name: &'static str, elements: u64, bytes: u64) -> DType {
+    DType::Blocks(Block { name, elements, bytes, words: &[] })
+}
+
+/// `F4` in rows that are no whole bytes: what torch could not have.
+const F4_ROWS: DType = block("F4", 2, 1);
+
+/// Longest header in bytes: the reference library refuses longer ones.
+const MOST_HEADER: u64 = 100_000_000;
+
+/// The key of the header's entry that is no tensor.
+const METADATA: &str = "__metadata__";

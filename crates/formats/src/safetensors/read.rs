@@ -1,0 +1,97 @@
+//! Reading.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Grade, Layout,
+    Limits, Progress, Result, Span, Tensor, Text, Value, ValueId,
+};
+
+use super::header::{Entry, Header};
+use super::{F4_ROWS, scalars};
+
+/// Opens it.
+///
+/// The tensors come in the order of the header, then what `__metadata__` records: names of tied
+/// weights as links, and the plain values that Statelens wrote there. What else is in it becomes
+/// raw attributes of the root.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    let file = files.main()?;
+    let header = Header::read(&files, file, limits, progress)?;
+    let mut builder = Builder::new(limits);
+    let mut findings = header.findings;
+    let mut entries: Vec<(DictKey, ValueId)> = Vec::with_capacity(header.tensors.len());
+    let mut places: HashMap<Text, ValueId> = HashMap::new();
+    for entry in &header.tensors {
+        let tensor = tensor(entry, file, header.data);
+        let tensor = builder.push_tensor(tensor)?;
+        let id = builder.push(Value::Tensor(tensor))?;
+        places.insert(entry.name.clone(), id);
+        entries.push((DictKey::Str(entry.name.clone()), id));
+    }
+    let mut attributes = Vec::new();
+    let mut plain = Vec::new();
+    let mut names: HashSet<Text> = places.keys().cloned().collect();
+    for (name, text) in header.metadata {
+        // As `save_model` records tied weights: the name that was dropped, and the one that stayed.
+        match places.get(&text) {
+            Some(target) if names.insert(name.clone()) => {
+                let id = builder.push(Value::Link(*target))?;
+                entries.push((DictKey::Str(name), id));
+            }
+            _ if name == scalars::KEY => match scalars::decode(&text) {
+                Ok(values) => plain = values,
+                Err(error) => {
+                    findings.push(
+                        Finding::new(
+                            Grade::Warning,
+                            "The plain values in `__metadata__` can't be read",
+                        )
+                        .detail(error.to_string()),
+                    );
+                    attributes.push((name, text));
+                }
+            },
+            _ => attributes.push((name, text)),
+        }
+    }
+    for (name, value) in plain {
+        if names.insert(name.clone()) {
+            let id = builder.push(value)?;
+            entries.push((DictKey::Str(name), id));
+        }
+    }
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
+    let format = format(header.data, &attributes);
+    builder.set_raw_attributes(root, attributes);
+    builder.finish(root, format, files, findings)
+}
+
+/// Metadata that is shown among the facts of the file, and the length that is shown of each.
+const MOST_FACTS: usize = 16;
+const MOST_TEXT: usize = 200;
+
+fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
+    let mut facts = vec![("header".to_owned(), format!("{header} bytes"))];
+    for (name, text) in attributes.iter().take(MOST_FACTS) {
+        let text: String = text.to_lossy().chars().take(MOST_TEXT).collect();
+        let name: String = name.to_lossy().chars().take(MOST_TEXT).collect();
+        facts.push((format!("metadata {name}"), text));
+    }
+    FormatInfo { id: "safetensors", name: "safetensors", facts, ..FormatInfo::default() }
+}
+
+fn tensor(entry: &Entry, file: FileId, data: u64) -> Tensor {
+    let packed = entry.kind.packed;
+    let mut shape = entry.shape.clone();
+    let dtype = match shape.last_mut() {
+        Some(last) if *last % packed == 0 => {
+            *last /= packed;
+            entry.kind.dtype.clone()
+        }
+        None if packed == 1 => entry.kind.dtype.clone(),
+        _ => F4_ROWS,
+    };
+    let span = Span { file, offset: data + entry.begin, len: entry.end - entry.begin };
+    Tensor::new(dtype, shape, Layout::Span(span))
+}

@@ -1,0 +1,296 @@
+//! Real files against what the reference library read from them, and the rules one by one.
+
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use statelens_checkpoint::{
+    ByteOrder, Checkpoint, DType, ErrorKind, FileSet, Layout, Limits, Memory, Result, Unwatched,
+    Value,
+};
+
+use crate::torch::tests::{compare, expected_in, fixtures, open};
+
+/// A file with this header, padded as the reference library does, and so many bytes of data.
+fn file(header: &str, data: usize) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend((0..data).map(|n| n as u8));
+    bytes
+}
+
+fn read(bytes: Vec<u8>) -> Result<Checkpoint> {
+    let files = FileSet::single("x.safetensors", Memory::from(bytes));
+    crate::open(files, &Limits::default(), &mut Unwatched)
+}
+
+fn keys(checkpoint: &Checkpoint) -> Vec<String> {
+    let leaves = checkpoint.leaves();
+    leaves.iter().map(|leaf| leaf.flat.to_string()).collect()
+}
+
+fn expected(name: &str) -> Json {
+    let text = std::fs::read_to_string(fixtures().join(format!("{name}.expected.json"))).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+/// What differs from the entries of the expectation, which are in the order of the dict that was
+/// saved; the file has its own.
+fn differences(checkpoint: &Checkpoint, expected: &Json) -> Vec<String> {
+    let mut differences = Vec::new();
+    let leaves = checkpoint.leaves();
+    let entries = expected["entries"].as_array().unwrap();
+    for entry in entries {
+        let key = entry["key"].as_str().unwrap();
+        match leaves.iter().find(|leaf| leaf.flat == key) {
+            Some(leaf) => differences.extend(
+                compare(checkpoint, leaf, entry).err().map(|error| format!("{key}: {error}")),
+            ),
+            None => differences.push(format!("{key:?} is not there")),
+        }
+    }
+    if leaves.len() != entries.len() && !entries.is_empty() {
+        differences.push(format!("{} leaves, expected {}", leaves.len(), entries.len()));
+    }
+    differences
+}
+
+#[test]
+fn every_fixture_has_the_verdict_and_content_of_the_reference_library() {
+    let mut failures = Vec::new();
+    let (mut accepted, mut refused, mut compared) = (0, 0, 0);
+    for name in expected_in("safetensors") {
+        let expected = expected(&name);
+        match (open(&name), expected["reference_error"].as_str()) {
+            (Ok(checkpoint), None) => {
+                accepted += 1;
+                compared += expected["entries"].as_array().unwrap().len();
+                let differences = differences(&checkpoint, &expected);
+                failures.extend(differences.into_iter().map(|text| format!("{name}: {text}")));
+            }
+            (Err(error), Some(_)) => {
+                refused += 1;
+                let kinds = [ErrorKind::Damaged, ErrorKind::Unsupported];
+                assert!(kinds.contains(&error.kind()), "{name}: {error}");
+            }
+            (Ok(_), Some(reference)) => failures.push(format!("{name}: opens; {reference}")),
+            (Err(error), None) => failures.push(format!("{name}: {error}")),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+    assert_eq!((accepted, refused), (14, 17));
+    assert!(compared > 12, "{compared}");
+}
+
+/// Each rule of the reference library has a message of its own.
+#[test]
+fn broken_files_say_which_rule_they_break() {
+    for (name, words) in [
+        ("x_deep_json", "an array where an object belongs"),
+        ("x_empty_file", "empty"),
+        (
+            "x_header_100MB_plus",
+            "said to be 100000001 bytes long (at byte 0); expected at most 100000000",
+        ),
+        ("x_header_too_big", "expected at most 100000000"),
+        ("x_hole", "4 bytes before the data of `b` belong to no tensor"),
+        ("x_overlap", "the data of `b` overlaps that of the tensor before it by "),
+        ("x_invalid_utf8", "no UTF-8 (at byte 11)"),
+        ("x_metadata_nonstring", "`__metadata__`, `a`: JSON with a number where a string belongs"),
+        ("x_neg_offsets", "`a` ends before it begins"),
+        ("x_not_json", "something that is no value"),
+        ("x_null_pad", "something after the end"),
+        ("x_shape_mismatch", "its data_offsets leave it"),
+        ("x_shape_overflow", "does not fit 64 bits"),
+        ("x_short", "cut short"),
+        ("x_trailing", "belong to no tensor"),
+        ("x_unknown_dtype", "the dtype F99"),
+        ("x_zero_header", "nothing but zeros"),
+    ] {
+        let error = open(&format!("safetensors/{name}.safetensors")).unwrap_err().to_string();
+        assert!(error.contains(words), "{name}: {error}");
+    }
+}
+
+#[test]
+fn rules_that_no_fixture_breaks() {
+    let refused = [
+        ("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "no whole bytes"),
+        ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, "not two numbers"),
+        ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}}", 1, "not two numbers"),
+        ("{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1, "a number where"),
+        ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1.0],\"data_offsets\":[0,1]}}", 1, "a number where"),
+        ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}", 1, "no field `data_offsets`"),
+        (
+            "{\"a\":{\"dtype\":\"U8\",\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}",
+            1,
+            "two fields",
+        ),
+        ("{\"a\":[]}", 0, "an array where an object belongs"),
+        ("[]", 0, "an array where an object belongs"),
+        ("{\"__metadata__\":{},\"__metadata__\":{}}", 0, "two entries"),
+        ("{\"a\":", 0, "its end"),
+    ];
+    for (header, data, words) in refused {
+        let error = read(file(header, data)).unwrap_err().to_string();
+        assert!(error.contains(words), "{header}: {error}");
+    }
+    let nested = |depth| {
+        let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+        read(file(
+            &format!(
+                "{{\"a\":{{\"x\":{open}{close},\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}}}"
+            ),
+            0,
+        ))
+    };
+    assert!(nested(125).is_ok());
+    let error = nested(126).unwrap_err().to_string();
+    assert!(error.contains("nested too deep"), "{error}");
+    let cut = file("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1);
+    for len in 0..cut.len() {
+        assert!(read(cut[..len].to_vec()).is_err(), "{len}");
+    }
+    let error = read(cut[..20].to_vec()).unwrap_err().to_string();
+    assert!(error.contains("and the file has 12 after it"), "{error}");
+    assert!(read(file("{\"__metadata__\":null}", 0)).is_ok());
+}
+
+#[test]
+fn values_of_less_than_a_byte_are_counted_as_torch_does() {
+    let checkpoint = open("safetensors/f4.safetensors").unwrap();
+    let tensor = &checkpoint.tensors()[0];
+    assert_eq!((&tensor.dtype, &tensor.shape[..]), (&DType::F4E2M1FNX2, &[2, 4][..]));
+    let checkpoint = open("safetensors/x_f4.safetensors").unwrap();
+    let shown: Vec<(&str, &[u64], u64)> = checkpoint
+        .tensors()
+        .iter()
+        .map(|tensor| (tensor.dtype.name(), &tensor.shape[..], tensor.nbytes().unwrap()))
+        .collect();
+    assert_eq!(
+        shown,
+        [
+            ("float4_e2m1fn_x2", &[2, 2][..], 4),
+            ("F6_E2M3", &[4][..], 3),
+            ("F6_E3M2", &[4][..], 3),
+            ("float8_e8m0fnu", &[2][..], 2),
+        ]
+    );
+    let odd = "{\"a\":{\"dtype\":\"F4\",\"shape\":[2,3],\"data_offsets\":[0,3]}}";
+    let checkpoint = read(file(odd, 3)).unwrap();
+    let tensor = &checkpoint.tensors()[0];
+    assert_eq!(
+        (tensor.dtype.name(), &tensor.shape[..], tensor.nbytes()),
+        ("F4", &[2, 3][..], Some(3))
+    );
+}
+
+#[test]
+fn tied_weights_that_save_model_recorded_are_links() {
+    let checkpoint = open("safetensors/save_model_tied.safetensors").unwrap();
+    let leaves = checkpoint.leaves();
+    assert_eq!(keys(&checkpoint), ["a.bias", "a.weight", "b.bias", "b.weight"]);
+    assert_eq!(leaves[3].alias_of, Some("a.weight".into()));
+    assert!(checkpoint.raw_attributes(checkpoint.root()).is_empty());
+}
+
+#[test]
+fn metadata_is_kept_beside_the_root() {
+    let header = "{\"__metadata__\":{\"format\":\"pt\",\"note\":\"x\"}}";
+    let checkpoint = read(file(header, 0)).unwrap();
+    let attributes = checkpoint.raw_attributes(checkpoint.root());
+    assert_eq!(attributes, [("format".into(), "pt".into()), ("note".into(), "x".into())]);
+    assert!(checkpoint.format.facts.contains(&("metadata format".into(), "pt".into())));
+}
+
+#[test]
+fn plain_values_come_back_from_the_metadata() {
+    let values = r#"{"version": 1, "values": {"lr": 1e-3, "step": 12345678901234567890123, "n": NaN,
+        "t": true, "u": null, "s": "x", "b": {"bytes": "00fF"}, "c": {"complex": [1, -0.5]},
+        "e": {"empty": "dict"}, "d": {"dtype": "bfloat16"}, "o": {"device": "cuda:0"}}}"#;
+    let metadata = |text: &str| {
+        let text = serde_json::to_string(text).unwrap();
+        read(file(&format!("{{\"__metadata__\":{{\"statelens\":{text}}}}}"), 0)).unwrap()
+    };
+    let checkpoint = metadata(values);
+    let found: Vec<&Value> =
+        checkpoint.leaves().iter().map(|leaf| checkpoint.value(leaf.id)).collect::<Vec<_>>();
+    assert_eq!(keys(&checkpoint), ["lr", "step", "n", "t", "u", "s", "b", "c", "e", "d", "o"]);
+    assert_eq!(found[0], &Value::Float(0.001));
+    assert!(matches!(found[1], Value::Int(int) if int.to_string() == "12345678901234567890123"));
+    assert!(matches!(found[2], Value::Float(float) if float.is_nan()));
+    assert_eq!(found[6], &Value::Bytes { data: Arc::new([0, 255]), mutable: false });
+    assert_eq!(found[7], &Value::Complex(1.0, -0.5));
+    assert_eq!(found[9], &Value::DType { dtype: DType::BF16, numpy: false });
+    assert!(checkpoint.findings.is_empty());
+
+    // What is there by that name and is not ours stays what it is.
+    for other in ["", "7", "{\"version\": 2}", "{\"version\": 1, \"values\": {\"a\": [1]}}"] {
+        let checkpoint = metadata(other);
+        assert_eq!(checkpoint.findings.len(), 1, "{other}");
+        assert_eq!(checkpoint.raw_attributes(checkpoint.root()).len(), 1);
+    }
+}
+
+#[test]
+fn names_that_come_twice_are_told() {
+    let checkpoint = open("safetensors/x_dup_key.safetensors").unwrap();
+    assert_eq!(keys(&checkpoint).len(), 1);
+    assert!(checkpoint.findings[0].title.contains("twice"));
+}
+
+#[test]
+fn a_set_of_shards_is_what_was_saved() {
+    let folder = fixtures().join("hf_sharded_safetensors");
+    let mut names: Vec<String> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names.len(), 4);
+    let expected = expected("hf_sharded_safetensors");
+    for main in 0..names.len() {
+        let mut files = FileSet::default();
+        let order = std::iter::once(main).chain((0..names.len()).filter(|at| *at != main));
+        for at in order {
+            let bytes = std::fs::read(folder.join(&names[at])).unwrap();
+            files.push(names[at].clone(), Arc::new(Memory::from(bytes)));
+        }
+        assert_eq!(crate::sets::sort(&files)[0].main, "model.safetensors.index.json");
+        let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+        assert_eq!(differences(&checkpoint, &expected), [""; 0], "opened at {}", names[main]);
+        let order: Vec<&str> = expected["entries"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|e| e["key"].as_str().unwrap())
+            .collect();
+        assert_eq!(keys(&checkpoint), order);
+        assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+    }
+}
+
+#[test]
+fn twenty_thousand_tensors_open_in_one_go() {
+    let mut header = String::from("{");
+    for index in 0..20_000 {
+        let comma = if index > 0 { "," } else { "" };
+        let (begin, end) = (index * 4, index * 4 + 4);
+        header += &format!(
+            "{comma}\"model.layers.{index}.weight\":{{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[{begin},{end}]}}"
+        );
+    }
+    header += "}";
+    let bytes = file(&header, 80_000);
+    let start = std::time::Instant::now();
+    let checkpoint = read(bytes).unwrap();
+    let took = start.elapsed();
+    assert_eq!(checkpoint.tensors().len(), 20_000);
+    // Unoptimised code on a busy machine is slower by far.
+    let patience = if cfg!(debug_assertions) { 3_000 } else { 300 };
+    assert!(took.as_millis() < patience, "{took:?}");
+    println!("20,000 tensors opened in {took:?}");
+    let last = &checkpoint.tensors()[19_999];
+    let data = 8 + header.len() as u64;
+    assert!(matches!(&last.layout, Layout::Span(span) if span.offset == data + 79_996));
+    assert_eq!(last.byte_order, ByteOrder::Little);
+}
