@@ -175,6 +175,11 @@ impl Builder {
         self.values.get(id.0 as usize)
     }
 
+    /// The tensor; `None` for an unknown id.
+    pub fn tensor(&self, id: TensorId) -> Option<&Tensor> {
+        self.tensors.get(id.0 as usize)
+    }
+
     /// The tensor, to be changed; `None` for an unknown id.
     pub fn tensor_mut(&mut self, id: TensorId) -> Option<&mut Tensor> {
         self.tensors.get_mut(id.0 as usize)

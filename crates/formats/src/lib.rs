@@ -6,6 +6,7 @@
 mod archive;
 pub mod cerebras;
 pub mod dcp;
+pub mod flax;
 pub mod gguf;
 pub mod hdf5;
 mod json;
@@ -46,6 +47,7 @@ const READERS: &[Reader] = &[
     Reader { score: gguf::detect::score, read: gguf::read::read },
     Reader { score: safetensors::detect::score, read: safetensors::read::read },
     Reader { score: pickle::detect::score, read: pickle::read::read },
+    Reader { score: flax::detect::score, read: flax::read::read },
 ];
 
 /// Opens a checkpoint: finds its format by content and reads its structure, never its weights.

@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Grade, Limits, Memory, Unwatched};
 
 fn bytes(name: &str) -> Vec<u8> {
@@ -124,6 +125,26 @@ fn shards_are_one_checkpoint_whichever_is_named() {
     assert!(part.findings[0].detail.contains(SHARDS[3]));
     let error = open_set(&SHARDS[..1]).unwrap_err().to_string();
     assert!(error.contains(SHARDS[1]), "{error}");
+}
+
+#[test]
+fn shards_hold_what_h5py_read_from_them() {
+    let checkpoint = open_set(&SHARDS).unwrap();
+    let json: serde_json::Value =
+        serde_json::from_slice(&bytes("k3_sharded.weights.json.expected.json")).unwrap();
+    let leaves = checkpoint.leaves();
+    let mut compared = 0;
+    for entry in json["shards"].as_object().unwrap().values().flat_map(|v| v.as_array().unwrap()) {
+        let key = entry["key"].as_str().unwrap().replace('/', ".");
+        let leaf = leaves.iter().find(|leaf| leaf.flat == *key).unwrap_or_else(|| panic!("{key}"));
+        let (_, tensor) = checkpoint.tensor_of(leaf.id).unwrap();
+        let numel = tensor.numel().unwrap();
+        let values = statelens_tensor::elements(&checkpoint.files, tensor, 0..numel).unwrap();
+        let hash: String = Sha256::digest(values).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(entry["sha256"], *hash, "{key}");
+        compared += 1;
+    }
+    assert_eq!(compared, leaves.len());
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! Telling it apart.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Limits, Memory};
+
+use super::packed::{Cursor, Head};
+use crate::{Probe, Score};
+
+/// How sure this format is. Msgpack has no magic number: the file must begin with a map that is
+/// not empty, its first key must be a text, and what follows must be msgpack as far as the first
+/// bytes go.
+pub fn score(probe: &Probe<'_>) -> Score {
+    let head = probe.head();
+    if !matches!(head.first(), Some(0x81..=0x8f | 0xde | 0xdf)) {
+        return Score::NO;
+    }
+    let limits = Limits::default();
+    let source = Arc::new(Memory::from(head.to_vec()));
+    let mut cursor = Cursor::new(source, &limits);
+    let mut open = vec![1u64];
+    let mut seen = 0;
+    // Looks at what begins; the head may end anywhere in the rest.
+    while let Some(left) = open.last_mut() {
+        if *left == 0 {
+            open.pop();
+            continue;
+        }
+        *left -= 1;
+        let next = match cursor.head() {
+            Ok(next) => next,
+            Err(_) => {
+                // Cut off by the end of the head, or no msgpack.
+                return match cursor.starved && probe.len() > head.len() as u64 {
+                    true if seen > 2 => Score::MAYBE,
+                    _ => Score::NO,
+                };
+            }
+        };
+        if seen == 1 && !matches!(next, Head::Str(_)) {
+            return Score::NO;
+        }
+        seen += 1;
+        match next {
+            Head::Map(len) => open.push(len.saturating_mul(2)),
+            Head::Array(len) => open.push(len),
+            Head::Str(len) | Head::Bin(len) | Head::Ext(_, len) if cursor.skip(len).is_err() => {
+                return if probe.len() > head.len() as u64 { Score::MAYBE } else { Score::NO };
+            }
+            _ => {}
+        }
+        if open.len() > 1000 {
+            return Score::NO;
+        }
+    }
+    Score::MAYBE
+}

@@ -1,0 +1,327 @@
+//! Reading.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Array, BlockCache, Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding,
+    Form, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor,
+    Text, Value, ValueId,
+};
+
+use super::packed::{Cursor, Head};
+use super::pieces;
+
+/// Opens it.
+pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
+    progress.check(0, 0)?;
+    let main = files.main()?;
+    let cache = BlockCache::new(files.source(main)?.clone(), 64 << 10, 64);
+    let mut reader = Reader {
+        file: main,
+        cursor: Cursor::new(Arc::new(cache), limits),
+        builder: Builder::new(limits),
+        limits,
+        findings: Vec::new(),
+    };
+    let root = reader.tree(progress)?;
+    let rest = reader.cursor.left();
+    let Reader { builder, mut findings, .. } = reader;
+    if rest > 0 {
+        findings.push(Finding::new(Grade::Note, format!("{rest} bytes follow the state dict")));
+    }
+    let format = FormatInfo { id: "flax", name: "Flax msgpack", ..FormatInfo::default() };
+    builder.finish(root, format, files, findings)
+}
+
+struct Reader<'a> {
+    file: FileId,
+    cursor: Cursor<'a>,
+    builder: Builder,
+    limits: &'a Limits,
+    findings: Vec<Finding>,
+}
+
+/// A container whose items are still to come.
+enum Open {
+    Map { left: u64, key: Option<DictKey>, entries: Vec<(DictKey, ValueId)> },
+    Array { left: u64, items: Vec<ValueId> },
+}
+
+/// An array that lies in one piece.
+struct Packed {
+    dtype: DType,
+    shape: Vec<u64>,
+    span: Span,
+}
+
+/// The key that marks an array in pieces.
+const PIECES: &str = "__msgpack_chunked_array__";
+/// Findings that are told one by one.
+const MOST_FINDINGS: usize = 100;
+
+impl Reader<'_> {
+    fn tree(&mut self, progress: &mut dyn Progress) -> Result<ValueId> {
+        let mut open: Vec<Open> = Vec::new();
+        let mut seen = 0u64;
+        loop {
+            seen += 1;
+            if seen % 1024 == 0 {
+                progress.check(seen, 0)?;
+            }
+            Limits::check("nesting of maps", open.len() as u64, self.limits.depth)?;
+            let head = self.cursor.head()?;
+            let mut done = None;
+            match (open.last_mut(), head) {
+                (Some(Open::Map { key: key @ None, .. }), head) => *key = Some(self.key(head)?),
+                (_, Head::Map(left)) => {
+                    open.push(Open::Map { left, key: None, entries: Vec::new() });
+                }
+                (_, Head::Array(left)) => open.push(Open::Array { left, items: Vec::new() }),
+                (_, head) => done = Some(self.plain(head)?),
+            }
+            loop {
+                if let Some(id) = done.take() {
+                    match open.last_mut() {
+                        None => return Ok(id),
+                        Some(Open::Map { left, key, entries }) => {
+                            if let Some(key) = key.take() {
+                                entries.push((key, id));
+                            }
+                            *left = left.saturating_sub(1);
+                        }
+                        Some(Open::Array { left, items }) => {
+                            items.push(id);
+                            *left = left.saturating_sub(1);
+                        }
+                    }
+                }
+                let full = matches!(
+                    open.last(),
+                    Some(Open::Map { left: 0, .. } | Open::Array { left: 0, .. })
+                );
+                match open.pop() {
+                    Some(Open::Map { entries, .. }) if full => done = Some(self.map(entries)?),
+                    Some(Open::Array { items, .. }) if full => {
+                        let list = List { items, ..List::default() };
+                        done = Some(self.builder.push(Value::List(list))?);
+                    }
+                    Some(container) => {
+                        open.push(container);
+                        break;
+                    }
+                    None => break,
+                }
+            }
+        }
+    }
+
+    fn key(&mut self, head: Head) -> Result<DictKey> {
+        let at = self.cursor.at;
+        Ok(match head {
+            Head::Str(len) => match self.text(len)? {
+                Ok(text) => DictKey::Str(text),
+                Err(bytes) => DictKey::Bytes(bytes.into()),
+            },
+            Head::Bin(len) => DictKey::Bytes(self.cursor.bytes(len)?.into()),
+            Head::Int(int) => DictKey::Int(int.into()),
+            Head::Uint(int) => DictKey::Int(int.into()),
+            Head::Bool(value) => DictKey::Bool(value),
+            Head::Nil => DictKey::None,
+            Head::Float(float) => DictKey::Float(float),
+            Head::Array(_) | Head::Map(_) | Head::Ext(..) => {
+                return Err(Error::unsupported("a map whose keys are no plain values").at(at));
+            }
+        })
+    }
+
+    /// A text, or its bytes if they are none.
+    fn text(&mut self, len: u64) -> Result<Result<Text, Vec<u8>>> {
+        let bytes = self.cursor.bytes(len)?;
+        Ok(Text::from_surrogatepass(&bytes).map_err(|_| bytes))
+    }
+
+    fn plain(&mut self, head: Head) -> Result<ValueId> {
+        let value = match head {
+            Head::Nil => Value::None,
+            Head::Bool(value) => Value::Bool(value),
+            Head::Int(int) => Value::Int(int.into()),
+            Head::Uint(int) => Value::Int(int.into()),
+            Head::Float(float) => Value::Float(float),
+            Head::Str(len) => match self.text(len)? {
+                Ok(text) => Value::Str(text),
+                Err(bytes) => Value::Bytes { data: bytes.into(), mutable: false },
+            },
+            Head::Bin(len) => Value::Bytes { data: self.cursor.bytes(len)?.into(), mutable: false },
+            Head::Ext(kind, len) => return self.extension(kind, len),
+            Head::Array(_) | Head::Map(_) => return Err(Error::damaged("a container in a scalar")),
+        };
+        self.builder.push(value)
+    }
+
+    /// An extension; one that makes no sense is stepped over and told.
+    fn extension(&mut self, kind: i8, len: u64) -> Result<ValueId> {
+        let start = self.cursor.at;
+        self.cursor.skip(len)?;
+        let end = self.cursor.at;
+        self.cursor.at = start;
+        let made = match kind {
+            1 | 3 => self.array(end).and_then(|array| self.tensor(array, kind == 3)),
+            2 => self.complex(),
+            _ => Err(Error::unsupported(format!("an extension of the type {kind}"))),
+        };
+        let made = match made {
+            Ok(_) if self.cursor.at != end => {
+                Err(Error::damaged("an array or number that does not end where it should"))
+            }
+            made => made,
+        };
+        self.cursor.at = end;
+        match made {
+            Ok(id) => Ok(id),
+            Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Limit => Err(error),
+            Err(error) => {
+                self.warn("An extension can't be read", &error.at(start));
+                self.builder
+                    .push(opaque(format!("an extension of {len} bytes and the type {kind}")))
+            }
+        }
+    }
+
+    fn warn(&mut self, title: &str, error: &Error) {
+        if self.findings.len() < MOST_FINDINGS {
+            self.findings.push(Finding::new(Grade::Danger, title).detail(error.to_string()));
+        }
+    }
+
+    /// `[shape, dtype, bytes]`, which ends at `end`.
+    fn array(&mut self, end: u64) -> Result<Packed> {
+        let wrong = || Error::damaged("an array that is no shape, dtype and bytes");
+        let Head::Array(3) = self.cursor.head()? else { return Err(wrong()) };
+        let Head::Array(rank) = self.cursor.head()? else { return Err(wrong()) };
+        Limits::check("dimensions of an array", rank, self.limits.rank)?;
+        let mut shape = Vec::new();
+        for _ in 0..rank {
+            shape.push(match self.cursor.head()? {
+                Head::Int(int) => u64::try_from(int).map_err(|_| wrong())?,
+                Head::Uint(int) => int,
+                _ => return Err(wrong()),
+            });
+        }
+        let (Head::Str(len) | Head::Bin(len)) = self.cursor.head()? else { return Err(wrong()) };
+        let name = String::from_utf8_lossy(&self.cursor.bytes(len.min(64))?).into_owned();
+        let dtype = DType::from_torch_name(&name)
+            .ok_or_else(|| Error::unsupported(format!("an array of the dtype {name:?}")))?;
+        let Head::Bin(len) = self.cursor.head()? else { return Err(wrong()) };
+        let span = Span { file: self.file, offset: self.cursor.at, len };
+        self.cursor.skip(len)?;
+        if self.cursor.at > end {
+            return Err(wrong());
+        }
+        Ok(Packed { dtype, shape, span })
+    }
+
+    fn tensor(&mut self, array: Packed, scalar: bool) -> Result<ValueId> {
+        let Packed { dtype, shape, span } = array;
+        let tensor = Tensor::new(dtype, shape, Layout::Span(span));
+        if tensor.nbytes() != Some(span.len) {
+            return Err(Error::damaged(format!(
+                "an array of shape {:?} and dtype {} has {} bytes",
+                tensor.shape, tensor.dtype, span.len
+            )));
+        }
+        let tensor = self.builder.push_tensor(tensor)?;
+        self.builder.push(Value::Array(Array { tensor, scalar }))
+    }
+
+    fn complex(&mut self) -> Result<ValueId> {
+        let wrong = || Error::damaged("a complex number that is no two numbers");
+        let Head::Array(2) = self.cursor.head()? else { return Err(wrong()) };
+        let mut part = || match self.cursor.head()? {
+            Head::Float(float) => Ok(float),
+            Head::Int(int) => Ok(int as f64),
+            Head::Uint(int) => Ok(int as f64),
+            _ => Err(wrong()),
+        };
+        let (re, im) = (part()?, part()?);
+        self.builder.push(Value::Complex(re, im))
+    }
+
+    /// A map, or the array in pieces that it stands for.
+    fn map(&mut self, entries: Vec<(DictKey, ValueId)>) -> Result<ValueId> {
+        let marked = entries.iter().any(|(key, id)| {
+            *key == DictKey::from(PIECES) && self.builder.value(*id) == Some(&Value::Bool(true))
+        });
+        if marked {
+            match self.in_pieces(&entries) {
+                Ok(tensor) => {
+                    let tensor = self.builder.push_tensor(tensor)?;
+                    return self.builder.push(Value::Array(Array { tensor, scalar: false }));
+                }
+                Err(error) => self.warn("An array in pieces can't be put together", &error),
+            }
+        }
+        self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
+    }
+
+    fn in_pieces(&self, entries: &[(DictKey, ValueId)]) -> Result<Tensor> {
+        let wrong = || Error::damaged("an array in pieces without its shape or its pieces");
+        let items = |name: &str| {
+            let entry = entries.iter().find(|(key, _)| *key == DictKey::from(name));
+            match self.builder.value(entry?.1) {
+                Some(Value::Dict(dict)) => Some(numbered(dict)),
+                _ => None,
+            }
+        };
+        let shape: Option<Vec<u64>> = items("shape")
+            .ok_or_else(wrong)?
+            .iter()
+            .map(|id| match self.builder.value(*id) {
+                Some(Value::Int(int)) => int.to_u64(),
+                _ => None,
+            })
+            .collect();
+        let shape = shape.ok_or_else(wrong)?;
+        let mut spans = Vec::new();
+        let mut dtype = None;
+        for id in items("chunks").ok_or_else(wrong)? {
+            let Some(Value::Array(array)) = self.builder.value(id) else { return Err(wrong()) };
+            let tensor = self.builder.tensor(array.tensor).ok_or_else(wrong)?;
+            let Layout::Span(span) = tensor.layout else { return Err(wrong()) };
+            if dtype.get_or_insert_with(|| tensor.dtype.clone()) != &tensor.dtype {
+                return Err(Error::damaged("an array in pieces of different dtypes"));
+            }
+            spans.push(span);
+        }
+        let dtype = dtype.ok_or_else(wrong)?;
+        let layout = pieces::join(&shape, dtype.itemsize(), &spans).ok_or_else(|| {
+            Error::damaged(format!("pieces that do not make up an array of shape {shape:?}"))
+        })?;
+        Ok(Tensor::new(dtype, shape, layout))
+    }
+}
+
+/// The values of a map that was a list, in order: its keys are `"0"`, `"1"` and so on.
+fn numbered(dict: &Dict) -> Vec<ValueId> {
+    let mut items: Vec<(u64, ValueId)> = dict
+        .entries
+        .iter()
+        .filter_map(|(key, id)| match key {
+            DictKey::Str(text) => Some((text.as_str()?.parse().ok()?, *id)),
+            _ => None,
+        })
+        .collect();
+    items.sort_by_key(|(number, _)| *number);
+    items.into_iter().map(|(_, id)| id).collect()
+}
+
+fn opaque(repr: String) -> Value {
+    Value::Opaque(Box::new(Opaque {
+        global: Global::new("msgpack", "ExtType"),
+        form: Form::Reference,
+        args: Vec::new(),
+        state: None,
+        items: Vec::new(),
+        entries: Vec::new(),
+        repr: Some(repr.into()),
+    }))
+}

@@ -1,0 +1,94 @@
+//! What the file holds besides arrays, and bad files; the arrays are compared by the command's
+//! tests.
+
+use std::path::Path;
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, FileSet, Grade, Layout, Limits, Memory, Unwatched, Value,
+};
+
+fn bytes() -> Vec<u8> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/flax");
+    std::fs::read(folder.join("flax_model.msgpack")).unwrap()
+}
+
+fn open(bytes: Vec<u8>) -> Result<Checkpoint, Error> {
+    crate::open(FileSet::single("x", Memory::from(bytes)), &Limits::default(), &mut Unwatched)
+}
+
+#[test]
+fn every_kind_of_value_is_read() {
+    let checkpoint = open(bytes()).unwrap();
+    assert_eq!(checkpoint.format.id, "flax");
+    let leaves = checkpoint.leaves();
+    let keys: Vec<String> = leaves.iter().map(|leaf| leaf.flat.to_string()).collect();
+    let expected = [
+        "params.Dense_0.kernel",
+        "params.Dense_0.bias",
+        "step",
+        "np_scalar",
+        "cplx",
+        "l.0",
+        "chunked",
+    ];
+    assert_eq!(keys, expected);
+    let value = |at: usize| checkpoint.value(leaves[at].id);
+    let tensor = |at: usize| checkpoint.tensor_of(leaves[at].id).unwrap().1;
+    assert!(tensor(0).is_verbatim());
+    assert_eq!(tensor(1).dtype, DType::BF16);
+    assert_eq!(value(2), &Value::Int(7i64.into()));
+    assert!(matches!(value(3), Value::Array(array) if array.scalar));
+    assert_eq!(value(4), &Value::Complex(1.0, 2.0));
+    assert_eq!(tensor(5).dtype, DType::C64);
+    assert!(matches!(tensor(6).layout, Layout::Concat(_)));
+    assert_eq!(checkpoint.findings, []);
+}
+
+#[test]
+fn what_makes_no_sense_is_stepped_over() {
+    // {"a": an array of 3 bytes for 4, "b": an unknown extension, "c": None}
+    let mut file = vec![0x83, 0xa1, b'a', 0xc7, 16, 1, 0x93, 0x91, 1, 0xa7];
+    file.extend(b"float32\xc4\x03xyz");
+    file.extend(b"\xa1b\xd4\x63z\xa1c\xc0");
+    let checkpoint = open(file).unwrap();
+    let kinds: Vec<&str> =
+        checkpoint.leaves().iter().map(|leaf| checkpoint.value(leaf.id).kind()).collect();
+    assert_eq!(kinds, ["object", "object", "none"]);
+    let grades: Vec<Grade> = checkpoint.findings.iter().map(|finding| finding.grade).collect();
+    assert_eq!(grades, [Grade::Danger; 2]);
+}
+
+#[test]
+fn bombs_and_cut_files_are_errors() {
+    let whole = bytes();
+    for len in 1..whole.len() {
+        assert!(open(whole[..len].to_vec()).is_err(), "{len}");
+    }
+    let key = [0xa1, b'k'];
+    let deep: Vec<u8> = [0x81, 0xa1, b'k'].repeat(100_000);
+    let wide = [&[0x81][..], &key, &[0xdd, 0xff, 0xff, 0xff, 0xff]].concat();
+    let long = [&[0x81][..], &key, &[0xdb, 0xff, 0xff, 0xff, 0xff]].concat();
+    let many = [&[0xdf, 0xff, 0xff, 0xff, 0xff][..], &key, &[0xc0]].concat();
+    for file in [deep, wide, long, many] {
+        assert!(open(file).is_err());
+    }
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    let whole = bytes();
+    let mut random = 0x9e37_79b9_7f4a_7c15u64;
+    for round in 0..2000 {
+        let mut bytes = whole.clone();
+        for _ in 0..=round % 4 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let at = random as usize % bytes.len();
+            bytes[at] ^= (random >> 32) as u8 | 1;
+        }
+        if let Ok(checkpoint) = open(bytes) {
+            checkpoint.leaves();
+        }
+    }
+}
