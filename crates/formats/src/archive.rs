@@ -132,12 +132,6 @@ impl Archive {
         self.records.len()
     }
 
-    /// How many records there are whose names, in the folder, start like that.
-    pub(crate) fn count(&self, start: &str) -> usize {
-        let start = [&self.root, start].concat();
-        self.records.iter().filter(|record| record.name.starts_with(start.as_bytes())).count()
-    }
-
     /// The record of that name in the folder.
     pub(crate) fn find(&self, name: &str) -> Option<&Record> {
         let index = self.by_name.get([&self.root, name].concat().as_bytes())?;

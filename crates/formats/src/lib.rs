@@ -19,6 +19,7 @@ pub mod sets;
 mod table;
 pub mod tensorflow;
 pub mod torch;
+mod unread;
 
 use std::sync::Arc;
 

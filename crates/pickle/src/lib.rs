@@ -20,7 +20,7 @@ mod stream;
 
 pub use encode::{Encoder, Frame, Memo, TupleLen};
 pub use graph::{Broken, GlobalUse, Node, NodeId, Object, Pickle};
-pub use lower::Lowered;
+pub use lower::{Lowered, view};
 pub use machine::read;
-pub use storages::{NoStorages, Storage, Storages};
+pub use storages::{NoStorages, Storage, Storages, storage_dtype};
 pub use stream::{Stream, is_stream, read_stream};

@@ -105,7 +105,7 @@ impl Pickle {
 }
 
 /// The element type of a storage class, `None` inside for bytes; `None` if it is no such class.
-fn storage_dtype(class: &Global) -> Option<Option<DType>> {
+pub fn storage_dtype(class: &Global) -> Option<Option<DType>> {
     if !matches!(&*class.module, "torch" | "torch.cuda" | "torch.storage" | "torch.sparse") {
         return None;
     }

@@ -15,9 +15,7 @@ use super::grid::{Chunk, assemble};
 use super::metadata::{Entry, Kind, Metadata, Place};
 use super::tree::Tree;
 use crate::torch;
-
-/// At most so many reasons why things can't be had are told one by one.
-const REASONS: usize = 20;
+use crate::unread::Unread;
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -102,8 +100,7 @@ struct Reading<'a> {
     findings: Vec<Finding>,
     /// Files that were not given, and how many things lie in them.
     absent: BTreeMap<String, u64>,
-    /// Why other things can't be had: the first name, and how many.
-    broken: BTreeMap<String, (Text, u64)>,
+    broken: Unread,
     chunks: u64,
 }
 
@@ -117,7 +114,7 @@ impl<'a> Reading<'a> {
             storages: 0,
             findings,
             absent: BTreeMap::new(),
-            broken: BTreeMap::new(),
+            broken: Unread::default(),
             chunks: 0,
         }
     }
@@ -248,9 +245,7 @@ impl<'a> Reading<'a> {
             }
             Reason::Broken(reason) => {
                 let text = reason.as_str().into();
-                let full = self.broken.len() >= REASONS && !self.broken.contains_key(&reason);
-                let reason = if full { "other reasons".to_owned() } else { reason };
-                self.broken.entry(reason).or_insert_with(|| (name.clone(), 0)).1 += 1;
+                self.broken.add(name, reason);
                 text
             }
         }
@@ -300,13 +295,7 @@ impl<'a> Reading<'a> {
                     .missing(names),
             );
         }
-        for (reason, (name, count)) in broken {
-            let others = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
-            findings.push(
-                Finding::new(Grade::Danger, format!("{}{others} can't be read", name.to_lossy()))
-                    .detail(format!("Of it, or each of them: {reason}.")),
-            );
-        }
+        findings.extend(broken.findings());
         findings
     }
 }

@@ -20,7 +20,7 @@ pub fn score(probe: &Probe<'_>) -> Score {
     }
 }
 
-/// A tar archive, as releases before 0.2 wrote; it is only told apart to be declined.
+/// A tar archive, as releases before 0.2 wrote.
 pub(super) fn is_tar(head: &[u8]) -> bool {
     head.get(257..262) == Some(b"ustar")
 }

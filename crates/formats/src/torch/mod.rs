@@ -11,9 +11,10 @@
 //! | zip file, all versions, zip64, deflated members | yes | stored, zip64 where needed |
 //! | strided views, shared storages, parameters, conj and neg bits | yes | made dense |
 //! | sparse, quantised, meta tensors, subclasses | as far as they have data | see `write` |
-//! | TorchScript | the tensors; code is not shown | no |
+//! | TorchScript, lite interpreter | tensors, attributes, constants; code is not shown | no |
+//! | `torch.export` (`.pt2`) | the weights and constants; the program is not shown | no |
 //! | the stream of releases before 1.6 | yes | no |
-//! | tar files of releases before 0.2 | no | no |
+//! | tar files of releases before 0.2 | yes | no |
 
 pub mod detect;
 pub mod read;

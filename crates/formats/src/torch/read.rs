@@ -1,8 +1,11 @@
 //! Reading.
 
+mod export;
 mod folder;
 mod records;
+mod script;
 mod stream;
+mod tar;
 
 use std::sync::Arc;
 
@@ -21,29 +24,30 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if is_stream(&files)? {
         return stream::read(files, limits, progress);
     }
-    decline_tar(&files)?;
+    if is_tar(&files)? {
+        return tar::read(files, limits, progress);
+    }
     let main = files.main()?;
     let span = Span { file: main, offset: 0, len: files.len(main) };
-    let Opened { archive, pickle, facts, mut findings } =
-        Opened::open(cache(&files)?, span, limits)?;
+    let source = cache(&files)?;
+    let (mut archive, findings) = folder::open(source.clone(), span, limits)?;
+    if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
+        return export::read(files, source, &archive, findings, limits);
+    }
+    let Opened { archive, pickle, facts, mut findings } = Opened::of(archive, findings, limits)?;
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
     let mut records = Records::new(&archive, "data", facts.byte_order);
     let lowered = pickle.lower(&mut builder, &mut records)?;
     findings.extend(lowered.findings);
-    let constants = archive.count("constants/");
-    if constants > 0 {
-        findings.push(
-            Finding::new(
-                Grade::Note,
-                format!("{constants} constants of TorchScript are not shown"),
-            )
-            .detail(
-                "A frozen model keeps its weights there, under numbers that only its code \
-                     explains.",
-            ),
-        );
-    }
+    let first = records.count();
+    findings.extend(script::constants(
+        &archive,
+        facts.byte_order,
+        first,
+        lowered.root,
+        &mut builder,
+    )?);
     let format = facts.format(&archive, &pickle);
     builder.finish(lowered.root, format, files, findings)
 }
@@ -57,9 +61,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Opens the archive in that part of a file.
-    fn open(source: Arc<dyn ReadAt>, span: Span, limits: &Limits) -> Result<Self> {
-        let (archive, mut findings) = folder::open(source, span, limits)?;
+    /// Reads the pickle and the small records of an archive.
+    fn of(archive: Archive, mut findings: Vec<Finding>, limits: &Limits) -> Result<Self> {
         let pickle = data(&archive, limits, &mut findings)?;
         let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
             .map_err(crate::pickle::read::describe)
@@ -79,7 +82,8 @@ pub(crate) fn part(
     builder: &mut Builder,
 ) -> Result<(Lowered, u32)> {
     let limits = builder.limits().clone();
-    let Opened { archive, pickle, facts, mut findings } = Opened::open(source, span, &limits)?;
+    let (archive, findings) = folder::open(source, span, &limits)?;
+    let Opened { archive, pickle, facts, mut findings } = Opened::of(archive, findings, &limits)?;
     let mut records = Records::new(&archive, "data", facts.byte_order).numbered_from(first);
     let mut lowered = pickle.lower(builder, &mut records)?;
     findings.append(&mut lowered.findings);
@@ -92,7 +96,11 @@ pub(crate) fn scan_part(
     span: Span,
     limits: &Limits,
 ) -> Result<Vec<Finding>> {
-    let (archive, mut findings) = folder::open(source, span, limits)?;
+    let (mut archive, mut findings) = folder::open(source.clone(), span, limits)?;
+    if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
+        findings.extend(export::scan(&source, &archive, limits)?);
+        return Ok(findings);
+    }
     let pickle = data(&archive, limits, &mut findings)?;
     findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
     Ok(findings)
@@ -104,7 +112,9 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
     if is_stream(files)? {
         return stream::scan(files, limits);
     }
-    decline_tar(files)?;
+    if is_tar(files)? {
+        return tar::scan(files, limits);
+    }
     let main = files.main()?;
     scan_part(cache(files)?, Span { file: main, offset: 0, len: files.len(main) }, limits)
 }
@@ -115,21 +125,10 @@ fn is_stream(files: &FileSet) -> Result<bool> {
     Ok(statelens_pickle::is_stream(&head))
 }
 
-/// Fails for a tar archive, with what to do.
-fn decline_tar(files: &FileSet) -> Result<()> {
+fn is_tar(files: &FileSet) -> Result<bool> {
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(512))?;
-    if !super::detect::is_tar(&head) {
-        return Ok(());
-    }
-    Err(match head.starts_with(b"sys_info\0") {
-        true => Error::unsupported("this is a checkpoint of PyTorch 0.1, which used tar archives")
-            .advice(
-                "Load it with PyTorch (`weights_only=False`, if you trust it) and save it again.",
-            ),
-        false => Error::unsupported("this is a tar archive")
-            .advice("Unpack it and open the checkpoint in it."),
-    })
+    Ok(super::detect::is_tar(&head))
 }
 
 /// Structure is read through a cache: local headers are small and lie between the records.
@@ -161,6 +160,31 @@ fn data(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Resu
     Ok(Raw { bytes, base })
 }
 
+/// What the record `byteorder` says; files of older releases have none.
+fn byte_order(archive: &Archive, limits: &Limits) -> Result<ByteOrder> {
+    match archive.text("byteorder", limits).as_deref() {
+        Some("big") => Ok(ByteOrder::Big),
+        Some("little") | None => Ok(ByteOrder::Little),
+        Some(other) => Err(Error::damaged(format!("the record byteorder says {other:?}"))
+            .expected("little or big")),
+    }
+}
+
+/// Files that the user had put into the archive: their names and sizes, as facts.
+fn extra_files(archive: &Archive, folder: &str) -> impl Iterator<Item = (String, String)> {
+    let folder = format!("{}{folder}", archive.root()).into_bytes();
+    let extra = archive.records().iter().filter_map(move |record| {
+        let name = record.name.strip_prefix(folder.as_slice())?;
+        let name = String::from_utf8_lossy(name).into_owned();
+        (!name.is_empty())
+            .then(|| ("Extra file".to_owned(), format!("{name}, {} bytes", record.len)))
+    });
+    extra.take(EXTRA_FILES)
+}
+
+/// At most so many extra files are listed.
+const EXTRA_FILES: usize = 20;
+
 /// What the small records beside the pickle say.
 struct Facts {
     version: String,
@@ -186,14 +210,7 @@ impl Facts {
                     .detail("torch refuses to load it."),
             ),
         }
-        let byte_order = match archive.text("byteorder", limits).as_deref() {
-            Some("big") => ByteOrder::Big,
-            Some("little") | None => ByteOrder::Little,
-            Some(other) => {
-                return Err(Error::damaged(format!("the record byteorder says {other:?}"))
-                    .expected("little or big"));
-            }
-        };
+        let byte_order = byte_order(archive, limits)?;
         for (record, name) in [
             ("byteorder", "Byte order"),
             (".format_version", "Format version"),
@@ -210,6 +227,10 @@ impl Facts {
         let script = archive.find("constants.pkl").is_some();
         if script {
             self.facts.push(("TorchScript".into(), "yes; its code is not shown".into()));
+            let lite = archive.find("bytecode.pkl").is_some();
+            let bytecode = || ("Bytecode of the lite interpreter".into(), "yes; not shown".into());
+            self.facts.extend(lite.then(bytecode));
+            self.facts.extend(extra_files(archive, "extra/"));
         }
         FormatInfo {
             id: "torch-zip",

@@ -9,13 +9,16 @@ mod numpy;
 mod python;
 mod torch;
 
+pub use torch::view;
+
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, Limits, List,
-    ListClass, Opaque, Quantizer, Result, Set, Sparse, Tensor, Tuple, TupleClass, Value, ValueId,
+    ListClass, Opaque, Quantizer, Result, Set, Sparse, Tensor, Text, Tuple, TupleClass, Value,
+    ValueId,
 };
 
 use crate::python2::Spelled;
@@ -56,6 +59,7 @@ impl Pickle {
             bytes: HashMap::new(),
             dtypes: HashMap::new(),
             nested: HashMap::new(),
+            looked_up: HashMap::new(),
             problems: Problems::default(),
             work: Cell::new(WORK),
         };
@@ -83,6 +87,8 @@ pub(crate) struct Lowering<'a> {
     dtypes: HashMap<NodeId, Option<numpy::Element>>,
     /// Storages that are pickled by themselves.
     nested: HashMap<Spelled, Option<(StorageName, Storage)>>,
+    /// Tensors that were looked up by a key, and where first.
+    looked_up: HashMap<Text, NodeId>,
     problems: Problems,
     work: Cell<usize>,
 }
@@ -294,7 +300,7 @@ impl Lowering<'_> {
             }
             Node::Global(global) => self.global(global),
             Node::Object(object) => self.object(id, object)?,
-            Node::Persistent(name) => self.persistent(*name)?,
+            Node::Persistent(name) => self.persistent(id, *name)?,
             Node::Buffer(_) => reference("pickle", "PickleBuffer", None),
             Node::Extension(code) => {
                 reference("copyreg", &format!("_extension_registry[{code}]"), None)

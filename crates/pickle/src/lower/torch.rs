@@ -51,17 +51,32 @@ impl Lowering<'_> {
         Ok(shape)
     }
 
-    /// What the loader would look up: a storage, a whole tensor, a class with its source.
-    pub(super) fn persistent(&mut self, id: NodeId) -> Result<Shape> {
-        if let Some(key) = self.pickle.text(id)
-            && let Some(tensor) = self.storages.tensor(&key.to_lossy())
-        {
-            return Ok(Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new()));
+    /// What the loader would look up: a storage, a whole tensor, a class with its source. `id`
+    /// names it; `node` is where it is looked up.
+    pub(super) fn persistent(&mut self, node: NodeId, id: NodeId) -> Result<Shape> {
+        let key = match self.pickle.node(id) {
+            Node::Int(key) => Some(key.to_string().into()),
+            _ => self.pickle.text(id),
+        };
+        if let Some(key) = key {
+            // The loader's table gives the same object every time.
+            if let Some(first) = self.looked_up.get(&key).filter(|first| **first != node) {
+                return Ok(Shape::Same(*first));
+            }
+            if let Some(tensor) = self.storages.tensor(&key.to_lossy()) {
+                self.looked_up.insert(key, node);
+                return Ok(Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new()));
+            }
         }
-        if let Some([kind, class, ..]) = self.pickle.sequence(id)
-            && self.pickle.str(*kind) == Some("module")
-        {
-            return Ok(Shape::Same(*class));
+        // `('module', class, file, source)`, in the oldest files without the word.
+        match self.pickle.sequence(id) {
+            Some([kind, class, ..]) if self.pickle.str(*kind) == Some("module") => {
+                return Ok(Shape::Same(*class));
+            }
+            Some([class, _file, _source]) if self.pickle.global(*class).is_some() => {
+                return Ok(Shape::Same(*class));
+            }
+            _ => {}
         }
         let Some(name) = self.pickle.storage_name(id) else {
             self.problems.add(
@@ -356,7 +371,7 @@ impl Lowering<'_> {
                 format!("Its strides are {strides:?}; torch refuses negative ones"),
             );
         }
-        let layout = place(&storage.layout, storage.len, itemsize, offset, &shape, &strides)?;
+        let layout = view(&storage.layout, storage.len, itemsize, offset, &shape, &strides)?;
         let mut tensor = Tensor::new(dtype, shape, layout);
         tensor.storage = Some(storage.number);
         tensor.byte_order = self.storages.byte_order();
@@ -504,15 +519,16 @@ fn rebuilds(module: &str, name: &str) -> bool {
         && name.starts_with("_rebuild_")
 }
 
-/// Where the elements of a view lie, checked to be inside `len` bytes of storage.
-fn place(
+/// Where the elements of a view lie, checked to be inside the `len` bytes of a storage: `offset`
+/// and `strides` are in elements. The error says what is wrong with it.
+pub fn view(
     storage: &Layout,
     len: u64,
     itemsize: u64,
     offset: u64,
     shape: &[u64],
     strides: &[i64],
-) -> Result<Layout, Reason> {
+) -> Result<Layout, String> {
     if shape.len() != strides.len() {
         return Err(format!("It has {} dimensions and {} strides", shape.len(), strides.len()));
     }

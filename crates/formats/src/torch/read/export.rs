@@ -1,0 +1,427 @@
+//! What `torch.export.save` writes: `.pt2`, a zip archive of the program as JSON beside its weights.
+//!
+//! Since release 2.7 the weights are raw bytes, one record for each storage, described by
+//! `data/weights/MODEL_weights_config.json`, with constants likewise
+//! (`torch/export/pt2_archive`, `torch/_export/serde/schema.py`). Before, and in the first of
+//! these archives, they are a file of `torch.save` inside the archive. The program is not shown.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Grade,
+    Layout, Limits, ReadAt, Result, Tensor, TensorClass, Text, Value, ValueId,
+};
+use statelens_pickle::Storage;
+
+use super::{part, scan_part};
+use crate::archive::Archive;
+use crate::json::{Document, Id, Node};
+use crate::unread::Unread;
+
+/// The record that every archive of the newer kind has in its folder.
+const FORMAT: &str = "archive_format";
+/// The program, in archives of the older kind.
+const PROGRAM: &str = "serialized_exported_program.json";
+/// Where the older kind has its tensors: files of `torch.save`.
+const PARTS: [&str; 2] = ["serialized_state_dict.pt", "serialized_constants.pt"];
+
+/// Goes to the folder of the records, if it is such an archive.
+pub(super) fn enter(archive: &mut Archive) -> bool {
+    if archive.find(PROGRAM).is_some() {
+        return true;
+    }
+    let root = archive.records().iter().find_map(|record| {
+        let root = record.name.strip_suffix(FORMAT.as_bytes())?;
+        let root = std::str::from_utf8(root).ok()?;
+        (root.is_empty() || root.find('/') == Some(root.len() - 1)).then(|| root.to_owned())
+    });
+    root.map(|root| archive.enter(root)).is_some()
+}
+
+/// Opens it.
+pub(super) fn read(
+    files: FileSet,
+    source: Arc<dyn ReadAt>,
+    archive: &Archive,
+    findings: Vec<Finding>,
+    limits: &Limits,
+) -> Result<Checkpoint> {
+    let mut reading = Reading {
+        source,
+        archive,
+        limits,
+        byte_order: super::byte_order(archive, limits)?,
+        builder: Builder::new(limits),
+        storages: 0,
+        findings,
+        unread: Unread::default(),
+    };
+    let early = archive.find(PROGRAM).is_some();
+    let root = match early {
+        true => reading.early()?,
+        false => reading.models()?,
+    };
+    let text = |name: &str| archive.text(name, limits);
+    let mut facts = vec![("Records".to_owned(), archive.len().to_string())];
+    if !early {
+        let models = models(archive);
+        facts.push(("Models".into(), models.into_iter().collect::<Vec<_>>().join(", ")));
+    }
+    facts.push(("Program".into(), "there; it is not shown".into()));
+    facts.extend(super::extra_files(archive, if early { "extra_files/" } else { "extra/" }));
+    let format = FormatInfo {
+        id: "torch-export",
+        name: "PyTorch export",
+        version: text(if early { "version" } else { "archive_version" }).unwrap_or_default(),
+        producer: String::new(),
+        facts,
+    };
+    let Reading { builder, mut findings, unread, .. } = reading;
+    findings.extend(unread.findings());
+    builder.finish(root, format, files, findings)
+}
+
+/// What the pickles in it would do to whoever loads it with Python.
+pub(super) fn scan(
+    source: &Arc<dyn ReadAt>,
+    archive: &Archive,
+    limits: &Limits,
+) -> Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    for record in archive.records() {
+        let Ok(Layout::Span(span)) = archive.layout(record) else { continue };
+        let mut head = [0; 4];
+        if span.len < 4 || source.read_at(span.offset, &mut head).is_err() {
+            continue;
+        }
+        if head == *crate::archive::ZIP
+            && let Ok(found) = scan_part(source.clone(), span, limits)
+        {
+            findings.extend(found);
+        }
+    }
+    Ok(findings)
+}
+
+/// The names of the models.
+fn models(archive: &Archive) -> BTreeSet<String> {
+    let folder = format!("{}models/", archive.root());
+    let names = archive.records().iter().filter_map(|record| {
+        let name = record.name.strip_prefix(folder.as_bytes())?.strip_suffix(b".json")?;
+        String::from_utf8(name.to_vec()).ok()
+    });
+    names.collect()
+}
+
+struct Reading<'a> {
+    source: Arc<dyn ReadAt>,
+    archive: &'a Archive,
+    limits: &'a Limits,
+    byte_order: ByteOrder,
+    builder: Builder,
+    /// Storages so far.
+    storages: u32,
+    findings: Vec<Finding>,
+    unread: Unread,
+}
+
+impl Reading<'_> {
+    /// Archives of the older kind.
+    fn early(&mut self) -> Result<ValueId> {
+        let mut entries = Entries::default();
+        for record in PARTS {
+            self.saved(record, &mut entries)?;
+        }
+        self.finish(entries)
+    }
+
+    /// Archives of the newer kind. Several models are a dict of dicts.
+    fn models(&mut self) -> Result<ValueId> {
+        let names = models(self.archive);
+        if names.is_empty() {
+            self.findings.push(
+                Finding::new(Grade::Warning, "The archive holds no exported program").detail(
+                    "It may hold one that is compiled (AOTInductor): the weights are in the code.",
+                ),
+            );
+        }
+        let mut dicts = Vec::new();
+        for name in &names {
+            let mut entries = Entries::default();
+            for folder in ["weights", "constants"] {
+                self.configured(folder, name, &mut entries)?;
+            }
+            dicts.push((name.as_str(), self.finish(entries)?));
+        }
+        match dicts[..] {
+            [(_, only)] => Ok(only),
+            _ => {
+                let entries = dicts.into_iter().map(|(name, id)| (DictKey::from(name), id));
+                let entries = entries.collect();
+                self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
+            }
+        }
+    }
+
+    fn finish(&mut self, entries: Entries) -> Result<ValueId> {
+        if entries.twice > 0 {
+            self.findings.push(Finding::new(
+                Grade::Warning,
+                format!("{} constants have the names of weights and are not shown", entries.twice),
+            ));
+        }
+        let entries = entries.entries;
+        self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
+    }
+
+    /// Adds what a file of `torch.save` in the archive holds, a dict.
+    fn saved(&mut self, record: &str, entries: &mut Entries) -> Result<()> {
+        let Some(found) = self.archive.find(record) else { return Ok(()) };
+        let Some(root) = self.part(record, self.archive.layout(found)?)? else { return Ok(()) };
+        // The dict itself gives way to one that holds all.
+        let slot = self.builder.value_mut(root);
+        match slot.map(|slot| std::mem::replace(slot, Value::None)) {
+            Some(Value::Dict(dict)) => {
+                for (key, id) in dict.entries {
+                    entries.add(key, id);
+                }
+            }
+            Some(other) => {
+                if let Some(slot) = self.builder.value_mut(root) {
+                    *slot = other;
+                }
+                entries.add(record.into(), root);
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// What a file of `torch.save` in the archive holds; `None`, and a problem, if it can't be
+    /// read.
+    fn part(&mut self, name: &str, layout: Layout) -> Result<Option<ValueId>> {
+        let Layout::Span(span) = layout else {
+            self.unread.add(&name.into(), "it is compressed in the archive".into());
+            return Ok(None);
+        };
+        match part(self.source.clone(), span, self.storages, &mut self.builder) {
+            Ok((lowered, storages)) => {
+                self.storages = self.storages.saturating_add(storages);
+                self.findings.extend(lowered.findings);
+                Ok(Some(lowered.root))
+            }
+            Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Limit => Err(error),
+            Err(error) => {
+                self.unread.add(&name.into(), error.to_string());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Adds the tensors of a model that a config describes.
+    fn configured(&mut self, folder: &str, model: &str, entries: &mut Entries) -> Result<()> {
+        let config = format!("data/{folder}/{model}_{folder}_config.json");
+        let Some(record) = self.archive.find(&config) else {
+            // The first archives of this kind.
+            return self.saved(&format!("data/{folder}/{model}.pt"), entries);
+        };
+        let (bytes, _) = self.archive.read(record, self.limits)?;
+        let document = Document::parse(&bytes)
+            .map_err(|error| error.context(format!("the record {config}")))?;
+        let described = document.get(document.root(), &"config".into());
+        let described = match described.map(|id| document.node(id)) {
+            Some(Node::Object(described)) => described,
+            _ => {
+                return Err(statelens_checkpoint::Error::damaged(format!(
+                    "the record {config} describes no tensors"
+                )));
+            }
+        };
+        let mut storages = HashMap::new();
+        for (name, id) in described {
+            let payload = Payload { document: &document, id: *id };
+            if let Some(value) = self.payload(folder, name, &payload, &mut storages)? {
+                entries.add(DictKey::Str(name.clone()), value);
+            }
+        }
+        Ok(())
+    }
+
+    fn payload(
+        &mut self,
+        folder: &str,
+        name: &Text,
+        payload: &Payload<'_>,
+        storages: &mut HashMap<Text, Storage>,
+    ) -> Result<Option<ValueId>> {
+        let Some(path) = payload.text("path_name") else {
+            self.unread.add(name, "the archive does not say in which record it is".into());
+            return Ok(None);
+        };
+        let lossy = path.to_lossy();
+        if ["custom_obj_", "opaque_obj_"].iter().any(|start| lossy.starts_with(start)) {
+            let title = format!("The object {} is not shown", name.to_lossy());
+            self.findings.push(Finding::new(Grade::Note, title).detail("It is no tensor."));
+            return Ok(None);
+        }
+        let record = format!("data/{folder}/{lossy}");
+        let found = self.archive.find(&record);
+        if payload.flag("use_pickle") {
+            return match found.map(|found| self.archive.layout(found)).transpose()? {
+                Some(layout) => self.part(&record, layout),
+                None => {
+                    self.unread.add(name, format!("the archive has no record {record:?}"));
+                    Ok(None)
+                }
+            };
+        }
+        let storage = match storages.get(&path) {
+            Some(storage) => storage.clone(),
+            None => {
+                let (layout, len) = match found {
+                    Some(found) => match self.archive.layout(found) {
+                        Ok(layout) => (layout, found.len),
+                        Err(error) => (Layout::Missing(error.what().into()), found.len),
+                    },
+                    None => {
+                        let reason = format!("the archive has no record {record:?}");
+                        (Layout::Missing(reason.into()), u64::MAX)
+                    }
+                };
+                let storage = Storage { number: self.storages, layout, len };
+                self.storages = self.storages.saturating_add(1);
+                storages.insert(path.clone(), storage.clone());
+                storage
+            }
+        };
+        let tensor = match payload.tensor(&storage, self.limits) {
+            Ok(tensor) if tensor.dtype.itemsize() > 1 => {
+                Tensor { byte_order: self.byte_order, ..tensor }
+            }
+            Ok(tensor) => tensor,
+            Err(reason) => {
+                self.unread.add(name, reason);
+                return Ok(None);
+            }
+        };
+        if let Layout::Missing(reason) = &tensor.layout {
+            self.unread.add(name, reason.to_lossy().into_owned());
+        }
+        let tensor = self.builder.push_tensor(tensor)?;
+        Ok(Some(self.builder.push(Value::Tensor(tensor))?))
+    }
+}
+
+/// Entries of a dict, each key once.
+#[derive(Default)]
+struct Entries {
+    entries: Vec<(DictKey, ValueId)>,
+    names: HashSet<String>,
+    twice: u64,
+}
+
+impl Entries {
+    fn add(&mut self, key: DictKey, id: ValueId) {
+        match self.names.insert(key.to_string()) {
+            true => self.entries.push((key, id)),
+            false => self.twice += 1,
+        }
+    }
+}
+
+/// What a config says of one tensor.
+struct Payload<'a> {
+    document: &'a Document,
+    id: Id,
+}
+
+impl Payload<'_> {
+    fn text(&self, name: &str) -> Option<Text> {
+        self.document.field(self.id, name)?.text().cloned()
+    }
+
+    fn flag(&self, name: &str) -> bool {
+        self.document.field(self.id, name).is_some_and(Node::is_true)
+    }
+
+    /// The tensor as a view of its storage.
+    fn tensor(&self, storage: &Storage, limits: &Limits) -> Result<Tensor, String> {
+        let document = self.document;
+        let meta = document.get(self.id, &"tensor_meta".into());
+        let field = |name: &str| document.get(meta?, &name.into());
+        let natural = |id: Id| match document.node(id) {
+            Node::Int(value) => value.to_u64(),
+            _ => None,
+        };
+        // A dimension is a number, or an expression that only the program knows.
+        let dimension = |id: Id| natural(document.get(id, &"as_int".into())?);
+        let numbers = |name: &str| {
+            let items = document.items(field(name)?);
+            let few = items.len() as u64 <= limits.rank;
+            few.then(|| items.iter().map(|id| dimension(*id)).collect::<Option<Vec<u64>>>())?
+        };
+        match field("layout").and_then(natural) {
+            Some(STRIDED) => {}
+            _ => return Err("it is not dense".into()),
+        }
+        let dtype = field("dtype").and_then(natural).and_then(dtype);
+        let dtype = dtype.ok_or("its dtype is unknown")?;
+        let shape = numbers("sizes").ok_or("its shape is no list of natural numbers")?;
+        let strides = numbers("strides").and_then(|strides| {
+            strides.into_iter().map(|stride| i64::try_from(stride).ok()).collect::<Option<Vec<_>>>()
+        });
+        let strides = strides.ok_or("its strides are no list of natural numbers")?;
+        let offset = field("storage_offset").and_then(dimension);
+        let offset = offset.ok_or("its offset is no natural number")?;
+        let layout = statelens_pickle::view(
+            &storage.layout,
+            storage.len,
+            dtype.itemsize(),
+            offset,
+            &shape,
+            &strides,
+        )?;
+        let parameter = self.flag("is_param");
+        let grad = field("requires_grad").is_some_and(|id| document.node(id).is_true());
+        Ok(Tensor {
+            storage: Some(storage.number),
+            // Only parameters get their flag back.
+            requires_grad: parameter && grad,
+            class: if parameter { TensorClass::Parameter } else { TensorClass::Tensor },
+            ..Tensor::new(dtype, shape, layout)
+        })
+    }
+}
+
+/// The layout of dense tensors (`Layout` of the schema).
+const STRIDED: u64 = 7;
+
+/// The dtype of a number (`ScalarType` of the schema).
+fn dtype(number: u64) -> Option<DType> {
+    let name = match number {
+        1 => "uint8",
+        2 => "int8",
+        3 => "int16",
+        4 => "int32",
+        5 => "int64",
+        6 => "float16",
+        7 => "float32",
+        8 => "float64",
+        9 => "complex32",
+        10 => "complex64",
+        11 => "complex128",
+        12 => "bool",
+        13 => "bfloat16",
+        28 => "uint16",
+        29 => "float8_e4m3fn",
+        30 => "float8_e5m2",
+        31 => "float8_e4m3fnuz",
+        32 => "float8_e5m2fnuz",
+        33 => "float8_e8m0fnu",
+        34 => "uint32",
+        35 => "uint64",
+        _ => return None,
+    };
+    DType::from_torch_name(name)
+}

@@ -1,0 +1,65 @@
+//! TorchScript: what an archive of `torch.jit.save` has beside the tree of its module.
+
+use statelens_checkpoint::{
+    Builder, ByteOrder, Dict, DictKey, Finding, Grade, Limits, Opaque, Result, Value, ValueId,
+};
+
+use super::records::Records;
+use crate::archive::Archive;
+
+/// What the module's code calls them.
+const NAME: &str = "CONSTANTS";
+
+/// Adds the constants of the code to the module that is `root`: `CONSTANTS.c0` and on, as the
+/// code calls them. A frozen model keeps its weights there. Their storages are numbered from
+/// `first`.
+pub(super) fn constants(
+    archive: &Archive,
+    byte_order: ByteOrder,
+    first: u32,
+    root: ValueId,
+    builder: &mut Builder,
+) -> Result<Vec<Finding>> {
+    let Some(record) = archive.find("constants.pkl") else { return Ok(Vec::new()) };
+    let limits: Limits = builder.limits().clone();
+    let (bytes, intact) = archive.read(record, &limits)?;
+    let pickle = statelens_pickle::read(&bytes, archive.start(record)?, &limits)
+        .map_err(crate::pickle::read::describe)
+        .map_err(|error| error.context(format!("{}constants.pkl", archive.root())))?;
+    let mut findings = pickle.scan();
+    if !intact {
+        findings.push(Finding::new(Grade::Danger, "The checksum of constants.pkl is wrong"));
+    }
+    let mut records = Records::new(archive, "constants", byte_order).numbered_from(first);
+    let lowered = pickle.lower(builder, &mut records)?;
+    findings.extend(lowered.findings);
+    // The tuple gives way to a dict with the names.
+    let slot = builder.value_mut(lowered.root);
+    let items = match slot.map(|slot| std::mem::replace(slot, Value::None)) {
+        Some(Value::Tuple(tuple)) => tuple.items,
+        _ => {
+            findings.push(Finding::new(Grade::Warning, "The constants of the code are no tuple"));
+            return Ok(findings);
+        }
+    };
+    if items.is_empty() {
+        return Ok(findings);
+    }
+    let named = (0..)
+        .zip(items)
+        .map(|(index, id): (u64, _)| (DictKey::from(format!("c{index}").as_str()), id));
+    let dict = Dict { entries: named.collect(), ..Dict::default() };
+    let dict = builder.push(Value::Dict(dict))?;
+    let name = builder.push(Value::Str(NAME.into()))?;
+    match builder.value_mut(root) {
+        Some(Value::Opaque(module)) => {
+            let Opaque { entries, .. } = &mut **module;
+            entries.push((name, dict));
+        }
+        _ => findings.push(
+            Finding::new(Grade::Warning, "The constants of the code are not shown")
+                .detail("The archive holds no module that they could belong to."),
+        ),
+    }
+    Ok(findings)
+}

@@ -1,0 +1,345 @@
+//! The tar archives of releases before 0.2: `sys_info`, `pickle` (the object), `tensors` and
+//! `storages`. The object names its tensors by number; each of the last two is a pickle that
+//! counts, then for each entry a pickle and binary fields (`legacy_load` in
+//! `torch/serialization.py`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, Finding, FormatInfo, Layout,
+    Limits, Progress, ReadAt, Result, Span, Tensor, TensorClass,
+};
+use statelens_pickle::{Node, NodeId, Pickle, Storage, Storages};
+
+/// Unit of a tar archive.
+const BLOCK: u64 = 512;
+/// What is read of a small pickle at first.
+const GUESS: u64 = 1 << 10;
+
+/// Opens it.
+pub(super) fn read(
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
+    let tar = Tar::open(&files, limits)?;
+    let pickle = tar.object(limits)?.map_err(crate::pickle::read::describe)?;
+    progress.check(0, 0)?;
+    let mut findings = pickle.scan();
+    let mut table = Table::read(&tar, limits)?;
+    progress.check(0, 0)?;
+    let mut builder = Builder::new(limits);
+    let lowered = pickle.lower(&mut builder, &mut table)?;
+    findings.extend(lowered.findings);
+    let format = FormatInfo {
+        id: "torch-tar",
+        name: "PyTorch tar",
+        version: "0.1".into(),
+        producer: String::new(),
+        facts: vec![
+            ("Storages".into(), table.storages.len().to_string()),
+            ("Tensors".into(), table.tensors.len().to_string()),
+            ("Pickle protocol".into(), pickle.protocol().to_string()),
+        ],
+    };
+    builder.finish(lowered.root, format, files, findings)
+}
+
+/// What it would do to whoever loads it with Python.
+pub(super) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+    let tar = Tar::open(files, limits)?;
+    Ok(match tar.object(limits)? {
+        Ok(pickle) => pickle.scan(),
+        Err(broken) => crate::pickle::read::scan_broken(broken),
+    })
+}
+
+/// The members of the archive.
+struct Tar {
+    file: FileId,
+    cache: Arc<BlockCache>,
+    pickle: Span,
+    tensors: Span,
+    storages: Span,
+}
+
+impl Tar {
+    fn open(files: &FileSet, limits: &Limits) -> Result<Self> {
+        let file = files.main()?;
+        let cache = super::cache(files)?;
+        let members = members(&cache, file, limits)?;
+        let find = |name: &str| {
+            let found = members.iter().find(|(member, _)| member == name).map(|(_, span)| *span);
+            found.ok_or_else(|| match members.iter().any(|(member, _)| member == "sys_info") {
+                true => Error::damaged(format!("the archive has no member {name:?}"))
+                    .expected("the members of a checkpoint of PyTorch 0.1"),
+                false => Error::unsupported("this is a tar archive, not a checkpoint")
+                    .advice("Unpack it and open the checkpoint in it."),
+            })
+        };
+        Ok(Self {
+            file,
+            pickle: find("pickle")?,
+            tensors: find("tensors")?,
+            storages: find("storages")?,
+            cache,
+        })
+    }
+
+    fn object(&self, limits: &Limits) -> Result<Result<Pickle, statelens_pickle::Broken>> {
+        let Span { offset, len, .. } = self.pickle;
+        Limits::check("bytes of the pickle", len, limits.structure)?;
+        let mut bytes = vec![0; len as usize];
+        self.cache.read_at(offset, &mut bytes)?;
+        Ok(statelens_pickle::read(&bytes, offset, limits))
+    }
+}
+
+/// Names and places of the members, plain files only.
+fn members(cache: &BlockCache, file: FileId, limits: &Limits) -> Result<Vec<(String, Span)>> {
+    let mut members = Vec::new();
+    let mut at = 0;
+    loop {
+        let mut header = [0; BLOCK as usize];
+        if cache.len() - at < BLOCK {
+            return Ok(members);
+        }
+        cache.read_at(at, &mut header)?;
+        if header.iter().all(|byte| *byte == 0) {
+            return Ok(members);
+        }
+        let broken = |what: &str| {
+            Error::damaged(format!("a member of the tar archive {what}"))
+                .at(at)
+                .advice("The file may be cut short: compare its size with the original.")
+        };
+        let name = header[..100].split(|byte| *byte == 0).next().unwrap_or_default();
+        let len = number(&header[124..136]).ok_or_else(|| broken("has no length"))?;
+        let data = at + BLOCK;
+        let end = data.checked_add(len).filter(|end| *end <= cache.len());
+        let end = end.ok_or_else(|| broken("goes on past the end of the file"))?;
+        if matches!(header[156], 0 | b'0') {
+            Limits::check("members of the archive", members.len() as u64, limits.members)?;
+            let name = String::from_utf8_lossy(name);
+            let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
+            members.push((name, Span { file, offset: data, len }));
+        }
+        // The last member may lack its padding.
+        at = end.next_multiple_of(BLOCK).min(cache.len());
+    }
+}
+
+/// A number in octal digits, or in binary where the first bit is set.
+fn number(field: &[u8]) -> Option<u64> {
+    if let [0x80, rest @ ..] = field {
+        let (high, low) = rest.split_at_checked(rest.len() - 8)?;
+        let low = u64::from_be_bytes(low.try_into().ok()?);
+        return high.iter().all(|byte| *byte == 0).then_some(low);
+    }
+    let text = std::str::from_utf8(field).ok()?;
+    u64::from_str_radix(text.trim_matches([' ', '\0']), 8).ok()
+}
+
+/// Reads one member from its start.
+struct Reader<'a> {
+    cache: &'a BlockCache,
+    limits: &'a Limits,
+    at: u64,
+    end: u64,
+}
+
+impl<'a> Reader<'a> {
+    fn new(tar: &'a Tar, member: Span, limits: &'a Limits) -> Self {
+        let end = member.offset + member.len;
+        Self { cache: &tar.cache, limits, at: member.offset, end }
+    }
+
+    fn cut(&self) -> Error {
+        Error::damaged("a member of the tar archive ends too early").at(self.at)
+    }
+
+    /// The next pickle. How long it is is not said: more is read as long as it needs more.
+    fn pickle(&mut self) -> Result<Pickle> {
+        let most = (self.end - self.at).min(self.limits.structure);
+        let mut len = most.min(GUESS);
+        loop {
+            let mut bytes = vec![0; len as usize];
+            self.cache.read_at(self.at, &mut bytes)?;
+            match statelens_pickle::read(&bytes, self.at, self.limits) {
+                Ok(pickle) => {
+                    self.at += pickle.end();
+                    return Ok(pickle);
+                }
+                Err(broken) if broken.starved && len < most => len = most.min(len * 4),
+                Err(broken) => return Err(crate::pickle::read::describe(broken)),
+            }
+        }
+    }
+
+    /// A pickle that is a count of what follows, each of which takes `least` bytes.
+    fn count(&mut self, least: u64) -> Result<u64> {
+        let pickle = self.pickle()?;
+        let count = pickle.int(pickle.root()).and_then(|count| u64::try_from(count).ok());
+        let count = count.ok_or_else(|| self.unclear("does not begin with a count"))?;
+        Limits::check("tensors or storages of the file", count, self.limits.members)?;
+        if count > (self.end - self.at) / least {
+            return Err(self.cut());
+        }
+        Ok(count)
+    }
+
+    fn long(&mut self) -> Result<i64> {
+        let mut bytes = [0; 8];
+        self.skip(8)?;
+        self.cache.read_at(self.at - 8, &mut bytes)?;
+        Ok(i64::from_le_bytes(bytes))
+    }
+
+    /// Steps over `len` bytes; returns where they begin.
+    fn skip(&mut self, len: u64) -> Result<u64> {
+        let start = self.at;
+        let next = start.checked_add(len).filter(|next| *next <= self.end);
+        self.at = next.ok_or_else(|| self.cut())?;
+        Ok(start)
+    }
+
+    fn unclear(&self, what: &str) -> Error {
+        Error::damaged(format!("a member of the tar archive {what}")).at(self.at)
+    }
+}
+
+/// The storages and tensors by their numbers.
+struct Table {
+    storages: HashMap<i64, (Storage, DType)>,
+    tensors: HashMap<i64, Tensor>,
+}
+
+impl Table {
+    fn read(tar: &Tar, limits: &Limits) -> Result<Self> {
+        let mut table = Self { storages: HashMap::new(), tensors: HashMap::new() };
+        table.read_storages(tar, limits)?;
+        table.read_tensors(tar, limits)?;
+        Ok(table)
+    }
+
+    fn read_storages(&mut self, tar: &Tar, limits: &Limits) -> Result<()> {
+        let mut reader = Reader::new(tar, tar.storages, limits);
+        for number in 0..reader.count(10)? {
+            let pickle = reader.pickle()?;
+            let (key, dtype) = match pickle.sequence(pickle.root()) {
+                Some([key, _location, class]) => (pickle.int(*key), element(&pickle, *class)),
+                _ => (None, None),
+            };
+            let (Some(key), Some(dtype)) = (key, dtype) else {
+                return Err(reader.unclear("does not say what a storage is"));
+            };
+            let numel = u64::try_from(reader.long()?).ok();
+            let len = numel.and_then(|numel| numel.checked_mul(dtype.itemsize()));
+            let len = len.ok_or_else(|| reader.unclear("has a storage without a sound length"))?;
+            let offset = reader.skip(len)?;
+            let layout = Layout::Span(Span { file: tar.file, offset, len });
+            let storage = Storage { number: number as u32, layout, len };
+            self.storages.insert(key, (storage, dtype));
+        }
+        // Then what is a part of another one: number, number of that, first element, elements.
+        let views = reader.pickle()?;
+        for view in views.sequence(views.root()).unwrap_or_default() {
+            let numbers: Option<Vec<i64>> = views
+                .sequence(*view)
+                .and_then(|view| view.iter().map(|number| views.int(*number)).collect());
+            let part = match numbers.as_deref() {
+                Some([key, root, offset, numel]) => {
+                    self.part(*root, *offset, *numel).map(|part| (*key, part))
+                }
+                _ => None,
+            };
+            let Some((key, part)) = part else {
+                return Err(reader.unclear("has a view that does not lie in its storage"));
+            };
+            self.storages.insert(key, part);
+        }
+        Ok(())
+    }
+
+    /// A part of a storage; shares its number, for it shares its memory.
+    fn part(&self, root: i64, offset: i64, numel: i64) -> Option<(Storage, DType)> {
+        let (storage, dtype) = self.storages.get(&root)?;
+        let unit = dtype.itemsize();
+        let start = u64::try_from(offset).ok()?.checked_mul(unit)?;
+        let len = u64::try_from(numel).ok()?.checked_mul(unit)?;
+        start.checked_add(len).filter(|end| *end <= storage.len)?;
+        let Layout::Span(span) = &storage.layout else { return None };
+        let layout = Layout::Span(Span { offset: span.offset + start, len, ..*span });
+        Some((Storage { number: storage.number, layout, len }, dtype.clone()))
+    }
+
+    fn read_tensors(&mut self, tar: &Tar, limits: &Limits) -> Result<()> {
+        let mut reader = Reader::new(tar, tar.tensors, limits);
+        for _ in 0..reader.count(18)? {
+            let pickle = reader.pickle()?;
+            let ids = match pickle.sequence(pickle.root()) {
+                Some([key, storage, _class]) => pickle.int(*key).zip(pickle.int(*storage)),
+                _ => None,
+            };
+            let known = ids.and_then(|(key, storage)| Some((key, self.storages.get(&storage)?)));
+            let Some((key, (storage, dtype))) = known else {
+                return Err(reader.unclear("has a tensor without a storage"));
+            };
+            // A number of 32 bits, which takes 64.
+            let rank = reader.long()? as u32;
+            Limits::check("dimensions of a tensor", rank.into(), limits.rank)?;
+            let sizes = (0..rank).map(|_| reader.long()).collect::<Result<Vec<i64>>>()?;
+            let strides = (0..rank).map(|_| reader.long()).collect::<Result<Vec<i64>>>()?;
+            let shape: Option<Vec<u64>> =
+                sizes.into_iter().map(|size| u64::try_from(size).ok()).collect();
+            let offset = u64::try_from(reader.long()?).ok();
+            let (Some(shape), Some(offset)) = (shape, offset) else {
+                return Err(reader.unclear("has a tensor with negative numbers"));
+            };
+            let unit = dtype.itemsize();
+            let layout = statelens_pickle::view(
+                &storage.layout,
+                storage.len,
+                unit,
+                offset,
+                &shape,
+                &strides,
+            );
+            let layout = layout.unwrap_or_else(|reason| Layout::Missing(reason.into()));
+            let mut tensor = Tensor::new(dtype.clone(), shape, layout);
+            tensor.storage = Some(storage.number);
+            self.tensors.insert(key, tensor);
+        }
+        Ok(())
+    }
+}
+
+impl Storages for Table {
+    fn storage(&mut self, key: &str, len: u64) -> Storage {
+        let layout = Layout::Missing(format!("the file has no storage {key:?}").into());
+        Storage { number: u32::MAX, layout, len }
+    }
+
+    fn tensor(&mut self, key: &str) -> Option<Tensor> {
+        let key = key.parse().ok()?;
+        if let Some(tensor) = self.tensors.get(&key) {
+            return Some(tensor.clone());
+        }
+        // A storage as a value.
+        let (storage, dtype) = self.storages.get(&key)?;
+        let shape = vec![storage.len / dtype.itemsize().max(1)];
+        let mut tensor = Tensor::new(dtype.clone(), shape, storage.layout.clone());
+        tensor.storage = Some(storage.number);
+        tensor.class = TensorClass::Other("torch.storage.TypedStorage".into());
+        Some(tensor)
+    }
+}
+
+/// The dtype of a storage's class.
+fn element(pickle: &Pickle, class: NodeId) -> Option<DType> {
+    match pickle.node(class) {
+        Node::Global(global) => statelens_pickle::storage_dtype(global)?,
+        _ => None,
+    }
+}
