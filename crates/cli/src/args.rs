@@ -68,7 +68,7 @@ Examples:
     /// Converts to another format, in bounded memory
     #[command(after_help = "\
 The format is that of --to, or of OUT's extension: .mdl, .h5, .hdf5 are Cerebras; .pt, .pth,
-.bin, .ckpt are PyTorch. OUT is written under a temporary name beside it and renamed when it is
+.bin are PyTorch; .index and .ckpt are TensorFlow. OUT is written under a temporary name beside it and renamed when it is
 complete: stopped or failed, nothing is left behind and an old OUT is untouched.
 
 Examples:
@@ -77,6 +77,32 @@ Examples:
   statelens convert checkpoint.mdl weights.pt --select 'model.*' --cast bfloat16
   statelens convert model.pt model.mdl --dry-run")]
     Convert(Convert),
+
+    /// Converts a TensorFlow checkpoint to a Cerebras one, its keys being the names of variables
+    #[command(
+        name = "tensorflow-to-h5",
+        mut_arg("input", |arg| arg.value_name("SAVER_PATH").help("The checkpoint's prefix, or one of its files")),
+        mut_arg("output", |arg| arg.value_name("H5_PATH")),
+        mut_arg("to", |arg| arg.hide(true)),
+        after_help = "\
+The same as `statelens convert SAVER_PATH H5_PATH --to cerebras`.
+
+Examples:
+  statelens tensorflow-to-h5 model_dir/model.ckpt-1000 model.h5")]
+    TensorflowToH5(Convert),
+
+    /// Converts a Cerebras checkpoint to a TensorFlow one that a Saver restores by names
+    #[command(
+        name = "h5-to-tensorflow",
+        mut_arg("input", |arg| arg.value_name("H5_PATH")),
+        mut_arg("output", |arg| arg.value_name("SAVER_PATH").help("The checkpoint's prefix: what .index and .data-* are put behind")),
+        mut_arg("to", |arg| arg.hide(true)),
+        after_help = "\
+The same as `statelens convert H5_PATH SAVER_PATH --to tensorflow`.
+
+Examples:
+  statelens h5-to-tensorflow model.h5 model_dir/model.ckpt-1000 --state-file")]
+    H5ToTensorflow(Convert),
 
     /// Lists what a pickle would call and what is wrong; exit status 1 if something is dangerous
     #[command(after_help = "\
@@ -191,6 +217,15 @@ pub(crate) struct Convert {
     /// Which version of the Cerebras format: 0.4 is for releases 2.0 to 2.4
     #[arg(long, value_name = "VERSION", value_parser = choices(|writing| writing.versions))]
     pub(crate) format_version: Option<String>,
+
+    /// Names tensors after objects, with the graph that tf.train.Checkpoint restores by
+    /// (TensorFlow only)
+    #[arg(long)]
+    pub(crate) object_graph: bool,
+
+    /// Also writes the file `checkpoint`, which names the latest of its folder (TensorFlow only)
+    #[arg(long)]
+    pub(crate) state_file: bool,
 
     /// Goes on although something is lost; without this the losses are listed and nothing is
     /// written

@@ -29,6 +29,8 @@ fn main() -> ExitCode {
         Command::Show(args) => commands::show::run(&args),
         Command::Manifest(args) => commands::manifest::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
+        Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
+        Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
         Command::Scan(args) => commands::scan::run(&args),
         Command::Formats(args) => commands::formats::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),

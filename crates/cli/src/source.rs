@@ -34,6 +34,8 @@ pub(crate) struct Opened {
 /// The file at `path` with those that it may link to: the ones in `with`, and the other files of
 /// its folder, which are opened only if the checkpoint names them.
 pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
+    let named = prefix(path);
+    let path = named.as_deref().unwrap_or(path);
     let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
     let main = FileSource::new(path)?;
     main.file()?;
@@ -53,6 +55,23 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
         }
     }
     Ok(opened)
+}
+
+/// The file to open where `path` is no file, but what the names of a TensorFlow checkpoint's files
+/// begin with: the index of a bundle, or the first shard of an older one.
+fn prefix(path: &Path) -> Option<PathBuf> {
+    if path.exists() {
+        return None;
+    }
+    let name = path.file_name()?.to_str()?;
+    let index = path.with_file_name(format!("{name}.index"));
+    if index.exists() {
+        return Some(index);
+    }
+    siblings(path).into_iter().find(|sibling| {
+        let rest = sibling.file_name().and_then(|other| other.to_str()?.strip_prefix(name));
+        rest.is_some_and(|rest| rest.starts_with("-00000-of-"))
+    })
 }
 
 impl Opened {

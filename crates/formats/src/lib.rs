@@ -129,6 +129,8 @@ fn scan_one(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 pub enum Target {
     /// A Cerebras checkpoint (`.mdl`).
     Cerebras(cerebras::write::Options),
+    /// A TensorFlow bundle (`.index` and `.data-*`).
+    TensorFlow(tensorflow::write::Options),
     /// A PyTorch zip file (`.pt`).
     Torch(torch::write::Options),
 }
@@ -142,6 +144,7 @@ pub enum Target {
 pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
     match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
+        Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
         Target::Torch(options) => torch::write::plan(source, options, name),
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use statelens_checkpoint::{Error, Result};
 
-use crate::{Target, cerebras, torch};
+use crate::{Target, cerebras, tensorflow, torch};
 
 /// A format, as far as users know it.
 #[derive(Debug)]
@@ -62,7 +62,14 @@ pub struct Asked {
     pub version: Option<String>,
     /// One of [`Writing::compressions`].
     pub compression: Option<String>,
+    /// Names after objects, and a graph of them: TensorFlow only.
+    pub object_graph: bool,
+    /// A file that names the latest checkpoint of the folder: TensorFlow only.
+    pub state_file: bool,
 }
+
+/// What `--to` calls TensorFlow's format.
+const TENSORFLOW: &str = "tensorflow";
 
 const fn choice(id: &'static str, name: &'static str) -> Choice {
     Choice { id, name }
@@ -112,7 +119,7 @@ pub const FORMATS: &[Format] = &[
             id: "torch",
             name: "PyTorch zip",
             label: "PyTorch .pt",
-            extensions: &["pt", "pth", "bin", "ckpt"],
+            extensions: &["pt", "pth", "bin"],
             about: "A zip of a pickle and raw tensors. Loads with torch.load(weights_only=True): nothing in it can run.",
             what: "zip, as `torch.load(weights_only=True)` takes it",
             versions: &[],
@@ -134,7 +141,22 @@ pub const FORMATS: &[Format] = &[
         name: "TensorFlow",
         extensions: &["index"],
         reads: "bundles of `.index` and `.data-*` (V2 Saver, `tf.train.Checkpoint`, SavedModel variables), V1 Saver files",
-        writes: None,
+        writes: Some(Writing {
+            id: TENSORFLOW,
+            name: "TensorFlow checkpoint",
+            label: "TensorFlow .index",
+            extensions: &["index", "ckpt"],
+            about: "An index and the raw tensors beside it. Restored by tf.compat.v1.train.Saver and tf.train.Checkpoint.",
+            what: "V2: bundles by name, or with an object graph",
+            versions: &[],
+            compressions: &[],
+            make: |asked| {
+                Target::TensorFlow(tensorflow::write::Options {
+                    object_graph: asked.object_graph,
+                    state_file: asked.state_file,
+                })
+            },
+        }),
         notes: "",
     },
     Format {
@@ -186,6 +208,14 @@ impl Writing {
     pub fn target(&self, asked: &Asked) -> Result<Target> {
         self.check("version", self.versions, asked.version.as_deref())?;
         self.check("compression", self.compressions, asked.compression.as_deref())?;
+        for (what, asked) in
+            [("object graph", asked.object_graph), ("state file", asked.state_file)]
+        {
+            if asked && self.id != TENSORFLOW {
+                return Err(Error::refused(format!("{} has no {what}", self.name))
+                    .advice("Leave it out, or name the format with --to tensorflow."));
+            }
+        }
         Ok((self.make)(asked))
     }
 

@@ -63,13 +63,28 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     Ok(true)
 }
 
+/// [`run`], to the format that the name of the command says.
+pub(crate) fn run_to(mut args: Convert, to: &str) -> Outcome {
+    if args.to.as_deref().is_some_and(|asked| asked != to) {
+        let error = Error::refused(format!("this command writes {to} files"));
+        return Err(error.advice("Use `statelens convert` for another format.").into());
+    }
+    args.to = Some(to.to_owned());
+    run(&args)
+}
+
 /// What to write: as `--to` says, else as the name of the file does.
 fn target(args: &Convert) -> Result<(Target, String)> {
     let writing = match &args.to {
         Some(id) => statelens_formats::writing(id)?,
         None => by_extension(&args.output)?,
     };
-    let asked = Asked { version: args.format_version.clone(), compression: args.compress.clone() };
+    let asked = Asked {
+        version: args.format_version.clone(),
+        compression: args.compress.clone(),
+        object_graph: args.object_graph,
+        state_file: args.state_file,
+    };
     Ok((writing.target(&asked)?, writing.full_name(&asked)))
 }
 

@@ -67,6 +67,16 @@ pub(super) fn name(number: u64) -> Option<&'static str> {
     row(number).map(|row| row.1)
 }
 
+/// The number of a dtype by TensorFlow's name.
+pub(super) fn known(name: &str) -> Option<u64> {
+    TABLE.iter().find(|row| row.1 == name).map(|row| row.0)
+}
+
+/// [`known`], for a name that is in the table; 0 (no dtype) for any other.
+pub(super) fn number(name: &str) -> u64 {
+    known(name).unwrap_or(0)
+}
+
 /// What the elements are; `None` for strings, variants and numbers that nobody knows.
 pub(super) fn elements(number: u64) -> Option<DType> {
     let row = row(number)?;

@@ -37,3 +37,4 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod v1;
+pub mod write;

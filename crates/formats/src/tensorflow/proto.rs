@@ -64,6 +64,36 @@ pub(super) fn varint(bytes: &mut &[u8]) -> Result<u64> {
     Err(ends())
 }
 
+/// Appends a number of 7 bits a byte.
+pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// Appends a field with a number; zero is what an absent one means.
+pub(super) fn put_number(out: &mut Vec<u8>, number: u64, value: u64) {
+    if value != 0 {
+        put_varint(out, number << 3);
+        put_varint(out, value);
+    }
+}
+
+/// Appends a field with bytes: a string or a message.
+pub(super) fn put_bytes(out: &mut Vec<u8>, number: u64, value: &[u8]) {
+    put_varint(out, number << 3 | 2);
+    put_varint(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+/// Appends a field with a number of four bytes, even if that is zero.
+pub(super) fn put_fixed32(out: &mut Vec<u8>, number: u64, value: u32) {
+    put_varint(out, number << 3 | 5);
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
 fn take<const N: usize>(bytes: &mut &[u8]) -> Result<[u8; N]> {
     let (first, rest) = bytes.split_first_chunk::<N>().ok_or_else(ends)?;
     *bytes = rest;

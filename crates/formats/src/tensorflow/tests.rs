@@ -14,7 +14,7 @@ fn fixtures() -> PathBuf {
 }
 
 /// The files of a folder of the fixtures and below, the one that is opened first.
-fn files(folder: &str, main: &str) -> Vec<(String, Vec<u8>)> {
+pub(super) fn files(folder: &str, main: &str) -> Vec<(String, Vec<u8>)> {
     let top = fixtures().join(folder);
     let mut found = Vec::new();
     let mut open = vec![String::new()];
@@ -34,7 +34,7 @@ fn files(folder: &str, main: &str) -> Vec<(String, Vec<u8>)> {
     found
 }
 
-fn open_files(files: &[(String, Vec<u8>)]) -> Result<Checkpoint> {
+pub(super) fn open_files(files: &[(String, Vec<u8>)]) -> Result<Checkpoint> {
     let mut set = FileSet::default();
     for (name, bytes) in files {
         set.push(name.clone(), std::sync::Arc::new(Memory::from(bytes.clone())));
@@ -42,12 +42,12 @@ fn open_files(files: &[(String, Vec<u8>)]) -> Result<Checkpoint> {
     crate::open(set, &Limits::default(), &mut Unwatched)
 }
 
-fn open(folder: &str, main: &str) -> Result<Checkpoint> {
+pub(super) fn open(folder: &str, main: &str) -> Result<Checkpoint> {
     open_files(&files(folder, main))
 }
 
 /// The folder, the file that is opened by that name, and what is expected of it.
-fn expected() -> Vec<(String, String, Json)> {
+pub(super) fn expected() -> Vec<(String, String, Json)> {
     let mut found = Vec::new();
     for top in ["tf", "tf_crafted"] {
         let mut open = vec![top.to_owned()];
@@ -363,7 +363,7 @@ fn numbers(checkpoint: &Checkpoint, tensor: &Tensor, entry: &Json) -> Result<(),
     same("sha256", &*hex(&Sha256::digest(&bytes)), entry["sha256"].as_str().unwrap())
 }
 
-fn logical_bytes(checkpoint: &Checkpoint, tensor: &Tensor) -> Result<Vec<u8>> {
+pub(super) fn logical_bytes(checkpoint: &Checkpoint, tensor: &Tensor) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     statelens_tensor::drain(&checkpoint.files, tensor, 1 << 16, &mut Unwatched, &mut |piece| {
         bytes.extend_from_slice(piece);

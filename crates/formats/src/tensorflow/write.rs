@@ -1,0 +1,182 @@
+//! Writing a bundle that `tf.compat.v1.train.Saver` restores and `tf.train.load_checkpoint` reads;
+//! with an object graph, `tf.train.Checkpoint` restores it, too.
+//!
+//! Laid out as the V2 Saver does: tensors in the order of their names, one after the other, and an
+//! index with the checksum of each, which is why the index is written last.
+
+mod graph;
+mod index;
+mod losses;
+mod names;
+mod strings;
+mod table;
+#[cfg(test)]
+mod tests;
+mod values;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use index::{Index, Place, Row, Sum};
+use names::Named;
+use statelens_checkpoint::{
+    Checkpoint, Checksum, Data, Error, Outcome, Outcomes, Plan, PlannedFile, Result, Segment,
+    TensorId,
+};
+use values::Body;
+
+use super::members::{data_name, split};
+
+/// How to write a bundle.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Names after the objects of the state, with a graph of them: what `tf.train.Checkpoint`
+    /// restores. Else the flat keys are the names, as the Saver has them.
+    pub object_graph: bool,
+    /// Also writes the state file, `checkpoint`, which says that this is the latest checkpoint of
+    /// its folder.
+    pub state_file: bool,
+}
+
+/// Plans the files. `name` is the prefix, with or without `.index`. See [`crate::plan`] for errors
+/// and losses.
+pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+    let prefix = prefix(name)?;
+    let (items, losses) = values::items(&source)?;
+    let mut named = match options.object_graph {
+        true => graph::name(items)?,
+        false => names::name(items)?,
+    };
+    // As the Saver sorts them, and the table must.
+    named.sort_by(|one, other| one.name.cmp(&other.name));
+    names::refuse_collisions(&named)?;
+
+    let shards = vec![named];
+    let count = shards.len() as u64;
+    let mut files = Vec::new();
+    let mut placing = Placing { known: HashMap::new(), rows: Vec::new() };
+    for (shard, named) in (0..).zip(shards) {
+        let segments = named.into_iter().fold(Vec::new(), |mut segments, named| {
+            placing.place(shard, named, &mut segments);
+            segments
+        });
+        files.push(PlannedFile {
+            name: data_name(prefix, shard, count),
+            segments,
+            head_last: false,
+        });
+    }
+    let mut rows = placing.rows;
+    rows.sort_by(|one, other| one.name.cmp(&other.name));
+    let index = index_file(&source, prefix, &files, Index { shards: count, rows });
+    files.push(index);
+    if options.state_file {
+        files.push(state_file(prefix));
+    }
+    Ok(Plan { source, files, losses })
+}
+
+fn prefix(name: &str) -> Result<&str> {
+    let prefix = name.strip_suffix(".index").unwrap_or(name);
+    match prefix.is_empty() || super::members::data_shard(prefix).is_some() {
+        false => Ok(prefix),
+        true => Err(Error::refused(format!("`{name}` is no prefix for a TensorFlow checkpoint"))
+            .advice("Give the name without `.index` or `.data-…`, e.g. model.ckpt-100.")),
+    }
+}
+
+/// Gives tensors their places in the data files.
+struct Placing {
+    /// A tensor with several names is stored once.
+    known: HashMap<TensorId, Place>,
+    rows: Vec<Row>,
+}
+
+impl Placing {
+    fn place(&mut self, shard: u64, Named { name, item }: Named, segments: &mut Vec<Segment>) {
+        let segment = segments.len();
+        let place = |sum| Place { shard, segment, sum };
+        let place = match item.body {
+            Body::Tensor(tensor) => self
+                .known
+                .entry(tensor)
+                .or_insert_with(|| {
+                    let data = Data { tensor, checksum: Checksum::Crc32c, encoding: None };
+                    segments.push(Segment::Data(data));
+                    place(Sum::Written)
+                })
+                .clone(),
+            Body::Made(bytes, crc) => {
+                segments.push(Segment::Bytes(bytes.into()));
+                place(Sum::Known(crc))
+            }
+            Body::Strings(strings) => {
+                let late = strings.clone();
+                let make = move |_: &Outcomes<'_>| Ok(late.encoded()?.0.clone());
+                segments.push(Segment::Late { len: None, make: Arc::new(make) });
+                place(Sum::Strings(strings))
+            }
+        };
+        self.rows.push(Row { name, dtype: item.dtype, shape: item.shape, place });
+    }
+}
+
+fn index_file(
+    source: &Checkpoint,
+    prefix: &str,
+    data: &[PlannedFile],
+    index: Index,
+) -> PlannedFile {
+    // Checksums have a fixed length, so any will do to learn how long the index is.
+    let len = foreseen(source, data).and_then(|outcomes| {
+        let place = |place: &Place| outcomes.get(place.shard as usize)?.get(place.segment);
+        Some(index.encode(&place).ok()?.len() as u64)
+    });
+    let make = move |outcomes: &Outcomes<'_>| {
+        index.encode(&|place: &Place| outcomes.file(place.shard as usize).get(place.segment))
+    };
+    PlannedFile {
+        name: format!("{prefix}.index"),
+        segments: vec![Segment::Late { len, make: Arc::new(make) }],
+        head_last: false,
+    }
+}
+
+/// Where the segments of the data files will lie; `None` if that depends on strings that are yet
+/// to be read.
+fn foreseen(source: &Checkpoint, data: &[PlannedFile]) -> Option<Vec<Vec<Outcome>>> {
+    let file = |file: &PlannedFile| {
+        let mut offset = 0u64;
+        let outcome = |segment: &Segment| {
+            let len = match segment {
+                Segment::Bytes(bytes) => bytes.len() as u64,
+                Segment::Data(data) => source.tensor(data.tensor).ok()?.nbytes()?,
+                _ => return None,
+            };
+            let found = Outcome { offset, len, checksum: Some(0), chunks: Vec::new() };
+            offset = offset.checked_add(len)?;
+            Some(found)
+        };
+        file.segments.iter().map(outcome).collect()
+    };
+    data.iter().map(file).collect()
+}
+
+/// The state file; see [`super::state`].
+fn state_file(prefix: &str) -> PlannedFile {
+    let mut quoted = String::from("\"");
+    for byte in split(prefix).1.bytes() {
+        match byte {
+            b'"' | b'\\' => quoted.extend(['\\', char::from(byte)]),
+            b' '..=b'~' => quoted.push(char::from(byte)),
+            other => quoted.push_str(&format!("\\{other:03o}")),
+        }
+    }
+    quoted.push('"');
+    let text = format!("model_checkpoint_path: {quoted}\nall_model_checkpoint_paths: {quoted}\n");
+    PlannedFile {
+        name: "checkpoint".into(),
+        segments: vec![Segment::Bytes(text.into_bytes().into())],
+        head_last: false,
+    }
+}

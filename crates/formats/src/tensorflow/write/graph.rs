@@ -1,0 +1,132 @@
+//! The object graph: names after objects, and the objects in a message of their own, so that
+//! `tf.train.Checkpoint` finds each variable by the attributes that lead to it. See
+//! [`crate::tensorflow::graph`] for the format.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
+
+use super::names::Named;
+use super::strings;
+use super::values::{Body, Item};
+use crate::tensorflow::proto::{put_bytes, put_number};
+use crate::tensorflow::{dtype, graph};
+
+/// What follows the path of an object in the name of its value.
+const VALUE: &[u8] = b"/.ATTRIBUTES/VARIABLE_VALUE";
+
+/// A node: an object of the state.
+#[derive(Default)]
+struct Node {
+    /// Names and nodes of what hangs below.
+    children: Vec<(Vec<u8>, u64)>,
+    /// The full name and the key of its value, if it has one.
+    value: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// Names after objects, and the graph as one more tensor.
+pub(super) fn name(items: Vec<Item>) -> Result<Vec<Named>> {
+    let mut nodes = vec![Node::default()];
+    let mut known: HashMap<(u64, Vec<u8>), u64> = HashMap::new();
+    let mut named = Vec::with_capacity(items.len() + 1);
+    for item in items {
+        let steps = steps(&item.key);
+        if steps.first().is_some_and(|step| step == graph::KEY) {
+            return Err(Error::refused("the checkpoint has an object graph of its own")
+                .advice("Leave --object-graph away to keep that one."));
+        }
+        let mut at = 0u64;
+        let mut path = Vec::new();
+        for step in &steps {
+            if step.is_empty() {
+                return Err(Error::refused(format!(
+                    "`{}` has a step without a name, which no object has",
+                    item.key.flat()
+                ))
+                .advice("Rename it with --rename, or leave it out with --exclude."));
+            }
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(escaped(step));
+            at = *known.entry((at, step.clone())).or_insert_with(|| {
+                let child = nodes.len() as u64;
+                nodes.push(Node::default());
+                nodes[at as usize].children.push((step.clone(), child));
+                child
+            });
+        }
+        let full = path.clone();
+        path.extend(VALUE);
+        // Two values of one object have one name, which is refused later.
+        nodes[at as usize].value = Some((full, path.clone()));
+        named.push(Named { name: path, item });
+    }
+    let (bytes, crc) = strings::encode(&[&encode(&nodes)]);
+    named.push(Named {
+        name: graph::KEY.to_vec(),
+        item: Item {
+            key: Key::default(),
+            dtype: dtype::STRING,
+            shape: Vec::new(),
+            body: Body::Made(bytes, crc),
+        },
+    });
+    Ok(named)
+}
+
+/// The names of the objects that lead to a value. A flat key with slashes is a path already.
+fn steps(key: &Key) -> Vec<Vec<u8>> {
+    let mut steps = Vec::new();
+    for part in &key.parts {
+        match part {
+            KeyPart::Field(DictKey::Bytes(bytes)) => steps.push(bytes.to_vec()),
+            part => {
+                let text = Key { parts: vec![part.clone()] }.flat();
+                match key.parts.len() {
+                    1 => steps.extend(text.as_bytes().split(|byte| *byte == b'/').map(Vec::from)),
+                    _ => steps.push(text.as_bytes().to_vec()),
+                }
+            }
+        }
+    }
+    if steps.is_empty() {
+        steps.push(b"value".to_vec());
+    }
+    steps
+}
+
+/// A name as a step of a path: slashes and dots mean something there.
+fn escaped(name: &[u8]) -> Vec<u8> {
+    let mut step = Vec::with_capacity(name.len());
+    for byte in name {
+        match byte {
+            b'.' => step.extend(b".."),
+            b'/' => step.extend(b".S"),
+            byte => step.push(*byte),
+        }
+    }
+    step
+}
+
+fn encode(nodes: &[Node]) -> Vec<u8> {
+    let mut graph = Vec::new();
+    for node in nodes {
+        let mut bytes = Vec::new();
+        for (name, child) in &node.children {
+            let mut reference = Vec::new();
+            put_number(&mut reference, 1, *child);
+            put_bytes(&mut reference, 2, name);
+            put_bytes(&mut bytes, 1, &reference);
+        }
+        if let Some((full, key)) = &node.value {
+            let mut attribute = Vec::new();
+            put_bytes(&mut attribute, 1, b"VARIABLE_VALUE");
+            put_bytes(&mut attribute, 2, full);
+            put_bytes(&mut attribute, 3, key);
+            put_bytes(&mut bytes, 2, &attribute);
+        }
+        put_bytes(&mut graph, 1, &bytes);
+    }
+    graph
+}

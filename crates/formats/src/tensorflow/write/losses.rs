@@ -1,0 +1,78 @@
+//! What a bundle could not hold, gathered by kind.
+
+use statelens_checkpoint::{Loss, Text};
+
+/// Losses while they are found.
+#[derive(Default)]
+pub(super) struct Losses(Vec<(&'static Kind, Vec<String>)>);
+
+/// What happens to a value, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    what: &'static str,
+    why: &'static str,
+    harmless: bool,
+}
+
+const TENSORS: &str = "A TensorFlow checkpoint holds tensors and nothing else.";
+
+const fn lost(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: false }
+}
+
+const fn harmless(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: true }
+}
+
+pub(super) const SCALAR: Kind =
+    harmless("numbers and strings become tensors without dimensions", TENSORS);
+pub(super) const UNICODE: Kind =
+    harmless("arrays of strings become UTF-8", "Strings are bytes to TensorFlow.");
+pub(super) const TIED: Kind = harmless(
+    "tied tensors are stored once and restored each by itself",
+    "TensorFlow does not tie variables through a checkpoint.",
+);
+pub(super) const SPARSE: Kind = lost("sparse tensors become their parts", TENSORS);
+pub(super) const BITS: Kind = lost(
+    "elements become unsigned integers of the same bits",
+    "TensorFlow has no such dtype, or can't save it.",
+);
+pub(super) const HALVES: Kind = lost(
+    "complex numbers become two real ones, in one more dimension",
+    "TensorFlow has no complex dtype of that size.",
+);
+pub(super) const RECORDS: Kind =
+    lost("elements become their bytes", "TensorFlow has no such dtype.");
+pub(super) const SCALE: Kind = lost(
+    "quantised tensors lose the scale and zero point",
+    "TensorFlow keeps them in tensors of their own, if at all.",
+);
+pub(super) const NONE: Kind = lost("None is left out", TENSORS);
+pub(super) const EMPTY: Kind = lost("empty dicts, lists and sets are left out", TENSORS);
+pub(super) const BIG_INT: Kind =
+    lost("integers of more than 64 bits become strings of their digits", TENSORS);
+pub(super) const TEXT: Kind = lost("dtypes and devices become their names", TENSORS);
+pub(super) const OBJECT: Kind =
+    lost("objects become the text that Python prints for them", TENSORS);
+pub(super) const MODULE: Kind = lost("of objects, only the tensors in them are kept", TENSORS);
+
+impl Losses {
+    /// Notes that `kind` happens to the value called `key`.
+    pub(super) fn add(&mut self, kind: &'static Kind, key: &Text) {
+        let key = key.to_lossy().into_owned();
+        match self.0.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, keys)) => keys.push(key),
+            None => self.0.push((kind, vec![key])),
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Loss> {
+        let loss = |(kind, keys): (&Kind, Vec<String>)| Loss {
+            keys,
+            what: kind.what.into(),
+            why: kind.why.into(),
+            harmless: kind.harmless,
+        };
+        self.0.into_iter().map(loss).collect()
+    }
+}

@@ -1,0 +1,53 @@
+//! What tensors are called in the bundle.
+
+use statelens_checkpoint::{Error, Key, KeyPart, Result};
+
+use super::values::Item;
+
+/// A tensor with its name.
+pub(super) struct Named {
+    pub(super) name: Vec<u8>,
+    pub(super) item: Item,
+}
+
+/// Names as the Saver has them: the flat keys.
+pub(super) fn name(items: Vec<Item>) -> Result<Vec<Named>> {
+    items.into_iter().map(|item| Ok(Named { name: flat(&item.key)?, item })).collect()
+}
+
+fn flat(key: &Key) -> Result<Vec<u8>> {
+    let name = match &key.parts[..] {
+        // A name that is no text is kept as it is.
+        [KeyPart::Field(statelens_checkpoint::DictKey::Bytes(bytes))] => bytes.to_vec(),
+        // A checkpoint that is one tensor and nothing else.
+        [] => b"value".to_vec(),
+        _ => key.flat().as_bytes().to_vec(),
+    };
+    match name.first() {
+        Some(first) if *first != 0 => Ok(name),
+        _ => Err(Error::refused(
+            "a key is empty or begins with a zero byte, which no name in TensorFlow may",
+        )
+        .advice("Rename it with --rename, or leave it out with --exclude.")),
+    }
+}
+
+/// Fails if two tensors have one name; the names are in order.
+pub(super) fn refuse_collisions(named: &[Named]) -> Result<()> {
+    match named.windows(2).find(|pair| pair[0].name == pair[1].name) {
+        None => Ok(()),
+        Some(pair) => {
+            let name = String::from_utf8_lossy(&pair[0].name);
+            let [one, other] = [&pair[0], &pair[1]].map(|named| parts(&named.item.key));
+            Err(Error::refused(format!("two values would both be called `{name}`: {one}; {other}"))
+                .advice("Rename one with --rename, or leave it out with --exclude."))
+        }
+    }
+}
+
+/// A key with its steps told apart.
+fn parts(key: &Key) -> String {
+    let step = |part: &KeyPart| Key { parts: vec![part.clone()] }.flat().to_string();
+    let steps: Vec<String> = key.parts.iter().map(step).collect();
+    steps.join(" > ")
+}

@@ -1,0 +1,226 @@
+//! The leaves of a state as tensors of TensorFlow.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, Key, KeyPart, Layout, Leaf, Loss, Opaque, Quantizer, Result, Sparse,
+    Tensor, TensorId, Text, Value,
+};
+
+use super::losses::{self, Kind, Losses};
+use super::strings::{self, Late};
+use crate::tensorflow::{crc, dtype};
+
+/// A leaf as a tensor.
+pub(super) struct Item {
+    /// Where it is in the state.
+    pub(super) key: Key,
+    /// TensorFlow's number of it.
+    pub(super) dtype: u64,
+    pub(super) shape: Vec<u64>,
+    pub(super) body: Body,
+}
+
+/// The bytes of a tensor.
+pub(super) enum Body {
+    /// Those of a tensor of the source.
+    Tensor(TensorId),
+    /// These, and their masked checksum.
+    Made(Vec<u8>, u32),
+    /// Strings that are read when they are written.
+    Strings(Arc<Late>),
+}
+
+/// All leaves that can be tensors, and what the others lose.
+pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<Item>, Vec<Loss>)> {
+    let mut items = Items { source, items: Vec::new(), losses: Losses::default(), missing: vec![] };
+    for leaf in source.leaves() {
+        items.leaf(&leaf);
+    }
+    if let Some((_, why)) = items.missing.first() {
+        let shown: Vec<String> =
+            items.missing.iter().take(5).map(|(key, _)| key.to_string()).collect();
+        return Err(Error::refused(format!(
+            "{} tensors have no data to write, {} among them: {why}",
+            items.missing.len(),
+            shown.join(", ")
+        ))
+        .advice("Give the files they lie in as well, or leave the tensors out with --exclude."));
+    }
+    Ok((items.items, items.losses.finish()))
+}
+
+struct Items<'a> {
+    source: &'a Arc<Checkpoint>,
+    items: Vec<Item>,
+    losses: Losses,
+    /// Tensors without data, and why.
+    missing: Vec<(Text, Text)>,
+}
+
+impl Items<'_> {
+    fn leaf(&mut self, leaf: &Leaf) {
+        let source = self.source;
+        match source.value(leaf.target) {
+            Value::Bool(value) => self.number(leaf, "bool", &[u8::from(*value)]),
+            Value::Int(value) => match (value.to_i64(), value.to_u64()) {
+                (Some(value), _) => self.number(leaf, "int64", &value.to_le_bytes()),
+                (None, Some(value)) => self.number(leaf, "uint64", &value.to_le_bytes()),
+                (None, None) => self.text(leaf, &value.to_string(), &losses::BIG_INT),
+            },
+            Value::Float(value) => self.number(leaf, "float64", &value.to_le_bytes()),
+            Value::Complex(re, im) => {
+                let bytes = [re.to_le_bytes(), im.to_le_bytes()].concat();
+                self.number(leaf, "complex128", &bytes);
+            }
+            Value::Str(text) => {
+                self.losses.add(&losses::SCALAR, &leaf.flat);
+                self.strings(leaf, Vec::new(), &[text.as_bytes()]);
+            }
+            Value::Bytes { data, .. } => self.strings(leaf, Vec::new(), &[data]),
+            Value::None => self.losses.add(&losses::NONE, &leaf.flat),
+            // As leaves, they have nothing in them.
+            Value::List(_) | Value::Tuple(_) | Value::Dict(_) => {
+                self.losses.add(&losses::EMPTY, &leaf.flat);
+            }
+            Value::Set(set) if set.items.is_empty() => {
+                self.losses.add(&losses::EMPTY, &leaf.flat);
+            }
+            Value::Set(_) => self.text(leaf, "frozenset", &losses::OBJECT),
+            Value::DType { dtype, .. } => self.text(leaf, dtype.name(), &losses::TEXT),
+            Value::Device(name) => self.text(leaf, &name.to_lossy(), &losses::TEXT),
+            Value::Tensor(tensor) => self.tensor(leaf, &leaf.key, *tensor),
+            Value::Array(array) => self.tensor(leaf, &leaf.key, array.tensor),
+            Value::Sparse(sparse) => self.sparse(leaf, sparse),
+            Value::Opaque(opaque) => self.object(leaf, opaque),
+            // Links were followed, and lead to no link.
+            Value::Link(_) => self.losses.add(&losses::NONE, &leaf.flat),
+        }
+    }
+
+    fn push(&mut self, key: &Key, number: u64, shape: Vec<u64>, body: Body) {
+        self.items.push(Item { key: key.clone(), dtype: number, shape, body });
+    }
+
+    fn number(&mut self, leaf: &Leaf, name: &str, bytes: &[u8]) {
+        self.losses.add(&losses::SCALAR, &leaf.flat);
+        let body = Body::Made(bytes.to_vec(), crc::masked(bytes));
+        self.push(&leaf.key, dtype::number(name), Vec::new(), body);
+    }
+
+    fn text(&mut self, leaf: &Leaf, text: &str, loss: &'static Kind) {
+        self.losses.add(loss, &leaf.flat);
+        self.strings(leaf, Vec::new(), &[text.as_bytes()]);
+    }
+
+    fn strings(&mut self, leaf: &Leaf, shape: Vec<u64>, strings: &[&[u8]]) {
+        let (bytes, crc) = strings::encode(strings);
+        self.push(&leaf.key, dtype::STRING, shape, Body::Made(bytes, crc));
+    }
+
+    fn tensor(&mut self, leaf: &Leaf, key: &Key, id: TensorId) {
+        let Ok(tensor) = self.source.tensor(id) else { return };
+        if let Layout::Missing(why) = &tensor.layout {
+            self.missing.push((leaf.flat.clone(), why.clone()));
+            return;
+        }
+        if leaf.alias_of.is_some() {
+            self.losses.add(&losses::TIED, &leaf.flat);
+        }
+        if let Some(Quantizer::PerTensor { .. } | Quantizer::PerChannel { .. }) = tensor.quantizer {
+            self.losses.add(&losses::SCALE, &leaf.flat);
+        }
+        if let Some((late, unicode)) = Late::new(self.source, id) {
+            if unicode {
+                self.losses.add(&losses::UNICODE, &leaf.flat);
+            }
+            let shape = tensor.shape.clone();
+            self.push(key, dtype::STRING, shape, Body::Strings(Arc::new(late)));
+            return;
+        }
+        let (number, shape, loss) = elements(tensor);
+        if let Some(loss) = loss {
+            self.losses.add(loss, &leaf.flat);
+        }
+        self.push(key, number, shape, Body::Tensor(id));
+    }
+
+    fn sparse(&mut self, leaf: &Leaf, sparse: &Sparse) {
+        self.losses.add(&losses::SPARSE, &leaf.flat);
+        for (name, id) in &sparse.parts {
+            if let Some((tensor, _)) = self.source.tensor_of(*id) {
+                let mut key = leaf.key.clone();
+                key.parts.push(KeyPart::Inside((*name).into()));
+                self.tensor(leaf, &key, tensor);
+            }
+        }
+    }
+
+    fn object(&mut self, leaf: &Leaf, opaque: &Opaque) {
+        let source = self.source.clone();
+        if let Some((shape, strings)) = string_array(&source, opaque) {
+            self.strings(leaf, shape, &strings);
+            return;
+        }
+        if source.holds_tensor(leaf.target) {
+            // They are leaves of their own.
+            self.losses.add(&losses::MODULE, &leaf.flat);
+            return;
+        }
+        let text = opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into());
+        self.text(leaf, &text.to_lossy(), &losses::OBJECT);
+    }
+}
+
+/// The shape and the strings of an array of objects that are all strings.
+fn string_array<'a>(
+    source: &'a Checkpoint,
+    opaque: &'a Opaque,
+) -> Option<(Vec<u64>, Vec<&'a [u8]>)> {
+    let Value::Tuple(shape) = source.value(source.resolve(*opaque.args.first()?)) else {
+        return None;
+    };
+    if !opaque.global.is("numpy", "ndarray") {
+        return None;
+    }
+    let dim = |id: &_| match source.value(source.resolve(*id)) {
+        Value::Int(dim) => dim.to_u64(),
+        _ => None,
+    };
+    let shape: Vec<u64> = shape.items.iter().map(dim).collect::<Option<_>>()?;
+    let string = |id: &_| match source.value(source.resolve(*id)) {
+        Value::Str(text) => Some(text.as_bytes()),
+        Value::Bytes { data, .. } => Some(&**data),
+        _ => None,
+    };
+    let strings: Vec<&[u8]> = opaque.items.iter().map(string).collect::<Option<_>>()?;
+    let numel = crate::tensorflow::read::numel(&shape);
+    (numel == Some(strings.len() as u64)).then_some((shape, strings))
+}
+
+/// TensorFlow's number for the elements of a tensor, the shape that they then have, and what they
+/// lose.
+fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<&'static Kind>) {
+    use DType::*;
+    let as_they_are = |number, loss| (number, tensor.shape.clone(), loss);
+    let with_one_more =
+        |name, len, loss| (dtype::number(name), [&tensor.shape[..], &[len]].concat(), Some(loss));
+    match &tensor.dtype {
+        C32 => with_one_more("float16", 2, &losses::HALVES),
+        BC32 => with_one_more("bfloat16", 2, &losses::HALVES),
+        Bits16 => as_they_are(dtype::number("uint16"), Some(&losses::BITS)),
+        Numpy(numpy) => match dtype::known(&numpy.name) {
+            Some(number) if numpy.itemsize == 1 => as_they_are(number, None),
+            _ => with_one_more("uint8", numpy.itemsize, &losses::RECORDS),
+        },
+        Blocks(_) => {
+            let bytes = tensor.nbytes().unwrap_or(0);
+            (dtype::number("uint8"), vec![bytes], Some(&losses::RECORDS))
+        }
+        // What is left has one byte: eight-bit scales, packed floats, quantised pairs.
+        other => match dtype::known(other.name()) {
+            Some(number) => as_they_are(number, None),
+            None => as_they_are(dtype::number("uint8"), Some(&losses::BITS)),
+        },
+    }
+}
