@@ -75,6 +75,8 @@ Examples:
   statelens convert checkpoint_1000.mdl model.pt
   statelens convert model.pt model.mdl --compress lz4
   statelens convert checkpoint.mdl weights.pt --select 'model.*' --cast bfloat16
+  statelens convert a.pt b.pt --states model --cast '*.norm.*=float32' --cast bfloat16
+  statelens convert a.pt b.pt --rename 'layers\\.(\\d+)=>h.$1' --strip-prefix model. --dry-run
   statelens convert model.pt model.mdl --dry-run")]
     Convert(Convert),
 
@@ -198,17 +200,8 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "FORMAT", value_parser = formats())]
     pub(crate) to: Option<String>,
 
-    /// Only keys that match: a glob, or /a regular expression/; may be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) select: Vec<String>,
-
-    /// Not the keys that match; may be repeated, and beats --select
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
-
-    /// Converts floating-point tensors to this dtype, e.g. bfloat16
-    #[arg(long, value_name = "DTYPE")]
-    pub(crate) cast: Option<String>,
+    #[command(flatten)]
+    pub(crate) edits: Edits,
 
     /// Compresses tensors (Cerebras only)
     #[arg(long, value_name = "METHOD", value_parser = choices(|writing| writing.compressions))]
@@ -242,6 +235,44 @@ pub(crate) struct Convert {
 
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// What is taken, under which keys, and as what; applied in this order.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Edits, applied in this order")]
+pub(crate) struct Edits {
+    /// Only these top-level states, e.g. model,optimizer; keys that start with __ stay
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) states: Vec<String>,
+
+    /// Only keys that match: a glob, or /a regular expression/; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) select: Vec<String>,
+
+    /// Not the keys that match; may be repeated, and beats --select
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Takes this off the start of every key
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) strip_prefix: String,
+
+    /// Replaces what a regular expression finds in keys; $1 is its first group; may be repeated
+    #[arg(long, value_name = "REGEX=>REPLACEMENT")]
+    pub(crate) rename: Vec<String>,
+
+    /// Puts this before every key
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// Splits names at their dots: each becomes a dict in a dict
+    #[arg(long)]
+    pub(crate) nest: bool,
+
+    /// Converts floating-point tensors to this dtype, e.g. bfloat16, or those that match a pattern
+    /// of new keys; may be repeated, the first match wins
+    #[arg(long, value_name = "[PATTERN=]DTYPE")]
+    pub(crate) cast: Vec<String>,
 }
 
 #[derive(Debug, Args)]

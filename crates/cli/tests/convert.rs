@@ -239,3 +239,80 @@ fn ctrl_c_leaves_nothing_and_the_old_file() {
     assert_eq!(std::fs::read(&target).unwrap(), b"precious");
     assert_eq!(folder.names(), ["a.pt", "large.pt"]);
 }
+
+#[test]
+fn keys_are_renamed_and_the_preview_says_so() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let target = folder.file("a.pt");
+    let edits = [
+        "--states",
+        "model,global_step",
+        "--rename",
+        "^model\\.=>net.",
+        "--rename",
+        r"\bbias$=>b",
+        "--cast",
+        "*.b=bfloat16",
+        "--lossy",
+    ];
+    let dry = [&edits[..], &["--dry-run", "--json"]].concat();
+    let json = convert(&source, &target, &dry).ok();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let planned: Vec<(String, Option<String>, Option<String>)> = json["keys"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let text = |name: &str| row[name].as_str().map(str::to_owned);
+            (text("old").unwrap(), text("new"), text("new_dtype"))
+        })
+        .collect();
+    let before: Vec<String> =
+        entries(&source).iter().map(|entry| entry["key"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(planned.iter().map(|row| row.0.clone()).collect::<Vec<_>>(), before);
+    let shown = convert(&source, &target, &[&edits[..], &["--dry-run"]].concat()).ok();
+    assert!(shown.contains("left out") && shown.contains("float32 -> bfloat16"), "{shown}");
+    assert!(!target.exists());
+    convert(&source, &target, &edits).ok();
+    let after: Vec<(String, Option<String>)> = entries(&target)
+        .iter()
+        .map(|entry| {
+            let text = |name: &str| entry[name].as_str().map(str::to_owned);
+            (text("key").unwrap(), text("dtype"))
+        })
+        .collect();
+    let kept: Vec<&(String, Option<String>, Option<String>)> =
+        planned.iter().filter(|row| row.1.is_some()).collect();
+    assert_eq!(
+        after.iter().map(|row| Some(&row.0)).collect::<Vec<_>>(),
+        kept.iter().map(|row| row.1.as_ref()).collect::<Vec<_>>()
+    );
+    assert!(after.iter().any(|(key, _)| key.starts_with("net.")));
+    assert!(after.iter().all(|(key, _)| !key.starts_with("model.") && !key.starts_with("optim")));
+    let cast: Vec<_> = after.iter().filter(|(key, _)| key.ends_with(".b")).collect();
+    assert!(!cast.is_empty());
+    for (key, dtype) in cast {
+        assert!(
+            dtype.as_deref().is_some_and(|dtype| dtype.contains("bfloat16")),
+            "{key} {dtype:?}"
+        );
+    }
+    // The tie of the source is one in the result.
+    let ties =
+        |path: &Path| entries(path).iter().filter(|entry| entry["alias_of"].is_string()).count();
+    assert_eq!(ties(&target), ties(&source));
+}
+
+#[test]
+fn edits_that_can_not_be_are_told() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let error = |more: &[&str]| convert(&source, &folder.file("a.pt"), more).failed();
+    assert!(error(&["--states", "modle"]).contains("optimizer"));
+    assert!(error(&["--strip-prefix", "model."]).contains("not start with `model.`"));
+    assert!(error(&["--rename", r"^.*\.weight$=>w"]).contains("would both become `w`"));
+    assert!(error(&["--rename", "a"]).contains("REGEX=>REPLACEMENT"));
+    assert!(error(&["--cast", "none.such=bf16"]).contains("none.such"));
+    assert_eq!(folder.names(), Vec::<String>::new());
+}

@@ -16,7 +16,7 @@ mod sink;
 use std::sync::Arc;
 
 pub use composition::{Composition, Part};
-pub use edit::Edit;
+pub use edit::{Cast, Change, Edit, Rename, dtype_named};
 pub use pattern::Pattern;
 pub use run::{Options, Report, Run, Step, composable};
 pub use sink::{Sink, run_blocking};

@@ -49,8 +49,8 @@ pub struct Report {
     pub outcomes: Vec<Vec<Outcome>>,
     /// What casting did to all elements together.
     pub cast: CastReport,
-    /// The tensors with elements that were too large for their new dtype.
-    pub overflowed: Vec<(TensorId, CastReport)>,
+    /// What it did to each tensor that is not exactly what it was, in the order of writing.
+    pub changed: Vec<(TensorId, CastReport)>,
 }
 
 /// Runs a plan; see the [crate] and [`Step`]. Cancelled by dropping it.
@@ -342,8 +342,8 @@ impl Run {
         }
         let cast = writing.gather.cast_report();
         self.report.cast.add(cast);
-        if cast.overflowed > 0 {
-            self.report.overflowed.push((writing.tensor, cast));
+        if cast.changed > 0 {
+            self.report.changed.push((writing.tensor, cast));
         }
         if let (Some(summing), Some(outcome)) = (writing.summing, current(&mut self.report)) {
             outcome.checksum = Some(summing.value());

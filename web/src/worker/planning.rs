@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use statelens_checkpoint::{DType, Error, Layout, Plan, Result, Segment, Size};
-use statelens_convert::{Edit, Pattern, Target, composable};
-use statelens_formats::{cerebras, torch};
+use statelens_checkpoint::{Layout, Plan, Result, Segment, Size};
+use statelens_convert::{Cast, Edit, Pattern, Target, composable};
+use statelens_formats::{Asked, Writing};
 use statelens_tensor::verbatim_span;
 
 use crate::protocol::{self, Choice, ConvertOptions, Loss, Planned};
@@ -20,42 +20,30 @@ const NAMED: usize = 4;
 #[must_use]
 pub fn targets() -> Vec<protocol::Target> {
     let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
-    let casts = vec![
-        choice("", "as it is"),
-        choice("float32", "f32"),
-        choice("bfloat16", "bf16"),
-        choice("float16", "f16"),
-    ];
-    vec![
-        protocol::Target {
-            id: "cerebras".into(),
-            name: "Cerebras .mdl".into(),
-            extension: "mdl".into(),
-            about: "HDF5 with the nesting, types and links of the state. Read by cstorch.load and any HDF5 tool.".into(),
-            versions: vec![choice("0.5", "0.5, releases 2.5 to 2.10"), choice("0.4", "0.4, releases 2.0 to 2.4")],
-            compressions: vec![choice("", "none"), choice("lz4", "LZ4"), choice("gzip", "gzip")],
-            casts: casts.clone(),
-        },
-        protocol::Target {
-            id: "torch".into(),
-            name: "PyTorch .pt".into(),
-            extension: "pt".into(),
-            about: "A zip of a pickle and raw tensors. Loads with torch.load(weights_only=True): nothing in it can run.".into(),
-            versions: Vec::new(),
-            compressions: Vec::new(),
-            casts,
-        },
-    ]
+    let choices = |list: &[statelens_formats::Choice]| {
+        list.iter().map(|of| choice(of.id, of.name)).collect::<Vec<_>>()
+    };
+    let target = |writing: &Writing| protocol::Target {
+        id: writing.id.into(),
+        name: writing.label.into(),
+        extension: writing.extensions.first().copied().unwrap_or_default().into(),
+        about: writing.about.into(),
+        versions: choices(writing.versions),
+        compressions: choices(writing.compressions),
+        casts: vec![
+            choice("", "as it is"),
+            choice("float32", "f32"),
+            choice("bfloat16", "bf16"),
+            choice("float16", "f16"),
+        ],
+    };
+    statelens_formats::writings().map(target).collect()
 }
 
 /// The id of a target of the format that a checkpoint is in; its own if it can't be written.
 #[must_use]
 pub fn target_of(format: &str) -> String {
-    match format {
-        "cerebras-h5" => "cerebras".into(),
-        "torch-zip" => "torch".into(),
-        other => other.into(),
-    }
+    statelens_formats::writing_of(format).map_or(format, |writing| writing.id).into()
 }
 
 /// Plans a conversion.
@@ -77,32 +65,21 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
     let patterns = |texts: &[String]| {
         texts.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>()
     };
-    let cast = match &options.cast {
-        Some(name) => Some(
-            DType::from_torch_name(name)
-                .ok_or_else(|| Error::refused(format!("there is no dtype `{name}`")))?,
-        ),
-        None => None,
-    };
-    Ok(Edit { select: patterns(&options.select)?, exclude: patterns(&options.exclude)?, cast })
+    Ok(Edit {
+        select: patterns(&options.select)?,
+        exclude: patterns(&options.exclude)?,
+        casts: options.cast.iter().map(|text| Cast::parse(text)).collect::<Result<_>>()?,
+        ..Edit::default()
+    })
 }
 
 fn target(options: &ConvertOptions) -> Result<Target> {
-    match options.to.as_str() {
-        "cerebras" => Ok(Target::Cerebras(cerebras::write::Options {
-            version: match options.version.as_deref() {
-                Some("0.4") => cerebras::write::Version::V04,
-                _ => cerebras::write::Version::V05,
-            },
-            compression: match options.compress.as_deref() {
-                Some("lz4") => cerebras::write::Compression::Lz4,
-                Some("gzip") => cerebras::write::Compression::Gzip,
-                _ => cerebras::write::Compression::None,
-            },
-        })),
-        "torch" => Ok(Target::Torch(torch::write::Options::default())),
-        other => Err(Error::unsupported(format!("there is no format `{other}` to write"))),
-    }
+    let asked = Asked {
+        version: options.version.clone(),
+        compression: options.compress.clone(),
+        ..Asked::default()
+    };
+    statelens_formats::writing(&options.to)?.target(&asked)
 }
 
 fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Loss, Plan, Result, Segment, Size, TensorId};
-use statelens_convert::{Edit, Pattern, Report, Target, plan, run_blocking};
+use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Segment, Size};
+use statelens_convert::{Change, Report, Target, plan, run_blocking};
 use statelens_formats::{Asked, Writing};
 use statelens_inspect::{Json, visible};
 
 use crate::args::Convert;
+use crate::commands::edits;
 use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
@@ -18,17 +19,19 @@ use crate::sink::FileSink;
 
 pub(crate) fn run(args: &Convert) -> Outcome {
     let (target, format) = target(args)?;
-    let edit = edit(args)?;
+    let edit = edits::edit(&args.edits)?;
     let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
     let name = args.output.file_name().and_then(OsStr::to_str).ok_or_else(|| {
         Error::refused("this names no file").in_file(args.output.display().to_string())
     })?;
-    let plan = plan(Arc::new(checkpoint), &edit, &target, name)?;
+    let checkpoint = Arc::new(checkpoint);
+    let plan = plan(checkpoint.clone(), &edit, &target, name)?;
     let size = plan.size()?;
     let paths = planned_paths(args, &plan);
     if args.dry_run {
         let mut printer = Printer::new();
-        show(args, &format, &plan, size, &mut printer)?;
+        let changes = if edit.is_empty() { Vec::new() } else { edit.preview(&checkpoint)? };
+        show(args, &format, &plan, size, &changes, &mut printer)?;
         printer.finish()?;
         return Ok(true);
     }
@@ -100,33 +103,6 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
     })
 }
 
-fn edit(args: &Convert) -> Result<Edit> {
-    let patterns = |texts: &[String]| -> Result<Vec<Pattern>> {
-        texts.iter().map(|text| Pattern::parse(text)).collect()
-    };
-    Ok(Edit {
-        select: patterns(&args.select)?,
-        exclude: patterns(&args.exclude)?,
-        cast: args.cast.as_deref().map(dtype).transpose()?,
-    })
-}
-
-/// A dtype by torch's name or one of the usual short ones.
-fn dtype(name: &str) -> Result<DType> {
-    let name = name.strip_prefix("torch.").unwrap_or(name);
-    let long = match name.to_ascii_lowercase().as_str() {
-        "bf16" => "bfloat16".to_owned(),
-        "fp16" | "f16" | "half" => "float16".to_owned(),
-        "fp32" | "f32" | "float" => "float32".to_owned(),
-        "fp64" | "f64" | "double" => "float64".to_owned(),
-        other => other.to_owned(),
-    };
-    DType::from_torch_name(&long).ok_or_else(|| {
-        Error::refused(format!("there is no dtype `{name}`"))
-            .expected("one by torch's name, e.g. float32, bfloat16, float16, float8_e4m3fn")
-    })
-}
-
 /// Tells what would be lost, a line each, and refuses.
 fn refuse_losses(losses: &[Loss]) -> Error {
     for loss in losses.iter().filter(|loss| !loss.harmless) {
@@ -141,7 +117,7 @@ fn loss_text(loss: &Loss) -> String {
     format!("{}: {}.{why}", keys_text(&loss.keys), loss.what)
 }
 
-fn keys_text(keys: &[String]) -> String {
+pub(super) fn keys_text(keys: &[String]) -> String {
     let few: Vec<String> = keys.iter().take(3).map(|key| format!("`{key}`")).collect();
     match keys.len() {
         0..=3 => few.join(", "),
@@ -204,6 +180,7 @@ fn show(
     format: &str,
     plan: &Plan,
     size: Size,
+    changes: &[Change],
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let shares = Shares::of(plan)?;
@@ -225,6 +202,7 @@ fn show(
                 }
             });
             losses_json(json, &plan.losses);
+            edits::changes_json(json, changes);
         });
         return printer.line(json.as_str());
     }
@@ -247,7 +225,8 @@ fn show(
         }
     }
     table.print_body(printer)?;
-    losses_text(&plan.losses, printer)
+    losses_text(&plan.losses, printer)?;
+    edits::changes_text(changes, printer)
 }
 
 fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
@@ -300,7 +279,7 @@ fn done(
     seconds: f64,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
-    let (cast, bytes) = (&report.cast, report.bytes);
+    let bytes = report.bytes;
     if args.common.json {
         let mut json = Json::new();
         json.object(|json| {
@@ -308,11 +287,7 @@ fn done(
             json.name("dry_run").bool(false);
             json.name("bytes").number(bytes);
             files_json(json, paths);
-            json.name("cast").object(|json| {
-                json.name("elements").number(cast.elements);
-                json.name("changed").number(cast.changed);
-                json.name("overflowed").number(cast.overflowed);
-            });
+            edits::cast_json(json, source, report);
             losses_json(json, losses);
         });
         return printer.line(json.as_str());
@@ -330,46 +305,12 @@ fn done(
         size_text((bytes as f64 / seconds.max(1e-3)) as u64)
     ))?;
     losses_text(losses, printer)?;
-    if cast.elements > 0 {
-        printer.line(&format!(
-            "cast         {} numbers, {} of them rounded",
-            grouped(cast.elements),
-            grouped(cast.changed)
-        ))?;
-    }
-    if cast.overflowed > 0 {
-        let keys = keys_of(source, report.overflowed.iter().map(|(id, _)| *id).collect());
-        printer.line(&format!(
-            "overflowed   {} numbers were too large for the dtype, in {}",
-            grouped(cast.overflowed),
-            visible(&keys_text(&keys))
-        ))?;
-    }
-    Ok(())
-}
-
-fn keys_of(source: &Checkpoint, tensors: Vec<TensorId>) -> Vec<String> {
-    let leaves = source.leaves();
-    let key = |wanted: TensorId| {
-        let leaf = leaves.iter().find(|leaf| {
-            leaf.alias_of.is_none()
-                && source.tensor_of(leaf.target).is_some_and(|(id, _)| id == wanted)
-        });
-        leaf.map(|leaf| leaf.flat.to_lossy().into_owned())
-    };
-    tensors.into_iter().take(100).filter_map(key).collect()
+    edits::cast_text(source, report, printer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn dtypes_have_the_usual_names() {
-        assert_eq!(dtype("bf16").unwrap(), DType::BF16);
-        assert_eq!(dtype("torch.float16").unwrap(), DType::F16);
-        assert!(dtype("float7").unwrap_err().to_string().contains("float7"));
-    }
 
     #[test]
     fn the_name_says_the_format() {

@@ -1,6 +1,7 @@
 //! One file per command.
 
 pub(crate) mod convert;
+pub(crate) mod edits;
 pub(crate) mod formats;
 pub(crate) mod info;
 pub(crate) mod ls;

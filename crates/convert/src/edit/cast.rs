@@ -1,0 +1,138 @@
+//! Giving tensors another dtype.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId};
+
+use crate::Pattern;
+
+/// A dtype for floating tensors: those whose keys match, or all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cast {
+    /// Which keys; all that no other cast's pattern matches if there is none.
+    pub pattern: Option<Pattern>,
+    /// The dtype.
+    pub dtype: DType,
+}
+
+impl Cast {
+    /// Understands `DTYPE` and `PATTERN=DTYPE`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let (pattern, name) = match text.rsplit_once('=') {
+            Some((pattern, name)) => (Some(Pattern::parse(pattern)?), name),
+            None => (None, text),
+        };
+        Ok(Self { pattern, dtype: dtype_named(name)? })
+    }
+}
+
+/// A dtype by torch's name or one of the usual short ones.
+pub fn dtype_named(name: &str) -> Result<DType> {
+    let name = name.strip_prefix("torch.").unwrap_or(name);
+    let long = match name.to_ascii_lowercase().as_str() {
+        "bf16" => "bfloat16".to_owned(),
+        "fp16" | "f16" | "half" => "float16".to_owned(),
+        "fp32" | "f32" | "float" => "float32".to_owned(),
+        "fp64" | "f64" | "double" => "float64".to_owned(),
+        other => other.to_owned(),
+    };
+    DType::from_torch_name(&long).ok_or_else(|| {
+        Error::refused(format!("there is no dtype `{name}`"))
+            .expected("one by torch's name, e.g. float32, bfloat16, float16, float8_e4m3fn")
+    })
+}
+
+/// Gives floating torch tensors the dtypes that the casts say. `reached` tells which values hang
+/// in the tree. A tensor of several keys is cast if one of them matches.
+pub(super) fn cast(
+    casts: &[Cast],
+    checkpoint: &Checkpoint,
+    reached: &[bool],
+) -> Result<Checkpoint> {
+    if let Some(cast) = casts.iter().find(|cast| !castable(&cast.dtype)) {
+        return Err(Error::refused(format!("tensors can't be cast to {}", cast.dtype))
+            .advice("Take float32, float16, bfloat16, float64 or one of the float8 types."));
+    }
+    let mut plain = casts.iter().filter(|cast| cast.pattern.is_none());
+    let for_all = plain.next();
+    if plain.any(|cast| for_all.is_some_and(|first| first.dtype != cast.dtype)) {
+        return Err(Error::refused("all tensors can't be cast to two dtypes")
+            .advice("Say which keys each is for: PATTERN=DTYPE."));
+    }
+    // Which cast is for which tensor and sparse tensor.
+    let mut tensors: HashMap<TensorId, &DType> = HashMap::new();
+    let mut sparse: HashMap<ValueId, &DType> = HashMap::new();
+    let leaves =
+        if casts.len() > usize::from(for_all.is_some()) { checkpoint.leaves() } else { Vec::new() };
+    for cast in casts {
+        let Some(pattern) = &cast.pattern else { continue };
+        let mut used = false;
+        for leaf in &leaves {
+            let floating = floating(checkpoint, leaf.target);
+            if floating.is_empty() || !pattern.matches(&leaf.flat.to_lossy()) {
+                continue;
+            }
+            used = true;
+            for tensor in floating {
+                tensors.entry(tensor).or_insert(&cast.dtype);
+            }
+            if matches!(checkpoint.value(leaf.target), Value::Sparse(_)) {
+                sparse.entry(leaf.target).or_insert(&cast.dtype);
+            }
+        }
+        if !used {
+            return Err(Error::refused(format!(
+                "no floating-point tensor has a key that matches {}",
+                pattern.as_str()
+            ))
+            .advice("Casts see the keys as they are after renaming; integers are never cast."));
+        }
+    }
+    if let Some(Cast { dtype, .. }) = for_all {
+        for (index, _) in reached.iter().enumerate().filter(|(_, reached)| **reached) {
+            let id = ValueId(index as u32);
+            for tensor in floating(checkpoint, id) {
+                tensors.entry(tensor).or_insert(dtype);
+            }
+            if matches!(checkpoint.value(id), Value::Sparse(_)) {
+                sparse.entry(id).or_insert(dtype);
+            }
+        }
+    }
+    let mut builder = checkpoint.edit();
+    for (id, dtype) in tensors {
+        if let Some(tensor) = builder.tensor_mut(id) {
+            tensor.dtype = dtype.clone();
+        }
+    }
+    for (id, dtype) in sparse {
+        if let Some(Value::Sparse(value)) = builder.value_mut(id)
+            && castable(&value.dtype)
+        {
+            value.dtype = dtype.clone();
+        }
+    }
+    builder.rebuild(checkpoint)
+}
+
+/// The torch tensors of a floating dtype that a value is or is made of.
+fn floating(checkpoint: &Checkpoint, id: ValueId) -> Vec<TensorId> {
+    let one = |id: ValueId| match checkpoint.value(id) {
+        Value::Tensor(tensor) => {
+            let dtype = checkpoint.tensor(*tensor).ok().map(|tensor| &tensor.dtype);
+            dtype.is_some_and(castable).then_some(*tensor)
+        }
+        _ => None,
+    };
+    match checkpoint.value(id) {
+        Value::Sparse(sparse) => {
+            sparse.parts.iter().filter_map(|(_, part)| one(checkpoint.resolve(*part))).collect()
+        }
+        _ => one(id).into_iter().collect(),
+    }
+}
+
+/// A floating dtype with one number in each element.
+fn castable(dtype: &DType) -> bool {
+    dtype.is_float() && *dtype != DType::F4E2M1FNX2
+}

@@ -1,0 +1,235 @@
+//! Leaving values out.
+
+use std::cell::OnceCell;
+use std::collections::{HashMap, VecDeque};
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, Dict, Error, Leaf, List, Opaque, Result, Set, Text, Tuple, TupleClass,
+    Value, ValueId,
+};
+
+use crate::{Edit, Pattern};
+
+/// How many names an error lists.
+const NAMED: usize = 12;
+
+/// For each value, whether it is a leaf to keep or above one.
+pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
+    let mut leaves = source.leaves();
+    leaves.retain(|leaf| !leaf.inside_object);
+    check_states(edit, &leaves)?;
+    let mut used = vec![false; edit.select.len()];
+    let mut kept = vec![false; source.values().len()];
+    let parents = super::parents(source);
+    let mut any = false;
+    for leaf in &leaves {
+        if !edit.states.is_empty() {
+            let state = state(leaf);
+            if !state.starts_with("__") && !edit.states.contains(&state) {
+                continue;
+            }
+        }
+        let key = leaf.flat.to_lossy();
+        let mut selected = edit.select.is_empty();
+        for (pattern, used) in edit.select.iter().zip(&mut used) {
+            if pattern.matches(&key) {
+                selected = true;
+                *used = true;
+            }
+        }
+        if !selected || edit.exclude.iter().any(|pattern| pattern.matches(&key)) {
+            continue;
+        }
+        any = true;
+        let mut at = Some(leaf.id);
+        while let Some(id) = at {
+            match kept.get_mut(id.0 as usize) {
+                Some(kept) if !*kept => *kept = true,
+                _ => break,
+            }
+            at = parents[id.0 as usize];
+        }
+    }
+    if let Some((pattern, _)) = edit.select.iter().zip(&used).find(|(_, used)| !**used) {
+        return Err(no_match(pattern));
+    }
+    match any {
+        true => Ok(kept),
+        false => Err(Error::refused("nothing is left: every selected key is excluded too")),
+    }
+}
+
+/// The top-level state that a leaf belongs to: the first step of its key, or what comes before
+/// the first dot of its name if that is all there is.
+fn state(leaf: &Leaf) -> String {
+    let first = match leaf.key.parts.first() {
+        Some(first) => statelens_checkpoint::Key { parts: vec![first.clone()] }.flat(),
+        None => leaf.flat.clone(),
+    };
+    let name = first.to_lossy();
+    match name.split_once('.') {
+        Some((state, _)) if leaf.key.parts.len() == 1 => state.to_owned(),
+        _ => name.into_owned(),
+    }
+}
+
+fn check_states(edit: &Edit, leaves: &[Leaf]) -> Result<()> {
+    if edit.states.is_empty() {
+        return Ok(());
+    }
+    let mut there: Vec<String> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    for leaf in leaves {
+        let state = state(leaf);
+        if seen.insert(state.clone()) {
+            there.push(state);
+        }
+    }
+    let Some(unknown) = edit.states.iter().find(|state| !seen.contains(*state)) else {
+        return Ok(());
+    };
+    let named: Vec<&str> = there.iter().take(NAMED).map(String::as_str).collect();
+    let more = match there.len() - named.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(Error::refused(format!("there is no state `{unknown}`"))
+        .expected(format!("some of {}{more}", named.join(", "))))
+}
+
+pub(super) fn no_match(pattern: &Pattern) -> Error {
+    let text = pattern.as_str();
+    let error = Error::refused(format!("no key matches {text}"));
+    if text.starts_with('/') || text.contains('*') {
+        return error.advice("List the keys with `statelens ls`.");
+    }
+    error.advice(format!(
+        "A pattern has to match the whole key: `{text}.*` takes what is below it, `*{text}*` what \
+         has it anywhere."
+    ))
+}
+
+/// Takes what is not kept out of the containers that are. What is taken out stays as it was, for
+/// a link may still lead to it.
+pub(super) fn filter(builder: &mut Builder, source: &Checkpoint, kept: &[bool]) {
+    let keep = |id: &ValueId| kept.get(id.0 as usize).copied().unwrap_or(false);
+    for (index, _) in kept.iter().enumerate().filter(|(_, kept)| **kept) {
+        let id = ValueId(index as u32);
+        if !source.value(id).is_container() {
+            continue;
+        }
+        match builder.value_mut(id) {
+            Some(Value::Dict(Dict { entries, .. })) => entries.retain(|(_, child)| keep(child)),
+            Some(Value::List(List { items, .. }) | Value::Set(Set { items, .. })) => {
+                items.retain(keep);
+            }
+            Some(Value::Tuple(Tuple { class, items })) => {
+                let before = items.len();
+                items.retain(keep);
+                if items.len() < before {
+                    // A named tuple or a size with fewer items is none.
+                    *class = TupleClass::Tuple;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Walks what hangs below the root, objects and attributes included, and puts the targets of
+/// links that hang there no longer in the place of the first link to them. Returns which
+/// values hang there then, and those that were moved, by the link that they replace.
+pub(super) fn place_links(
+    builder: &mut Builder,
+    source: &Checkpoint,
+) -> Result<(Vec<bool>, HashMap<ValueId, ValueId>)> {
+    let mut reached = vec![false; source.values().len()];
+    let mut links: VecDeque<(ValueId, ValueId)> = VecDeque::new();
+    let mut moved = HashMap::new();
+    let names = OnceCell::new();
+    // Values that are to be visited, with their parents; the root is its own.
+    let mut stack = vec![(source.root(), source.root())];
+    loop {
+        while let Some((parent, id)) = stack.pop() {
+            if let Some(Value::Link(_)) = builder.value(id) {
+                links.push_back((parent, id));
+                continue;
+            }
+            match reached.get_mut(id.0 as usize) {
+                Some(reached) if !*reached => *reached = true,
+                _ => {
+                    // An earlier link took it out of this container: here is a link to it now.
+                    let link = builder.push(Value::Link(id))?;
+                    if let Some(value) = builder.value_mut(parent) {
+                        replace_child(value, id, link);
+                    }
+                    continue;
+                }
+            }
+            stack.extend(source.attributes(id).map(|attributes| (id, attributes)));
+            let children = builder.value(id).map(Value::children).unwrap_or_default();
+            stack.extend(children.into_iter().rev().map(|child| (id, child)));
+        }
+        let Some((parent, link)) = links.pop_front() else { return Ok((reached, moved)) };
+        let target = source.resolve(link);
+        if reached.get(target.0 as usize) != Some(&false) {
+            continue;
+        }
+        if let Some(value) = builder.value_mut(parent) {
+            replace_child(value, link, target);
+        }
+        rename(builder, source, &names, link, target);
+        moved.insert(link, target);
+        stack.push((parent, target));
+    }
+}
+
+/// Empties what hangs nowhere any longer: it would still claim values that have moved.
+pub(super) fn clear(builder: &mut Builder, reached: &[bool]) {
+    for (index, _) in reached.iter().enumerate().filter(|(_, reached)| !**reached) {
+        if let Some(value) = builder.value_mut(ValueId(index as u32))
+            && !value.children().is_empty()
+        {
+            *value = Value::None;
+        }
+    }
+}
+
+/// The file's own names are for places: a value that moves takes the name of its new one.
+fn rename(
+    builder: &mut Builder,
+    source: &Checkpoint,
+    names: &OnceCell<HashMap<ValueId, Text>>,
+    link: ValueId,
+    target: ValueId,
+) {
+    if source.stored_key(link).is_none() && source.stored_key(target).is_none() {
+        return;
+    }
+    let names = names
+        .get_or_init(|| source.leaves().into_iter().map(|leaf| (leaf.id, leaf.flat)).collect());
+    if let Some(name) = names.get(&link) {
+        builder.set_stored_key(target, name.clone());
+    }
+}
+
+fn replace_child(value: &mut Value, old: ValueId, new: ValueId) {
+    let swap = |id: &mut ValueId| {
+        if *id == old {
+            *id = new;
+        }
+    };
+    match value {
+        Value::List(List { items, .. })
+        | Value::Tuple(Tuple { items, .. })
+        | Value::Set(Set { items, .. }) => items.iter_mut().for_each(swap),
+        Value::Dict(Dict { entries, .. }) => entries.iter_mut().map(|(_, id)| id).for_each(swap),
+        Value::Sparse(sparse) => sparse.parts.iter_mut().map(|(_, id)| id).for_each(swap),
+        Value::Opaque(opaque) => {
+            let Opaque { args, state, items, entries, .. } = &mut **opaque;
+            let pairs = entries.iter_mut().flat_map(|(key, value)| [key, value]);
+            args.iter_mut().chain(state).chain(items).chain(pairs).for_each(swap);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,229 @@
+//! What is taken of a checkpoint, under which keys, and as what.
+
+mod cast;
+mod filter;
+mod keys;
+mod tree;
+
+use std::collections::{HashMap, HashSet};
+
+use regex_lite::Regex;
+use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Text, Value, ValueId};
+
+use crate::Pattern;
+
+pub use cast::{Cast, dtype_named};
+
+/// What is taken of a checkpoint, under which keys, and as what. The default takes all as it is.
+///
+/// The parts are applied in the order of the fields, so that each sees what those before it left:
+/// `states`, `select` and `exclude` see the keys of the source; `strip_prefix`, `rename` and
+/// `prefix` make new ones in that order; `nest` splits those; `casts` see the new keys.
+///
+/// A key is renamed as text, its steps joined with dots. The value then moves to where its new
+/// key says, and the dots of the text say where that is:
+///
+/// - what a rule leaves alone keeps its steps: a dot between two steps stays one, a dot within a
+///   name stays within a name;
+/// - the dots of a replacement are what the dots of the text that it replaces were, counted from
+///   the last: `^model_state_dict\.=>model.` renames a dict and splits no name below it;
+/// - further dots are as the first one replaced, or if none was: they begin a dict in a place
+///   where there are dicts, lists or tuples beside the value, and stay within the name where
+///   there are only leaves. So a flat state dict stays flat, and a nested one nested.
+///
+/// Dicts and lists keep their kind, order and attributes where their keys are as before; a list
+/// with an item that was moved or renamed becomes a dict, for a list has no names. Values that
+/// are the same object stay that.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Edit {
+    /// The top-level states to take; all if there are none. Keys that start with `__` are taken
+    /// besides, as the Cerebras trainer does. In a flat state, whose names hold dots, the state
+    /// is what comes before the first.
+    pub states: Vec<String>,
+    /// The leaves to take: those that one of these matches; all if there are none.
+    pub select: Vec<Pattern>,
+    /// The leaves to leave out of those.
+    pub exclude: Vec<Pattern>,
+    /// What is taken off the start of every key; each must have it. Empty for nothing.
+    pub strip_prefix: String,
+    /// Replacements, applied one after the other.
+    pub rename: Vec<Rename>,
+    /// What is put before every key. Empty for nothing.
+    pub prefix: String,
+    /// Splits names at their dots: each becomes a dict in a dict, also where all names in it are
+    /// numbers, for nothing says that it was a list.
+    pub nest: bool,
+    /// The dtypes for torch tensors of a floating dtype. Integers (an optimizer's step), numpy
+    /// arrays and plain numbers stay what they are. The first whose pattern matches decides; one
+    /// without a pattern is for all that no pattern matched.
+    pub casts: Vec<Cast>,
+}
+
+/// A replacement in keys: wherever the expression is found.
+#[derive(Debug, Clone)]
+pub struct Rename {
+    text: String,
+    pattern: Regex,
+    replacement: String,
+}
+
+impl Rename {
+    /// Understands `REGEX=>REPLACEMENT`. In the replacement `$1` and `$name` stand for what a
+    /// group of the expression matched (`${1}` where a letter or digit follows), `$$` for a `$`.
+    pub fn parse(text: &str) -> Result<Self> {
+        let Some((pattern, replacement)) = text.split_once("=>") else {
+            return Err(Error::refused(format!("`{text}` is no replacement"))
+                .expected("REGEX=>REPLACEMENT, e.g. ^model\\.=>net."));
+        };
+        let compiled = Regex::new(pattern).map_err(|error| {
+            Error::refused(format!("`{pattern}` is not a regular expression: {error}"))
+        })?;
+        Ok(Self { text: text.to_owned(), pattern: compiled, replacement: replacement.to_owned() })
+    }
+
+    /// The replacement as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl PartialEq for Rename {
+    fn eq(&self, other: &Self) -> bool {
+        self.text == other.text
+    }
+}
+
+/// What an edit does to one leaf of the source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Change {
+    /// Its flat key in the source.
+    pub old: String,
+    /// Its flat key afterwards; `None` if it is left out.
+    pub new: Option<String>,
+    /// Its dtype in the source, if it is a tensor or array.
+    pub old_dtype: Option<DType>,
+    /// Its dtype afterwards, if it is a tensor or array that is not left out.
+    pub new_dtype: Option<DType>,
+}
+
+impl Change {
+    /// Whether key or dtype are other ones, or it is left out.
+    pub fn is_any(&self) -> bool {
+        self.new.as_ref() != Some(&self.old) || self.old_dtype != self.new_dtype
+    }
+}
+
+impl Edit {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The checkpoint that is left. Containers keep their kind and order; those that lost all
+    /// their leaves are gone, and a list that lost some is shorter. A link whose target is gone
+    /// becomes the value itself; further links lead to it there.
+    ///
+    /// Fails if nothing is left, if a state or a pattern names nothing that is there (it may be
+    /// misspelt), if two keys would become one, or if a dtype is none that tensors can be cast to.
+    pub fn apply(&self, source: &Checkpoint) -> Result<Checkpoint> {
+        Ok(self.run(source)?.0)
+    }
+
+    /// What it does to each leaf of the source, in the source's order. Fails as
+    /// [`Edit::apply`] does.
+    pub fn preview(&self, source: &Checkpoint) -> Result<Vec<Change>> {
+        let (edited, moved) = self.run(source)?;
+        Ok(changes(source, &edited, &moved))
+    }
+
+    /// [`Edit::apply`] and [`Edit::preview`] in one.
+    pub fn apply_and_preview(&self, source: &Checkpoint) -> Result<(Checkpoint, Vec<Change>)> {
+        let (edited, moved) = self.run(source)?;
+        let changes = changes(source, &edited, &moved);
+        Ok((edited, changes))
+    }
+
+    /// The edited checkpoint; and the values that went to the places of links to them, by link.
+    fn run(&self, source: &Checkpoint) -> Result<(Checkpoint, HashMap<ValueId, ValueId>)> {
+        let mut builder = source.edit();
+        if !(self.states.is_empty() && self.select.is_empty() && self.exclude.is_empty()) {
+            let kept = filter::keep(self, source)?;
+            filter::filter(&mut builder, source, &kept);
+        }
+        let (reached, moved) = filter::place_links(&mut builder, source)?;
+        filter::clear(&mut builder, &reached);
+        let mut edited = builder.rebuild(source)?;
+        if self.renames() {
+            let keys = keys::new_keys(self, &edited)?;
+            if keys.iter().any(|key| key.changed) {
+                edited = tree::moved(&edited, &keys)?;
+            }
+        }
+        if !self.casts.is_empty() {
+            edited = cast::cast(&self.casts, &edited, &reached)?;
+        }
+        Ok((edited, moved))
+    }
+
+    fn renames(&self) -> bool {
+        let Self { strip_prefix, rename, prefix, nest, .. } = self;
+        !(strip_prefix.is_empty() && rename.is_empty() && prefix.is_empty()) || *nest
+    }
+}
+
+fn changes(
+    source: &Checkpoint,
+    edited: &Checkpoint,
+    moved: &HashMap<ValueId, ValueId>,
+) -> Vec<Change> {
+    let own = |leaf: Leaf| (leaf.id, leaf.flat);
+    let leaves: HashMap<ValueId, Text> = edited.leaves().into_iter().map(own).collect();
+    let places: HashSet<ValueId> = moved.values().copied().collect();
+    // A link to a whole dict may have become that dict, which is no leaf.
+    let containers = edited.flat_keys(&places);
+    let key_of = |id: ValueId| match moved.get(&id) {
+        Some(place) => leaves.get(place).or_else(|| containers.get(place)),
+        None if places.contains(&id) => None,
+        None => leaves.get(&id),
+    };
+    let change = |leaf: &Leaf| {
+        let new = key_of(leaf.id).map(|key| key.to_lossy().into_owned());
+        let at = moved.get(&leaf.id).copied().unwrap_or(leaf.id);
+        Change {
+            old: leaf.flat.to_lossy().into_owned(),
+            old_dtype: dtype_of(source, leaf.id),
+            new_dtype: new.as_ref().and_then(|_| dtype_of(edited, at)),
+            new,
+        }
+    };
+    source.leaves().iter().filter(|leaf| !leaf.inside_object).map(change).collect()
+}
+
+fn dtype_of(checkpoint: &Checkpoint, id: ValueId) -> Option<DType> {
+    match checkpoint.value(checkpoint.resolve(id)) {
+        Value::Sparse(sparse) => Some(sparse.dtype.clone()),
+        _ => checkpoint.tensor_of(id).map(|(_, tensor)| tensor.dtype.clone()),
+    }
+}
+
+/// The parent of each value that hangs in the tree, down to the leaves.
+fn parents(source: &Checkpoint) -> Vec<Option<ValueId>> {
+    let mut parents = vec![None; source.values().len()];
+    let mut stack = vec![source.root()];
+    while let Some(id) = stack.pop() {
+        let value = source.value(id);
+        if !value.is_container() {
+            continue;
+        }
+        for child in value.children() {
+            if let Some(parent) = parents.get_mut(child.0 as usize) {
+                *parent = Some(id);
+                stack.push(child);
+            }
+        }
+    }
+    parents
+}
+
+#[cfg(test)]
+mod tests;

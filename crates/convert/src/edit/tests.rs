@@ -1,0 +1,422 @@
+//! Edits of small trees.
+
+use super::*;
+use statelens_checkpoint::{
+    Builder, Dict, DictKey, FileSet, Form, FormatInfo, Global, KeyPart, Layout, Limits, List,
+    Opaque, Tensor,
+};
+
+struct Tree(Builder);
+
+impl Tree {
+    fn new() -> Self {
+        Self(Builder::new(&Limits::default()))
+    }
+
+    fn int(&mut self, value: i64) -> ValueId {
+        self.0.push(Value::Int(value.into())).unwrap()
+    }
+
+    fn tensor(&mut self, dtype: DType) -> ValueId {
+        let item = vec![0; dtype.itemsize() as usize];
+        let tensor = Tensor::new(dtype, vec![2], Layout::Fill(item.into()));
+        let tensor = self.0.push_tensor(tensor).unwrap();
+        self.0.push(Value::Tensor(tensor)).unwrap()
+    }
+
+    fn link(&mut self, target: ValueId) -> ValueId {
+        self.0.push(Value::Link(target)).unwrap()
+    }
+
+    fn dict(&mut self, entries: &[(&str, ValueId)]) -> ValueId {
+        let entries = entries.iter().map(|(key, id)| (DictKey::from(*key), *id)).collect();
+        self.0.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap()
+    }
+
+    fn list(&mut self, items: &[ValueId]) -> ValueId {
+        self.0.push(Value::List(List { items: items.to_vec(), ..List::default() })).unwrap()
+    }
+
+    fn finish(self, root: ValueId) -> Checkpoint {
+        self.0.finish(root, FormatInfo::default(), FileSet::default(), Vec::new()).unwrap()
+    }
+}
+
+fn edit(select: &[&str], exclude: &[&str]) -> Edit {
+    let parse = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+    Edit { select: parse(select), exclude: parse(exclude), ..Edit::default() }
+}
+
+fn flat(checkpoint: &Checkpoint) -> Vec<String> {
+    checkpoint
+        .leaves()
+        .iter()
+        .map(|leaf| match &leaf.alias_of {
+            Some(key) => format!("{} = {key}", leaf.flat),
+            None => format!("{} {}", leaf.flat, checkpoint.value(leaf.id).kind()),
+        })
+        .collect()
+}
+
+fn sample() -> Checkpoint {
+    let mut tree = Tree::new();
+    let w = tree.tensor(DType::F32);
+    let b = tree.tensor(DType::I64);
+    let tied = tree.link(w);
+    let again = tree.link(w);
+    let one = tree.int(1);
+    let empty = tree.list(&[]);
+    let model = tree.dict(&[("w", w), ("b", b)]);
+    let whole = tree.link(model);
+    let list = tree.list(&[one, tied]);
+    let root = tree.dict(&[
+        ("model", model),
+        ("list", list),
+        ("again", again),
+        ("e", empty),
+        ("m", whole),
+    ]);
+    tree.finish(root)
+}
+
+#[test]
+fn structure_stays_and_emptied_containers_go() {
+    let source = sample();
+    let apply = |select: &[&str], exclude: &[&str]| {
+        edit(select, exclude).apply(&source).map(|checkpoint| flat(&checkpoint))
+    };
+    assert_eq!(apply(&["model.*"], &[]).unwrap(), ["model.w tensor", "model.b tensor"]);
+    assert_eq!(
+        apply(&[], &["model.b", "m"]).unwrap(),
+        ["model.w tensor", "list.0 int", "list.1 = model.w", "again = model.w", "e list"]
+    );
+    assert_eq!(apply(&["list.0", "e"], &[]).unwrap(), ["list.0 int", "e list"]);
+}
+
+#[test]
+fn a_link_whose_target_went_becomes_the_value() {
+    let source = sample();
+    let left = edit(&["list.1", "again"], &[]).apply(&source).unwrap();
+    assert_eq!(flat(&left), ["list.0 tensor", "again = list.0"]);
+    // A whole dict that was linked to comes whole.
+    let left = edit(&["m", "again"], &[]).apply(&source).unwrap();
+    assert_eq!(flat(&left), ["again tensor", "m.w = again", "m.b tensor"]);
+}
+
+#[test]
+fn patterns_that_match_nothing_are_told() {
+    let source = sample();
+    let error = edit(&["model.w", "modle"], &[]).apply(&source).unwrap_err();
+    assert!(error.to_string().contains("no key matches modle"), "{error}");
+    let error = edit(&["model.w"], &["*w"]).apply(&source).unwrap_err();
+    assert!(error.to_string().contains("nothing is left"), "{error}");
+}
+
+#[test]
+fn casts_reach_floating_tensors_only() {
+    let source = sample();
+    let cast = Edit { casts: vec![Cast::parse("bf16").unwrap()], ..Edit::default() };
+    let left = cast.apply(&source).unwrap();
+    let dtypes: Vec<&DType> = left.tensors().iter().map(|tensor| &tensor.dtype).collect();
+    assert_eq!(dtypes, [&DType::BF16, &DType::I64]);
+    assert_eq!(left.tensors()[0].stored, DType::F32);
+    let int = Edit { casts: vec![Cast::parse("int8").unwrap()], ..Edit::default() };
+    assert!(int.apply(&source).is_err());
+}
+
+#[test]
+fn a_value_that_moves_takes_the_name_of_its_new_place() {
+    let mut tree = Tree::new();
+    let w = tree.tensor(DType::F32);
+    let link = tree.link(w);
+    let root = tree.dict(&[("w", w), ("v", link)]);
+    tree.0.set_stored_key(w, "'w'".into());
+    let left = edit(&["v"], &[]).apply(&tree.finish(root)).unwrap();
+    assert_eq!(flat(&left), ["v tensor"]);
+}
+
+#[test]
+fn objects_keep_what_they_link_to() {
+    let mut tree = Tree::new();
+    let w = tree.tensor(DType::F32);
+    let link = tree.link(w);
+    let object = Value::Opaque(Box::new(Opaque {
+        global: Global::new("a", "B"),
+        form: Form::Call,
+        args: vec![link],
+        state: None,
+        items: vec![],
+        entries: vec![],
+        repr: None,
+    }));
+    let object = tree.0.push(object).unwrap();
+    let root = tree.dict(&[("w", w), ("o", object)]);
+    let left = edit(&["o"], &[]).apply(&tree.finish(root)).unwrap();
+    assert_eq!(flat(&left), ["o object", "o.args[0] tensor"]);
+}
+
+#[test]
+fn a_cycle_stays_one() {
+    let mut tree = Tree::new();
+    let one = tree.int(1);
+    let two = tree.int(2);
+    let root = tree.dict(&[]);
+    let cycle = tree.link(root);
+    let entries = [("a", one), ("b", two), ("self", cycle)];
+    let entries = entries.iter().map(|(key, id)| (DictKey::from(*key), *id)).collect();
+    *tree.0.value_mut(root).unwrap() = Value::Dict(Dict { entries, ..Dict::default() });
+    let left = edit(&["b", "self"], &[]).apply(&tree.finish(root)).unwrap();
+    assert_eq!(flat(&left), ["b int", "self = "]);
+}
+
+/// A state dict as trainers write them: nested above, dotted names below.
+fn trained() -> Checkpoint {
+    let mut tree = Tree::new();
+    let w = tree.tensor(DType::F32);
+    let b = tree.tensor(DType::F16);
+    let tied = tree.link(w);
+    let model = tree.dict(&[("layers.0.w", w), ("layers.0.b", b), ("head.w", tied)]);
+    let (lr, moment) = (tree.int(3), tree.tensor(DType::F32));
+    let group = tree.dict(&[("lr", lr)]);
+    let groups = tree.list(&[group]);
+    let zero = tree.dict(&[("exp_avg", moment)]);
+    let state = Dict { entries: vec![(DictKey::Int(0i64.into()), zero)], ..Dict::default() };
+    let state = tree.0.push(Value::Dict(state)).unwrap();
+    let optimizer = tree.dict(&[("param_groups", groups), ("state", state)]);
+    let version = tree.int(1);
+    let root = tree.dict(&[("model", model), ("optimizer", optimizer), ("__v__", version)]);
+    tree.finish(root)
+}
+
+/// The path of each leaf, its steps told apart.
+fn paths(checkpoint: &Checkpoint) -> Vec<String> {
+    let step = |part: &KeyPart| match part {
+        KeyPart::Field(DictKey::Str(text)) => text.to_string(),
+        KeyPart::Field(key) => format!("<{key}>"),
+        KeyPart::Index(index) => format!("[{index}]"),
+        KeyPart::Inside(text) => format!("({text})"),
+    };
+    let path = |leaf: &Leaf| leaf.key.parts.iter().map(step).collect::<Vec<_>>().join("/");
+    checkpoint.leaves().iter().map(path).collect()
+}
+
+fn renames(rules: &[&str]) -> Edit {
+    let rename = rules.iter().map(|rule| Rename::parse(rule).unwrap()).collect();
+    Edit { rename, ..Edit::default() }
+}
+
+#[test]
+fn states_are_chosen_as_the_trainer_does() {
+    let states = |names: &[&str]| {
+        let states = names.iter().map(|name| (*name).to_owned()).collect();
+        Edit { states, ..Edit::default() }
+    };
+    let left = states(&["optimizer"]).apply(&trained()).unwrap();
+    assert_eq!(
+        flat(&left),
+        ["optimizer.param_groups.0.lr int", "optimizer.state.0.exp_avg tensor", "__v__ int"]
+    );
+    let error = states(&["model", "optimiser"]).apply(&trained()).unwrap_err().to_string();
+    assert!(error.contains("`optimiser`") && error.contains("model, optimizer, __v__"), "{error}");
+    // Where names hold dots and nothing is nested, the state is what comes before the first.
+    let mut tree = Tree::new();
+    let (a, b) = (tree.int(1), tree.int(2));
+    let root = tree.dict(&[("model.x", a), ("modeling.y", b)]);
+    let left = states(&["model"]).apply(&tree.finish(root)).unwrap();
+    assert_eq!(flat(&left), ["model.x int"]);
+}
+
+#[test]
+fn a_renamed_key_keeps_its_nesting() {
+    let source = trained();
+    let apply = |rules: &[&str]| paths(&renames(rules).apply(&source).unwrap());
+    let optimizer = ["optimizer/param_groups/[0]/lr", "optimizer/state/<0>/exp_avg", "__v__"];
+    let with = |model: [&str; 3]| -> Vec<String> {
+        model.iter().chain(&optimizer).map(|path| (*path).to_owned()).collect()
+    };
+    // Dots in the names of a flat dict stay in names.
+    assert_eq!(
+        apply(&[r"layers\.(\d+)=>h.$1.attn"]),
+        with(["model/h.0.attn.w", "model/h.0.attn.b", "model/head.w"])
+    );
+    // A dot between steps stays one, and what follows it stays one name.
+    assert_eq!(
+        apply(&[r"^model\.=>net."]),
+        with(["net/layers.0.w", "net/layers.0.b", "net/head.w"])
+    );
+    assert_eq!(
+        apply(&[r"^model\.layers=>net.deep.layers"]),
+        with(["net/deep/layers.0.w", "net/deep/layers.0.b", "model/head.w"])
+    );
+    // Without it, values move up.
+    assert_eq!(apply(&[r"^model\.=>"]), with(["layers.0.w", "layers.0.b", "head.w"]));
+    // Rules see what those before them made.
+    assert_eq!(
+        apply(&["^model=>m", "^m=>n", "b$=>bias"]),
+        with(["n/layers.0.w", "n/layers.0.bias", "n/head.w"])
+    );
+    // Numbers stay numbers, lists lists while nothing in them is moved.
+    assert_eq!(
+        apply(&["^optimizer=>opt", r"state\.0=>state.7"])[3..],
+        ["opt/param_groups/[0]/lr", "opt/state/<7>/exp_avg", "__v__"]
+    );
+    assert_eq!(
+        apply(&[r"groups\.0=>groups.first"])[3..],
+        ["optimizer/param_groups/first/lr", "optimizer/state/<0>/exp_avg", "__v__"]
+    );
+}
+
+#[test]
+fn ties_stay_ties_under_new_keys() {
+    let left = renames(&["^model=>m", "head=>lm_head"]).apply(&trained()).unwrap();
+    assert_eq!(
+        flat(&left)[..3],
+        ["m.layers.0.w tensor", "m.layers.0.b tensor", "m.lm_head.w = m.layers.0.w"]
+    );
+    // The link becomes the value when that is left out, under its new key.
+    let edit = Edit { exclude: vec!["model.layers.0.w".parse().unwrap()], ..renames(&["head=>h"]) };
+    let left = edit.apply(&trained()).unwrap();
+    assert_eq!(flat(&left)[..2], ["model.layers.0.b tensor", "model.h.w tensor"]);
+    let changes = edit.preview(&trained()).unwrap();
+    let keys = |change: &Change| (change.old.clone(), change.new.clone().unwrap_or_default());
+    assert_eq!(
+        changes[..3].iter().map(keys).collect::<Vec<_>>(),
+        [
+            ("model.layers.0.w".into(), String::new()),
+            ("model.layers.0.b".into(), "model.layers.0.b".into()),
+            ("model.head.w".into(), "model.h.w".into())
+        ]
+    );
+    assert_eq!(changes[2].new_dtype, Some(DType::F32));
+    assert_eq!(changes[0].new_dtype, None);
+}
+
+#[test]
+fn prefixes_come_and_go() {
+    let source = trained();
+    let prefixed = Edit { prefix: "run.".into(), ..Edit::default() };
+    let nested = prefixed.apply(&source).unwrap();
+    assert_eq!(paths(&nested)[0], "run/model/layers.0.w");
+    let strip = Edit { strip_prefix: "run.".into(), ..Edit::default() };
+    assert_eq!(paths(&strip.apply(&nested).unwrap()), paths(&source));
+    let error = Edit { strip_prefix: "model.".into(), ..Edit::default() }.apply(&source);
+    let error = error.unwrap_err().to_string();
+    assert!(
+        error.contains("`optimizer.param_groups.0.lr`") && error.contains("`__v__`"),
+        "{error}"
+    );
+    let only = Edit {
+        select: vec!["model.*".parse().unwrap()],
+        strip_prefix: "model.".into(),
+        prefix: "m.".into(),
+        ..Edit::default()
+    };
+    // What is left then is flat, and stays flat.
+    assert_eq!(paths(&only.apply(&source).unwrap())[0], "m/layers.0.w");
+    let mut tree = Tree::new();
+    let one = tree.int(1);
+    let root = tree.dict(&[("a.b", one)]);
+    let flat_one = tree.finish(root);
+    assert_eq!(paths(&prefixed.apply(&flat_one).unwrap()), ["run.a.b"]);
+}
+
+#[test]
+fn flat_names_are_nested_again() {
+    let mut tree = Tree::new();
+    let values: Vec<ValueId> = (0..5).map(|at| tree.int(at)).collect();
+    let tied = tree.link(values[0]);
+    let names = ["m.0.w", "o.x", "m.1.w", "step", "m..", "m.0.tied"];
+    let entries: Vec<(&str, ValueId)> =
+        names.into_iter().zip(values.into_iter().chain([tied])).collect();
+    let root = tree.dict(&entries);
+    let source = tree.finish(root);
+    let nest = Edit { nest: true, ..Edit::default() };
+    let left = nest.apply(&source).unwrap();
+    assert_eq!(paths(&left), ["m/0/w", "m/0/tied", "m/1/w", "m//", "o/x", "step"]);
+    assert_eq!(flat(&left)[1], "m.0.tied = m.0.w");
+    let mut tree = Tree::new();
+    let (a, b) = (tree.int(1), tree.int(2));
+    let root = tree.dict(&[("a.b", a), ("a.b.c", b)]);
+    let error = nest.apply(&tree.finish(root)).unwrap_err().to_string();
+    assert!(error.contains("`a.b`") && error.contains("`a.b.c`"), "{error}");
+    // A number that was a key is no two steps.
+    let mut tree = Tree::new();
+    let a = tree.int(1);
+    let entries = vec![(DictKey::Float(1.5), a)];
+    let root = tree.0.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    assert_eq!(paths(&nest.apply(&tree.finish(root)).unwrap()), ["<1.5>"]);
+}
+
+#[test]
+fn keys_that_would_collide_are_named() {
+    let error = renames(&[r"\.[wb]$=>.x"]).apply(&trained()).unwrap_err().to_string();
+    assert!(
+        error.contains("`model.layers.0.w` and `model.layers.0.b`")
+            && error.contains("`model.layers.0.x`"),
+        "{error}"
+    );
+    let error = renames(&["^__v__$=>model"]).apply(&trained()).unwrap_err().to_string();
+    assert!(error.contains("`model` (`__v__` in the source)"), "{error}");
+    assert!(renames(&["^__v__$=>"]).apply(&trained()).unwrap_err().to_string().contains("`__v__`"));
+    assert!(Rename::parse("a->b").unwrap_err().to_string().contains("a->b"));
+    assert!(Rename::parse("(=>b").unwrap_err().to_string().contains("`(`"));
+}
+
+#[test]
+fn a_container_that_stands_in_two_places_is_not_taken_apart() {
+    let source = sample();
+    // As a whole it can move.
+    let left = renames(&["^model=>n"]).apply(&source).unwrap();
+    assert_eq!(flat(&left)[..2], ["n.w tensor", "n.b tensor"]);
+    assert_eq!(flat(&left)[6], "m = n");
+    let error = renames(&[r"^model\.=>"]).apply(&source).unwrap_err().to_string();
+    assert!(error.contains("`m`, `model`"), "{error}");
+}
+
+#[test]
+fn casts_go_by_key_and_the_first_match_wins() {
+    let casts = |texts: &[&str]| {
+        let casts = texts.iter().map(|text| Cast::parse(text).unwrap()).collect();
+        Edit { casts, ..renames(&["^model=>m"]) }
+    };
+    let dtypes = |edit: &Edit| -> Vec<String> {
+        let changes = edit.preview(&trained()).unwrap();
+        changes.iter().filter_map(|change| Some(change.new_dtype.as_ref()?.to_string())).collect()
+    };
+    // w, b, head.w (the same as w), exp_avg.
+    assert_eq!(dtypes(&casts(&["f64"])), ["float64"; 4]);
+    assert_eq!(
+        dtypes(&casts(&["bf16", "m.*.b=f32", "m.layers.*=f64"])),
+        ["float64", "float32", "float64", "bfloat16"]
+    );
+    // By the key of a link, too.
+    assert_eq!(dtypes(&casts(&["/head/=bf16"])), ["bfloat16", "float16", "bfloat16", "float32"]);
+    let error = casts(&["model.*=bf16"]).apply(&trained()).unwrap_err().to_string();
+    assert!(error.contains("model.*"), "{error}");
+    assert!(casts(&["bf16", "f16"]).apply(&trained()).is_err());
+    assert!(Cast::parse("a=b=float7").is_err());
+    assert_eq!(Cast::parse("a=b=half").unwrap().pattern.unwrap().as_str(), "a=b");
+}
+
+#[test]
+fn many_keys_take_a_moment() {
+    let mut tree = Tree::new();
+    let names: Vec<String> =
+        (0..20_000).map(|at| format!("model.layers.{at}.attn.weight")).collect();
+    let ids: Vec<ValueId> = names.iter().map(|_| tree.int(1)).collect();
+    let entries: Vec<(&str, ValueId)> = names.iter().map(String::as_str).zip(ids).collect();
+    let root = tree.dict(&entries);
+    let source = tree.finish(root);
+    let edit = Edit {
+        prefix: "x.".into(),
+        nest: true,
+        select: vec!["model.*".parse().unwrap()],
+        ..renames(&[r"layers\.(\d+)=>h.$1", "attn=>a"])
+    };
+    let began = std::time::Instant::now();
+    let changes = edit.preview(&source).unwrap();
+    let took = began.elapsed();
+    assert_eq!(changes[19_999].new.as_deref(), Some("x.model.h.19999.a.weight"));
+    // Many times what it takes, for machines that are busy; a quadratic step takes far longer.
+    assert!(took.as_secs() < 3, "{took:?}");
+}

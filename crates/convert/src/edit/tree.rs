@@ -1,0 +1,252 @@
+//! The tree that new keys make.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{
+    Checkpoint, Dict, DictKey, Error, KeyPart, List, Result, Set, Text, Tuple, TupleClass, Value,
+    ValueId,
+};
+
+use super::keys::{NewKey, Step};
+
+/// A container of the new tree.
+struct Node {
+    /// It was this one of the source.
+    old: Option<ValueId>,
+    /// It is where that one was.
+    in_place: bool,
+    children: Vec<Child>,
+}
+
+struct Child {
+    key: DictKey,
+    text: String,
+    place: Place,
+}
+
+/// What a step leads to: a container, or the leaf of a key; by number.
+#[derive(Clone, Copy)]
+enum Place {
+    Node(usize),
+    Leaf(usize),
+}
+
+/// Keys of dicts that look alike may still differ in their type; items of lists are none.
+#[derive(PartialEq, Eq, Hash)]
+enum Kind {
+    Text,
+    Other,
+    Index,
+}
+
+/// The checkpoint with its leaves at the places that their new keys say, in the order of the keys.
+pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoint> {
+    check_names(keys)?;
+    let nodes = grow(keys)?;
+    let mut builder = checkpoint.edit();
+    let ids = identities(checkpoint, &nodes);
+    let above: HashSet<ValueId> = keys.iter().flat_map(|key| &key.above).copied().collect();
+    let kept: HashSet<ValueId> = ids.iter().flatten().copied().collect();
+    check_links(checkpoint, |id| above.contains(&id) && !kept.contains(&id))?;
+    let mut places = Vec::with_capacity(nodes.len());
+    for id in ids {
+        places.push(match id {
+            Some(id) => id,
+            None => builder.push(Value::None)?,
+        });
+    }
+    // What is left of taken-apart containers would still claim its values.
+    for id in above.difference(&kept) {
+        if let Some(value) = builder.value_mut(*id) {
+            *value = Value::None;
+        }
+    }
+    for (node, place) in nodes.iter().zip(&places) {
+        let children = node.children.iter().map(|child| match child.place {
+            Place::Node(index) => places[index],
+            Place::Leaf(index) => keys[index].leaf.id,
+        });
+        let children: Vec<ValueId> = children.collect();
+        let value = container(node.old.map(|old| checkpoint.value(old)), &node.children, children);
+        if let Some(slot) = builder.value_mut(*place) {
+            *slot = value;
+        }
+    }
+    for key in keys.iter().filter(|key| key.changed) {
+        if checkpoint.stored_key(key.leaf.id).is_some() {
+            builder.set_stored_key(key.leaf.id, Text::from(key.text.as_str()));
+        }
+    }
+    let Checkpoint { format, files, findings, .. } = checkpoint;
+    builder.finish(places[0], format.clone(), files.clone(), findings.clone())
+}
+
+/// No two leaves may come to have one key, and none may have none.
+fn check_names(keys: &[NewKey]) -> Result<()> {
+    let mut names: HashMap<&str, &NewKey> = HashMap::with_capacity(keys.len());
+    for key in keys {
+        if key.changed && key.text.is_empty() {
+            return Err(Error::refused(format!("nothing is left of the key `{}`", key.leaf.flat)));
+        }
+        if let Some(other) = names.insert(&key.text, key)
+            && (key.changed || other.changed)
+        {
+            return Err(Error::refused(format!(
+                "`{}` and `{}` would both become `{}`",
+                other.leaf.flat, key.leaf.flat, key.text
+            ))
+            .advice("Exclude one of them, or give them names that differ."));
+        }
+    }
+    Ok(())
+}
+
+/// The containers of the new tree, the root first.
+fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
+    let root = keys.iter().find_map(|key| key.above.first().copied());
+    let mut nodes = vec![Node { old: root, in_place: true, children: Vec::new() }];
+    let mut places: HashMap<(usize, Kind, String), (Place, usize)> = HashMap::new();
+    for (index, key) in keys.iter().enumerate() {
+        let steps = key.steps();
+        let mut node = 0;
+        let mut in_place = true;
+        for (depth, step) in steps.iter().enumerate() {
+            let part = key.kept_part(step);
+            let name = match part {
+                Some(KeyPart::Index(_)) => Kind::Index,
+                Some(KeyPart::Field(DictKey::Str(_))) | None => Kind::Text,
+                Some(_) => Kind::Other,
+            };
+            in_place &= part.is_some()
+                && step.from == key.above.get(depth).copied()
+                && step.into == key.above.get(depth + 1).copied();
+            let last = depth + 1 == steps.len();
+            let at = (node, name, step.text.to_owned());
+            let place = match places.get(&at) {
+                Some((Place::Node(below), _)) if !last => {
+                    node = *below;
+                    continue;
+                }
+                Some((_, other)) => return Err(both(&keys[*other], key)),
+                None if last => Place::Leaf(index),
+                None => {
+                    nodes.push(Node { old: step.into, in_place, children: Vec::new() });
+                    Place::Node(nodes.len() - 1)
+                }
+            };
+            places.insert(at, (place, index));
+            let child = Child { key: dict_key(key, step), text: step.text.to_owned(), place };
+            nodes[node].children.push(child);
+            if let Place::Node(below) = place {
+                node = below;
+            }
+        }
+    }
+    Ok(nodes)
+}
+
+fn both(one: &NewKey, other: &NewKey) -> Error {
+    let (leaf, below) = if one.text.len() < other.text.len() { (one, other) } else { (other, one) };
+    let was = |key: &NewKey| match key.changed && key.text.as_str() != key.leaf.flat.to_lossy() {
+        true => format!(" (`{}` in the source)", key.leaf.flat),
+        false => String::new(),
+    };
+    Error::refused(format!(
+        "`{}`{} would be a value and also hold `{}`{}",
+        leaf.text,
+        was(leaf),
+        below.text,
+        was(below)
+    ))
+    .advice("Rename or exclude one of them.")
+}
+
+/// The key in a dict that a step becomes. Numbers stay numbers where the dict had such.
+fn dict_key(key: &NewKey, step: &Step<'_>) -> DictKey {
+    if let Some(KeyPart::Field(kept)) = key.kept_part(step) {
+        return kept.clone();
+    }
+    if let Some(KeyPart::Field(DictKey::Int(_))) = key.old_part(step)
+        && let Ok(number) = step.text.parse::<i64>()
+        && number.to_string() == step.text
+    {
+        return DictKey::Int(number.into());
+    }
+    DictKey::from(step.text)
+}
+
+/// Which value of the source each container of the new tree is; each is one at most. Those that
+/// stayed where they were come first.
+fn identities(checkpoint: &Checkpoint, nodes: &[Node]) -> Vec<Option<ValueId>> {
+    let mut taken = HashSet::new();
+    let mut ids = vec![None; nodes.len()];
+    for in_place in [true, false] {
+        for (node, id) in nodes.iter().zip(&mut ids) {
+            if let Some(old) = node.old
+                && node.in_place == in_place
+                && checkpoint.value(old).is_container()
+                && taken.insert(old)
+            {
+                *id = Some(old);
+            }
+        }
+    }
+    ids
+}
+
+/// Fails if a value that is to be kept is the same object as a container that is taken apart.
+fn check_links(checkpoint: &Checkpoint, gone: impl Fn(ValueId) -> bool) -> Result<()> {
+    let mut seen = vec![false; checkpoint.values().len()];
+    let mut stack = vec![checkpoint.root()];
+    let mut lost = HashSet::new();
+    while let Some(id) = stack.pop() {
+        match seen.get_mut(id.0 as usize) {
+            Some(seen) if !*seen => *seen = true,
+            _ => continue,
+        }
+        if let Value::Link(target) = checkpoint.value(id)
+            && gone(*target)
+        {
+            lost.extend([id, *target]);
+            break;
+        }
+        stack.extend(checkpoint.attributes(id));
+        stack.extend(checkpoint.value(id).children());
+    }
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let mut names: Vec<String> =
+        checkpoint.flat_keys(&lost).into_values().map(|key| format!("`{key}`")).collect();
+    names.sort();
+    Err(Error::refused(format!(
+        "a dict or list would be taken apart by its new keys, but it stands in two places: {}",
+        names.join(", ")
+    ))
+    .advice("Exclude one of them."))
+}
+
+/// A container of the kind that it was, with other children.
+fn container(old: Option<&Value>, children: &[Child], ids: Vec<ValueId>) -> Value {
+    let counted = || children.iter().enumerate().all(|(at, child)| child.text == at.to_string());
+    match old {
+        Some(Value::List(List { class, .. })) if counted() => {
+            Value::List(List { class: *class, items: ids })
+        }
+        Some(Value::Set(Set { frozen, .. })) if counted() => {
+            Value::Set(Set { frozen: *frozen, items: ids })
+        }
+        Some(Value::Tuple(Tuple { class, items })) if counted() => {
+            let class = if items.len() == ids.len() { class.clone() } else { TupleClass::Tuple };
+            Value::Tuple(Tuple { class, items: ids })
+        }
+        old => {
+            let class = match old {
+                Some(Value::Dict(dict)) => dict.class.clone(),
+                _ => Dict::default().class,
+            };
+            let entries = children.iter().map(|child| child.key.clone()).zip(ids).collect();
+            Value::Dict(Dict { class, entries })
+        }
+    }
+}
