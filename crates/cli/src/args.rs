@@ -1,5 +1,7 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
+mod toolbox;
+
 use std::path::PathBuf;
 
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -7,15 +9,18 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use statelens_formats::{Choice, Writing};
 
+pub(crate) use toolbox::{Diff, Operation, Toolbox};
+
 const EXAMPLES: &str = "\
 Examples:
   statelens info checkpoint_1000.mdl         what it is, how large, what was noticed
   statelens ls model.pt 'model.*.weight'     every key that matches, with shape and bytes
   statelens show model.pt model.norm.weight  one value: type, place, first values
   statelens convert checkpoint.mdl model.pt  Cerebras to PyTorch, in bounded memory
+  statelens diff checkpoint.mdl model.pt     what differs between two, in any formats
   statelens scan downloaded.bin              what a pickle would call, without calling it
 
-Exit status: 0 fine; 1 the answer is no (scan found danger); 2 it could not be done.";
+Exit status: 0 fine; 1 the answer is no (scan found danger, files differ); 2 it could not be done.";
 
 /// Opens, explains and converts model checkpoints
 ///
@@ -105,6 +110,9 @@ The same as `statelens convert H5_PATH SAVER_PATH --to tensorflow`.
 Examples:
   statelens h5-to-tensorflow model.h5 model_dir/model.ckpt-1000 --state-file")]
     H5ToTensorflow(Convert),
+
+    #[command(flatten)]
+    Toolbox(Toolbox),
 
     /// Lists what a pickle would call and what is wrong; exit status 1 if something is dangerous
     #[command(after_help = "\

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => commands::convert::run(&args),
         Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
+        Command::Toolbox(command) => commands::toolbox::run(&command),
         Command::Scan(args) => commands::scan::run(&args),
         Command::Formats(args) => commands::formats::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),

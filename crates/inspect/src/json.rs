@@ -73,6 +73,17 @@ impl Json {
         let _ = write!(self.out, "{number}");
     }
 
+    /// A number; a string, `inf`, `-inf` or `nan`, if it is none to JSON.
+    pub fn float(&mut self, value: f64) {
+        let text = statelens_checkpoint::float_repr(value);
+        if value.is_finite() {
+            self.separate();
+            self.out.push_str(&text);
+        } else {
+            self.str(&text);
+        }
+    }
+
     /// An array of whole numbers.
     pub fn numbers(&mut self, numbers: &[u64]) {
         self.array(|json| numbers.iter().for_each(|number| json.number(*number)));

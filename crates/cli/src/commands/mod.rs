@@ -9,6 +9,7 @@ pub(crate) mod manifest;
 pub(crate) mod scan;
 pub(crate) mod shell;
 pub(crate) mod show;
+pub(crate) mod toolbox;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

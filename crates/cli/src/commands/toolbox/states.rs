@@ -1,0 +1,49 @@
+//! `statelens states`.
+
+use statelens_inspect::{Json, Summary};
+
+use crate::args::Input;
+use crate::print::{Outcome, Printer, Table, grouped, size_text};
+
+pub(crate) fn run(args: &Input) -> Outcome {
+    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
+    let summary = Summary::new(checkpoint, &checkpoint.leaves());
+    let mut printer = Printer::new();
+    if args.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("states").array(|json| {
+                for (name, state) in &summary.by_state {
+                    json.object(|json| {
+                        json.name("state").str(name);
+                        json.name("leaves").number(state.leaves);
+                        json.name("tensors").number(state.tensors.tensors);
+                        json.name("elements").number(state.tensors.elements);
+                        json.name("bytes").number(state.tensors.bytes);
+                    });
+                }
+            });
+        });
+        printer.line(json.as_str())?;
+    } else if summary.by_state.is_empty() {
+        printer.line("there are no states")?;
+    } else {
+        let heads = ["state", ">leaves", ">tensors", ">parameters", ">bytes", ""];
+        let mut table = Table::new(&heads);
+        for (name, state) in &summary.by_state {
+            let tensors = state.tensors;
+            table.row(vec![
+                name.clone(),
+                grouped(state.leaves),
+                grouped(tensors.tensors),
+                grouped(tensors.elements),
+                grouped(tensors.bytes),
+                if tensors.bytes < 1_000 { String::new() } else { size_text(tensors.bytes) },
+            ]);
+        }
+        table.print(&mut printer)?;
+    }
+    printer.finish()?;
+    Ok(true)
+}

@@ -1,0 +1,99 @@
+//! `statelens states` and `statelens diff`.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::path::Path;
+
+use common::{Folder, Ran, fixture, run};
+
+fn diff(left: &Path, right: &Path, more: &[&str]) -> Ran {
+    let paths = [left, right].map(|path| path.to_string_lossy().into_owned());
+    let mut args = vec!["diff", &paths[0], &paths[1]];
+    args.extend(more);
+    run(args)
+}
+
+#[test]
+fn states_are_listed_with_their_sizes() {
+    let file = fixture("cerebras/v2.10.0/gpt_small.mdl").to_string_lossy().into_owned();
+    let table = run(["states", &file]).ok();
+    assert!(table.lines().nth(1).unwrap().starts_with("model "), "{table}");
+    let json = run(["states", "--json", &file]).json();
+    let states = json["states"].as_array().unwrap();
+    let named = |name: &str| states.iter().find(|state| state["state"] == name).unwrap();
+    assert_eq!(named("model")["elements"], 32_192);
+    assert_eq!(named("model")["bytes"], 128_768);
+    assert_eq!(named("global_step")["leaves"], 1);
+    assert_eq!(named("global_step")["tensors"], 0);
+    let error = run(["states", "no such file"]).failed();
+    assert!(error.contains("no such file"), "{error}");
+}
+
+#[test]
+fn one_state_in_two_formats_matches() {
+    let (mdl, pt) =
+        (fixture("cerebras/v2.10.0/gpt_small.mdl"), fixture("cerebras/v2.10.0/gpt_small.pt"));
+    for more in [&[][..], &["--op", "allclose"], &["--select", "model.*"]] {
+        let said = diff(&mdl, &pt, more).ok();
+        assert!(said.starts_with("the checkpoints match"), "{said}");
+    }
+    assert_eq!(diff(&mdl, &pt, &["--json"]).json()["matches"], true);
+}
+
+#[test]
+fn differences_are_listed_and_make_the_answer_no() {
+    let before = fixture("cerebras/compat/synthetic_1.7.mdl");
+    let after = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
+    let ran = diff(&before, &after, &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("lr_scheduler.last_epoch"), "{}", ran.out);
+    assert!(ran.out.contains("value: 24 / 25"), "{}", ran.out);
+    let ran = diff(&before, &after, &["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(json["differences"].as_array().unwrap().len(), 6);
+    let more =
+        &["--exclude", "lr_scheduler*", "--exclude", "model.ln_f*", "--exclude", "model.emb*"];
+    diff(&before, &after, more).ok();
+}
+
+#[test]
+fn rounding_is_within_a_tolerance_and_told_without() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let rounded = folder.file("bf16.pt");
+    let paths = [&source, &rounded].map(|path| path.to_string_lossy().into_owned());
+    run(["convert", &paths[0], &paths[1], "--cast", "bf16"]).ok();
+    let first = |more: &[&str]| {
+        let ran = diff(&source, &rounded, more);
+        assert_eq!(ran.code, Some(1), "{}", ran.err);
+        let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        json["differences"][0].clone()
+    };
+    assert_eq!(first(&["--json"])["what"], "dtype");
+    let found = first(&["--json", "--ignore-dtype"]);
+    assert_eq!(found["what"], "elements");
+    // Eight bits of precision: half a unit in the last place.
+    assert!(found["max_rel"].as_f64().unwrap() <= 1.0 / 256.0, "{found}");
+    assert!(found["cosine"].as_f64().unwrap() > 0.9999, "{found}");
+    let close = ["--ignore-dtype", "--op", "allclose", "--rtol", "0.004"];
+    let said = diff(&source, &rounded, &close).ok();
+    assert!(said.contains("within the tolerance only"), "{said}");
+}
+
+#[test]
+fn what_can_not_be_compared_is_told() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/seed.mdl");
+    let error = diff(&source, Path::new("no such file"), &[]).failed();
+    assert!(error.contains("no such file"), "{error}");
+    let error = diff(&source, folder.path(), &[]).failed();
+    assert!(error.contains("folder"), "{error}");
+    let text = folder.with("notes.txt", b"no checkpoint");
+    let error = diff(&text, &source, &[]).failed();
+    assert!(error.contains("notes.txt"), "{error}");
+    let error = diff(&source, &source, &["--select", "nothing"]).failed();
+    assert!(error.contains("nothing"), "{error}");
+    let wrong = diff(&source, &source, &["--rtol", "-1"]);
+    assert_eq!(wrong.code, Some(2));
+}

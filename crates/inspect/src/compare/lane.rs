@@ -1,0 +1,146 @@
+//! In which kind of numbers two tensors are compared.
+
+use statelens_checkpoint::DType;
+
+use super::{Numbers, Options};
+
+/// The kinds of numbers that elements are compared as.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Both sides are given as 32-bit floats, which hold all smaller ones exactly.
+    F32,
+    F64,
+    C64,
+    C128,
+    /// Each side in its own dtype: integers and bools, compared exactly.
+    Ints(DType, DType),
+    /// Bytes that mean no number; of this size.
+    Raw(usize),
+}
+
+/// The lane of two dtypes, and the dtypes in which either side is to be given; `None` if there is
+/// no way to compare them.
+pub(super) fn lane(left: &DType, right: &DType) -> Option<(Lane, DType, DType)> {
+    let both = |lane, dtype: DType| Some((lane, dtype.clone(), dtype));
+    if is_int(left) && is_int(right) {
+        return Some((Lane::Ints(left.clone(), right.clone()), left.clone(), right.clone()));
+    }
+    if is_float(left) && is_float(right) && *left != DType::F64 && *right != DType::F64 {
+        return both(Lane::F32, DType::F32);
+    }
+    if (is_float(left) || is_int(left)) && (is_float(right) || is_int(right)) {
+        return both(Lane::F64, DType::F64);
+    }
+    if left.is_complex() && right.is_complex() {
+        return match *left == DType::C128 || *right == DType::C128 {
+            true => both(Lane::C128, DType::C128),
+            false => both(Lane::C64, DType::C64),
+        };
+    }
+    let size = usize::try_from(left.itemsize().max(1)).ok()?;
+    (left == right).then(|| (Lane::Raw(size), left.clone(), right.clone()))
+}
+
+fn is_int(dtype: &DType) -> bool {
+    dtype.is_int() || *dtype == DType::Bool
+}
+
+/// One float in each element.
+fn is_float(dtype: &DType) -> bool {
+    dtype.is_float() && *dtype != DType::F4E2M1FNX2
+}
+
+impl Lane {
+    /// Whether the elements are numbers that errors can be told of.
+    pub(super) fn is_numeric(&self) -> bool {
+        !matches!(self, Self::Raw(_))
+    }
+
+    /// Compares whole elements, as many on the left as on the right.
+    pub(super) fn compare(
+        &self,
+        left: &[u8],
+        right: &[u8],
+        options: &Options,
+        numbers: &mut Numbers,
+    ) {
+        match self {
+            Self::F32 if left == right => {
+                numbers.same(
+                    left.as_chunks().0.iter().map(|x| f32::from_le_bytes(*x).into()),
+                    options,
+                );
+            }
+            Self::F64 if left == right => {
+                numbers.same(left.as_chunks().0.iter().map(|x| f64::from_le_bytes(*x)), options);
+            }
+            Self::F32 => {
+                let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0);
+                for (l, r) in pairs {
+                    numbers.real(
+                        f32::from_le_bytes(*l).into(),
+                        f32::from_le_bytes(*r).into(),
+                        options,
+                    );
+                }
+            }
+            Self::F64 => {
+                let pairs = left.as_chunks().0.iter().zip(right.as_chunks().0);
+                for (l, r) in pairs {
+                    numbers.real(f64::from_le_bytes(*l), f64::from_le_bytes(*r), options);
+                }
+            }
+            Self::C64 => {
+                let parts = |bytes: &[u8; 8]| {
+                    let [a, b, c, d, e, f, g, h] = *bytes;
+                    let part = |bytes| f64::from(f32::from_le_bytes(bytes));
+                    (part([a, b, c, d]), part([e, f, g, h]))
+                };
+                for (l, r) in left.as_chunks().0.iter().zip(right.as_chunks().0) {
+                    numbers.complex(parts(l), parts(r), options);
+                }
+            }
+            Self::C128 => {
+                let parts = |bytes: &[u8; 16]| {
+                    let (re, im) = bytes.as_chunks::<8>().0.split_at(1);
+                    let part =
+                        |bytes: &[[u8; 8]]| bytes.first().map_or(0.0, |x| f64::from_le_bytes(*x));
+                    (part(re), part(im))
+                };
+                for (l, r) in left.as_chunks().0.iter().zip(right.as_chunks().0) {
+                    numbers.complex(parts(l), parts(r), options);
+                }
+            }
+            Self::Ints(of_left, of_right) => {
+                let size = |dtype: &DType| usize::try_from(dtype.itemsize().max(1)).unwrap_or(1);
+                let left = left.chunks_exact(size(of_left));
+                let right = right.chunks_exact(size(of_right));
+                for (l, r) in left.zip(right) {
+                    numbers.integer(integer(of_left, l), integer(of_right, r), options);
+                }
+            }
+            Self::Raw(size) => {
+                for (l, r) in left.chunks_exact(*size).zip(right.chunks_exact(*size)) {
+                    numbers.raw(l == r);
+                }
+            }
+        }
+    }
+}
+
+/// An integer or bool; missing bytes would be zeros, and there are none missing.
+fn integer(dtype: &DType, bytes: &[u8]) -> i128 {
+    let mut wide = [0; 8];
+    for (to, from) in wide.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    let value = u64::from_le_bytes(wide);
+    match dtype {
+        DType::Bool => i128::from(value != 0),
+        DType::I8 => i128::from(value as i8),
+        DType::I16 => i128::from(value as i16),
+        DType::I32 => i128::from(value as i32),
+        DType::I64 => i128::from(value as i64),
+        _ => i128::from(value),
+    }
+}

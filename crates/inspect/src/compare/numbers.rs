@@ -1,0 +1,150 @@
+//! How far two tensors are apart.
+
+use super::Options;
+
+/// How far two tensors of one shape are apart.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Numbers {
+    /// Elements of either.
+    pub elements: u64,
+    /// Elements that do not match: unequal, or beyond the tolerance if there is one.
+    pub differing: u64,
+    /// Elements that are not equal, within the tolerance or not.
+    pub unequal: u64,
+    /// The first that does not match, counted in C order.
+    pub first: Option<u64>,
+    /// The largest `|left - right|`.
+    pub max_abs: f64,
+    /// The largest `|left - right| / |right|`; infinite where `right` is zero and `left` is not.
+    pub max_rel: f64,
+    /// NaNs on the left.
+    pub left_nan: u64,
+    /// NaNs on the right.
+    pub right_nan: u64,
+    /// Elements that are finite on both sides: errors, mean and cosine are of these.
+    pub finite: u64,
+    /// Whether the elements are numbers; if not, they only match or don't.
+    pub numeric: bool,
+    squares: f64,
+    dot: f64,
+    left_squares: f64,
+    right_squares: f64,
+}
+
+impl Numbers {
+    pub(super) fn new(numeric: bool) -> Self {
+        Self { numeric, ..Self::default() }
+    }
+
+    /// The mean of the squared differences; `None` without finite elements.
+    pub fn mse(&self) -> Option<f64> {
+        (self.numeric && self.finite > 0).then(|| self.squares / self.finite as f64)
+    }
+
+    /// The cosine of the angle between both, as vectors; `None` where one of them is zero or too
+    /// large for it.
+    pub fn cosine(&self) -> Option<f64> {
+        let lengths = self.left_squares.sqrt() * self.right_squares.sqrt();
+        let cosine = self.dot / lengths;
+        (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
+    }
+
+    /// Elements that are the same bits on both sides.
+    pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &Options) {
+        let (start, mut count, mut sum, mut finite) = (self.elements, 0u64, 0.0, 0u64);
+        for value in values {
+            if value.is_finite() {
+                finite += 1;
+                sum += value * value;
+            } else if value.is_nan() {
+                self.left_nan += 1;
+                self.right_nan += 1;
+                if options.nan_differs {
+                    self.unequal += 1;
+                    self.differing += 1;
+                    self.first.get_or_insert(start + count);
+                }
+            }
+            count += 1;
+        }
+        self.elements += count;
+        self.finite += finite;
+        self.dot += sum;
+        self.left_squares += sum;
+        self.right_squares += sum;
+    }
+
+    pub(super) fn real(&mut self, left: f64, right: f64, options: &Options) {
+        let both_nan = left.is_nan() && right.is_nan();
+        let equal = left == right || both_nan && !options.nan_differs;
+        let finite = left.is_finite() && right.is_finite();
+        self.left_nan += u64::from(left.is_nan());
+        self.right_nan += u64::from(right.is_nan());
+        let distance = if finite { (left - right).abs() } else { 0.0 };
+        self.count(equal, equal || finite && within(distance, right.abs(), options));
+        if finite {
+            self.error(distance, right.abs());
+            self.dot += left * right;
+            self.left_squares += left * left;
+            self.right_squares += right * right;
+        }
+    }
+
+    pub(super) fn complex(&mut self, left: (f64, f64), right: (f64, f64), options: &Options) {
+        let nan = |value: (f64, f64)| value.0.is_nan() || value.1.is_nan();
+        let same = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan() && !options.nan_differs;
+        let equal = same(left.0, right.0) && same(left.1, right.1);
+        let finite = [left.0, left.1, right.0, right.1].iter().all(|part| part.is_finite());
+        self.left_nan += u64::from(nan(left));
+        self.right_nan += u64::from(nan(right));
+        let (size, distance) = match finite {
+            true => (right.0.hypot(right.1), (left.0 - right.0).hypot(left.1 - right.1)),
+            false => (0.0, 0.0),
+        };
+        self.count(equal, equal || finite && within(distance, size, options));
+        if finite {
+            self.error(distance, size);
+            self.dot += left.0 * right.0 + left.1 * right.1;
+            self.left_squares += left.0 * left.0 + left.1 * left.1;
+            self.right_squares += right.0 * right.0 + right.1 * right.1;
+        }
+    }
+
+    pub(super) fn integer(&mut self, left: i128, right: i128, options: &Options) {
+        let (distance, size) = (left.abs_diff(right) as f64, right.unsigned_abs() as f64);
+        self.count(left == right, left == right || within(distance, size, options));
+        self.error(distance, size);
+        let (left, right) = (left as f64, right as f64);
+        self.dot += left * right;
+        self.left_squares += left * left;
+        self.right_squares += right * right;
+    }
+
+    pub(super) fn raw(&mut self, equal: bool) {
+        self.count(equal, equal);
+    }
+
+    fn count(&mut self, equal: bool, matches: bool) {
+        self.unequal += u64::from(!equal);
+        if !matches {
+            self.differing += 1;
+            self.first.get_or_insert(self.elements);
+        }
+        self.elements += 1;
+    }
+
+    fn error(&mut self, distance: f64, size: f64) {
+        self.finite += 1;
+        if distance > 0.0 {
+            self.max_abs = self.max_abs.max(distance);
+            self.max_rel = self.max_rel.max(distance / size);
+            self.squares += distance * distance;
+        }
+    }
+}
+
+fn within(distance: f64, size: f64, options: &Options) -> bool {
+    options
+        .tolerance
+        .is_some_and(|tolerance| distance <= tolerance.absolute + tolerance.relative * size)
+}

@@ -1,0 +1,272 @@
+//! Which leaves belong together, and how they differ before an element is read.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use statelens_checkpoint::{
+    Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
+};
+
+use super::{Options, Report, What};
+use crate::{dtype_of, missing, shape_of, text_of, type_name};
+
+/// Two tensors whose elements are to be compared, and the places that ask.
+pub(super) struct Pair {
+    pub(super) left: TensorId,
+    pub(super) right: TensorId,
+    /// Logical bytes of both.
+    pub(super) bytes: u64,
+    /// Order, key and part of each leaf that is this pair.
+    pub(super) places: Vec<(usize, Text, String)>,
+    pub(super) shape: Vec<u64>,
+}
+
+/// Compares all but elements; returns the pairs of tensors that are left.
+pub(super) fn pairs(
+    left: &Checkpoint,
+    right: &Checkpoint,
+    options: &Options,
+    report: &mut Report,
+) -> Vec<Pair> {
+    let (of_left, of_right) = (left.leaves(), right.leaves());
+    // Flattened, two leaves may have one name: they are met in order.
+    let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
+    for (index, leaf) in of_right.iter().enumerate() {
+        by_key.entry(&leaf.flat).or_default().push_back(index);
+    }
+    let mut matching =
+        Matching { left, right, options, report, pairs: Vec::new(), known: HashMap::new() };
+    let mut met = vec![false; of_right.len()];
+    for (order, leaf) in of_left.iter().enumerate() {
+        match by_key.get_mut(&leaf.flat).and_then(VecDeque::pop_front) {
+            Some(other) => {
+                met[other] = true;
+                matching.leaf(order, leaf, &of_right[other]);
+            }
+            None => {
+                let what = What::OnlyLeft(outline(left, leaf.target));
+                matching.report.differ(order, &leaf.flat, "", what);
+            }
+        }
+    }
+    for (index, leaf) in of_right.iter().enumerate().filter(|(index, _)| !met[*index]) {
+        let what = What::OnlyRight(outline(right, leaf.target));
+        matching.report.differ(of_left.len() + index, &leaf.flat, "", what);
+    }
+    matching.pairs
+}
+
+/// `tensor float32 [2, 3]`, `int 3`.
+fn outline(checkpoint: &Checkpoint, id: ValueId) -> String {
+    let kind = checkpoint.value(id).kind();
+    match (dtype_of(checkpoint, id), shape_of(checkpoint, id)) {
+        (Some(dtype), Some(shape)) => format!("{kind} {dtype} {}", crate::shape_text(shape)),
+        _ => format!("{kind} {}", text_of(checkpoint, id)).trim_end().to_owned(),
+    }
+}
+
+/// Whether two tensors are constants of the same bytes.
+pub(super) fn same_constant(left: &Tensor, right: &Tensor) -> bool {
+    let same = |l: &Layout, r: &Layout| match (l, r) {
+        (Layout::Fill(l), Layout::Fill(r)) => l == r,
+        _ => false,
+    };
+    same(&left.layout, &right.layout)
+        && (&left.dtype, &left.stored) == (&right.dtype, &right.stored)
+        && (left.byte_order, left.conjugate, left.negate)
+            == (right.byte_order, right.conjugate, right.negate)
+}
+
+struct Matching<'a> {
+    left: &'a Checkpoint,
+    right: &'a Checkpoint,
+    options: &'a Options,
+    report: &'a mut Report,
+    pairs: Vec<Pair>,
+    known: HashMap<(TensorId, TensorId), usize>,
+}
+
+impl Matching<'_> {
+    fn leaf(&mut self, order: usize, left: &Leaf, right: &Leaf) {
+        self.report.keys += 1;
+        let (l, r) = (left.target, right.target);
+        let (of_left, of_right) = (self.left.value(l), self.right.value(r));
+        let is_array = |value: &Value| matches!(value, Value::Tensor(_) | Value::Array(_));
+        let alike = is_array(of_left) && is_array(of_right) && self.options.ignore_type;
+        let key = &left.flat;
+        if !alike && of_left.kind() != of_right.kind() {
+            let what = What::Type { left: outline(self.left, l), right: outline(self.right, r) };
+            return self.report.differ(order, key, "", what);
+        }
+        match (of_left, of_right) {
+            (Value::Sparse(one), Value::Sparse(two)) => {
+                let parts = |sparse: &statelens_checkpoint::Sparse| -> Vec<&'static str> {
+                    sparse.parts.iter().map(|(name, _)| *name).collect()
+                };
+                if one.shape != two.shape {
+                    let what = What::Shape { left: one.shape.clone(), right: two.shape.clone() };
+                    return self.report.differ(order, key, "", what);
+                }
+                if one.layout != two.layout || parts(one) != parts(two) {
+                    let what = What::Type { left: one.layout.clone(), right: two.layout.clone() };
+                    return self.report.differ(order, key, "", what);
+                }
+                for ((name, l), (_, r)) in one.parts.iter().zip(&two.parts) {
+                    self.tensor(order, key, name, *l, *r);
+                }
+            }
+            _ if is_array(of_left) => {
+                self.tensor(order, key, "", l, r);
+                self.quantizers(order, key, l, r);
+            }
+            _ => {
+                if !same_value(self.left, l, self.right, r, self.options) {
+                    let left = value_text(self.left, l);
+                    let right = value_text(self.right, r);
+                    self.report.differ(order, key, "", What::Value { left, right });
+                }
+            }
+        }
+    }
+
+    fn tensor(&mut self, order: usize, key: &Text, part: &str, l: ValueId, r: ValueId) {
+        let found = (self.left.tensor_of(l), self.right.tensor_of(r));
+        let (Some((left_id, left)), Some((right_id, right))) = found else {
+            let what = What::Unreadable("a tensor is not there".into());
+            return self.report.differ(order, key, part, what);
+        };
+        if left.shape != right.shape {
+            let what = What::Shape { left: left.shape.clone(), right: right.shape.clone() };
+            return self.report.differ(order, key, part, what);
+        }
+        if left.dtype != right.dtype && !self.options.ignore_dtype {
+            let what = What::DType { left: left.dtype.to_string(), right: right.dtype.to_string() };
+            return self.report.differ(order, key, part, what);
+        }
+        for (side, tensor) in [("left", left), ("right", right)] {
+            if let Some(why) = missing(tensor) {
+                let what = What::Unreadable(format!("{side}: {why}"));
+                return self.report.differ(order, key, part, what);
+            }
+        }
+        let place = (order, key.clone(), part.to_owned());
+        if let Some(known) = self.known.get(&(left_id, right_id)) {
+            self.pairs[*known].places.push(place);
+            return;
+        }
+        self.known.insert((left_id, right_id), self.pairs.len());
+        let bytes = |tensor: &Tensor| tensor.nbytes().unwrap_or(0);
+        self.pairs.push(Pair {
+            left: left_id,
+            right: right_id,
+            bytes: bytes(left).saturating_add(bytes(right)),
+            places: vec![place],
+            shape: left.shape.clone(),
+        });
+    }
+
+    /// What the integers of quantised tensors stand for.
+    fn quantizers(&mut self, order: usize, key: &Text, l: ValueId, r: ValueId) {
+        let of = |checkpoint: &Checkpoint, id| {
+            checkpoint.tensor_of(id).and_then(|(_, tensor)| tensor.quantizer.clone())
+        };
+        match (of(self.left, l), of(self.right, r)) {
+            (None, None) => {}
+            (
+                Some(Quantizer::PerChannel { scales: s, zero_points: z, axis: a }),
+                Some(Quantizer::PerChannel { scales: t, zero_points: y, axis: b }),
+            ) if a == b => {
+                self.tensor(order, key, "scales", s, t);
+                self.tensor(order, key, "zero_points", z, y);
+            }
+            (
+                left @ Some(Quantizer::PerTensor { .. }),
+                right @ Some(Quantizer::PerTensor { .. }),
+            ) if left == right => {}
+            (left, right) => {
+                let text = |quantizer: Option<Quantizer>| match quantizer {
+                    None => "not quantised".to_owned(),
+                    Some(Quantizer::PerTensor { scale, zero_point }) => {
+                        format!("scale {scale}, zero point {zero_point}")
+                    }
+                    Some(Quantizer::PerChannel { axis, .. }) => format!("scales along axis {axis}"),
+                };
+                let what = What::Value { left: text(left), right: text(right) };
+                self.report.differ(order, key, "quantizer", what);
+            }
+        }
+    }
+}
+
+fn value_text(checkpoint: &Checkpoint, id: ValueId) -> String {
+    match type_name(checkpoint, id) {
+        Some(name) => format!("{name} {}", text_of(checkpoint, id)),
+        None => text_of(checkpoint, id),
+    }
+}
+
+/// Whether two values that are no tensors are the same, objects that were not built included:
+/// without recursion, and each pair once, for objects may hold themselves. Tensors in objects
+/// are leaves of their own.
+fn same_value(
+    left: &Checkpoint,
+    l: ValueId,
+    right: &Checkpoint,
+    r: ValueId,
+    options: &Options,
+) -> bool {
+    let mut seen = HashSet::new();
+    let mut open = vec![(l, r)];
+    while let Some((l, r)) = open.pop() {
+        let (l, r) = (left.resolve(l), right.resolve(r));
+        if !seen.insert((l, r)) {
+            continue;
+        }
+        let (one, two) = (left.value(l), right.value(r));
+        let same = match (one, two) {
+            (Value::Tensor(_) | Value::Array(_), Value::Tensor(_) | Value::Array(_)) => {
+                let tensors = (left.tensor_of(l), right.tensor_of(r));
+                matches!(tensors, (Some((_, one)), Some((_, two))) if one.shape == two.shape)
+            }
+            (Value::Float(one), Value::Float(two)) => float(*one, *two, options),
+            (Value::Complex(a, b), Value::Complex(c, d)) => {
+                float(*a, *c, options) && float(*b, *d, options)
+            }
+            (Value::Opaque(one), Value::Opaque(two)) => same_head(one, two),
+            (Value::Dict(one), Value::Dict(two)) => {
+                one.class == two.class
+                    && one.entries.len() == two.entries.len()
+                    && one.entries.iter().zip(&two.entries).all(|((a, _), (b, _))| a == b)
+            }
+            (Value::List(one), Value::List(two)) => one.class == two.class,
+            (Value::Tuple(one), Value::Tuple(two)) => one.class == two.class,
+            (Value::Set(one), Value::Set(two)) => one.frozen == two.frozen,
+            (Value::Sparse(one), Value::Sparse(two)) => {
+                one.shape == two.shape && one.layout == two.layout
+            }
+            (one, two) => one == two,
+        };
+        let (below_l, below_r) = (one.children(), two.children());
+        if !same || below_l.len() != below_r.len() {
+            return false;
+        }
+        open.extend(below_l.into_iter().zip(below_r));
+    }
+    true
+}
+
+/// Whether two objects are the same but for what hangs below them.
+fn same_head(one: &Opaque, two: &Opaque) -> bool {
+    one.global == two.global
+        && one.form == two.form
+        && one.repr == two.repr
+        && one.args.len() == two.args.len()
+        && one.items.len() == two.items.len()
+        && one.entries.len() == two.entries.len()
+        && one.state.is_some() == two.state.is_some()
+}
+
+fn float(left: f64, right: f64, options: &Options) -> bool {
+    let mut numbers = super::Numbers::new(true);
+    numbers.real(left, right, options);
+    numbers.differing == 0
+}

@@ -1,0 +1,259 @@
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Array, Builder, Checkpoint, DType, Dict, DictKey, FileSet, FormatInfo, Layout, Limits, Memory,
+    Span, Tensor, Unwatched, Value,
+};
+
+use super::*;
+
+/// What stands at a key.
+enum Leaf {
+    Plain(Value),
+    /// A tensor whose bytes lie in the file.
+    Of(DType, Vec<u64>, Vec<u8>),
+    Array(DType, Vec<u64>, Vec<u8>),
+    Missing,
+}
+
+fn f32s(values: &[f32]) -> Leaf {
+    let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    Leaf::Of(DType::F32, vec![values.len() as u64], bytes)
+}
+
+fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
+    let mut data: Vec<u8> = Vec::new();
+    let mut builder = Builder::new(&Limits::default());
+    let mut made = Vec::new();
+    let mut file = FileSet::single("x", Memory::from(Vec::new()));
+    let id = file.main().unwrap();
+    for (key, leaf) in entries {
+        let mut tensor = |dtype, shape, bytes: Vec<u8>| {
+            let span = Span { file: id, offset: data.len() as u64, len: bytes.len() as u64 };
+            data.extend(bytes);
+            builder.push_tensor(Tensor::new(dtype, shape, Layout::Span(span))).unwrap()
+        };
+        let value = match leaf {
+            Leaf::Plain(value) => value,
+            Leaf::Of(dtype, shape, bytes) => Value::Tensor(tensor(dtype, shape, bytes)),
+            Leaf::Array(dtype, shape, bytes) => {
+                Value::Array(Array { tensor: tensor(dtype, shape, bytes), scalar: false })
+            }
+            Leaf::Missing => {
+                let gone = Tensor::new(DType::F32, vec![1], Layout::Missing("gone".into()));
+                Value::Tensor(builder.push_tensor(gone).unwrap())
+            }
+        };
+        made.push((DictKey::from(key), builder.push(value).unwrap()));
+    }
+    file = FileSet::single("x", Memory::from(data));
+    let root = builder.push(Value::Dict(Dict { entries: made, ..Dict::default() })).unwrap();
+    Arc::new(builder.finish(root, FormatInfo::default(), file, Vec::new()).unwrap())
+}
+
+fn run(left: Vec<(&str, Leaf)>, right: Vec<(&str, Leaf)>, options: Options) -> Report {
+    let (left, right) = (checkpoint(left), checkpoint(right));
+    let report = compare(left.clone(), right.clone(), options, &mut Unwatched).unwrap();
+    // However the bytes come, the answer is the same.
+    for piece in [1, 3, 7] {
+        assert_eq!(fed(&left, &right, options, piece), report, "pieces of {piece}");
+    }
+    report
+}
+
+fn fed(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, options: Options, piece: u64) -> Report {
+    let mut comparison = Comparison::new(left.clone(), right.clone(), options);
+    loop {
+        match comparison.need() {
+            Need::Feed(side, span) => {
+                let files = if side == Side::Left { &left.files } else { &right.files };
+                let bytes = files.read_vec(span.file, span.offset, span.len.min(piece)).unwrap();
+                comparison.feed(&bytes).unwrap();
+            }
+            Need::Step => comparison.step().unwrap(),
+            Need::Done => {
+                let (done, total) = comparison.progress();
+                assert_eq!(done, total);
+                return comparison.into_report();
+            }
+        }
+    }
+}
+
+fn texts(report: &Report) -> Vec<String> {
+    report.differences.iter().map(|found| format!("{} {}", found.key, found.text())).collect()
+}
+
+fn numbers(report: &Report) -> &Numbers {
+    match report.differences.as_slice() {
+        [Difference { what: What::Elements(numbers, _), .. }] => numbers,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn keys_kinds_shapes_and_dtypes_come_before_values() {
+    let int = |value: i64| Leaf::Plain(Value::Int(value.into()));
+    let left = vec![
+        ("same", f32s(&[1.0])),
+        ("gone", int(3)),
+        ("kind", int(1)),
+        ("shape", f32s(&[1.0, 2.0])),
+        ("dtype", f32s(&[1.0])),
+        ("value", int(1)),
+        ("text", Leaf::Plain(Value::Str("a".into()))),
+        ("unread", Leaf::Missing),
+    ];
+    let right = vec![
+        ("new", f32s(&[1.0])),
+        ("unread", Leaf::Missing),
+        ("text", Leaf::Plain(Value::Str("b".into()))),
+        ("value", int(2)),
+        ("dtype", Leaf::Of(DType::BF16, vec![1], vec![0x80, 0x3f])),
+        ("shape", Leaf::Of(DType::F32, vec![2, 1], vec![0; 8])),
+        ("kind", Leaf::Plain(Value::Float(1.0))),
+        ("same", f32s(&[1.0])),
+    ];
+    let report = run(left, right, Options::default());
+    assert!(!report.matches());
+    assert_eq!(
+        texts(&report),
+        [
+            "gone only left: int 3",
+            "kind type: int 1 / float 1.0",
+            "shape shape: [2] / [2, 1]",
+            "dtype dtype: float32 / bfloat16",
+            "value value: 1 / 2",
+            "text value: 'a' / 'b'",
+            "unread can't be compared: left: gone",
+            "new only right: tensor float32 [1]",
+        ]
+    );
+    assert_eq!((report.keys, report.tensors), (7, 1));
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(json["differences"][2]["right"], serde_json::json!([2, 1]));
+    assert_eq!(json["matches"], false);
+}
+
+#[test]
+fn the_distance_of_numbers_is_measured() {
+    let left = vec![("w", Leaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 3.0, 0.5])))];
+    let right = vec![("w", Leaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 4.0, 0.0])))];
+    let report = run(left, right, Options::default());
+    let found = numbers(&report);
+    assert_eq!((found.elements, found.differing, found.first), (4, 2, Some(2)));
+    assert_eq!((found.max_abs, found.max_rel), (1.0, f64::INFINITY));
+    assert_eq!(found.mse(), Some(1.25 / 4.0));
+    let cosine = (1.0 + 4.0 + 12.0) / (14.25f64.sqrt() * 21f64.sqrt());
+    assert!((found.cosine().unwrap() - cosine).abs() < 1e-12);
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    assert_eq!(json["differences"][0]["first"], serde_json::json!([1, 0]));
+    assert_eq!(json["differences"][0]["max_rel"], "inf");
+}
+
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+#[test]
+fn a_tolerance_is_that_of_torch() {
+    let tolerance = |relative, absolute| Options {
+        tolerance: Some(Tolerance { relative, absolute }),
+        ..Options::default()
+    };
+    let pair = || (vec![("w", f32s(&[1.0, 100.0]))], vec![("w", f32s(&[1.5, 101.0]))]);
+    let with = |relative, absolute| {
+        let (left, right) = pair();
+        run(left, right, tolerance(relative, absolute))
+    };
+    assert_eq!(numbers(&with(0.0, 0.5)).differing, 1);
+    assert_eq!(numbers(&with(0.01, 0.0)).first, Some(0));
+    let close = with(0.0, 1.0);
+    assert!(close.matches());
+    assert_eq!(close.close, 1);
+    let inf =
+        run(vec![("w", f32s(&[f32::INFINITY]))], vec![("w", f32s(&[1.0]))], tolerance(1.0, 1e30));
+    assert_eq!(numbers(&inf).differing, 1);
+    // A plain number is held against it, too.
+    let plain = |value| vec![("lr", Leaf::Plain(Value::Float(value)))];
+    assert!(run(plain(0.1), plain(0.1000001), tolerance(1e-5, 0.0)).matches());
+    assert!(!run(plain(0.1), plain(0.1000001), Options::default()).matches());
+}
+
+#[test]
+fn zeros_nans_and_infinities_have_their_rules() {
+    let nan = f32::from_bits(0x7fc0_0001);
+    let left = || vec![("w", f32s(&[0.0, f32::NAN, f32::INFINITY, f32::NAN]))];
+    let right = || vec![("w", f32s(&[-0.0, nan, f32::INFINITY, f32::NAN]))];
+    let report = run(left(), right(), Options::default());
+    assert!(report.matches());
+    assert_eq!(report.nan, 2);
+    let torch = Options { nan_differs: true, ..Options::default() };
+    let report = run(left(), right(), torch);
+    assert_eq!((numbers(&report).differing, numbers(&report).first), (2, Some(1)));
+    // The same bits, too, where they are NaN.
+    assert_eq!(numbers(&run(left(), left(), torch)).differing, 2);
+    let report = run(left(), vec![("w", f32s(&[0.0, 1.0, 1.0, f32::NAN]))], Options::default());
+    let found = numbers(&report);
+    assert_eq!((found.differing, found.left_nan, found.right_nan, found.finite), (2, 2, 1, 1));
+}
+
+#[test]
+fn other_dtypes_are_compared_by_their_numbers_if_asked() {
+    let ignore = Options { ignore_dtype: true, ignore_type: true, ..Options::default() };
+    let floats = || f32s(&[1.0, -2.0]);
+    let halves = || Leaf::Of(DType::F16, vec![2], vec![0x00, 0x3c, 0x00, 0xc0]);
+    let doubles = |second: f64| {
+        let bytes = [1.0, second].iter().flat_map(|value: &f64| value.to_le_bytes()).collect();
+        Leaf::Of(DType::F64, vec![2], bytes)
+    };
+    let ints = || Leaf::Array(DType::I8, vec![2], vec![1, 0xfe]);
+    for right in [halves(), doubles(-2.0), ints()] {
+        assert!(run(vec![("w", floats())], vec![("w", right)], ignore).matches());
+    }
+    let report = run(vec![("w", doubles(-2.0 - 1e-12))], vec![("w", floats())], ignore);
+    assert_eq!(numbers(&report).first, Some(1));
+    let report = run(vec![("w", ints())], vec![("w", floats())], Options::default());
+    assert_eq!(texts(&report), ["w type: ndarray int8 [2] / tensor float32 [2]"]);
+    // Integers beyond what a float can tell apart.
+    let big = |value: u64| Leaf::Of(DType::U64, vec![1], value.to_le_bytes().into());
+    let report = run(vec![("w", big(u64::MAX))], vec![("w", big(u64::MAX - 1))], ignore);
+    assert_eq!((numbers(&report).differing, numbers(&report).max_abs), (1, 1.0));
+    let signed = Leaf::Of(DType::I64, vec![1], (-1i64).to_le_bytes().into());
+    let report = run(vec![("w", signed)], vec![("w", big(u64::MAX))], ignore);
+    assert_eq!(numbers(&report).differing, 1);
+}
+
+#[test]
+fn complex_and_other_elements_are_compared() {
+    let of = |dtype: DType, bytes: Vec<u8>| vec![("w", Leaf::Of(dtype, vec![1], bytes))];
+    let left = of(DType::C64, bytes(&[3.0, 4.0]));
+    let right = of(DType::C64, bytes(&[0.0, 0.0]));
+    let report = run(left, right, Options::default());
+    assert_eq!((numbers(&report).max_abs, numbers(&report).cosine()), (5.0, None));
+    let report = run(of(DType::Bits8, vec![1]), of(DType::Bits8, vec![2]), Options::default());
+    assert!(!numbers(&report).numeric);
+    assert_eq!(numbers(&report).differing, 1);
+    let bools = run(of(DType::Bool, vec![1]), of(DType::Bool, vec![2]), Options::default());
+    assert!(bools.matches());
+}
+
+#[test]
+fn a_file_that_ends_early_is_told_for_its_tensor_only() {
+    let mut builder = Builder::new(&Limits::default());
+    let files = FileSet::single("x", Memory::from(vec![0; 4]));
+    let span = Span { file: files.main().unwrap(), offset: 0, len: 400 };
+    let cut = builder.push_tensor(Tensor::new(DType::F32, vec![100], Layout::Span(span))).unwrap();
+    let cut = builder.push(Value::Tensor(cut)).unwrap();
+    let one = builder.push(Value::Int(1i64.into())).unwrap();
+    let entries = vec![("w".into(), cut), ("n".into(), one)];
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    let left = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
+    let right =
+        checkpoint(vec![("w", f32s(&[0.0; 100])), ("n", Leaf::Plain(Value::Int(1i64.into())))]);
+    let report = compare(Arc::new(left), right, Options::default(), &mut Unwatched).unwrap();
+    assert_eq!(report.differences.len(), 1);
+    assert!(matches!(report.differences[0].what, What::Unreadable(_)), "{report:?}");
+}
