@@ -7,6 +7,8 @@
 //! and numpy in an extra field), and telling that two
 //! members overlap.
 
+pub(crate) mod write;
+
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;

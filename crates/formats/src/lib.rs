@@ -4,6 +4,7 @@
 //! Nothing here reads weights: opening costs what the structure costs.
 
 mod archive;
+mod blocks;
 pub mod cerebras;
 pub mod dcp;
 pub mod flax;
@@ -133,6 +134,8 @@ pub enum Target {
     TensorFlow(tensorflow::write::Options),
     /// A PyTorch zip file (`.pt`).
     Torch(torch::write::Options),
+    /// A NumPy archive (`.npz`).
+    Numpy(numpy::write::Options),
 }
 
 /// Plans the files of `target` that hold `source`. Nothing is read or written.
@@ -142,9 +145,13 @@ pub enum Target {
 /// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
 /// error that says how it could be.
 pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
-    match target {
+    let (source, expanded) = blocks::expand(source)?;
+    let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
         Target::Torch(options) => torch::write::plan(source, options, name),
-    }
+        Target::Numpy(options) => numpy::write::plan(source, options, name),
+    }?;
+    plan.losses.splice(..0, expanded);
+    Ok(plan)
 }

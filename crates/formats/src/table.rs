@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use statelens_checkpoint::{Error, Result};
 
-use crate::{Target, cerebras, tensorflow, torch};
+use crate::{Target, cerebras, numpy, tensorflow, torch};
 
 /// A format, as far as users know it.
 #[derive(Debug)]
@@ -163,7 +163,41 @@ pub const FORMATS: &[Format] = &[
         ids: &["npy", "npz"],
         name: "NumPy",
         extensions: &["npy", "npz"],
-        reads: "arrays and archives of arrays",
+        reads: "`.npy` of versions 1 to 3 and `.npz`, all dtypes; arrays of objects stay inert",
+        writes: Some(Writing {
+            id: "npz",
+            name: "NumPy archive",
+            label: "NumPy .npz",
+            extensions: &["npz"],
+            about: "A zip of arrays under their whole names. Read by numpy.load and everything that builds on it.",
+            what: "`.npz`, stored, as `numpy.load(allow_pickle=False)` takes it",
+            versions: &[],
+            compressions: &[],
+            make: |_| Target::Numpy(numpy::write::Options::default()),
+        }),
+        notes: "",
+    },
+    Format {
+        ids: &["keras", "keras-h5", "keras-weights"],
+        name: "Keras",
+        extensions: &["keras", "weights.h5", "weights.json"],
+        reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",
+        writes: None,
+        notes: "",
+    },
+    Format {
+        ids: &["gguf"],
+        name: "GGUF",
+        extensions: &["gguf"],
+        reads: "versions 1 to 3, either byte order; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
+        writes: None,
+        notes: "",
+    },
+    Format {
+        ids: &["flax"],
+        name: "Flax msgpack",
+        extensions: &["msgpack", "flax"],
+        reads: "state dicts, arrays in pieces put together",
         writes: None,
         notes: "",
     },

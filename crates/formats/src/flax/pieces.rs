@@ -15,7 +15,7 @@ pub(super) fn join(shape: &[u64], itemsize: u64, pieces: &[Span]) -> Option<Layo
     // First element of each piece, and of what would come behind the last.
     let mut starts = vec![0u64];
     for piece in pieces {
-        if piece.len % itemsize != 0 {
+        if !piece.len.is_multiple_of(itemsize) {
             return None;
         }
         starts.push(starts.last()?.checked_add(piece.len / itemsize)?);

@@ -65,7 +65,7 @@ impl Reader<'_> {
         let mut seen = 0u64;
         loop {
             seen += 1;
-            if seen % 1024 == 0 {
+            if seen.is_multiple_of(1024) {
                 progress.check(seen, 0)?;
             }
             Limits::check("nesting of maps", open.len() as u64, self.limits.depth)?;

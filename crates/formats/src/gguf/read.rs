@@ -100,7 +100,7 @@ impl Reader<'_> {
         let mut entries = Vec::new();
         let mut names = HashSet::new();
         for done in 0..pairs {
-            if done % 256 == 0 {
+            if done.is_multiple_of(256) {
                 progress.check(done, 0)?;
             }
             let start = self.cursor.at;
@@ -246,7 +246,7 @@ impl Reader<'_> {
         Limits::check("tensors of the file", count, self.limits.members)?;
         let mut described = Vec::new();
         for done in 0..count {
-            if done % 256 == 0 {
+            if done.is_multiple_of(256) {
                 progress.check(done, count)?;
             }
             described.push(self.described()?);

@@ -8,7 +8,7 @@
 //! | | read | written |
 //! |---|---|---|
 //! | `.npy` of versions 1 to 3, also as Python 2 wrote it | yes | no |
-//! | numbers of either byte order, strings, dates, long doubles, records | yes | numbers, strings |
+//! | numbers of either byte order, strings, dates, long doubles, records | yes | little-endian |
 //! | Fortran order | as a view | made dense |
 //! | arrays of objects | the pickle that they are, inert | no |
 //! | `.npz`, stored and deflated members | yes | stored |
@@ -20,3 +20,4 @@ mod literal;
 pub mod read;
 #[cfg(test)]
 mod tests;
+pub mod write;

@@ -72,7 +72,7 @@ fn read_archive(
     let mut room = MOST_BYTES;
     let total = archive.len() as u64;
     for (done, record) in archive.records().iter().enumerate() {
-        if done % 256 == 0 {
+        if done.is_multiple_of(256) {
             progress.check(done as u64, total)?;
         }
         let full = record.name();

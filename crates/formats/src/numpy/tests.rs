@@ -2,11 +2,13 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::DeflateEncoder;
 use statelens_checkpoint::{
-    Checkpoint, ErrorKind, FileSet, Grade, Layout, Limits, Memory, Result, Tensor, Unwatched, Value,
+    Array, Builder, ByteOrder, Checkpoint, DType, ErrorKind, Field, FileSet, FormatInfo, Grade,
+    Layout, Limits, Memory, Outcome, Outcomes, Plan, Result, Segment, Tensor, Unwatched, Value,
 };
 
 fn fixtures() -> PathBuf {
@@ -170,5 +172,129 @@ fn damaged_copies_never_panic() {
                 checkpoint.leaves();
             }
         }
+    }
+}
+
+/// The file of a plan, as it would be written.
+fn run(plan: &Plan) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut outcomes = vec![Vec::new()];
+    for segment in plan.segments() {
+        let offset = out.len() as u64;
+        match segment {
+            Segment::Bytes(bytes) => out.extend_from_slice(bytes),
+            Segment::Zeros(len) => out.resize(out.len() + *len as usize, 0),
+            Segment::Data(data) => {
+                let tensor = plan.source.tensor(data.tensor).unwrap();
+                let numel = tensor.numel().unwrap();
+                out.extend(
+                    statelens_tensor::elements(&plan.source.files, tensor, 0..numel).unwrap(),
+                );
+            }
+            Segment::Late { len, make } => {
+                let made = make(&Outcomes::new(&outcomes)).unwrap();
+                assert_eq!(*len, Some(made.len() as u64));
+                out.extend(made);
+            }
+        }
+        let written = &out[offset as usize..];
+        let (len, checksum) = (written.len() as u64, Some(crc32fast::hash(written)));
+        outcomes[0].push(Outcome { offset, len, checksum, ..Outcome::default() });
+    }
+    assert_eq!(plan.size().unwrap().bytes(), out.len() as u64);
+    out
+}
+
+fn written(source: Checkpoint) -> (Checkpoint, Vec<String>) {
+    let target = crate::Target::Numpy(super::write::Options::default());
+    let plan = crate::plan(Arc::new(source), &target, "x.npz").unwrap();
+    let losses = plan.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.keys.join(" ")));
+    let losses = losses.collect();
+    (open_bytes("x.npz", run(&plan)).unwrap(), losses)
+}
+
+/// Every array: key, dtype, shape, bytes.
+fn arrays(checkpoint: &Checkpoint) -> Vec<(String, String, Vec<u64>, Vec<u8>)> {
+    let leaves = checkpoint.leaves();
+    let arrays = leaves.iter().filter_map(|leaf| {
+        let (_, tensor) = checkpoint.tensor_of(leaf.id)?;
+        let numel = tensor.numel().unwrap();
+        let bytes = statelens_tensor::elements(&checkpoint.files, tensor, 0..numel).unwrap();
+        let dtype = format!("{:?}", tensor.dtype);
+        Some((leaf.flat.to_string(), dtype, tensor.shape.clone(), bytes))
+    });
+    arrays.collect()
+}
+
+#[test]
+fn what_is_written_is_read_back() {
+    for name in ["plain.npz", "slash_keys.npz", "compressed.npz"] {
+        let name = format!("numpy/{name}");
+        let (back, losses) = written(open(&name));
+        assert_eq!(arrays(&back), arrays(&open(&name)), "{name}");
+        assert_eq!(losses, [] as [String; 0]);
+        let mapped = back.tensors().iter().all(
+            |tensor| matches!(tensor.layout, Layout::Span(span) if span.offset.is_multiple_of(64)),
+        );
+        assert!(mapped, "{name}");
+    }
+    for (name, dtype) in [
+        ("struct.npy", "void112"),
+        ("dt64.npy", "datetime64[s]"),
+        ("auto_v2_big_header.npy", "void128000"),
+    ] {
+        let (back, _) = written(open(&format!("numpy/{name}")));
+        let [(key, _, _, bytes)] = &arrays(&back)[..] else { panic!("{name}") };
+        assert_eq!((&**key, back.tensors()[0].dtype.name()), ("arr_0", dtype));
+        assert_eq!(*bytes, arrays(&open(&format!("numpy/{name}")))[0].3);
+    }
+}
+
+#[test]
+fn records_keep_their_fields_and_gaps() {
+    let field = |name: &str, offset, code| {
+        let dtype = DType::from_numpy_code(code).unwrap();
+        (Field { name: name.into(), offset, dtype, shape: vec![] }, ByteOrder::Little)
+    };
+    for (fields, kept) in [
+        (vec![field("it's é", 2, "i2"), field("重", 8, "f4")], true),
+        (vec![field("a", 0, "i4"), field("b", 2, "i2")], false),
+    ] {
+        let record = DType::record(16, fields).unwrap();
+        let mut builder = Builder::new(&Limits::default());
+        let data: Vec<u8> = (0..32).collect();
+        let tensor = Tensor::new(record.clone(), vec![2], Layout::Inline(data.clone().into()));
+        let tensor = builder.push_tensor(tensor).unwrap();
+        let root = builder.push(Value::Array(Array { tensor, scalar: false })).unwrap();
+        let source =
+            builder.finish(root, FormatInfo::default(), FileSet::default(), Vec::new()).unwrap();
+        let (back, losses) = written(source);
+        let tensor = &back.tensors()[0];
+        assert_eq!(tensor.dtype == record, kept, "{:?}", tensor.dtype);
+        assert_eq!(losses.is_empty(), kept);
+        assert_eq!(arrays(&back)[0].3, data);
+    }
+}
+
+#[test]
+fn what_numpy_lacks_is_told() {
+    let (back, losses) = written(open("torch/zip_training_ckpt.pt"));
+    assert!(losses.iter().any(|loss| loss.starts_with("plain values become arrays")), "{losses:?}");
+    assert!(back.leaves().len() > 10);
+    let (back, losses) = written(open("torch/zip_new_dtypes.pt"));
+    assert!(losses.iter().any(|loss| loss.starts_with("floats of eight")), "{losses:?}");
+    assert!(back.tensors().iter().all(|tensor| tensor.dtype.numpy_code().is_some()));
+    let (back, losses) = written(open("gguf/quants.gguf"));
+    let of = |key: &str| tensor(&back, key).dtype.clone();
+    assert_eq!((of("q.Q4_0"), of("q.MXFP4"), of("q.BF16")), (DType::F32, DType::U8, DType::U16));
+    assert_eq!(tensor(&back, "q.Q4_0").shape, [4, 512]);
+    assert_eq!(tensor(&back, "q.MXFP4").shape, [4, 272]);
+    let told: Vec<&str> = losses.iter().filter_map(|loss| loss.split(':').next()).collect();
+    for what in [
+        "quantised blocks become the float32 they stand for",
+        "quantised blocks become their bytes, as uint8",
+        "bfloat16 becomes uint16",
+    ] {
+        assert!(told.contains(&what), "{told:?}");
     }
 }

@@ -4,7 +4,6 @@
 //! record holds what its tensors need, not what else lay in their storage; and
 //! `.format_version` is left out, for it would promise the very offsets that torch computes.
 
-mod archive;
 mod losses;
 mod pickler;
 mod state;
@@ -12,9 +11,10 @@ mod storages;
 
 use std::sync::Arc;
 
-use archive::{Body, Record};
 use state::State;
 use statelens_checkpoint::{Checkpoint, Plan, PlannedFile, Result};
+
+use crate::archive::write::{Body, Record, layout};
 
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -44,7 +44,7 @@ pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<P
         source: Arc::new(builder.rebuild(&source)?),
         files: vec![PlannedFile {
             name: name.to_owned(),
-            segments: archive::layout(records)?,
+            segments: layout(records)?,
             head_last: false,
         }],
         losses,

@@ -1,11 +1,12 @@
-//! The zip container as torch lays it out, planned before a byte of it is written.
+//! A zip archive as torch lays it out, planned before a byte of it is written.
 //!
-//! Members are stored, never deflated: torch maps them into memory. Sizes are all known, so
+//! Members are stored, never deflated: torch and numpy map them into memory. Sizes are all known, so
 //! every offset is; only the CRC-32 of a tensor's bytes is not, and stands behind the bytes (in
 //! a data descriptor, as torch itself writes it) and in the central directory.
 
 use std::sync::Arc;
 
+use crc32fast::Hasher;
 use statelens_checkpoint::{Checksum, Data, Error, Outcomes, Result, Segment, TensorId};
 
 /// Torch aligns the bytes of every record to this.
@@ -22,23 +23,25 @@ const FLAG_DESCRIPTOR: u16 = 1 << 3;
 const PADDING_ID: [u8; 2] = *b"FB";
 
 /// A file in the archive.
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Its whole name, `archive/data/0`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// What it holds.
-    pub(super) body: Body,
+    pub(crate) body: Body,
 }
 
 /// What a record holds.
-pub(super) enum Body {
+pub(crate) enum Body {
     /// Bytes that are known now.
     Made(Vec<u8>),
     /// The logical bytes of a tensor, and how many they are.
     Tensor(TensorId, u64),
+    /// Bytes that are known now, and the logical bytes of a tensor behind them.
+    Led(Vec<u8>, TensorId, u64),
 }
 
 /// The segments of an archive of these records, in this order.
-pub(super) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
+pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
     let mut at = 0u64;
@@ -59,15 +62,23 @@ pub(super) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
                 segments.push(Segment::Bytes(header.into()));
                 entries.push(entry);
             }
-            Body::Tensor(tensor, _) => {
-                segments.push(Segment::Bytes(header.into()));
+            Body::Led(lead, _, 0) => {
+                let crc = crc32fast::hash(&lead);
+                let bytes = [header, lead, entry.descriptor(crc)].concat();
+                segments.push(Segment::Bytes(bytes.into()));
+                entries.push(Entry { crc: Crc::Known(crc), ..entry });
+            }
+            Body::Tensor(tensor, len) | Body::Led(_, tensor, len) => {
+                let lead = if let Body::Led(lead, ..) = &body { &lead[..] } else { &[] };
+                segments.push(Segment::Bytes([&header, lead].concat().into()));
+                let lead = crc32fast::hash(lead);
                 let data = segments.len();
                 segments.push(Segment::Data(Data {
                     tensor,
                     checksum: Checksum::Crc32,
                     encoding: None,
                 }));
-                let entry = Entry { crc: Crc::OfSegment(data), ..entry };
+                let entry = Entry { crc: Crc::OfSegment { lead, segment: data, len }, ..entry };
                 let (behind, len) = (entry.clone(), entry.descriptor_len());
                 segments.push(Segment::Late {
                     len: Some(len),
@@ -126,17 +137,26 @@ struct Entry {
 #[derive(Clone, Copy)]
 enum Crc {
     Known(u32),
-    OfSegment(usize),
+    /// Of bytes whose CRC is `lead`, and of the `len` bytes of a segment behind them.
+    OfSegment {
+        lead: u32,
+        segment: usize,
+        len: u64,
+    },
 }
 
 impl Crc {
     fn value(self, outcomes: &Outcomes<'_>) -> Result<u32> {
         match self {
             Self::Known(crc) => Ok(crc),
-            Self::OfSegment(index) => {
-                outcomes.here().get(index).and_then(|outcome| outcome.checksum).ok_or_else(|| {
+            Self::OfSegment { lead, segment, len } => {
+                let outcome = outcomes.here().get(segment);
+                let crc = outcome.and_then(|outcome| outcome.checksum).ok_or_else(|| {
                     Error::io("the checksum of a record is asked for before it is known")
-                })
+                })?;
+                let mut whole = Hasher::new_with_initial(lead);
+                whole.combine(&Hasher::new_with_initial_len(crc, len));
+                Ok(whole.finalize())
             }
         }
     }
@@ -150,6 +170,7 @@ impl Entry {
         let len = match body {
             Body::Made(bytes) => bytes.len() as u64,
             Body::Tensor(_, len) => *len,
+            Body::Led(lead, _, len) => len.saturating_add(lead.len() as u64),
         };
         Ok(Self { name: name.into(), at, len, crc: Crc::Known(0) })
     }

@@ -1,0 +1,63 @@
+//! Quantised blocks on their way into formats that have none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
+
+/// The checkpoint with its blocks as numbers where their values are known, else as bytes; and
+/// what that loses. One without blocks is what it was.
+pub(crate) fn expand(source: Arc<Checkpoint>) -> Result<(Arc<Checkpoint>, Vec<Loss>)> {
+    if !source.tensors().iter().any(|tensor| matches!(tensor.dtype, DType::Blocks(_))) {
+        return Ok((source, Vec::new()));
+    }
+    let mut keys: BTreeMap<TensorId, Vec<String>> = BTreeMap::new();
+    for leaf in source.leaves() {
+        if let Some((id, _)) = source.tensor_of(leaf.id) {
+            keys.entry(id).or_default().push(leaf.flat.to_lossy().into_owned());
+        }
+    }
+    let mut builder = source.edit();
+    let (mut decoded, mut raw) = (Vec::new(), Vec::new());
+    for (index, tensor) in source.tensors().iter().enumerate() {
+        let DType::Blocks(block) = tensor.dtype else { continue };
+        let id = TensorId(index as u32);
+        let keys = keys.remove(&id).unwrap_or_default();
+        let expanded = match statelens_tensor::dequantized(tensor) {
+            Some(numbers) => {
+                decoded.extend(keys);
+                numbers
+            }
+            None => {
+                raw.extend(keys);
+                let mut bytes = tensor.clone();
+                (bytes.dtype, bytes.stored) = (DType::U8, DType::U8);
+                if let Some(last) = bytes.shape.last_mut() {
+                    // Readers see to it that rows are whole blocks, and their bytes can be counted.
+                    *last = (*last / block.elements.max(1)).saturating_mul(block.bytes);
+                }
+                bytes
+            }
+        };
+        if let Some(tensor) = builder.tensor_mut(id) {
+            *tensor = expanded;
+        }
+    }
+    let loss = |keys, what: &str, why: &str, harmless| Loss {
+        keys,
+        what: what.into(),
+        why: why.into(),
+        harmless,
+    };
+    let mut losses = Vec::new();
+    if !decoded.is_empty() {
+        let why =
+            "The target has no quantised blocks. The values are the same; they take more room.";
+        losses.push(loss(decoded, "quantised blocks become the float32 they stand for", why, true));
+    }
+    if !raw.is_empty() {
+        let why = "The target has no such blocks, and what they stand for is not known here.";
+        losses.push(loss(raw, "quantised blocks become their bytes, as uint8", why, false));
+    }
+    Ok((Arc::new(builder.rebuild(&source)?), losses))
+}

@@ -1,0 +1,220 @@
+//! Writing a `.npz` file that `numpy.load(allow_pickle=False)` loads.
+//!
+//! Members are stored as `numpy.savez` stores them, but that their sizes and checksums stand
+//! behind the bytes and in the directory: nothing is written twice. An array's bytes begin at a
+//! multiple of 64, so that they can be mapped into memory.
+
+mod header;
+mod losses;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use losses::{Kind, Losses};
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, Layout, Leaf, Plan, PlannedFile, Result, Tensor, TensorClass,
+    TensorId, Text, Value,
+};
+
+use crate::archive::write::{Body, Record, layout};
+
+/// How to write a NumPy archive.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {}
+
+/// Plans the file. See [`crate::plan`] for errors and losses.
+pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<Plan> {
+    let mut writer = Writer {
+        source: &source,
+        records: Vec::new(),
+        names: HashSet::new(),
+        losses: Losses::default(),
+    };
+    for leaf in source.leaves() {
+        writer.leaf(&leaf).map_err(|error| error.context(leaf.flat.to_lossy()))?;
+    }
+    let Writer { records, losses, .. } = writer;
+    let losses = losses.finish();
+    let files =
+        vec![PlannedFile { name: name.to_owned(), segments: layout(records)?, head_last: false }];
+    Ok(Plan { source, files, losses })
+}
+
+struct Writer<'a> {
+    source: &'a Checkpoint,
+    records: Vec<Record>,
+    /// The keys that members were made from.
+    names: HashSet<String>,
+    losses: Losses,
+}
+
+impl Writer<'_> {
+    fn leaf(&mut self, leaf: &Leaf) -> Result<()> {
+        let flat = leaf.flat.to_lossy();
+        // What numpy calls an array that was given no name.
+        let key = if flat.is_empty() { "arr_0" } else { &*flat };
+        if leaf.alias_of.is_some() {
+            self.losses.add(losses::TIED, key);
+        }
+        if leaf.key.parts.len() > 1 {
+            self.losses.add(losses::NESTING, key);
+        }
+        match self.source.value(leaf.target) {
+            Value::Tensor(tensor) => self.tensor(key, *tensor),
+            Value::Array(array) => self.tensor(key, array.tensor),
+            Value::Sparse(sparse) => {
+                self.losses.add(losses::SPARSE, key);
+                for (part, id) in &sparse.parts {
+                    if let Some((tensor, _)) = self.source.tensor_of(*id) {
+                        self.tensor(&format!("{key}.{part}"), tensor)?;
+                    }
+                }
+                Ok(())
+            }
+            value => self.plain(key, value),
+        }
+    }
+
+    fn tensor(&mut self, key: &str, id: TensorId) -> Result<()> {
+        let tensor = self.source.tensor(id)?;
+        if let Layout::Missing(why) = &tensor.layout {
+            return Err(Error::refused(format!("there is no data to write: {why}"))
+                .advice("Entries can be left out with --exclude."));
+        }
+        self.lose_class(key, tensor);
+        let (descr, further) = match bits(&tensor.dtype) {
+            Some((code, further, kind)) => {
+                self.losses.add(kind, key);
+                (code.to_owned(), further)
+            }
+            None => {
+                let (descr, exact) = header::descr(&tensor.dtype).ok_or_else(|| {
+                    Error::unsupported(format!("numpy has nothing like {}", tensor.dtype))
+                        .advice("Entries can be left out with --exclude.")
+                })?;
+                if !exact {
+                    self.losses.add(losses::RECORD, key);
+                }
+                (descr, None)
+            }
+        };
+        let shape: Vec<u64> = tensor.shape.iter().copied().chain(further).collect();
+        let len =
+            tensor.nbytes().ok_or_else(|| Error::unsupported("more bytes than fit 64 bits"))?;
+        self.member(key, Body::Led(header::header(&descr, &shape)?, id, len))
+    }
+
+    fn lose_class(&mut self, key: &str, tensor: &Tensor) {
+        if tensor.quantizer.is_some() {
+            self.losses.add(losses::QUANTIZER, key);
+        }
+        match tensor.class {
+            TensorClass::Other(_) => self.losses.add(losses::SUBCLASS, key),
+            TensorClass::Parameter => self.losses.add(losses::GRADIENT, key),
+            TensorClass::Tensor if tensor.requires_grad => self.losses.add(losses::GRADIENT, key),
+            TensorClass::Tensor => {}
+        }
+    }
+
+    /// A plain value as an array without dimensions.
+    fn plain(&mut self, key: &str, value: &Value) -> Result<()> {
+        let (descr, shape, bytes, kind) = match value {
+            Value::Bool(value) => ("'|b1'".into(), vec![], vec![u8::from(*value)], losses::SCALAR),
+            Value::Int(int) => match (int.to_i64(), int.to_u64()) {
+                (Some(int), _) => {
+                    ("'<i8'".into(), vec![], int.to_le_bytes().into(), losses::SCALAR)
+                }
+                (None, Some(int)) => {
+                    ("'<u8'".into(), vec![], int.to_le_bytes().into(), losses::SCALAR)
+                }
+                (None, None) => {
+                    let (descr, bytes) = text(int.to_string().chars().map(u32::from));
+                    (descr, vec![], bytes, losses::BIG_INT)
+                }
+            },
+            Value::Float(float) => {
+                ("'<f8'".into(), vec![], float.to_le_bytes().into(), losses::SCALAR)
+            }
+            Value::Complex(re, im) => {
+                let bytes = [re.to_le_bytes(), im.to_le_bytes()].concat();
+                ("'<c16'".into(), vec![], bytes, losses::SCALAR)
+            }
+            Value::Str(value) => {
+                let (descr, bytes) = text(code_points(value));
+                let kind = match value.as_bytes().last() {
+                    Some(0) => losses::NUL,
+                    _ => losses::SCALAR,
+                };
+                (descr, vec![], bytes, kind)
+            }
+            Value::Bytes { data, .. } => {
+                ("'|u1'".into(), vec![data.len() as u64], data.to_vec(), losses::BYTES)
+            }
+            Value::Opaque(_) => return self.left_out(losses::OBJECT, key),
+            Value::None => return self.left_out(losses::NONE, key),
+            _ => return self.left_out(losses::OTHER, key),
+        };
+        self.losses.add(kind, key);
+        let made = [header::header(&descr, &shape)?, bytes].concat();
+        self.member(key, Body::Made(made))
+    }
+
+    fn left_out(&mut self, kind: Kind, key: &str) -> Result<()> {
+        self.losses.add(kind, key);
+        Ok(())
+    }
+
+    fn member(&mut self, key: &str, body: Body) -> Result<()> {
+        if key.contains('\0') {
+            return Err(Error::refused("a name with a NUL, which zip can't hold")
+                .advice("Rename it with --rename, or leave it out with --exclude."));
+        }
+        if !self.names.insert(key.to_owned()) {
+            return Err(Error::refused(format!("two entries would both be named {key:?}"))
+                .advice("Rename one of them with --rename, or leave it out with --exclude."));
+        }
+        self.records.push(Record { name: format!("{key}.npy"), body });
+        Ok(())
+    }
+}
+
+/// The code points of a text, lone surrogates included, which numpy's strings hold as well.
+fn code_points(text: &Text) -> impl Iterator<Item = u32> {
+    text.pieces().flat_map(|piece| match piece {
+        Ok(text) => text.chars().map(u32::from).collect::<Vec<_>>(),
+        Err(surrogate) => vec![surrogate.into()],
+    })
+}
+
+/// `<U3` and its bytes; numpy has no strings of no characters.
+fn text(points: impl Iterator<Item = u32>) -> (String, Vec<u8>) {
+    let mut bytes: Vec<u8> = points.flat_map(u32::to_le_bytes).collect();
+    if bytes.is_empty() {
+        bytes.resize(4, 0);
+    }
+    (format!("'<U{}'", bytes.len() / 4), bytes)
+}
+
+/// For a dtype that numpy lacks: what its bits are written as, how many of those one element is,
+/// and what is lost.
+fn bits(dtype: &DType) -> Option<(&'static str, Option<u64>, Kind)> {
+    Some(match dtype {
+        DType::BF16 => ("'<u2'", None, losses::BF16),
+        DType::F8E4M3FN
+        | DType::F8E4M3FNUZ
+        | DType::F8E5M2
+        | DType::F8E5M2FNUZ
+        | DType::F8E8M0FNU
+        | DType::F4E2M1FNX2 => ("'|u1'", None, losses::F8),
+        DType::C32 => ("'<f2'", Some(2), losses::HALVES),
+        DType::BC32 => ("'<u2'", Some(2), losses::HALVES),
+        DType::Bits16 => ("'<u2'", None, losses::BITS),
+        DType::Bits1x8 | DType::Bits2x4 | DType::Bits4x2 | DType::Bits8 => {
+            ("'|u1'", None, losses::BITS)
+        }
+        DType::QInt8 => ("'|i1'", None, losses::BITS),
+        DType::QUInt8 | DType::QUInt4x2 | DType::QUInt2x4 => ("'|u1'", None, losses::BITS),
+        DType::QInt32 => ("'<i4'", None, losses::BITS),
+        _ => return None,
+    })
+}

@@ -1,0 +1,81 @@
+//! What an archive of arrays can't hold as it is.
+
+use statelens_checkpoint::Loss;
+
+/// Losses while they are found.
+#[derive(Default)]
+pub(super) struct Losses(Vec<(Kind, Vec<String>)>);
+
+/// What happens to values, and why.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Kind {
+    what: &'static str,
+    why: &'static str,
+    harmless: bool,
+}
+
+const fn lost(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: false }
+}
+
+const fn harmless(what: &'static str, why: &'static str) -> Kind {
+    Kind { what, why, harmless: true }
+}
+
+const FLAT: &str = "A NumPy archive is one level of named arrays.";
+const LACKS: &str = "NumPy has no such dtype; the bits are the same.";
+
+pub(super) const NESTING: Kind = harmless("nested entries are named by their whole path", FLAT);
+pub(super) const TIED: Kind = harmless("tied tensors are written once for each name", FLAT);
+pub(super) const SCALAR: Kind =
+    harmless("plain values become arrays without dimensions, of the same value", FLAT);
+pub(super) const GRADIENT: Kind =
+    harmless("parameters and tensors that require a gradient become arrays", FLAT);
+pub(super) const BYTES: Kind = harmless(
+    "byte strings become arrays of uint8",
+    "NumPy's own byte strings lose zeros at their end.",
+);
+pub(super) const BIG_INT: Kind =
+    lost("integers of more than 64 bits become texts of their digits", "NumPy has none.");
+pub(super) const NUL: Kind =
+    lost("texts lose the NULs at their end", "NumPy pads its strings with them.");
+pub(super) const BF16: Kind = lost("bfloat16 becomes uint16", LACKS);
+pub(super) const F8: Kind = lost("floats of eight and four bits become uint8", LACKS);
+pub(super) const HALVES: Kind =
+    lost("complex numbers of 32 bits get a dimension more: real, imaginary", LACKS);
+pub(super) const BITS: Kind = lost("bits and quantised numbers become plain integers", LACKS);
+pub(super) const QUANTIZER: Kind = lost(
+    "scales and zero points of quantised tensors are left out",
+    "NumPy has no place for them.",
+);
+pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain arrays", FLAT);
+pub(super) const SPARSE: Kind =
+    lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
+pub(super) const RECORD: Kind = lost(
+    "records become bytes",
+    "Their fields overlap, or have no names, which NumPy's files can't tell.",
+);
+pub(super) const NONE: Kind = lost("entries that are None are left out", FLAT);
+pub(super) const OBJECT: Kind =
+    lost("objects are left out", "NumPy would pickle them, and `allow_pickle=False` refuses that.");
+pub(super) const OTHER: Kind = lost("empty containers, dtypes and devices are left out", FLAT);
+
+impl Losses {
+    /// Notes that `kind` happens to the entry `key`.
+    pub(super) fn add(&mut self, kind: Kind, key: &str) {
+        match self.0.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, keys)) => keys.push(key.to_owned()),
+            None => self.0.push((kind, vec![key.to_owned()])),
+        }
+    }
+
+    pub(super) fn finish(self) -> Vec<Loss> {
+        let loss = |(Kind { what, why, harmless }, keys)| Loss {
+            keys,
+            what: what.into(),
+            why: why.into(),
+            harmless,
+        };
+        self.0.into_iter().map(loss).collect()
+    }
+}
