@@ -79,13 +79,43 @@ test("a selection is what the command selects, and the result opens", async () =
     await plan(page, name, "PyTorch");
     await page.uncheck('.states label:has-text("optimizer") input');
     await page.waitForFunction(() => document.querySelector("#write")?.disabled === false &&
-      document.querySelector(".cmdline .m")?.textContent.includes("--exclude"));
+      document.querySelector(".cmdline .m")?.textContent.includes("--states"));
+    const [, states] = (await page.textContent(".cmdline .m")).match(/--states (\S+)/);
+    assert.ok(states.split(",").includes("model") && !states.includes("optimizer"), states);
     const written = await download(page);
-    const expected = byCommand(name, "torch", "--lossy", "--exclude", "optimizer", "--exclude", "optimizer.*");
+    const expected = byCommand(name, "torch", "--lossy", "--states", states);
     assert.ok(written.equals(expected));
     await page.click("#open-result");
     await page.waitForFunction(() => document.title.startsWith("gpt_small.pt"));
     assert.equal(await page.$('[role="treeitem"]:has-text("optimizer")'), null);
+  });
+});
+
+test("keys are renamed, nested and cast by key, as the table and the command say", async () => {
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    const name = "cerebras/v2.10.0/gpt_small.mdl";
+    await plan(page, name, "PyTorch");
+    const field = (label) => page.locator(`.field:has(.lab:text-is("${label}")) textarea, .field:has(.lab:text-is("${label}")) input`);
+    await field("only").fill("model.*\nglobal step, which is not there");
+    await page.waitForSelector('.refused:has-text("global step, which is not there")');
+    await field("only").fill("model.*");
+    await field("take off").fill("model.");
+    await field("rename").fill("\\.layers\\.(\\d+)\\.=>.h.$1.\nbias$=>b");
+    await field("put before").fill("net.");
+    await field("rules").fill("*.b=bfloat16");
+    await page.check("#nest");
+    await page.waitForFunction(() => document.querySelector("#write")?.disabled === false &&
+      document.querySelector(".cmdline .m")?.textContent.includes("--nest"));
+    const rows = await page.$$eval("#preview tbody tr", (rows) =>
+      rows.map((row) => [row.cells[0].title, row.cells[2].title, row.cells[3].textContent]));
+    const bias = rows.find(([, key]) => key.endsWith(".b"));
+    assert.ok(bias && bias[0].endsWith(".bias") && bias[2] === "bfloat16", JSON.stringify(bias));
+    assert.ok(rows.some(([old, key]) => old.startsWith("model.") && key.startsWith("net.")));
+    const written = await download(page);
+    const expected = byCommand(name, "torch", "--lossy", "--select", "model.*", "--strip-prefix", "model.",
+      "--rename", "\\.layers\\.(\\d+)\\.=>.h.$1.", "--rename", "bias$=>b", "--prefix", "net.", "--nest", "--cast", "*.b=bfloat16");
+    assert.ok(written.equals(expected));
   });
 });
 

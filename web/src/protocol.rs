@@ -83,12 +83,24 @@ pub struct ConvertOptions {
     pub to: String,
     /// The format version to write, where the target has several.
     pub version: Option<String>,
+    /// Top-level states to keep; empty keeps all.
+    pub states: Vec<String>,
     /// Patterns of keys to keep; empty keeps all.
     pub select: Vec<String>,
     /// Patterns of keys to leave out.
     pub exclude: Vec<String>,
+    /// What is taken off the start of every key.
+    pub strip_prefix: String,
+    /// Replacements in keys, `REGEX=>REPLACEMENT`.
+    pub rename: Vec<String>,
+    /// What is put before every key.
+    pub prefix: String,
+    /// Whether names are split at their dots.
+    pub nest: bool,
     /// The dtype that floating point tensors are cast to.
     pub cast: Option<String>,
+    /// Dtypes for those whose new keys match, `PATTERN=DTYPE`.
+    pub casts: Vec<String>,
     /// How datasets are compressed, where the target can.
     pub compress: Option<String>,
     /// The name of the file to write.
@@ -301,8 +313,38 @@ pub struct Planned {
     pub notes: Vec<String>,
     /// True if the output is made bytes and spans only, so that no weight is moved.
     pub zero_copy: bool,
+    /// What becomes of the keys.
+    pub preview: Preview,
     /// The command that does the same.
     pub command: String,
+}
+
+/// What becomes of the keys.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Preview {
+    /// The first of those that change: renamed and cast ones, then those that are left out.
+    pub rows: Vec<KeyChange>,
+    /// Keys that are other ones afterwards, or whose dtype is.
+    pub changed: u64,
+    /// Keys that are other ones afterwards.
+    pub renamed: u64,
+    /// Keys whose dtype is another one afterwards.
+    pub cast: u64,
+    /// Keys that are left out.
+    pub left_out: u64,
+    /// Keys in the source.
+    pub total: u64,
+}
+
+/// What becomes of a key.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KeyChange {
+    /// The key in the source.
+    pub old: String,
+    /// The key in the output; `None` if it is left out.
+    pub new: Option<String>,
+    /// The dtype in the output, if it is another one.
+    pub dtype: Option<String>,
 }
 
 /// Something that the target can't hold.

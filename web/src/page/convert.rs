@@ -5,12 +5,12 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
+use crate::page::edits;
 use crate::page::error::kind_word;
 use crate::page::marks::{copy, good, prose, severity};
 use crate::page::model::{Convert, Phase, output_name};
 use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
-use crate::page::table::holdings;
 use crate::page::tape::TapeView;
 use crate::protocol::{Choice, ErrorText, Loss, Planned, Severity, Target};
 use crate::state::dtype::{family, short};
@@ -66,10 +66,11 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                 <div class="formside">
                     { targets(actor, work, convert, target) }
                     { versions(actor, convert, target) }
-                    { states(actor, work, convert) }
-                    { patterns(actor, convert) }
+                    { edits::states(actor, work, convert) }
+                    { edits::keys(actor, convert) }
                     { choices(actor, "Cast", "the dtype of floating point tensors", &target.casts, convert.options.cast.as_deref(),
                         |convert, id| convert.options.cast = id) }
+                    { edits::casts(actor, convert) }
                     { choices(actor, "Compress", "how tensors are stored", &target.compressions, convert.options.compress.as_deref(),
                         |convert, id| convert.options.compress = id) }
                     { name(actor, convert) }
@@ -82,7 +83,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 }
 
 /// Changes what is asked for, and asks for the plan of it.
-fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
+pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
     actor.convert(move |convert| {
         change(convert);
         convert.request += 1;
@@ -154,68 +155,6 @@ fn choices(
                     html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &choice.name }</button> }
                 }) }
             </span>
-        </div></div>
-    }
-}
-
-fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
-    // A flat state has as many top-level keys as leaves: there, patterns choose.
-    if work.states.len() < 2 || work.states.len() > 24 {
-        return html! {};
-    }
-    html! {
-        <div class="fs"><span class="lab">{ "States" }</span><div class="states">
-            { for work.states.iter().map(|(name, sums)| {
-                let on = !convert.without.contains(name);
-                let (actor, name_) = (actor.clone(), name.clone());
-                let onchange = Callback::from(move |_: Event| {
-                    let name = name_.clone();
-                    change(&actor, move |convert| {
-                        let patterns = [name.clone(), format!("{name}.*")];
-                        if convert.without.remove(&name) {
-                            convert.options.exclude.retain(|pattern| !patterns.contains(pattern));
-                        } else {
-                            convert.without.insert(name);
-                            convert.options.exclude.extend(patterns);
-                        }
-                    });
-                });
-                let holds = match sums.tensors {
-                    0 => holdings(sums),
-                    tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
-                };
-                html! {
-                    <label><input type="checkbox" class="cb" checked={on} {onchange} /><span class="t">{ name }</span>
-                        <span class="num">{ holds }</span></label>
-                }
-            }) }
-        </div></div>
-    }
-}
-
-fn patterns(actor: &Actor, convert: &Convert) -> Html {
-    let field = |label: &'static str,
-                 value: &[String],
-                 placeholder: &'static str,
-                 set: fn(&mut Convert, Vec<String>)| {
-        let actor = actor.clone();
-        let oninput = Callback::from(move |event: InputEvent| {
-            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
-            let list = input.value().split_whitespace().map(str::to_owned).collect();
-            change(&actor, move |convert| set(convert, list));
-        });
-        html! {
-            <label class="field"><span class="lab">{ label }</span>
-                <span class="inp"><input type="text" value={value.join(" ")} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
-        }
-    };
-    html! {
-        <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
-            { field("only", &convert.options.select, "all keys; or model.*  /regex/", |convert, list| convert.options.select = list) }
-            { field("not", &convert.options.exclude, "none; or optimizer.*", |convert, list| {
-                convert.without.retain(|name| list.contains(name));
-                convert.options.exclude = list;
-            }) }
         </div></div>
     }
 }

@@ -5,6 +5,7 @@ pub mod art;
 pub mod bridge;
 pub mod convert;
 pub mod drop;
+pub mod edits;
 pub mod error;
 pub mod findings;
 pub mod hooks;

@@ -1,13 +1,14 @@
 //! Plans: what the page asks for, in the core's words, and what comes of it, in the page's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use statelens_checkpoint::{Layout, Plan, Result, Segment, Size};
-use statelens_convert::{Cast, Edit, Pattern, Target, composable};
+use statelens_convert::{Cast, Change, Edit, Pattern, Rename, Target, composable};
 use statelens_formats::{Asked, Writing};
 use statelens_tensor::verbatim_span;
 
-use crate::protocol::{self, Choice, ConvertOptions, Loss, Planned};
+use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
 use crate::state::fmt::plural;
 use crate::worker::{Open, text};
 
@@ -15,6 +16,8 @@ use crate::worker::{Open, text};
 const LARGEST: u64 = (1 << 53) - 1;
 /// Keys that are named for a loss.
 const NAMED: usize = 4;
+/// Keys that are shown with what becomes of them.
+const PREVIEWED: usize = 200;
 
 /// The formats that can be written, with what there is to choose.
 #[must_use]
@@ -51,13 +54,16 @@ pub fn target_of(format: &str) -> String {
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
 pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
-    let plan = statelens_convert::plan(
-        open.checkpoint.clone(),
-        &edit(options)?,
-        &target(options)?,
-        &options.name,
-    )?;
-    let planned = told(&plan, open, options)?;
+    let edit = edit(options)?;
+    let target = target(options)?;
+    let (source, changes) = if edit.is_empty() {
+        (open.checkpoint.clone(), Vec::new())
+    } else {
+        let (edited, changes) = edit.apply_and_preview(&open.checkpoint)?;
+        (Arc::new(edited), changes)
+    };
+    let plan = statelens_formats::plan(source, &target, &options.name)?;
+    let planned = Planned { preview: preview(changes), ..told(&plan, open, options)? };
     Ok((plan, planned))
 }
 
@@ -66,11 +72,47 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
         texts.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>()
     };
     Ok(Edit {
+        states: options.states.clone(),
         select: patterns(&options.select)?,
         exclude: patterns(&options.exclude)?,
-        casts: options.cast.iter().map(|text| Cast::parse(text)).collect::<Result<_>>()?,
-        ..Edit::default()
+        strip_prefix: options.strip_prefix.clone(),
+        rename: options.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
+        prefix: options.prefix.clone(),
+        nest: options.nest,
+        casts: options
+            .casts
+            .iter()
+            .chain(&options.cast)
+            .map(|text| Cast::parse(text))
+            .collect::<Result<_>>()?,
     })
+}
+
+/// The changes that the page shows: a row for each of the first, and how many there are.
+fn preview(changes: Vec<Change>) -> Preview {
+    let mut preview = Preview { total: changes.len() as u64, ..Preview::default() };
+    let (mut changed, mut left_out) = (Vec::new(), Vec::new());
+    for change in changes {
+        let renamed = change.new.as_ref().is_some_and(|new| *new != change.old);
+        let cast = change.new.is_some() && change.old_dtype != change.new_dtype;
+        preview.changed += u64::from(renamed || cast);
+        preview.renamed += u64::from(renamed);
+        preview.cast += u64::from(cast);
+        preview.left_out += u64::from(change.new.is_none());
+        let rows = match &change.new {
+            None => &mut left_out,
+            Some(_) if renamed || cast => &mut changed,
+            Some(_) => continue,
+        };
+        if rows.len() < PREVIEWED {
+            let dtype = change.new_dtype.filter(|_| cast).map(|dtype| dtype.name().to_owned());
+            rows.push(KeyChange { old: change.old, new: change.new, dtype });
+        }
+    }
+    changed.extend(left_out);
+    changed.truncate(PREVIEWED);
+    preview.rows = changed;
+    preview
 }
 
 fn target(options: &ConvertOptions) -> Result<Target> {
@@ -147,6 +189,7 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
         losses: plan.losses.iter().filter(|loss| !loss.harmless).map(loss_text).collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
         zero_copy: composable(plan),
+        preview: Preview::default(),
         command: command(open, options),
     })
 }
@@ -221,8 +264,19 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
         options.to.clone(),
     ];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
+    if !options.states.is_empty() {
+        add("--states", &options.states.join(","));
+    }
     options.select.iter().for_each(|pattern| add("--select", pattern));
     options.exclude.iter().for_each(|pattern| add("--exclude", pattern));
+    if !options.strip_prefix.is_empty() {
+        add("--strip-prefix", &options.strip_prefix);
+    }
+    options.rename.iter().for_each(|rule| add("--rename", rule));
+    if !options.prefix.is_empty() {
+        add("--prefix", &options.prefix);
+    }
+    options.casts.iter().for_each(|rule| add("--cast", rule));
     for (flag, value) in [
         ("--cast", &options.cast),
         ("--compress", &options.compress),
@@ -231,6 +285,9 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
         if let Some(value) = value {
             add(flag, value);
         }
+    }
+    if options.nest {
+        words.push("--nest".into());
     }
     let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
     words.join(" ")

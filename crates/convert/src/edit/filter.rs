@@ -59,8 +59,7 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     }
 }
 
-/// The top-level state that a leaf belongs to: the first step of its key, or what comes before
-/// the first dot of its name if that is all there is.
+/// The top-level state that a leaf belongs to: the first step of its key, up to the first dot.
 fn state(leaf: &Leaf) -> String {
     let first = match leaf.key.parts.first() {
         Some(first) => statelens_checkpoint::Key { parts: vec![first.clone()] }.flat(),
@@ -68,8 +67,8 @@ fn state(leaf: &Leaf) -> String {
     };
     let name = first.to_lossy();
     match name.split_once('.') {
-        Some((state, _)) if leaf.key.parts.len() == 1 => state.to_owned(),
-        _ => name.into_owned(),
+        Some((state, _)) => state.to_owned(),
+        None => name.into_owned(),
     }
 }
 

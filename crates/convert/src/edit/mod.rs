@@ -37,8 +37,8 @@ pub use cast::{Cast, dtype_named};
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Edit {
     /// The top-level states to take; all if there are none. Keys that start with `__` are taken
-    /// besides, as the Cerebras trainer does. In a flat state, whose names hold dots, the state
-    /// is what comes before the first.
+    /// besides, as the Cerebras trainer does. Of a name that holds dots, the state is what comes
+    /// before the first.
     pub states: Vec<String>,
     /// The leaves to take: those that one of these matches; all if there are none.
     pub select: Vec<Pattern>,

@@ -1,0 +1,208 @@
+//! The parts of the convert sheet that edit the state: states, keys, dtypes by key; and what
+//! becomes of the keys.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::convert::change;
+use crate::page::marks::{good, key};
+use crate::page::model::Convert;
+use crate::page::table::holdings;
+use crate::protocol::{KeyChange, Preview};
+use crate::state::fmt;
+use crate::state::work::Work;
+
+/// More states than that are no states but the keys of a flat dict: there, patterns choose.
+const MOST_STATES: usize = 24;
+/// Lines that a field grows to.
+const MOST_LINES: usize = 8;
+
+/// A check box for each state. Those that start with `__` stay with any choice.
+pub fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+    if work.states.len() < 2 || work.states.len() > MOST_STATES {
+        return html! {};
+    }
+    let all: Vec<String> = work.states.iter().map(|(name, _)| name.clone()).collect();
+    let stays = |name: &str| name.starts_with("__");
+    let on = all.iter().filter(|name| !stays(name) && !convert.without.contains(*name)).count();
+    html! {
+        <div class="fs"><span class="lab">{ "States" }</span><div class="states">
+            { for work.states.iter().map(|(name, sums)| {
+                let checked = !convert.without.contains(name);
+                // One has to stay: none at all would mean all.
+                let fixed = stays(name) || (checked && on < 2);
+                let (actor, name_, all) = (actor.clone(), name.clone(), all.clone());
+                let onchange = Callback::from(move |_: Event| {
+                    let (name, all) = (name_.clone(), all.clone());
+                    change(&actor, move |convert| {
+                        if !convert.without.remove(&name) {
+                            convert.without.insert(name);
+                        }
+                        convert.options.states = match convert.without.is_empty() {
+                            true => Vec::new(),
+                            false => all
+                                .into_iter()
+                                .filter(|name| !name.starts_with("__") && !convert.without.contains(name))
+                                .collect(),
+                        };
+                    });
+                });
+                let holds = match sums.tensors {
+                    0 => holdings(sums),
+                    tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
+                };
+                let title = stays(name).then_some("stays with any choice; leave it out with \u{201c}not\u{201d}");
+                html! {
+                    <label {title}><input type="checkbox" class="cb" {checked} disabled={fixed} {onchange} /><span class="t">{ name }</span>
+                        <span class="num">{ holds }</span></label>
+                }
+            }) }
+        </div></div>
+    }
+}
+
+/// Which keys are taken, and what they are called.
+pub fn keys(actor: &Actor, convert: &Convert) -> Html {
+    let options = &convert.options;
+    let lines = |label: &'static str,
+                 value: &[String],
+                 placeholder: &'static str,
+                 set: fn(&mut Convert, Vec<String>)| {
+        let actor = actor.clone();
+        let onchange = Callback::from(move |list: Vec<String>| {
+            change(&actor, move |convert| set(convert, list));
+        });
+        html! { <Lines {label} value={value.to_vec()} {placeholder} {onchange} /> }
+    };
+    let text = |label: &'static str,
+                value: &str,
+                placeholder: &'static str,
+                set: fn(&mut Convert, String)| {
+        let actor = actor.clone();
+        let oninput = Callback::from(move |event: InputEvent| {
+            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+            let value = input.value();
+            change(&actor, move |convert| set(convert, value));
+        });
+        html! {
+            <label class="field"><span class="lab">{ label }</span>
+                <span class="inp"><input type="text" value={value.to_owned()} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+        }
+    };
+    let nest = {
+        let actor = actor.clone();
+        Callback::from(move |_: Event| {
+            change(&actor, |convert| convert.options.nest = !convert.options.nest);
+        })
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
+            { lines("only", &options.select, "all; or model.*  or /regex/, one in a line", |convert, list| convert.options.select = list) }
+            { lines("not", &options.exclude, "none; or *.bias, one in a line", |convert, list| convert.options.exclude = list) }
+            { text("take off", &options.strip_prefix, "nothing; or model.", |convert, text| convert.options.strip_prefix = text) }
+            { lines("rename", &options.rename, "regex=>replacement, with $1 for a group; one in a line", |convert, list| convert.options.rename = list) }
+            { text("put before", &options.prefix, "nothing; or model.", |convert, text| convert.options.prefix = text) }
+            <label class="field"><span class="lab">{ "nest" }</span>
+                <span class="check"><input type="checkbox" class="cb" id="nest" checked={options.nest} onchange={nest} />
+                    <span>{ "Split names at their dots into dicts" }</span></span></label>
+            if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
+        </div></div>
+    }
+}
+
+/// Dtypes for keys that match.
+pub fn casts(actor: &Actor, convert: &Convert) -> Html {
+    let actor = actor.clone();
+    let onchange = Callback::from(move |list: Vec<String>| {
+        change(&actor, move |convert| convert.options.casts = list);
+    });
+    html! {
+        <div class="fs"><span class="lab">{ "Cast by key" }</span><div class="fields">
+            <Lines label="rules" value={convert.options.casts.clone()} {onchange}
+                placeholder="none; or *.norm.*=float32, one in a line; the first that matches wins" />
+        </div></div>
+    }
+}
+
+/// Old and new keys, where they differ.
+fn table(preview: &Preview) -> Html {
+    if preview.rows.is_empty() {
+        return html! {};
+    }
+    let row = |change: &KeyChange| {
+        let new = match &change.new {
+            Some(new) => key(new),
+            None => html! { <span class="dim">{ "left out" }</span> },
+        };
+        html! {
+            <tr class={classes!(change.new.is_none().then_some("out"))}>
+                <td title={change.old.clone()}>{ key(&change.old) }</td>
+                <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
+                <td title={change.new.clone()}>{ new }</td>
+                <td class="num dim">{ change.dtype.clone().unwrap_or_default() }</td>
+            </tr>
+        }
+    };
+    let shown = preview.rows.len() as u64;
+    let of = |count: u64| format!("{} of {}", fmt::exact(count), fmt::exact(preview.total));
+    let more = (preview.changed + preview.left_out).saturating_sub(shown);
+    html! {
+        <div class="preview" id="preview">
+            <div class="scroll">
+                <table class="ren">
+                    <colgroup><col /><col class="c-ar" /><col /><col class="c-dt" /></colgroup>
+                    <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th></th><th scope="col">{ "key in the output" }</th><th scope="col" class="num">{ "dtype" }</th></tr></thead>
+                    <tbody>{ for preview.rows.iter().map(row) }</tbody>
+                </table>
+            </div>
+            <p class="counts mid-ink">
+                if preview.renamed > 0 { <span>{ good() }{ format!(" {} renamed", of(preview.renamed)) }</span> }
+                if preview.cast > 0 { <span>{ good() }{ format!(" {} cast", of(preview.cast)) }</span> }
+                if preview.left_out > 0 { <span>{ format!("{} left out", of(preview.left_out)) }</span> }
+                if preview.renamed > 0 { <span>{ good() }{ " no two keys collide" }</span> }
+                if more > 0 { <span class="dim">{ format!("the first {} are shown", fmt::exact(shown)) }</span> }
+            </p>
+        </div>
+    }
+}
+
+/// A field with a value in each line.
+#[derive(Properties, PartialEq)]
+struct LinesProps {
+    label: &'static str,
+    /// The values when the field is first shown; then it holds its own text.
+    value: Vec<String>,
+    placeholder: &'static str,
+    onchange: Callback<Vec<String>>,
+}
+
+#[component]
+fn Lines(props: &LinesProps) -> Html {
+    let text = use_state(|| props.value.join("\n"));
+    let oninput = {
+        let (text, onchange) = (text.clone(), props.onchange.clone());
+        Callback::from(move |event: InputEvent| {
+            let Some(area) = event.target_dyn_into::<web_sys::HtmlTextAreaElement>() else {
+                return;
+            };
+            let value = area.value();
+            let before = values(&text);
+            let now = values(&value);
+            text.set(value);
+            if now != before {
+                onchange.emit(now);
+            }
+        })
+    };
+    let rows = text.split('\n').count().clamp(1, MOST_LINES);
+    html! {
+        <label class="field"><span class="lab">{ props.label }</span>
+            <span class="inp lines"><textarea rows={rows.to_string()} value={(*text).clone()} {oninput} placeholder={props.placeholder}
+                wrap="off" autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+    }
+}
+
+/// The values of a field: a line each, without those that are empty.
+fn values(text: &str) -> Vec<String> {
+    text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned).collect()
+}
