@@ -94,6 +94,10 @@ pub(super) const FLOAT64: Kind = harmless(
     "numpy float64 scalars become floats",
     "The Cerebras library stores them so: to Python they are floats.",
 );
+pub(super) const BFLOAT16: Kind = harmless(
+    "numpy arrays of bfloat16 become tensors of the same values",
+    "The Cerebras library loads such arrays as integers.",
+);
 pub(super) const SCALAR: Kind = harmless(
     "numpy scalars become arrays without dimensions",
     "Their bytes are not at hand when the file is planned.",

@@ -115,6 +115,12 @@ impl Writer<'_> {
                     if *scalar {
                         self.report.lose(report::SCALAR_04, key);
                     }
+                    let bfloat16 =
+                        self.source.tensor(*tensor).is_ok_and(|found| found.dtype == DType::BF16);
+                    if bfloat16 {
+                        self.report.lose(report::BFLOAT16, key);
+                        return self.elements(key, name, "TorchTensorH5Type", *tensor);
+                    }
                     self.elements(key, name, "NumpyArrayH5Type", *tensor)
                 }
             }

@@ -164,16 +164,19 @@ impl Writer<'_> {
         if let Some((why, advice)) = unfit(tensor) {
             return self.refuse(flat, why, advice);
         }
-        let is_bfloat16 = tensor.dtype == DType::BF16;
+        if tensor.dtype == DType::BF16 {
+            self.report.lose(report::BFLOAT16, flat);
+            return self.tensor(flat, id, key);
+        }
         let attributes = vec![
             Attribute::new("__NUMPY__", AttributeValue::Bool(true)),
             Attribute::new("__TYPE__", AttributeValue::Text(ARRAY.into())),
             Attribute::new("compressed", AttributeValue::Bool(false)),
-            Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)),
+            Attribute::new("is_bfloat16", AttributeValue::Bool(false)),
         ];
         self.dataset(flat, key, id, attributes)?;
         Some(Json::Object(vec![
-            ("is_bfloat16", Json::Bool(is_bfloat16)),
+            ("is_bfloat16", Json::Bool(false)),
             ("__TYPE__", Json::text(ARRAY)),
             ("__NUMPY__", Json::Bool(true)),
             ("compressed", Json::Bool(false)),

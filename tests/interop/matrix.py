@@ -1,0 +1,266 @@
+"""Every readable format to every writable one: what the real libraries read back is compared.
+
+    python matrix.py --statelens BINARY --cerebras PYTHON --tensorflow PYTHON --work FOLDER [--write]
+
+For each source, `statelens manifest` says what is in it (the fixture tests compare that with what the
+libraries said). Each conversion says what is lost or changed; all else must be equal bit for bit in
+what the target's own library loads. The table is `docs/conversions.md`: the run fails if it is
+another one, and writes it with `--write`.
+"""
+
+import argparse
+import collections
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+FIXTURES = HERE.parent / "fixtures"
+TABLE = HERE.parent.parent / "docs" / "conversions.md"
+
+# Of each format that is read: its name, and a fixture with as much in it as there is.
+SOURCES = [
+    ("Cerebras HDF5 0.5", "cerebras/v2.10.0/gpt_small.mdl"),
+    ("Cerebras HDF5 0.4", "cerebras/v2.4.0/gpt_small.mdl"),
+    ("PyTorch zip", "torch/zip_training_ckpt.pt"),
+    ("PyTorch zip, all dtypes", "torch/zip_all_dtypes.pt"),
+    ("PyTorch legacy stream", "torch/legacy_all_dtypes.pt"),
+    ("PyTorch distributed", "dcp_single/.metadata"),
+    ("TorchScript", "torchscript/jit_script.pt"),
+    ("bare pickle", "pickle/numpy_proto4.pkl"),
+    ("safetensors", "safetensors/order.safetensors"),
+    ("safetensors, sharded", "hf_sharded_safetensors/model.safetensors.index.json"),
+    ("TensorFlow bundle", "tf/saver_v2_basic/model.ckpt-200.index"),
+    ("TensorFlow bundle, all dtypes", "tf/saver_v2_dtypes/all.index"),
+    ("TensorFlow bundle, object graph", "tf/tf2_checkpoint/ckpt-1.index"),
+    ("TensorFlow V1 Saver", "tf/saver_v1/old.ckpt"),
+    ("Keras 2 .h5", "keras/k2_full.h5"),
+    ("Keras 3 .keras", "keras/k3_seq_compiled.keras"),
+    ("Keras 3 .weights.h5", "keras/k3_functional.weights.h5"),
+    ("NumPy .npy", "numpy/f4.npy"),
+    ("NumPy .npz", "numpy/plain.npz"),
+    ("GGUF", "gguf/types_v3.gguf"),
+    ("Flax msgpack", "flax/flax_model.msgpack"),
+    ("HDF5", "hdf5/contiguous.h5"),
+]
+
+# Of each format that is written: its name, options, the name of the file, and how it is loaded.
+TARGETS = [
+    ("Cerebras 0.5", ("--to", "cerebras"), "out.mdl", "out.mdl", "cstorch"),
+    ("Cerebras 0.4", ("--to", "cerebras", "--format-version", "0.4"), "out.mdl", "out.mdl", "cstorch"),
+    ("PyTorch", ("--to", "torch"), "out.pt", "out.pt", "weights_only"),
+    ("PyTorch, sharded", ("--to", "torch", "--shard-size", "64KB"), "pytorch_model.bin",
+     "pytorch_model.bin.index.json", "torch_index"),
+    ("safetensors", ("--to", "safetensors"), "out.safetensors", "out.safetensors", "safetensors"),
+    ("safetensors, sharded", ("--to", "safetensors", "--shard-size", "64KB"), "model.safetensors",
+     "model.safetensors.index.json", "safetensors_index"),
+    ("TensorFlow", ("--to", "tensorflow"), "out.ckpt", "out.ckpt", "tensorflow"),
+    ("npz", ("--to", "npz"), "out.npz", "out.npz", "numpy"),
+]
+SHOWN = 5
+
+
+def main():
+    options = arguments()
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    start = time.monotonic()
+    pairs = [(source, target) for source in SOURCES for target in TARGETS]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        converted = dict(zip(pairs, pool.map(lambda pair: convert(options, *pair), pairs), strict=True))
+        manifests = dict(zip(SOURCES, pool.map(lambda source: manifest(options, FIXTURES / source[1]), SOURCES), strict=True))
+    print(f"[{time.monotonic() - start:5.1f} s] {len(pairs)} conversions", flush=True)
+    loaded = load(options, {pair: done for pair, done in converted.items() if done.losses is not None})
+    print(f"[{time.monotonic() - start:5.1f} s] {len(loaded)} checkpoints loaded by the real libraries", flush=True)
+
+    problems, cells, changes = [], {}, collections.defaultdict(set)
+    for pair, done in converted.items():
+        (source, fixture), target = pair[0], pair[1]
+        found = judge(options, manifests[pair[0]], target, done, loaded.get(pair), cells, pair, changes)
+        problems += [f"{source} ({fixture}) -> {target[0]}: {text}" for text in found[:SHOWN]]
+    text = table(cells, changes)
+    if options.write:
+        TABLE.parent.mkdir(exist_ok=True)
+        TABLE.write_text(text)
+    elif not TABLE.exists() or TABLE.read_text() != text:
+        problems.append(f"{TABLE.name} is not what came out: look at the difference, then run with --write")
+    print(text)
+    print("\n".join(problems) or "Every conversion agrees with the real libraries.")
+    return 1 if problems else 0
+
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statelens", type=Path, required=True)
+    parser.add_argument("--cerebras", type=Path, required=True)
+    parser.add_argument("--tensorflow", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--write", action="store_true", help="write docs/conversions.md")
+    return parser.parse_args()
+
+
+class Converted:
+    def __init__(self, path, losses, error):
+        self.path, self.losses, self.error = path, losses, error
+
+
+def convert(options, source, target):
+    _, arguments, name, result, _ = target
+    folder = options.work / "".join(c if c.isalnum() else "_" for c in f"{source[0]} {target[0]}")
+    folder.mkdir()
+    command = [options.statelens, "convert", "--json", "--lossy", FIXTURES / source[1], folder / name, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        return Converted(None, None, done.stderr.strip() or f"exit status {done.returncode}")
+    return Converted(folder / result, json.loads(done.stdout)["losses"], None)
+
+
+def manifest(options, path):
+    done = subprocess.run([options.statelens, "manifest", "--json", path], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise SystemExit(f"{path}: {done.stderr}")
+    return json.loads(done.stdout)["entries"]
+
+
+def load(options, converted):
+    interpreters = {"cstorch": options.cerebras, "tensorflow": options.tensorflow}
+    shares = collections.defaultdict(list)
+    for pair in converted:
+        shares[interpreters.get(pair[1][4], sys.executable)].append(pair)
+
+    def load_in(interpreter, pairs):
+        name = Path(interpreter).parent.parent.name
+        asked, answered = options.work / f"{name}.json", options.work / f"{name}.jsonl"
+        asked.write_text(json.dumps([{"id": index, "how": pair[1][4], "path": str(converted[pair].path)}
+                                     for index, pair in enumerate(pairs)]))
+        subprocess.run([interpreter, "-W", "ignore", HERE / "load_tensors.py", asked, answered], check=True,
+                       env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
+        with open(answered) as lines:
+            return {pairs[result["id"]]: result for result in map(json.loads, lines)}
+
+    results = {}
+    with ThreadPoolExecutor() as pool:
+        for part in pool.map(lambda share: load_in(*share), shares.items()):
+            results.update(part)
+    return results
+
+
+def judge(options, entries, target, done, loaded, cells, pair, changes):
+    """What is wrong; the cell of the table, and what changes, go to where they are kept."""
+    source = pair[0][0]
+    if done.error is not None:
+        cells[pair] = "refused"
+        # What is refused, without the whole list of it and what to do.
+        reason = done.error.removeprefix("statelens: ").split("; ")[0].split(". ")[0]
+        changes[target[0], f"refused: {reason}"].add(source)
+        return [] if "can't hold" in reason else [done.error]
+    if "error" in loaded:
+        cells[pair] = "WRONG"
+        return [f"does not load: {loaded['error']}"]
+    told = {key: loss["what"] for loss in done.losses for key in loss["keys"]}
+    # What was inside one object may be told key by key, or the other way round.
+    opened = [key for key, what in told.items() if what.startswith(OPENED)]
+    for loss in done.losses:
+        changes[target[0], loss["what"]].add(source)
+    values, found = loaded["values"], []
+    tensors = {entry["key"]: entry for entry in entries if "sha256" in entry}
+    for entry in entries:
+        key = entry["key"]
+        # A tie is to be what it is tied to, as two objects or as one.
+        while "alias_of" in entry and entry["alias_of"] in tensors and "sha256" not in entry:
+            entry = tensors[entry["alias_of"]]
+        actual = values.pop(key, None)
+        if key in told or inside(key, opened):
+            continue
+        if "alias_of" in entry and "sha256" not in entry:
+            continue
+        if actual is None:
+            found.append(f"{key!r} is not there, and nothing was said about it")
+        elif entry["kind"] in ("tensor", "ndarray"):
+            wanted = {name: entry[name] for name in ("dtype", "shape", "sha256")}
+            if actual != wanted and not same_strings(entry, actual):
+                found.append(f"{key!r}: expected {wanted}, found {actual}")
+        elif "value" in entry and not same(entry, actual):
+            found.append(f"{key!r}: expected {entry['value']!r}, found {actual}")
+    strangers = [key for key in values if key not in told and not inside(key, opened)]
+    found += [f"{key!r} is there, and not in the source" for key in strangers]
+    if target[4].startswith("safetensors"):
+        found += returned(options, entries, done, told)
+    lost = sum(len(loss["keys"]) for loss in done.losses if not loss["harmless"])
+    changed = sum(len(loss["keys"]) for loss in done.losses if loss["harmless"])
+    words = ["equal"] + [f"{changed} changed in form"] * bool(changed) + [f"{lost} lost"] * bool(lost)
+    cells[pair] = "WRONG" if found else ", ".join(words)
+    return found
+
+
+# Losses of which the keys are those of containers, and what is inside changes its place or form.
+OPENED = ("objects become", "of objects, ", "sets become", "the tensor without a name")
+
+
+def inside(key, containers):
+    return any(not top or key == top or key.startswith(f"{top}.") for top in containers)
+
+
+def same_strings(entry, actual):
+    """TensorFlow gives strings of their own lengths for what was padded with zeros to one width."""
+    if not entry["dtype"].startswith("bytes") or "value" not in actual:
+        return False
+    width = int(entry["dtype"].removeprefix("bytes")) // 8
+    dense = b"".join(item.encode("latin-1").ljust(width, b"\0") for item in actual["value"])
+    return actual["shape"] == entry["shape"] and hashlib.sha256(dense).hexdigest() == entry["sha256"]
+
+
+def same(entry, actual):
+    expected, value = entry["value"], actual.get("value")
+    if entry["kind"] == "complex":
+        return value is not None and complex(value) == complex(*map(float, expected))
+    if entry["kind"] == "bool":
+        return value == repr(expected)
+    if entry["kind"] == "float":
+        return value is not None and repr(float(value)) == repr(float(expected))
+    return value == expected
+
+
+def returned(options, entries, done, told):
+    """Plain values are no tensors to safetensors: they come back from the metadata, through us."""
+    back = {entry["key"]: entry for entry in manifest(options, done.path)}
+    plain = [entry for entry in entries if "value" in entry and entry["key"] in told]
+    return [f"{entry['key']!r} does not come back: {back.get(entry['key'])}"
+            for entry in plain if back.get(entry["key"]) != entry]
+
+
+def table(cells, changes):
+    lines = [
+        "# Conversions",
+        "",
+        "What becomes of one checkpoint of each format that Statelens reads, in each format that it",
+        "writes, as the target's own library loads it (cerebras-pytorch 2.10, torch, safetensors,",
+        "TensorFlow, NumPy). *Equal* means bit for bit: keys, dtypes, shapes, values. What is *changed in",
+        "form* or *lost* is listed before anything is written; what is lost needs `--lossy`, or a click.",
+        "",
+        "This page is printed by `tests/interop/matrix.py` and compared with what comes out in every",
+        "run of `cargo xtask test`.",
+        "",
+        "| from \\ to | " + " | ".join(target[0] for target in TARGETS) + " |",
+        "|---" * (len(TARGETS) + 1) + "|",
+    ]
+    for source in SOURCES:
+        lines.append(f"| {source[0]} | " + " | ".join(cells[source, target] for target in TARGETS) + " |")
+    lines += ["", "## What changes, and where", ""]
+    for target in TARGETS:
+        told = {what: sources for (name, what), sources in changes.items() if name == target[0]}
+        if told:
+            lines += [f"### {target[0]}", ""]
+            lines += [f"- {what} — from {', '.join(sorted(sources))}" for what, sources in sorted(told.items())]
+            lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
