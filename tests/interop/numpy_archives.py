@@ -1,0 +1,180 @@
+"""Interop with NumPy: converts fixtures to `.npz` and compares bit for bit with what NumPy loads.
+
+    python numpy_archives.py --statelens BINARY --work FOLDER
+
+What every archive should hold is what `statelens manifest` says of the source, which other tests compare
+with the libraries that own the formats. NumPy loads the archive with `allow_pickle=False`; each array's
+dtype, shape and bytes (little-endian, C order) must be those of the source, and the archive must hold
+nothing else. Exit status 1 if anything differs.
+"""
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+# Sources of every kind; many hold plain values, nesting, views, links and dtypes that NumPy lacks.
+SOURCES = [
+    "numpy/plain.npz",
+    "numpy/slash_keys.npz",
+    "numpy/compressed.npz",
+    "numpy/many_20k.npz",
+    "numpy/struct.npy",
+    "numpy/nested_struct.npy",
+    "numpy/auto_v2_big_header.npy",
+    "numpy/U.npy",
+    "numpy/S.npy",
+    "numpy/dt64.npy",
+    "numpy/td64.npy",
+    "numpy/longdouble.npy",
+    "numpy/void.npy",
+    "torch/zip_all_dtypes.pt",
+    "torch/zip_new_dtypes.pt",
+    "torch/zip_views.pt",
+    "torch/zip_tied.pt",
+    "torch/zip_0d_empty.pt",
+    "torch/zip_numpy.pt",
+    "torch/zip_nested_python.pt",
+    "torch/zip_training_ckpt.pt",
+    "torch/legacy_all_dtypes.pt",
+    "cerebras/v2.10.0/gpt_small.mdl",
+    "cerebras/v2.4.0/gpt_small.mdl",
+    "keras/k2_full.h5",
+    "keras/k3_seq_compiled.keras",
+    "keras/k3_bfloat16.weights.h5",
+    "flax/flax_model.msgpack",
+    "gguf/types_v3.gguf",
+    "gguf/bigendian.gguf",
+]
+
+# dtypes that NumPy lacks: what their bits are, and how many of those one element is.
+BITS = {
+    "bfloat16": ("<u2", 1),
+    "float8_e4m3fn": ("|u1", 1),
+    "float8_e4m3fnuz": ("|u1", 1),
+    "float8_e5m2": ("|u1", 1),
+    "float8_e5m2fnuz": ("|u1", 1),
+    "float8_e8m0fnu": ("|u1", 1),
+    "float4_e2m1fn_x2": ("|u1", 1),
+    "complex32": ("<f2", 2),
+    "bits16": ("<u2", 1),
+    "bits8": ("|u1", 1),
+    "bits1x8": ("|u1", 1),
+    "bits4x2": ("|u1", 1),
+    "qint8": ("|i1", 1),
+    "quint8": ("|u1", 1),
+    "qint32": ("<i4", 1),
+}
+
+# What has no place in an archive of arrays, and must be named as lost.
+LEFT_OUT = ("none", "object", "dict", "list", "tuple", "set")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statelens", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    options = parser.parse_args()
+    options.work.mkdir(parents=True, exist_ok=True)
+    wrong = []
+    compared = 0
+    for source in SOURCES:
+        try:
+            count, differences = check(options, source)
+            compared += count
+            wrong += [f"{source}: {difference}" for difference in differences]
+        except Exception as error:
+            wrong.append(f"{source}: {type(error).__name__}: {error}")
+    print("\n".join(wrong[:40]) or f"{len(SOURCES)} NumPy archives: {compared} arrays are what they should be")
+    return 1 if wrong else 0
+
+
+def check(options, source):
+    output = options.work / (source.replace("/", "_") + ".npz")
+    ran = run(options, "convert", "--json", "--lossy", "--force", FIXTURES / source, output)
+    lost = {key for loss in json.loads(ran)["losses"] if not loss["harmless"] for key in loss["keys"]}
+    entries = json.loads(run(options, "manifest", "--json", FIXTURES / source))["entries"]
+    assert zipfile.ZipFile(output).testzip() is None, "a checksum is wrong"
+    # One fixture is a record of very many fields, whose description is longer than NumPy takes unasked.
+    archive = np.load(output, allow_pickle=False, max_header_size=1 << 20)
+    names = set(archive.files)
+    differences = []
+    compared = 0
+    for entry in entries:
+        key = entry["key"] or "arr_0"
+        if entry["kind"] in LEFT_OUT:
+            if key not in lost:
+                differences.append(f"{key} is lost and nobody said so")
+            continue
+        if entry["kind"] == "sparse":
+            names -= {f"{key}.{part}" for part in entry["parts"]}
+            continue
+        if key not in names:
+            differences.append(f"{key} is not there")
+            continue
+        names.discard(key)
+        compared += 1
+        difference = differs(archive[key], entry)
+        if difference:
+            differences.append(f"{key}: {difference}")
+        if entry.get("dtype") in BITS and key not in lost:
+            differences.append(f"{key} is lost and nobody said so")
+    differences += [f"{name} should not be there" for name in sorted(names)]
+    return compared, differences
+
+
+def differs(array, entry):
+    kind = entry["kind"]
+    if kind in ("tensor", "ndarray"):
+        shape, dtype = list(entry["shape"]), entry["dtype"]
+        if dtype in BITS:
+            code, parts = BITS[dtype]
+            expected = np.dtype(code)
+            shape += [parts] if parts > 1 else []
+            if array.dtype != expected:
+                return f"is {array.dtype}, should be {expected}"
+        elif array.dtype.name != dtype:
+            return f"is {array.dtype.name}, should be {dtype}"
+        if list(array.shape) != shape:
+            return f"has shape {array.shape}, should be {shape}"
+        digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+        return None if digest == entry["sha256"] else "other bytes"
+    if kind == "bytes":
+        digest = hashlib.sha256(array.tobytes()).hexdigest()
+        return None if digest == entry["sha256"] else "other bytes"
+    if array.shape != ():
+        return f"has shape {array.shape}, should have none"
+    value = array[()]
+    if kind == "complex":
+        found = [python_float(value.real), python_float(value.imag)]
+    elif kind == "float":
+        found = python_float(value)
+    elif kind == "bool":
+        found = bool(value)
+    else:
+        found = str(value)
+    expected = entry["value"]
+    # NumPy's strings lose NULs at their end, which is said as a loss.
+    expected = expected.rstrip("\0") if kind == "str" else expected
+    return None if found == expected else f"is {found!r}, should be {expected!r}"
+
+
+def python_float(value):
+    return repr(float(value))
+
+
+def run(options, *arguments):
+    ran = subprocess.run([options.statelens, *map(str, arguments)], capture_output=True, timeout=120)
+    if ran.returncode != 0:
+        raise RuntimeError(ran.stderr.decode(errors="replace").strip())
+    return ran.stdout.decode()
+
+
+sys.exit(main())
