@@ -46,6 +46,7 @@ async function plan(page, name, target, ...choices) {
 async function download(page) {
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
   await page.waitForSelector("#convert-done");
+  assert.match(await page.textContent("#read-back"), /The structure is as planned: \d+ tensors/);
   return readFileSync(await download.path());
 }
 

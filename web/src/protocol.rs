@@ -175,7 +175,7 @@ pub struct Opened {
     pub findings: Vec<Finding>,
     /// Formats it can be converted to.
     pub targets: Vec<Target>,
-    /// Why tensors are missing, in words that name the files that would settle it.
+    /// Names of files that are missing: with them the checkpoint would be whole.
     pub missing: Vec<String>,
     /// Milliseconds from the message to the answer.
     pub millis: f64,
@@ -380,6 +380,21 @@ pub struct Done {
     pub millis: f64,
     /// How it was written.
     pub how: How,
+    /// What came of opening it again.
+    pub read_back: ReadBack,
+}
+
+/// What came of opening the written files again: their structure, not the bytes of tensors.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ReadBack {
+    /// Tensors and arrays that were to be written.
+    pub tensors: u64,
+    /// Those of them that are there under their key, with their dtype and shape.
+    pub equal: u64,
+    /// The keys of the first few that are not.
+    pub others: Vec<String>,
+    /// Why the files could not be opened, if so.
+    pub error: Option<ErrorText>,
 }
 
 /// How a conversion was written.

@@ -377,7 +377,7 @@ impl Model {
         !dropped.is_empty()
             && dropped.iter().all(|file| {
                 let name = base(&file.name.path);
-                work.opened.missing.iter().any(|why| why.contains(&name))
+                work.opened.missing.iter().any(|missing| base(missing) == name)
             })
     }
 }

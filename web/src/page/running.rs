@@ -12,7 +12,7 @@ use crate::page::error::kind_word;
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::{Action, Convert, Phase};
 use crate::page::tape::TapeView;
-use crate::protocol::{Done, ErrorText, How, Planned, Running, Severity, ToWorker};
+use crate::protocol::{Done, ErrorText, How, Planned, ReadBack, Running, Severity, ToWorker};
 use crate::state::fmt;
 
 fn figure(label: &'static str, value: String) -> Html {
@@ -174,6 +174,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                     [name] => format!("{name} is"),
                     names => format!("{} files are", names.len()),
                 }) }</span><span class="mid-ink">{ how }</span></p>
+                { read_back(&done.read_back) }
                 if let Some(plan) = plan_of(convert) {
                     <div class="block"><div class="lab">{ "The same on the command line" }</div>
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
@@ -194,6 +195,32 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                 if let Some(onclick) = open { <button class="btn pri" id="open-result" {onclick}>{ "Open the result" }</button> }
             </footer>
         </>
+    }
+}
+
+/// What came of opening it again; says no more than that.
+fn read_back(back: &ReadBack) -> Html {
+    if let Some(error) = &back.error {
+        return html! {
+            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It could not be opened again. " }</span>
+                <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
+        };
+    }
+    let tensors = fmt::plural(back.tensors, "tensor");
+    if back.equal == back.tensors {
+        return html! {
+            <p class="verdict" id="read-back"><span class="w-good">{ good() }{ " Read back. " }</span>
+                <span class="mid-ink">{ format!("The structure is as planned: {tensors}, with their keys, dtypes and shapes. Their values were not compared.") }</span></p>
+        };
+    }
+    let more = back.tensors - back.equal - back.others.len() as u64;
+    let others = match more {
+        0 => back.others.join(", "),
+        more => format!("{} and {} more", back.others.join(", "), fmt::exact(more)),
+    };
+    html! {
+        <p class="verdict" id="read-back"><span class="w-note">{ severity(Severity::Note) }{ " Read back. " }</span>
+            <span class="mid-ink">{ format!("{} of {tensors} have their key, dtype and shape; not {others}: the format holds them in another way, or the losses say what became of them.", fmt::exact(back.equal)) }</span></p>
     }
 }
 

@@ -47,6 +47,26 @@ pub fn sources(files: Vec<File>) -> Vec<BlobSource> {
     })
 }
 
+/// Lets further files be read while `work` runs.
+pub fn with_more<T>(files: Vec<File>, work: impl FnOnce(Vec<BlobSource>) -> T) -> T {
+    let (before, spent) = TABLE.with_borrow_mut(|table| {
+        let before = table.files.len();
+        table.files.extend(files);
+        (before, (table.read, table.calls))
+    });
+    let sources = TABLE.with_borrow(|table| {
+        let more = table.files.iter().enumerate().skip(before);
+        more.map(|(index, file)| BlobSource { index, len: file.size() as u64 }).collect()
+    });
+    let result = work(sources);
+    TABLE.with_borrow_mut(|table| {
+        table.files.truncate(before);
+        table.touched.retain(|&index| index < before);
+        (table.read, table.calls) = spent;
+    });
+    result
+}
+
 /// The place in the table of a file of the open checkpoint: they stand in one order.
 pub fn index(files: &FileSet, id: FileId) -> Result<usize> {
     let index = id.0 as usize;

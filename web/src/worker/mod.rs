@@ -3,6 +3,7 @@
 
 pub mod ask;
 pub mod blob;
+pub mod check;
 pub mod open;
 pub mod planning;
 pub mod running;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     BlockCache, Checkpoint, FileId, FileSet, Leaf, Limits, Progress, ReadAt, Sparse, Value,
 };
-use statelens_inspect::{dtype_of, kind_of, missing, shape_of, value_text};
+use statelens_inspect::{dtype_of, kind_of, shape_of, value_text};
 use web_sys::File;
 
 use crate::protocol::{ErrorText, FileName, Finding, FromWorker, Opened, Severity};
@@ -137,12 +137,8 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> = leaves.iter().map(|leaf| row(checkpoint, leaf)).collect();
-    let absent: BTreeSet<String> = checkpoint
-        .tensors()
-        .iter()
-        .filter_map(|tensor| missing(tensor).map(|why| why.to_lossy().into_owned()))
-        .take(10_000)
-        .collect();
+    let missing: BTreeSet<String> =
+        checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     let findings = checkpoint
         .findings
         .iter()
@@ -151,7 +147,6 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
             if rows.iter().any(|row| row.key == finding.place) {
                 finding.keys.push(finding.place.clone());
             }
-            finding.missing = names_missing_file(&found.title, &absent);
             finding
         })
         .collect();
@@ -167,21 +162,12 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         rows: PackedRows::pack(&rows),
         findings,
         targets: planning::targets(),
-        missing: absent.into_iter().take(100).collect(),
+        missing: missing.into_iter().collect(),
         millis: 0.0,
         read: 0,
         calls: 0,
     };
     (opened, leaves)
-}
-
-/// Whether a finding names a file that tensors are missing for.
-fn names_missing_file(title: &str, absent: &BTreeSet<String>) -> bool {
-    title
-        .split_whitespace()
-        .map(|word| word.trim_matches(['`', ',', '.', ':', '"']))
-        .filter(|word| word.contains('.'))
-        .any(|word| absent.iter().any(|why| why.contains(word)))
 }
 
 /// One leaf as a row.
@@ -245,15 +231,6 @@ fn kind(word: &str) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_finding_names_the_file_that_is_missing() {
-        let absent =
-            BTreeSet::from(["the data is in the file b.mdl, which was not given".to_owned()]);
-        assert!(names_missing_file("4 values are in the file b.mdl, which was not given", &absent));
-        assert!(!names_missing_file("The checkpoint was not finished.", &absent));
-        assert!(!names_missing_file("4 values are in the file b.mdl", &BTreeSet::new()));
-    }
 
     #[test]
     fn what_was_asked_for_comes_first_and_then_the_checkpoints() {

@@ -14,7 +14,7 @@ use web_sys::{ReadableStreamByobReader, ReadableStreamGetReaderOptions, Readable
 use crate::page::bridge::get;
 use crate::protocol::{self, Done, FromWorker, Running};
 use crate::worker::sink::Sink;
-use crate::worker::{blob, now, post};
+use crate::worker::{blob, check, now, post};
 
 /// The stream's buffer.
 const BUFFER: u32 = 4 << 20;
@@ -53,6 +53,7 @@ pub async fn run(
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
     let keys = Keys::new(&plan);
+    let planned = plan.source.clone();
     let mut job = Job {
         run: Run::new(plan, Options { compose })?,
         stream: None,
@@ -65,7 +66,13 @@ pub async fn run(
         Ok(()) => {
             let files = job.run.files().clone();
             let blobs = js_sys::Array::new();
-            let mut done = Done { names, bytes: 0, millis: 0.0, how: protocol::How::Composed };
+            let mut done = Done {
+                names,
+                bytes: 0,
+                millis: 0.0,
+                how: protocol::How::Composed,
+                read_back: protocol::ReadBack::default(),
+            };
             for sink in sinks.begun {
                 let (blob, how) = sink.finish(&files).await?;
                 done.bytes += blob.size() as u64;
@@ -73,6 +80,7 @@ pub async fn run(
                 blobs.push(&blob);
             }
             done.millis = now() - began;
+            done.read_back = check::read_back(&planned, &done.names, &blobs);
             Ok((done, blobs.into()))
         }
         Err(error) => {

@@ -87,7 +87,7 @@ pub fn finding(finding: &Finding) -> protocol::Finding {
         place: if call.is_empty() { finding.place.clone() } else { String::new() },
         call,
         keys: Vec::new(),
-        missing: false,
+        missing: !finding.missing.is_empty(),
     }
 }
 

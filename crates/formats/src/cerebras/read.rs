@@ -178,7 +178,8 @@ impl<'a> Reading<'a> {
                     Grade::Danger,
                     format!("{values} in the file {file}, which was not given"),
                 )
-                .advice("Open both files together to see and convert them."),
+                .advice("Open both files together to see and convert them.")
+                .missing(vec![file]),
             );
         }
         if self.cut > 0 {
