@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     BlockCache, Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, ReadAt, Result, Unwatched,
 };
 use statelens_convert::{Options, Run, Step, Target, plan};
-use statelens_formats::{cerebras, torch};
+use statelens_formats::{cerebras, tensorflow, torch};
 use statelens_inspect::{Summary, write_manifest};
 
 /// How many logical bytes a target reads: a file of a few bytes may well describe a terabyte.
@@ -17,8 +17,13 @@ const READ: u64 = 4 << 20;
 
 /// Opens a file and does everything with it that reads.
 pub fn examine(name: &str, bytes: &[u8]) {
-    let source = Memory::from(bytes.to_vec());
-    let Ok(checkpoint) = open(name, source) else { return };
+    examine_files(FileSet::single(name, Memory::from(bytes.to_vec())));
+}
+
+/// The same for several files.
+pub fn examine_files(files: FileSet) {
+    let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
+    let Ok(checkpoint) = opened else { return };
     let leaves = checkpoint.leaves();
     let _ = Summary::new(&checkpoint, &leaves).json(&checkpoint);
     let _ = manifest(&checkpoint);
@@ -66,9 +71,10 @@ fn open(name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
     statelens_formats::open(FileSet::single(name, source), &Limits::default(), &mut Unwatched)
 }
 
-fn targets() -> [Target; 2] {
+fn targets() -> [Target; 3] {
     [
         Target::Cerebras(cerebras::write::Options::default()),
+        Target::TensorFlow(tensorflow::write::Options::default()),
         Target::Torch(torch::write::Options::default()),
     ]
 }

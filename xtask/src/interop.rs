@@ -22,6 +22,19 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         // h5dump knows LZ4 only from the plugin that the Cerebras libraries bring along.
         command.envs(python::hdf5_plugins(&python.cerebras).map(|path| ("HDF5_PLUGIN_PATH", path)));
     }
+    compared(&mut command)?;
+    let mut command = Command::new(&python.tensorflow);
+    command
+        .arg(root.join("tests/interop/bundles.py"))
+        .arg("--statelens")
+        .arg(statelens)
+        .arg("--work")
+        .arg(root.join("target/interop-tensorflow"));
+    compared(&mut command)
+}
+
+/// Runs a script that compares.
+fn compared(command: &mut Command) -> Result<(), String> {
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     match status.success() {
         true => Ok(()),

@@ -1,34 +1,38 @@
 //! The Python environments with the real libraries, which interop compares us with.
 //!
-//! There are two, since cerebras-pytorch 2.10 is bound to torch 2.4 and files should also load in
-//! today's torch. What is in them is pinned in `tests/interop/requirements-*.txt`; they live in
-//! `target/python` and are built again only when those files change.
+//! There are three, since cerebras-pytorch 2.10 is bound to torch 2.4, files should also load in
+//! today's torch, and TensorFlow goes with neither. What is in them is pinned in
+//! `tests/interop/requirements-*.txt`; they live in `target/python` and are built again only when
+//! those files change.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// The interpreters of both environments.
+/// The interpreters of the environments.
 pub(crate) struct Python {
     /// Current torch.
     pub(crate) current: PathBuf,
     /// cerebras-pytorch, with the torch that it needs.
     pub(crate) cerebras: PathBuf,
+    /// TensorFlow.
+    pub(crate) tensorflow: PathBuf,
 }
 
-/// Makes sure that both environments exist; `root` is the top of the repository.
+/// Makes sure that the environments exist; `root` is the top of the repository.
 ///
-/// A first run downloads 1.6 GB and takes a minute or two; afterwards nothing happens here.
+/// A first run downloads 1.9 GB and takes a minute or two; afterwards nothing happens here.
 pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
-    let environments = ["current", "cerebras"].map(|name| Environment::new(root, name));
+    let environments =
+        ["current", "cerebras", "tensorflow"].map(|name| Environment::new(root, name));
     let missing: Vec<&Environment> =
         environments.iter().filter(|environment| !environment.is_ready()).collect();
     if !missing.is_empty() {
         let base = base_interpreter()?;
         println!(
-            "Installing the real libraries (torch, cerebras-pytorch) for interop into {}: 1.6 GB to \
-             download, 4 GB on disk, once",
+            "Installing the real libraries (torch, cerebras-pytorch, tensorflow) for interop into {}: \
+             1.9 GB to download, 5 GB on disk, once",
             root.join("target/python").display()
         );
         let start = Instant::now();
@@ -43,8 +47,8 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
         })?;
         println!("Installed in {} s", start.elapsed().as_secs());
     }
-    let [current, cerebras] = environments.map(|environment| environment.interpreter());
-    Ok(Python { current, cerebras })
+    let [current, cerebras, tensorflow] = environments.map(|environment| environment.interpreter());
+    Ok(Python { current, cerebras, tensorflow })
 }
 
 /// Where the HDF5 filters (LZ4) of an environment are, for tools that load them by path.
@@ -114,6 +118,7 @@ impl Environment {
             .arg(site_packages(&self.folder)))?;
         let proof = match self.name {
             "cerebras" => "import cerebras.pytorch",
+            "tensorflow" => "import tensorflow",
             _ => "import torch, h5py",
         };
         run(Command::new(self.interpreter()).args(["-W", "ignore", "-c", proof]))?;

@@ -42,7 +42,10 @@ pub struct Options {
 /// and losses.
 pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
     let prefix = prefix(name)?;
-    let (items, losses) = values::items(&source)?;
+    let (mut items, mut losses) = values::items(&source)?;
+    if options.object_graph && graph::count_saves(&mut items) {
+        losses.push(losses::counter_added());
+    }
     let mut named = match options.object_graph {
         true => graph::name(items)?,
         false => names::name(items)?,

@@ -10,7 +10,7 @@ use super::names::Named;
 use super::strings;
 use super::values::{Body, Item};
 use crate::tensorflow::proto::{put_bytes, put_number};
-use crate::tensorflow::{dtype, graph};
+use crate::tensorflow::{crc, dtype, graph};
 
 /// What follows the path of an object in the name of its value.
 const VALUE: &[u8] = b"/.ATTRIBUTES/VARIABLE_VALUE";
@@ -22,6 +22,27 @@ struct Node {
     children: Vec<(Vec<u8>, u64)>,
     /// The full name and the key of its value, if it has one.
     value: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// How often the checkpoint was saved: every `tf.train.Checkpoint` has it, and one that has not is
+/// not fully restored to it.
+pub(super) const COUNTER: &str = "save_counter";
+
+/// Adds the save counter, if there is none; returns whether it did.
+pub(super) fn count_saves(items: &mut Vec<Item>) -> bool {
+    let is_counter =
+        |item: &Item| steps(&item.key).first().is_some_and(|step| step == COUNTER.as_bytes());
+    if items.iter().any(is_counter) {
+        return false;
+    }
+    let one = 1i64.to_le_bytes();
+    items.push(Item {
+        key: Key { parts: vec![KeyPart::Field(COUNTER.into())] },
+        dtype: dtype::number("int64"),
+        shape: Vec::new(),
+        body: Body::Made(one.to_vec(), crc::masked(&one)),
+    });
+    true
 }
 
 /// Names after objects, and the graph as one more tensor.

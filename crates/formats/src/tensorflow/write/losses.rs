@@ -2,6 +2,8 @@
 
 use statelens_checkpoint::{Loss, Text};
 
+use super::graph::COUNTER;
+
 /// Losses while they are found.
 #[derive(Default)]
 pub(super) struct Losses(Vec<(&'static Kind, Vec<String>)>);
@@ -55,6 +57,16 @@ pub(super) const TEXT: Kind = lost("dtypes and devices become their names", TENS
 pub(super) const OBJECT: Kind =
     lost("objects become the text that Python prints for them", TENSORS);
 pub(super) const MODULE: Kind = lost("of objects, only the tensors in them are kept", TENSORS);
+
+/// That the checkpoint gets a save counter, which the source has not.
+pub(super) fn counter_added() -> Loss {
+    Loss {
+        keys: vec![COUNTER.into()],
+        what: "a counter of saves is added, at 1".into(),
+        why: "`tf.train.Checkpoint` has one, and wants it restored.".into(),
+        harmless: true,
+    }
+}
 
 impl Losses {
     /// Notes that `kind` happens to the value called `key`.

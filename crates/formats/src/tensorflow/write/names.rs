@@ -1,6 +1,6 @@
 //! What tensors are called in the bundle.
 
-use statelens_checkpoint::{Error, Key, KeyPart, Result};
+use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 
 use super::values::Item;
 
@@ -18,18 +18,21 @@ pub(super) fn name(items: Vec<Item>) -> Result<Vec<Named>> {
 fn flat(key: &Key) -> Result<Vec<u8>> {
     let name = match &key.parts[..] {
         // A name that is no text is kept as it is.
-        [KeyPart::Field(statelens_checkpoint::DictKey::Bytes(bytes))] => bytes.to_vec(),
+        [KeyPart::Field(DictKey::Bytes(bytes))] => bytes.to_vec(),
         // A checkpoint that is one tensor and nothing else.
         [] => b"value".to_vec(),
         _ => key.flat().as_bytes().to_vec(),
     };
-    match name.first() {
-        Some(first) if *first != 0 => Ok(name),
-        _ => Err(Error::refused(
-            "a key is empty or begins with a zero byte, which no name in TensorFlow may",
-        )
-        .advice("Rename it with --rename, or leave it out with --exclude.")),
-    }
+    let bytes = matches!(key.parts[..], [KeyPart::Field(DictKey::Bytes(_))]);
+    let why = if name.first().is_none_or(|first| *first == 0) {
+        "is empty or begins with a zero byte, which no name in TensorFlow may"
+    } else if !bytes && std::str::from_utf8(&name).is_err() {
+        "has half a character, and no Python could list the names with it among them"
+    } else {
+        return Ok(name);
+    };
+    Err(Error::refused(format!("the key `{}` {why}", key.flat()))
+        .advice("Rename it with --rename, or leave it out with --exclude."))
 }
 
 /// Fails if two tensors have one name; the names are in order.

@@ -193,6 +193,7 @@ fn an_object_graph_names_what_leads_to_each_value() {
     let leaf = &leaves[1];
     assert_eq!(leaf.flat, "layers/0/a..b.Sc/.ATTRIBUTES/VARIABLE_VALUE");
     assert_eq!(leaves[0].flat, "_CHECKPOINTABLE_OBJECT_GRAPH");
+    assert!(leaves.iter().any(|leaf| leaf.flat == "save_counter/.ATTRIBUTES/VARIABLE_VALUE"));
     let raw = again.raw_attributes(leaf.id);
     assert!(raw.iter().any(|(name, text)| *name == "object" && *text == "layers.0.a.b/c"));
     // What has a graph of its own keeps it.

@@ -1,0 +1,14 @@
+#![no_main]
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{FileSet, Memory};
+
+// The index is its own data file: so there are bytes where its entries say that there are.
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let source = Arc::new(Memory::from(bytes.to_vec()));
+    let mut files = FileSet::default();
+    files.push("m.index", source.clone());
+    files.push("m.data-00000-of-00001", source);
+    statelens_fuzz::examine_files(files);
+});
