@@ -24,6 +24,7 @@ pub(super) struct Kind {
 /// What to do about a refusal.
 pub(super) const CAST: &str =
     "Real floating-point tensors can be given another dtype, for example with --cast float32.";
+const NAME: &str = "A value without a name is given one with --prefix NAME.";
 pub(super) const OLDER: &str = "Format 0.4 holds them as they are: --format-version 0.4.";
 pub(super) const EXCLUDE: &str = "Entries can be left out with --exclude.";
 
@@ -127,8 +128,11 @@ impl Report {
         advice: &'static str,
     ) {
         self.refused.push((key.to_string(), why.into()));
-        if !self.advice.contains(&advice) {
-            self.advice.push(advice);
+        let unnamed = (key.as_bytes().is_empty()).then_some(NAME);
+        for advice in unnamed.into_iter().chain([advice]) {
+            if !self.advice.contains(&advice) {
+                self.advice.push(advice);
+            }
         }
     }
 
