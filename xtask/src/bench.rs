@@ -31,7 +31,7 @@ pub(crate) fn run() -> Result<()> {
     ]))?;
     let bench = Bench {
         statelens: project::target().join("release").join("statelens"),
-        python: real_library(),
+        python: real_libraries(),
         script: project::root().join("benches").join("real.py"),
         folder: project::target().join("bench"),
     };
@@ -42,17 +42,19 @@ pub(crate) fn run() -> Result<()> {
     for (name, rows) in INPUTS {
         bench.conversions(name, rows, &mut table)?;
     }
+    bench.formats(&mut table)?;
+    bench.casts(&mut table)?;
     println!("\n{}\n", machine());
     table.print();
     page_weight()
 }
 
-/// The interpreter with cerebras-pytorch; without it there is nothing to compare with but `cp`.
-fn real_library() -> Option<PathBuf> {
+/// The interpreters with the real libraries; without them there is nothing to compare with.
+fn real_libraries() -> Option<python::Python> {
     match python::set_up(project::root()) {
-        Ok(python) => Some(python.cerebras),
+        Ok(python) => Some(python),
         Err(error) => {
-            println!("The real library can't be installed here, so it is left out: {error}");
+            println!("The real libraries can't be installed here, so they are left out: {error}");
             None
         }
     }
@@ -60,7 +62,7 @@ fn real_library() -> Option<PathBuf> {
 
 struct Bench {
     statelens: PathBuf,
-    python: Option<PathBuf>,
+    python: Option<python::Python>,
     script: PathBuf,
     folder: PathBuf,
 }
@@ -71,9 +73,84 @@ impl Bench {
     }
 
     fn theirs(&self, what: &str) -> Option<Command> {
-        let mut command = shell::command(self.python.as_ref()?);
-        command.arg(&self.script).arg(what);
+        let python = self.python.as_ref()?;
+        let mut command = shell::command(match what {
+            "safetensors-to-tensorflow" => &python.tensorflow,
+            "inputs" | "list" | "to-torch" | "to-cerebras" => &python.cerebras,
+            _ => &python.current,
+        });
+        command.arg(&self.script).arg(what).env("TF_CPP_MIN_LOG_LEVEL", "3");
         Some(command)
+    }
+
+    /// 500 MiB from format to format, against the libraries and against `cp`.
+    fn formats(&self, table: &mut Table) -> Result<()> {
+        let path = |name: &str| self.folder.join(name);
+        let (torch, safetensors, h5) =
+            (path("plain.pt"), path("plain.safetensors"), path("plain.mdl"));
+        let Some(mut inputs) = self.theirs("plain-inputs") else { return Ok(()) };
+        if !(torch.exists() && safetensors.exists()) {
+            shell::run(inputs.arg(&self.folder).arg("plain"))?;
+        }
+        shell::run(self.ours().args(["convert", "--force"]).arg(&torch).arg(&h5))?;
+        for (what, source, target, theirs) in [
+            (".pt -> .safetensors", &torch, "plain-out.safetensors", "torch-to-safetensors"),
+            (".safetensors -> .pt", &safetensors, "plain-out.pt", "safetensors-to-torch"),
+            (".h5 -> .safetensors", &h5, "plain-out.safetensors", "h5-to-safetensors"),
+            (".safetensors -> TensorFlow", &safetensors, "plain-out", "safetensors-to-tensorflow"),
+        ] {
+            let target = path(target);
+            // A bundle's prefix is no file; the weights are in the one that is removed each time.
+            let bundle = theirs.ends_with("tensorflow");
+            let written =
+                if bundle { path("plain-out.data-00000-of-00001") } else { target.clone() };
+            for (other, wanted) in [(theirs, "6 times faster"), ("cp", "within 1.3 of cp")] {
+                let mut ours = self.ours();
+                ours.args(["convert", "--force"]).arg(source).arg(&target);
+                if bundle {
+                    ours.args(["--to", "tensorflow"]);
+                }
+                let (name, command) = match other {
+                    "cp" => ("cp", Some(shell::command("cp"))),
+                    what => ("library", self.theirs(what)),
+                };
+                let other = command.map(|mut command| {
+                    command.arg(source).arg(if name == "cp" { &written } else { &target });
+                    (name, command)
+                });
+                let name = format!("500 MiB, {what}");
+                table.add(&name, wanted, measure(ours, other, Some(&written))?);
+            }
+            fs::remove_file(&written).with_context(|| format!("removing {}", written.display()))?;
+        }
+        Ok(())
+    }
+
+    /// How fast floats are converted: the whole process, on the bytes that are read.
+    fn casts(&self, table: &mut Table) -> Result<()> {
+        let wide = self.folder.join("plain.safetensors");
+        let narrow = self.folder.join("plain-bf16.safetensors");
+        if !wide.exists() {
+            return Ok(());
+        }
+        for (name, source, target, dtype) in [
+            ("500 MiB, float32 -> bfloat16", &wide, &narrow, "bfloat16"),
+            (
+                "250 MiB, bfloat16 -> float32",
+                &narrow,
+                &self.folder.join("plain-f32.safetensors"),
+                "float32",
+            ),
+        ] {
+            let mut ours = self.ours();
+            ours.args(["convert", "--force", "--cast", dtype]).arg(source).arg(target);
+            let bytes = fs::metadata(source)?.len();
+            let measured = measure(ours, None, Some(target))?;
+            let rate = bytes as f64 / 1e9 / measured.ours.wall.as_secs_f64();
+            let wanted = format!("1.5 GB/s of input; measured {rate:.2}");
+            table.add(name, &wanted, measured);
+        }
+        Ok(())
     }
 
     fn listing(&self, table: &mut Table) -> Result<()> {
