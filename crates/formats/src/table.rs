@@ -240,8 +240,8 @@ pub fn writing_of(format: &str) -> Option<&'static Writing> {
 impl Writing {
     /// The target, with what was asked for; an error if the format does not have it.
     pub fn target(&self, asked: &Asked) -> Result<Target> {
-        self.check("version", self.versions, asked.version.as_deref())?;
-        self.check("compression", self.compressions, asked.compression.as_deref())?;
+        self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
+        self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
         for (what, asked) in
             [("object graph", asked.object_graph), ("state file", asked.state_file)]
         {
@@ -261,7 +261,7 @@ impl Writing {
         }
     }
 
-    fn check(&self, what: &str, choices: &[Choice], asked: Option<&str>) -> Result<()> {
+    fn check(&self, what: &str, flag: &str, choices: &[Choice], asked: Option<&str>) -> Result<()> {
         let Some(asked) = asked else { return Ok(()) };
         if choices.iter().any(|choice| choice.id == asked) {
             return Ok(());
@@ -270,7 +270,7 @@ impl Writing {
         let ids: Vec<&str> =
             choices.iter().map(|choice| choice.id).filter(|id| !id.is_empty()).collect();
         Err(match ids.as_slice() {
-            [] => error.advice(format!("Leave the {what} out, or take another format.")),
+            [] => error.advice(format!("Leave `{flag}` out, or take another format.")),
             ids => error.expected(ids.join(" or ")),
         })
     }
