@@ -118,6 +118,8 @@ fn from_state(files: &FileSet, main: FileId) -> Result<Tables> {
     let (folder, _) = split(files.name(main));
     // A path may be absolute, of another machine: then the name counts.
     let table = |path: &str| {
+        // Of the shards of a V1 checkpoint, it has the pattern `PREFIX-?????-of-00004`.
+        let path = path.split_once("-?????-of-").map_or(path, |(prefix, _)| prefix);
         let relative = format!("{folder}{path}");
         let beside = format!("{folder}{}", split(path).1);
         [relative, beside].iter().find_map(|prefix| {

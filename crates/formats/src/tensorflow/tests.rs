@@ -170,6 +170,10 @@ fn every_member_opens_the_whole() {
     let latest = open("tf/saver_v2_basic", "checkpoint").unwrap();
     assert!(latest.format.facts.iter().any(|(_, text)| text.ends_with("model.ckpt-200")));
     assert_eq!(keys("tf/saver_v1", "checkpoint").len(), 11);
+    let sharded = keys("tf/saver_v1_sharded", "old-00000-of-00004");
+    assert_eq!(sharded.len(), 7);
+    assert_eq!(keys("tf/saver_v1_sharded", "old-00003-of-00004"), sharded);
+    assert_eq!(keys("tf/saver_v1_sharded", "checkpoint"), sharded);
     let model = keys("tf/saved_model", "saved_model.pb");
     assert_eq!(model, keys("tf/saved_model", "variables/variables.index"));
     assert_eq!(model, keys("tf/saved_model", "fingerprint.pb"));
@@ -229,6 +233,26 @@ fn objects_are_named_as_python_names_them() {
     assert_eq!(named(&value("mod/dct/we.Sird..key"), "object").unwrap(), "mod.dct.we/ird.key");
     assert_eq!(named("_CHECKPOINTABLE_OBJECT_GRAPH", "object"), None);
     assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+}
+
+#[test]
+fn slots_name_their_variable() {
+    let checkpoint = open("tf/tf2_slots", "slots.index").unwrap();
+    let key = "model/inner/bias/.OPTIMIZER_SLOT/optimizer/v/.ATTRIBUTES/VARIABLE_VALUE";
+    let leaves = checkpoint.leaves();
+    let leaf = leaves.iter().find(|leaf| leaf.flat == key).unwrap();
+    let raw = checkpoint.raw_attributes(leaf.id);
+    assert!(raw.contains(&("object".into(), "optimizer".into())), "{raw:?}");
+    assert!(raw.contains(&("slot".into(), "v of model.inner.bias".into())), "{raw:?}");
+}
+
+#[test]
+fn missing_shards_of_a_v1_checkpoint_are_told() {
+    let mut files = files("tf/saver_v1_sharded", "old-00000-of-00004");
+    files.retain(|(name, _)| name != "old-00002-of-00004");
+    let checkpoint = open_files(&files).unwrap();
+    let missing: Vec<_> = checkpoint.findings.iter().flat_map(|f| &f.missing).collect();
+    assert_eq!(missing, ["old-00002-of-00004"]);
 }
 
 #[test]
