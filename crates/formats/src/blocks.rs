@@ -7,8 +7,14 @@ use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
 
 /// The checkpoint with its blocks as numbers where their values are known, else as bytes; and
 /// what that loses. One without blocks is what it was.
-pub(crate) fn expand(source: Arc<Checkpoint>) -> Result<(Arc<Checkpoint>, Vec<Loss>)> {
-    if !source.tensors().iter().any(|tensor| matches!(tensor.dtype, DType::Blocks(_))) {
+///
+/// Blocks that the target has stay what they are.
+pub(crate) fn expand(
+    source: Arc<Checkpoint>,
+    target_has: impl Fn(&DType) -> bool,
+) -> Result<(Arc<Checkpoint>, Vec<Loss>)> {
+    let is_foreign = |dtype: &DType| matches!(dtype, DType::Blocks(_)) && !target_has(dtype);
+    if !source.tensors().iter().any(|tensor| is_foreign(&tensor.dtype)) {
         return Ok((source, Vec::new()));
     }
     let mut keys: BTreeMap<TensorId, Vec<String>> = BTreeMap::new();
@@ -21,6 +27,9 @@ pub(crate) fn expand(source: Arc<Checkpoint>) -> Result<(Arc<Checkpoint>, Vec<Lo
     let (mut decoded, mut raw) = (Vec::new(), Vec::new());
     for (index, tensor) in source.tensors().iter().enumerate() {
         let DType::Blocks(block) = tensor.dtype else { continue };
+        if target_has(&tensor.dtype) {
+            continue;
+        }
         let id = TensorId(index as u32);
         let keys = keys.remove(&id).unwrap_or_default();
         let expanded = match statelens_tensor::dequantized(tensor) {

@@ -17,6 +17,7 @@ pub mod pickle;
 mod probe;
 pub mod safetensors;
 pub mod sets;
+mod shards;
 mod table;
 pub mod tensorflow;
 pub mod torch;
@@ -25,7 +26,8 @@ mod unread;
 use std::sync::Arc;
 
 pub use probe::{Probe, Score};
-use statelens_checkpoint::{Checkpoint, FileSet, Finding, Limits, Plan, Progress, Result};
+pub use shards::Shards;
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Finding, Limits, Plan, Progress, Result};
 pub use table::{
     Asked, Choice, FORMATS, Format, Writing, markdown, writing, writing_for_name, writing_of,
     writings,
@@ -134,8 +136,25 @@ pub enum Target {
     TensorFlow(tensorflow::write::Options),
     /// A PyTorch zip file (`.pt`).
     Torch(torch::write::Options),
+    /// safetensors (`.safetensors`).
+    Safetensors(safetensors::write::Options),
     /// A NumPy archive (`.npz`).
     Numpy(numpy::write::Options),
+}
+
+impl Target {
+    /// The same, cut into several files; an error if the format can't be.
+    pub fn sharded(mut self, shards: Shards) -> Result<Self> {
+        match &mut self {
+            Self::Safetensors(options) => options.shards = shards,
+            _ if shards == Shards::One => {}
+            _ => {
+                return Err(Error::refused("this format is not cut into several files")
+                    .advice("Leave the shards out, or write safetensors."));
+            }
+        }
+        Ok(self)
+    }
 }
 
 /// Plans the files of `target` that hold `source`. Nothing is read or written.
@@ -145,11 +164,15 @@ pub enum Target {
 /// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
 /// error that says how it could be.
 pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
-    let (source, expanded) = blocks::expand(source)?;
+    let (source, expanded) = blocks::expand(source, |dtype| match target {
+        Target::Safetensors(_) => safetensors::write::has(dtype),
+        _ => false,
+    })?;
     let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
         Target::Torch(options) => torch::write::plan(source, options, name),
+        Target::Safetensors(options) => safetensors::write::plan(source, options, name),
         Target::Numpy(options) => numpy::write::plan(source, options, name),
     }?;
     plan.losses.splice(..0, expanded);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use statelens_checkpoint::{Error, Result};
 
-use crate::{Target, cerebras, numpy, tensorflow, torch};
+use crate::{Target, cerebras, numpy, safetensors, tensorflow, torch};
 
 /// A format, as far as users know it.
 #[derive(Debug)]
@@ -125,6 +125,24 @@ pub const FORMATS: &[Format] = &[
             versions: &[],
             compressions: &[],
             make: |_| Target::Torch(torch::write::Options::default()),
+        }),
+        notes: "",
+    },
+    Format {
+        ids: &["safetensors"],
+        name: "safetensors",
+        extensions: &["safetensors"],
+        reads: "one file, or shards with or without their index; all dtypes of release 0.8",
+        writes: Some(Writing {
+            id: "safetensors",
+            name: "safetensors",
+            label: "safetensors",
+            extensions: &["safetensors"],
+            about: "A header of names and the tensors behind it. Read by Hugging Face libraries; plain values go into its metadata.",
+            what: "one file, or shards with an index",
+            versions: &[],
+            compressions: &[],
+            make: |_| Target::Safetensors(safetensors::write::Options::default()),
         }),
         notes: "",
     },

@@ -10,4 +10,4 @@ mod write;
 
 pub(crate) use document::{Document, Id, Node};
 pub(crate) use parser::Parser;
-pub(crate) use write::{Json, float, quote, quote_str, separate};
+pub(crate) use write::{Json, float, quote, quote_str, quote_utf8, separate};

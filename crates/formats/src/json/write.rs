@@ -90,6 +90,18 @@ pub(crate) fn quote_str(text: &str, out: &mut String) {
     out.push('"');
 }
 
+/// A string with its quotes, as serde_json writes it: UTF-8, with only what must be escaped.
+pub(crate) fn quote_utf8(text: &str, out: &mut String) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' | '\0'..='\x1f' => escape(c.encode_utf8(&mut [0; 4]), out),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
 fn escape(text: &str, out: &mut String) {
     let plain = |c: char| matches!(c, ' '..='~') && c != '"' && c != '\\';
     let mut rest = text;

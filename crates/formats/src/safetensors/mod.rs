@@ -38,6 +38,7 @@ pub mod read;
 mod scalars;
 #[cfg(test)]
 mod tests;
+pub mod write;
 
 use std::sync::LazyLock;
 
@@ -47,14 +48,14 @@ use statelens_checkpoint::{Block, DType};
 static DTYPES: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     let plain = |name, dtype: DType| {
         let bits = dtype.itemsize() * 8;
-        Kind { name, dtype, bits, packed: 1 }
+        Kind { name, dtype, bits, packed: 1, whole: 1 }
     };
-    let packed = |name, dtype, bits, packed| Kind { name, dtype, bits, packed };
+    let six = |name, block| Kind { name, dtype: block, bits: 6, packed: 1, whole: 4 };
     vec![
         plain("BOOL", DType::Bool),
-        packed("F4", DType::F4E2M1FNX2, 4, 2),
-        packed("F6_E2M3", block("F6_E2M3", 4, 3), 6, 1),
-        packed("F6_E3M2", block("F6_E3M2", 4, 3), 6, 1),
+        Kind { name: "F4", dtype: DType::F4E2M1FNX2, bits: 4, packed: 2, whole: 2 },
+        six("F6_E2M3", block("F6_E2M3", 4, 3)),
+        six("F6_E3M2", block("F6_E3M2", 4, 3)),
         plain("U8", DType::U8),
         plain("I8", DType::I8),
         plain("F8_E5M2", DType::F8E5M2),
@@ -87,6 +88,8 @@ struct Kind {
     bits: u64,
     /// How many of the format's elements are one of ours.
     packed: u64,
+    /// How many of them, side by side, are whole bytes.
+    whole: u64,
 }
 
 impl Kind {
@@ -100,9 +103,6 @@ impl Kind {
 const fn block(name: &'static str, elements: u64, bytes: u64) -> DType {
     DType::Blocks(Block { name, elements, bytes, words: &[] })
 }
-
-/// `F4` in rows that are no whole bytes: what torch could not have.
-const F4_ROWS: DType = block("F4", 2, 1);
 
 /// Longest header in bytes: the reference library refuses longer ones.
 const MOST_HEADER: u64 = 100_000_000;

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
 };
 
 use super::header::{Entry, Header};
-use super::{F4_ROWS, scalars};
+use super::scalars;
 
 /// Opens it.
 ///
@@ -23,7 +23,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let mut entries: Vec<(DictKey, ValueId)> = Vec::with_capacity(header.tensors.len());
     let mut places: HashMap<Text, ValueId> = HashMap::new();
     for entry in &header.tensors {
-        let tensor = tensor(entry, file, header.data);
+        let tensor = tensor(entry, file, header.data, &mut findings);
         let tensor = builder.push_tensor(tensor)?;
         let id = builder.push(Value::Tensor(tensor))?;
         places.insert(entry.name.clone(), id);
@@ -81,17 +81,21 @@ fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
     FormatInfo { id: "safetensors", name: "safetensors", facts, ..FormatInfo::default() }
 }
 
-fn tensor(entry: &Entry, file: FileId, data: u64) -> Tensor {
-    let packed = entry.kind.packed;
+fn tensor(entry: &Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) -> Tensor {
+    let kind = entry.kind;
     let mut shape = entry.shape.clone();
-    let dtype = match shape.last_mut() {
-        Some(last) if *last % packed == 0 => {
-            *last /= packed;
-            entry.kind.dtype.clone()
-        }
-        None if packed == 1 => entry.kind.dtype.clone(),
-        _ => F4_ROWS,
-    };
+    let last = shape.last().copied().unwrap_or(1);
+    if !last.is_multiple_of(kind.whole) {
+        // All of it is whole bytes: the header's check says so.
+        shape = vec![shape.iter().product()];
+        findings.push(
+            Finding::new(Grade::Note, format!("{} is shown as one row", entry.name))
+                .detail(format!("Its rows, of shape {:?}, are no whole bytes.", entry.shape)),
+        );
+    }
+    if let Some(last) = shape.last_mut() {
+        *last /= kind.packed;
+    }
     let span = Span { file, offset: data + entry.begin, len: entry.end - entry.begin };
-    Tensor::new(dtype, shape, Layout::Span(span))
+    Tensor::new(kind.dtype.clone(), shape, Layout::Span(span))
 }

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{DType, Dict, Error, List, Result, Set, Text, Tuple, Value};
+use statelens_checkpoint::{
+    Checkpoint, DType, Dict, Error, List, Result, Set, Text, Tuple, Value, ValueId,
+};
 
-use crate::json::{Document, Id, Node};
+use crate::json::{self, Document, Id, Node};
 
 /// The entry of `__metadata__`.
 pub(super) const KEY: &str = "statelens";
@@ -80,4 +82,59 @@ fn unhex(text: &str) -> Option<Arc<[u8]>> {
     let nibble = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let pairs = text.as_bytes().chunks(2);
     pairs.map(|pair| Some(nibble(pair[0])? << 4 | nibble(*pair.get(1)?)?)).collect()
+}
+
+/// The text for these values; `None` if there are none. What the caller keeps out (tensors,
+/// containers that hold something) is null.
+pub(super) fn encode(source: &Checkpoint, values: &[(Text, ValueId)]) -> Option<String> {
+    if values.is_empty() {
+        return None;
+    }
+    let mut out = format!("{{\"version\": {VERSION}, \"values\": {{");
+    for (index, (name, id)) in values.iter().enumerate() {
+        out.push_str(if index > 0 { ", " } else { "" });
+        json::quote(name, &mut out);
+        out.push_str(": ");
+        put(source.value(*id), &mut out);
+    }
+    out.push_str("}}");
+    Some(out)
+}
+
+fn put(value: &Value, out: &mut String) {
+    match value {
+        Value::Bool(value) => out.push_str(if *value { "true" } else { "false" }),
+        Value::Int(value) => out.push_str(&value.to_string()),
+        Value::Float(value) => out.push_str(&json::float(*value)),
+        Value::Complex(re, im) => {
+            out.push_str(&format!("{{\"complex\": [{}, {}]}}", json::float(*re), json::float(*im)));
+        }
+        Value::Str(text) => json::quote(text, out),
+        Value::Bytes { data, mutable } => {
+            let kind = if *mutable { "bytearray" } else { "bytes" };
+            let hex: String = data.iter().map(|byte| format!("{byte:02x}")).collect();
+            one(kind, &hex.into(), out);
+        }
+        Value::DType { dtype, numpy: false } => one("dtype", &dtype.name().into(), out),
+        Value::DType { dtype, numpy: true } => json::quote(&dtype.name().into(), out),
+        Value::Device(device) => one("device", device, out),
+        Value::Dict(_) => one("empty", &"dict".into(), out),
+        Value::List(_) => one("empty", &"list".into(), out),
+        Value::Tuple(_) => one("empty", &"tuple".into(), out),
+        Value::Set(_) => one("empty", &"set".into(), out),
+        Value::Opaque(opaque) => match &opaque.repr {
+            Some(repr) => json::quote(repr, out),
+            None => json::quote(&opaque.global.to_string().into(), out),
+        },
+        Value::None | Value::Tensor(_) | Value::Array(_) | Value::Sparse(_) | Value::Link(_) => {
+            out.push_str("null");
+        }
+    }
+}
+
+/// An object of one entry.
+fn one(kind: &str, text: &Text, out: &mut String) {
+    out.push_str(&format!("{{\"{kind}\": "));
+    json::quote(text, out);
+    out.push('}');
 }

@@ -170,9 +170,15 @@ impl Join {
         self.by_key.clear();
     }
 
-    /// The keys that `is_known` does not know.
+    /// The keys of tensors that `is_known` does not know. Tied names and plain values need not be
+    /// in an index.
     pub(super) fn unknown(&self, is_known: impl Fn(&Text) -> bool) -> Vec<&Text> {
-        self.by_key.keys().filter(|key| !is_known(key)).collect()
+        let is_tensor = |at: &usize| {
+            let value = self.entries.get(*at).and_then(|entry| self.builder.value(entry.id));
+            matches!(value, Some(Value::Tensor(_) | Value::Array(_)))
+        };
+        let tensors = self.by_key.iter().filter(|(_, at)| is_tensor(at));
+        tensors.map(|(key, _)| key).filter(|key| !is_known(key)).collect()
     }
 
     /// The whole; `None` if there was no part.

@@ -331,7 +331,7 @@ impl Index {
         }
         if !extra.is_empty() {
             join.finding(
-                Finding::new(Grade::Note, format!("{} values are not in the index", extra.len()))
+                Finding::new(Grade::Note, format!("{} tensors are not in the index", extra.len()))
                     .detail(format!("{}. They are shown with the others.", some(&extra))),
             );
         }

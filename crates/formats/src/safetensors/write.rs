@@ -1,0 +1,155 @@
+//! Writing, byte for byte as the reference library does.
+//!
+//! Tensors are sorted by dtype, then by name, so that each is aligned; the header is padded with
+//! spaces to a multiple of eight. Nested keys become names with dots. Tied weights are written
+//! once, under the first of their names, and recorded as `save_model` does.
+
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use state::State;
+use statelens_checkpoint::{
+    Checkpoint, Checksum, DType, Data, Error, Plan, PlannedFile, Result, Segment, Text,
+};
+
+use super::{DTYPES, Kind, METADATA, MOST_HEADER, scalars};
+use crate::json;
+use crate::shards::Shards;
+
+/// How to write safetensors.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Into which files.
+    pub shards: Shards,
+}
+
+/// Plans the files. See [`crate::plan`] for errors and losses.
+///
+/// `__metadata__` of a safetensors source goes into every file; which names are tied into the
+/// file of the tensor; plain values into the first.
+pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+    let state = State::new(&source)?;
+    let sizes: Vec<(Text, u64)> =
+        state.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
+    let assignment = options.shards.assign(name, &sizes)?;
+    let mut files = Vec::with_capacity(assignment.files.len() + 1);
+    let mut parts: Vec<Vec<&Tensor>> = vec![Vec::new(); assignment.files.len()];
+    for (tensor, file) in state.tensors.iter().zip(&assignment.of) {
+        parts[*file].push(tensor);
+    }
+    let values = scalars::encode(&source, &state.values);
+    let mut common = state.metadata;
+    // Loaders that look at metadata at all want to know whose tensors these are.
+    if values.is_some() && !common.iter().any(|(key, _)| *key == "format") {
+        common.push(("format".into(), "pt".into()));
+    }
+    for (index, (file, mut tensors)) in assignment.files.iter().zip(parts).enumerate() {
+        let mut metadata = common.clone();
+        for tensor in &tensors {
+            metadata.extend(tensor.ties.iter().map(|tied| (tied.clone(), tensor.name.clone())));
+        }
+        if let (0, Some(values)) = (index, &values) {
+            metadata.push((scalars::KEY.into(), values.as_str().into()));
+        }
+        tensors.sort_by(|one, other| {
+            (other.rank, one.name.as_bytes()).cmp(&(one.rank, other.name.as_bytes()))
+        });
+        let mut segments = vec![Segment::Bytes(header(&metadata, &tensors)?.into())];
+        segments.extend(tensors.iter().map(|tensor| {
+            Segment::Data(Data { tensor: tensor.id, checksum: Checksum::None, encoding: None })
+        }));
+        files.push(PlannedFile { name: file.clone(), segments, head_last: false });
+    }
+    files.extend(assignment.index(name, &sizes));
+    let losses = state.losses;
+    Ok(Plan { source, files, losses })
+}
+
+/// A tensor to be written.
+struct Tensor {
+    name: Text,
+    id: statelens_checkpoint::TensorId,
+    /// Its place in [`DTYPES`].
+    rank: usize,
+    /// As the format counts it.
+    shape: Vec<u64>,
+    bytes: u64,
+    /// Further names of it.
+    ties: Vec<Text>,
+}
+
+/// The place in [`DTYPES`] and the shape of a tensor as the format counts it; `None` if the
+/// format does not have the dtype.
+fn stored_as(tensor: &statelens_checkpoint::Tensor) -> Option<(usize, Vec<u64>)> {
+    let mut shape = tensor.shape.clone();
+    let rank = DTYPES.iter().position(|kind| kind.dtype == tensor.dtype)?;
+    let Kind { packed, .. } = &DTYPES[rank];
+    if *packed > 1 {
+        match shape.last_mut() {
+            Some(last) => *last = last.checked_mul(*packed)?,
+            None => shape.push(*packed),
+        }
+    }
+    Some((rank, shape))
+}
+
+/// Whether the format has the dtype.
+pub(crate) fn has(dtype: &DType) -> bool {
+    DTYPES.iter().any(|kind| kind.dtype == *dtype)
+}
+
+/// The length of the header and the header.
+fn header(metadata: &[(Text, Text)], tensors: &[&Tensor]) -> Result<Vec<u8>> {
+    let mut text = String::from("{");
+    if !metadata.is_empty() {
+        text.push_str(&format!("\"{METADATA}\":{{"));
+        for (index, (key, value)) in metadata.iter().enumerate() {
+            text.push_str(if index > 0 { "," } else { "" });
+            quote(key, &mut text)?;
+            text.push(':');
+            quote(value, &mut text)?;
+        }
+        text.push('}');
+    }
+    let mut begin = 0u64;
+    for (index, tensor) in tensors.iter().enumerate() {
+        text.push_str(if index > 0 || !metadata.is_empty() { "," } else { "" });
+        quote(&tensor.name, &mut text)?;
+        let end = begin.checked_add(tensor.bytes).ok_or_else(|| {
+            Error::unsupported("the file to be written would be larger than 64 bits can count")
+        })?;
+        let _ = write!(text, ":{{\"dtype\":\"{}\",\"shape\":[", DTYPES[tensor.rank].name);
+        for (axis, dim) in tensor.shape.iter().enumerate() {
+            let _ = write!(text, "{}{dim}", if axis > 0 { "," } else { "" });
+        }
+        let _ = write!(text, "],\"data_offsets\":[{begin},{end}]}}");
+        begin = end;
+    }
+    text.push('}');
+    while !text.len().is_multiple_of(8) {
+        text.push(' ');
+    }
+    let len = text.len() as u64;
+    if len > MOST_HEADER {
+        return Err(Error::unsupported(format!(
+            "the header would take {len} bytes, and the reference library reads {MOST_HEADER} at most"
+        ))
+        .advice("Write several files with --shard-size, or leave keys out with --exclude."));
+    }
+    let mut bytes = len.to_le_bytes().to_vec();
+    bytes.extend(text.into_bytes());
+    Ok(bytes)
+}
+
+fn quote(text: &Text, out: &mut String) -> Result<()> {
+    let text = text.as_str().ok_or_else(|| {
+        Error::refused(format!("the name {text} holds half a character, which no UTF-8 file can"))
+            .advice("Leave it out with --exclude.")
+    })?;
+    json::quote_utf8(text, out);
+    Ok(())
+}

@@ -1,0 +1,352 @@
+//! What is written of a checkpoint, and what can't be.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, Key, KeyPart, Layout, Leaf, Loss, Result, TensorClass, TensorId,
+    Text, Value, ValueId,
+};
+
+use super::{Tensor, stored_as};
+use crate::safetensors::METADATA;
+
+/// A checkpoint as names of tensors and names of plain values.
+pub(super) struct State {
+    /// In the order of the leaves; tied ones once, under the first of their names.
+    pub(super) tensors: Vec<Tensor>,
+    /// Plain values by name.
+    pub(super) values: Vec<(Text, ValueId)>,
+    /// `__metadata__` of the source.
+    pub(super) metadata: Vec<(Text, Text)>,
+    pub(super) losses: Vec<Loss>,
+}
+
+/// What happens to a value, and why.
+#[derive(Clone, Copy)]
+struct Reason {
+    what: &'static str,
+    why: &'static str,
+    harmless: bool,
+}
+
+const fn lost(what: &'static str, why: &'static str) -> Reason {
+    Reason { what, why, harmless: false }
+}
+
+const fn harmless(what: &'static str, why: &'static str) -> Reason {
+    Reason { what, why, harmless: true }
+}
+
+const TENSORS_ONLY: &str = "The format holds tensors and nothing of what they are in Python.";
+const ARRAY: Reason = harmless("numpy arrays become tensors of the same values", TENSORS_ONLY);
+const SCALAR: Reason =
+    harmless("numpy scalars become tensors without dimensions, of the same value", TENSORS_ONLY);
+const PARAMETER: Reason = harmless("parameters become plain tensors", TENSORS_ONLY);
+const SUBCLASS: Reason = lost("tensors of other classes become plain tensors", TENSORS_ONLY);
+const NESTED: Reason =
+    harmless("containers become names with dots", "The format has one dict of names.");
+const ATTRIBUTES: Reason = harmless(
+    "Python attributes of dicts (`_metadata`) are left out",
+    "The format has no place for them; `save_file` leaves them out, too.",
+);
+const SHARED: Reason =
+    harmless("views that share memory are written each by itself", "The format has no views.");
+const PLAIN: Reason = harmless(
+    "plain values go into the file's metadata",
+    "The format holds tensors only; Statelens and Python's json module read them from there.",
+);
+const DTYPE: Reason =
+    lost("", "The format does not have it. Cast them with --cast, or write a format that has it.");
+const SPARSE: Reason =
+    lost("sparse tensors become their parts", "The format has no sparse tensors.");
+const AGAIN: Reason = lost(
+    "further occurrences of a container are left out",
+    "The format has no links between containers.",
+);
+const FROZEN: Reason = lost("frozensets are left out", TENSORS_ONLY);
+const NUMPY_DTYPE: Reason = lost("numpy dtypes become their names", TENSORS_ONLY);
+const OBJECT: Reason = lost("objects become the text that Python prints for them", TENSORS_ONLY);
+const MODULE: Reason = lost("of objects only their tensors are written", TENSORS_ONLY);
+const LONG_INT: Reason =
+    lost("integers of thousands of digits are left out", "Python would not read them.");
+
+/// Python reads integers of 4,300 digits from a text; this many bytes have fewer.
+const MOST_INT: usize = 1_700;
+
+impl State {
+    /// Sorts the leaves. Refuses names that two values would have, and tensors without data.
+    pub(super) fn new(source: &Checkpoint) -> Result<Self> {
+        let leaves = source.leaves();
+        let mut sorter =
+            Sorter { source, found: Vec::new(), values: Vec::new(), losses: Vec::new() };
+        for leaf in &leaves {
+            sorter.leaf(leaf)?;
+        }
+        sorter.outer();
+        sorter.check_names(&leaves)?;
+        sorter.check_data()?;
+        let tensors = sorter.tie()?;
+        let plain: Vec<Text> = sorter.values.iter().map(|(name, _)| name.clone()).collect();
+        for name in &plain {
+            sorter.lose(PLAIN, name);
+        }
+        let Sorter { values, losses, .. } = sorter;
+        Ok(Self {
+            tensors,
+            values,
+            metadata: match source.format.id {
+                "safetensors" => source.raw_attributes(source.root()).to_vec(),
+                _ => Vec::new(),
+            },
+            losses,
+        })
+    }
+}
+
+struct Sorter<'a> {
+    source: &'a Checkpoint,
+    /// Names and tensors, tied ones under each name.
+    found: Vec<(Text, TensorId)>,
+    values: Vec<(Text, ValueId)>,
+    losses: Vec<Loss>,
+}
+
+impl Sorter<'_> {
+    fn lose(&mut self, reason: Reason, key: &Text) {
+        self.lose_as(reason.what.to_owned(), reason, key);
+    }
+
+    fn lose_as(&mut self, what: String, reason: Reason, key: &Text) {
+        let key = key.to_string();
+        match self.losses.iter_mut().find(|loss| loss.what == what) {
+            Some(loss) => loss.keys.push(key),
+            None => self.losses.push(Loss {
+                keys: vec![key],
+                what,
+                why: reason.why.into(),
+                harmless: reason.harmless,
+            }),
+        }
+    }
+
+    fn leaf(&mut self, leaf: &Leaf) -> Result<()> {
+        let name = &leaf.flat;
+        match self.source.value(leaf.target) {
+            Value::Tensor(_) | Value::Array(_) => self.tensor(name, leaf.target)?,
+            Value::Sparse(sparse) => {
+                self.lose(SPARSE, name);
+                for (part, id) in &sparse.parts {
+                    self.tensor(&format!("{name}.{part}").into(), *id)?;
+                }
+            }
+            Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Set(_)
+                if leaf.target != leaf.id =>
+            {
+                self.lose(AGAIN, name);
+            }
+            // The root itself, with nothing in it.
+            Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Set(_)
+                if leaf.key.parts.is_empty() => {}
+            Value::Set(set) if set.frozen => self.lose(FROZEN, name),
+            Value::Opaque(_) if self.source.holds_tensor(leaf.target) => self.lose(MODULE, name),
+            Value::Opaque(_) => {
+                self.lose(OBJECT, name);
+                self.values.push((name.clone(), leaf.target));
+            }
+            Value::DType { numpy: true, .. } => {
+                self.lose(NUMPY_DTYPE, name);
+                self.values.push((name.clone(), leaf.target));
+            }
+            Value::Int(int) if int.to_le_bytes().len() > MOST_INT => self.lose(LONG_INT, name),
+            _ => self.values.push((name.clone(), leaf.target)),
+        }
+        Ok(())
+    }
+
+    fn tensor(&mut self, name: &Text, id: ValueId) -> Result<()> {
+        let Some((tensor_id, tensor)) = self.source.tensor_of(id) else { return Ok(()) };
+        let is_missing = matches!(tensor.layout, Layout::Missing(_));
+        if stored_as(tensor).is_none() && !is_missing {
+            // Each dtype is told by itself.
+            self.lose_as(format!("tensors of dtype {} are left out", tensor.dtype), DTYPE, name);
+            return Ok(());
+        }
+        match &tensor.class {
+            TensorClass::Tensor => {}
+            TensorClass::Parameter => self.lose(PARAMETER, name),
+            TensorClass::Other(_) => self.lose(SUBCLASS, name),
+        }
+        if let Value::Array(array) = self.source.value(self.source.resolve(id)) {
+            self.lose(if array.scalar { SCALAR } else { ARRAY }, name);
+        }
+        self.found.push((name.clone(), tensor_id));
+        Ok(())
+    }
+
+    /// What is lost of the containers.
+    fn outer(&mut self) {
+        let root = self.source.root();
+        if let Value::Dict(dict) = self.source.value(root) {
+            for (key, id) in &dict.entries {
+                let value = self.source.value(*id);
+                if value.is_container() && !value.children().is_empty() {
+                    self.lose(NESTED, &key.to_string().into());
+                }
+            }
+        }
+        let owners: HashSet<ValueId> = (0..self.source.values().len())
+            .map(|index| ValueId(index as u32))
+            .filter(|id| self.source.attributes(*id).is_some())
+            .collect();
+        if !owners.is_empty() {
+            let mut keys: Vec<Text> = self.source.flat_keys(&owners).into_values().collect();
+            keys.sort();
+            for key in keys {
+                self.lose(ATTRIBUTES, &key);
+            }
+        }
+    }
+
+    /// Fails if two values would have one name, or one the name that the format keeps to itself.
+    fn check_names(&self, leaves: &[Leaf]) -> Result<()> {
+        let tensors = self.found.iter().map(|(name, id)| (name, Is::Tensor(*id)));
+        let values = self.values.iter().map(|(name, id)| (name, Is::Value(*id)));
+        let mut names: HashMap<&Text, Is> = HashMap::new();
+        for (name, is) in tensors.chain(values) {
+            if *name == METADATA {
+                return Err(Error::refused(format!("a key is named `{METADATA}`")).advice(
+                    "The format keeps that name to itself: leave the key out or rename it.",
+                ));
+            }
+            if names.insert(name, is).is_some_and(|other| other != is) {
+                let paths: Vec<String> = leaves
+                    .iter()
+                    .filter(|leaf| leaf.flat == *name)
+                    .map(|leaf| path(&leaf.key))
+                    .collect();
+                return Err(Error::refused(format!(
+                    "two keys would have the name `{name}`: {}",
+                    paths.join(" and ")
+                ))
+                .advice("Leave one of them out with --exclude, or rename it."));
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if a tensor has no data.
+    fn check_data(&self) -> Result<()> {
+        let mut names = Vec::new();
+        let mut reason = None;
+        for (name, id) in &self.found {
+            if let Layout::Missing(why) = &self.source.tensor(*id)?.layout {
+                names.push(name.to_string());
+                reason.get_or_insert_with(|| why.clone());
+            }
+        }
+        let Some(why) = reason else { return Ok(()) };
+        let shown = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
+        Err(Error::refused(format!(
+            "{} tensors have no data to write, {shown} among them: {why}",
+            names.len()
+        ))
+        .advice("Give the files they lie in as well, or leave the tensors out with --exclude."))
+    }
+
+    /// The tensors, each under the first of its names in the order of the alphabet.
+    fn tie(&mut self) -> Result<Vec<Tensor>> {
+        let mut tensors: Vec<Tensor> = Vec::new();
+        let mut places: HashMap<View, usize> = HashMap::new();
+        let mut storages: HashMap<u32, usize> = HashMap::new();
+        let mut shared: Vec<Text> = Vec::new();
+        for (name, id) in std::mem::take(&mut self.found) {
+            let tensor = self.source.tensor(id)?;
+            let bytes = tensor.nbytes().unwrap_or(0);
+            let (Some((rank, shape)), true) = (stored_as(tensor), bytes <= i64::MAX as u64) else {
+                return Err(Error::damaged(format!("the size of `{name}` does not fit 63 bits")));
+            };
+            let view = View::of(id, tensor);
+            // As in `save_model`: what has no elements shares nothing.
+            let place = places.get(&view).copied().filter(|_| bytes > 0);
+            if let Some(place) = place {
+                let twin = &mut tensors[place];
+                if twin.name != name && !twin.ties.contains(&name) {
+                    twin.ties.push(name);
+                }
+                continue;
+            }
+            places.insert(view, tensors.len());
+            if let Some(storage) = tensor.storage.filter(|_| bytes > 0) {
+                let others = storages.entry(storage).or_default();
+                *others += 1;
+                if *others == 2 {
+                    shared.push(name.clone());
+                }
+            }
+            tensors.push(Tensor { name, id, rank, shape, bytes, ties: Vec::new() });
+        }
+        for tensor in &mut tensors {
+            tensor.ties.sort();
+            if tensor.ties.first().is_some_and(|first| *first < tensor.name) {
+                std::mem::swap(&mut tensor.ties[0], &mut tensor.name);
+                tensor.ties.sort();
+            }
+        }
+        for name in &shared {
+            self.lose(SHARED, name);
+        }
+        Ok(tensors)
+    }
+}
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Is {
+    Tensor(TensorId),
+    Value(ValueId),
+}
+
+/// The elements that a tensor is: tensors with equal ones are tied.
+#[derive(PartialEq, Eq, Hash)]
+enum View {
+    /// A view of a storage by its number: first element, strides, shape, dtypes, and the bits.
+    Of(u32, u64, Vec<i64>, Vec<u64>, [DType; 2], [bool; 2]),
+    /// That tensor.
+    Only(TensorId),
+}
+
+impl View {
+    fn of(id: TensorId, tensor: &statelens_checkpoint::Tensor) -> Self {
+        match (&tensor.layout, tensor.storage) {
+            (Layout::Strided(strided), Some(storage)) => Self::Of(
+                storage,
+                strided.offset,
+                strided.strides.clone(),
+                tensor.shape.clone(),
+                [tensor.dtype.clone(), tensor.stored.clone()],
+                [tensor.conjugate, tensor.negate],
+            ),
+            // The whole storage, in order.
+            (Layout::Span(span), Some(storage)) => Self::Of(
+                storage,
+                span.offset,
+                Vec::new(),
+                tensor.shape.clone(),
+                [tensor.dtype.clone(), tensor.stored.clone()],
+                [tensor.conjugate, tensor.negate],
+            ),
+            _ => Self::Only(id),
+        }
+    }
+}
+
+/// A key's path, with its steps apart.
+fn path(key: &Key) -> String {
+    let step = |part: &KeyPart| match part {
+        KeyPart::Field(key) => key.to_string(),
+        KeyPart::Index(index) => index.to_string(),
+        KeyPart::Inside(text) => text.to_string(),
+    };
+    let steps: Vec<String> = key.parts.iter().map(|part| format!("`{}`", step(part))).collect();
+    steps.join(" > ")
+}
