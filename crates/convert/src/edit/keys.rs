@@ -29,8 +29,8 @@ pub(super) struct NewKey {
 pub(super) struct Dot {
     /// Where it is in the text, in bytes.
     pub(super) at: usize,
-    /// What it leads into was this container in the source; `None` for a new one.
-    pub(super) into: Option<ValueId>,
+    /// What it leads into was this one of the containers above the leaf; `None` for a new one.
+    pub(super) into: Option<usize>,
 }
 
 /// The keys of all leaves after the rules that make new ones, in order.
@@ -114,7 +114,7 @@ impl NewKey {
         let mut dots = Vec::new();
         for (index, part) in leaf.key.parts.iter().enumerate() {
             if index > 0 {
-                dots.push(Dot { at: text.len(), into: above.get(index).copied() });
+                dots.push(Dot { at: text.len(), into: (index < above.len()).then_some(index) });
                 text.push('.');
             }
             text.push_str(&part_text(part));
@@ -150,7 +150,10 @@ impl NewKey {
             return;
         }
         // The dots that go: for each, whether it stood between steps and what it led into.
-        let kind = |at: usize| self.dots.iter().find(|dot| dot.at == at).copied();
+        let kind = |at: usize| {
+            let index = self.dots.binary_search_by_key(&at, |dot| dot.at).ok()?;
+            self.dots.get(index).copied()
+        };
         let old: Vec<Option<Dot>> = self.text[range.clone()]
             .match_indices('.')
             .map(|(at, _)| kind(range.start + at))
@@ -158,7 +161,7 @@ impl NewKey {
         let further = match old.first() {
             Some(first) => first.is_some(),
             None => match self.dots.iter().rev().find(|dot| dot.at < range.start) {
-                Some(Dot { into: Some(into), .. }) => nested.is(*into),
+                Some(Dot { into: Some(into), .. }) => nested.is(self.above[*into]),
                 Some(Dot { into: None, .. }) => true,
                 None => nested.is(root),
             },
@@ -192,7 +195,7 @@ impl NewKey {
 
     /// Makes every dot one between steps, but for those of numbers and the like that were keys.
     fn nest(&mut self) {
-        let old: HashMap<usize, Option<ValueId>> =
+        let old: HashMap<usize, Option<usize>> =
             self.dots.iter().map(|dot| (dot.at, dot.into)).collect();
         let mut dots = Vec::new();
         let mut start = 0;
@@ -225,7 +228,7 @@ impl NewKey {
         }
         let mut start = 0;
         // What the step lies in, and what it leads into.
-        let mut from = self.above.first().copied();
+        let mut from = (!self.above.is_empty()).then_some(0);
         for dot in &self.dots {
             steps.push(Step { text: &self.text[start..dot.at], from, into: dot.into });
             start = dot.at + 1;
@@ -242,8 +245,7 @@ impl NewKey {
 
     /// The step of the old key from the container that a new one is from.
     pub(super) fn old_part(&self, step: &Step<'_>) -> Option<&KeyPart> {
-        let depth = self.above.iter().position(|id| Some(*id) == step.from)?;
-        self.leaf.key.parts.get(depth)
+        self.leaf.key.parts.get(step.from?)
     }
 }
 
@@ -251,10 +253,10 @@ impl NewKey {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Step<'a> {
     pub(super) text: &'a str,
-    /// What it lies in was this container of the source, if it was one.
-    pub(super) from: Option<ValueId>,
+    /// What it lies in was this one of the containers above the leaf, if it was one.
+    pub(super) from: Option<usize>,
     /// What it leads into was this one.
-    pub(super) into: Option<ValueId>,
+    pub(super) into: Option<usize>,
 }
 
 /// A step as text, as [`statelens_checkpoint::Key::flat`] has it.

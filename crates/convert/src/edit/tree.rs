@@ -117,9 +117,7 @@ fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
                 Some(KeyPart::Field(DictKey::Str(_))) | None => Kind::Text,
                 Some(_) => Kind::Other,
             };
-            in_place &= part.is_some()
-                && step.from == key.above.get(depth).copied()
-                && step.into == key.above.get(depth + 1).copied();
+            in_place &= part.is_some() && step.from == Some(depth) && step.into == Some(depth + 1);
             let last = depth + 1 == steps.len();
             let at = (node, name, step.text.to_owned());
             let place = match places.get(&at) {
@@ -130,7 +128,8 @@ fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
                 Some((_, other)) => return Err(both(&keys[*other], key)),
                 None if last => Place::Leaf(index),
                 None => {
-                    nodes.push(Node { old: step.into, in_place, children: Vec::new() });
+                    let old = step.into.map(|into| key.above[into]);
+                    nodes.push(Node { old, in_place, children: Vec::new() });
                     Place::Node(nodes.len() - 1)
                 }
             };
