@@ -146,11 +146,12 @@ impl Target {
     /// The same, cut into several files; an error if the format can't be.
     pub fn sharded(mut self, shards: Shards) -> Result<Self> {
         match &mut self {
+            Self::Torch(options) => options.shards = shards,
             Self::Safetensors(options) => options.shards = shards,
             _ if shards == Shards::One => {}
             _ => {
                 return Err(Error::refused("this format is not cut into several files")
-                    .advice("Leave the shards out, or write safetensors."));
+                    .advice("Leave the shards out, or write safetensors or PyTorch."));
             }
         }
         Ok(self)

@@ -6,31 +6,64 @@
 
 mod losses;
 mod pickler;
+mod shards;
 mod state;
 mod storages;
 
 use std::sync::Arc;
 
 use state::State;
-use statelens_checkpoint::{Checkpoint, Plan, PlannedFile, Result};
+use statelens_checkpoint::{Builder, Checkpoint, Loss, Plan, PlannedFile, Result};
 
 use crate::archive::write::{Body, Record, layout};
+use crate::shards::Shards;
 
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {}
+pub struct Options {
+    /// Whether it becomes several files with an index, as `pytorch_model.bin` does.
+    pub shards: Shards,
+}
 
 /// The folder of all records; torch takes any name.
 const ROOT: &str = "archive";
 
-/// Plans the file. See [`crate::plan`] for errors and losses.
-pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<Plan> {
-    let mut state = State::new(&source)?;
+/// Plans the file, or the files and their index. See [`crate::plan`] for errors and losses.
+pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
     let mut builder = source.edit();
-    let storages = storages::place(&source, state.tensors(), &mut builder)?;
-    let pickle = state.pickle(&storages)?;
-    let losses = state.losses();
+    let mut files = Vec::new();
+    let mut losses = Vec::new();
+    match shards::cut(&source, &options.shards, name)? {
+        None => {
+            files.push(file(&source, name, &mut builder, &mut losses)?);
+        }
+        Some(cut) => {
+            losses.extend(cut.losses);
+            for (name, part) in &cut.parts {
+                files.push(file(part, name, &mut builder, &mut losses)?);
+            }
+            files.extend(cut.index);
+        }
+    }
+    Ok(Plan { source: Arc::new(builder.rebuild(&source)?), files, losses })
+}
 
+/// Plans one file that holds `source`, whose tensors are those of `builder`.
+fn file(
+    source: &Checkpoint,
+    name: &str,
+    builder: &mut Builder,
+    losses: &mut Vec<Loss>,
+) -> Result<PlannedFile> {
+    let mut state = State::new(source)?;
+    let storages = storages::place(source, state.tensors(), builder)?;
+    let pickle = state.pickle(&storages)?;
+    for loss in state.losses() {
+        match losses.iter_mut().find(|known| known.what == loss.what) {
+            Some(known) => known.keys.extend(loss.keys),
+            None => losses.push(loss),
+        }
+    }
     let named = |name: &str, body| Record { name: format!("{ROOT}/{name}"), body };
     let mut records = vec![
         named("data.pkl", Body::Made(pickle)),
@@ -40,13 +73,5 @@ pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<P
         records.push(named(&format!("data/{index}"), Body::Tensor(*tensor, *len)));
     }
     records.push(named("version", Body::Made(b"3\n".to_vec())));
-    Ok(Plan {
-        source: Arc::new(builder.rebuild(&source)?),
-        files: vec![PlannedFile {
-            name: name.to_owned(),
-            segments: layout(records)?,
-            head_last: false,
-        }],
-        losses,
-    })
+    Ok(PlannedFile { name: name.to_owned(), segments: layout(records)?, head_last: false })
 }
