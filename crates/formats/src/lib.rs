@@ -148,6 +148,7 @@ impl Target {
         match &mut self {
             Self::Torch(options) => options.shards = shards,
             Self::Safetensors(options) => options.shards = shards,
+            Self::TensorFlow(options) => options.shards = shards,
             _ if shards == Shards::One => {}
             _ => {
                 return Err(Error::refused("this format is not cut into several files")

@@ -165,13 +165,14 @@ pub const FORMATS: &[Format] = &[
             label: "TensorFlow .index",
             extensions: &["index", "ckpt"],
             about: "An index and the raw tensors beside it. Restored by tf.compat.v1.train.Saver and tf.train.Checkpoint.",
-            what: "V2: bundles by name, or with an object graph",
+            what: "V2: bundles by name or with an object graph, in one or more data files",
             versions: &[],
             compressions: &[],
             make: |asked| {
                 Target::TensorFlow(tensorflow::write::Options {
                     object_graph: asked.object_graph,
                     state_file: asked.state_file,
+                    ..tensorflow::write::Options::default()
                 })
             },
         }),

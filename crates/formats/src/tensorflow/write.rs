@@ -21,11 +21,12 @@ use index::{Index, Place, Row, Sum};
 use names::Named;
 use statelens_checkpoint::{
     Checkpoint, Checksum, Data, Error, Outcome, Outcomes, Plan, PlannedFile, Result, Segment,
-    TensorId,
+    TensorId, Text,
 };
 use values::Body;
 
 use super::members::{data_name, split};
+use crate::shards::Shards;
 
 /// How to write a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -36,6 +37,8 @@ pub struct Options {
     /// Also writes the state file, `checkpoint`, which says that this is the latest checkpoint of
     /// its folder.
     pub state_file: bool,
+    /// Into which data files. Their names are numbered, whatever [`Shards::Named`] calls them.
+    pub shards: Shards,
 }
 
 /// Plans the files. `name` is the prefix, with or without `.index`. See [`crate::plan`] for errors
@@ -54,8 +57,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
     named.sort_by(|one, other| one.name.cmp(&other.name));
     names::refuse_collisions(&named)?;
 
-    let shards = vec![named];
-    let count = shards.len() as u64;
+    let (count, shards) = assign(&source, &options.shards, prefix, named)?;
     let mut files = Vec::new();
     let mut placing = Placing { known: HashMap::new(), rows: Vec::new() };
     for (shard, named) in (0..).zip(shards) {
@@ -86,6 +88,25 @@ fn prefix(name: &str) -> Result<&str> {
         true => Err(Error::refused(format!("`{name}` is no prefix for a TensorFlow checkpoint"))
             .advice("Give the name without `.index` or `.data-…`, e.g. model.ckpt-100.")),
     }
+}
+
+/// How many data files there are, and what goes into each.
+fn assign(
+    source: &Checkpoint,
+    shards: &Shards,
+    prefix: &str,
+    named: Vec<Named>,
+) -> Result<(u64, Vec<Vec<Named>>)> {
+    let sizes: Result<Vec<(Text, u64)>> = named
+        .iter()
+        .map(|Named { item, .. }| Ok((item.key.flat(), item.body.len(source)?)))
+        .collect();
+    let assignment = shards.assign(prefix, &sizes?)?;
+    let mut files: Vec<Vec<Named>> = assignment.files.iter().map(|_| Vec::new()).collect();
+    for (named, file) in named.into_iter().zip(assignment.of) {
+        files[file].push(named);
+    }
+    Ok((files.len() as u64, files))
 }
 
 /// Gives tensors their places in the data files.

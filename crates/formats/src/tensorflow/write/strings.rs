@@ -58,6 +58,11 @@ impl Late {
         Some((late, kind == 'U'))
     }
 
+    /// The array.
+    pub(super) fn tensor(&self) -> TensorId {
+        self.tensor
+    }
+
     /// The bytes and their masked checksum.
     pub(super) fn encoded(&self) -> Result<&(Vec<u8>, u32)> {
         if let Some(made) = self.made.get() {

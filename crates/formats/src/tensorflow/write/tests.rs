@@ -9,6 +9,7 @@ use statelens_checkpoint::{
 };
 
 use super::{Options, plan};
+use crate::shards::Shards;
 use crate::tensorflow::tests::{expected, files, logical_bytes, open, open_files};
 
 /// The files of a plan.
@@ -182,8 +183,31 @@ fn plain_values_become_tensors_and_what_is_lost_is_told() {
 }
 
 #[test]
+fn several_data_files_hold_what_one_does() {
+    let whole = open("tf/saver_v2_dtypes", "all.index").unwrap();
+    let key = |checkpoint: &Checkpoint| -> Vec<_> {
+        checkpoint.leaves().iter().map(|leaf| leaf.flat.clone()).collect()
+    };
+    let names = whole.leaves().into_iter().map(|leaf| (leaf.flat, "one".to_owned()));
+    for shards in [Shards::BySize(64), Shards::Named(Arc::new(names.skip(5).collect()))] {
+        let options = Options { shards, ..Options::default() };
+        let files = written(whole.clone(), &options, "m");
+        let count = files.len() - 1;
+        assert!(count > 1 && files[1].0 == format!("m.data-00000-of-{count:05}"), "{count}");
+        let again = open_files(&files).unwrap();
+        assert_eq!(again.findings, []);
+        assert_eq!(key(&again), key(&whole));
+        for (ours, theirs) in again.tensors().iter().zip(whole.tensors()) {
+            let bytes = [logical_bytes(&again, ours), logical_bytes(&whole, theirs)];
+            let [ours, theirs] = bytes.map(Result::unwrap);
+            assert_eq!(ours, theirs);
+        }
+    }
+}
+
+#[test]
 fn an_object_graph_names_what_leads_to_each_value() {
-    let options = Options { object_graph: true, state_file: true };
+    let options = Options { object_graph: true, state_file: true, ..Options::default() };
     let files = written(sample(), &options, "m");
     let state = files.iter().find(|(name, _)| name == "checkpoint").unwrap();
     let text = String::from_utf8(state.1.clone()).unwrap();

@@ -31,6 +31,20 @@ pub(super) enum Body {
     Strings(Arc<Late>),
 }
 
+impl Body {
+    /// How many bytes there are; of strings that are yet to be read, as many as they take in the
+    /// source.
+    pub(super) fn len(&self, source: &Checkpoint) -> Result<u64> {
+        let tensor = match self {
+            Self::Made(bytes, _) => return Ok(bytes.len() as u64),
+            Self::Tensor(tensor) => *tensor,
+            Self::Strings(strings) => strings.tensor(),
+        };
+        let len = source.tensor(tensor)?.nbytes();
+        len.ok_or_else(|| Error::damaged("a tensor has more bytes than fit 64 bits"))
+    }
+}
+
 /// All leaves that can be tensors, and what the others lose.
 pub(super) fn items(source: &Arc<Checkpoint>) -> Result<(Vec<Item>, Vec<Loss>)> {
     let mut items = Items { source, items: Vec::new(), losses: Losses::default(), missing: vec![] };
