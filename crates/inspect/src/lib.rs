@@ -2,11 +2,13 @@
 //! text of a value, findings as JSON. Reads the bytes of tensors only where hashes are asked
 //! for; writes into strings and sinks, never to a terminal or a file.
 
+pub mod check;
 pub mod compare;
 mod describe;
 mod element;
 mod json;
 mod manifest;
+pub mod runs;
 mod suggest;
 mod summary;
 

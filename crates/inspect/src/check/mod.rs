@@ -1,0 +1,305 @@
+//! Whether a checkpoint would load into what something else describes: another checkpoint, a
+//! manifest, a list. By keys, shapes and dtypes; no weight is read.
+//!
+//! The rules are those of torch's `load_state_dict`: strictly, a key that is missing or that
+//! nobody expects is an error, else both are passed over; shapes have to be the same either way;
+//! a dtype is converted without a word. The Cerebras trainer is strict about the state `model`
+//! only, which is why that is what is checked where it is found.
+
+mod layers;
+mod reference;
+mod release;
+mod rename;
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Checkpoint, KeyPart, Leaf, Value};
+
+pub use layers::{Layer, by_layer};
+pub use reference::{Expected, parse_list};
+pub use release::{Release, Verdict, version_of};
+pub use rename::Prefix;
+
+use crate::{Json, dtype_of, shape_of};
+
+/// How to check.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// Missing and unexpected keys are errors.
+    pub strict: bool,
+    /// The state to check on either side that has it; `None` for everything.
+    pub state: Option<String>,
+    /// The release of the Cerebras library that would load it, if that is asked.
+    pub release: Option<Release>,
+    /// A checkpoint of another release is an error.
+    pub strict_version: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { strict: true, state: Some("model".into()), release: None, strict_version: true }
+    }
+}
+
+/// What a check found.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answer {
+    /// Whether it would load.
+    pub loads: bool,
+    /// The state that was checked on the side of the file, and on that of the reference; empty
+    /// for everything.
+    pub states: (String, String),
+    /// Keys that are on both sides with the same shape.
+    pub matching: u64,
+    /// Expected, and not in the file.
+    pub missing: Vec<Expected>,
+    /// In the file, and not expected.
+    pub unexpected: Vec<Expected>,
+    /// Of other shapes: what the file has, what is expected.
+    pub shapes: Vec<(Expected, Expected)>,
+    /// Of other dtypes, which are converted when they are loaded: file, expected.
+    pub dtypes: Vec<(Expected, Expected)>,
+    /// The change of a prefix that would make most of the missing keys match, and how many.
+    pub rename: Option<(Prefix, u64)>,
+    /// The trainer puts `model.` before all keys by itself, as it does where not all have it.
+    pub prefixed: bool,
+    /// What the trainer says about the release, if that was asked.
+    pub release: Option<Verdict>,
+}
+
+/// Leaves of a checkpoint as something that can be expected.
+pub fn expected_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Vec<Expected> {
+    let item = |leaf: &Leaf| Expected {
+        key: leaf.flat.to_lossy().into_owned(),
+        dtype: dtype_of(checkpoint, leaf.target).map(ToString::to_string),
+        shape: shape_of(checkpoint, leaf.target).map(<[u64]>::to_vec),
+    };
+    leaves.iter().filter(|leaf| !leaf.inside_object).map(item).collect()
+}
+
+/// Whether the checkpoint has a top-level state of that name, with something below it.
+pub fn has_state(checkpoint: &Checkpoint, name: &str) -> bool {
+    match checkpoint.value(checkpoint.root()) {
+        Value::Dict(dict) => dict.entries.iter().any(|(key, id)| {
+            let step = KeyPart::Field(key.clone());
+            let key = statelens_checkpoint::Key { parts: vec![step] };
+            key.flat() == *name && checkpoint.value(checkpoint.resolve(*id)).is_container()
+        }),
+        _ => false,
+    }
+}
+
+/// The states of a trainer's checkpoint; a list that has keys of these and of another one is one.
+const TRAINER: [&str; 6] =
+    ["optimizer", "schedulers", "lr_scheduler", "global_step", "dataloader", "__metadata__"];
+
+/// Whether a list of keys, of which nothing else is known, has a state of that name: besides it
+/// there is something that only a trainer's checkpoint has.
+pub fn lists_state(expected: &[Expected], name: &str) -> bool {
+    let below = |name: &str| {
+        expected.iter().any(|one| {
+            one.key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    };
+    below(name) && TRAINER.iter().any(|other| *other != name && below(other))
+}
+
+/// Checks whether `file` would load into `reference`; `file_has` and `reference_has` say whether
+/// they have the state that [`Options::state`] names.
+pub fn check(
+    file: Vec<Expected>,
+    file_has: bool,
+    reference: Vec<Expected>,
+    reference_has: bool,
+    version: Option<&str>,
+    options: &Options,
+) -> Answer {
+    let state = options.state.as_deref().unwrap_or_default();
+    let (file_has, reference_has) =
+        (file_has && !state.is_empty(), reference_has && !state.is_empty());
+    let mut file = if file_has { below(file, state) } else { file };
+    let reference = if reference_has { below(reference, state) } else { reference };
+    // The wrapper of the trainer has the model as its attribute `model`.
+    let wrapped = |items: &[Expected]| items.iter().all(|one| one.key.starts_with("model."));
+    let prefixed = file_has
+        && state == "model"
+        && !reference.is_empty()
+        && wrapped(&reference)
+        && !wrapped(&file);
+    if prefixed {
+        file.iter_mut().for_each(|one| one.key.insert_str(0, "model."));
+    }
+    let named = |has: bool| if has { state.to_owned() } else { String::new() };
+    let mut answer = Answer {
+        loads: true,
+        states: (named(file_has), named(reference_has)),
+        matching: 0,
+        missing: Vec::new(),
+        unexpected: Vec::new(),
+        shapes: Vec::new(),
+        dtypes: Vec::new(),
+        rename: None,
+        prefixed,
+        release: options.release.map(|release| release.verdict(version)),
+    };
+    answer.compare(file, reference);
+    answer.rename = rename::nearest(&answer.missing, &answer.unexpected);
+    let keys = answer.missing.is_empty() && answer.unexpected.is_empty();
+    let release = answer.release.as_ref().is_none_or(Verdict::is_compatible);
+    answer.loads = answer.shapes.is_empty()
+        && (keys || !options.strict)
+        && (release || !options.strict_version);
+    answer
+}
+
+/// What is below a state, without its name.
+fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
+    let prefix = format!("{state}.");
+    let strip = |mut one: Expected| {
+        one.key = one.key.strip_prefix(&prefix)?.to_owned();
+        Some(one)
+    };
+    items.into_iter().filter_map(strip).collect()
+}
+
+impl Answer {
+    fn compare(&mut self, file: Vec<Expected>, reference: Vec<Expected>) {
+        let mut by_key: HashMap<&str, &Expected> = HashMap::new();
+        for one in &file {
+            by_key.entry(&one.key).or_insert(one);
+        }
+        let mut wanted = std::collections::HashSet::new();
+        for one in reference {
+            wanted.insert(one.key.clone());
+            let Some(found) = by_key.get(one.key.as_str()) else {
+                self.missing.push(one);
+                continue;
+            };
+            match (&found.shape, &one.shape) {
+                (Some(has), Some(wants)) if has != wants => {
+                    self.shapes.push(((*found).clone(), one));
+                    continue;
+                }
+                _ => self.matching += 1,
+            }
+            if let (Some(has), Some(wants)) = (&found.dtype, &one.dtype)
+                && has != wants
+            {
+                self.dtypes.push(((*found).clone(), one));
+            }
+        }
+        self.unexpected = file.into_iter().filter(|one| !wanted.contains(&one.key)).collect();
+    }
+
+    /// As JSON.
+    pub fn json(&self) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("loads").bool(self.loads);
+            json.name("file_state").str(&self.states.0);
+            json.name("reference_state").str(&self.states.1);
+            json.name("prefixed").bool(self.prefixed);
+            json.name("matching").number(self.matching);
+            for (name, items) in [("missing", &self.missing), ("unexpected", &self.unexpected)] {
+                json.name(name).array(|json| items.iter().for_each(|one| one.json(json)));
+            }
+            for (name, items) in [("shapes", &self.shapes), ("dtypes", &self.dtypes)] {
+                json.name(name).array(|json| {
+                    for (file, expected) in items {
+                        json.object(|json| {
+                            json.name("key").str(&file.key);
+                            json.name("file").str(&file.type_text());
+                            json.name("expected").str(&expected.type_text());
+                        });
+                    }
+                });
+            }
+            json.name("rename");
+            match &self.rename {
+                None => json.null(),
+                Some((prefix, keys)) => json.object(|json| {
+                    json.name("from").str(&prefix.from);
+                    json.name("to").str(&prefix.to);
+                    json.name("option").str(&prefix.option());
+                    json.name("keys").number(*keys);
+                }),
+            }
+            json.name("release");
+            match &self.release {
+                None => json.null(),
+                Some(verdict) => json.object(|json| {
+                    json.name("compatible").bool(verdict.is_compatible());
+                    json.name("text").str(&verdict.text());
+                }),
+            }
+        });
+        json.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> Vec<Expected> {
+        parse_list(text).unwrap()
+    }
+
+    fn answer(file: &str, reference: &str, options: &Options) -> Answer {
+        let (file, reference) = (list(file), list(reference));
+        let has = |items: &[Expected]| lists_state(items, "model");
+        let (file_has, reference_has) = (has(&file), has(&reference));
+        check(file, file_has, reference, reference_has, Some("2.9.0"), options)
+    }
+
+    #[test]
+    fn strictness_is_that_of_torch() {
+        let (file, reference) = ("a f [2]\nb f [3]\nd f [1]", "a f [2]\nb f [3]\nc f [1]");
+        let strict = answer(file, reference, &Options::default());
+        assert!(!strict.loads);
+        assert_eq!((strict.missing[0].key.as_str(), strict.unexpected[0].key.as_str()), ("c", "d"));
+        assert_eq!(strict.matching, 2);
+        let loose = Options { strict: false, ..Options::default() };
+        assert!(answer(file, reference, &loose).loads);
+        let shapes = answer("a f [2, 1]", "a f [2]", &loose);
+        assert!(!shapes.loads);
+        assert_eq!(shapes.shapes.len(), 1);
+        let dtypes = answer("a float16 [2]", "a float32 [2]", &Options::default());
+        assert!(dtypes.loads);
+        assert_eq!(dtypes.dtypes.len(), 1);
+    }
+
+    #[test]
+    fn the_model_of_a_trainer_is_what_counts() {
+        let file = "model.a f [2]\noptimizer.x f [1]\nglobal_step";
+        let bare = answer(file, "a f [2]", &Options::default());
+        assert!(bare.loads, "{bare:?}");
+        assert_eq!(bare.states, ("model".into(), String::new()));
+        // The wrapper's keys all start with `model.`, those of an old checkpoint don't.
+        let wrapped = "model.model.a f [2]\nglobal_step";
+        let prefixed = answer(file, wrapped, &Options::default());
+        assert!(prefixed.loads && prefixed.prefixed, "{prefixed:?}");
+        let all = Options { state: None, ..Options::default() };
+        assert!(!answer(file, wrapped, &all).loads);
+    }
+
+    #[test]
+    fn another_release_is_refused_unless_it_is_not_to_be() {
+        let release = Some(Release::parse("2.10").unwrap());
+        let asked = Options { release, ..Options::default() };
+        let refused = answer("a", "a", &asked);
+        assert!(!refused.loads);
+        assert!(refused.json().contains("2.9.0"));
+        assert!(answer("a", "a", &Options { strict_version: false, ..asked }).loads);
+    }
+
+    #[test]
+    fn the_nearest_rename_is_part_of_the_answer() {
+        let found = answer("w f [2]\nb f [1]", "net.w f [2]\nnet.b f [1]", &Options::default());
+        assert_eq!(
+            found.rename.map(|(prefix, keys)| (prefix.option(), keys)),
+            Some(("--prefix net.".into(), 2))
+        );
+    }
+}

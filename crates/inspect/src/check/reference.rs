@@ -1,0 +1,161 @@
+//! What is expected of a checkpoint, and lists of it that people write.
+
+use statelens_checkpoint::{Error, Result};
+
+use crate::{Json, shape_text};
+
+/// A key that is expected, and what stands there as far as that is known.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Expected {
+    /// The flat key.
+    pub key: String,
+    /// Torch's name of the dtype, without `torch.`.
+    pub dtype: Option<String>,
+    /// The shape; `None` for what is no tensor, or if nobody said.
+    pub shape: Option<Vec<u64>>,
+}
+
+impl Expected {
+    /// `float32 [2, 3]`, as far as it is known.
+    pub fn type_text(&self) -> String {
+        let dtype = self.dtype.as_deref().unwrap_or("?");
+        match (&self.shape, &self.dtype) {
+            (None, None) => String::new(),
+            (None, Some(dtype)) => dtype.clone(),
+            (Some(shape), _) => format!("{dtype} {}", shape_text(shape)),
+        }
+    }
+
+    pub(super) fn json(&self, json: &mut Json) {
+        json.object(|json| {
+            json.name("key").str(&self.key);
+            if let Some(dtype) = &self.dtype {
+                json.name("dtype").str(dtype);
+            }
+            if let Some(shape) = &self.shape {
+                json.name("shape").numbers(shape);
+            }
+        });
+    }
+}
+
+/// A list of keys, one on a line: `key dtype shape`, of which the shape, or both, may be left
+/// out. A shape is `[2, 3]`, `(2, 3)`, `2,3` or `2x3`; `[]` is that of a scalar; `?` stands for
+/// a dtype that may be any. Empty lines and those that start with `#` are passed over. Lines of
+/// `statelens manifest` are understood as well: four columns parted by tabs.
+pub fn parse_list(text: &str) -> Result<Vec<Expected>> {
+    let mut list = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_end();
+        if line.trim().is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let one = match line.split('\t').collect::<Vec<_>>().as_slice() {
+            [_value, dtype, shape, key] => parts(key, Some(dtype), Some(shape), true),
+            _ => parse_line(line),
+        };
+        list.push(one.ok_or_else(|| {
+            Error::refused(format!("line {number} is none of `key dtype shape`: `{}`", cut(line)))
+                .expected("for example `model.norm.weight float32 [32]`")
+        })?);
+    }
+    match list.is_empty() {
+        true => Err(Error::refused("there is no key in it")),
+        false => Ok(list),
+    }
+}
+
+fn cut(line: &str) -> String {
+    crate::visible(&line.chars().take(80).collect::<String>())
+}
+
+fn parse_line(line: &str) -> Option<Expected> {
+    let line = line.trim();
+    // A shape in brackets may hold spaces.
+    if line.ends_with([']', ')']) {
+        let open = line.rfind(['[', '('])?;
+        let (head, shape) = line.split_at(open);
+        let mut words = head.split_whitespace();
+        return match (words.next(), words.next(), words.next()) {
+            (Some(key), dtype, None) => parts(key, dtype, Some(shape), false),
+            _ => None,
+        };
+    }
+    let mut words = line.split_whitespace();
+    match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(key), dtype, shape, None) => parts(key, dtype, shape, false),
+        _ => None,
+    }
+}
+
+/// Of a manifest, `tensors` only have a shape, and the dtype of others is their kind.
+fn parts(key: &str, dtype: Option<&str>, shape: Option<&str>, manifest: bool) -> Option<Expected> {
+    let dtype = dtype.filter(|dtype| *dtype != "?");
+    let dtype = dtype.map(|dtype| dtype.strip_prefix("torch.").unwrap_or(dtype).to_owned());
+    let shape = match shape {
+        None => None,
+        Some("") if manifest => None,
+        Some(shape) => Some(parse_shape(shape)?),
+    };
+    let dtype = dtype.filter(|_| !manifest || shape.is_some());
+    Some(Expected { key: key.to_owned(), dtype, shape })
+}
+
+fn parse_shape(text: &str) -> Option<Vec<u64>> {
+    let inner = text.trim().trim_start_matches(['[', '(']).trim_end_matches([']', ')']);
+    let between = if inner.contains(',') { ',' } else { 'x' };
+    // Python ends the shape of one dimension with a comma.
+    let inner = inner.trim().trim_end_matches(',');
+    if inner.is_empty() {
+        return Some(Vec::new());
+    }
+    inner.split(between).map(|dim| dim.trim().parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one(key: &str, dtype: Option<&str>, shape: Option<&[u64]>) -> Expected {
+        Expected {
+            key: key.into(),
+            dtype: dtype.map(str::to_owned),
+            shape: shape.map(<[u64]>::to_vec),
+        }
+    }
+
+    #[test]
+    fn lists_are_read_as_people_write_them() {
+        let list = parse_list(
+            "# what we expect\n\na.w float32 [2, 3]\nb torch.bfloat16 (4,)\nc ? 5x6\nd float16 7,8\n\
+             e\nf int64 []\ng [2]\nhash\tfloat32\t[2]\th i\n3\tint\t\tj\n",
+        )
+        .unwrap();
+        assert_eq!(
+            list,
+            [
+                one("a.w", Some("float32"), Some(&[2, 3])),
+                one("b", Some("bfloat16"), Some(&[4])),
+                one("c", None, Some(&[5, 6])),
+                one("d", Some("float16"), Some(&[7, 8])),
+                one("e", None, None),
+                one("f", Some("int64"), Some(&[])),
+                one("g", None, Some(&[2])),
+                one("h i", Some("float32"), Some(&[2])),
+                one("j", None, None),
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_that_are_none_are_told_with_their_number() {
+        for (text, said) in [
+            ("a float32 [2]\nb float32 2 3 4", "line 2"),
+            ("a float32 [2, x]", "line 1"),
+            ("# nothing", "no key"),
+        ] {
+            let error = parse_list(text).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Whether the trainer of a release takes a checkpoint by the version in its `__metadata__`.
+
+use std::fmt;
+
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
+
+/// A release of the Cerebras library: major and minor, which are all that is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    /// The first number.
+    pub major: u64,
+    /// The second number.
+    pub minor: u64,
+}
+
+/// What the trainer says about a checkpoint's version.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was written by the same release, by its version.
+    Same(String),
+    /// It was written by another release: its version, and the release that was asked about.
+    Other(String, Release),
+    /// It was written by a build of its own (`2.10.0+abc`), which is not held against any.
+    Local(String),
+    /// It does not say, so that nothing is checked.
+    Silent,
+}
+
+impl Release {
+    /// Understands `2.10` and `2.10.0`.
+    pub fn parse(text: &str) -> Result<Self> {
+        Self::of(text).ok_or_else(|| {
+            Error::refused(format!("`{text}` is no release")).expected("two numbers, e.g. 2.10")
+        })
+    }
+
+    fn of(text: &str) -> Option<Self> {
+        let mut numbers = text.split('.').map(|part| {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            part[..digits].parse().ok()
+        });
+        Some(Self { major: numbers.next()??, minor: numbers.next()?? })
+    }
+
+    /// What the trainer of this release says about `version`.
+    pub fn verdict(self, version: Option<&str>) -> Verdict {
+        match version {
+            None => Verdict::Silent,
+            Some(version) if version.contains('+') => Verdict::Local(version.to_owned()),
+            Some(version) => match Self::of(version) == Some(self) {
+                true => Verdict::Same(version.to_owned()),
+                false => Verdict::Other(version.to_owned(), self),
+            },
+        }
+    }
+}
+
+impl Verdict {
+    /// Whether it goes on.
+    pub fn is_compatible(&self) -> bool {
+        !matches!(self, Self::Other(..))
+    }
+
+    /// What to tell.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Same(version) => format!("written by {version}, the release that was asked for"),
+            Self::Other(version, release) => format!(
+                "written by {version}, and {release} refuses other releases unless strict_version is off"
+            ),
+            Self::Local(version) => format!("written by the build {version}, which is not checked"),
+            Self::Silent => {
+                "it has no `__metadata__` that names a version: nothing is checked".into()
+            }
+        }
+    }
+}
+
+impl fmt::Display for Release {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+/// The version that the last entry of `__metadata__` names: that of the last program that
+/// touched the checkpoint.
+pub fn version_of(checkpoint: &Checkpoint) -> Option<String> {
+    let field = |id: ValueId, name: &str| match checkpoint.value(checkpoint.resolve(id)) {
+        Value::Dict(dict) => dict.entries.iter().find_map(|(key, id)| match key {
+            DictKey::Str(key) if *key == *name => Some(*id),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let metadata = field(checkpoint.root(), "__metadata__")?;
+    let Value::List(list) = checkpoint.value(checkpoint.resolve(metadata)) else { return None };
+    let version = field(*list.items.last()?, "version")?;
+    match checkpoint.value(checkpoint.resolve(version)) {
+        Value::Str(text) => Some(text.to_lossy().into_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn major_and_minor_are_compared_as_numbers() {
+        let release = Release::parse("2.10").unwrap();
+        assert_eq!(Release::parse("2.10.3").unwrap(), release);
+        for (version, compatible) in [
+            (Some("2.10.0"), true),
+            (Some("2.10.7rc1"), true),
+            (Some("2.1.0"), false),
+            (Some("2.9.0"), false),
+            (Some("2.9.0+build"), true),
+            (Some("odd"), false),
+            (None, true),
+        ] {
+            assert_eq!(release.verdict(version).is_compatible(), compatible, "{version:?}");
+        }
+        assert!(Release::parse("two").is_err());
+        assert!(Release::parse("2").is_err());
+    }
+}

@@ -1,0 +1,283 @@
+//! A run folder (`model_dir`): which of its files are checkpoints, which one the trainer would
+//! load by itself, what could be thrown away. From names, sizes and the text of the index; no
+//! file is opened.
+//!
+//! The rules are those of the Cerebras trainer: the latest checkpoint is the one with the highest
+//! step, then the newest timestamp in its name; one without a timestamp comes before those with
+//! one. Modification times are never looked at. Where there is an index
+//! (`checkpoints_index.yaml`), only what it lists counts.
+
+mod index;
+mod pattern;
+
+pub use index::{INDEX, parse_index};
+pub use pattern::{Name, NamePattern};
+
+use std::collections::HashSet;
+
+use crate::Json;
+
+/// A file of the folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name, without the folder.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What it is, by its name.
+    pub kind: Kind,
+}
+
+/// What a file of a run folder is, by its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// A checkpoint that the trainer counts.
+    Checkpoint(Name),
+    /// Named as one, but for a timestamp that is no date: the trainer passes it over.
+    NoDate,
+    /// Some states of a checkpoint, saved besides it (`model_checkpoint_500.mdl`).
+    Subset {
+        /// The states, joined by `_`.
+        states: String,
+        /// The checkpoint that they are of.
+        of: String,
+    },
+    /// What a run that restarts by itself keeps (`trainer_state_500.mdl`).
+    TrainerState,
+    /// What saving left behind when it was interrupted.
+    Temporary,
+    /// The list of checkpoints, or its lock.
+    Index,
+    /// Anything else.
+    Other,
+}
+
+/// What is in a run folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// The checkpoints, the oldest first; then everything else by name.
+    pub entries: Vec<Entry>,
+    /// The name of the checkpoint that the trainer would load by itself.
+    pub latest: Option<String>,
+    /// Whether there is an index.
+    pub indexed: bool,
+    /// Paths in the index that are not in the folder, or no checkpoints by their names.
+    pub only_index: Vec<String>,
+    /// Checkpoints that the index does not list; empty without one.
+    pub only_folder: Vec<String>,
+}
+
+impl Run {
+    /// Sorts the files of a folder; `files` are names and sizes, `index` the paths that the index
+    /// lists, if there is one.
+    pub fn new(
+        files: Vec<(String, u64)>,
+        index: Option<Vec<String>>,
+        pattern: &NamePattern,
+    ) -> Self {
+        let entry = |(name, bytes): (String, u64)| {
+            let kind = kind(&name, pattern);
+            Entry { name, bytes, kind }
+        };
+        let mut entries: Vec<Entry> = files.into_iter().map(entry).collect();
+        entries.sort_by(|a, b| {
+            (!a.is_checkpoint(), &a.kind, &a.name).cmp(&(!b.is_checkpoint(), &b.kind, &b.name))
+        });
+        let mut run = Self {
+            entries,
+            latest: None,
+            indexed: index.is_some(),
+            only_index: Vec::new(),
+            only_folder: Vec::new(),
+        };
+        let names: HashSet<String> = run.checkpoints().map(|entry| entry.name.clone()).collect();
+        let mut listed = HashSet::new();
+        for path in index.unwrap_or_default() {
+            let name = path.rsplit(['/', '\\']).next().unwrap_or(&path);
+            if names.contains(name) {
+                listed.insert(name.to_owned());
+            } else {
+                run.only_index.push(path);
+            }
+        }
+        let indexed = run.indexed;
+        let counts = |entry: &&Entry| !indexed || listed.contains(&entry.name);
+        let latest = run.checkpoints().rfind(counts).map(|entry| entry.name.clone());
+        let unlisted = run.checkpoints().filter(|entry| !counts(entry));
+        let only_folder = unlisted.map(|entry| entry.name.clone()).collect();
+        (run.latest, run.only_folder) = (latest, only_folder);
+        run
+    }
+
+    /// The checkpoints that the trainer counts, the oldest first.
+    pub fn checkpoints(&self) -> impl DoubleEndedIterator<Item = &Entry> {
+        self.entries.iter().filter(|entry| entry.is_checkpoint())
+    }
+
+    /// The checkpoints that may go if the newest `keep` stay, those whose step is a multiple of
+    /// `every` besides, and in any case the one that would be loaded. Nothing that is not named
+    /// as a checkpoint is ever among them.
+    pub fn prunable(&self, keep: usize, every: Option<u64>) -> Vec<&Entry> {
+        let stays = |entry: &Entry| match &entry.kind {
+            Kind::Checkpoint(name) => {
+                every.is_some_and(|every| every > 0 && name.step.is_multiple_of(every.into()))
+            }
+            _ => true,
+        };
+        let mut old: Vec<&Entry> = self.checkpoints().rev().skip(keep.max(1)).collect();
+        old.retain(|entry| !stays(entry) && Some(&entry.name) != self.latest.as_ref());
+        old.reverse();
+        old
+    }
+
+    /// Adds the fields of the run to an object.
+    pub fn json_fields(&self, json: &mut Json) {
+        json.name("latest");
+        match &self.latest {
+            Some(name) => json.str(name),
+            None => json.null(),
+        }
+        json.name("indexed").bool(self.indexed);
+        for (name, list) in [("only_index", &self.only_index), ("only_folder", &self.only_folder)] {
+            json.name(name).array(|json| list.iter().for_each(|name| json.str(name)));
+        }
+    }
+}
+
+impl Entry {
+    /// Whether the trainer counts it as a checkpoint.
+    pub fn is_checkpoint(&self) -> bool {
+        matches!(self.kind, Kind::Checkpoint(_))
+    }
+}
+
+impl Kind {
+    /// A word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Checkpoint(_) => "checkpoint",
+            Self::NoDate => "no date",
+            Self::Subset { .. } => "subset",
+            Self::TrainerState => "trainer state",
+            Self::Temporary => "temporary",
+            Self::Index => "index",
+            Self::Other => "other",
+        }
+    }
+}
+
+fn kind(name: &str, pattern: &NamePattern) -> Kind {
+    match pattern.find(name) {
+        Some(Ok(name)) => return Kind::Checkpoint(name),
+        Some(Err(_)) => return Kind::NoDate,
+        None => {}
+    }
+    if name == INDEX || name.strip_suffix(".lock") == Some(INDEX) {
+        return Kind::Index;
+    }
+    if is_temporary(name) {
+        return Kind::Temporary;
+    }
+    let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
+    let step = name.strip_prefix("trainer_state_").and_then(|rest| rest.strip_suffix(".mdl"));
+    if step.is_some_and(numbered) {
+        return Kind::TrainerState;
+    }
+    let subset = name.match_indices('_').find_map(|(at, _)| {
+        let of = &name[at + 1..];
+        let states = &name[..at];
+        matches!(pattern.find(of), Some(Ok(_))).then(|| (states.to_owned(), of.to_owned()))
+    });
+    match subset {
+        Some((states, of)) if !states.is_empty() => Kind::Subset { states, of },
+        _ => Kind::Other,
+    }
+}
+
+/// `NAME.0123abcd.tmp`, as the Cerebras library names a file until it is complete; what this
+/// program does until then.
+fn is_temporary(name: &str) -> bool {
+    let hex = name.strip_suffix(".tmp").and_then(|rest| rest.rsplit_once('.'));
+    let of_library = hex
+        .is_some_and(|(_, hex)| hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    of_library || name.starts_with(".statelens-") && name.ends_with(".part")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(names: &[&str], index: Option<&[&str]>) -> Run {
+        let files = names.iter().map(|name| ((*name).to_owned(), 10)).collect();
+        let index = index.map(|paths| paths.iter().map(|path| (*path).to_owned()).collect());
+        Run::new(files, index, &NamePattern::default())
+    }
+
+    const NAMES: [&str; 12] = [
+        "checkpoint_20.mdl",
+        "checkpoint_100.mdl",
+        "checkpoint_100_20240131_235959.mdl",
+        "checkpoint_100_20240201_000000.mdl",
+        "checkpoint_100_20240231_000000.mdl",
+        "model_checkpoint_500.mdl",
+        "checkpoint_200.mdl.0a1b2c3d.tmp",
+        "trainer_state_100.mdl",
+        "checkpoints_index.yaml",
+        "checkpoints_index.yaml.lock",
+        "checkpoint_100_1700000000.5.mdl",
+        "notes.txt",
+    ];
+
+    #[test]
+    fn files_are_told_apart_by_their_names() {
+        let run = run(&NAMES, None);
+        let words: Vec<(&str, &str)> =
+            run.entries.iter().map(|entry| (entry.name.as_str(), entry.kind.word())).collect();
+        assert_eq!(
+            words,
+            [
+                ("checkpoint_20.mdl", "checkpoint"),
+                ("checkpoint_100.mdl", "checkpoint"),
+                ("checkpoint_100_20240131_235959.mdl", "checkpoint"),
+                ("checkpoint_100_20240201_000000.mdl", "checkpoint"),
+                ("checkpoint_100_20240231_000000.mdl", "no date"),
+                ("model_checkpoint_500.mdl", "subset"),
+                ("trainer_state_100.mdl", "trainer state"),
+                ("checkpoint_200.mdl.0a1b2c3d.tmp", "temporary"),
+                ("checkpoints_index.yaml", "index"),
+                ("checkpoints_index.yaml.lock", "index"),
+                ("checkpoint_100_1700000000.5.mdl", "other"),
+                ("notes.txt", "other"),
+            ]
+        );
+        assert_eq!(run.latest.as_deref(), Some("checkpoint_100_20240201_000000.mdl"));
+        let subset = Kind::Subset { states: "model".into(), of: "checkpoint_500.mdl".into() };
+        assert_eq!(run.entries[5].kind, subset);
+    }
+
+    #[test]
+    fn only_what_the_index_lists_counts() {
+        let index = ["/runs/a/checkpoint_20.mdl", "checkpoint_9.mdl", "/runs/a/checkpoint_100.mdl"];
+        let run = run(&NAMES, Some(&index));
+        assert_eq!(run.latest.as_deref(), Some("checkpoint_100.mdl"));
+        assert_eq!(run.only_index, ["checkpoint_9.mdl"]);
+        assert_eq!(run.only_folder.len(), 2);
+    }
+
+    #[test]
+    fn pruning_takes_old_checkpoints_only() {
+        let names = |entries: Vec<&Entry>| -> Vec<String> {
+            entries.into_iter().map(|entry| entry.name.clone()).collect()
+        };
+        let all = run(&NAMES, None);
+        assert_eq!(names(all.prunable(2, None)), ["checkpoint_20.mdl", "checkpoint_100.mdl"]);
+        assert_eq!(names(all.prunable(1, Some(100))), ["checkpoint_20.mdl"]);
+        assert_eq!(names(all.prunable(9, None)), [""; 0]);
+        // What would be loaded stays, and so does the newest even if none is to be kept.
+        let listed = run(&NAMES, Some(&["checkpoint_20.mdl"]));
+        assert_eq!(
+            names(listed.prunable(0, None)),
+            ["checkpoint_100.mdl", "checkpoint_100_20240131_235959.mdl"]
+        );
+    }
+}

@@ -1,0 +1,130 @@
+//! Names of checkpoints.
+
+use statelens_checkpoint::{Error, Result};
+
+/// How a run names its checkpoints: a text with `{step}` in it. Unlike the trainer, which takes
+/// the rest for a regular expression, it stands for itself here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamePattern {
+    before: String,
+    after: String,
+}
+
+/// What the name of a checkpoint says; in the order of age.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    /// The step at which it was saved.
+    pub step: u128,
+    /// `20240131_235959`, in a name that would else have been taken already.
+    pub timestamp: Option<String>,
+}
+
+impl Default for NamePattern {
+    /// The trainer's: `checkpoint_{step}.mdl`.
+    fn default() -> Self {
+        Self { before: "checkpoint_".into(), after: ".mdl".into() }
+    }
+}
+
+impl NamePattern {
+    /// Understands a pattern: `{step}` once, and no other field.
+    pub fn parse(text: &str) -> Result<Self> {
+        let parts = text.split_once("{step}");
+        let plain = |part: &str| !part.contains(['{', '}', '/', '\\']);
+        match parts {
+            Some((before, after)) if plain(before) && plain(after) => {
+                Ok(Self { before: before.into(), after: after.into() })
+            }
+            _ => Err(Error::refused(format!("`{text}` is no pattern of checkpoint names"))
+                .expected("a file name with `{step}` in it once, e.g. checkpoint_{step}.mdl")),
+        }
+    }
+
+    /// What a file name says, if it is one of these; an error if its timestamp is no date.
+    pub fn find(&self, name: &str) -> Option<Result<Name>> {
+        let middle = name.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
+        let digits =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let (step, timestamp) = match middle.split_once('_') {
+            None => (middle, None),
+            Some((step, timestamp)) => {
+                let (day, time) = timestamp.split_once('_')?;
+                if !(day.len() == 8 && time.len() == 6 && digits(day) && digits(time)) {
+                    return None;
+                }
+                (step, Some((day, time, timestamp)))
+            }
+        };
+        if !digits(step) {
+            return None;
+        }
+        // A step of 39 digits is none that was trained.
+        let step = step.parse().ok()?;
+        Some(match timestamp {
+            None => Ok(Name { step, timestamp: None }),
+            Some((day, time, text)) if is_date(day, time) => {
+                Ok(Name { step, timestamp: Some(text.to_owned()) })
+            }
+            Some((_, _, text)) => {
+                Err(Error::refused(format!("the timestamp {text} is no date")).in_file(name))
+            }
+        })
+    }
+}
+
+/// Whether `20240131` and `235959` are a day and a time; both are digits.
+fn is_date(day: &str, time: &str) -> bool {
+    let number = |text: &str| text.parse::<u32>().unwrap_or(u32::MAX);
+    let (year, month, date) = (number(&day[..4]), number(&day[4..6]), number(&day[6..]));
+    let leap = year.is_multiple_of(4) && !year.is_multiple_of(100) || year.is_multiple_of(400);
+    let days = match month {
+        2 if leap => 29,
+        2 => 28,
+        4 | 6 | 9 | 11 => 30,
+        1..=12 => 31,
+        _ => return false,
+    };
+    let (hour, minute, second) = (number(&time[..2]), number(&time[2..4]), number(&time[4..]));
+    // Python's `%S` takes 61 seconds, and its datetime refuses more than 59.
+    year >= 1 && (1..=days).contains(&date) && hour < 24 && minute < 60 && second < 60
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_say_step_and_timestamp() {
+        let pattern = NamePattern::default();
+        let found = |name: &str| pattern.find(name).map(|name| name.ok());
+        let name = |step, timestamp: Option<&str>| {
+            Some(Some(Name { step, timestamp: timestamp.map(str::to_owned) }))
+        };
+        assert_eq!(found("checkpoint_5.mdl"), name(5, None));
+        assert_eq!(found("checkpoint_0005.mdl"), name(5, None));
+        assert_eq!(found("checkpoint_5_20240229_000000.mdl"), name(5, Some("20240229_000000")));
+        for name in ["20230229_000000", "20241301_000000", "20240101_240000", "00000101_000000"] {
+            assert_eq!(found(&format!("checkpoint_5_{name}.mdl")), Some(None), "{name}");
+        }
+        for name in [
+            "checkpoint_.mdl",
+            "checkpoint_5.pt",
+            "checkpoint_-5.mdl",
+            "checkpoint_5_1700000000.5.mdl",
+            "model_checkpoint_5.mdl",
+            "checkpoint_5.mdl.tmp",
+            "checkpoint_5xmdl",
+        ] {
+            assert_eq!(found(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_has_one_step_and_nothing_else() {
+        let pattern = NamePattern::parse("{step}.ckpt").unwrap();
+        assert!(pattern.find("12.ckpt").is_some());
+        for text in ["checkpoint.mdl", "{step}_{step}", "{step}_{name}", "a/{step}"] {
+            assert!(NamePattern::parse(text).is_err(), "{text}");
+        }
+    }
+}
