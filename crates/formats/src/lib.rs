@@ -12,6 +12,7 @@ pub mod gguf;
 pub mod hdf5;
 mod json;
 pub mod keras;
+pub mod manifest;
 pub mod numpy;
 pub mod pickle;
 mod probe;

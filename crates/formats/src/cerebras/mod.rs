@@ -9,7 +9,7 @@
 //! | | 0.5 | 0.4, 0.3 | 0.2, 0.1 |
 //! |---|---|---|---|
 //! | releases | 2.5 to 2.10 | 2.0 to 2.4, 1.9 | 1.8, 1.7 |
-//! | tensors, numpy arrays, numbers, strings, `None` | read, written | read, 0.4 written | read |
+//! | tensors, numpy arrays, numbers, strings, `None` | read, written | read, 0.4 written | read, 0.1 written by [`fix`] |
 //! | pickled objects | read, never run; plain ones written | the same, 0.4 written | |
 //! | repeated objects | links | hard links, links | |
 //! | constants | read, written | read, written | read |
@@ -18,7 +18,9 @@
 //!
 //! Files of releases 1.7 and 1.8 open here, though the library itself no longer loads them.
 
+pub mod dataloader;
 pub mod detect;
+pub mod fix;
 pub mod read;
 #[cfg(test)]
 mod tests;

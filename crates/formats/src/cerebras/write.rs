@@ -18,6 +18,8 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Plan, PlannedFile, Result};
 use statelens_hdf5::write::Filter;
 
+use v04::Style;
+
 /// How to write a Cerebras checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Options {
@@ -27,9 +29,12 @@ pub struct Options {
     pub compression: Compression,
 }
 
-/// The two families of the format.
+/// The two families of the format, and the oldest form of the older.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Version {
+    /// As releases up to 1.7 wrote: the file names no version, and entries say what they are by
+    /// other attributes than those of 0.4. For tools of that time; 2.5 and later refuse it.
+    V01,
     /// 0.4: releases 2.0 to 2.4.
     V04,
     /// 0.5: release 2.5 and later.
@@ -63,7 +68,8 @@ impl Compression {
 pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
     let (planned, losses) = match options.version {
         Version::V05 => v05::plan(&source, options.compression.filter())?,
-        Version::V04 => v04::plan(&source, options.compression.filter())?,
+        Version::V04 => v04::plan(&source, options.compression.filter(), Style::Typed)?,
+        Version::V01 => v04::plan(&source, options.compression.filter(), Style::Untyped)?,
     };
     let file = PlannedFile {
         name: name.to_owned(),

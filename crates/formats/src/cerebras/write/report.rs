@@ -105,6 +105,8 @@ pub(super) const SCALAR: Kind = harmless(
 );
 pub(super) const SCALAR_04: Kind =
     harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");
+pub(super) const ARRAY_01: Kind =
+    lost("numpy arrays become tensors", "Format 0.1 does not tell them apart.");
 pub(super) const TIES_04: Kind = harmless(
     "values that were one object are loaded as two",
     "Format 0.4 has no links; tied tensors share their bytes in the file all the same.",

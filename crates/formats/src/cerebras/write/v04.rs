@@ -19,11 +19,24 @@ use crate::json::Json;
 /// Leaves are datasets here, of which a group holds as many as there are.
 const MOST_LEAVES: u64 = 1_000_000;
 
-/// Plans a file of format 0.4.
-pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Planned, Vec<Loss>)> {
+/// How an entry says what it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Style {
+    /// It names its codec: 0.4.
+    Typed,
+    /// By an attribute for each kind but tensors: 0.1, whose files name no version either.
+    Untyped,
+}
+
+/// Plans a file of format 0.4, or of 0.1.
+pub(super) fn plan(
+    source: &Checkpoint,
+    filter: Option<Filter>,
+    style: Style,
+) -> Result<(Planned, Vec<Loss>)> {
     let mut report = Report::default();
     let outline = outline::outline(source, Family::V04, MOST_LEAVES, &mut report)?;
-    let mut writer = Writer { source, file: File::new(), report };
+    let mut writer = Writer { source, file: File::new(), report, style };
     let mut names = HashSet::new();
     // The dataset of each leaf, for the leaves that are the same object.
     let mut written: Vec<Option<DatasetId>> = Vec::with_capacity(outline.leaves.len());
@@ -51,11 +64,13 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
             None => writer.leaf(&leaf.key, &name, leaf.id),
         });
     }
-    writer.file.attributes = vec![
-        Attribute::new("__spec__", AttributeValue::Text(tree::hex(&outline)?)),
-        Attribute::new("__version__", AttributeValue::F64(0.4)),
-    ];
-    let losses = writer.report.finish("0.4")?;
+    let spec = AttributeValue::Text(tree::hex(&outline)?);
+    writer.file.attributes = vec![Attribute::new("__spec__", spec)];
+    if style == Style::Typed {
+        let version = Attribute::new("__version__", AttributeValue::F64(0.4));
+        writer.file.attributes.push(version);
+    }
+    let losses = writer.report.finish(if style == Style::Typed { "0.4" } else { "0.1" })?;
     Ok((writer.file.plan(filter)?, losses))
 }
 
@@ -69,6 +84,7 @@ struct Writer<'a> {
     source: &'a Checkpoint,
     file: File,
     report: Report,
+    style: Style,
 }
 
 impl Writer<'_> {
@@ -98,7 +114,11 @@ impl Writer<'_> {
             Value::Str(text) => match super::v05::hdf5_name(text) {
                 Some(text) => {
                     let value = AttributeValue::Text(text.to_owned());
-                    let about = vec![Attribute::new("string_value", value)];
+                    let attribute = match self.style {
+                        Style::Typed => "string_value",
+                        Style::Untyped => "string_val",
+                    };
+                    let about = vec![Attribute::new(attribute, value)];
                     self.empty(key, name, "StringH5Type", Datatype::F32, about)
                 }
                 None => {
@@ -112,7 +132,9 @@ impl Writer<'_> {
                 if *scalar && is_bool {
                     self.object(key, name, id)
                 } else {
-                    if *scalar {
+                    if self.style == Style::Untyped {
+                        self.report.lose(report::ARRAY_01, key);
+                    } else if *scalar {
                         self.report.lose(report::SCALAR_04, key);
                     }
                     let bfloat16 =
@@ -139,7 +161,7 @@ impl Writer<'_> {
             let why = format!("a tensor of {}; the format has no such dtype", tensor.dtype);
             return self.refuse(key, why, CAST);
         };
-        let Some(fill) = fill_value(tensor) else {
+        let Some(fill) = fill_value(tensor).filter(|_| self.style == Style::Typed) else {
             return self.elements(key, name, "TorchTensorH5Type", id);
         };
         let fill = match fill {
@@ -174,8 +196,8 @@ impl Writer<'_> {
             return self.refuse(key, why, advice);
         }
         let is_bfloat16 = tensor.dtype == DType::BF16;
-        let attributes =
-            vec![codec(kind), Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16))];
+        let mut attributes = self.kind(kind);
+        attributes.push(Attribute::new("is_bfloat16", AttributeValue::Bool(is_bfloat16)));
         match dataset(self.source, id, attributes) {
             Ok(dataset) => self.add(key, name, dataset),
             Err(why) => self.refuse(key, why, CAST),
@@ -189,12 +211,27 @@ impl Writer<'_> {
         datatype: Datatype,
         bytes: Vec<u8>,
     ) -> Option<DatasetId> {
-        let attributes = vec![codec("ScalarH5Type")];
+        let attributes = self.kind("ScalarH5Type");
         let (space, content) = (Space::Scalar, Content::Bytes(bytes));
         self.add(key, name, Dataset { datatype, space, content, attributes })
     }
 
+    /// What says of which kind an entry is.
+    fn kind(&self, kind: &str) -> Vec<Attribute> {
+        let flag = |name| vec![Attribute::new(name, AttributeValue::Bool(true))];
+        match (self.style, kind) {
+            (Style::Typed, kind) => vec![codec(kind)],
+            (Style::Untyped, "ScalarH5Type") => flag("is_scalar"),
+            (Style::Untyped, "NoneH5Type") => flag("is_none"),
+            (Style::Untyped, "StringH5Type") => flag("is_string"),
+            (Style::Untyped, _) => Vec::new(),
+        }
+    }
+
     fn object(&mut self, key: &Text, name: &str, id: ValueId) -> Option<DatasetId> {
+        if self.style == Style::Untyped {
+            return self.refuse(key, "an object, which format 0.1 has no room for", EXCLUDE);
+        }
         match objects::pickle(self.source, id) {
             Ok(bytes) => {
                 let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -212,9 +249,10 @@ impl Writer<'_> {
         name: &str,
         kind: &str,
         datatype: Datatype,
-        mut attributes: Vec<Attribute>,
+        about: Vec<Attribute>,
     ) -> Option<DatasetId> {
-        attributes.insert(0, codec(kind));
+        let mut attributes = self.kind(kind);
+        attributes.extend(about);
         let (space, content) = (Space::Null, Content::None);
         self.add(key, name, Dataset { datatype, space, content, attributes })
     }

@@ -1,0 +1,199 @@
+//! Where the data of a run stood, as release 1.9 kept it: in files beside the checkpoint, which
+//! later releases keep as the state `dataloader` in it.
+//!
+//! `data_iter_checkpoint_state_file_global` has the step on its first line, and each
+//! `data_iter_state_file_worker_{worker}_step_{step}.txt` how many samples that worker had
+//! streamed by then.
+
+use std::collections::BTreeMap;
+
+use statelens_checkpoint::{Checkpoint, Dict, DictKey, Error, Int, List, Result, Value, ValueId};
+
+/// The name of the file that says which step counts.
+pub const GLOBAL: &str = "data_iter_checkpoint_state_file_global";
+
+const WORKER: &str = "data_iter_state_file_worker_";
+
+/// Whether a file of the folder is one of those that are read.
+pub fn is_state_file(name: &str) -> bool {
+    name == GLOBAL || name.starts_with(WORKER) && name.ends_with(".txt")
+}
+
+/// Which kind of dataloader the state is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Loader {
+    /// One that picks samples by their number: how many in all, and the seed of their order.
+    Map {
+        /// The seed.
+        seed: i64,
+    },
+    /// One that streams shards: how many of each worker.
+    Iterable,
+}
+
+/// Where the data stood.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DataState {
+    /// The step of the checkpoint that it belongs to.
+    pub step: u64,
+    /// Workers in order, and the samples that each had streamed.
+    pub workers: Vec<(u64, u64)>,
+}
+
+impl DataState {
+    /// Reads the state files of a folder: names and content.
+    pub fn read(files: &[(String, Vec<u8>)]) -> Result<Self> {
+        let global = files.iter().find(|(name, _)| name == GLOBAL).ok_or_else(|| {
+            Error::refused(format!("the file {GLOBAL} is not in the folder"))
+                .advice("Name the folder that `cerebras.save_iter_state_path` named.")
+        })?;
+        let step = first_number(&global.0, &global.1)?;
+        let mut workers = BTreeMap::new();
+        // A worker with files of other steps only would silently start anew.
+        let mut others: BTreeMap<u64, &str> = BTreeMap::new();
+        for (name, bytes) in files.iter().filter(|(name, _)| *name != GLOBAL) {
+            let Some((worker, of_step)) = worker_and_step(name)? else { continue };
+            if of_step != step {
+                others.entry(worker).or_insert(name);
+                continue;
+            }
+            if workers.insert(worker, first_number(name, bytes)?).is_some() {
+                let error = Error::damaged(format!("a second file of worker {worker}"));
+                return Err(error.in_file(name.as_str()));
+            }
+        }
+        if let Some((worker, name)) =
+            others.iter().find(|(worker, _)| !workers.contains_key(worker))
+        {
+            return Err(Error::refused(format!(
+                "worker {worker} has no state of step {step}, which {GLOBAL} names"
+            ))
+            .in_file(*name)
+            .expected(format!("{WORKER}{worker}_step_{step}.txt")));
+        }
+        if workers.is_empty() {
+            return Err(Error::refused(format!("no worker has a state of step {step}"))
+                .expected(format!("files like {WORKER}0_step_{step}.txt")));
+        }
+        Ok(Self { step, workers: workers.into_iter().collect() })
+    }
+
+    /// The checkpoint with this as its state `dataloader`, in the place of one that is there,
+    /// and whether there was one.
+    pub fn put_into(&self, checkpoint: &Checkpoint, loader: &Loader) -> Result<(Checkpoint, bool)> {
+        let mut builder = checkpoint.edit();
+        let mut dict = |entries: Vec<(&str, Value)>| -> Result<ValueId> {
+            let mut made = Vec::new();
+            for (key, value) in entries {
+                made.push((DictKey::from(key), builder.push(value)?));
+            }
+            builder.push(Value::Dict(Dict { entries: made, ..Dict::default() }))
+        };
+        let state = match loader {
+            Loader::Map { seed } => {
+                let mut samples = self.workers.iter().map(|(_, samples)| *samples);
+                let total = samples.try_fold(0u64, u64::checked_add);
+                let total =
+                    total.ok_or_else(|| Error::damaged("more samples than can be counted"))?;
+                dict(vec![
+                    ("samples_streamed", Value::Int(Int::from(total))),
+                    ("seed", Value::Int(Int::from(*seed))),
+                ])?
+            }
+            Loader::Iterable => {
+                let mut items = Vec::new();
+                for (worker, samples) in &self.workers {
+                    items.push(dict(vec![
+                        ("samples_streamed", Value::Int(Int::from(*samples))),
+                        ("shard_index", Value::Int(Int::from(*worker))),
+                    ])?);
+                }
+                let list = Value::List(List { items, ..List::default() });
+                dict(vec![("all_worker_states", list)])?
+            }
+        };
+        let Some(Value::Dict(root)) = builder.value_mut(checkpoint.root()) else {
+            return Err(Error::refused("the checkpoint is no dict that a state could be added to"));
+        };
+        let is_it = |key: &DictKey| matches!(key, DictKey::Str(key) if *key == *"dataloader");
+        let replaced = match root.entries.iter_mut().find(|(key, _)| is_it(key)) {
+            Some((_, place)) => {
+                *place = state;
+                true
+            }
+            None => {
+                root.entries.push((DictKey::from("dataloader"), state));
+                false
+            }
+        };
+        Ok((builder.rebuild(checkpoint)?, replaced))
+    }
+}
+
+/// Worker and step of a file of one worker; `None` for another file.
+fn worker_and_step(name: &str) -> Result<Option<(u64, u64)>> {
+    let middle = name.strip_prefix(WORKER).and_then(|rest| rest.strip_suffix(".txt"));
+    let Some(middle) = middle else { return Ok(None) };
+    let numbers = middle.split_once("_step_").map(|(worker, step)| (worker.parse(), step.parse()));
+    match numbers {
+        Some((Ok(worker), Ok(step))) => Ok(Some((worker, step))),
+        _ => Err(Error::damaged("the name of the file has no numbers of worker and step")
+            .in_file(name)
+            .expected(format!("{WORKER}0_step_100.txt"))),
+    }
+}
+
+/// The number on the first line.
+fn first_number(name: &str, bytes: &[u8]) -> Result<u64> {
+    let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
+    number.ok_or_else(|| {
+        Error::damaged("its first line is no whole number")
+            .in_file(name)
+            .expected("the number alone on the first line")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(list: &[(&str, &str)]) -> Vec<(String, Vec<u8>)> {
+        list.iter().map(|(name, text)| ((*name).into(), text.as_bytes().to_vec())).collect()
+    }
+
+    const TWO: [(&str, &str); 4] = [
+        (GLOBAL, "100\n"),
+        ("data_iter_state_file_worker_1_step_100.txt", "7\nrest"),
+        ("data_iter_state_file_worker_0_step_100.txt", " 5 "),
+        ("data_iter_state_file_worker_0_step_50.txt", "not read"),
+    ];
+
+    #[test]
+    fn workers_of_the_step_are_read_in_order() {
+        let state = DataState::read(&files(&TWO)).unwrap();
+        assert_eq!(state, DataState { step: 100, workers: vec![(0, 5), (1, 7)] });
+    }
+
+    #[test]
+    fn what_is_wrong_names_its_file() {
+        let with = |name: &'static str, text: &'static str| {
+            let mut list: Vec<(&str, &str)> =
+                TWO.into_iter().filter(|(known, _)| *known != name).collect();
+            list.push((name, text));
+            DataState::read(&files(&list)).unwrap_err().to_string()
+        };
+        let error = with(GLOBAL, "ten");
+        assert!(error.contains(GLOBAL) && error.contains("whole number"), "{error}");
+        let error = with("data_iter_state_file_worker_1_step_100.txt", "");
+        assert!(error.contains("worker_1_step_100"), "{error}");
+        let error = with("data_iter_state_file_worker_2_step_50.txt", "3");
+        assert!(error.contains("worker 2 has no state of step 100"), "{error}");
+        let error = with("data_iter_state_file_worker_x_step_100.txt", "3");
+        assert!(error.contains("worker_x"), "{error}");
+        let error = DataState::read(&files(&TWO[1..])).unwrap_err().to_string();
+        assert!(error.contains(GLOBAL), "{error}");
+        let error = DataState::read(&files(&[(GLOBAL, "3")])).unwrap_err().to_string();
+        assert!(error.contains("no worker"), "{error}");
+    }
+}

@@ -1,0 +1,289 @@
+//! Repairs what checkpoints of releases up to 1.7 need before later ones take them: what the
+//! script `fix_checkpoint_spec.py` of releases 2.0.2 and 2.0.3 repairs.
+//!
+//! - A class in the spec that the library has no longer; it becomes a dict.
+//! - Weights that the spec names twice and the file has once: each becomes a link to the other
+//!   name of it, of those that are known.
+//! - The last epochs of learning-rate schedulers, which were one step behind: they become the
+//!   global step, or the steps since the milestone at which a scheduler of several began.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId};
+
+/// One thing that was repaired.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Repair {
+    /// A class that the spec names became a dict.
+    Class(String),
+    /// A weight that was not in the file became a link to the one it is.
+    Link {
+        /// The key that was missing.
+        key: String,
+        /// The key that is there.
+        to: String,
+    },
+    /// A last epoch was set.
+    Epoch {
+        /// The key.
+        key: String,
+        /// What it was.
+        old: String,
+        /// What it is now.
+        new: Int,
+    },
+}
+
+/// A checkpoint that was looked through.
+#[derive(Debug, Clone)]
+pub struct Fixed {
+    /// The checkpoint with all repairs.
+    pub checkpoint: Checkpoint,
+    /// The repairs; none if it needed none.
+    pub repairs: Vec<Repair>,
+    /// Last epochs were left as they are, for there is no `global_step` to set them to.
+    pub no_global_step: bool,
+}
+
+impl Repair {
+    /// What was done, in a line.
+    pub fn text(&self) -> String {
+        match self {
+            Self::Class(class) => format!("the class {class} in the spec became a dict"),
+            Self::Link { key, to } => format!("{key}, which was missing, became a link to {to}"),
+            Self::Epoch { key, old, new } => format!("{key} was {old} and became {new}"),
+        }
+    }
+}
+
+/// The two names of a weight, by how they end.
+const ALIASES: [(&str, &str); 3] = [
+    ("embedding_layer.word_embeddings.weight", "lm_head.weight"),
+    ("ln_f.weight", "transformer_decoder.norm.weight"),
+    ("ln_f.bias", "transformer_decoder.norm.bias"),
+];
+
+/// Repairs a checkpoint. Fails if it is none of format 0.4 or older, and if a weight is missing
+/// of which no other name is known, or that is missing under its other name, too.
+pub fn fix(source: &Checkpoint) -> Result<Fixed> {
+    if source.format.id != "cerebras-h5" {
+        return Err(Error::refused(format!(
+            "this is {}, no Cerebras checkpoint",
+            source.format.name
+        )));
+    }
+    if !is_legacy(source) {
+        return Err(Error::refused(format!(
+            "this is of format {}, whose spec needs no repair",
+            source.format.version
+        ))
+        .advice("Only checkpoints of format 0.4 and older, of releases up to 2.4, may need it."));
+    }
+    let leaves = source.leaves();
+    let mut builder = source.edit();
+    let mut repairs = classes(source);
+    for (key, id, to, target) in links(source, &leaves)? {
+        if let Some(place) = builder.value_mut(id) {
+            *place = Value::Link(target);
+        }
+        repairs.push(Repair::Link { key, to });
+    }
+    let (epochs, no_global_step) = epochs(source, &leaves)?;
+    for (key, id, new) in epochs {
+        let old = match source.value(id) {
+            Value::Int(old) if *old == new => continue,
+            Value::Int(old) => old.to_string(),
+            value => value.kind().to_owned(),
+        };
+        if let Some(place) = builder.value_mut(id) {
+            *place = Value::Int(new.clone());
+        }
+        repairs.push(Repair::Epoch { key, old, new });
+    }
+    let mut checkpoint = builder.rebuild(source)?;
+    // What the findings tell of is what was repaired.
+    checkpoint.findings.clear();
+    Ok(Fixed { checkpoint, repairs, no_global_step })
+}
+
+/// Whether a checkpoint is of the family of formats 0.4 and older.
+pub fn is_legacy(source: &Checkpoint) -> bool {
+    source.format.version.parse::<f64>().is_ok_and(|version| version < 0.5)
+}
+
+/// The classes that the reader took for a dict.
+fn classes(source: &Checkpoint) -> Vec<Repair> {
+    let calls = source.findings.iter().filter_map(|finding| finding.call.as_ref());
+    let ours = calls.filter(|call| call.name == "TensorScalarDict");
+    ours.map(|call| Repair::Class(format!("{}.{}", call.module, call.name))).collect()
+}
+
+/// What is missing from the file: key, value, and the other key and value of it.
+fn links(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<(String, ValueId, String, ValueId)>> {
+    // The reader shows what is missing as None; a None that is there has attributes that say so.
+    let is_missing = |leaf: &Leaf| {
+        leaf.id == leaf.target
+            && *source.value(leaf.id) == Value::None
+            && source.raw_attributes(leaf.id).is_empty()
+    };
+    let mut there: HashMap<String, ValueId> = HashMap::new();
+    for leaf in leaves.iter().filter(|leaf| !is_missing(leaf)) {
+        there.insert(leaf.flat.to_lossy().into_owned(), leaf.target);
+    }
+    let mut links = Vec::new();
+    for leaf in leaves.iter().filter(|leaf| is_missing(leaf)) {
+        let key = leaf.flat.to_lossy().into_owned();
+        let names = ALIASES.iter().flat_map(|(one, other)| [(one, other), (other, one)]);
+        let mut known =
+            names.filter_map(|(from, to)| Some(format!("{}{to}", key.strip_suffix(from)?)));
+        let Some(other) = known.next() else {
+            return Err(Error::refused(format!(
+                "{key} is missing from the file, and no other name of it is known"
+            ))
+            .advice("The checkpoint may be incomplete: use an earlier one."));
+        };
+        let Some(target) = there.get(&other) else {
+            return Err(Error::refused(format!(
+                "{key} is missing from the file, and so is {other}, which it would be the same as"
+            ))
+            .advice("The checkpoint may be incomplete: use an earlier one."));
+        };
+        links.push((key, leaf.id, other, *target));
+    }
+    Ok(links)
+}
+
+/// The key of a last epoch, its value, and what that should be.
+type Epoch = (String, ValueId, Int);
+
+/// What the last epochs should be; and whether that is not known.
+fn epochs(source: &Checkpoint, leaves: &[Leaf]) -> Result<(Vec<Epoch>, bool)> {
+    let keys: Vec<(String, ValueId)> =
+        leaves.iter().map(|leaf| (leaf.flat.to_lossy().into_owned(), leaf.target)).collect();
+    let last: Vec<&(String, ValueId)> = keys
+        .iter()
+        .filter(|(key, _)| key.contains("lr_scheduler") && key.contains("last_epoch"))
+        .collect();
+    let step = keys.iter().find(|(key, _)| key == "global_step").map(|(_, id)| source.value(*id));
+    let step = match step {
+        Some(Value::Int(step)) => step.to_i64(),
+        _ => None,
+    };
+    let Some(step) = step else { return Ok((Vec::new(), !last.is_empty())) };
+    let mut milestones: Vec<(u64, i64)> = Vec::new();
+    for (key, id) in &keys {
+        let scheduler = key.find("lr_scheduler").map(|at| &key[at..]);
+        if !scheduler.is_some_and(|key| key.contains("milestones")) {
+            continue;
+        }
+        let number = key.rsplit('.').next().and_then(|number| number.parse().ok());
+        if let (Some(number), Value::Int(value)) = (number, source.value(*id)) {
+            milestones.push((number, value.to_i64().unwrap_or(i64::MAX)));
+        }
+    }
+    milestones.sort_unstable();
+    let epoch = |key: &str| -> Result<i64> {
+        let id = key.strip_suffix(".last_epoch").and_then(|rest| rest.rsplit('.').next());
+        match id.and_then(|id| id.parse::<usize>().ok()) {
+            Some(id) if id > 0 && !milestones.is_empty() => match milestones.get(id - 1) {
+                Some((_, begun)) => Ok(step.saturating_sub(*begun).max(0)),
+                None => Err(Error::refused(format!(
+                    "{key} is of a scheduler that begins at a milestone which is not there"
+                ))),
+            },
+            _ => Ok(step),
+        }
+    };
+    let set = last.into_iter().map(|(key, id)| Ok((key.clone(), *id, Int::from(epoch(key)?))));
+    Ok((set.collect::<Result<_>>()?, false))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::{Builder, Dict, DictKey, FileSet, FormatInfo, Limits};
+
+    /// A flat state dict as the reader gives it: keys that are missing are None without attributes.
+    fn checkpoint(version: &str, entries: Vec<(&str, Value)>) -> Checkpoint {
+        let mut builder = Builder::new(&Limits::default());
+        let mut made = Vec::new();
+        for (key, value) in entries {
+            let is_there = value != Value::None;
+            let id = builder.push(value).unwrap();
+            if is_there {
+                builder.set_raw_attributes(id, vec![("is_scalar".into(), "True".into())]);
+            }
+            made.push((DictKey::from(key), id));
+        }
+        let root = builder.push(Value::Dict(Dict { entries: made, ..Dict::default() })).unwrap();
+        let format =
+            FormatInfo { id: "cerebras-h5", version: version.into(), ..FormatInfo::default() };
+        builder.finish(root, format, FileSet::default(), Vec::new()).unwrap()
+    }
+
+    fn int(value: i64) -> Value {
+        Value::Int(value.into())
+    }
+
+    #[test]
+    fn a_missing_weight_needs_its_other_name() {
+        let source = checkpoint("0.1", vec![("m.ln_f.bias", Value::None), ("m.other", int(1))]);
+        let error = fix(&source).unwrap_err().to_string();
+        assert!(error.contains("m.transformer_decoder.norm.bias"), "{error}");
+        let source = checkpoint("0.1", vec![("m.w", Value::None)]);
+        let error = fix(&source).unwrap_err().to_string();
+        assert!(error.contains("m.w is missing"), "{error}");
+        // Either name may be the one that is there.
+        for (gone, there) in ALIASES.iter().flat_map(|(a, b)| [(a, b), (b, a)]) {
+            let (gone, there) = (format!("m.{gone}"), format!("m.{there}"));
+            let source = checkpoint("0.1", vec![(&gone, Value::None), (&there, int(1))]);
+            let fixed = fix(&source).unwrap();
+            assert_eq!(fixed.repairs, [Repair::Link { key: gone, to: there }]);
+            assert_eq!(
+                fixed.checkpoint.leaves()[0].alias_of,
+                Some(fixed.checkpoint.leaves()[1].flat.clone())
+            );
+        }
+    }
+
+    #[test]
+    fn epochs_follow_the_step_and_the_milestones_by_number() {
+        let mut entries = vec![("global_step", int(100)), ("lr_scheduler.last_epoch", int(99))];
+        let milestones = ["lr_scheduler._milestones.10", "lr_scheduler._milestones.2"];
+        entries.extend([(milestones[0], int(300)), (milestones[1], int(40))]);
+        let schedulers = [
+            "lr_scheduler._schedulers.0.last_epoch",
+            "lr_scheduler._schedulers.1.last_epoch",
+            "lr_scheduler._schedulers.2.last_epoch",
+        ];
+        entries.extend(schedulers.map(|key| (key, int(7))));
+        entries.push(("other.last_epoch", int(3)));
+        let fixed = fix(&checkpoint("0.1", entries.clone())).unwrap();
+        let news: Vec<String> = fixed.repairs.iter().map(Repair::text).collect();
+        assert_eq!(
+            news,
+            [
+                "lr_scheduler.last_epoch was 99 and became 100",
+                "lr_scheduler._schedulers.0.last_epoch was 7 and became 100",
+                "lr_scheduler._schedulers.1.last_epoch was 7 and became 60",
+                "lr_scheduler._schedulers.2.last_epoch was 7 and became 0",
+            ]
+        );
+        entries.push(("lr_scheduler._schedulers.3.last_epoch", int(7)));
+        let error = fix(&checkpoint("0.1", entries)).unwrap_err().to_string();
+        assert!(error.contains("_schedulers.3"), "{error}");
+    }
+
+    #[test]
+    fn without_a_step_epochs_stay() {
+        let source = checkpoint("0.1", vec![("lr_scheduler.last_epoch", int(3))]);
+        let fixed = fix(&source).unwrap();
+        assert!(fixed.repairs.is_empty() && fixed.no_global_step);
+    }
+
+    #[test]
+    fn the_new_format_is_refused() {
+        let error = fix(&checkpoint("0.5", vec![("a", int(1))])).unwrap_err().to_string();
+        assert!(error.contains("0.5"), "{error}");
+    }
+}

@@ -1,0 +1,99 @@
+//! The manifest that this program writes (`statelens manifest --json`), read again; the list of
+//! `statelens ls --json`, too.
+
+use statelens_checkpoint::{Result, Text};
+
+use crate::json::Parser;
+
+/// One leaf of a manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The flat key.
+    pub key: Text,
+    /// The kind of the value: `tensor`, `int`, ….
+    pub kind: String,
+    /// Of a tensor or array: its dtype.
+    pub dtype: Option<String>,
+    /// Of a tensor or array: its shape.
+    pub shape: Option<Vec<u64>>,
+    /// The hash of its logical bytes.
+    pub sha256: Option<String>,
+}
+
+/// Containers in containers that a manifest may have.
+const DEPTH: usize = 64;
+
+/// The entries of a manifest, in order.
+pub fn read(text: &[u8]) -> Result<Vec<Entry>> {
+    let mut json = Parser::strict(text, DEPTH);
+    let mut entries = Vec::new();
+    if text.trim_ascii_start().starts_with(b"[") {
+        list(&mut json, &mut entries)?;
+        json.end()?;
+        return Ok(entries);
+    }
+    json.object()?;
+    let mut first = true;
+    while let Some(name) = json.entry(&mut first)? {
+        match name == "entries" {
+            true => list(&mut json, &mut entries)?,
+            false => json.skip()?,
+        }
+    }
+    json.end()?;
+    Ok(entries)
+}
+
+fn list(json: &mut Parser<'_>, entries: &mut Vec<Entry>) -> Result<()> {
+    json.array()?;
+    let mut first = true;
+    while json.item(&mut first)? {
+        entries.push(entry(json)?);
+    }
+    Ok(())
+}
+
+fn entry(json: &mut Parser<'_>) -> Result<Entry> {
+    let mut entry =
+        Entry { key: "".into(), kind: String::new(), dtype: None, shape: None, sha256: None };
+    let text = |json: &mut Parser<'_>| json.text().map(|text| text.to_lossy().into_owned());
+    json.object()?;
+    let mut first = true;
+    while let Some(name) = json.entry(&mut first)? {
+        match name.to_lossy().as_ref() {
+            "key" => entry.key = json.text()?,
+            "kind" => entry.kind = text(json)?,
+            "dtype" => entry.dtype = Some(text(json)?),
+            "sha256" => entry.sha256 = Some(text(json)?),
+            "shape" => {
+                let (mut shape, mut first) = (Vec::new(), true);
+                json.array()?;
+                while json.item(&mut first)? {
+                    shape.push(json.natural()?);
+                }
+                entry.shape = Some(shape);
+            }
+            _ => json.skip()?,
+        }
+    }
+    Ok(entry)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_read_and_the_rest_passed_over() {
+        let text = br#"{"statelens":1,"format":{"name":"x"},"entries":[
+            {"key":"a.b","kind":"tensor","dtype":"float32","shape":[2,3],"nbytes":24,"sha256":"00"},
+            {"key":"n","kind":"int","value":"3"}]}"#;
+        let entries = read(text).unwrap();
+        assert_eq!(entries[0].shape, Some(vec![2, 3]));
+        assert_eq!((entries[1].kind.as_str(), &entries[1].dtype), ("int", &None));
+        assert_eq!(read(br#"[{"key":"a","kind":"none","value":"None"}]"#).unwrap().len(), 1);
+        for text in [&b"{\"entries\":[{\"key\":3}]}"[..], b"[{}", b"{} x"] {
+            assert!(read(text).is_err());
+        }
+    }
+}
