@@ -9,7 +9,10 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use statelens_formats::{Choice, Writing};
 
-pub(crate) use toolbox::{Diff, Operation, Toolbox};
+pub(crate) use toolbox::{
+    Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
+    Prune, Runs, Toolbox, Upgrade,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +23,8 @@ Examples:
   statelens diff checkpoint.mdl model.pt     what differs between two, in any formats
   statelens scan downloaded.bin              what a pickle would call, without calling it
 
-Exit status: 0 fine; 1 the answer is no (scan found danger, files differ); 2 it could not be done.";
+Exit status: 0 fine; 1 the answer is no (scan found danger, files
+differ, it would not load); 2 it could not be done.";
 
 /// Opens, explains and converts model checkpoints
 ///

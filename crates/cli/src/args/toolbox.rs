@@ -26,8 +26,81 @@ which weights are tied are not compared.
 Examples:
   statelens diff checkpoint.mdl converted.pt
   statelens diff a.mdl b.mdl --op allclose --rtol 1e-3 --ignore-dtype
-  statelens diff a.mdl b.mdl --select 'model.*' --json")]
+  statelens diff a.mdl b.mdl --select 'model.*' --json
+  statelens diff pytorch_model.bin checkpoint.mdl --prefix model. --select 'model.*'")]
     Diff(Diff),
+
+    /// Tells whether a checkpoint would load into what another one describes; exit status 1 if not
+    #[command(after_help = "\
+REFERENCE is a checkpoint, a manifest (`statelens manifest --json`, `statelens ls --json`), or a
+list with `key dtype shape` on each line. No weight is read. As with torch's load_state_dict,
+missing and unexpected keys are errors unless --no-strict is given, other shapes always are, and
+other dtypes are converted. Of the checkpoint of a trainer the state `model` is checked.
+
+Examples:
+  statelens check checkpoint_1000.mdl --against expected.mdl
+  statelens check model.pt --against keys.txt --no-strict
+  statelens check old.mdl --against new.mdl --release 2.10")]
+    Check(Check),
+
+    /// Writes a Cerebras checkpoint of another format version: what old releases wrote, for new
+    /// ones, or the other way round
+    #[command(after_help = "\
+Format 0.5 is for releases 2.5 and later, 0.4 for 2.0 to 2.4 (later ones read it, too). OUT is
+NAME_0.5.mdl or NAME_0.4.mdl beside FILE unless it is named.
+
+Examples:
+  statelens upgrade checkpoint_1.7.mdl
+  statelens upgrade checkpoint_1000.mdl --to 0.4 -o for_2.4.mdl")]
+    Upgrade(Upgrade),
+
+    /// Repairs a Cerebras checkpoint of release 1.7 or older so that later ones load it
+    #[command(after_help = "\
+Does what fix_checkpoint_spec.py of release 2.0.2 does: a class that is gone is taken out of the
+spec, weights of two names are put back under both, the last epochs of learning-rate schedulers
+are set. The file is written to NAME_fixed.mdl unless another path is named. As with the original
+it has no format version, which releases 2.5 and later ask for: --upgrade writes format 0.5.
+
+Examples:
+  statelens fix-checkpoint-spec checkpoint_1.7.mdl
+  statelens fix-checkpoint-spec checkpoint_1.7.mdl --upgrade --fixed_checkpoint_path new.mdl
+  statelens fix-checkpoint-spec checkpoint_1.7.mdl --fix_inplace")]
+    FixCheckpointSpec(FixCheckpointSpec),
+
+    /// Puts the dataloader state that release 1.9 kept in files into the checkpoint
+    #[command(after_help = "\
+Does what data_iter_state_conversion.py of release 2.0.2 does.
+
+Examples:
+  statelens convert-dataloader-state -c checkpoint_100.mdl -w iter_state -o new.mdl
+  statelens convert-dataloader-state -c old.mdl -w iter_state -o new.mdl -d iterable")]
+    ConvertDataloaderState(ConvertDataloaderState),
+
+    /// Lists the checkpoints of a run folder as the trainer orders them, and what else is in it
+    #[command(after_help = "\
+Examples:
+  statelens runs model_dir
+  statelens runs model_dir --name 'ckpt_{step}.mdl' --json")]
+    Runs(Runs),
+
+    /// Prints the path of the checkpoint that the trainer would load by itself; exit status 1 if
+    /// there is none
+    #[command(after_help = "\
+Examples:
+  statelens latest model_dir
+  statelens info \"$(statelens latest model_dir)\"")]
+    Latest(Latest),
+
+    /// Removes old checkpoints of a run folder; shows what it would do unless --apply is given
+    #[command(after_help = "\
+Only files whose names are those of checkpoints are ever touched: no subsets, no trainer states,
+nothing else. The checkpoint that the trainer would load stays in any case. With --apply files are
+moved to the folder statelens-trash in DIR; with --delete besides, they are deleted for good.
+
+Examples:
+  statelens prune model_dir --keep 3
+  statelens prune model_dir --keep 3 --every 1000 --apply")]
+    Prune(Prune),
 }
 
 #[derive(Debug, Args)]
@@ -73,8 +146,194 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
 
+    /// Takes this off the start of every key of LEFT first
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) strip_prefix: String,
+
+    /// Replaces in the keys of LEFT first what the expression matches; may be repeated
+    #[arg(long, value_name = "REGEX=>REPLACEMENT")]
+    pub(crate) rename: Vec<String>,
+
+    /// Puts this before every key of LEFT first
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What it should load into: a checkpoint, a manifest, or a list of keys
+    #[arg(long, value_name = "REFERENCE")]
+    pub(crate) against: PathBuf,
+
+    /// Passes over missing and unexpected keys
+    #[arg(long)]
+    pub(crate) no_strict: bool,
+
+    /// The state to check, on either side that has it
+    #[arg(long, value_name = "NAME", default_value = "model", conflicts_with = "all")]
+    pub(crate) state: String,
+
+    /// Checks all states
+    #[arg(long)]
+    pub(crate) all: bool,
+
+    /// Also checks the version in `__metadata__` as the trainer of this release does, e.g. 2.10
+    #[arg(long, value_name = "RELEASE")]
+    pub(crate) release: Option<String>,
+
+    /// Only warns of another release, as the trainer does with strict_version off
+    #[arg(long, requires = "release")]
+    pub(crate) no_strict_version: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Upgrade {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The format version to write
+    #[arg(long, value_name = "VERSION", default_value = "0.5", value_parser = ["0.5", "0.4"])]
+    pub(crate) to: String,
+
+    /// The file to write
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Goes on although something is lost
+    #[arg(long)]
+    pub(crate) lossy: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FixCheckpointSpec {
+    /// The checkpoint to repair
+    #[arg(value_name = "CHECKPOINT")]
+    pub(crate) file: PathBuf,
+
+    /// The file to write
+    #[arg(long = "fixed_checkpoint_path", visible_alias = "fixed-checkpoint-path")]
+    #[arg(value_name = "PATH", conflicts_with = "inplace")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replaces CHECKPOINT once the repaired file is complete; asks first
+    #[arg(long = "fix_inplace", visible_alias = "fix-inplace")]
+    pub(crate) inplace: bool,
+
+    /// Does not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    /// Writes format 0.5, which releases 2.5 and later load
+    #[arg(long)]
+    pub(crate) upgrade: bool,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertDataloaderState {
+    /// The checkpoint of release 1.9
+    #[arg(short = 'c', long = "old_checkpoint", visible_alias = "old-checkpoint")]
+    #[arg(value_name = "OLD")]
+    pub(crate) file: PathBuf,
+
+    /// The folder with the state files
+    #[arg(short, long = "worker_data_iter_files_dir")]
+    #[arg(visible_alias = "worker-data-iter-files-dir", value_name = "DIR")]
+    pub(crate) workers: PathBuf,
+
+    /// The checkpoint to write
+    #[arg(short, long = "output_file", visible_alias = "output-file", value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// The kind of the dataloader
+    #[arg(short, long = "dataloader_type", visible_alias = "dataloader-type")]
+    #[arg(value_name = "KIND", default_value = "map")]
+    pub(crate) dataloader: Dataloader,
+
+    /// The seed of the order of samples, of a map
+    #[arg(short, long = "shuffle_seed", visible_alias = "shuffle-seed", default_value_t = 0)]
+    #[arg(value_name = "SEED", allow_negative_numbers = true)]
+    pub(crate) seed: i64,
+
+    /// The format version to write: 0.4 is read by releases 2.0 and later, 0.5 by 2.5 and later
+    #[arg(long, value_name = "VERSION", default_value = "0.4", value_parser = ["0.4", "0.5"])]
+    pub(crate) to: String,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Dataloader {
+    /// Picks samples by their number
+    Map,
+    /// Streams shards
+    Iterable,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Folder {
+    /// The run folder (model_dir)
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: PathBuf,
+
+    /// How checkpoints are named
+    #[arg(long, value_name = "PATTERN", default_value = "checkpoint_{step}.mdl")]
+    pub(crate) name: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Runs {
+    #[command(flatten)]
+    pub(crate) folder: Folder,
+
+    /// Looks at names and sizes only; else each checkpoint is opened, to see whether it is whole
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Latest {
+    #[command(flatten)]
+    pub(crate) folder: Folder,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Prune {
+    #[command(flatten)]
+    pub(crate) folder: Folder,
+
+    /// How many of the newest stay
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) keep: u32,
+
+    /// Those whose step is a multiple of this stay besides
+    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) every: Option<u64>,
+
+    /// Does it
+    #[arg(long)]
+    pub(crate) apply: bool,
+
+    /// Deletes for good instead of moving to the trash folder
+    #[arg(long, requires = "apply")]
+    pub(crate) delete: bool,
+
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

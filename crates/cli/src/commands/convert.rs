@@ -104,7 +104,7 @@ fn by_extension(output: &Path) -> Result<&'static Writing> {
 }
 
 /// Tells what would be lost, a line each, and refuses.
-fn refuse_losses(losses: &[Loss]) -> Error {
+pub(super) fn refuse_losses(losses: &[Loss]) -> Error {
     for loss in losses.iter().filter(|loss| !loss.harmless) {
         complain(&format!("would be lost: {}", loss_text(loss)));
     }
@@ -229,7 +229,7 @@ fn show(
     edits::changes_text(changes, printer)
 }
 
-fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
+pub(super) fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
     for loss in losses {
         let word = if loss.harmless { "changed" } else { "lost" };
         printer.line(&format!("{word:11}  {}", visible(&loss_text(loss))))?;

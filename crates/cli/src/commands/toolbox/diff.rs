@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Result};
-use statelens_convert::Edit;
+use statelens_convert::{Edit, Rename};
 use statelens_inspect::compare::{Options, Report, Tolerance, compare};
 
 use crate::args::{Diff, Operation};
@@ -14,12 +14,18 @@ use crate::progress::{Bar, Unit};
 pub(crate) fn run(args: &Diff) -> Outcome {
     let (left, _) = super::open(&args.left, &args.common.with)?;
     let (right, _) = super::open(&args.right, &args.common.with)?;
+    let rename = Edit {
+        strip_prefix: args.strip_prefix.clone(),
+        rename: args.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
+        prefix: args.prefix.clone(),
+        ..Edit::default()
+    };
     let both = Edit {
         select: super::patterns(&args.select)?,
         exclude: super::patterns(&args.exclude)?,
         ..Edit::default()
     };
-    let left = taken(left, &both)?;
+    let left = taken(taken(left, &rename)?, &both)?;
     let right = taken(right, &both)?;
     let tolerance = match args.op {
         Operation::Equal => None,

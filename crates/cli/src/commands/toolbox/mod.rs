@@ -1,9 +1,16 @@
 //! The commands for those who train, one file each.
 
+mod check;
+mod dataloader;
 mod diff;
+mod fix;
+mod prune;
+mod runs;
 mod states;
+mod upgrade;
+mod writing;
 
-use statelens_checkpoint::Result;
+use statelens_checkpoint::{Error, Result};
 use statelens_convert::Pattern;
 
 use super::{open, open_for_good};
@@ -14,10 +21,29 @@ pub(crate) fn run(command: &Toolbox) -> Outcome {
     match command {
         Toolbox::States(args) => states::run(args),
         Toolbox::Diff(args) => diff::run(args),
+        Toolbox::Check(args) => check::run(args),
+        Toolbox::Upgrade(args) => upgrade::run(args),
+        Toolbox::FixCheckpointSpec(args) => fix::run(args),
+        Toolbox::ConvertDataloaderState(args) => dataloader::run(args),
+        Toolbox::Runs(args) => runs::run(args),
+        Toolbox::Latest(args) => runs::latest(args),
+        Toolbox::Prune(args) => prune::run(args),
     }
 }
 
 /// Patterns for keys, as they were typed.
 fn patterns(texts: &[String]) -> Result<Vec<Pattern>> {
     texts.iter().map(|text| Pattern::parse(text)).collect()
+}
+
+/// Why a folder can't be read.
+fn folder_error(error: &std::io::Error, folder: &std::path::Path) -> Error {
+    use std::io::ErrorKind;
+    let error = match error.kind() {
+        ErrorKind::NotFound => Error::io("there is no such folder"),
+        ErrorKind::NotADirectory => Error::refused("this is a file, not a folder"),
+        ErrorKind::PermissionDenied => Error::io("you may not read this folder"),
+        _ => Error::io(format!("it can't be read: {error}")),
+    };
+    error.in_file(folder.display().to_string())
 }

@@ -1,0 +1,139 @@
+//! `statelens check`.
+
+use std::fs;
+use std::io::Read as _;
+use std::path::Path;
+
+use statelens_checkpoint::{Error, ErrorKind, Result};
+use statelens_inspect::check::{
+    Answer, Expected, Options, Release, by_layer, check, expected_of, has_state, lists_state,
+    parse_list, version_of,
+};
+
+use crate::args::Check;
+use crate::print::{Failure, Outcome, Printer, Table, grouped};
+
+/// The longest list of keys that is read.
+const LONGEST: u64 = 256 << 20;
+
+pub(crate) fn run(args: &Check) -> Outcome {
+    let options = Options {
+        strict: !args.no_strict,
+        state: (!args.all).then(|| args.state.clone()),
+        release: args.release.as_deref().map(Release::parse).transpose()?,
+        strict_version: !args.no_strict_version,
+    };
+    let state = options.state.as_deref().unwrap_or_default();
+    let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
+    let file = expected_of(checkpoint, &checkpoint.leaves());
+    let file_has = has_state(checkpoint, state);
+    let (reference, reference_has) = reference(&args.against, state)?;
+    let version = version_of(checkpoint);
+    let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options);
+    let mut printer = Printer::new();
+    match args.input.common.json {
+        true => printer.line(&answer.json())?,
+        false => show(&answer, args.no_strict, &mut printer)?,
+    }
+    printer.finish()?;
+    Ok(answer.loads)
+}
+
+/// What is expected: of a checkpoint, or of the text that a file is if it is none.
+fn reference(path: &Path, state: &str) -> Result<(Vec<Expected>, bool)> {
+    if let Some(list) = listed(path)? {
+        let has = lists_state(&list, state);
+        return Ok((list, has));
+    }
+    let checkpoint = super::open_for_good(path, &[])?;
+    Ok((expected_of(checkpoint, &checkpoint.leaves()), has_state(checkpoint, state)))
+}
+
+/// A manifest or a list of keys; `None` if it is neither.
+fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
+    let readable = fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= LONGEST);
+    // What is wrong with it is told when it is opened as a checkpoint.
+    let Some(file) = readable.then(|| fs::File::open(path).ok()).flatten() else { return Ok(None) };
+    let mut head = Vec::new();
+    let text_like = |bytes: &[u8]| !bytes.iter().any(|byte| *byte < 9 || *byte == 0x7f);
+    if (&file).take(512).read_to_end(&mut head).is_err() || !text_like(&head) || head.is_empty() {
+        return Ok(None);
+    }
+    let text = fs::read(path).map_err(|error| {
+        Error::io(format!("it can't be read: {error}")).in_file(path.display().to_string())
+    })?;
+    let in_file = |error: Error| error.in_file(path.display().to_string());
+    if head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[") {
+        let entries = statelens_formats::manifest::read(&text);
+        return match entries {
+            // JSON that is no manifest may be the index of a checkpoint in shards.
+            Ok(entries) if entries.is_empty() => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Damaged => Err(in_file(error)),
+            Err(error) => Err(error),
+            Ok(entries) => Ok(Some(entries.into_iter().map(expected).collect())),
+        };
+    }
+    match std::str::from_utf8(&text) {
+        Ok(text) => parse_list(text).map(Some).map_err(in_file),
+        Err(_) => Ok(None),
+    }
+}
+
+fn expected(entry: statelens_formats::manifest::Entry) -> Expected {
+    let key = entry.key.to_lossy().into_owned();
+    Expected { key, dtype: entry.dtype, shape: entry.shape }
+}
+
+fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
+    let mut table = Table::new(&["", "", "", ""]);
+    let passed = if no_strict { "passed over" } else { "" };
+    for (word, list) in [("missing", &answer.missing), ("unexpected", &answer.unexpected)] {
+        for layer in by_layer(list) {
+            let count = match (layer.keys, layer.numbers.as_str()) {
+                (1, _) => String::new(),
+                (keys, "") => format!("{} keys", grouped(keys)),
+                (keys, numbers) => format!("{} keys, {numbers}", grouped(keys)),
+            };
+            let first = &list[layer.first];
+            let name = if layer.keys == 1 { first.key.clone() } else { layer.pattern };
+            let more = [first.type_text().as_str(), count.as_str(), passed]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .collect::<Vec<_>>()
+                .join(", ");
+            table.row(vec![word.into(), name, more]);
+        }
+    }
+    for (word, list) in [("shape", &answer.shapes), ("dtype", &answer.dtypes)] {
+        for (file, wanted) in list {
+            let end = if word == "dtype" { ", converted when loaded" } else { "" };
+            let text = format!("{}, expected {}{end}", file.type_text(), wanted.type_text());
+            table.row(vec![word.into(), file.key.clone(), text]);
+        }
+    }
+    table.print_body(printer)?;
+    if answer.prefixed {
+        printer.line(
+            "prefix      not all keys start with `model.`, so the trainer puts it before them",
+        )?;
+    }
+    if let Some((prefix, keys)) = &answer.rename {
+        printer.line(&format!(
+            "rename      {} keys would match after `statelens convert IN OUT {}`",
+            grouped(*keys),
+            prefix.option()
+        ))?;
+    }
+    if let Some(release) = &answer.release {
+        printer.line(&format!("release     {}", release.text()))?;
+    }
+    let (missing, unexpected) = (answer.missing.len() as u64, answer.unexpected.len() as u64);
+    printer.line(&format!(
+        "{}: {} keys match, {} missing, {} unexpected, {} of other shapes",
+        if answer.loads { "it would load" } else { "it would not load" },
+        grouped(answer.matching),
+        grouped(missing),
+        grouped(unexpected),
+        grouped(answer.shapes.len() as u64)
+    ))
+}

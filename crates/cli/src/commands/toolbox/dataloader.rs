@@ -1,0 +1,97 @@
+//! `statelens convert-dataloader-state`.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Result};
+use statelens_formats::Asked;
+use statelens_formats::cerebras::dataloader::{DataState, Loader, is_state_file};
+use statelens_inspect::{Json, visible};
+
+use super::writing::{Replace, file_name, write};
+use crate::args::{ConvertDataloaderState, Dataloader};
+use crate::commands::convert::losses_text;
+use crate::print::{Outcome, Printer, grouped};
+
+/// What is read of a state file at most: its first line counts.
+const MOST: u64 = 4 << 10;
+
+pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
+    let state = DataState::read(&state_files(&args.workers)?).map_err(|error| {
+        match error.file().map(|name| args.workers.join(name)) {
+            // The name is that of a file in the folder.
+            Some(path) => Error::refused(error.what()).in_file(path.display().to_string()),
+            None => error.in_file(args.workers.display().to_string()),
+        }
+    })?;
+    let loader = match args.dataloader {
+        Dataloader::Map => Loader::Map { seed: args.seed },
+        Dataloader::Iterable => Loader::Iterable,
+    };
+    let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
+    let (checkpoint, replaced) = state
+        .put_into(&checkpoint, &loader)
+        .map_err(|error| error.in_file(args.file.display().to_string()))?;
+    let asked = Asked { version: Some(args.to.clone()), ..Asked::default() };
+    let format = statelens_formats::writing("cerebras")?.target(&asked)?;
+    let plan = statelens_formats::plan(Arc::new(checkpoint), &format, file_name(&args.output)?)?;
+    let losses = plan.losses.clone();
+    let bytes = write(plan, &args.output, Replace::Nothing, &sources, false)?;
+    let samples: u64 =
+        state.workers.iter().map(|(_, samples)| *samples).fold(0, u64::saturating_add);
+    let mut printer = Printer::new();
+    if args.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("output").str(&args.output.to_string_lossy());
+            json.name("bytes").number(bytes);
+            json.name("step").number(state.step);
+            json.name("workers").number(state.workers.len() as u64);
+            json.name("samples_streamed").number(samples);
+            json.name("replaced").bool(replaced);
+        });
+        printer.line(json.as_str())?;
+    } else {
+        if replaced {
+            printer.line("replaced  the state `dataloader` that was there")?;
+        }
+        printer.line(&format!(
+            "wrote     {}: step {}, {} workers, {} samples streamed, {} bytes",
+            visible(&args.output.display().to_string()),
+            grouped(state.step),
+            grouped(state.workers.len() as u64),
+            grouped(samples),
+            grouped(bytes)
+        ))?;
+        losses_text(&losses, &mut printer)?;
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+/// Names and first bytes of the state files in a folder.
+fn state_files(folder: &Path) -> Result<Vec<(String, Vec<u8>)>> {
+    let failed = |error: io::Error| super::folder_error(&error, folder);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        // Not a pipe, which would wait for a writer.
+        if !is_state_file(&name) || !fs::metadata(entry.path()).is_ok_and(|data| data.is_file()) {
+            continue;
+        }
+        let mut bytes = Vec::new();
+        let read =
+            fs::File::open(entry.path()).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
+        read.map_err(|error| {
+            Error::io(format!("it can't be read: {error}"))
+                .in_file(entry.path().display().to_string())
+        })?;
+        files.push((name, bytes));
+    }
+    files.sort();
+    Ok(files)
+}

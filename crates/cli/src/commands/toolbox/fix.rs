@@ -1,0 +1,108 @@
+//! `statelens fix-checkpoint-spec`.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Result};
+use statelens_formats::Target;
+use statelens_formats::cerebras::fix::{Fixed, fix};
+use statelens_formats::cerebras::write::{Options, Version};
+use statelens_inspect::{Json, visible};
+
+use super::writing::{Replace, beside, file_name, write};
+use crate::args::FixCheckpointSpec;
+use crate::print::{Failure, Outcome, Printer, grouped};
+
+pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
+    let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
+    let untyped = matches!(checkpoint.format.version.as_str(), "0.1" | "0.2");
+    let in_file = |error: Error| error.in_file(args.file.display().to_string());
+    let fixed = fix(&checkpoint).map_err(in_file)?;
+    drop(checkpoint);
+    let mut printer = Printer::new();
+    if fixed.repairs.is_empty() && !args.upgrade {
+        report(args, &fixed, None, &mut printer)?;
+        printer.finish()?;
+        return Ok(true);
+    }
+    let (target, replace) = match (&args.output, args.inplace) {
+        (Some(output), _) => (output.clone(), Replace::Nothing),
+        (None, true) => (args.file.clone(), Replace::Source),
+        (None, false) => (beside(&args.file, "_fixed"), Replace::Nothing),
+    };
+    let version = match (args.upgrade, untyped) {
+        (true, _) => Version::V05,
+        (false, true) => Version::V01,
+        (false, false) => Version::V04,
+    };
+    let options = Target::Cerebras(Options { version, ..Options::default() });
+    let source = Arc::new(fixed.checkpoint.clone());
+    let plan = statelens_formats::plan(source, &options, file_name(&target)?).map_err(in_file)?;
+    if replace == Replace::Source && !args.yes && !agreed(&args.file)? {
+        return Err(Error::refused("nothing was changed")
+            .in_file(args.file.display().to_string())
+            .into());
+    }
+    let bytes = write(plan, &target, replace, &sources, false)?;
+    report(args, &fixed, Some((&target, bytes)), &mut printer)?;
+    printer.finish()?;
+    Ok(true)
+}
+
+/// Asks on standard error whether to replace the checkpoint; silence is no.
+fn agreed(file: &Path) -> Result<bool> {
+    let failed = |error: io::Error| Error::io(format!("asking failed: {error}"));
+    let question =
+        format!("Replace {} by the repaired one? [y/N] ", visible(&file.display().to_string()));
+    let mut err = io::stderr().lock();
+    err.write_all(question.as_bytes()).and_then(|()| err.flush()).map_err(failed)?;
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).map_err(failed)?;
+    // Nothing was typed, so that the cursor still stands behind the question.
+    if answer.is_empty() {
+        err.write_all(b"\n").map_err(failed)?;
+    }
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+fn report(
+    args: &FixCheckpointSpec,
+    fixed: &Fixed,
+    written: Option<(&Path, u64)>,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    if args.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("repairs").array(|json| {
+                fixed.repairs.iter().for_each(|repair| json.str(&repair.text()));
+            });
+            json.name("no_global_step").bool(fixed.no_global_step);
+            json.name("output");
+            match written {
+                None => json.null(),
+                Some((path, bytes)) => {
+                    json.str(&path.to_string_lossy());
+                    json.name("bytes").number(bytes);
+                }
+            }
+        });
+        return printer.line(json.as_str());
+    }
+    for repair in &fixed.repairs {
+        printer.line(&format!("repaired  {}", visible(&repair.text())))?;
+    }
+    if fixed.no_global_step {
+        printer.line("skipped   the last epochs: there is no global_step to set them to")?;
+    }
+    match written {
+        None => printer.line("there is nothing to repair: nothing was written"),
+        Some((path, bytes)) => printer.line(&format!(
+            "wrote     {}, {} bytes",
+            visible(&path.display().to_string()),
+            grouped(bytes)
+        )),
+    }
+}

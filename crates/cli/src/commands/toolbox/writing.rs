@@ -1,0 +1,85 @@
+//! Writing a plan to a file that appears when it is complete.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Plan, Result};
+use statelens_convert::run_blocking;
+
+use crate::commands::convert::refuse_losses;
+use crate::output::{Output, check_target, keep_all, stop_signal};
+use crate::progress::{Bar, Unit};
+use crate::sink::FileSink;
+use crate::source::FileSource;
+
+/// What may stand under the name of the file to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Replace {
+    /// Nothing.
+    Nothing,
+    /// The checkpoint that is read, which is replaced once the new file is complete.
+    Source,
+}
+
+/// Runs a plan of one file; returns its bytes. Where something would be lost it is refused,
+/// unless that was agreed to.
+pub(super) fn write(
+    plan: Plan,
+    target: &Path,
+    replace: Replace,
+    sources: &[Arc<FileSource>],
+    lossy: bool,
+) -> Result<u64> {
+    if plan.loses() && !lossy {
+        return Err(refuse_losses(&plan.losses));
+    }
+    let replace = replace == Replace::Source;
+    if !replace {
+        check_target(target, false, sources)?;
+    }
+    let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
+    let output = Output::create(target, replace, plan.size()?.bytes())?;
+    let named = |error: Error| match error.file() {
+        Some(_) => error,
+        None => error.in_file(target.display().to_string()),
+    };
+    let mut sink = FileSink::new(vec![output.file.clone()]);
+    let report = run_blocking(plan, &mut sink, &mut bar).map_err(named)?;
+    sink.finish().map_err(named)?;
+    keep_all(vec![output])?;
+    Ok(report.bytes)
+}
+
+/// The name of a file, as plans want it.
+pub(super) fn file_name(path: &Path) -> Result<&str> {
+    path.file_name()
+        .and_then(std::ffi::OsStr::to_str)
+        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))
+}
+
+/// `folder/stem` + `end` + `.suffix`, for a file `folder/stem.suffix`.
+pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(end);
+    if let Some(suffix) = path.extension() {
+        name.push(".");
+        name.push(suffix);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_beside_the_file() {
+        for (path, expected) in [
+            ("a/checkpoint_1.7.mdl", "a/checkpoint_1.7_fixed.mdl"),
+            ("plain", "plain_fixed"),
+            (".hidden", ".hidden_fixed"),
+        ] {
+            assert_eq!(beside(Path::new(path), "_fixed"), Path::new(expected));
+        }
+    }
+}
