@@ -3,6 +3,7 @@
 //! The arithmetic is that of ggml's reference code (`ggml-quants.c` in
 //! <https://github.com/ggml-org/llama.cpp>), in 32-bit floats.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use half::f16;
@@ -53,6 +54,20 @@ pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
     let DType::Blocks(block) = tensor.dtype else { return None };
     Blocks::new(block)?;
     Some(Tensor { dtype: DType::F32, ..tensor.clone() })
+}
+
+/// Whether the values of a type of blocks are known: then a tensor of them can be cast.
+pub fn decodes(block: &Block) -> bool {
+    Blocks::new(*block).is_some()
+}
+
+/// The tensor as something whose elements can be looked at one by one: itself, or with its blocks
+/// decoded to `float32`; `None` for blocks of a type whose values are not known.
+pub fn numbers(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
+    match tensor.dtype {
+        DType::Blocks(_) => dequantized(tensor).map(Cow::Owned),
+        _ => Some(Cow::Borrowed(tensor)),
+    }
 }
 
 /// The elements `range` of a tensor in units that are stored by themselves: its shape in such

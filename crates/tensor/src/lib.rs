@@ -19,7 +19,7 @@ mod stored;
 mod strided;
 mod transform;
 
-pub use blocks::dequantized;
+pub use blocks::{decodes, dequantized, numbers};
 pub use cast::CastReport;
 pub use drain::{BUFFER, drain, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};

@@ -1,6 +1,8 @@
 //! Answers about one leaf: what it is, where it lies, its values.
 
-use statelens_checkpoint::{Checkpoint, DictKey, FileSet, KeyPart, Layout, Leaf, Tensor, Value};
+use statelens_checkpoint::{
+    Checkpoint, DictKey, Error, FileSet, KeyPart, Layout, Leaf, Tensor, Value,
+};
 use statelens_inspect::{element_text, layout_text, type_name, value_text, visible};
 use statelens_tensor::{BUDGET, Gather, Need};
 
@@ -160,6 +162,11 @@ fn cut(text: &str) -> String {
 pub fn values(open: &Open, row: u32, start: u64, count: u32) -> Option<Values> {
     let leaf = open.leaves.get(row as usize)?;
     let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
+    let Some(tensor) = statelens_tensor::numbers(tensor) else {
+        let error = Error::unsupported(format!("{} blocks are shown by size only", tensor.dtype));
+        return Some(Values { row, start, values: Err(text::error(&error)) });
+    };
+    let tensor = &*tensor;
     let numel = tensor.numel()?;
     let start = start.min(numel);
     let end = start.saturating_add(u64::from(count)).min(numel);

@@ -54,6 +54,8 @@ fn unknown(leaves: &[Leaf], args: &Show) -> Error {
 /// The text of the first `most` elements of a tensor; none for anything else.
 fn first_values(checkpoint: &Checkpoint, leaf: &Leaf, most: u64) -> Result<Vec<String>> {
     let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) else { return Ok(Vec::new()) };
+    let Some(tensor) = statelens_tensor::numbers(tensor) else { return Ok(Vec::new()) };
+    let tensor = &*tensor;
     let count = tensor.numel().unwrap_or(0).min(most).min(MOST_VALUES);
     if count == 0 || statelens_inspect::missing(tensor).is_some() {
         return Ok(Vec::new());

@@ -134,5 +134,8 @@ fn floating(checkpoint: &Checkpoint, id: ValueId) -> Vec<TensorId> {
 
 /// A floating dtype with one number in each element.
 fn castable(dtype: &DType) -> bool {
-    dtype.is_float() && *dtype != DType::F4E2M1FNX2
+    match dtype {
+        DType::Blocks(block) => statelens_tensor::decodes(block),
+        dtype => dtype.is_float() && *dtype != DType::F4E2M1FNX2,
+    }
 }
