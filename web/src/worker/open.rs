@@ -1,10 +1,11 @@
 //! Opening: finds which file to open, reads its structure, and tells it as rows.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Checkpoint, FileId, FileSet, Leaf, Limits, Progress, ReadAt, Sparse, Value,
+    BlockCache, Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, ReadAt, Sparse,
+    Unwatched, Value,
 };
 use statelens_inspect::{dtype_of, kind_of, shape_of, value_text};
 use web_sys::File;
@@ -47,8 +48,12 @@ pub fn open(
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
                     told(&checkpoint, found, others.map(|other| other.main.0).collect());
-                if let Some((at, error)) = &failed {
-                    opened.0.findings.push(not_opened(set.name(*at), error));
+                let stray = || {
+                    let at = stray(&set, &order, &checkpoint)?;
+                    Some((at, why_not(&set, at)?))
+                };
+                if let Some((at, error)) = failed.or_else(stray) {
+                    opened.0.findings.push(not_opened(set.name(at), &error));
                 }
                 let (read, calls) = blob::spent();
                 (opened.0.read, opened.0.calls, opened.0.millis) = (read, calls, now() - began);
@@ -59,9 +64,7 @@ pub fn open(
                 ));
             }
             Err(error) => {
-                let head = head(&set, found.main);
-                let error = text::explain(text::error(&error), set.name(found.main), &head);
-                failed.get_or_insert((found.main, error));
+                failed.get_or_insert((found.main, explained(&set, found.main, &error)));
             }
         }
     }
@@ -76,6 +79,8 @@ pub fn open(
 struct Candidate {
     main: FileId,
     name: String,
+    /// The names of the files that it is made of.
+    members: Vec<String>,
 }
 
 /// What there is to open, in the order in which it is tried: the file that was asked for, then
@@ -83,23 +88,59 @@ struct Candidate {
 fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
     let mut order = Vec::new();
     let asked = asked.map(FileId).filter(|main| set.source(*main).is_ok());
-    order.extend(asked.map(|main| Candidate { main, name: set.name(main).to_owned() }));
+    let alone = |main: FileId| {
+        let name = set.name(main).to_owned();
+        Candidate { main, members: vec![name.clone()], name }
+    };
+    order.extend(asked.map(alone));
     let ids: HashMap<&str, FileId> = set.iter().map(|(id, file)| (&*file.name, id)).collect();
     for found in statelens_formats::sets::sort(set) {
         if let Some(&main) = ids.get(&*found.main)
             && asked != Some(main)
         {
-            order.push(Candidate { main, name: found.name });
+            order.push(Candidate { main, name: found.name, members: found.members });
         }
     }
     if order.is_empty() {
-        order.extend(set.iter().map(|(main, file)| Candidate { main, name: file.name.clone() }));
+        order.extend(set.iter().map(|(main, _)| alone(main)));
     }
     order
 }
 
-fn head(set: &FileSet, file: FileId) -> Vec<u8> {
-    set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default()
+fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
+    let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
+    text::explain(text::error(error), set.name(file), &head)
+}
+
+/// The first file that is named like a checkpoint and belongs to none.
+fn stray(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<FileId> {
+    let used: HashSet<FileId> = opened
+        .tensors()
+        .iter()
+        .filter_map(|tensor| match &tensor.layout {
+            Layout::Span(span) => Some(span.file),
+            _ => None,
+        })
+        .collect();
+    let members: HashSet<&str> =
+        found.iter().flat_map(|found| &found.members).map(String::as_str).collect();
+    let named_so = |name: &str| {
+        let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+        let known = statelens_formats::FORMATS.iter().flat_map(|format| format.extensions);
+        extension.is_some_and(|extension| known.into_iter().any(|end| *end == extension))
+    };
+    let mut files = set.iter();
+    files.find_map(|(id, file)| {
+        let name = file.name.as_str();
+        (!members.contains(name) && !used.contains(&id) && named_so(name)).then_some(id)
+    })
+}
+
+/// Why a file can't be opened; `None` if it can.
+fn why_not(set: &FileSet, file: FileId) -> Option<ErrorText> {
+    let files = set.opened_at(file);
+    let error = statelens_formats::open(files, &Limits::default(), &mut Unwatched).err()?;
+    Some(explained(set, file, &error))
 }
 
 /// Tells the page how far it is, four times a second at most.
