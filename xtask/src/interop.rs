@@ -30,6 +30,14 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         .arg(statelens)
         .arg("--work")
         .arg(root.join("target/interop-tensorflow"));
+    compared(&mut command)?;
+    let mut command = Command::new(&python.cerebras);
+    command
+        .arg(root.join("tests/interop/toolbox.py"))
+        .arg("--statelens")
+        .arg(statelens)
+        .arg("--work")
+        .arg(root.join("target/interop-toolbox"));
     compared(&mut command)
 }
 
