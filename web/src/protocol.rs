@@ -103,6 +103,8 @@ pub struct ConvertOptions {
     pub casts: Vec<String>,
     /// How datasets are compressed, where the target can.
     pub compress: Option<String>,
+    /// How large a file may be before another one begins, where the target can be cut.
+    pub shard_size: Option<String>,
     /// The name of the file to write.
     pub name: String,
 }
@@ -232,6 +234,8 @@ pub struct Target {
     pub versions: Vec<Choice>,
     /// Compressions, the default first; empty if there are none.
     pub compressions: Vec<Choice>,
+    /// Sizes of the files that it can be cut into, one file first; empty if it can't be.
+    pub shards: Vec<Choice>,
     /// Dtypes that floating point tensors can be cast to.
     pub casts: Vec<Choice>,
 }

@@ -73,6 +73,8 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     { edits::casts(actor, convert) }
                     { choices(actor, "Compress", "how tensors are stored", &target.compressions, convert.options.compress.as_deref(),
                         |convert, id| convert.options.compress = id) }
+                    { choices(actor, "Shards", "into files of at most so many bytes of tensors, with an index", &target.shards, convert.options.shard_size.as_deref(),
+                        |convert, id| convert.options.shard_size = id) }
                     { name(actor, convert) }
                 </div>
                 <aside aria-label="Plan" aria-live="polite">{ plan_side(actor, work, convert) }</aside>
@@ -105,6 +107,7 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
                             convert.options.name = name;
                             convert.options.version = None;
                             convert.options.compress = None;
+                            convert.options.shard_size = None;
                             convert.options.cast = None;
                             convert.acknowledged.clear();
                         });
@@ -216,6 +219,9 @@ fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Htm
             <TapeView parts={output_parts(plan)} />
             <dl class="kv">
                 <dt>{ "keys" }</dt><dd>{ format!("{} of {}", fmt::exact(plan.keys), fmt::exact(work.rows.len() as u64)) }</dd>
+                if let [first, .., last] = plan.names.as_slice() {
+                    <dt>{ "files" }</dt><dd>{ format!("{}: {first} to {last}", plan.names.len()) }</dd>
+                }
                 <dt>{ "tensors" }</dt><dd>{ fmt::exact(plan.tensors) }</dd>
                 <dt>{ "weights" }</dt><dd>{ &plan.weights }</dd>
                 <dt>{ "memory" }</dt><dd>{ moved }</dd>

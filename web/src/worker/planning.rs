@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Layout, Plan, Result, Segment, Size};
+use statelens_checkpoint::{Error, Layout, Plan, Result, Segment, Size};
 use statelens_convert::{Cast, Change, Edit, Pattern, Rename, Target, composable};
-use statelens_formats::{Asked, Writing};
+use statelens_formats::{Asked, Shards, Writing};
 use statelens_tensor::verbatim_span;
 
 use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
@@ -16,6 +16,12 @@ use crate::worker::{Open, text};
 const LARGEST: u64 = (1 << 53) - 1;
 /// Keys that are named for a loss.
 const NAMED: usize = 4;
+/// Sizes of shards: what the command calls it, the page, and bytes.
+const SHARDS: [(&str, &str, u64); 3] = [
+    ("2GB", "2 GB", 2_000_000_000),
+    ("5GB", "5 GB", 5_000_000_000),
+    ("10GB", "10 GB", 10_000_000_000),
+];
 /// Keys that are shown with what becomes of them.
 const PREVIEWED: usize = 200;
 
@@ -33,6 +39,16 @@ pub fn targets() -> Vec<protocol::Target> {
         about: writing.about.into(),
         versions: choices(writing.versions),
         compressions: choices(writing.compressions),
+        shards: match writing
+            .target(&Asked::default())
+            .map(|target| target.sharded(Shards::BySize(SHARDS[0].2)))
+        {
+            Ok(Ok(_)) => {
+                let sizes = SHARDS.iter().map(|(id, name, _)| choice(id, name));
+                std::iter::once(choice("", "one file")).chain(sizes).collect()
+            }
+            _ => Vec::new(),
+        },
         casts: vec![
             choice("", "as it is"),
             choice("float32", "f32"),
@@ -121,7 +137,13 @@ fn target(options: &ConvertOptions) -> Result<Target> {
         compression: options.compress.clone(),
         ..Asked::default()
     };
-    statelens_formats::writing(&options.to)?.target(&asked)
+    let target = statelens_formats::writing(&options.to)?.target(&asked)?;
+    let Some(id) = &options.shard_size else { return Ok(target) };
+    let (.., bytes) = SHARDS
+        .iter()
+        .find(|(known, ..)| known == id)
+        .ok_or_else(|| Error::refused(format!("there are no files of `{id}`")))?;
+    target.sharded(Shards::BySize(*bytes))
 }
 
 fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
@@ -280,6 +302,7 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
     for (flag, value) in [
         ("--cast", &options.cast),
         ("--compress", &options.compress),
+        ("--shard-size", &options.shard_size),
         ("--format-version", &options.version),
     ] {
         if let Some(value) = value {
