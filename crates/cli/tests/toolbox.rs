@@ -260,6 +260,16 @@ fn checking_says_whether_it_would_load() {
         "{answer}"
     );
     assert_eq!(answer["rename"]["keys"], 29);
+    // The same change makes both match for `diff`.
+    matches(&bare, &source, &["--prefix", "model.model.", "--select", "model.*"]);
+
+    // Neither a checkpoint nor a list.
+    let image = folder.with("image.png", b"\x89PNG\r\n\x1a\n\0\0");
+    let error = run(["check", &text(&source), "--against", &text(&image)]).failed();
+    assert!(error.contains("image.png"), "{error}");
+    let poem = folder.with("poem.txt", b"so much depends upon a red wheel barrow\n");
+    let error = run(["check", &text(&source), "--against", &text(&poem)]).failed();
+    assert!(error.contains("poem.txt") && error.contains("line 1"), "{error}");
 }
 
 #[test]
@@ -414,10 +424,21 @@ fn bad_inputs_are_told_and_nothing_is_lost() {
             assert!(error.contains(said), "{args:?}: {error}");
         }
     }
+    // What is not whole must not look as if it were.
+    let cut = text(&fixture("cerebras/errors/no_success.mdl"));
+    for args in [
+        vec!["upgrade", &cut, "--to", "0.4", "-o", &out],
+        vec!["convert-dataloader-state", "-c", &cut, "-w", &states, "-o", &out],
+        vec!["upgrade", &text(&fixture("cerebras/compat/synthetic_1.7.mdl")), "-o", &out],
+    ] {
+        let error = run(&args).failed();
+        assert!(error.contains("not whole"), "{args:?}: {error}");
+    }
     // An existing target is kept.
     folder.with("out.mdl", b"precious");
     let old = text(&fixture("cerebras/compat/synthetic_1.7.mdl"));
-    for args in tools(&old) {
+    let sound = text(&fixture("cerebras/v2.4.0/gpt_small.mdl"));
+    for args in [&tools(&sound)[..1], &tools(&old)[1..2], &tools(&sound)[2..]].concat() {
         let error = run(&args).failed();
         assert!(error.contains("exists"), "{args:?}: {error}");
     }

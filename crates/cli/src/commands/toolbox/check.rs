@@ -41,12 +41,17 @@ pub(crate) fn run(args: &Check) -> Outcome {
 
 /// What is expected: of a checkpoint, or of the text that a file is if it is none.
 fn reference(path: &Path, state: &str) -> Result<(Vec<Expected>, bool)> {
-    if let Some(list) = listed(path)? {
-        let has = lists_state(&list, state);
-        return Ok((list, has));
-    }
-    let checkpoint = super::open_for_good(path, &[])?;
-    Ok((expected_of(checkpoint, &checkpoint.leaves()), has_state(checkpoint, state)))
+    // Opened first: a checkpoint may be text, and a list is none by its content.
+    let error = match super::open_for_good(path, &[]) {
+        Ok(checkpoint) => {
+            let expected = expected_of(checkpoint, &checkpoint.leaves());
+            return Ok((expected, has_state(checkpoint, state)));
+        }
+        Err(error) => error,
+    };
+    let list = listed(path)?.ok_or(error)?;
+    let has = lists_state(&list, state);
+    Ok((list, has))
 }
 
 /// A manifest or a list of keys; `None` if it is neither.

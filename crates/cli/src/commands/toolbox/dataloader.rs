@@ -31,9 +31,9 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
         Dataloader::Iterable => Loader::Iterable,
     };
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
-    let (checkpoint, replaced) = state
-        .put_into(&checkpoint, &loader)
-        .map_err(|error| error.in_file(args.file.display().to_string()))?;
+    let in_file = |error: Error| error.in_file(args.file.display().to_string());
+    super::check_whole(&checkpoint, None).map_err(in_file)?;
+    let (checkpoint, replaced) = state.put_into(&checkpoint, &loader).map_err(in_file)?;
     let asked = Asked { version: Some(args.to.clone()), ..Asked::default() };
     let format = statelens_formats::writing("cerebras")?.target(&asked)?;
     let plan = statelens_formats::plan(Arc::new(checkpoint), &format, file_name(&args.output)?)?;

@@ -19,6 +19,8 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
     let untyped = matches!(checkpoint.format.version.as_str(), "0.1" | "0.2");
     let in_file = |error: Error| error.in_file(args.file.display().to_string());
     let fixed = fix(&checkpoint).map_err(in_file)?;
+    // Those that are missing were found under their other names.
+    super::check_whole(&checkpoint, Some("values are missing from the file")).map_err(in_file)?;
     drop(checkpoint);
     let mut printer = Printer::new();
     if fixed.repairs.is_empty() && !args.upgrade {

@@ -21,8 +21,7 @@ pub(crate) fn run(args: &Upgrade) -> Outcome {
     }
     let before = checkpoint.format.version.clone();
     let mut printer = Printer::new();
-    let sound = checkpoint.findings.iter().all(|found| found.call.is_some());
-    if before == args.to && sound {
+    if before == args.to {
         match args.input.common.json {
             true => printer.line(&json(&before, &args.to, None))?,
             false => {
@@ -35,6 +34,15 @@ pub(crate) fn run(args: &Upgrade) -> Outcome {
         }
         printer.finish()?;
         return Ok(true);
+    }
+    if !args.lossy {
+        super::check_whole(&checkpoint, None).map_err(|error| {
+            error.in_file(name).advice(
+                "If weights are missing that stand there under another name, as in checkpoints of \
+                 release 1.7, use `statelens fix-checkpoint-spec --upgrade`. With --lossy what is \
+                 there is written.",
+            )
+        })?;
     }
     let target = match &args.output {
         Some(output) => output.clone(),
