@@ -38,14 +38,16 @@ BUNDLES = {
     "tf/saver_v2_dtypes/all": [],
     "tf/saver_v2_partitioned/part": [],
     "tf/saver_v2_sharded/sh": [],
+    "tf/saver_v1_sharded/old": [],
     "tf/tf2_checkpoint/ckpt-1": [],
+    "tf/tf2_slots/slots": [],
     # Variants are TensorFlow's own.
     "tf/variant/v": ["--exclude", "tl"],
     "tf_crafted/bigendian/m": [],
     "tf_crafted/snappy/m": [],
 }
-# Quantised integers come back as the plain ones that they are stored as.
-PLAIN = {"qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
+# These integers come back as the plain ones that they are stored as.
+PLAIN = {"uint4": "uint8", "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
 
 # Files of other libraries.
 OTHERS = {
@@ -153,7 +155,8 @@ def read_bundle(prefix):
 
 
 def read_v1(prefix):
-    """All tensors of a V1 file."""
+    """All tensors of a V1 file, or of its shards."""
+    prefix = prefix if Path(prefix).exists() else f"{prefix}-?????-of-00004"
     dtypes = tf.train.load_checkpoint(prefix).get_variable_to_dtype_map()
     return {name: described(tf.raw_ops.Restore(file_pattern=prefix, tensor_name=name, dt=dtype))
             for name, dtype in dtypes.items()}

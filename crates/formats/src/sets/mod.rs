@@ -31,7 +31,7 @@ pub struct Found {
 type Rule = fn(&Names<'_>) -> Vec<Found>;
 
 /// The kinds of sets. What one has found, the next ones don't see.
-const RULES: &[Rule] = &[sharded::find, tensorflow, distributed, keras_shards];
+const RULES: &[Rule] = &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards];
 
 /// Takes many files apart into checkpoints, those of several files first, each lot by name. Files
 /// that no format claims are in none.
@@ -125,6 +125,34 @@ fn tensorflow(names: &Names<'_>) -> Vec<Found> {
         found.push(Found { name, main: main.to_owned(), members });
     }
     found
+}
+
+/// `PREFIX-00000-of-00004` and on, as the V1 Saver of TensorFlow writes them: counted from zero, and
+/// without an extension.
+fn tensorflow_v1(names: &Names<'_>) -> Vec<Found> {
+    // The data of a bundle without its index is no set.
+    let first = |name: &&str| {
+        let parts = name.rsplit_once("-00000-of-");
+        parts.is_some_and(|(prefix, count)| is_count(count) && !prefix.ends_with(".data"))
+    };
+    let set = |main: &str| {
+        let (prefix, count) = main.rsplit_once("-00000-of-").unwrap_or((main, ""));
+        let state = format!("{}checkpoint", folder(main));
+        let shards = names.starting(&main[..prefix.len() + 1]).filter(|name| {
+            let number = name[prefix.len() + 1..].strip_suffix(count);
+            number.and_then(|number| number.strip_suffix("-of-")).is_some_and(is_count)
+        });
+        let mut members: Vec<String> = shards.map(str::to_owned).collect();
+        members.extend(Some(state).filter(|name| names.has(name)));
+        members.sort();
+        Found { name: base(prefix).to_owned(), main: main.to_owned(), members }
+    };
+    names.iter().filter(first).map(set).collect()
+}
+
+/// Five digits or more.
+fn is_count(text: &str) -> bool {
+    text.len() >= 5 && text.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// Whether a file is one of those that a SavedModel has beside its variables.

@@ -64,6 +64,21 @@ fn names_are_sorted_into_sets() {
         ]
     );
     assert_eq!(
+        sorted(&[
+            "v1/checkpoint",
+            "v1/old-00000-of-00003",
+            "v1/old-00001-of-00003",
+            "v1/old-00001-of-00004",
+            "v1/old-1-of-00003",
+            "m.data-00000-of-00001",
+        ]),
+        // Opening the second says which index is missing.
+        [
+            row("old", "v1/old-00000-of-00003", 3),
+            row("m.data-00000-of-00001", "m.data-00000-of-00001", 1),
+        ]
+    );
+    assert_eq!(
         sorted(&["step/.metadata", "step/__0_0.distcp", "step/__1_0.distcp", "step/notes.txt"]),
         [row("step", "step/.metadata", 3)]
     );
