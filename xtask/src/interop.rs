@@ -23,6 +23,14 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         command.envs(python::hdf5_plugins(&python.cerebras).map(|path| ("HDF5_PLUGIN_PATH", path)));
     }
     compared(&mut command)?;
+    let mut command = Command::new(&python.current);
+    command
+        .arg(root.join("tests/interop/torch_sets.py"))
+        .arg("--statelens")
+        .arg(statelens)
+        .arg("--work")
+        .arg(root.join("target/interop-torch"));
+    compared(&mut command)?;
     let mut command = Command::new(&python.tensorflow);
     command
         .arg(root.join("tests/interop/bundles.py"))
