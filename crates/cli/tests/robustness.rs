@@ -59,8 +59,19 @@ fn the_canary_is_found() {
 fn fixtures_cut_short_or_with_flipped_bytes() {
     let _alone = alone();
     ALLOCATOR.reset_peak_usage();
-    let folders =
-        ["cerebras", "torch", "torch_crafted", "torchscript", "pickle", "hdf5", "attacks"];
+    let folders = [
+        "cerebras",
+        "torch",
+        "torch_crafted",
+        "torchscript",
+        "pickle",
+        "hdf5",
+        "attacks",
+        "numpy",
+        "gguf",
+        "keras",
+        "flax",
+    ];
     let mut paths: Vec<PathBuf> = folders.iter().flat_map(|folder| files(folder)).collect();
     // The largest first, so that no thread is left alone with it.
     paths.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).unwrap().len()));
