@@ -280,6 +280,12 @@ fn checking_holds_the_release_against_the_metadata() {
     assert_eq!((code, answer["release"]["compatible"].as_bool()), (Some(1), Some(false)));
     let (code, _) = check(&source, &source, &["--release", "2.9", "--no-strict-version"]);
     assert_eq!(code, Some(0));
+    let (code, answer) = check(&source, &source, &["--release", "2.4", "--no-strict-version"]);
+    assert_eq!(code, Some(1));
+    assert!(answer["format"].as_str().unwrap().contains("0.5"), "{answer}");
+    let old = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
+    assert_eq!(check(&old, &old, &["--release", "2.4"]).0, Some(0));
+    assert_eq!(check(&old, &old, &["--release", "2.10"]).0, Some(1));
     let path = text(&source);
     let shown = run(["check", &path, "--against", &path, "--release", "2.9"]);
     assert_eq!(shown.code, Some(1));
@@ -398,6 +404,37 @@ fn pruning_shows_first_and_touches_old_checkpoints_only() {
     assert_eq!(run(["prune", &path, "--keep", "0"]).code, Some(2));
     assert_eq!(run(["prune", &path, "--keep", "1", "--delete"]).code, Some(2));
     assert!(run(["prune", "no such folder", "--keep", "1"]).failed().contains("no such folder"));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_disk_that_fills_up_loses_nothing() {
+    let folder = Folder::new();
+    let file = folder.file("a.mdl");
+    fs::copy(fixture("cerebras/compat/synthetic_1.7.mdl"), &file).unwrap();
+    let before = fs::read(&file).unwrap();
+    // The shell ignores the signal that the limit would send; the limit is in blocks of 512 or
+    // 1024 bytes, less than either file needs.
+    let limited = |args: &[&str]| {
+        let output = std::process::Command::new("sh")
+            .args(["-c", "trap '' XFSZ; ulimit -f 2; exec \"$@\"", "sh"])
+            .arg(env!("CARGO_BIN_EXE_statelens"))
+            .args(args)
+            .output()
+            .unwrap();
+        Ran::from(output).failed()
+    };
+    let path = text(&file);
+    let error = limited(&["fix_checkpoint_spec", "--fix_inplace", "--yes", &path]);
+    assert!(error.contains("writing failed"), "{error}");
+    let new = text(&folder.file("new.mdl"));
+    let sound = text(&fixture("cerebras/v2.4.0/gpt_small.mdl"));
+    let error = limited(&["upgrade", &sound, "-o", &new]);
+    assert!(error.contains("writing failed"), "{error}");
+    let error = run(["upgrade", &sound, "-o", &text(&folder.file("no/such/new.mdl"))]).failed();
+    assert!(error.contains("no folder"), "{error}");
+    assert_eq!(fs::read(&file).unwrap(), before);
+    assert_eq!(folder.names(), ["a.mdl"]);
 }
 
 #[test]

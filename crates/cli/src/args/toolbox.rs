@@ -55,6 +55,7 @@ Examples:
     Upgrade(Upgrade),
 
     /// Repairs a Cerebras checkpoint of release 1.7 or older so that later ones load it
+    #[command(alias = "fix_checkpoint_spec")]
     #[command(after_help = "\
 Does what fix_checkpoint_spec.py of release 2.0.2 does: a class that is gone is taken out of the
 spec, weights of two names are put back under both, the last epochs of learning-rate schedulers
@@ -183,7 +184,8 @@ pub(crate) struct Check {
     #[arg(long)]
     pub(crate) all: bool,
 
-    /// Also checks the version in `__metadata__` as the trainer of this release does, e.g. 2.10
+    /// Also checks the format, and the version in `__metadata__`, as this release of the Cerebras
+    /// library does, e.g. 2.10
     #[arg(long, value_name = "RELEASE")]
     pub(crate) release: Option<String>,
 

@@ -65,6 +65,8 @@ pub struct Answer {
     pub prefixed: bool,
     /// What the trainer says about the release, if that was asked.
     pub release: Option<Verdict>,
+    /// Why that release can't read the format of the file, if it can't.
+    pub format: Option<String>,
 }
 
 /// Leaves of a checkpoint as something that can be expected.
@@ -141,6 +143,7 @@ pub fn check(
         rename: None,
         prefixed,
         release: options.release.map(|release| release.verdict(version)),
+        format: None,
     };
     answer.compare(file, reference);
     answer.rename = rename::nearest(&answer.missing, &answer.unexpected);
@@ -163,6 +166,14 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
 }
 
 impl Answer {
+    /// Adds why the release can't read the format of the file, see [`Release::unreadable`].
+    #[must_use]
+    pub fn with_format(mut self, why: Option<String>) -> Self {
+        self.loads &= why.is_none();
+        self.format = why;
+        self
+    }
+
     fn compare(&mut self, file: Vec<Expected>, reference: Vec<Expected>) {
         let mut by_key: HashMap<&str, &Expected> = HashMap::new();
         for one in &file {
@@ -224,6 +235,11 @@ impl Answer {
                     json.name("option").str(&prefix.option());
                     json.name("keys").number(*keys);
                 }),
+            }
+            json.name("format");
+            match &self.format {
+                None => json.null(),
+                Some(why) => json.str(why),
             }
             json.name("release");
             match &self.release {

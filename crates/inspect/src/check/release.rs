@@ -42,6 +42,21 @@ impl Release {
         Some(Self { major: numbers.next()??, minor: numbers.next()?? })
     }
 
+    /// Why this release can't read a Cerebras checkpoint of a format version, if it can't.
+    ///
+    /// Releases 2.0 to 2.4 refuse 0.5. Release 2.5 and later ask for a version, which 0.1 has
+    /// none of, and from 2.6 on fail to load entries that do not name their codec, as 0.2 has.
+    pub fn unreadable(self, format: &str) -> Option<String> {
+        let at_least = |minor| (self.major, self.minor) >= (2, minor);
+        let by = match format {
+            "0.5" if !at_least(5) => "2.5 and later",
+            "0.1" if at_least(5) => "2.4 and earlier",
+            "0.2" if at_least(6) => "2.5 and earlier",
+            _ => return None,
+        };
+        Some(format!("format {format} is read by releases {by}, not by {self}"))
+    }
+
     /// What the trainer of this release says about `version`.
     pub fn verdict(self, version: Option<&str>) -> Verdict {
         match version {
@@ -119,6 +134,17 @@ mod tests {
             (None, true),
         ] {
             assert_eq!(release.verdict(version).is_compatible(), compatible, "{version:?}");
+        }
+        let unreadable =
+            |release: &str, format| Release::parse(release).unwrap().unreadable(format).is_some();
+        for (release, readable, not) in [
+            ("2.0", ["0.1", "0.2", "0.4"].as_slice(), ["0.5"].as_slice()),
+            ("2.4", &["0.1", "0.2", "0.4"], &["0.5"]),
+            ("2.5", &["0.2", "0.3", "0.4", "0.5"], &["0.1"]),
+            ("2.10", &["0.3", "0.4", "0.5"], &["0.1", "0.2"]),
+        ] {
+            assert!(readable.iter().all(|format| !unreadable(release, format)), "{release}");
+            assert!(not.iter().all(|format| unreadable(release, format)), "{release}");
         }
         assert!(Release::parse("two").is_err());
         assert!(Release::parse("2").is_err());

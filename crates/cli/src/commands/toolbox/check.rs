@@ -29,7 +29,10 @@ pub(crate) fn run(args: &Check) -> Outcome {
     let file_has = has_state(checkpoint, state);
     let (reference, reference_has) = reference(&args.against, state)?;
     let version = version_of(checkpoint);
-    let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options);
+    let format = options.release.filter(|_| checkpoint.format.id == "cerebras-h5");
+    let unreadable = format.and_then(|release| release.unreadable(&checkpoint.format.version));
+    let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options)
+        .with_format(unreadable);
     let mut printer = Printer::new();
     match args.input.common.json {
         true => printer.line(&answer.json())?,
@@ -131,6 +134,9 @@ fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), F
     }
     if let Some(release) = &answer.release {
         printer.line(&format!("release     {}", release.text()))?;
+    }
+    if let Some(why) = &answer.format {
+        printer.line(&format!("format      {why}: see `statelens upgrade`"))?;
     }
     let (missing, unexpected) = (answer.missing.len() as u64, answer.unexpected.len() as u64);
     printer.line(&format!(
