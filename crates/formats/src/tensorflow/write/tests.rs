@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, ErrorKind, FileSet, FormatInfo, Layout, Limits,
-    List, Memory, Outcome, Outcomes, Plan, Result, Segment, Tensor, Unwatched, Value, ValueId,
+    List, Memory, Outcome, Outcomes, Plan, Result, Segment, Size, Tensor, Unwatched, Value,
+    ValueId,
 };
 
 use super::{Options, plan};
@@ -149,6 +150,7 @@ fn plain_values_become_tensors_and_what_is_lost_is_told() {
     let lost: Vec<_> = plan.losses.iter().filter(|loss| !loss.harmless).collect();
     assert_eq!(lost.len(), 1);
     assert_eq!((&lost[0].keys[..], &*lost[0].what), (&["none".to_owned()][..], "None is left out"));
+    assert!(matches!(plan.size(), Ok(Size::Exact(_))));
     let mut files = run(&plan);
     assert_eq!(files[0].0, "m.data-00000-of-00001");
     files.reverse();
@@ -203,6 +205,27 @@ fn several_data_files_hold_what_one_does() {
             assert_eq!(ours, theirs);
         }
     }
+}
+
+/// Strings in a file are read when they are written.
+#[test]
+fn strings_in_a_file_are_read_late() {
+    let mut builder = Builder::new(&Limits::default());
+    let files = FileSet::single("s", Memory::from(b"xxabc\0de".to_vec()));
+    let span = statelens_checkpoint::Span { file: files.main().unwrap(), offset: 2, len: 6 };
+    let dtype = DType::from_numpy_code("S3").unwrap();
+    let tensor = builder.push_tensor(Tensor::new(dtype, vec![2], Layout::Span(span))).unwrap();
+    let array = statelens_checkpoint::Array { tensor, scalar: false };
+    let value = builder.push(Value::Array(array)).unwrap();
+    let root = builder.push(dict(&[("s", value)])).unwrap();
+    let source = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
+    let files = written(source, &Options::default(), "m");
+    // The zero in the middle is part of its string, and those at the end would not be.
+    assert!(files[1].1.ends_with(b"abc\0de"), "{:?}", files[1].1);
+    let again = open_files(&files).unwrap();
+    assert_eq!(again.findings, []);
+    let (_, tensor) = again.tensor_of(again.leaves()[0].id).unwrap();
+    assert_eq!(logical_bytes(&again, tensor).unwrap(), b"abc\0de");
 }
 
 #[test]

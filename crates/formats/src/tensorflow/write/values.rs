@@ -148,8 +148,16 @@ impl Items<'_> {
             if unicode {
                 self.losses.add(&losses::UNICODE, &leaf.flat);
             }
-            let shape = tensor.shape.clone();
-            self.push(key, dtype::STRING, shape, Body::Strings(Arc::new(late)));
+            let body = match (&tensor.layout, late) {
+                // They are in memory already, so the size of the file is known now.
+                (Layout::Inline(_), late) => match late.encoded() {
+                    Ok((bytes, crc)) => Body::Made(bytes.clone(), *crc),
+                    // What is wrong with them is said when they are written.
+                    Err(_) => Body::Strings(Arc::new(late)),
+                },
+                (_, late) => Body::Strings(Arc::new(late)),
+            };
+            self.push(key, dtype::STRING, tensor.shape.clone(), body);
             return;
         }
         let (number, shape, loss) = elements(tensor);
