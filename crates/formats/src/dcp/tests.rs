@@ -189,3 +189,40 @@ fn damaged_copies_never_panic() {
     }
     assert!(opened > 100, "{opened}");
 }
+
+/// Each hostile pickle as the metadata, each hostile archive as what a rank wrote.
+#[test]
+fn attacks_give_an_inert_tree_or_an_error() {
+    let whole = folder("dcp_single", "", |_| true);
+    let real = |name: &str| {
+        let id = whole.find(name).unwrap();
+        whole.read_vec(id, 0, whole.len(id)).unwrap()
+    };
+    let (metadata, rank) = (real(".metadata"), real("__0_0.distcp"));
+    let mut seen = 0;
+    for entry in std::fs::read_dir(fixtures().join("attacks")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let attack = std::fs::read(entry.path()).unwrap();
+        let (metadata, rank) = match name.rsplit_once('.') {
+            Some((_, "pkl")) => (attack, rank.clone()),
+            Some((_, "pt")) => (metadata.clone(), attack),
+            _ => continue,
+        };
+        seen += 1;
+        let mut files = FileSet::default();
+        files.push(".metadata", Arc::new(Memory::from(metadata)));
+        files.push("__0_0.distcp", Arc::new(Memory::from(rank)));
+        let limits = Limits::default();
+        let _ = super::read::scan(&files, &limits);
+        let Ok(checkpoint) = super::read::read(files, &limits, &mut Unwatched) else { continue };
+        for tensor in checkpoint.tensors() {
+            let drop = &mut |_: &[u8]| Ok(());
+            let files = &checkpoint.files;
+            let drained = statelens_tensor::drain(files, tensor, 1 << 16, &mut Unwatched, drop);
+            assert!(drained.is_err() || tensor.numel() == Some(0), "{name}");
+        }
+    }
+    assert_eq!(seen, 136);
+    assert!(!std::path::Path::new("statelens-canary-PWNED").exists());
+}

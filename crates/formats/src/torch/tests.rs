@@ -470,6 +470,54 @@ fn worst(findings: &[Finding]) -> Option<Grade> {
     findings.iter().map(|finding| finding.grade).max()
 }
 
+/// Each hostile pickle as the object of a tar archive, whose tensors are sound; what is dangerous
+/// is told there as well.
+#[test]
+fn attacks_in_tar_archives_are_inert() {
+    let sound = std::fs::read(fixtures().join("torch_crafted/tar_0_1.pth")).unwrap();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(fixtures().join("attacks")).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let Some(stem) = name.strip_suffix(".pkl") else { continue };
+        seen += 1;
+        let tar = with_pickle(&sound, &std::fs::read(entry.path()).unwrap());
+        let files = FileSet::single(name.as_str(), Memory::from(tar));
+        if let Ok(checkpoint) = crate::open(files.clone(), &Limits::default(), &mut Unwatched) {
+            checkpoint.leaves();
+            assert_eq!(checkpoint.format.id, "torch-tar");
+        }
+        let scanned = crate::scan(files, &Limits::default(), &mut Unwatched);
+        if DANGEROUS.contains(&stem) {
+            assert_eq!(worst(&scanned.unwrap()), Some(Grade::Danger), "{name}");
+        }
+    }
+    assert!(seen > 50, "{seen}");
+    assert!(!Path::new("statelens-canary-PWNED").exists());
+}
+
+/// A tar archive with another member `pickle`.
+fn with_pickle(tar: &[u8], pickle: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut at = 0;
+    while tar[at] != 0 {
+        let mut header = tar[at..at + 512].to_vec();
+        let size = std::str::from_utf8(&header[124..135]).unwrap();
+        let size = usize::from_str_radix(size, 8).unwrap();
+        let mut data = tar[at + 512..at + 512 + size].to_vec();
+        at = (at + 512 + size).next_multiple_of(512);
+        if header.starts_with(b"pickle\0") {
+            data = pickle.to_vec();
+            header[124..135].copy_from_slice(format!("{:011o}", data.len()).as_bytes());
+        }
+        out.extend(header);
+        out.extend(data);
+        out.resize(out.len().next_multiple_of(512), 0);
+    }
+    out.resize(out.len() + 1024, 0);
+    out
+}
+
 /// A pickle that calls something dangerous and then breaks off is dangerous, not just broken.
 #[test]
 fn a_pickle_that_breaks_off_is_still_scanned() {
