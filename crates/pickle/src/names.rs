@@ -2,6 +2,8 @@
 
 use statelens_checkpoint::{DType, Global};
 
+use crate::repr::is_class;
+
 /// What is to be thought of a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Danger {
@@ -283,30 +285,10 @@ fn is_harmless(module: &str, name: &str) -> bool {
     }
     match module {
         "builtins" => {
-            matches!(
-                name,
-                "int"
-                    | "float"
-                    | "complex"
-                    | "bool"
-                    | "str"
-                    | "bytes"
-                    | "bytearray"
-                    | "list"
-                    | "tuple"
-                    | "dict"
-                    | "set"
-                    | "frozenset"
-                    | "object"
-                    | "type"
-                    | "range"
-                    | "slice"
-                    | "Ellipsis"
-                    | "NotImplemented"
-                    | "None"
-            ) || name.ends_with("Error")
+            is_class(name)
+                || matches!(name, "Ellipsis" | "NotImplemented" | "None" | "Exception")
+                || name.ends_with("Error")
                 || name.ends_with("Warning")
-                || name == "Exception"
         }
         "collections" => matches!(
             name,

@@ -363,7 +363,8 @@ pub(crate) fn global(global: &Global) -> Option<String> {
     }
 }
 
-fn is_class(name: &str) -> bool {
+/// Whether it is one of the classes of Python itself that are mere data.
+pub(crate) fn is_class(name: &str) -> bool {
     matches!(
         name,
         "int"
