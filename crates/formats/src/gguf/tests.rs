@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
     Checkpoint, DType, Error, ErrorKind, FileSet, Grade, Limits, Memory, Tensor, Unwatched, Value,
 };
@@ -99,6 +100,24 @@ fn decoded_blocks_are_near_the_numbers_they_stand_for() {
         let decoded = floats(&checkpoint, quantised);
         let worst = exact.iter().zip(&decoded).fold(0f32, |w, (a, b)| w.max((a - b).abs()));
         assert!(worst > 0.0 && worst <= 1.1 * largest / steps, "{name}: {worst} of {largest}");
+    }
+}
+
+/// Bit for bit what `gguf.dequantize` of the package gguf 0.19 makes of them.
+#[test]
+fn decoded_blocks_are_what_the_library_decodes() {
+    let checkpoint = open("quants.gguf");
+    for (name, hash) in [
+        ("Q4_0", "6e857a7358ba0fd47f8f8ccd178b2435b039c59774d7433fce2e85b210b43da5"),
+        ("Q4_1", "1c8fefb04448f14f546cbcde8bde0a7b3c9314799bcd425861af5316b7e5e325"),
+        ("Q5_0", "9a63673d63d8d4331929e8318021d6db340598801a8537499b02b6e3c2d3270b"),
+        ("Q5_1", "78268d2988d369c8884a8089302d583a308b2bfe78d71ffbb6f1ba84b6090e90"),
+        ("Q8_0", "2c205c0e0a7f73bd040940def75f8ffde6c002a7f42aa2fcd2e9ae7e18689666"),
+    ] {
+        let decoded = floats(&checkpoint, tensor(&checkpoint, &format!("q.{name}")));
+        let bytes: Vec<u8> = decoded.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let found: String = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(found, hash, "{name}");
     }
 }
 
