@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     BlockCache, Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, ReadAt, Result, Unwatched,
 };
 use statelens_convert::{Options, Run, Step, Target, plan};
-use statelens_formats::{cerebras, numpy, tensorflow, torch};
+use statelens_formats::{cerebras, numpy, safetensors, tensorflow, torch};
 use statelens_inspect::{Summary, write_manifest};
 
 /// How many logical bytes a target reads: a file of a few bytes may well describe a terabyte.
@@ -71,9 +71,10 @@ fn open(name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
     statelens_formats::open(FileSet::single(name, source), &Limits::default(), &mut Unwatched)
 }
 
-fn targets() -> [Target; 4] {
+fn targets() -> [Target; 5] {
     [
         Target::Cerebras(cerebras::write::Options::default()),
+        Target::Safetensors(safetensors::write::Options::default()),
         Target::TensorFlow(tensorflow::write::Options::default()),
         Target::Torch(torch::write::Options::default()),
         Target::Numpy(numpy::write::Options::default()),

@@ -86,6 +86,7 @@ Examples:
   statelens convert checkpoint.mdl weights.pt --select 'model.*' --cast bfloat16
   statelens convert a.pt b.pt --states model --cast '*.norm.*=float32' --cast bfloat16
   statelens convert a.pt b.pt --rename 'layers\\.(\\d+)=>h.$1' --strip-prefix model. --dry-run
+  statelens convert model.pt model.safetensors --shard-size 5GB
   statelens convert model.pt model.mdl --dry-run")]
     Convert(Convert),
 
@@ -231,6 +232,17 @@ pub(crate) struct Convert {
     /// Also writes the file `checkpoint`, which names the latest of its folder (TensorFlow only)
     #[arg(long)]
     pub(crate) state_file: bool,
+
+    /// Cuts the output into files of at most so many bytes of tensors, e.g. 5GB, with an index
+    /// (safetensors, PyTorch, TensorFlow)
+    #[arg(long, value_name = "SIZE", conflicts_with = "shard")]
+    pub(crate) shard_size: Option<String>,
+
+    /// Puts tensors whose new keys match into the file NAME beside OUT, with an index; may be
+    /// repeated, the first match wins; what none matches goes into OUT (safetensors, PyTorch,
+    /// TensorFlow)
+    #[arg(long, value_name = "PATTERN=NAME")]
+    pub(crate) shard: Vec<String>,
 
     /// Goes on although something is lost; without this the losses are listed and nothing is
     /// written

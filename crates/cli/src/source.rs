@@ -16,6 +16,9 @@ const BLOCKS: usize = 128;
 /// A folder with more entries than this is not looked through for files that are linked to.
 const MOST_SIBLINGS: usize = 4_096;
 
+/// Folders in a folder that are looked into: a SavedModel has its variables in one.
+const MOST_DEPTH: usize = 2;
+
 /// A regular file, opened when it is first read.
 pub(crate) struct FileSource {
     path: PathBuf,
@@ -33,8 +36,13 @@ pub(crate) struct Opened {
 
 /// The file at `path` with those that it may link to: the ones in `with`, and the other files of
 /// its folder, which are opened only if the checkpoint names them.
+///
+/// A folder is opened at the one checkpoint in it.
 pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
-    let named = prefix(path);
+    let named = match path.is_dir() {
+        true => Some(within(path)?),
+        false => prefix(path),
+    };
     let path = named.as_deref().unwrap_or(path);
     let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
     let main = FileSource::new(path)?;
@@ -55,6 +63,75 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
         }
     }
     Ok(opened)
+}
+
+/// The file to open of the one checkpoint in a folder; an error that lists them if there are
+/// several.
+fn within(folder: &Path) -> Result<PathBuf> {
+    let mut files = FileSet::default();
+    let mut open = vec![(folder.to_owned(), String::new())];
+    while let Some((path, top)) = open.pop() {
+        let entries = fs::read_dir(&path).map_err(|error| open_error(&error, &path))?;
+        for entry in entries.flatten() {
+            let (path, base) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let name = format!("{top}{base}");
+            if path.is_dir() {
+                let depth = name.matches('/').count();
+                if depth < MOST_DEPTH && !base.starts_with('.') {
+                    open.push((path, name + "/"));
+                }
+                continue;
+            }
+            if files.count() == MOST_SIBLINGS {
+                return Err(Error::limit(format!(
+                    "this folder holds more than {MOST_SIBLINGS} files"
+                ))
+                .in_file(folder.display().to_string())
+                .advice("Name the checkpoint in it."));
+            }
+            let len = entry.metadata().map_or(0, |metadata| metadata.len());
+            if path.is_file() {
+                files.push(name, Arc::new(Glance { path, len }));
+            }
+        }
+    }
+    let found = statelens_formats::sets::sort(&files);
+    let error = match found.as_slice() {
+        [one] => return Ok(folder.join(&one.main)),
+        [] => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
+        several => {
+            let shown: Vec<&str> = several.iter().take(8).map(|one| one.main.as_str()).collect();
+            let more = match several.len() - shown.len() {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            Error::unsupported(format!(
+                "this folder holds {} checkpoints: {}{more}",
+                several.len(),
+                shown.join(", ")
+            ))
+            .advice("Name one of them.")
+        }
+    };
+    Err(error.in_file(folder.display().to_string()))
+}
+
+/// A file that is opened for each read and closed again: to look at the first bytes of many.
+#[derive(Debug)]
+struct Glance {
+    path: PathBuf,
+    len: u64,
+}
+
+impl ReadAt for Glance {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let file = fs::File::open(&self.path).map_err(|error| open_error(&error, &self.path))?;
+        read_exact_at(&file, offset, buffer).map_err(|error| Error::io(error.to_string()))
+    }
 }
 
 /// The file to open where `path` is no file, but what the names of a TensorFlow checkpoint's files

@@ -171,6 +171,10 @@ pub fn finding_json(json: &mut Json, finding: &Finding) {
         json.name("detail").str(&finding.detail);
         json.name("place").str(&finding.place);
         json.name("advice").str(&finding.advice);
+        if !finding.missing.is_empty() {
+            json.name("missing")
+                .array(|json| finding.missing.iter().for_each(|name| json.str(name)));
+        }
         if let Some(call) = &finding.call {
             json.name("call").object(|json| {
                 json.name("module").str(&call.module);

@@ -11,7 +11,7 @@ use statelens_formats::{Asked, Writing};
 use statelens_inspect::{Json, visible};
 
 use crate::args::Convert;
-use crate::commands::edits;
+use crate::commands::{edits, shards};
 use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
@@ -25,6 +25,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         Error::refused("this names no file").in_file(args.output.display().to_string())
     })?;
     let checkpoint = Arc::new(checkpoint);
+    let target = target.sharded(shards::shards(args, &edit, &checkpoint)?)?;
     let plan = plan(checkpoint.clone(), &edit, &target, name)?;
     let size = plan.size()?;
     let paths = planned_paths(args, &plan);

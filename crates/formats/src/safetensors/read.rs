@@ -71,6 +71,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 const MOST_FACTS: usize = 16;
 const MOST_TEXT: usize = 200;
 
+/// Findings that are told one by one.
+const MOST_FINDINGS: usize = 100;
+
 fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
     let mut facts = vec![("header".to_owned(), format!("{header} bytes"))];
     for (name, text) in attributes.iter().take(MOST_FACTS) {
@@ -88,10 +91,12 @@ fn tensor(entry: &Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) -
     if !last.is_multiple_of(kind.whole) {
         // All of it is whole bytes: the header's check says so.
         shape = vec![shape.iter().product()];
-        findings.push(
-            Finding::new(Grade::Note, format!("{} is shown as one row", entry.name))
-                .detail(format!("Its rows, of shape {:?}, are no whole bytes.", entry.shape)),
-        );
+        if findings.len() < MOST_FINDINGS {
+            findings.push(
+                Finding::new(Grade::Note, format!("{} is shown as one row", entry.name))
+                    .detail(format!("Its rows, of shape {:?}, are no whole bytes.", entry.shape)),
+            );
+        }
     }
     if let Some(last) = shape.last_mut() {
         *last /= kind.packed;

@@ -18,6 +18,10 @@ pub(super) struct Join {
     findings: Vec<Finding>,
     /// Names of the files, for messages.
     names: Vec<String>,
+    /// Keys that were found twice.
+    twice: usize,
+    /// The dtype of tensors of which nothing is known.
+    unknown: DType,
 }
 
 struct Entry {
@@ -28,7 +32,16 @@ struct Entry {
 
 impl Join {
     pub(super) fn new(limits: &Limits) -> Self {
+        let unknown = NumpyType {
+            name: "unknown".into(),
+            code: "V0".into(),
+            itemsize: 0,
+            words: Vec::new(),
+            fields: Vec::new(),
+        };
         Self {
+            twice: 0,
+            unknown: DType::Numpy(unknown.into()),
             builder: Builder::new(limits),
             class: DictClass::default(),
             format: None,
@@ -100,7 +113,10 @@ impl Join {
         let finding = Finding::new(Grade::Warning, format!("Two shards hold {key}"))
             .detail(format!("It is in {one} and in {other}; the one in {kept} is shown."))
             .place(key.to_string());
-        self.findings.push(finding);
+        self.twice += 1;
+        if self.twice <= MOST_TWICE {
+            self.findings.push(finding);
+        }
         if belongs {
             *old = entry;
         }
@@ -133,15 +149,7 @@ impl Join {
 
     /// Adds a tensor of which nothing is known but its key and why it is not there.
     pub(super) fn add_missing(&mut self, key: Text, why: Text) -> Result<()> {
-        let unknown = NumpyType {
-            name: "unknown".into(),
-            code: "V0".into(),
-            itemsize: 0,
-            words: Vec::new(),
-            fields: Vec::new(),
-        };
-        let dtype = DType::Numpy(unknown.into());
-        let tensor = Tensor::new(dtype, vec![0], Layout::Missing(why));
+        let tensor = Tensor::new(self.unknown.clone(), vec![0], Layout::Missing(why));
         let tensor = self.builder.push_tensor(tensor)?;
         let id = self.builder.push(Value::Tensor(tensor))?;
         self.by_key.insert(key.clone(), self.entries.len());
@@ -189,6 +197,10 @@ impl Join {
     ) -> Result<Option<Checkpoint>> {
         let Some(mut format) = self.format else { return Ok(None) };
         format.facts.splice(0..0, facts);
+        if let more @ 1.. = self.twice.saturating_sub(MOST_TWICE) {
+            let title = format!("{more} more keys are in two shards");
+            self.findings.push(Finding::new(Grade::Warning, title));
+        }
         let entries = self.entries.into_iter().map(|entry| (entry.key, entry.id)).collect();
         let root = self.builder.push(Value::Dict(Dict { class: self.class, entries }))?;
         if !self.raw.is_empty() {
@@ -197,6 +209,9 @@ impl Join {
         self.builder.finish(root, format, files, self.findings).map(Some)
     }
 }
+
+/// Keys in two shards that are told one by one.
+const MOST_TWICE: usize = 20;
 
 /// Behind the place of a finding that several files gave rise to.
 const MORE: &str = ", and other shards";

@@ -305,19 +305,21 @@ impl Index {
             .map(|key| key.to_string())
             .collect();
         extra.sort();
+        let why = |(name, id): &(String, Option<FileId>)| -> Text {
+            match id {
+                None => format!("it is in {name}, which was not given").into(),
+                Some(_) => format!("the index says that it is in {name}, and it is not").into(),
+            }
+        };
+        let reasons: Vec<Text> = shards.iter().map(why).collect();
         for (key, at) in &self.order {
             if join.has(key) {
                 continue;
             }
-            let (name, id) = &shards[*at];
-            let why = match id {
-                None => format!("it is in {name}, which was not given"),
-                Some(_) => format!("the index says that it is in {name}, and it is not"),
-            };
-            if id.is_some() {
+            if shards[*at].1.is_some() {
                 lost.push(key.to_string());
             }
-            join.add_missing(key.clone(), why.into())?;
+            join.add_missing(key.clone(), reasons[*at].clone())?;
         }
         if !lost.is_empty() {
             join.finding(

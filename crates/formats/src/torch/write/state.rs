@@ -39,6 +39,9 @@ impl<'a> State<'a> {
             if let Some((tensor, _)) = source.tensor_of(id).filter(|(_, t)| is_torch(&t.dtype)) {
                 state.tensors.push(tensor);
                 missing.extend(missing_data(source, id));
+            } else if let Value::Tensor(_) = value {
+                // Of a tensor in a file that was not given not even the dtype may be known.
+                missing.extend(missing_data(source, id));
             }
             let mut below = written_children(source, id);
             below.reverse();

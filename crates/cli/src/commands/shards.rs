@@ -1,0 +1,98 @@
+//! Which files `statelens convert` cuts a checkpoint into.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_convert::{Edit, Pattern};
+use statelens_formats::Shards;
+
+use crate::args::Convert;
+
+/// What `--shard-size` or `--shard` ask for, of what `edit` leaves of the checkpoint.
+pub(super) fn shards(args: &Convert, edit: &Edit, source: &Checkpoint) -> Result<Shards> {
+    if let Some(text) = &args.shard_size {
+        return Ok(Shards::BySize(size(text)?));
+    }
+    if args.shard.is_empty() {
+        return Ok(Shards::One);
+    }
+    let mut rules = Vec::new();
+    for text in &args.shard {
+        let (pattern, name) = text.rsplit_once('=').ok_or_else(|| {
+            Error::refused(format!("`{text}` does not say a file name"))
+                .expected("PATTERN=NAME, e.g. '*.embed*=embeddings'")
+        })?;
+        rules.push((Pattern::parse(pattern)?, name, false));
+    }
+    let edited;
+    let source = match edit.is_empty() {
+        true => source,
+        false => {
+            edited = edit.apply(source)?;
+            &edited
+        }
+    };
+    let mut names = HashMap::new();
+    for leaf in source.leaves() {
+        let key = leaf.flat.to_lossy();
+        if let Some((_, name, used)) = rules.iter_mut().find(|(pattern, ..)| pattern.matches(&key))
+        {
+            *used = true;
+            let name = (*name).to_owned();
+            names.insert(leaf.flat, name);
+        }
+    }
+    match rules.iter().find(|(_, _, used)| !used) {
+        Some((pattern, ..)) => Err(Error::refused(format!(
+            "no key is left for {}",
+            pattern.as_str()
+        ))
+        .advice(
+            "List the keys with `statelens ls`; of several patterns the first that matches counts.",
+        )),
+        None => Ok(Shards::Named(Arc::new(names))),
+    }
+}
+
+/// A size as the Hugging Face libraries write it: `5GB` is five thousand million bytes, `5GiB`
+/// five times 2^30.
+fn size(text: &str) -> Result<u64> {
+    let bad = || {
+        Error::refused(format!("`{text}` is no size"))
+            .expected("bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")
+    };
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: u64 = number.parse().map_err(|_| bad())?;
+    let unit = match unit.trim().to_ascii_uppercase().as_str() {
+        "" | "B" => 1,
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        "TB" => 1_000_000_000_000,
+        "KIB" => 1 << 10,
+        "MIB" => 1 << 20,
+        "GIB" => 1 << 30,
+        "TIB" => 1u64 << 40,
+        _ => return Err(bad()),
+    };
+    number.checked_mul(unit).filter(|size| *size > 0).ok_or_else(bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_hugging_face_writes_them() {
+        for (text, bytes) in
+            [("5GB", 5_000_000_000), ("1 GiB", 1 << 30), ("300", 300), ("2kb", 2_000)]
+        {
+            assert_eq!(size(text).unwrap(), bytes);
+        }
+        for bad in ["", "GB", "0", "-1GB", "1.5GB", "9999999999TB", "1XB"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+}
