@@ -97,7 +97,7 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     checks = Checks()
-    for step in (bundles, others, through_h5, by_saver, by_objects, state_file):
+    for step in (bundles, others, through_h5, shards, by_saver, by_objects, state_file):
         if options.only not in step.__name__:
             continue
         before = checks.count
@@ -236,6 +236,16 @@ def through_h5(checks, options):
         if without:
             del expected["c"]
         same(checks, f"{source} through H5", read_bundle(str(prefix)), expected)
+
+
+def shards(checks, options):
+    """Several data files."""
+    source = "torch/zip_training_ckpt.pt"
+    whole = read_bundle(convert(options, source, "whole", "--lossy"))
+    prefix = convert(options, source, "shards", "--lossy", "--shard-size", "1kB")
+    count = len(list(Path(prefix).parent.glob("out.data-*")))
+    checks.equal("shards", count > 2, True)
+    same(checks, "shards", read_bundle(prefix), whole)
 
 
 def by_saver(checks, options):
