@@ -41,14 +41,6 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     compared(&mut command)?;
     let mut command = Command::new(&python.current);
     command
-        .arg(root.join("tests/interop/numpy_archives.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--work")
-        .arg(root.join("target/interop-numpy"));
-    compared(&mut command)?;
-    let mut command = Command::new(&python.current);
-    command
         .arg(root.join("tests/interop/torch_sets.py"))
         .arg("--statelens")
         .arg(statelens)
