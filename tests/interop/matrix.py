@@ -55,10 +55,10 @@ TARGETS = [
     ("Cerebras 0.5", ("--to", "cerebras"), "out.mdl", "out.mdl", "cstorch"),
     ("Cerebras 0.4", ("--to", "cerebras", "--format-version", "0.4"), "out.mdl", "out.mdl", "cstorch"),
     ("PyTorch", ("--to", "torch"), "out.pt", "out.pt", "weights_only"),
-    ("PyTorch, sharded", ("--to", "torch", "--shard-size", "64KB"), "pytorch_model.bin",
+    ("PyTorch, sharded", ("--to", "torch", "--shard-size", "16KB"), "pytorch_model.bin",
      "pytorch_model.bin.index.json", "torch_index"),
     ("safetensors", ("--to", "safetensors"), "out.safetensors", "out.safetensors", "safetensors"),
-    ("safetensors, sharded", ("--to", "safetensors", "--shard-size", "64KB"), "model.safetensors",
+    ("safetensors, sharded", ("--to", "safetensors", "--shard-size", "16KB"), "model.safetensors",
      "model.safetensors.index.json", "safetensors_index"),
     ("TensorFlow", ("--to", "tensorflow"), "out.ckpt", "out.ckpt", "tensorflow"),
     ("npz", ("--to", "npz"), "out.npz", "out.npz", "numpy"),
@@ -106,19 +106,22 @@ def arguments():
 
 
 class Converted:
-    def __init__(self, path, losses, error):
-        self.path, self.losses, self.error = path, losses, error
+    def __init__(self, path=None, how=None, losses=None, error=None):
+        self.path, self.how, self.losses, self.error = path, how, losses, error
 
 
 def convert(options, source, target):
-    _, arguments, name, result, _ = target
+    _, arguments, name, result, how = target
     folder = options.work / "".join(c if c.isalnum() else "_" for c in f"{source[0]} {target[0]}")
     folder.mkdir()
     command = [options.statelens, "convert", "--json", "--lossy", FIXTURES / source[1], folder / name, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
-        return Converted(None, None, done.stderr.strip() or f"exit status {done.returncode}")
-    return Converted(folder / result, json.loads(done.stdout)["losses"], None)
+        return Converted(error=done.stderr.strip() or f"exit status {done.returncode}")
+    if how.endswith("_index") and (folder / name).exists():
+        # All of it fits one shard, so there is no index.
+        result, how = name, {"torch_index": "weights_only", "safetensors_index": "safetensors"}[how]
+    return Converted(folder / result, how, json.loads(done.stdout)["losses"])
 
 
 def manifest(options, path):
@@ -131,13 +134,13 @@ def manifest(options, path):
 def load(options, converted):
     interpreters = {"cstorch": options.cerebras, "tensorflow": options.tensorflow}
     shares = collections.defaultdict(list)
-    for pair in converted:
-        shares[interpreters.get(pair[1][4], sys.executable)].append(pair)
+    for pair, done in converted.items():
+        shares[interpreters.get(done.how, sys.executable)].append(pair)
 
     def load_in(interpreter, pairs):
         name = Path(interpreter).parent.parent.name
         asked, answered = options.work / f"{name}.json", options.work / f"{name}.jsonl"
-        asked.write_text(json.dumps([{"id": index, "how": pair[1][4], "path": str(converted[pair].path)}
+        asked.write_text(json.dumps([{"id": index, "how": converted[pair].how, "path": str(converted[pair].path)}
                                      for index, pair in enumerate(pairs)]))
         subprocess.run([interpreter, "-W", "ignore", HERE / "load_tensors.py", asked, answered], check=True,
                        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"})
