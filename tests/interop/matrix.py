@@ -203,7 +203,7 @@ def judge(options, entries, target, done, loaded, cells, pair, changes):
 
 
 # Losses of which the keys are those of containers, and what is inside changes its place or form.
-OPENED = ("objects become", "of objects, ", "sets become", "the tensor without a name")
+OPENED = ("objects ", "of objects", "sets become", "a value without a name")
 
 
 def inside(key, containers):
@@ -234,8 +234,8 @@ def returned(options, entries, done, told):
     """Plain values are no tensors to safetensors: they come back from the metadata, through us."""
     back = {entry["key"]: entry for entry in manifest(options, done.path)}
     plain = [entry for entry in entries if "value" in entry and entry["key"] in told]
-    return [f"{entry['key']!r} does not come back: {back.get(entry['key'])}"
-            for entry in plain if back.get(entry["key"]) != entry]
+    return [f"{entry['key']!r} does not come back: {back.get(entry['key'])}" for entry in plain
+            if any(back.get(entry["key"], {}).get(name) != entry[name] for name in ("kind", "value"))]
 
 
 def table(cells, changes):

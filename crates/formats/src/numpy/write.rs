@@ -53,6 +53,9 @@ impl Writer<'_> {
         let flat = leaf.flat.to_lossy();
         // What numpy calls an array that was given no name.
         let key = if flat.is_empty() { "arr_0" } else { &*flat };
+        if flat.is_empty() {
+            self.losses.add(losses::UNNAMED, "");
+        }
         if leaf.alias_of.is_some() {
             self.losses.add(losses::TIED, key);
         }
@@ -94,6 +97,8 @@ impl Writer<'_> {
                 })?;
                 if !exact {
                     self.losses.add(losses::RECORD, key);
+                } else if is_unknown(&tensor.dtype) {
+                    self.losses.add(losses::UNKNOWN, key);
                 }
                 (descr, None)
             }
@@ -176,6 +181,12 @@ impl Writer<'_> {
         self.records.push(Record { name: format!("{key}.npy"), body });
         Ok(())
     }
+}
+
+/// Whether the elements have a meaning that numpy can only keep as bytes: TensorFlow's `int4`.
+fn is_unknown(dtype: &DType) -> bool {
+    let DType::Numpy(numpy) = dtype else { return false };
+    numpy.fields.is_empty() && numpy.code.starts_with('V') && !numpy.name.starts_with("void")
 }
 
 /// The code points of a text, lone surrogates included, which numpy's strings hold as well.

@@ -49,6 +49,9 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
     if options.object_graph && graph::count_saves(&mut items) {
         losses.push(losses::counter_added());
     }
+    if items.iter().any(|item| item.key.parts.is_empty()) {
+        losses.push(losses::named());
+    }
     let mut named = match options.object_graph {
         true => graph::name(items)?,
         false => names::name(items)?,

@@ -51,6 +51,9 @@ pub(super) const QUANTIZER: Kind = lost(
 pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain arrays", FLAT);
 pub(super) const SPARSE: Kind =
     lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
+pub(super) const UNNAMED: Kind =
+    harmless("a value without a name is called `arr_0`", "NumPy's own archives call it so.");
+pub(super) const UNKNOWN: Kind = lost("elements of dtypes that NumPy lacks become bytes", LACKS);
 pub(super) const RECORD: Kind = lost(
     "records become bytes",
     "Their fields overlap, or have no names, which NumPy's files can't tell.",

@@ -58,6 +58,16 @@ pub(super) const OBJECT: Kind =
     lost("objects become the text that Python prints for them", TENSORS);
 pub(super) const MODULE: Kind = lost("of objects, only the tensors in them are kept", TENSORS);
 
+/// That a checkpoint that is one value gets a name for it.
+pub(super) fn named() -> Loss {
+    Loss {
+        keys: vec![String::new()],
+        what: "a value without a name is called `value`".into(),
+        why: "Names are all that TensorFlow knows tensors by.".into(),
+        harmless: true,
+    }
+}
+
 /// That the checkpoint gets a save counter, which the source has not.
 pub(super) fn counter_added() -> Loss {
     Loss {
