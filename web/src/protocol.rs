@@ -44,7 +44,7 @@ pub enum ToWorker {
         /// Chosen by the page; comes back with the answer, so that a late one is told apart.
         request: u32,
         /// What to convert to, and how.
-        options: ConvertOptions,
+        options: Box<ConvertOptions>,
     },
     /// Run the plan that was made last.
     Run {

@@ -8,69 +8,48 @@ use crate::python;
 /// Runs `tests/interop` with the binary `statelens`; prints counts, fails on any difference.
 pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     let python = python::set_up(root)?;
-    let mut command = Command::new(&python.current);
-    command
-        .arg(root.join("tests/interop/run.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--cerebras")
-        .arg(&python.cerebras)
-        .arg("--work")
-        .arg(root.join("target/interop"));
+    let script = |name: &str, interpreter: &Path| {
+        let mut command = Command::new(interpreter);
+        command.arg(root.join(format!("tests/interop/{name}.py")));
+        command.arg("--statelens").arg(statelens);
+        command.arg("--work").arg(root.join("target/interop").join(name));
+        command
+    };
+    let mut all = script("run", &python.current);
+    all.arg("--cerebras").arg(&python.cerebras);
     if let Some(h5dump) = h5dump() {
-        command.arg("--h5dump").arg(h5dump);
+        all.arg("--h5dump").arg(h5dump);
         // h5dump knows LZ4 only from the plugin that the Cerebras libraries bring along.
-        command.envs(python::hdf5_plugins(&python.cerebras).map(|path| ("HDF5_PLUGIN_PATH", path)));
+        all.envs(python::hdf5_plugins(&python.cerebras).map(|path| ("HDF5_PLUGIN_PATH", path)));
     }
-    compared(&mut command)?;
-    let mut command = Command::new(&python.current);
-    command
-        .arg(root.join("tests/interop/numpy_archives.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--work")
-        .arg(root.join("target/interop-numpy"));
-    compared(&mut command)?;
-    let mut command = Command::new(&python.current);
-    command
-        .arg(root.join("tests/interop/safetensors_files.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--work")
-        .arg(root.join("target/interop-safetensors"));
-    compared(&mut command)?;
-    let mut command = Command::new(&python.current);
-    command
-        .arg(root.join("tests/interop/torch_sets.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--work")
-        .arg(root.join("target/interop-torch"));
-    compared(&mut command)?;
-    let mut command = Command::new(&python.tensorflow);
-    command
-        .arg(root.join("tests/interop/bundles.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--work")
-        .arg(root.join("target/interop-tensorflow"));
-    compared(&mut command)?;
-    let mut command = Command::new(&python.cerebras);
-    command
-        .arg(root.join("tests/interop/toolbox.py"))
-        .arg("--statelens")
-        .arg(statelens)
-        .arg("--work")
-        .arg(root.join("target/interop-toolbox"));
-    compared(&mut command)
+    let mut matrix = script("matrix", &python.current);
+    matrix.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
+    // All of them, so that one run tells everything that differs.
+    let failed: Vec<String> = [
+        all,
+        matrix,
+        script("numpy_archives", &python.current),
+        script("safetensors_files", &python.current),
+        script("torch_sets", &python.current),
+        script("bundles", &python.tensorflow),
+        script("toolbox", &python.cerebras),
+    ]
+    .iter_mut()
+    .filter_map(|command| compared(command).err())
+    .collect();
+    if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
 /// Runs a script that compares.
 fn compared(command: &mut Command) -> Result<(), String> {
+    println!("$ {}", crate::shell::shown(command));
     let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
     match status.success() {
         true => Ok(()),
-        false => Err("what we read or write differs from the real libraries, see above".to_owned()),
+        false => Err(format!(
+            "what we read or write differs from the real libraries, see above: `{}`",
+            crate::shell::shown(command)
+        )),
     }
 }
 

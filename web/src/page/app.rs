@@ -317,7 +317,7 @@ fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
     let bridge = actor.bridge.clone();
     use_effect_with((opened, asked), move |(_, asked)| {
         if let Some((request, options)) = asked.clone() {
-            bridge.post(&ToWorker::Plan { request, options });
+            bridge.post(&ToWorker::Plan { request, options: Box::new(options) });
         }
     });
 }

@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, Dict, DictKey, Error, Leaf, Loss, PlannedFile, Result, TensorId, Text, Value,
-    ValueId,
+    Checkpoint, DType, Dict, DictKey, Error, Leaf, Loss, PlannedFile, Result, TensorId, Text,
+    Value, ValueId,
 };
 
 use crate::shards::{Assignment, Shards};
@@ -91,7 +91,10 @@ fn units(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<Unit>> {
             _ => source.tensor_of(leaf.target).map(|(tensor, _)| tensor).into_iter().collect(),
         };
         let fresh = tensors.iter().filter(|tensor| counted.insert(**tensor));
-        let bytes = fresh.filter_map(|tensor| source.tensor(*tensor).ok()?.nbytes());
+        // Arrays of strings, records and dates are not written.
+        let written = fresh.filter_map(|tensor| source.tensor(*tensor).ok());
+        let written = written.filter(|tensor| !matches!(tensor.dtype, DType::Numpy(_)));
+        let bytes = written.filter_map(|tensor| tensor.nbytes());
         let bytes = bytes.fold(0, u64::saturating_add);
         let target = source.value(leaf.target);
         if leaf.alias_of.is_some() && target.is_container() && !target.children().is_empty() {
