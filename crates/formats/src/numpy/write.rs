@@ -1,6 +1,6 @@
-//! Writing a `.npz` file that `numpy.load(allow_pickle=False)` loads.
+//! Writing a `.npz` or `.npy` file that `numpy.load(allow_pickle=False)` loads.
 //!
-//! Members are stored as `numpy.savez` stores them, but that their sizes and checksums stand
+//! Members of an archive are stored as `numpy.savez` stores them, but that their sizes and checksums stand
 //! behind the bytes and in the directory: nothing is written twice. An array's bytes begin at a
 //! multiple of 64, so that they can be mapped into memory.
 
@@ -12,18 +12,23 @@ use std::sync::Arc;
 
 use losses::{Kind, Losses};
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Layout, Leaf, Plan, PlannedFile, Result, Tensor, TensorClass,
-    TensorId, Text, Value,
+    Checkpoint, Checksum, DType, Data, Error, Layout, Leaf, Plan, PlannedFile, Result, Segment,
+    Tensor, TensorClass, TensorId, Text, Value,
 };
 
 use crate::archive::write::{Body, Record, layout};
 
-/// How to write a NumPy archive.
+/// How to write for NumPy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {}
+pub struct Options {
+    /// One array, not an archive of arrays.
+    pub single: bool,
+}
 
 /// Plans the file. See [`crate::plan`] for errors and losses.
-pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<Plan> {
+///
+/// Fails if a single array is asked for and there are none or several.
+pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
     let mut writer = Writer {
         source: &source,
         records: Vec::new(),
@@ -33,11 +38,37 @@ pub fn plan(source: Arc<Checkpoint>, _options: &Options, name: &str) -> Result<P
     for leaf in source.leaves() {
         writer.leaf(&leaf).map_err(|error| error.context(leaf.flat.to_lossy()))?;
     }
-    let Writer { records, losses, .. } = writer;
+    let Writer { records, mut losses, .. } = writer;
+    let segments = match options.single {
+        true => {
+            losses.name_is_left_out(&source);
+            alone(records)?
+        }
+        false => layout(records)?,
+    };
     let losses = losses.finish();
-    let files =
-        vec![PlannedFile { name: name.to_owned(), segments: layout(records)?, head_last: false }];
+    let files = vec![PlannedFile { name: name.to_owned(), segments, head_last: false }];
     Ok(Plan { source, files, losses })
+}
+
+/// The one array that there is.
+fn alone(mut records: Vec<Record>) -> Result<Vec<Segment>> {
+    let (count, last) = (records.len(), records.pop());
+    let Some(Record { body, .. }) = last.filter(|_| count == 1) else {
+        return Err(Error::refused(format!(
+            "a .npy file holds one array, and the checkpoint has {count}"
+        ))
+        .advice("Take one with --select, or write a .npz archive."));
+    };
+    Ok(match body {
+        Body::Made(bytes) => vec![Segment::Bytes(bytes.into())],
+        Body::Tensor(tensor, _) => vec![data(tensor)],
+        Body::Led(header, tensor, _) => vec![Segment::Bytes(header.into()), data(tensor)],
+    })
+}
+
+fn data(tensor: TensorId) -> Segment {
+    Segment::Data(Data { tensor, checksum: Checksum::None, encoding: None })
 }
 
 struct Writer<'a> {

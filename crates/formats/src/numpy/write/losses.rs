@@ -1,6 +1,6 @@
 //! What an archive of arrays can't hold as it is.
 
-use statelens_checkpoint::Loss;
+use statelens_checkpoint::{Checkpoint, Loss};
 
 /// Losses while they are found.
 #[derive(Default)]
@@ -63,7 +63,18 @@ pub(super) const OBJECT: Kind =
     lost("objects are left out", "NumPy would pickle them, and `allow_pickle=False` refuses that.");
 pub(super) const OTHER: Kind = lost("empty containers, dtypes and devices are left out", FLAT);
 
+pub(super) const NAME: Kind =
+    harmless("the array's name is left out", "A .npy file holds one array and no name.");
+
 impl Losses {
+    /// For a file of one array: what is told of names gives way to that there is none.
+    pub(super) fn name_is_left_out(&mut self, source: &Checkpoint) {
+        self.0.retain(|(kind, _)| ![UNNAMED, NESTING].contains(kind));
+        for leaf in source.leaves().iter().filter(|leaf| !leaf.flat.as_bytes().is_empty()) {
+            self.add(NAME, &leaf.flat.to_lossy());
+        }
+    }
+
     /// Notes that `kind` happens to the entry `key`.
     pub(super) fn add(&mut self, kind: Kind, key: &str) {
         match self.0.iter_mut().find(|(known, _)| *known == kind) {
