@@ -14,8 +14,20 @@ const EXAMPLES: [(&str, &str, &str); 3] = [
     ("builtins_eval.pt", "A hostile pickle, read and shown, never run", "437 B"),
 ];
 
-const WRITES: [(&str, &str); 2] = [("Cerebras", ".mdl"), ("PyTorch", ".pt .pth .bin")];
-const READS: [(&str, &str); 2] = [("HDF5", ".h5 .hdf5"), ("Pickle", ".pkl")];
+const WRITES: [(&str, &str); 5] = [
+    ("Cerebras", ".mdl"),
+    ("PyTorch", ".pt .pth .bin"),
+    ("safetensors", "+ index.json"),
+    ("TensorFlow", ".index .data"),
+    ("NumPy", ".npy .npz"),
+];
+const READS: [(&str, &str); 5] = [
+    ("Keras", ".keras .h5"),
+    ("HDF5", ".h5 .hdf5"),
+    ("GGUF", ".gguf"),
+    ("Flax", ".msgpack"),
+    ("PyTorch DCP", ".distcp"),
+];
 
 /// The first screen.
 #[derive(Properties, PartialEq)]
@@ -49,7 +61,7 @@ pub fn StartScreen(props: &StartProps) -> Html {
                 if over {
                     <p>{ "They are read where they lie: nothing is copied, nothing is sent. Files that link to each other are put together." }</p>
                 } else {
-                    <p>{ "A file, the files it links to, or a folder. Statelens shows what is in it, checks it and converts it. It reads the structure, not the weights, so 100 GB opens as fast as 100 kB." }</p>
+                    <p>{ "A file, its shards, or a whole folder. Statelens shows what is in it, checks it and converts it. It reads the structure, not the weights, so 100 GB opens as fast as 100 kB." }</p>
                 }
                 <div class="rest">
                     <div class="go">
