@@ -317,6 +317,8 @@ impl Table {
             ratio,
             wanted.to_owned(),
         ];
+        // At once, too: a later row may fail.
+        println!("{}", row.join("  "));
         self.rows.push(row);
     }
 
