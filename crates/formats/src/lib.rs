@@ -171,6 +171,10 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::Safetensors(_) => safetensors::write::has(dtype),
         _ => false,
     })?;
+    let left_out = match target {
+        Target::Safetensors(_) => None,
+        _ => safetensors::write::metadata_left_out(&source),
+    };
     let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
@@ -179,5 +183,6 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::Numpy(options) => numpy::write::plan(source, options, name),
     }?;
     plan.losses.splice(..0, expanded);
+    plan.losses.extend(left_out);
     Ok(plan)
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use state::State;
 use statelens_checkpoint::{
-    Checkpoint, Checksum, DType, Data, Error, Plan, PlannedFile, Result, Segment, Text,
+    Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text,
 };
 
 use super::{DTYPES, Kind, METADATA, MOST_HEADER, scalars};
@@ -25,6 +25,21 @@ use crate::shards::Shards;
 pub struct Options {
     /// Into which files.
     pub shards: Shards,
+}
+
+/// What becomes of the metadata of a safetensors file where the target has no place for it.
+pub(crate) fn metadata_left_out(source: &Checkpoint) -> Option<Loss> {
+    let metadata = source.raw_attributes(source.root());
+    if source.format.id != "safetensors" || metadata.is_empty() {
+        return None;
+    }
+    Some(Loss {
+        keys: metadata.iter().map(|(name, _)| format!("__metadata__.{name}")).collect(),
+        what: "metadata of the file is left out".into(),
+        why: "Only safetensors has a place for it.".into(),
+        // `format` says which framework wrote the file; every Hugging Face file has it.
+        harmless: metadata.iter().all(|(name, _)| name == "format"),
+    })
 }
 
 /// Plans the files. See [`crate::plan`] for errors and losses.

@@ -296,3 +296,28 @@ fn a_set_with_ties_and_values_opens_as_one() {
     let again = files(&super::plan(Arc::new(back), &options, "m.safetensors").unwrap());
     assert!(again == out);
 }
+
+#[test]
+fn metadata_that_another_format_has_no_place_for_is_told() {
+    let file = |metadata: &str| {
+        let header = format!(
+            r#"{{"__metadata__":{metadata},"w":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#
+        );
+        let len = (header.len() as u64).to_le_bytes();
+        let bytes = [&len[..], header.as_bytes(), b"x"].concat();
+        Arc::new(reopen(vec![("m.safetensors".into(), bytes)]))
+    };
+    let losses = |source, target: &crate::Target| {
+        let plan = crate::plan(source, target, "out").unwrap();
+        let told = plan.losses.iter().map(|loss| (loss.keys.join(" "), loss.harmless));
+        told.collect::<Vec<_>>()
+    };
+    let torch = crate::Target::Torch(crate::torch::write::Options::default());
+    let format = ("__metadata__.format".to_owned(), true);
+    assert_eq!(losses(file(r#"{"format":"pt"}"#), &torch), [format]);
+    let both = ("__metadata__.by __metadata__.format".to_owned(), false);
+    assert_eq!(losses(file(r#"{"by":"me","format":"pt"}"#), &torch), [both]);
+    assert_eq!(losses(file("{}"), &torch), []);
+    let safetensors = crate::Target::Safetensors(Options::default());
+    assert_eq!(losses(file(r#"{"by":"me"}"#), &safetensors), []);
+}
