@@ -231,6 +231,22 @@ pub struct Opaque {
     pub repr: Option<Text>,
 }
 
+impl Opaque {
+    /// A global that is only named, or what a format has besides the values that we know; printed
+    /// as `repr`.
+    pub fn reference(global: Global, repr: Option<Text>) -> Self {
+        Self {
+            global,
+            form: Form::Reference,
+            args: Vec::new(),
+            state: None,
+            items: Vec::new(),
+            entries: Vec::new(),
+            repr,
+        }
+    }
+}
+
 /// How a pickle uses a global.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, DType, Dict, Error, ErrorKind, FileId, FileSet, Finding, Form, FormatInfo,
+    Builder, Checkpoint, DType, Dict, Error, ErrorKind, FileId, FileSet, Finding, FormatInfo,
     Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Set, Tensor, Text, Tuple, Value,
     ValueId, float_repr,
 };
@@ -412,15 +412,10 @@ fn join(flat: &Text, step: &Text) -> Text {
 
 /// What stands for a value that is not to be had. An object, so that no writer takes it for one.
 fn unread(why: &str) -> Value {
-    Value::Opaque(Box::new(Opaque {
-        global: Global::new("cerebras", "unreadable"),
-        form: Form::Reference,
-        args: Vec::new(),
-        state: None,
-        items: Vec::new(),
-        entries: Vec::new(),
-        repr: Some(format!("not to be had: {why}").into()),
-    }))
+    Value::Opaque(Box::new(Opaque::reference(
+        Global::new("cerebras", "unreadable"),
+        Some(format!("not to be had: {why}").into()),
+    )))
 }
 
 fn not_given(name: &str) -> String {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     BlockCache, Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding,
-    Form, FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span,
-    Tensor, Text, Value, ValueId,
+    FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor,
+    Text, Value, ValueId,
 };
 use statelens_pickle::Pickle;
 
@@ -309,15 +309,10 @@ enum Reason {
 
 /// Stands for what could not be read.
 fn unread(class: &str, reason: Text) -> Value {
-    Value::Opaque(Box::new(Opaque {
-        global: Global::new("torch.distributed.checkpoint.metadata", class),
-        form: Form::Reference,
-        args: Vec::new(),
-        state: None,
-        items: Vec::new(),
-        entries: Vec::new(),
-        repr: Some(format!("<missing: {reason}>").into()),
-    }))
+    Value::Opaque(Box::new(Opaque::reference(
+        Global::new("torch.distributed.checkpoint.metadata", class),
+        Some(format!("<missing: {reason}>").into()),
+    )))
 }
 
 /// Finds the elements of a chunk in the archive that holds them: a tensor, saved by itself.

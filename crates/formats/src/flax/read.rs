@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Array, BlockCache, Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding,
-    Form, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor,
-    Text, Value, ValueId,
+    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor, Text,
+    Value, ValueId,
 };
 
 use super::packed::{Cursor, Head};
@@ -315,13 +315,5 @@ fn numbered(dict: &Dict) -> Vec<ValueId> {
 }
 
 fn opaque(repr: String) -> Value {
-    Value::Opaque(Box::new(Opaque {
-        global: Global::new("msgpack", "ExtType"),
-        form: Form::Reference,
-        args: Vec::new(),
-        state: None,
-        items: Vec::new(),
-        entries: Vec::new(),
-        repr: Some(repr.into()),
-    }))
+    Value::Opaque(Box::new(Opaque::reference(Global::new("msgpack", "ExtType"), Some(repr.into()))))
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use statelens_checkpoint::{
     Array, BlockCache, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, FileId,
-    FileSet, Finding, Form, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress,
-    Result, Span, Tensor, Text, Value, ValueId,
+    FileSet, Finding, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result,
+    Span, Tensor, Text, Value, ValueId,
 };
 
 use super::cursor::Cursor;
@@ -371,13 +371,5 @@ fn number(kind: u32) -> Option<DType> {
 }
 
 fn unknown(repr: String) -> Value {
-    Value::Opaque(Box::new(Opaque {
-        global: Global::new("gguf", "Tensor"),
-        form: Form::Reference,
-        args: Vec::new(),
-        state: None,
-        items: Vec::new(),
-        entries: Vec::new(),
-        repr: Some(repr.into()),
-    }))
+    Value::Opaque(Box::new(Opaque::reference(Global::new("gguf", "Tensor"), Some(repr.into()))))
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FileSet, Finding, Form, FormatInfo,
-    Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value, ValueId,
+    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FileSet, Finding, FormatInfo, Global,
+    Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value, ValueId,
 };
 use statelens_hdf5::{Class, Dataset, Hdf5File, Kind, Link, Object, Target, Tree, Values};
 
@@ -281,13 +281,5 @@ pub(crate) fn raw_attributes(file: &Hdf5File, object: &Object) -> Vec<(Text, Tex
 }
 
 fn opaque(class: &str, repr: String) -> Value {
-    Value::Opaque(Box::new(Opaque {
-        global: Global::new("h5py", class),
-        form: Form::Reference,
-        args: Vec::new(),
-        state: None,
-        items: Vec::new(),
-        entries: Vec::new(),
-        repr: Some(repr.into()),
-    }))
+    Value::Opaque(Box::new(Opaque::reference(Global::new("h5py", class), Some(repr.into()))))
 }

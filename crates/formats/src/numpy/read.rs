@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Array, BlockCache, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
-    Finding, Form, FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result,
-    Span, Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides,
+    Finding, FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Span,
+    Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides,
 };
 use statelens_pickle::NoStorages;
 
@@ -309,13 +309,5 @@ impl Reader<'_> {
 
 /// Something that is described and not made.
 fn inert(class: &str, repr: Text) -> Value {
-    Value::Opaque(Box::new(Opaque {
-        global: Global::new("numpy", class),
-        form: Form::Reference,
-        args: Vec::new(),
-        state: None,
-        items: Vec::new(),
-        entries: Vec::new(),
-        repr: Some(repr),
-    }))
+    Value::Opaque(Box::new(Opaque::reference(Global::new("numpy", class), Some(repr))))
 }

@@ -1,8 +1,8 @@
 //! The leaves of a checkpoint as they are found, and what is wrong with them.
 
 use statelens_checkpoint::{
-    Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, Form,
-    FormatInfo, Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId,
+    Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo,
+    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId,
 };
 
 use super::graph::Named;
@@ -136,15 +136,10 @@ impl Leaves {
             format!("It holds elements of the kind {name}, which only TensorFlow can restore."),
         );
         let repr = format!("<tensorflow {name} of shape {shape:?}>");
-        let value = self.builder.push(Value::Opaque(Box::new(Opaque {
-            global: Global::new("tensorflow", name),
-            form: Form::Reference,
-            args: Vec::new(),
-            state: None,
-            items: Vec::new(),
-            entries: Vec::new(),
-            repr: Some(repr.into()),
-        })))?;
+        let value = self.builder.push(Value::Opaque(Box::new(Opaque::reference(
+            Global::new("tensorflow", name),
+            Some(repr.into()),
+        ))))?;
         self.found.push(Found { key: key.to_vec(), value, attributes: Vec::new() });
         Ok(())
     }
