@@ -1,8 +1,29 @@
-// Starts the page. Trunk names the built files in this script's own tag, so that no inline script is needed.
-// A file that is dropped before the page listens must not replace the page.
-for (const event of ["dragover", "drop"]) {
-  addEventListener(event, (dropped) => dropped.preventDefault());
+// Starts Statelens: the page in a window, the core in a worker. Both run the same module, which is compiled once.
+async function compile(address) {
+  try {
+    return await WebAssembly.compileStreaming(fetch(address));
+  } catch {
+    // A host that does not name the type application/wasm.
+    return WebAssembly.compile(await (await fetch(address)).arrayBuffer());
+  }
 }
-const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
-const { default: init } = await import(new URL(js, document.baseURI));
-await init({ module_or_path: new URL(wasm, document.baseURI) });
+
+async function run({ script, module }) {
+  const { default: init } = await import(script);
+  await init({ module_or_path: module });
+}
+
+if (globalThis.document) {
+  // A file that is dropped before the page listens must not replace the page.
+  for (const event of ["dragover", "drop"]) {
+    addEventListener(event, (dropped) => dropped.preventDefault());
+  }
+  // Trunk names the built files in this script's own tag, so that no inline script is needed.
+  const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
+  const absolute = (address) => new URL(address, document.baseURI).href;
+  // The page hands this to each worker that it starts.
+  globalThis.program = { script: absolute(js), module: await compile(absolute(wasm)) };
+  await run(globalThis.program);
+} else {
+  addEventListener("message", ({ data }) => run(data), { once: true });
+}

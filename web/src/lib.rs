@@ -5,7 +5,7 @@
 //! [`protocol::FromWorker`]. What the page shows is computed from those answers by the pure
 //! modules under [`state`]: they know neither the browser nor the core, and are tested natively.
 //!
-//! It is not a library for others: the two binaries `app` and `worker` are its only users.
+//! It is not a library for others: the binary, which is both page and worker, is its only user.
 
 pub mod page;
 pub mod protocol;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use wasm_bindgen::prelude::*;
-use web_sys::{MessageEvent, Worker};
+use web_sys::{MessageEvent, Worker, WorkerOptions, WorkerType};
 use yew::Callback;
 
 use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
@@ -139,8 +139,12 @@ impl Bridge {
         inner.ready = false;
         inner.busy = false;
         inner.waiting.clear();
-        inner.worker = Worker::new("./worker_loader.js").ok();
+        let options = WorkerOptions::new();
+        options.set_type(WorkerType::Module);
+        inner.worker = Worker::new_with_options("./boot.js", &options).ok();
         if let Some(worker) = &inner.worker {
+            // What it runs is what this page runs, compiled already.
+            let _ = worker.post_message(&get(&js_sys::global(), "program"));
             worker.set_onmessage(Some(hear.as_ref().unchecked_ref()));
             worker.set_onerror(Some(fail.as_ref().unchecked_ref()));
         }

@@ -1,5 +1,0 @@
-//! The page.
-
-fn main() {
-    statelens_web::page::start();
-}

@@ -1,5 +1,0 @@
-//! The dedicated worker that runs the core.
-
-fn main() {
-    statelens_web::worker::start();
-}
