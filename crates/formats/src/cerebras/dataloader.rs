@@ -12,6 +12,9 @@ use statelens_checkpoint::{Checkpoint, Dict, DictKey, Error, Int, List, Result, 
 /// The name of the file that says which step counts.
 pub const GLOBAL: &str = "data_iter_checkpoint_state_file_global";
 
+/// What is read of a state file at most: its first line counts.
+pub const MOST: u64 = 4 << 10;
+
 const WORKER: &str = "data_iter_state_file_worker_";
 
 /// Whether a file of the folder is one of those that are read.
@@ -76,6 +79,11 @@ impl DataState {
                 .expected(format!("files like {WORKER}0_step_{step}.txt")));
         }
         Ok(Self { step, workers: workers.into_iter().collect() })
+    }
+
+    /// How many samples all workers together had streamed.
+    pub fn samples(&self) -> u64 {
+        self.workers.iter().fold(0, |sum, (_, samples)| sum.saturating_add(*samples))
     }
 
     /// The checkpoint with this as its state `dataloader`, in the place of one that is there,

@@ -11,6 +11,8 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId};
 
+use super::rewrite::check_format;
+
 /// One thing that was repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
@@ -66,12 +68,7 @@ const ALIASES: [(&str, &str); 3] = [
 /// Repairs a checkpoint. Fails if it is none of format 0.4 or older, and if a weight is missing
 /// of which no other name is known, or that is missing under its other name, too.
 pub fn fix(source: &Checkpoint) -> Result<Fixed> {
-    if source.format.id != "cerebras-h5" {
-        return Err(Error::refused(format!(
-            "this is {}, no Cerebras checkpoint",
-            source.format.name
-        )));
-    }
+    check_format(source)?;
     if !is_legacy(source) {
         return Err(Error::refused(format!(
             "this is of format {}, whose spec needs no repair",

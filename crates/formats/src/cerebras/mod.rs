@@ -22,6 +22,7 @@ pub mod dataloader;
 pub mod detect;
 pub mod fix;
 pub mod read;
+pub mod rewrite;
 #[cfg(test)]
 mod tests;
 pub mod write;

@@ -3,20 +3,16 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_formats::Asked;
-use statelens_formats::cerebras::dataloader::{DataState, Loader, is_state_file};
+use statelens_formats::cerebras::dataloader::{DataState, Loader, MOST, is_state_file};
+use statelens_formats::cerebras::rewrite::with_dataloader;
 use statelens_inspect::{Json, visible};
 
 use super::writing::{Replace, file_name, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
 use crate::commands::convert::losses_text;
 use crate::print::{Outcome, Printer, grouped};
-
-/// What is read of a state file at most: its first line counts.
-const MOST: u64 = 4 << 10;
 
 pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     let state = DataState::read(&state_files(&args.workers)?).map_err(|error| {
@@ -32,15 +28,12 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     };
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
     let in_file = |error: Error| error.in_file(args.file.display().to_string());
-    super::check_whole(&checkpoint, None).map_err(in_file)?;
-    let (checkpoint, replaced) = state.put_into(&checkpoint, &loader).map_err(in_file)?;
-    let asked = Asked { version: Some(args.to.clone()), ..Asked::default() };
-    let format = statelens_formats::writing("cerebras")?.target(&asked)?;
-    let plan = statelens_formats::plan(Arc::new(checkpoint), &format, file_name(&args.output)?)?;
+    let name = file_name(&args.output)?;
+    let (plan, replaced) =
+        with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();
     let bytes = write(plan, &args.output, Replace::Nothing, &sources, false)?;
-    let samples: u64 =
-        state.workers.iter().map(|(_, samples)| *samples).fold(0, u64::saturating_add);
+    let samples = state.samples();
     let mut printer = Printer::new();
     if args.common.json {
         let mut json = Json::new();

@@ -2,45 +2,32 @@
 
 use std::io::{self, BufRead as _, Write as _};
 use std::path::Path;
-use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Result};
-use statelens_formats::Target;
-use statelens_formats::cerebras::fix::{Fixed, fix};
-use statelens_formats::cerebras::write::{Options, Version};
+use statelens_formats::cerebras::fix::Fixed;
+use statelens_formats::cerebras::rewrite::{beside, repair};
 use statelens_inspect::{Json, visible};
 
-use super::writing::{Replace, beside, file_name, write};
+use super::writing::{Replace, file_name, write};
 use crate::args::FixCheckpointSpec;
 use crate::print::{Failure, Outcome, Printer, grouped};
 
 pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
-    let untyped = matches!(checkpoint.format.version.as_str(), "0.1" | "0.2");
-    let in_file = |error: Error| error.in_file(args.file.display().to_string());
-    let fixed = fix(&checkpoint).map_err(in_file)?;
-    // Those that are missing were found under their other names.
-    super::check_whole(&checkpoint, Some("values are missing from the file")).map_err(in_file)?;
-    drop(checkpoint);
-    let mut printer = Printer::new();
-    if fixed.repairs.is_empty() && !args.upgrade {
-        report(args, &fixed, None, &mut printer)?;
-        printer.finish()?;
-        return Ok(true);
-    }
     let (target, replace) = match (&args.output, args.inplace) {
         (Some(output), _) => (output.clone(), Replace::Nothing),
         (None, true) => (args.file.clone(), Replace::Source),
         (None, false) => (beside(&args.file, "_fixed"), Replace::Nothing),
     };
-    let version = match (args.upgrade, untyped) {
-        (true, _) => Version::V05,
-        (false, true) => Version::V01,
-        (false, false) => Version::V04,
+    let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
+        .map_err(|error| error.in_file(args.file.display().to_string()))?;
+    drop(checkpoint);
+    let mut printer = Printer::new();
+    let Some(plan) = plan else {
+        report(args, &fixed, None, &mut printer)?;
+        printer.finish()?;
+        return Ok(true);
     };
-    let options = Target::Cerebras(Options { version, ..Options::default() });
-    let source = Arc::new(fixed.checkpoint.clone());
-    let plan = statelens_formats::plan(source, &options, file_name(&target)?).map_err(in_file)?;
     if replace == Replace::Source && !args.yes && !agreed(&args.file)? {
         return Err(Error::refused("nothing was changed")
             .in_file(args.file.display().to_string())

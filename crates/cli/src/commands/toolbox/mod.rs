@@ -10,7 +10,7 @@ mod states;
 mod upgrade;
 mod writing;
 
-use statelens_checkpoint::{Checkpoint, Error, Grade, Result};
+use statelens_checkpoint::{Error, Result};
 use statelens_convert::Pattern;
 
 use super::{open, open_for_good};
@@ -34,20 +34,6 @@ pub(crate) fn run(command: &Toolbox) -> Outcome {
 /// Patterns for keys, as they were typed.
 fn patterns(texts: &[String]) -> Result<Vec<Pattern>> {
     texts.iter().map(|text| Pattern::parse(text)).collect()
-}
-
-/// Refuses a checkpoint that is not whole: written anew, it would look as if it were. `but` is
-/// how what may be passed over ends.
-fn check_whole(checkpoint: &Checkpoint, but: Option<&str>) -> Result<()> {
-    let passed = |title: &str| but.is_some_and(|end| title.ends_with(end));
-    let mut findings = checkpoint.findings.iter();
-    let found = findings.find(|found| {
-        found.grade == Grade::Danger && found.call.is_none() && !passed(&found.title)
-    });
-    match found {
-        None => Ok(()),
-        Some(found) => Err(Error::refused(format!("the checkpoint is not whole: {}", found.title))),
-    }
 }
 
 /// Why a folder can't be read.

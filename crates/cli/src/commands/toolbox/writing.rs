@@ -1,6 +1,6 @@
 //! Writing a plan to a file that appears when it is complete.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Plan, Result};
@@ -55,31 +55,4 @@ pub(super) fn file_name(path: &Path) -> Result<&str> {
     path.file_name()
         .and_then(std::ffi::OsStr::to_str)
         .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))
-}
-
-/// `folder/stem` + `end` + `.suffix`, for a file `folder/stem.suffix`.
-pub(super) fn beside(path: &Path, end: &str) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_os_string();
-    name.push(end);
-    if let Some(suffix) = path.extension() {
-        name.push(".");
-        name.push(suffix);
-    }
-    path.with_file_name(name)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_are_made_beside_the_file() {
-        for (path, expected) in [
-            ("a/checkpoint_1.7.mdl", "a/checkpoint_1.7_fixed.mdl"),
-            ("plain", "plain_fixed"),
-            (".hidden", ".hidden_fixed"),
-        ] {
-            assert_eq!(beside(Path::new(path), "_fixed"), Path::new(expected));
-        }
-    }
 }

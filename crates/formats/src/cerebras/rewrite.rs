@@ -1,0 +1,143 @@
+//! Cerebras checkpoints written anew as Cerebras checkpoints: of another format version, repaired,
+//! or with the state of their dataloader. What the commands and the page share.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Grade, Plan, Result};
+
+use super::dataloader::{DataState, Loader};
+use super::fix::{Fixed, fix, is_legacy};
+use super::write::{Options, Version};
+use crate::Target;
+
+/// How the title of a finding ends that [`repair`] may settle.
+const MISSING: &str = "values are missing from the file";
+
+/// Plans the file of another format version, `to` being 0.5 or 0.4; `None` if the checkpoint is of
+/// that version. What is not whole is refused unless `lossy`.
+pub fn upgrade(
+    source: &Arc<Checkpoint>,
+    to: &str,
+    name: &str,
+    lossy: bool,
+) -> Result<Option<Plan>> {
+    check_format(source)?;
+    if source.format.version == to {
+        return Ok(None);
+    }
+    if !lossy {
+        check_whole(source, false).map_err(|error| {
+            error.advice(
+                "If weights are missing that stand there under another name, as in checkpoints of \
+                 release 1.7, use `statelens fix-checkpoint-spec --upgrade`. `statelens upgrade \
+                 --lossy` writes what is there.",
+            )
+        })?;
+    }
+    planned(source.clone(), version(to)?, name).map(Some)
+}
+
+/// Repairs a checkpoint, and plans its file: in the form that it has, as the original script does,
+/// or upgraded to 0.5. There is no plan if it neither needs a repair nor is to be upgraded.
+pub fn repair(source: &Checkpoint, upgrade: bool, name: &str) -> Result<(Fixed, Option<Plan>)> {
+    let fixed = fix(source)?;
+    // Those that are missing were found under their other names.
+    check_whole(source, true)?;
+    if fixed.repairs.is_empty() && !upgrade {
+        return Ok((fixed, None));
+    }
+    let version = match (upgrade, source.format.version.as_str()) {
+        (true, _) => Version::V05,
+        (false, "0.1" | "0.2") => Version::V01,
+        (false, _) => Version::V04,
+    };
+    let plan = planned(Arc::new(fixed.checkpoint.clone()), version, name)?;
+    Ok((fixed, Some(plan)))
+}
+
+/// Plans the file with a state `dataloader`, of format `to`; and whether that replaces one.
+pub fn with_dataloader(
+    source: &Checkpoint,
+    state: &DataState,
+    loader: &Loader,
+    to: &str,
+    name: &str,
+) -> Result<(Plan, bool)> {
+    check_whole(source, false)?;
+    let (checkpoint, replaced) = state.put_into(source, loader)?;
+    Ok((planned(Arc::new(checkpoint), version(to)?, name)?, replaced))
+}
+
+/// Refuses a checkpoint of another format.
+pub fn check_format(source: &Checkpoint) -> Result<()> {
+    if source.format.id == "cerebras-h5" {
+        return Ok(());
+    }
+    let what = format!("this is {}, no Cerebras checkpoint", source.format.name);
+    Err(Error::refused(what).advice("Use `statelens convert` to make one of it."))
+}
+
+/// Whether [`repair`] or [`upgrade`] may have something to do.
+pub fn is_old(source: &Checkpoint) -> bool {
+    source.format.id == "cerebras-h5" && is_legacy(source)
+}
+
+/// `folder/stem` + `end` + `.suffix`, for a file `folder/stem.suffix`.
+pub fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_os_string();
+    name.push(end);
+    if let Some(suffix) = path.extension() {
+        name.push(".");
+        name.push(suffix);
+    }
+    path.with_file_name(name)
+}
+
+/// Refuses a checkpoint that is not whole: written anew, it would look as if it were. Values that
+/// are missing from the file may be passed over.
+pub fn check_whole(checkpoint: &Checkpoint, but_missing: bool) -> Result<()> {
+    let passed = |title: &str| but_missing && title.ends_with(MISSING);
+    let mut findings = checkpoint.findings.iter();
+    let found = findings.find(|found| {
+        found.grade == Grade::Danger && found.call.is_none() && !passed(&found.title)
+    });
+    match found {
+        None => Ok(()),
+        Some(found) => Err(Error::refused(format!("the checkpoint is not whole: {}", found.title))),
+    }
+}
+
+fn version(id: &str) -> Result<Version> {
+    match id {
+        "0.5" => Ok(Version::V05),
+        "0.4" => Ok(Version::V04),
+        _ => Err(Error::refused(format!("format {id} can't be written")).expected("0.5 or 0.4")),
+    }
+}
+
+fn planned(source: Arc<Checkpoint>, version: Version, name: &str) -> Result<Plan> {
+    crate::plan(source, &Target::Cerebras(Options { version, ..Options::default() }), name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_beside_the_file() {
+        for (path, expected) in [
+            ("a/checkpoint_1.7.mdl", "a/checkpoint_1.7_fixed.mdl"),
+            ("plain", "plain_fixed"),
+            (".hidden", ".hidden_fixed"),
+        ] {
+            assert_eq!(beside(Path::new(path), "_fixed"), Path::new(expected));
+        }
+    }
+
+    #[test]
+    fn only_two_versions_are_written() {
+        assert!(version("0.5").is_ok() && version("0.4").is_ok());
+        assert!(version("0.3").unwrap_err().to_string().contains("0.5 or 0.4"));
+    }
+}
