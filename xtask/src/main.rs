@@ -10,7 +10,6 @@ mod interop;
 mod page;
 mod project;
 mod python;
-mod serve;
 mod setup;
 mod shell;
 mod test;
@@ -68,7 +67,7 @@ enum Task {
 
 fn main() -> ExitCode {
     let result = match Arguments::parse().task {
-        Task::Serve { port } => serve::run(port),
+        Task::Serve { port } => page::serve(port),
         Task::Build => page::build_all(),
         Task::Test { quick } => return test::run(quick),
         Task::TestPage { filter } => page::test(filter.as_deref()),

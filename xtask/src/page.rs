@@ -8,9 +8,10 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
+use statelens_serve::{Folder, Server};
 
 use crate::setup::{self, WasmEnv};
-use crate::{project, serve, shell};
+use crate::{project, shell};
 
 /// What the site is made of; a change to any of it makes a new build.
 const SOURCES: [&str; 6] =
@@ -38,16 +39,19 @@ pub(crate) fn build() -> Result<()> {
     fs::write(&stamp, expected(modified(&index)?)).context("writing target/page.stamp")
 }
 
-/// Builds the command and the page.
-pub(crate) fn build_all() -> Result<()> {
-    shell::run(shell::command("cargo").args([
-        "build",
-        "--release",
-        "--locked",
-        "-p",
-        "statelens",
-    ]))?;
+/// Builds the page and serves it until the program is stopped.
+pub(crate) fn serve(port: u16) -> Result<()> {
     build()?;
+    let server = start_server(port)?;
+    println!("\nStatelens is at {}  (Ctrl-C stops it)", server.address());
+    server.wait();
+    Ok(())
+}
+
+/// Builds the page, and the command with the page in it.
+pub(crate) fn build_all() -> Result<()> {
+    build()?;
+    shell::run(&mut command_with_page(&["--release"]))?;
     let command = project::target().join("release").join("statelens");
     println!("\nThe command: {}\nThe page:    {}", command.display(), project::site().display());
     Ok(())
@@ -62,10 +66,12 @@ pub(crate) fn test(filter: Option<&str>) -> Result<()> {
 /// Runs the page's tests against the site in dist/.
 pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     let browser = setup::page_tests()?;
-    // Files that the page saves are compared with those that the command writes.
-    let command = debug_command()?;
+    // Files that the page saves are compared with those that the command writes, and the command
+    // serves the page itself.
+    shell::run(&mut command_with_page(&[]))?;
+    let command = project::target().join("debug").join("statelens");
     let files = test_files(filter)?;
-    let server = serve::Server::start(&project::site(), 0)?;
+    let server = start_server(0)?;
     let mut node = shell::command("node");
     node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"]).args(files);
     node.env("STATELENS_URL", server.address());
@@ -79,6 +85,21 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
 pub(crate) fn debug_command() -> Result<PathBuf> {
     shell::run(shell::command("cargo").args(["build", "--locked", "-p", "statelens"]))?;
     Ok(project::target().join("debug").join("statelens"))
+}
+
+/// Compiles the command with the built page inside, for `statelens serve`.
+fn command_with_page(profile: &[&str]) -> Command {
+    let mut cargo = shell::command("cargo");
+    cargo.args(["build", "--locked", "-p", "statelens"]).args(profile);
+    cargo.env("STATELENS_SITE", project::site());
+    cargo
+}
+
+/// Serves the built site.
+fn start_server(port: u16) -> Result<Server> {
+    let site = project::site();
+    let folder = Folder::new(&site).with_context(|| format!("{} is not there", site.display()))?;
+    Ok(Server::start(folder, port)?)
 }
 
 /// Trunk, which is told where the tools are by the environment only.

@@ -67,6 +67,8 @@ fn clippy_wasm() -> Result<()> {
         "--exclude",
         "statelens",
         "--exclude",
+        "statelens-serve",
+        "--exclude",
         "xtask",
     ]);
     shell::run(cargo.args(["--target", setup::wasm::TARGET, "--", "-D", "warnings"]))

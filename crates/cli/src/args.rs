@@ -119,6 +119,27 @@ Examples:
     #[command(flatten)]
     Toolbox(Toolbox),
 
+    /// Serves the page to this machine's browser, with the checkpoints of a folder in it
+    #[command(after_help = "\
+The page is in this program and is served on 127.0.0.1 only. Its address holds a token, without
+which nothing is answered; files of DIR are read where they lie, by ranges, and nothing outside DIR
+is. Ctrl-C stops it. From another machine: ssh -L 8650:127.0.0.1:8650 HOST statelens serve --no-browser DIR
+
+Examples:
+  statelens serve
+  statelens serve model_dir
+  statelens serve --port 9000 --no-browser model_dir")]
+    Serve(Serve),
+
+    /// Opens a checkpoint in the page
+    #[command(after_help = "\
+The same as `statelens serve` with the folder of FILE, at FILE.
+
+Examples:
+  statelens open checkpoint_1000.mdl
+  statelens open model_dir/model.safetensors.index.json")]
+    Open(Open),
+
     /// Lists what a pickle would call and what is wrong; exit status 1 if something is dangerous
     #[command(after_help = "\
 Nothing is called. Findings are graded note, warning and danger; danger is what would harm
@@ -173,6 +194,37 @@ pub(crate) struct Common {
     /// A further file that the checkpoint links to; those beside it are found without this
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// The folder whose checkpoints can be opened; without it, only what is dropped on the page
+    #[arg(value_name = "DIR")]
+    pub(crate) folder: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) at: ServeAt,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Open {
+    /// The checkpoint, or a folder with one
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) at: ServeAt,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeAt {
+    /// The first port to try; when it is taken, the next free one is used; 0 is any free one
+    #[arg(long, value_name = "PORT", default_value_t = 8650)]
+    pub(crate) port: u16,
+
+    /// Prints the address and starts no browser
+    #[arg(long)]
+    pub(crate) no_browser: bool,
 }
 
 #[derive(Debug, Args)]

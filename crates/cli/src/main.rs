@@ -32,6 +32,8 @@ fn main() -> ExitCode {
         Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
         Command::Toolbox(command) => commands::toolbox::run(&command),
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Open(args) => commands::serve::open(&args),
         Command::Scan(args) => commands::scan::run(&args),
         Command::Formats(args) => commands::formats::run(&args),
         Command::Completions { shell } => commands::shell::completions(shell),

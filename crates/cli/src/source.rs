@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{BlockCache, Error, FileSet, ReadAt, Result};
+use statelens_formats::sets::Found;
 
 /// Block and number of blocks of the cache that structure is read through: 4 MiB at most.
 const BLOCK: usize = 32 << 10;
@@ -39,11 +40,7 @@ pub(crate) struct Opened {
 ///
 /// A folder is opened at the one checkpoint in it.
 pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
-    let named = match path.is_dir() {
-        true => Some(within(path)?),
-        false => prefix(path),
-    };
-    let path = named.as_deref().unwrap_or(path);
+    let path = &named(path)?;
     let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
     let main = FileSource::new(path)?;
     main.file()?;
@@ -65,9 +62,22 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
     Ok(opened)
 }
 
-/// The file to open of the one checkpoint in a folder; an error that lists them if there are
-/// several.
-fn within(folder: &Path) -> Result<PathBuf> {
+/// The file that a path means: itself, the one checkpoint in a folder, or the file to open of a
+/// TensorFlow checkpoint that is named by its prefix. It is there, and a regular file.
+pub(crate) fn named(path: &Path) -> Result<PathBuf> {
+    let file = match path.is_dir() {
+        true => within(path)?,
+        false => prefix(path).unwrap_or_else(|| path.to_owned()),
+    };
+    FileSource::new(&file).map(|_| file)
+}
+
+/// The files in a folder by their paths from it, and the checkpoints among them. Files and folders
+/// that `keep` is false for are not looked at.
+pub(crate) fn checkpoints(
+    folder: &Path,
+    keep: impl Fn(&Path) -> bool,
+) -> Result<(FileSet, Vec<Found>)> {
     let mut files = FileSet::default();
     let mut open = vec![(folder.to_owned(), String::new())];
     while let Some((path, top)) = open.pop() {
@@ -75,6 +85,9 @@ fn within(folder: &Path) -> Result<PathBuf> {
         for entry in entries.flatten() {
             let (path, base) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
             let name = format!("{top}{base}");
+            if !keep(&path) {
+                continue;
+            }
             if path.is_dir() {
                 let depth = name.matches('/').count();
                 if depth < MOST_DEPTH && !base.starts_with('.') {
@@ -96,6 +109,13 @@ fn within(folder: &Path) -> Result<PathBuf> {
         }
     }
     let found = statelens_formats::sets::sort(&files);
+    Ok((files, found))
+}
+
+/// The file to open of the one checkpoint in a folder; an error that lists them if there are
+/// several.
+fn within(folder: &Path) -> Result<PathBuf> {
+    let (_, found) = checkpoints(folder, |_| true)?;
     let error = match found.as_slice() {
         [one] => return Ok(folder.join(&one.main)),
         [] => Error::unsupported("this folder holds no checkpoint that Statelens knows"),

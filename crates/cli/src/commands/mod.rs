@@ -7,6 +7,7 @@ pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod scan;
+pub(crate) mod serve;
 pub(crate) mod shards;
 pub(crate) mod shell;
 pub(crate) mod show;

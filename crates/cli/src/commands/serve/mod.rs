@@ -1,0 +1,87 @@
+//! `statelens serve` and `statelens open`: the page from this program itself, for this machine's browser.
+
+mod browser;
+mod site;
+
+use std::path::Path;
+
+use statelens_checkpoint::{Error, Result};
+use statelens_serve::{Folder, Server};
+
+use crate::args::{Open, Serve, ServeAt};
+use crate::commands::serve::site::{PAGE, Served};
+use crate::print::{Outcome, Printer, complain};
+use crate::source;
+
+pub(crate) fn run(args: &Serve) -> Outcome {
+    let folder = args.folder.as_deref().map(folder_at).transpose()?;
+    start(folder, None, &args.at)
+}
+
+pub(crate) fn open(args: &Open) -> Outcome {
+    let is_folder = args.file.is_dir();
+    let file = match source::named(&args.file) {
+        // The page lists what is in it.
+        Err(_) if is_folder => return start(Some(folder_at(&args.file)?), None, &args.at),
+        file => file?,
+    };
+    let folder = match file.parent() {
+        _ if is_folder => args.file.as_path(),
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let name = site::name_of(file.strip_prefix(folder).unwrap_or(&file)).ok_or_else(|| {
+        Error::unsupported("its name is no text, so it has no address")
+            .in_file(file.display().to_string())
+            .advice("Rename it.")
+    })?;
+    let folder = folder_at(folder)?;
+    if folder.locate(&name).is_none() {
+        return Err(Error::unsupported("this is a link to outside of its folder")
+            .in_file(file.display().to_string())
+            .advice("Serve the folder that holds both: statelens serve DIR")
+            .into());
+    }
+    start(Some(folder), Some(&name), &args.at)
+}
+
+/// Serves until the program is stopped.
+fn start(folder: Option<Folder>, name: Option<&str>, at: &ServeAt) -> Outcome {
+    if PAGE.is_empty() {
+        return Err(Error::unsupported("this statelens was built without the page")
+            .advice("Build it with `cargo xtask build`: that puts the page into target/release/statelens.")
+            .into());
+    }
+    let token = token()?;
+    let query = name.map(|name| format!("?url=files/{}", site::encoded(name)));
+    let server = Server::start(Served::new(token.clone(), folder), at.port)
+        .map_err(|error| Error::io(error.to_string()))?;
+    let address = format!("{}{token}/{}", server.address(), query.unwrap_or_default());
+    let mut printer = Printer::new();
+    printer.line(&format!("Statelens is at {address}  (Ctrl-C stops it)"))?;
+    printer.finish()?;
+    if !at.no_browser && !browser::open(&address) {
+        complain("no browser could be started; open the address above in one");
+    }
+    server.wait();
+    Ok(true)
+}
+
+fn folder_at(path: &Path) -> Result<Folder> {
+    let error = |text: String| Err(Error::io(text).in_file(path.display().to_string()));
+    match Folder::new(path) {
+        Ok(folder) if folder.path().is_dir() => Ok(folder),
+        Ok(_) => error("this is no folder".into()).map_err(|error| {
+            error.advice("`statelens open FILE` opens a checkpoint; `serve` takes a folder.")
+        }),
+        Err(why) => error(format!("it can't be served: {why}")),
+    }
+}
+
+/// What nobody else can guess: 128 bits from the system, in hexadecimal digits.
+fn token() -> Result<String> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Error::io(format!("the system gives no random numbers: {error}")))?;
+    Ok(format!("{:032x}", u128::from_be_bytes(bytes)))
+}

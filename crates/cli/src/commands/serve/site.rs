@@ -1,0 +1,203 @@
+//! What is served: under the token the page, what there is to open, and the files of the folder.
+//!
+//! Any page in the user's browser can send requests to this machine, so a request is answered only
+//! if its address holds the token, its `Host` is this machine (a name that an attacker's DNS points
+//! here is not), and it does not come from another origin.
+
+use std::path::Path;
+
+use statelens_inspect::Json;
+use statelens_serve::{Answer, Folder, Request, Site, content_type};
+
+use crate::source;
+
+/// The page's files by name; empty if the command was built without them.
+pub(super) static PAGE: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/site.rs"));
+
+/// Tells the page that there are files to open, and where.
+const MARK: &str = "<head><meta name=\"files\" content=\"files/\">";
+
+pub(super) struct Served {
+    token: String,
+    folder: Option<Folder>,
+    /// The first file, with the mark.
+    index: Vec<u8>,
+}
+
+impl Served {
+    pub(super) fn new(token: String, folder: Option<Folder>) -> Self {
+        let index = PAGE.iter().find(|(name, _)| *name == "index.html");
+        let index = index.map(|(_, bytes)| String::from_utf8_lossy(bytes)).unwrap_or_default();
+        let index = index.replacen("<head>", MARK, 1).into_bytes();
+        Self { token, folder, index }
+    }
+
+    /// What lies at a path below the token.
+    fn below(&self, path: &str) -> Answer {
+        if path.is_empty() || path == "index.html" {
+            return Answer::bytes(self.index.clone(), "text/html; charset=utf-8");
+        }
+        if let Some(file) = path.strip_prefix("files/") {
+            return match &self.folder {
+                None => Answer::text(404, "no folder is served: statelens serve DIR"),
+                Some(folder) if file.is_empty() => listing(folder),
+                Some(folder) => folder.answer(file),
+            }
+            // What is in a checkpoint stays out of the browser's cache.
+            .header("Cache-Control", "no-store".into());
+        }
+        match PAGE.iter().find(|(name, _)| *name == path) {
+            Some((name, bytes)) => Answer::bytes(*bytes, content_type(Path::new(name))),
+            None => Answer::text(404, "not found"),
+        }
+    }
+}
+
+impl Site for Served {
+    fn answer(&self, request: &Request) -> Answer {
+        let answer = match refusal(request) {
+            Some(why) => Answer::text(403, why),
+            None => match request.path().and_then(|path| after(path, &self.token)) {
+                Some(path) => self.below(path),
+                None => Answer::text(
+                    403,
+                    "the token is missing from this address: take the one that statelens printed",
+                ),
+            },
+        };
+        answer
+            .header("Cross-Origin-Resource-Policy", "same-origin".into())
+            .header("Referrer-Policy", "no-referrer".into())
+            .header("X-Frame-Options", "DENY".into())
+    }
+}
+
+/// Why a request is not answered whatever it asks for.
+fn refusal(request: &Request) -> Option<&'static str> {
+    let Some(host) = request.header("host").filter(|host| is_local(host)) else {
+        return Some("this server is 127.0.0.1 and goes by no other name");
+    };
+    if request.has("origin")
+        && request.header("origin").and_then(|origin| origin.strip_prefix("http://")) != Some(host)
+    {
+        return Some("requests from other origins are not answered");
+    }
+    // Browsers say this of requests without an origin, too. A link that is followed is no request of
+    // the page that it is on: what it leads to can't be read there.
+    let other = request.has("sec-fetch-site")
+        && !matches!(request.header("sec-fetch-site"), Some("same-origin" | "none"));
+    if other && request.header("sec-fetch-mode") != Some("navigate") {
+        return Some("requests from other sites are not answered");
+    }
+    None
+}
+
+/// True for a name of this machine that no DNS can move, at any port (a tunnel has its own).
+fn is_local(host: &str) -> bool {
+    let (name, port) = host.rsplit_once(':').unwrap_or((host, "80"));
+    matches!(name, "127.0.0.1" | "localhost") && port.parse::<u16>().is_ok()
+}
+
+/// What follows `/TOKEN/`. Takes as long for a token that is right in part as for one that is not.
+fn after<'a>(path: &'a str, token: &str) -> Option<&'a str> {
+    let (first, rest) = path.strip_prefix('/')?.split_once('/')?;
+    let differ = first.bytes().zip(token.bytes()).fold(0, |all, (one, other)| all | (one ^ other));
+    (first.len() == token.len() && differ == 0).then_some(rest)
+}
+
+/// The checkpoints in a folder, as the page's first screen lists them. Looked at anew each time.
+fn listing(folder: &Folder) -> Answer {
+    // Nothing outside is looked at, and what is inside is listed once.
+    let keep = |path: &Path| match path.is_symlink() {
+        true => path.is_file() && path.canonicalize().is_ok_and(|to| to.starts_with(folder.path())),
+        false => true,
+    };
+    let (files, found) = match source::checkpoints(folder.path(), keep) {
+        Ok(found) => found,
+        Err(error) => return Answer::text(404, &error.to_string()),
+    };
+    let size = |name: &str| {
+        files.iter().find(|(_, file)| file.name == name).map_or(0, |(id, _)| files.len(id))
+    };
+    let mut json = Json::new();
+    json.object(|json| {
+        let name = folder.path().file_name().unwrap_or(folder.path().as_os_str());
+        json.name("folder").str(&name.to_string_lossy());
+        json.name("checkpoints").array(|json| {
+            for found in &found {
+                json.object(|json| {
+                    json.name("name").str(&found.name);
+                    json.name("main").str(&found.main);
+                    json.name("files").array(|json| {
+                        for name in &found.members {
+                            json.object(|json| {
+                                json.name("path").str(name);
+                                json.name("bytes").number(size(name));
+                            });
+                        }
+                    });
+                });
+            }
+        });
+    });
+    Answer::bytes(json.take().into_bytes(), "application/json")
+}
+
+/// A path inside the folder as addresses have it, not encoded; `None` if it is no text.
+pub(super) fn name_of(path: &Path) -> Option<String> {
+    let names: Option<Vec<&str>> = path.iter().map(|part| part.to_str()).collect();
+    Some(names?.join("/"))
+}
+
+/// Percent-encodes what can't stand in the query of an address.
+pub(super) fn encoded(name: &str) -> String {
+    let mut out = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            // Twice: the query is decoded once, and what it holds is an address of its own.
+            _ => out.push_str(&format!("%25{byte:02X}")),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_by_its_own_name() {
+        for (host, local) in [
+            ("127.0.0.1:8650", true),
+            ("localhost:1", true),
+            ("localhost", true),
+            ("127.0.0.1.evil.example:8650", false),
+            ("evil.example:8650", false),
+            ("localhost.evil.example", false),
+            ("127.0.0.1:x", false),
+            ("127.0.0.1:", false),
+            ("0.0.0.0:8650", false),
+            ("", false),
+        ] {
+            assert_eq!(is_local(host), local, "{host}");
+        }
+    }
+
+    #[test]
+    fn the_token_has_to_be_whole() {
+        assert_eq!(after("/abcd/files/x", "abcd"), Some("files/x"));
+        assert_eq!(after("/abcd/", "abcd"), Some(""));
+        for path in ["/abcd", "/", "/abc/", "/abcde/", "/abce/x", "//abcd/", "/x/abcd/", ""] {
+            assert_eq!(after(path, "abcd"), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn names_become_addresses_in_a_query() {
+        assert_eq!(encoded("a/b-1.mdl"), "a/b-1.mdl");
+        assert_eq!(encoded("a b&c%.mdl"), "a%2520b%2526c%2525.mdl");
+    }
+}

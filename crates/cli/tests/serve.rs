@@ -1,0 +1,29 @@
+//! `statelens serve` and `open` before they serve. What they serve is tested in a browser
+//! (`tests/page/serve.test.mjs`), for which the command is built with the page in it.
+
+mod common;
+
+use common::run;
+
+#[test]
+fn without_the_page_it_says_how_to_get_it() {
+    if option_env!("STATELENS_SITE").is_some() {
+        return;
+    }
+    let text = run(["serve", "--no-browser", "--port", "0"]).failed();
+    assert!(
+        text.contains("built without the page") && text.contains("cargo xtask build"),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_is_not_there_is_not_served() {
+    let text = run(["serve", "--no-browser", "/no/such/folder"]).failed();
+    assert!(text.contains("/no/such/folder") && text.contains("can't be served"), "{text}");
+    let text = run(["open", "--no-browser", "/no/such/file.mdl"]).failed();
+    assert!(text.contains("there is no such file"), "{text}");
+    let this = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let text = run(["serve", "--no-browser", this]).failed();
+    assert!(text.contains("no folder") && text.contains("statelens open FILE"), "{text}");
+}

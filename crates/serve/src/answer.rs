@@ -1,0 +1,274 @@
+//! Answers: what is sent, whole or a range of it.
+
+use std::borrow::Cow;
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write};
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+
+use crate::Request;
+
+/// What is sent for a request.
+#[derive(Debug)]
+pub struct Answer {
+    status: u16,
+    kind: &'static str,
+    headers: Vec<(&'static str, String)>,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    Bytes(Cow<'static, [u8]>),
+    /// An open file, its length, and what tells this state of it from others.
+    File(File, u64, String),
+}
+
+/// What a request asks for of a file.
+#[derive(Debug, PartialEq)]
+enum Part {
+    Whole,
+    /// The first and the last byte.
+    Range(u64, u64),
+    Unsatisfiable,
+    /// The file is not the one that it was.
+    Changed,
+}
+
+impl Answer {
+    /// A sentence.
+    #[must_use]
+    pub fn text(status: u16, text: &str) -> Self {
+        let content = Content::Bytes(format!("{text}\n").into_bytes().into());
+        Self { status, kind: "text/plain; charset=utf-8", headers: Vec::new(), content }
+    }
+
+    /// Bytes of a content type.
+    #[must_use]
+    pub fn bytes(bytes: impl Into<Cow<'static, [u8]>>, kind: &'static str) -> Self {
+        Self { status: 200, kind, headers: Vec::new(), content: Content::Bytes(bytes.into()) }
+    }
+
+    /// A regular file, of which a range can be asked for. Its `ETag` changes when it does.
+    ///
+    /// # Errors
+    /// If the system does not tell its length.
+    pub fn file(file: File, kind: &'static str) -> io::Result<Self> {
+        let about = file.metadata()?;
+        let changed = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        let tag = format!("\"{:x}-{:x}\"", about.len(), changed.as_nanos());
+        let content = Content::File(file, about.len(), tag);
+        Ok(Self { status: 200, kind, headers: Vec::new(), content })
+    }
+
+    /// With one more header.
+    #[must_use]
+    pub fn header(mut self, name: &'static str, value: String) -> Self {
+        self.headers.push((name, value));
+        self
+    }
+
+    /// The status, before a range is taken.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.status
+    }
+
+    /// Sends it, or the part of it that was asked for.
+    pub(crate) fn send(
+        self,
+        mut out: impl Write,
+        head_only: bool,
+        request: Option<&Request>,
+    ) -> io::Result<()> {
+        let mut status = self.status;
+        let mut headers = self.headers;
+        let (start, len) = match &self.content {
+            Content::Bytes(bytes) => (0, bytes.len() as u64),
+            Content::File(_, len, tag) => {
+                headers.push(("Accept-Ranges", "bytes".into()));
+                headers.push(("ETag", tag.clone()));
+                match request.map_or(Part::Whole, |request| part(request, *len, tag)) {
+                    Part::Whole => (0, *len),
+                    Part::Range(first, last) => {
+                        status = 206;
+                        headers.push(("Content-Range", format!("bytes {first}-{last}/{len}")));
+                        (first, last - first + 1)
+                    }
+                    Part::Unsatisfiable => {
+                        status = 416;
+                        headers.push(("Content-Range", format!("bytes */{len}")));
+                        (0, 0)
+                    }
+                    Part::Changed => {
+                        status = 412;
+                        (0, 0)
+                    }
+                }
+            }
+        };
+        let mut head = format!("HTTP/1.1 {status} {}\r\n", reason(status));
+        let mut line = |name: &str, value: &str| {
+            head.push_str(name);
+            head.push_str(": ");
+            head.push_str(value);
+            head.push_str("\r\n");
+        };
+        line("Content-Type", self.kind);
+        line("Content-Length", &len.to_string());
+        line("Connection", "close");
+        line("X-Content-Type-Options", "nosniff");
+        if !headers.iter().any(|(name, _)| *name == "Cache-Control") {
+            line("Cache-Control", "no-cache");
+        }
+        for (name, value) in &headers {
+            line(name, value);
+        }
+        head.push_str("\r\n");
+        out.write_all(head.as_bytes())?;
+        if !head_only {
+            match self.content {
+                Content::Bytes(bytes) => out.write_all(&bytes)?,
+                // A file that became shorter ends early: the connection is closed on it.
+                Content::File(mut file, ..) if len > 0 => {
+                    file.seek(SeekFrom::Start(start))?;
+                    io::copy(&mut file.take(len), &mut out)?;
+                }
+                Content::File(..) => {}
+            }
+        }
+        out.flush()
+    }
+}
+
+/// What a browser needs to know of a file to use it.
+#[must_use]
+pub fn content_type(path: &Path) -> &'static str {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("html") => "text/html; charset=utf-8",
+        Some("js" | "mjs") => "text/javascript; charset=utf-8",
+        Some("css") => "text/css; charset=utf-8",
+        Some("wasm") => "application/wasm",
+        Some("json" | "map") => "application/json",
+        Some("webmanifest") => "application/manifest+json",
+        Some("svg") => "image/svg+xml",
+        Some("png") => "image/png",
+        Some("ico") => "image/x-icon",
+        Some("woff2") => "font/woff2",
+        Some("txt") => "text/plain; charset=utf-8",
+        _ => "application/octet-stream",
+    }
+}
+
+/// What of a file of `len` bytes is wanted. Several ranges at once are answered with all of it, as
+/// the standard (RFC 9110, 14.2) allows.
+fn part(request: &Request, len: u64, tag: &str) -> Part {
+    if request.header("if-match").is_some_and(|wanted| wanted != "*" && wanted != tag) {
+        return Part::Changed;
+    }
+    let stale = request.header("if-range").is_some_and(|wanted| wanted != tag);
+    let range = request.header("range").and_then(|range| range.strip_prefix("bytes="));
+    let Some((first, last)) = range.filter(|_| !stale).and_then(|range| range.split_once('-'))
+    else {
+        return Part::Whole;
+    };
+    let end = len.checked_sub(1);
+    match (first.parse::<u64>(), last.parse::<u64>(), end) {
+        (Ok(first), Ok(last), _) if first > last => Part::Whole,
+        (Ok(first), Ok(last), Some(end)) if first <= end => Part::Range(first, last.min(end)),
+        (Ok(first), Err(_), Some(end)) if last.is_empty() && first <= end => {
+            Part::Range(first, end)
+        }
+        (Ok(_), Ok(_), _) => Part::Unsatisfiable,
+        (Ok(_), Err(_), _) if last.is_empty() => Part::Unsatisfiable,
+        (Err(_), Ok(0), _) if first.is_empty() => Part::Unsatisfiable,
+        (Err(_), Ok(count), Some(end)) if first.is_empty() => {
+            Part::Range(len.saturating_sub(count), end)
+        }
+        (Err(_), Ok(_), None) if first.is_empty() => Part::Unsatisfiable,
+        _ => Part::Whole,
+    }
+}
+
+fn reason(status: u16) -> &'static str {
+    match status {
+        200 => "OK",
+        206 => "Partial Content",
+        400 => "Bad Request",
+        403 => "Forbidden",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        412 => "Precondition Failed",
+        416 => "Range Not Satisfiable",
+        _ => "Error",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(headers: &str, len: u64) -> Part {
+        let text = format!("GET / HTTP/1.1\r\n{headers}\r\n\r\n");
+        part(&Request::read(text.as_bytes()).unwrap().unwrap(), len, "\"tag\"")
+    }
+
+    #[test]
+    fn ranges_are_those_of_the_standard() {
+        for (range, len, expected) in [
+            ("bytes=0-0", 10, Part::Range(0, 0)),
+            ("bytes=2-5", 10, Part::Range(2, 5)),
+            ("bytes=2-", 10, Part::Range(2, 9)),
+            ("bytes=2-99", 10, Part::Range(2, 9)),
+            ("bytes=-3", 10, Part::Range(7, 9)),
+            ("bytes=-30", 10, Part::Range(0, 9)),
+            ("bytes=10-", 10, Part::Unsatisfiable),
+            ("bytes=10-11", 10, Part::Unsatisfiable),
+            ("bytes=-0", 10, Part::Unsatisfiable),
+            ("bytes=0-", 0, Part::Unsatisfiable),
+            ("bytes=-1", 0, Part::Unsatisfiable),
+            ("bytes=5-2", 10, Part::Whole),
+            ("bytes=0-1,3-4", 10, Part::Whole),
+            ("bytes=x-y", 10, Part::Whole),
+            ("bytes=-", 10, Part::Whole),
+            ("bytes=0-99999999999999999999", 10, Part::Whole),
+            ("lines=0-1", 10, Part::Whole),
+        ] {
+            assert_eq!(asked(&format!("Range: {range}"), len), expected, "{range} of {len}");
+        }
+    }
+
+    #[test]
+    fn a_changed_file_is_told_apart() {
+        let range = "Range: bytes=0-1";
+        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"tag\""), 10), Part::Range(0, 1));
+        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"old\""), 10), Part::Whole);
+        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"old\""), 10), Part::Changed);
+        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"tag\""), 10), Part::Range(0, 1));
+    }
+
+    #[test]
+    fn a_file_is_sent_in_part() {
+        let path = std::env::temp_dir().join(format!("statelens-part-{}", std::process::id()));
+        std::fs::write(&path, "0123456789").unwrap();
+        let send = |range: &str, head_only| {
+            let text = format!("GET / HTTP/1.1\r\nRange: {range}\r\n\r\n");
+            let request = Request::read(text.as_bytes()).unwrap().unwrap();
+            let mut out = Vec::new();
+            let answer = Answer::file(File::open(&path).unwrap(), content_type(&path)).unwrap();
+            answer.send(&mut out, head_only, Some(&request)).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        let some = send("bytes=3-5", false);
+        assert!(some.starts_with("HTTP/1.1 206 Partial Content\r\n"), "{some}");
+        assert!(some.contains("Content-Range: bytes 3-5/10\r\n") && some.ends_with("\r\n\r\n345"));
+        let none = send("bytes=10-", false);
+        assert!(
+            none.starts_with("HTTP/1.1 416 ") && none.contains("Content-Range: bytes */10\r\n")
+        );
+        assert!(none.ends_with("\r\n\r\n"), "{none}");
+        let head = send("bytes=0-1", true);
+        assert!(head.contains("Content-Length: 2\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        std::fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,131 @@
+//! Files of a folder, and never one outside it.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use crate::{Answer, Request, Site, content_type};
+
+/// A folder whose regular files can be served.
+#[derive(Debug)]
+pub struct Folder {
+    top: PathBuf,
+}
+
+impl Folder {
+    /// The folder at a path.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub fn new(path: &Path) -> io::Result<Self> {
+        Ok(Self { top: path.canonicalize()? })
+    }
+
+    /// Where it is, without links.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.top
+    }
+
+    /// The regular file that a decoded path names, links followed; `None` if there is none, or it
+    /// lies outside.
+    #[must_use]
+    pub fn locate(&self, path: &str) -> Option<PathBuf> {
+        let path = Path::new(path);
+        if path.as_os_str().is_empty() || !path.components().all(is_name) {
+            return None;
+        }
+        let file = fs::canonicalize(self.top.join(path)).ok()?;
+        // Looked at before it is opened: opening a pipe would wait for someone to write.
+        (file.starts_with(&self.top) && file.is_file()).then_some(file)
+    }
+
+    /// The answer that holds a file, or says that it is not there.
+    #[must_use]
+    pub fn answer(&self, path: &str) -> Answer {
+        let opened = self.locate(path).and_then(|file| Some((File::open(&file).ok()?, file)));
+        match opened {
+            Some((opened, path)) => Answer::file(opened, content_type(&path))
+                .unwrap_or_else(|_| Answer::text(404, "this file can't be read")),
+            None => Answer::text(404, "not found"),
+        }
+    }
+}
+
+/// A folder as a static site: `index.html` answers for its folder.
+impl Site for Folder {
+    fn answer(&self, request: &Request) -> Answer {
+        let Some(path) = request.path() else { return Answer::text(400, "malformed address") };
+        let path = path.trim_start_matches('/');
+        match path.is_empty() || path.ends_with('/') {
+            true => self.answer(&format!("{path}index.html")),
+            false => self.answer(path),
+        }
+    }
+}
+
+/// True for a plain name: no `..`, no root, no drive.
+fn is_name(component: Component<'_>) -> bool {
+    matches!(component, Component::Normal(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A folder `site` beside a file that must stay out of reach.
+    fn site(name: &str) -> Folder {
+        let top = std::env::temp_dir().join(format!("statelens-{name}-{}", std::process::id()));
+        let site = top.join("site");
+        fs::create_dir_all(site.join("examples")).unwrap();
+        fs::create_dir_all(top.join("site-2")).unwrap();
+        fs::write(top.join("secret.txt"), "secret").unwrap();
+        fs::write(top.join("site-2/secret.txt"), "secret").unwrap();
+        fs::write(site.join("index.html"), "<p>page").unwrap();
+        fs::write(site.join("examples/a b.wasm"), "wasm").unwrap();
+        Folder::new(&site).unwrap()
+    }
+
+    #[test]
+    fn finds_what_is_inside() {
+        let folder = site("inside");
+        assert!(folder.locate("index.html").is_some());
+        assert!(folder.locate("examples/a b.wasm").is_some());
+        assert!(folder.locate("examples").is_none(), "a folder is no file");
+        #[cfg(unix)]
+        {
+            let link = folder.path().join("same");
+            std::os::unix::fs::symlink(folder.path().join("index.html"), link).unwrap();
+            assert!(folder.locate("same").is_some(), "a link that stays inside");
+        }
+        fs::remove_dir_all(folder.path().parent().unwrap()).unwrap();
+    }
+
+    #[test]
+    fn never_leaves_the_folder() {
+        let folder = site("outside");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::symlink;
+            symlink(folder.path().join("../secret.txt"), folder.path().join("link")).unwrap();
+            symlink("..", folder.path().join("up")).unwrap();
+        }
+        for path in [
+            "",
+            ".",
+            "..",
+            "../secret.txt",
+            "../site-2/secret.txt",
+            "../site/index.html",
+            "examples/../../secret.txt",
+            "examples/../index.html",
+            "/etc/passwd",
+            "link",
+            "up/secret.txt",
+            "up/site/index.html/..",
+        ] {
+            assert_eq!(folder.locate(path), None, "{path}");
+        }
+        fs::remove_dir_all(folder.path().parent().unwrap()).unwrap();
+    }
+}

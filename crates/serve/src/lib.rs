@@ -1,0 +1,174 @@
+//! A small HTTP server on loopback: what `statelens serve` and `cargo xtask serve` serve the page with.
+//!
+//! A thread for each connection, a request for each connection, and nothing else: browsers open
+//! connections ahead of time and leave them idle, on which a pool of threads can wait for good.
+//! What is served is a [`Site`]; [`Folder`] gives files of a folder, and never one outside it.
+
+mod answer;
+mod folder;
+mod request;
+
+use std::io::{self, ErrorKind};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+pub use answer::{Answer, content_type};
+pub use folder::Folder;
+pub use request::Request;
+
+/// How many ports are tried after the one that was asked for.
+pub const MORE_PORTS: u16 = 20;
+
+/// How long a connection may stay silent.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What answers requests.
+pub trait Site: Send + Sync + 'static {
+    /// The answer to one request.
+    fn answer(&self, request: &Request) -> Answer;
+}
+
+/// A running server; it stops when this is dropped.
+#[derive(Debug)]
+pub struct Server {
+    port: u16,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves on 127.0.0.1, at `port` or the next free one; 0 is any free port.
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub fn start(site: impl Site, port: u16) -> io::Result<Self> {
+        let listener = bind(port)?;
+        let port = listener.local_addr()?.port();
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, site) = (Arc::clone(&stop), Arc::new(site));
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (Ok(stream), site) = (stream, Arc::clone(&site)) else { continue };
+                // The browser may go away in the middle of an answer; nobody is left to tell.
+                thread::spawn(move || talk(&stream, &*site).ok());
+            }
+        });
+        Ok(Self { port, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The address of its root, with a slash at the end.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}/", self.port)
+    }
+
+    /// Serves until the program ends.
+    pub fn wait(mut self) {
+        if let Some(thread) = self.thread.take() {
+            // It ends only with the program; how makes no difference to who waits for it.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Wakes the listener, which then sees that it is to stop.
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port));
+    }
+}
+
+fn bind(port: u16) -> io::Result<TcpListener> {
+    let last = if port == 0 { 0 } else { port.saturating_add(MORE_PORTS) };
+    for port in port..=last {
+        match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(listener) => return Ok(listener),
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            Err(error) => {
+                let text = format!("can't listen on port {port}: {error}");
+                return Err(io::Error::new(error.kind(), text));
+            }
+        }
+    }
+    let text = format!("the ports {port} to {last} are all taken; name another one with --port");
+    Err(io::Error::new(ErrorKind::AddrInUse, text))
+}
+
+/// Reads one request, answers it, and closes the connection.
+fn talk(stream: &TcpStream, site: &dyn Site) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let Some(request) = Request::read(stream)? else {
+        return Answer::text(400, "this is no HTTP request").send(stream, false, None);
+    };
+    let head_only = match request.method() {
+        "GET" => false,
+        "HEAD" => true,
+        _ => {
+            let answer = Answer::text(405, "only GET and HEAD are answered here");
+            return answer.header("Allow", "GET, HEAD".into()).send(stream, false, None);
+        }
+    };
+    site.answer(&request).send(stream, head_only, Some(&request))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use super::*;
+
+    struct Hello;
+
+    impl Site for Hello {
+        fn answer(&self, request: &Request) -> Answer {
+            Answer::bytes(request.path().unwrap_or("?").to_owned().into_bytes(), "text/plain")
+        }
+    }
+
+    fn ask(server: &Server, request: &str) -> String {
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+        write!(stream, "{request}\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn answers_what_is_http_and_nothing_else() {
+        let server = Server::start(Hello, 0).unwrap();
+        let page = ask(&server, "GET /a%20b?c HTTP/1.1\r\nHost: x");
+        assert!(page.starts_with("HTTP/1.1 200") && page.ends_with("\r\n\r\n/a b"), "{page}");
+        let head = ask(&server, "HEAD /abc HTTP/1.1");
+        assert!(head.contains("Content-Length: 4\r\n") && head.ends_with("\r\n\r\n"), "{head}");
+        assert!(ask(&server, "POST / HTTP/1.1").starts_with("HTTP/1.1 405"));
+        assert!(ask(&server, "hello").starts_with("HTTP/1.1 400"));
+        let long = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(20_000));
+        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port)).unwrap();
+        // The server may close before it has read all of it.
+        let _ = write!(stream, "{long}\r\n\r\n");
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(!answer.starts_with(b"HTTP/1.1 200"));
+    }
+
+    #[test]
+    fn takes_the_next_free_port() {
+        let first = Server::start(Hello, 0).unwrap();
+        let second = Server::start(Hello, first.port).unwrap();
+        assert!(second.port > first.port && second.port <= first.port + MORE_PORTS);
+    }
+}
