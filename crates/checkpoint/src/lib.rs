@@ -16,6 +16,7 @@ mod layout;
 mod leaves;
 mod limits;
 mod numpy;
+pub mod order;
 mod plan;
 mod progress;
 mod source;

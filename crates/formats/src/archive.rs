@@ -14,7 +14,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
-use statelens_checkpoint::{Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span};
+use statelens_checkpoint::{Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order};
 use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};
@@ -274,7 +274,7 @@ pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
 /// Gives every record the place where the next thing begins; fails if records overlap.
 fn bound(records: &mut [Record], end: u64) -> Result<()> {
     let mut order: Vec<u32> = (0..records.len() as u32).collect();
-    order.sort_by_key(|index| records[*index as usize].header);
+    order::by_key(&mut order, |index| records[*index as usize].header);
     for (place, index) in order.iter().enumerate() {
         let next = order.get(place + 1).map_or(end, |next| records[*next as usize].header);
         let record = &mut records[*index as usize];

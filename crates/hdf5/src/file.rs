@@ -11,7 +11,7 @@ use hdf5_reader::messages::{
     MSG_LINK_INFO, MSG_SYMBOL_TABLE, link, link_info, symbol_table_msg,
 };
 use hdf5_reader::superblock::Superblock;
-use statelens_checkpoint::{Error, FileId, FileSet, Limits, Progress, Result, Text};
+use statelens_checkpoint::{Error, FileId, FileSet, Limits, Progress, Result, Text, order};
 
 use crate::attribute::Attribute;
 use crate::dataset::Dataset;
@@ -217,7 +217,7 @@ impl Hdf5File {
         let mut level = vec![root];
         while !level.is_empty() {
             // In file order: the next header is most often in the block that is at hand.
-            level.sort_unstable();
+            order::natural(&mut level);
             level.dedup();
             let mut next = Vec::new();
             for address in level {

@@ -9,7 +9,7 @@ use hdf5_reader::messages::link::{self, LinkMessage, LinkTarget};
 use hdf5_reader::messages::link_info::LinkInfoMessage;
 use hdf5_reader::messages::symbol_table_msg::SymbolTableMessage;
 use hdf5_reader::symbol_table::SymbolTableNode;
-use statelens_checkpoint::{Error, Limits, Result, Text};
+use statelens_checkpoint::{Error, Limits, Result, Text, order};
 
 use crate::Hdf5File;
 use crate::error::from_reader;
@@ -69,8 +69,8 @@ impl Hdf5File {
         }
         if links.symbol_table.is_none() {
             match ordered {
-                true => found.sort_by_key(|(order, _)| *order),
-                false => found.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name)),
+                true => order::by_key(&mut found, |(order, _)| *order),
+                false => order::by(&mut found, |(_, a), (_, b)| a.name.cmp(&b.name)),
             }
         }
         Ok(found.into_iter().map(|(_, link)| link).collect())
@@ -173,7 +173,7 @@ impl Hdf5File {
             })
             .collect();
         let mut heap = DenseHeap::open(&self.source, self.widths, heap, &self.limits)?;
-        ids.sort_by_cached_key(|id| heap.offset(id));
+        order::by_key(&mut ids, |id| heap.offset(id));
         let mut spent = 0;
         ids.iter()
             .map(|id| {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{ByteOrder, DType, Field, NumpyType};
+use statelens_checkpoint::{ByteOrder, DType, Field, NumpyType, order};
 
 use crate::datatype::{Class, Datatype, FloatFormat};
 
@@ -139,7 +139,7 @@ impl Datatype {
                 shape: element.dims,
             });
         }
-        words.sort_unstable();
+        order::natural(&mut words);
         let order = if words.is_empty() { ByteOrder::Little } else { ByteOrder::Big };
         Some(Element { dtype: self.void(fields, words), order, dims: Vec::new() })
     }

@@ -1,6 +1,6 @@
 //! Keys near to one that is not there.
 
-use statelens_checkpoint::Leaf;
+use statelens_checkpoint::{Leaf, order};
 
 /// Comparing costs the square of a key's length; a file with more keys than this gets its
 /// suggestions from the first ones.
@@ -23,7 +23,7 @@ pub fn near_keys<'a>(leaves: &'a [Leaf], wanted: &str, most: usize) -> Vec<&'a L
             distance(&flat, &wanted, allowed).map(|steps| (1_000 * steps, leaf))
         })
         .collect();
-    near.sort_by_key(|(rank, _)| *rank);
+    order::by_key(&mut near, |(rank, _)| *rank);
     near.truncate(most);
     near.into_iter().map(|(_, leaf)| leaf).collect()
 }

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Call, Finding, Form, Global, Grade, Limits};
+use statelens_checkpoint::{Call, Finding, Form, Global, Grade, Limits, order};
 
 use crate::names::{Danger, verdict};
 use crate::{Node, NodeId, Pickle, read_stream};
@@ -60,7 +60,7 @@ impl Pickle {
                 .detail("Python would refuse to read it.")
                 .place(self.place(offset))
         }));
-        findings.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
+        order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
         let more = findings.len().saturating_sub(FINDINGS);
         if more > 0 {
             findings.truncate(FINDINGS);

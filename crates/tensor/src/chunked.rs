@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{self as checkpoint, Chunk, Chunks, Error, Limits, Result, Span};
+use statelens_checkpoint::{self as checkpoint, Chunk, Chunks, Error, Limits, Result, Span, order};
 
 use crate::bands::{Band, Bands};
 use crate::stored::{Context, Stored, check_span, count};
@@ -317,7 +317,7 @@ fn sorted(
         let cell: Vec<u64> = at.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
         numbered.push((linear(&cell, grid), entry));
     }
-    numbered.sort_by_key(|(number, _)| *number);
+    order::by_key(&mut numbered, |(number, _)| *number);
     if let Some(pair) = numbered.windows(2).find(|pair| pair[0].0 == pair[1].0) {
         let [(_, first), (_, second)] = pair else { return Ok(numbered) };
         return Err(Error::damaged(format!(

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use statelens_checkpoint::{self as checkpoint, Error, FileSet, Layout, Result, Span};
+use statelens_checkpoint::{self as checkpoint, Error, FileSet, Layout, Result, Span, order};
 
 use crate::bands::{Band, Bands};
 use crate::pieces::Elements;
@@ -170,7 +170,9 @@ impl Runs {
             step *= len as i64;
         }
         whole.storage = storage as u64;
-        whole.axes.sort_by_key(|axis| std::cmp::Reverse((axis.storage, axis.band.unsigned_abs())));
+        order::by_key(&mut whole.axes, |axis| {
+            std::cmp::Reverse((axis.storage, axis.band.unsigned_abs()))
+        });
         whole.join();
         // A read per run only pays where runs lie far apart; a compressed storage has to be
         // gone through anyway.

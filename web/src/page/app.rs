@@ -1,5 +1,6 @@
 //! The root: the worker, the state, drops, and the keyboard.
 
+use statelens_checkpoint::order;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::{DragEvent, Event, HtmlInputElement, KeyboardEvent};
@@ -530,7 +531,7 @@ fn step_file(model: &Model, actor: &Actor, forward: bool) -> bool {
     let Some(work) = &model.work else { return false };
     let mut all = work.opened.others.clone();
     all.push(work.opened.main);
-    all.sort_unstable();
+    order::natural(&mut all);
     let at = all.iter().position(|&file| file == work.opened.main).unwrap_or(0);
     let next = if forward { (at + 1) % all.len() } else { (at + all.len() - 1) % all.len() };
     if all.len() < 2 {

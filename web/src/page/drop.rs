@@ -1,6 +1,7 @@
 //! Files from a drop, a dialog, or the site itself.
 
 use js_sys::{Array, Function, Promise};
+use statelens_checkpoint::order;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
@@ -70,7 +71,7 @@ pub fn from_drop(transfer: &DataTransfer) -> impl Future<Output = Vec<Dropped>> 
                 files.extend(file_of(entry).await);
             }
         }
-        files.sort_by(|a, b| a.name.path.cmp(&b.name.path));
+        order::by(&mut files, |a, b| a.name.path.cmp(&b.name.path));
         files
     }
 }

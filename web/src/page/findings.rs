@@ -1,5 +1,6 @@
 //! Findings: what the user should know about the checkpoint, the gravest first.
 
+use statelens_checkpoint::order;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
@@ -22,7 +23,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let only = use_state(|| None::<Severity>);
     let mut findings: Vec<&Finding> = props.work.opened.findings.iter().collect();
-    findings.sort_by_key(|finding| finding.severity);
+    order::by_key(&mut findings, |finding| finding.severity);
     let count =
         |grade: Severity| findings.iter().filter(|finding| finding.severity == grade).count();
     let chip = |grade: Option<Severity>, name: &'static str, number: usize| {

@@ -1,5 +1,6 @@
 //! The flattened state as the table shows it: state rows, folds, patterns, leaves.
 
+use statelens_checkpoint::order;
 use std::collections::{HashMap, HashSet};
 
 use crate::rows::{Kind, Row};
@@ -173,7 +174,7 @@ impl Table {
 
     fn sort(&mut self, rows: &[Row], column: Column, down: bool) {
         let mut items = std::mem::take(&mut self.items);
-        items.sort_by(|&a, &b| {
+        order::by(&mut items, |&a, &b| {
             let order = self.compare(rows, column, a, b);
             if down { order.reverse() } else { order }
         });

@@ -3,6 +3,7 @@
 use crate::rows::Row;
 use crate::state::dtype::{Family, row_family, word};
 use crate::state::fmt;
+use statelens_checkpoint::order;
 
 /// Width of a character of the tape's 10.5 px mono face.
 const CHAR: f64 = 6.33;
@@ -295,7 +296,7 @@ fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
         }
         at += bytes as f64 * scale;
     }
-    wanted.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+    order::by_key(&mut wanted, |(bytes, _)| std::cmp::Reverse(*bytes));
     let mut placed: Vec<Label> = Vec::new();
     for (_, label) in wanted {
         let shorter = [
@@ -316,7 +317,7 @@ fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
             }
         }
     }
-    placed.sort_by(|a, b| a.x.total_cmp(&b.x));
+    order::by(&mut placed, |a, b| a.x.total_cmp(&b.x));
     placed
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
+use statelens_checkpoint::order;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -357,7 +358,7 @@ fn layer_starts(table: &Table, starts: &[u64]) -> Vec<u64> {
         let each = pattern.rows.len() / fold.times.max(1) as usize;
         out.extend(pattern.rows.iter().step_by(each.max(1)).map(|&row| starts[row as usize]));
     }
-    out.sort_unstable();
+    order::natural(&mut out);
     out.dedup();
     out
 }
@@ -380,7 +381,7 @@ fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {
             None => out.push((word, 1)),
         }
     }
-    out.sort_by_key(|entry| std::cmp::Reverse(entry.1));
+    order::by_key(&mut out, |entry| std::cmp::Reverse(entry.1));
     out
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
     Checkpoint, Dict, DictKey, Error, KeyPart, List, Result, Set, Text, Tuple, TupleClass, Value,
-    ValueId,
+    ValueId, order,
 };
 
 use super::keys::{NewKey, Step};
@@ -217,7 +217,7 @@ fn check_links(checkpoint: &Checkpoint, gone: impl Fn(ValueId) -> bool) -> Resul
     }
     let mut names: Vec<String> =
         checkpoint.flat_keys(&lost).into_values().map(|key| format!("`{key}`")).collect();
-    names.sort();
+    order::natural(&mut names);
     Err(Error::refused(format!(
         "a dict or list would be taken apart by its new keys, but it stands in two places: {}",
         names.join(", ")

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId, order};
 
 use super::rewrite::check_format;
 
@@ -178,7 +178,7 @@ fn epochs(source: &Checkpoint, leaves: &[Leaf]) -> Result<(Vec<Epoch>, bool)> {
             milestones.push((number, value.to_i64().unwrap_or(i64::MAX)));
         }
     }
-    milestones.sort_unstable();
+    order::natural(&mut milestones);
     let epoch = |key: &str| -> Result<i64> {
         let id = key.strip_suffix(".last_epoch").and_then(|rest| rest.rsplit('.').next());
         match id.and_then(|id| id.parse::<usize>().ok()) {

@@ -1,6 +1,6 @@
 //! Putting a tensor together from chunks that lie anywhere in it.
 
-use statelens_checkpoint::{Concat, Layout, Part};
+use statelens_checkpoint::{Concat, Layout, Part, order};
 
 /// Concatenations of concatenations: one level for each dimension that is cut, and for two more
 /// than a grid has in irregular cuttings.
@@ -44,7 +44,7 @@ pub(super) fn assemble(shape: &[u64], mut chunks: Vec<Chunk>) -> Result<Layout, 
     }
     chunks.retain(|chunk| !chunk.shape.contains(&0));
     // Stable: of several copies the first one stays.
-    chunks.sort_by(|a, b| (&a.at, &a.shape).cmp(&(&b.at, &b.shape)));
+    order::by(&mut chunks, |a, b| (&a.at, &a.shape).cmp(&(&b.at, &b.shape)));
     chunks.dedup_by(|b, a| a.at == b.at && a.shape == b.shape);
     let origin = vec![0; rank];
     split(&origin, shape, chunks, LEVELS)
@@ -60,7 +60,7 @@ fn split(at: &[u64], shape: &[u64], chunks: Vec<Chunk>, levels: usize) -> Result
     }
     let levels = levels.checked_sub(1).ok_or("its chunks are cut in too irregular a way")?;
     for axis in 0..shape.len() {
-        chunks.sort_by_key(|chunk| chunk.at[axis]);
+        order::by_key(&mut chunks, |chunk| chunk.at[axis]);
         let slabs = slabs(&chunks, axis);
         if slabs.len() < 2 {
             continue;

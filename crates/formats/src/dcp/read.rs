@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     BlockCache, Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor,
-    Text, Value, ValueId,
+    Text, Value, ValueId, order,
 };
 use statelens_pickle::Pickle;
 
@@ -54,7 +54,7 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
     let metadata = Metadata::new(&pickle, limits)?;
     let mut reading = Reading::new(files, main, findings);
     let mut places: Vec<&Place> = metadata.places().collect();
-    places.sort_by(|a, b| (&a.file, a.offset).cmp(&(&b.file, b.offset)));
+    order::by(&mut places, |a, b| (&a.file, a.offset).cmp(&(&b.file, b.offset)));
     for place in places {
         // What is not there does nothing.
         let Ok(span) = reading.span(place) else { continue };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Array, BlockCache, Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor, Text,
-    Value, ValueId,
+    Value, ValueId, order,
 };
 
 use super::packed::{Cursor, Head};
@@ -310,7 +310,7 @@ fn numbered(dict: &Dict) -> Vec<ValueId> {
             _ => None,
         })
         .collect();
-    items.sort_by_key(|(number, _)| *number);
+    order::by_key(&mut items, |(number, _)| *number);
     items.into_iter().map(|(_, id)| id).collect()
 }
 

@@ -1,6 +1,6 @@
 //! What the JSON beside the weights says.
 
-use statelens_checkpoint::{Result, Text};
+use statelens_checkpoint::{Result, Text, order};
 
 use crate::json::{Document, Id, Node};
 
@@ -78,7 +78,7 @@ impl Config {
                 }
             }
         }
-        shards.sort();
+        order::natural(&mut shards);
         Some((paths, shards))
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId};
+use statelens_checkpoint::{Builder, Dict, DictKey, Text, Value, ValueId, order};
 
 /// Paths below groups, in the order in which they are to come.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl Order {
                 ranks.and_then(|ranks| ranks.get(name)).copied().unwrap_or(usize::MAX)
             };
             if let Some(Value::Dict(dict)) = builder.value_mut(*id) {
-                dict.entries.sort_by(|(one, _), (other, _)| match (one, other) {
+                order::by(&mut dict.entries, |(one, _), (other, _)| match (one, other) {
                     (DictKey::Str(one), DictKey::Str(other)) => rank(one)
                         .cmp(&rank(other))
                         .then_with(|| natural(one.as_bytes(), other.as_bytes())),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text,
+    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order,
 };
 
 use super::{Kind, METADATA, MOST_HEADER};
@@ -114,7 +114,7 @@ impl Header {
     /// last byte of the data, of which there are `len`.
     fn validate(&self, len: u64) -> Result<()> {
         let mut order: Vec<&Entry> = self.tensors.iter().collect();
-        order.sort_by_key(|entry| (entry.begin, entry.end));
+        order::by_key(&mut order, |entry| (entry.begin, entry.end));
         let mut at = 0;
         for entry in order {
             entry.validate(at).map_err(|error| error.at(self.data.saturating_add(at)))?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use state::State;
 use statelens_checkpoint::{
-    Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text,
+    Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text, order,
 };
 
 use super::{DTYPES, Kind, METADATA, MOST_HEADER, scalars};
@@ -70,7 +70,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
         if let (0, Some(values)) = (index, &values) {
             metadata.push((scalars::KEY.into(), values.as_str().into()));
         }
-        tensors.sort_by(|one, other| {
+        order::by(&mut tensors, |one, other| {
             (other.rank, one.name.as_bytes()).cmp(&(one.rank, other.name.as_bytes()))
         });
         let mut segments = vec![Segment::Bytes(header(&metadata, &tensors)?.into())];

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictClass, DictKey, Error, FileSet, Finding, FormatInfo,
-    Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId,
+    Grade, Layout, Limits, NumpyType, Result, Tensor, Text, Value, ValueId, order,
 };
 
 /// Puts checkpoints together whose files are one set, with the same ids.
@@ -172,7 +172,7 @@ impl Join {
         }
         let mut ranked: Vec<(usize, Entry)> =
             rank.into_iter().zip(std::mem::take(&mut self.entries)).collect();
-        ranked.sort_by_key(|(rank, _)| *rank);
+        order::by_key(&mut ranked, |(rank, _)| *rank);
         self.entries = ranked.into_iter().map(|(_, entry)| entry).collect();
         // Their places are what they were no more.
         self.by_key.clear();

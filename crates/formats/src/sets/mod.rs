@@ -13,7 +13,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 pub(crate) use sharded::Sharded;
-use statelens_checkpoint::FileSet;
+use statelens_checkpoint::{FileSet, order};
 
 /// One checkpoint among many files.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,7 +48,7 @@ pub fn sort(files: &FileSet) -> Vec<Found> {
         }
         found.extend(sets);
     }
-    found.sort_by(|one: &Found, other| one.main.cmp(&other.main));
+    order::by(&mut found, |one: &Found, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {
         if names.all.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
             let name = base(&file.name).to_owned();
@@ -120,7 +120,7 @@ fn tensorflow(names: &Names<'_>) -> Vec<Found> {
             None => base(prefix),
         };
         let name = if name.is_empty() { base(prefix) } else { name }.to_owned();
-        members.sort();
+        order::natural(&mut members);
         members.dedup();
         found.push(Found { name, main: main.to_owned(), members });
     }
@@ -144,7 +144,7 @@ fn tensorflow_v1(names: &Names<'_>) -> Vec<Found> {
         });
         let mut members: Vec<String> = shards.map(str::to_owned).collect();
         members.extend(Some(state).filter(|name| names.has(name)));
-        members.sort();
+        order::natural(&mut members);
         Found { name: base(prefix).to_owned(), main: main.to_owned(), members }
     };
     names.iter().filter(first).map(set).collect()
@@ -168,7 +168,7 @@ fn distributed(names: &Names<'_>) -> Vec<Found> {
         let data = names.iter().filter(|name| folder(name) == top && name.ends_with(".distcp"));
         let mut members: Vec<String> = data.map(str::to_owned).collect();
         members.push(main.to_owned());
-        members.sort();
+        order::natural(&mut members);
         let name = base(top.trim_end_matches('/'));
         let name = if name.is_empty() { base(main) } else { name }.to_owned();
         (members.len() > 1).then(|| Found { name, main: main.to_owned(), members })
@@ -189,7 +189,7 @@ fn keras_shards(names: &Names<'_>) -> Vec<Found> {
         let mut members: Vec<String> = shards.map(str::to_owned).collect();
         if !members.is_empty() {
             members.push(main.to_owned());
-            members.sort();
+            order::natural(&mut members);
             found.push(Found { name: base(stem).to_owned(), main: main.to_owned(), members });
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text,
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order,
 };
 
 use super::join::Join;
@@ -153,7 +153,7 @@ pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
             members
                 .extend(shards.remove(&family).unwrap_or_default().into_iter().map(String::from));
         }
-        members.sort();
+        order::natural(&mut members);
         let called = format!("{}.{extension}", base(&stem));
         found.push(Found { name: called, main: name.to_owned(), members });
     }
@@ -304,7 +304,7 @@ impl Index {
             .iter()
             .map(|key| key.to_string())
             .collect();
-        extra.sort();
+        order::natural(&mut extra);
         let why = |(name, id): &(String, Option<FileId>)| -> Text {
             match id {
                 None => format!("it is in {name}, which was not given").into(),

@@ -1,6 +1,6 @@
 //! Which files make up a checkpoint, by their names.
 
-use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Result};
+use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Result, order};
 
 use super::state::{self, State};
 use super::table::is_table;
@@ -87,7 +87,7 @@ fn tables(files: &FileSet, id: FileId) -> Tables {
             })
             .map(|(id, _)| id)
             .collect();
-        ids.sort_by_key(|id| files.name(*id).to_owned());
+        order::by_key(&mut ids, |id| files.name(*id).to_owned());
     }
     let prefix = name.strip_suffix(".index").unwrap_or(name).to_owned();
     Tables { ids, prefix, state: None, findings: Vec::new() }

@@ -3,7 +3,7 @@
 //! `TensorSliceProto` in `tensorflow/core/framework/tensor_slice.proto`; the keys of slices in
 //! `tensorflow/core/util/saved_tensor_slice_util.cc` and `tensorflow/core/lib/strings/ordered_code.cc`.
 
-use statelens_checkpoint::{Concat, Error, Layout, Part, Result};
+use statelens_checkpoint::{Concat, Error, Layout, Part, Result, order};
 
 use super::proto::{Field, Message};
 
@@ -111,7 +111,7 @@ pub(super) fn assemble(
     let mut grid = Vec::with_capacity(shape.len());
     for (axis, dim) in shape.iter().enumerate() {
         let mut cuts: Vec<(u64, u64)> = parts.iter().map(|(extents, _)| extents[axis]).collect();
-        cuts.sort_unstable();
+        order::natural(&mut cuts);
         cuts.dedup();
         let mut end = 0;
         for (start, len) in &cuts {
@@ -133,7 +133,7 @@ pub(super) fn assemble(
     if cells != Some(parts.len()) {
         return Err(format!("its {} slices leave gaps or overlap", parts.len()));
     }
-    parts.sort_by(|a, b| a.0.cmp(&b.0));
+    order::by(&mut parts, |a, b| a.0.cmp(&b.0));
     if parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return Err("two of its slices are the same".into());
     }

@@ -21,7 +21,7 @@ use index::{Index, Place, Row, Sum};
 use names::Named;
 use statelens_checkpoint::{
     Checkpoint, Checksum, Data, Error, Outcome, Outcomes, Plan, PlannedFile, Result, Segment,
-    TensorId, Text,
+    TensorId, Text, order,
 };
 use values::Body;
 
@@ -57,7 +57,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
         false => names::name(items)?,
     };
     // As the Saver sorts them, and the table must.
-    named.sort_by(|one, other| one.name.cmp(&other.name));
+    order::by(&mut named, |one, other| one.name.cmp(&other.name));
     names::refuse_collisions(&named)?;
 
     let (count, shards) = assign(&source, &options.shards, prefix, named)?;
@@ -75,7 +75,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
         });
     }
     let mut rows = placing.rows;
-    rows.sort_by(|one, other| one.name.cmp(&other.name));
+    order::by(&mut rows, |one, other| one.name.cmp(&other.name));
     let index = index_file(&source, prefix, &files, Index { shards: count, rows });
     files.push(index);
     if options.state_file {

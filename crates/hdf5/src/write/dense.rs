@@ -6,6 +6,7 @@
 
 use super::bytes::{Put, UNDEFINED};
 use super::heap::Heap;
+use statelens_checkpoint::order;
 
 /// Stores attributes, as name and encoded message, and returns the body of the attribute info
 /// message that finds them. There are only a few: each tree is one leaf.
@@ -20,7 +21,7 @@ pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> 
         objects.u64(number);
         names.push((checksum(name.as_bytes()), number));
     }
-    names.sort_unstable();
+    order::natural(&mut names);
     let mut by_name = Vec::new();
     for (hash, number) in names {
         // A heap ID: a huge object, by its number; then flags and creation order, not kept.

@@ -1,5 +1,6 @@
 //! Keys put together by layer, so that a thousand lines become ten.
 
+use statelens_checkpoint::order;
 use std::collections::HashMap;
 
 use super::Expected;
@@ -56,7 +57,7 @@ fn pattern(key: &str) -> (String, Option<u64>) {
 
 /// `0, 1, 2, 5` as `0-2, 5`.
 fn runs(mut numbers: Vec<u64>) -> String {
-    numbers.sort_unstable();
+    order::natural(&mut numbers);
     numbers.dedup();
     let mut runs: Vec<(u64, u64)> = Vec::new();
     for number in numbers {

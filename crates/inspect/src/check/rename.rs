@@ -1,5 +1,6 @@
 //! The change of a prefix that makes two lists of keys match.
 
+use statelens_checkpoint::order;
 use std::collections::HashMap;
 
 use super::Expected;
@@ -58,7 +59,9 @@ pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(
     }
     let mut candidates: Vec<((&str, &str), u64)> = votes.into_iter().collect();
     let length = |(from, to): (&str, &str)| from.len() + to.len();
-    candidates.sort_by_key(|(change, votes)| (std::cmp::Reverse(*votes), length(*change), *change));
+    order::by_key(&mut candidates, |(change, votes)| {
+        (std::cmp::Reverse(*votes), length(*change), *change)
+    });
     let wanted: HashMap<&str, &Expected> =
         missing.iter().map(|one| (one.key.as_str(), one)).collect();
     let mut best: Option<((&str, &str), u64)> = None;

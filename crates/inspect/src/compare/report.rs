@@ -1,6 +1,6 @@
 //! What a comparison found.
 
-use statelens_checkpoint::{Result, Text, float_repr};
+use statelens_checkpoint::{Result, Text, float_repr, order};
 
 use super::{Numbers, pairs::Pair};
 use crate::{Json, shape_text};
@@ -108,7 +108,7 @@ impl Report {
     }
 
     pub(super) fn sort(&mut self) {
-        self.differences.sort_by_key(|difference| difference.order);
+        order::by_key(&mut self.differences, |difference| difference.order);
     }
 
     /// As JSON. Numbers that are not finite are strings.

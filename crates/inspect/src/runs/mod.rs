@@ -13,6 +13,7 @@ mod pattern;
 pub use index::{INDEX, parse_index};
 pub use pattern::{Name, NamePattern};
 
+use statelens_checkpoint::order;
 use std::collections::HashSet;
 
 use crate::Json;
@@ -80,7 +81,7 @@ impl Run {
             Entry { name, bytes, kind }
         };
         let mut entries: Vec<Entry> = files.into_iter().map(entry).collect();
-        entries.sort_by(|a, b| {
+        order::by(&mut entries, |a, b| {
             (!a.is_checkpoint(), &a.kind, &a.name).cmp(&(!b.is_checkpoint(), &b.kind, &b.name))
         });
         let mut run = Self {

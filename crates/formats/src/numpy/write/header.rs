@@ -1,6 +1,6 @@
 //! What stands before the elements of an array, as numpy writes it.
 
-use statelens_checkpoint::{DType, Error, Field, Result};
+use statelens_checkpoint::{DType, Error, Field, Result, order};
 
 use crate::numpy::header::MAGIC;
 
@@ -30,7 +30,7 @@ pub(super) fn descr(dtype: &DType) -> Option<(String, bool)> {
 /// nest.
 fn record(fields: &[Field], itemsize: u64) -> Option<String> {
     let mut sorted: Vec<&Field> = fields.iter().collect();
-    sorted.sort_by_key(|field| field.offset);
+    order::by_key(&mut sorted, |field| field.offset);
     let mut parts = Vec::new();
     let mut at = 0u64;
     let padding = |len: u64| format!("('', '|V{len}')");

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
     Checkpoint, DType, Error, Key, KeyPart, Layout, Leaf, Loss, Result, TensorClass, TensorId,
-    Text, Value, ValueId,
+    Text, Value, ValueId, order,
 };
 
 use super::{Tensor, stored_as};
@@ -200,7 +200,7 @@ impl Sorter<'_> {
             .collect();
         if !owners.is_empty() {
             let mut keys: Vec<Text> = self.source.flat_keys(&owners).into_values().collect();
-            keys.sort();
+            order::natural(&mut keys);
             for key in keys {
                 self.lose(ATTRIBUTES, &key);
             }
@@ -286,10 +286,10 @@ impl Sorter<'_> {
             tensors.push(Tensor { name, id, rank, shape, bytes, ties: Vec::new() });
         }
         for tensor in &mut tensors {
-            tensor.ties.sort();
+            order::natural(&mut tensor.ties);
             if tensor.ties.first().is_some_and(|first| *first < tensor.name) {
                 std::mem::swap(&mut tensor.ties[0], &mut tensor.name);
-                tensor.ties.sort();
+                order::natural(&mut tensor.ties);
             }
         }
         for name in &shared {
