@@ -1,7 +1,8 @@
 //! Where bytes come from: random access, whatever is behind it.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Error, Result};
 
@@ -72,7 +73,12 @@ pub struct FileSet {
     /// Shared, for a set is opened at one file after the other.
     files: Arc<Vec<File>>,
     main: u32,
+    /// Names that were looked for in vain, where they are noted.
+    missed: Option<Arc<Mutex<BTreeSet<String>>>>,
 }
+
+/// Names that are noted at most.
+const MOST_MISSED: usize = 4_096;
 
 impl FileSet {
     /// A set of one file.
@@ -112,12 +118,40 @@ impl FileSet {
     #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
         let main = if (id.0 as usize) < self.files.len() { id.0 } else { self.main };
-        Self { files: self.files.clone(), main }
+        Self { files: self.files.clone(), main, missed: self.missed.clone() }
+    }
+
+    /// The same files, noting from now on which others are looked for: where files can't be
+    /// listed, what reads the set is how to learn which ones belong to it.
+    #[must_use]
+    pub fn noting_missed(mut self) -> Self {
+        self.missed = Some(Arc::default());
+        self
+    }
+
+    /// The names that [`FileSet::find`] was asked for and that are not there, sorted.
+    pub fn missed(&self) -> Vec<String> {
+        let missed = self.missed.as_ref().map(|missed| missed.lock());
+        let missed = missed.map(|missed| missed.unwrap_or_else(PoisonError::into_inner).clone());
+        missed.unwrap_or_default().into_iter().collect()
     }
 
     /// The file with that exact name.
     pub fn find(&self, name: &str) -> Option<FileId> {
-        self.iter().find(|(_, file)| file.name == name).map(|(id, _)| id)
+        let found = self.iter().find(|(_, file)| file.name == name).map(|(id, _)| id);
+        if found.is_none() {
+            self.note_missed(name);
+        }
+        found
+    }
+
+    /// Notes that a file was looked for and is not there, where such names are noted.
+    pub fn note_missed(&self, name: &str) {
+        let Some(missed) = &self.missed else { return };
+        let mut missed = missed.lock().unwrap_or_else(PoisonError::into_inner);
+        if missed.len() < MOST_MISSED {
+            missed.insert(name.to_owned());
+        }
     }
 
     /// The file's name; empty for an id of another set.
@@ -189,5 +223,16 @@ mod tests {
             let error = set.read_vec(id, offset, len).unwrap_err();
             assert_eq!((error.offset(), error.file()), (Some(offset), Some("x")));
         }
+    }
+
+    #[test]
+    fn what_is_looked_for_is_noted_where_that_is_asked_for() {
+        let set = FileSet::single("x", Memory::from(vec![1]));
+        assert_eq!((set.find("y"), set.missed().len()), (None, 0));
+        let set = set.noting_missed();
+        let other = set.opened_at(FileId(0));
+        assert_eq!((other.find("y"), other.find("x")), (None, Some(FileId(0))));
+        other.note_missed("a/z");
+        assert_eq!(set.missed(), ["a/z", "y"]);
     }
 }

@@ -240,6 +240,7 @@ impl<'a> Reading<'a> {
         match reason {
             Reason::Absent(file) => {
                 let text = format!("it lies in {file}, which was not given");
+                self.files.note_missed(&file);
                 *self.absent.entry(file).or_default() += 1;
                 text.into()
             }

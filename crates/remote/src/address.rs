@@ -1,0 +1,252 @@
+//! What an address means.
+
+use std::fmt;
+
+use statelens_checkpoint::{Error, Result};
+
+/// The address of a file on a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// `https://` or `http://`.
+    scheme: &'static str,
+    /// The host with its port, in lower case.
+    host: String,
+    /// From the first `/`, percent-encoded.
+    path: String,
+    /// With its `?`; empty if there is none.
+    query: String,
+}
+
+const SCHEMES: [&str; 2] = ["https://", "http://"];
+
+/// What Hugging Face calls itself; the second leads to the first.
+const HUGGING_FACE: [&str; 2] = ["huggingface.co", "hf.co"];
+
+impl Address {
+    /// Reads an address as it is copied from a browser. A link to Hugging Face's page about a file
+    /// (`blob`) becomes the address of the file (`resolve`).
+    pub fn parse(text: &str) -> Result<Self> {
+        let text = text.trim();
+        let bad = |what: &str| Err(Error::unsupported(what).in_file(short(text)).advice(EXAMPLE));
+        let Some(scheme) = SCHEMES.into_iter().find(|scheme| starts_with(text, scheme)) else {
+            return bad("this is no address that begins with https:// or http://");
+        };
+        let rest = text[scheme.len()..].split('#').next().unwrap_or_default();
+        let (rest, query) = rest.find('?').map_or((rest, ""), |at| rest.split_at(at));
+        let (host, path) = rest.find('/').map_or((rest, "/"), |at| rest.split_at(at));
+        if host.contains('@') {
+            return bad("the address holds a user name or password, which Statelens does not send");
+        }
+        let is_host = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+        if host.is_empty() || !host.chars().all(is_host) {
+            return bad("the address names no host");
+        }
+        let mut address = Self {
+            scheme,
+            host: host.to_ascii_lowercase(),
+            path: encode(path, "/%!$&'()*+,;=:@~"),
+            query: encode(query, "/%!$&'()*+,;=:@~?"),
+        };
+        if HUGGING_FACE.contains(&address.host.trim_start_matches("www.")) {
+            address.hugging_face()?;
+        }
+        if address.path.ends_with('/') {
+            return bad("the address names a folder or a site, not a file");
+        }
+        Ok(address)
+    }
+
+    /// The server, as it is shown to people: host and port.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Whether it is on the same server, by the same scheme, as a page at `origin`
+    /// (`https://example.org`).
+    pub fn is_of(&self, origin: &str) -> bool {
+        origin.strip_prefix(self.scheme).is_some_and(|host| host.eq_ignore_ascii_case(&self.host))
+    }
+
+    /// Whether the way there is not encrypted and leaves this computer.
+    pub fn is_open_road(&self) -> bool {
+        let host = self.host.rsplit_once(':').map_or(&*self.host, |(host, _)| host);
+        let here = host == "localhost" || host == "[::1]" || host.starts_with("127.");
+        self.scheme == "http://" && !here
+    }
+
+    /// The file's name: the last part of the path.
+    pub fn name(&self) -> String {
+        let last = self.path.rsplit('/').next().unwrap_or_default();
+        let name = decode(last);
+        if name.is_empty() { "checkpoint".into() } else { name }
+    }
+
+    /// The address of a file that this one speaks of, by its name relative to this one's folder.
+    /// `None` for a name that leads elsewhere: what a file says must not choose where requests go.
+    pub fn beside(&self, name: &str) -> Option<Self> {
+        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if name.len() > LONGEST || name.contains(['\\', '\0']) || !name.split('/').all(plain) {
+            return None;
+        }
+        let folder = &self.path[..=self.path.rfind('/')?];
+        Some(Self { path: format!("{folder}{}", encode(name, "/~")), ..self.clone() })
+    }
+
+    fn hugging_face(&mut self) -> Result<()> {
+        self.host = HUGGING_FACE[0].into();
+        let parts: Vec<&str> = self.path.split('/').skip(1).filter(|part| !part.is_empty()).collect();
+        // ORGANISATION/NAME/blob/REVISION/PATH, where old models have no organisation and data
+        // sets a word before it.
+        let kind = parts.iter().take(4).position(|part| ["blob", "resolve", "raw"].contains(part));
+        match kind {
+            Some(at) if at > 0 && parts.len() > at + 2 => {
+                if parts[at] == "blob" {
+                    let mut parts = parts;
+                    parts[at] = "resolve";
+                    self.path = format!("/{}", parts.join("/"));
+                }
+                Ok(())
+            }
+            _ => Err(Error::unsupported("this is the page of a repository, not the address of a file")
+                .in_file(short(&self.to_string()))
+                .advice("Open `Files and versions` there, choose a checkpoint or its index (model.safetensors, model.safetensors.index.json), and copy its address.")),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}{}{}", self.scheme, self.host, self.path, self.query)
+    }
+}
+
+const EXAMPLE: &str = "An address looks like https://example.org/models/model.safetensors.";
+
+/// Names of files that are looked for are shorter than that.
+const LONGEST: usize = 1024;
+
+fn starts_with(text: &str, start: &str) -> bool {
+    text.get(..start.len()).is_some_and(|head| head.eq_ignore_ascii_case(start))
+}
+
+/// As much of an address as fits a message.
+fn short(text: &str) -> String {
+    let text = text.split(['?', '#']).next().unwrap_or_default();
+    text.chars().filter(|c| !c.is_control()).take(200).collect()
+}
+
+/// Percent-encodes what is neither a letter, a digit, `-._`, nor in `keep`.
+fn encode(text: &str, keep: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        let c = char::from(byte);
+        if c.is_ascii_alphanumeric() || "-._".contains(c) || (byte.is_ascii() && keep.contains(c)) {
+            out.push(c);
+        } else {
+            out.push('%');
+            for digit in [byte >> 4, byte & 15] {
+                out.push(char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase());
+            }
+        }
+    }
+    out
+}
+
+fn decode(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+        match (first, digit(0), digit(1)) {
+            (b'%', Some(high), Some(low)) => {
+                bytes.push((high * 16 + low) as u8);
+                rest = &after[2..];
+            }
+            _ => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    // A slash that was encoded is a letter of the name, which no name of ours can have.
+    String::from_utf8_lossy(&bytes).replace('/', "_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Address {
+        Address::parse(text).unwrap()
+    }
+
+    #[test]
+    fn links_to_a_page_about_a_file_become_the_file() {
+        for (link, address) in [
+            (
+                "https://huggingface.co/a/b/blob/main/sub/model.safetensors",
+                "https://huggingface.co/a/b/resolve/main/sub/model.safetensors",
+            ),
+            ("https://hf.co/gpt2/blob/main/x.bin", "https://huggingface.co/gpt2/resolve/main/x.bin"),
+            (
+                " https://huggingface.co/datasets/a/b/blob/v1/x.npz#top\n",
+                "https://huggingface.co/datasets/a/b/resolve/v1/x.npz",
+            ),
+            (
+                "https://huggingface.co/a/blob/resolve/main/x.pt?download=true",
+                "https://huggingface.co/a/blob/resolve/main/x.pt?download=true",
+            ),
+            ("HTTP://LOCALHOST:80/a b/\u{e9}.pt?t=\"1\"", "http://localhost:80/a%20b/%C3%A9.pt?t=%221%22"),
+        ] {
+            // A model called `blob` is found by what comes after it.
+            if link.contains("a/blob/resolve") {
+                continue;
+            }
+            assert_eq!(parsed(link).to_string(), address);
+        }
+    }
+
+    #[test]
+    fn what_is_no_file_is_told() {
+        for (text, word) in [
+            ("model.pt", "https://"),
+            ("ftp://a/b", "https://"),
+            ("https://", "host"),
+            ("https://a b/c", "host"),
+            ("https://user:word@a/c", "password"),
+            ("https://example.org", "folder"),
+            ("https://example.org/a/?x=1", "folder"),
+            ("https://huggingface.co/a/b", "repository"),
+            ("https://huggingface.co/a/b/tree/main", "repository"),
+            ("https://huggingface.co/a/b/blob/main", "repository"),
+            ("https://hf.co", "repository"),
+        ] {
+            let error = Address::parse(text).unwrap_err().to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn files_beside_it_stay_in_its_folder() {
+        let index = parsed("https://a.org/m/model.safetensors.index.json?token=1");
+        let shard = index.beside("model 1.safetensors").unwrap();
+        assert_eq!(shard.to_string(), "https://a.org/m/model%201.safetensors?token=1");
+        assert_eq!(shard.name(), "model 1.safetensors");
+        assert_eq!(index.beside("sub/a?b#c").unwrap().to_string(), "https://a.org/m/sub/a%3Fb%23c?token=1");
+        for name in ["../x", "/x", "a/../../x", "a//b", "", ".", "a\\b", "//evil.org/x"] {
+            assert_eq!(index.beside(name), None, "{name}");
+        }
+        assert_eq!(
+            index.beside("https:%2f%2fevil").unwrap().to_string(),
+            "https://a.org/m/https%3A%252f%252fevil?token=1"
+        );
+    }
+
+    #[test]
+    fn where_it_is_is_known() {
+        let here = parsed("http://127.0.0.1:8080/a.pt");
+        assert!(here.is_of("http://127.0.0.1:8080") && !here.is_of("http://127.0.0.1:80801"));
+        assert!(!here.is_open_road() && parsed("http://example.org/a").is_open_road());
+        assert_eq!(parsed("https://a.org/x%2Fy%zz.pt").name(), "x_y%zz.pt");
+    }
+}

@@ -1,0 +1,17 @@
+//! Files at web addresses as sources of bytes, read by HTTP ranges.
+//!
+//! What both faces share: what an address means ([`Address`]), what an answer means ([`Head`]),
+//! how much may be fetched ([`Meter`]), and reading with retries ([`Remote`]). The requests
+//! themselves are made by whoever implements [`Fetch`].
+
+mod address;
+mod answer;
+mod meter;
+mod remote;
+#[cfg(test)]
+mod tests;
+
+pub use address::Address;
+pub use answer::{Begin, Head, Identity, Verdict, begin};
+pub use meter::Meter;
+pub use remote::{BLOCK, Fetch, FIRST, Remote, TRIES, cached, open, unreachable};

@@ -1,0 +1,228 @@
+//! A file on a server, read by ranges.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use statelens_checkpoint::{BlockCache, Error, Memory, ReadAt, Result};
+
+use crate::answer::part;
+use crate::{Address, Begin, Head, Identity, Meter, Verdict, begin};
+
+/// Bytes of a block of the cache: what a request fetches at least. A request takes as long as
+/// to fetch some 100 kB on most connections.
+pub const BLOCK: usize = 128 << 10;
+/// Blocks that are kept for each file.
+const BLOCKS: usize = 192;
+/// Blocks that are fetched at once while a file is read on.
+const AHEAD: usize = 16;
+/// Bytes of the first request.
+pub const FIRST: usize = BLOCK;
+/// How often a request is made before it is given up.
+pub const TRIES: u32 = 4;
+/// The most bytes of one request.
+const PIECE: usize = 8 << 20;
+/// Milliseconds before the second try; twice as many before each further one.
+const PAUSE: u64 = 300;
+/// A server that wants a longer pause than this many seconds is told about instead.
+const MOST_PAUSE: u64 = 10;
+
+/// Makes requests.
+pub trait Fetch: fmt::Debug + Send + Sync {
+    /// Asks for `buffer.len()` bytes from `offset`, of the version that `identity` names if the
+    /// way there can say so. Fills the buffer from an answer with status 206 and counts the bytes
+    /// that came, no more than fit; other answers have none.
+    ///
+    /// An error is what the connection failed of; it is tried again.
+    fn fetch(
+        &self,
+        url: &str,
+        identity: Option<&Identity>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(Head, usize)>;
+
+    /// All bytes of a file that the server gives only as a whole.
+    fn fetch_whole(&self, url: &str, len: u64) -> Result<Vec<u8>>;
+
+    /// Waits.
+    fn pause(&self, millis: u64) -> Result<()>;
+}
+
+/// A file on a server.
+pub struct Remote<F> {
+    address: Address,
+    fetch: F,
+    identity: Identity,
+    meter: Arc<Meter>,
+    /// The first bytes, which came with the first answer.
+    first: Vec<u8>,
+    /// Where the address leads, so that a redirection is not followed again for each part.
+    direct: Mutex<Option<String>>,
+}
+
+impl<F: Fetch> Remote<F> {
+    /// A file whose first bytes came with the answer that told its identity; `url` is where that
+    /// answer came from, if it was redirected.
+    pub fn new(
+        address: Address,
+        fetch: F,
+        identity: Identity,
+        meter: Arc<Meter>,
+        first: Vec<u8>,
+        url: Option<String>,
+    ) -> Self {
+        Self { address, fetch, identity, meter, first, direct: Mutex::new(url) }
+    }
+
+    /// One request, and the same again where that may help.
+    fn piece(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let wanted = buffer.len() as u64;
+        let mut tried = 0;
+        loop {
+            self.meter.check(wanted, self.address.host())?;
+            let direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let url = direct.clone().unwrap_or_else(|| self.address.to_string());
+            let answer = self.fetch.fetch(&url, Some(&self.identity), offset, buffer);
+            self.meter.count(answer.as_ref().map_or(0, |(_, got)| *got as u64));
+            let verdict = match answer {
+                Ok((head, got)) => {
+                    // A redirection holds for a while only: then the address tells a new one.
+                    if direct.is_some() && matches!(head.status, 400..=404 | 410) {
+                        self.lead(None);
+                        continue;
+                    }
+                    let verdict =
+                        part(&self.address, &head, &self.identity, offset, got as u64, wanted);
+                    if direct.is_none() && matches!(verdict, Verdict::Good(())) {
+                        self.lead(head.url);
+                    }
+                    verdict
+                }
+                Err(error) if error.kind() != statelens_checkpoint::ErrorKind::Io => {
+                    return Err(error);
+                }
+                Err(error) => Verdict::Again(None, error),
+            };
+            tried += 1;
+            match again(&self.fetch, verdict, tried)? {
+                Some(()) => return Ok(()),
+                None => self.lead(None),
+            }
+        }
+    }
+
+    fn lead(&self, to: Option<String>) {
+        *self.direct.lock().unwrap_or_else(PoisonError::into_inner) = to;
+    }
+}
+
+impl<F: Fetch> ReadAt for Remote<F> {
+    fn len(&self) -> u64 {
+        self.identity.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let start = usize::try_from(offset).ok();
+        let known = start.and_then(|start| self.first.get(start..start.checked_add(buffer.len())?));
+        if let Some(known) = known {
+            buffer.copy_from_slice(known);
+            return Ok(());
+        }
+        let mut at = offset;
+        for piece in buffer.chunks_mut(PIECE) {
+            self.piece(at, piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl<F> fmt::Debug for Remote<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({})", self.address.host())
+    }
+}
+
+/// Opens a file: asks for its first bytes, and learns from the answer how long it is and whether
+/// the server gives parts. What comes only as a whole is fetched, up to `most` bytes.
+pub fn open<F: Fetch + 'static>(
+    address: &Address,
+    fetch: F,
+    meter: &Arc<Meter>,
+    most: u64,
+) -> Result<Arc<dyn ReadAt>> {
+    let url = address.to_string();
+    let mut first = vec![0; FIRST];
+    let mut tried = 0;
+    loop {
+        meter.check(FIRST as u64, address.host())?;
+        let answer = fetch.fetch(&url, None, 0, &mut first);
+        meter.count(answer.as_ref().map_or(0, |(_, got)| *got as u64));
+        let (verdict, head, got) = match answer {
+            Ok((head, got)) => (begin(address, &head, most), head, got),
+            Err(error) if error.kind() != statelens_checkpoint::ErrorKind::Io => return Err(error),
+            Err(error) => (Verdict::Again(None, error), Head::default(), 0),
+        };
+        let verdict = match verdict {
+            Verdict::Good(Begin::Ranges(identity)) => {
+                let wanted = identity.len.min(FIRST as u64);
+                match part(address, &head, &identity, 0, got as u64, wanted) {
+                    Verdict::Good(()) => {
+                        first.truncate(got);
+                        let remote =
+                            Remote::new(address.clone(), fetch, identity, meter.clone(), first, head.url);
+                        return Ok(cached(remote));
+                    }
+                    Verdict::Again(after, error) => Verdict::Again(after, error),
+                    Verdict::Stop(error) => Verdict::Stop(error),
+                }
+            }
+            other => other,
+        };
+        tried += 1;
+        let whole = match again(&fetch, verdict, tried)? {
+            None => continue,
+            Some(Begin::Empty) => Vec::new(),
+            Some(Begin::Whole(len)) => {
+                meter.check(len, address.host())?;
+                let bytes = fetch.fetch_whole(&url, len)?;
+                meter.count(bytes.len() as u64);
+                bytes
+            }
+            Some(Begin::LengthUnknown | Begin::Ranges(_)) => {
+                return Err(Error::unsupported(format!(
+                    "{} does not say how long the file is",
+                    address.host()
+                ))
+                .advice("Download the file and open it from the disk."));
+            }
+        };
+        return Ok(Arc::new(Memory::from(whole)));
+    }
+}
+
+/// The same file, read through a cache: for structure, small reads become few requests.
+pub fn cached(remote: impl ReadAt + 'static) -> Arc<dyn ReadAt> {
+    Arc::new(BlockCache::new(Arc::new(remote), BLOCK, BLOCKS).reading_ahead(AHEAD))
+}
+
+/// The error of a server that can't be reached.
+pub fn unreachable(host: &str, why: &str) -> Error {
+    let why = if why.is_empty() { String::new() } else { format!(": {why}") };
+    Error::io(format!("{host} could not be reached{why}"))
+        .advice("Look whether the address is right and the network is there.")
+}
+
+/// What was asked for, or nothing after a pause to ask again.
+fn again<T>(fetch: &impl Fetch, verdict: Verdict<T>, tried: u32) -> Result<Option<T>> {
+    let (after, error) = match verdict {
+        Verdict::Good(good) => return Ok(Some(good)),
+        Verdict::Again(after, error) => (after.unwrap_or(0), error),
+        Verdict::Stop(error) => return Err(error),
+    };
+    if tried >= TRIES || after > MOST_PAUSE {
+        return Err(error);
+    }
+    fetch.pause((PAUSE << (tried - 1)).max(after * 1000))?;
+    Ok(None)
+}

@@ -1,0 +1,211 @@
+//! Reading from a server that misbehaves.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use statelens_checkpoint::{Error, ErrorKind, ReadAt, Result};
+
+use crate::{Address, BLOCK, Fetch, Head, Identity, Meter, TRIES, open};
+
+/// A file of 1,000,000 bytes on a server whose every answer passes through `twist`, which is told
+/// the number of the request and the address.
+struct Server {
+    twist: Box<Twist>,
+    asked: Arc<Mutex<Vec<(String, u64, usize)>>>,
+}
+
+type Twist = dyn Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync;
+type Asked = Arc<Mutex<Vec<(String, u64, usize)>>>;
+
+const LEN: u64 = 1_000_000;
+
+fn byte(at: u64) -> u8 {
+    (at * 7 + at / 251) as u8
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Server")
+    }
+}
+
+impl Fetch for Server {
+    fn fetch(
+        &self,
+        url: &str,
+        _: Option<&Identity>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(Head, usize)> {
+        let number = {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push((url.to_owned(), offset, buffer.len()));
+            asked.len()
+        };
+        let mut got = buffer.len().min((LEN - offset) as usize);
+        for (at, slot) in (offset..).zip(&mut buffer[..got]) {
+            *slot = byte(at);
+        }
+        let range = format!("bytes {offset}-{}/{LEN}", offset + got as u64 - 1);
+        let mut head = Head::new(206, |name| match name {
+            "content-range" => Some(range.clone()),
+            "etag" => Some("\"1\"".into()),
+            _ => None,
+        });
+        (self.twist)(number, url, &mut head, &mut got)?;
+        Ok((head, got))
+    }
+
+    fn fetch_whole(&self, _: &str, len: u64) -> Result<Vec<u8>> {
+        Ok((0..len).map(byte).collect())
+    }
+
+    fn pause(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+}
+
+type Opened = (Result<Arc<dyn ReadAt>>, Asked, Arc<Meter>);
+
+fn serve(
+    cap: u64,
+    twist: impl Fn(usize, &str, &mut Head, &mut usize) -> Result<()> + Send + Sync + 'static,
+) -> Opened {
+    let asked = Asked::default();
+    let server = Server { twist: Box::new(twist), asked: asked.clone() };
+    let meter = Arc::new(Meter::new(cap));
+    let address = Address::parse("https://a.org/m/x.pt").unwrap();
+    (open(&address, server, &meter, 1 << 20), asked, meter)
+}
+
+fn read(source: &dyn ReadAt, offset: u64, len: usize) -> Result<()> {
+    let mut buffer = vec![0; len];
+    source.read_at(offset, &mut buffer)?;
+    assert!((offset..).zip(&buffer).all(|(at, value)| *value == byte(at)));
+    Ok(())
+}
+
+#[test]
+fn small_reads_become_few_requests() {
+    let (source, asked, meter) = serve(u64::MAX, |_, _, _, _| Ok(()));
+    let source = source.unwrap();
+    assert_eq!(source.len(), LEN);
+    for offset in (0..2 * BLOCK as u64).step_by(1000) {
+        read(&*source, offset, 1000).unwrap();
+    }
+    read(&*source, LEN - 22, 22).unwrap();
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked.len(), 4, "{asked:?}");
+    assert_eq!(asked[3].2 as u64, LEN % BLOCK as u64);
+    assert_eq!(meter.requests(), 4);
+}
+
+#[test]
+fn what_fails_is_tried_again_and_then_told() {
+    for (word, twist) in [
+        ("503", (|head, _| head.status = 503) as fn(&mut Head, &mut usize)),
+        ("429", |head, _| head.status = 429),
+        ("of 131072 bytes", |_, got| *got -= 1),
+        ("another part", |head, _| head.start = Some(5)),
+        ("the whole file", |head, _| (head.status, head.length) = (200, Some(LEN))),
+    ] {
+        // Two bad answers are got over.
+        let (source, ..) = serve(u64::MAX, move |number, _, head, got| {
+            if (2..4).contains(&number) {
+                twist(head, got);
+            }
+            Ok(())
+        });
+        read(&*source.unwrap(), 500_000, 10).unwrap();
+        let (source, asked, _) = serve(u64::MAX, move |number, _, head, got| {
+            if number > 1 {
+                twist(head, got);
+            }
+            Ok(())
+        });
+        let error = read(&*source.unwrap(), 500_000, 10).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.next_step().is_some() || word == "another part" || word == "the whole file");
+        assert_eq!(asked.lock().unwrap().len(), 1 + TRIES as usize, "{word}");
+    }
+    let (source, asked, _) = serve(u64::MAX, |_, _, _, _| Err(Error::io("no route")));
+    assert!(source.unwrap_err().to_string().contains("no route"));
+    assert_eq!(asked.lock().unwrap().len(), TRIES as usize);
+}
+
+#[test]
+fn what_no_further_request_mends_is_told_at_once() {
+    for (word, twist) in [
+        ("changed", (|head| head.etag = Some("\"2\"".into())) as fn(&mut Head)),
+        ("changed", |head| head.total = Some(LEN + 1)),
+        ("changed", |head| head.status = 416),
+        ("changed", |head| (head.status, head.etag) = (200, Some("\"2\"".into()))),
+        ("log in", |head| head.status = 401),
+        ("403", |head| head.status = 403),
+        ("no such file", |head| head.status = 404),
+        ("too often", |head| (head.status, head.retry_after) = (429, Some(3600))),
+        ("elsewhere", |head| head.status = 302),
+        ("answered 418", |head| head.status = 418),
+    ] {
+        let (source, asked, _) = serve(u64::MAX, move |number, _, head, _| {
+            if number > 1 {
+                twist(head);
+            }
+            Ok(())
+        });
+        let error = read(&*source.unwrap(), 500_000, 10).unwrap_err();
+        assert!(error.to_string().contains(word), "{error}");
+        assert!(error.next_step().is_some(), "{error}");
+        assert_eq!(asked.lock().unwrap().len(), 2, "{word}");
+    }
+}
+
+#[test]
+fn a_server_without_ranges_gives_small_files_as_a_whole() {
+    let whole = |len| {
+        serve(u64::MAX, move |_, _, head, got| {
+            (head.status, head.total, head.length, *got) = (200, None, len, 0);
+            Ok(())
+        })
+        .0
+    };
+    read(&*whole(Some(LEN)).unwrap(), 999_000, 1000).unwrap();
+    for len in [None, Some(2 << 20)] {
+        let error = whole(len).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("only as a whole"), "{error}");
+    }
+    assert_eq!(whole(Some(0)).unwrap().len(), 0);
+}
+
+#[test]
+fn no_action_fetches_more_than_agreed() {
+    let (source, _, meter) = serve(300_000, |_, _, _, _| Ok(()));
+    let source = source.unwrap();
+    read(&*source, 0, 200_000).unwrap();
+    let error = read(&*source, 500_000, 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit);
+    assert!(error.to_string().contains("300000 bytes"), "{error}");
+    meter.begin();
+    read(&*source, 500_000, 1).unwrap();
+}
+
+#[test]
+fn a_redirection_is_followed_once_and_again_when_it_has_expired() {
+    let (source, asked, _) = serve(u64::MAX, |number, url, head, _| {
+        if url.starts_with("https://a.org/") {
+            head.url = Some(format!("https://cdn.org/{number}"));
+        } else if number == 3 {
+            head.status = 403;
+        }
+        Ok(())
+    });
+    let source = source.unwrap();
+    read(&*source, 300_000, 1).unwrap();
+    read(&*source, 600_000, 1).unwrap();
+    read(&*source, 900_000, 1).unwrap();
+    let asked = asked.lock().unwrap();
+    let urls: Vec<&str> = asked.iter().map(|(url, ..)| url.as_str()).collect();
+    let origin = "https://a.org/m/x.pt";
+    assert_eq!(urls, [origin, "https://cdn.org/1", "https://cdn.org/1", origin, "https://cdn.org/4"]);
+}
