@@ -25,6 +25,18 @@ pub enum ToWorker {
         /// Which of them to open; `None` lets the worker choose. The others serve links and shards.
         main: Option<u32>,
     },
+    /// Open the checkpoint at an address, with the files beside it that belong to it.
+    OpenAddress {
+        /// The address, absolute.
+        url: String,
+        /// How many bytes one action may fetch.
+        cap: u64,
+    },
+    /// Change how many bytes one action may fetch.
+    Allow {
+        /// That many.
+        cap: u64,
+    },
     /// Tell everything about one row.
     Inspect {
         /// The row, as numbered by [`Opened::rows`].
@@ -125,6 +137,8 @@ pub enum FromWorker {
         /// Reads made so far.
         calls: u64,
     },
+    /// What has been fetched of a remote checkpoint so far.
+    Fetched(Fetched),
     /// The checkpoint is open.
     Opened(Box<Opened>),
     /// It could not be opened.
@@ -185,6 +199,23 @@ pub struct Opened {
     pub read: u64,
     /// Reads made to open it.
     pub calls: u64,
+}
+
+/// What has been fetched of a remote checkpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Fetched {
+    /// The server.
+    pub host: String,
+    /// The server that it led to; may be empty.
+    pub via: String,
+    /// True if the server gave a file only as a whole.
+    pub whole: bool,
+    /// Bytes fetched.
+    pub bytes: u64,
+    /// Requests made.
+    pub requests: u64,
+    /// How many bytes one action may fetch.
+    pub cap: u64,
 }
 
 /// How grave a finding is.

@@ -94,7 +94,8 @@ impl Address {
 
     fn hugging_face(&mut self) -> Result<()> {
         self.host = HUGGING_FACE[0].into();
-        let parts: Vec<&str> = self.path.split('/').skip(1).filter(|part| !part.is_empty()).collect();
+        let parts: Vec<&str> =
+            self.path.split('/').skip(1).filter(|part| !part.is_empty()).collect();
         // ORGANISATION/NAME/blob/REVISION/PATH, where old models have no organisation and data
         // sets a word before it.
         let kind = parts.iter().take(4).position(|part| ["blob", "resolve", "raw"].contains(part));
@@ -145,7 +146,9 @@ fn encode(text: &str, keep: &str) -> String {
         } else {
             out.push('%');
             for digit in [byte >> 4, byte & 15] {
-                out.push(char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase());
+                out.push(
+                    char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase(),
+                );
             }
         }
     }
@@ -187,7 +190,10 @@ mod tests {
                 "https://huggingface.co/a/b/blob/main/sub/model.safetensors",
                 "https://huggingface.co/a/b/resolve/main/sub/model.safetensors",
             ),
-            ("https://hf.co/gpt2/blob/main/x.bin", "https://huggingface.co/gpt2/resolve/main/x.bin"),
+            (
+                "https://hf.co/gpt2/blob/main/x.bin",
+                "https://huggingface.co/gpt2/resolve/main/x.bin",
+            ),
             (
                 " https://huggingface.co/datasets/a/b/blob/v1/x.npz#top\n",
                 "https://huggingface.co/datasets/a/b/resolve/v1/x.npz",
@@ -196,7 +202,10 @@ mod tests {
                 "https://huggingface.co/a/blob/resolve/main/x.pt?download=true",
                 "https://huggingface.co/a/blob/resolve/main/x.pt?download=true",
             ),
-            ("HTTP://LOCALHOST:80/a b/\u{e9}.pt?t=\"1\"", "http://localhost:80/a%20b/%C3%A9.pt?t=%221%22"),
+            (
+                "HTTP://LOCALHOST:80/a b/\u{e9}.pt?t=\"1\"",
+                "http://localhost:80/a%20b/%C3%A9.pt?t=%221%22",
+            ),
         ] {
             // A model called `blob` is found by what comes after it.
             if link.contains("a/blob/resolve") {
@@ -232,7 +241,10 @@ mod tests {
         let shard = index.beside("model 1.safetensors").unwrap();
         assert_eq!(shard.to_string(), "https://a.org/m/model%201.safetensors?token=1");
         assert_eq!(shard.name(), "model 1.safetensors");
-        assert_eq!(index.beside("sub/a?b#c").unwrap().to_string(), "https://a.org/m/sub/a%3Fb%23c?token=1");
+        assert_eq!(
+            index.beside("sub/a?b#c").unwrap().to_string(),
+            "https://a.org/m/sub/a%3Fb%23c?token=1"
+        );
         for name in ["../x", "/x", "a/../../x", "a//b", "", ".", "a\\b", "//evil.org/x"] {
             assert_eq!(index.beside(name), None, "{name}");
         }

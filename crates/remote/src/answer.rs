@@ -47,6 +47,8 @@ pub enum Begin {
     Whole(u64),
     /// There is nothing in it.
     Empty,
+    /// The server does not have it, or not for us.
+    Absent(Error),
 }
 
 /// What to do about an answer.
@@ -86,11 +88,13 @@ impl Head {
     }
 }
 
-/// Judges the first answer, to a request for the first bytes. A file that comes only as a whole
-/// is taken up to `most` bytes.
-pub fn begin(address: &Address, head: &Head, most: u64) -> Verdict<Begin> {
+/// Judges the first answer, to a request for the first `wanted` bytes, of which `got` came. A file
+/// that comes only as a whole is taken up to `most` bytes.
+pub fn begin(address: &Address, head: &Head, got: u64, wanted: u64, most: u64) -> Verdict<Begin> {
     let host = address.host();
+    let short = head.total.is_some_and(|len| got != len.min(wanted));
     match (head.status, head.total) {
+        (206, Some(len)) if short => Verdict::Again(None, ended(host, got, len.min(wanted), 0)),
         (206, _) if head.start.is_some_and(|start| start != 0) => Verdict::Stop(
             Error::io(format!("{host} sent another part of the file than the one that was asked for")),
         ),
@@ -111,13 +115,25 @@ pub fn begin(address: &Address, head: &Head, most: u64) -> Verdict<Begin> {
                 .advice("Download the file and open it from the disk, or put it on a server that answers range requests."),
             ),
         },
-        _ => refused(address, head),
+        _ => match refused(address, head) {
+            Verdict::Stop(error) if matches!(head.status, 401 | 403 | 404 | 410) => {
+                Verdict::Good(Begin::Absent(error))
+            }
+            verdict => verdict,
+        },
     }
+}
+
+/// The answer ended before the part did.
+fn ended(host: &str, got: u64, wanted: u64, offset: u64) -> Error {
+    Error::io(format!("{host} sent {got} of {wanted} bytes and ended"))
+        .at(offset)
+        .advice("Try again later: the connection may be bad, or the file on the server cut short.")
 }
 
 /// Judges an answer to a request for the bytes from `offset` of a file whose first answer was good.
 /// `got` is how many of the `wanted` bytes came.
-pub fn part(
+pub(crate) fn part(
     address: &Address,
     head: &Head,
     identity: &Identity,
@@ -144,12 +160,13 @@ pub fn part(
     if head.start.is_some_and(|start| start != offset) {
         return Verdict::Again(
             None,
-            Error::io(format!("{host} sent another part of the file than the one that was asked for")),
+            Error::io(format!(
+                "{host} sent another part of the file than the one that was asked for"
+            )),
         );
     }
     if got != wanted {
-        let error = Error::io(format!("{host} sent {got} of {wanted} bytes and ended")).at(offset);
-        return Verdict::Again(None, error.advice("Try again later: the connection may be bad."));
+        return Verdict::Again(None, ended(host, got, wanted, offset));
     }
     Verdict::Good(())
 }
@@ -198,14 +215,19 @@ fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
         )),
         429 => Verdict::Again(
             head.retry_after,
-            error(format!("{host} says that it was asked too often (429)"), "Wait a while, then try again."),
+            error(
+                format!("{host} says that it was asked too often (429)"),
+                "Wait a while, then try again.",
+            ),
         ),
         408 | 425 | 500..=599 => Verdict::Again(
             head.retry_after,
             error(format!("{host} failed to answer ({status})"), "Try again later."),
         ),
         300..=399 => Verdict::Stop(error(
-            format!("{host} sends requests for this file elsewhere without end, or to no address ({status})"),
+            format!(
+                "{host} sends requests for this file elsewhere without end, or to no address ({status})"
+            ),
             "Open the address in a browser, and copy the one that it leads to.",
         )),
         _ => Verdict::Stop(error(
@@ -216,11 +238,33 @@ fn refused<T>(address: &Address, head: &Head) -> Verdict<T> {
 }
 
 impl<T> Verdict<T> {
-    /// The good part, or the error.
-    pub fn result(self) -> Result<T> {
-        match self {
-            Self::Good(good) => Ok(good),
-            Self::Again(_, error) | Self::Stop(error) => Err(error),
+    /// What to do after the try number `tried`: take what came, or wait so many milliseconds and
+    /// try again.
+    pub fn after(self, tried: u32) -> Result<Next<T>> {
+        let (seconds, error) = match self {
+            Self::Good(good) => return Ok(Next::Take(good)),
+            Self::Again(seconds, error) => (seconds.unwrap_or(0), error),
+            Self::Stop(error) => return Err(error),
+        };
+        if tried >= TRIES || seconds > MOST_PAUSE {
+            return Err(error);
         }
+        Ok(Next::Wait((PAUSE << (tried.max(1) - 1)).max(seconds * 1000)))
     }
 }
+
+/// What to do next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Next<T> {
+    /// Take it.
+    Take(T),
+    /// Wait so many milliseconds and ask again.
+    Wait(u64),
+}
+
+/// How often a request is made before it is given up.
+pub const TRIES: u32 = 4;
+/// Milliseconds before the second try; twice as many before each further one.
+const PAUSE: u64 = 300;
+/// A server that wants a longer pause than this many seconds is told about instead.
+const MOST_PAUSE: u64 = 10;

@@ -12,6 +12,6 @@ mod remote;
 mod tests;
 
 pub use address::Address;
-pub use answer::{Begin, Head, Identity, Verdict, begin};
+pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
 pub use meter::Meter;
-pub use remote::{BLOCK, Fetch, FIRST, Remote, TRIES, cached, open, unreachable};
+pub use remote::{BLOCK, FIRST, Fetch, Remote, cached, length_unknown, open, unreachable};

@@ -3,28 +3,22 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use statelens_checkpoint::{BlockCache, Error, Memory, ReadAt, Result};
+use statelens_checkpoint::{BlockCache, Error, ErrorKind, Memory, ReadAt, Result};
 
 use crate::answer::part;
-use crate::{Address, Begin, Head, Identity, Meter, Verdict, begin};
+use crate::{Address, Begin, Head, Identity, Meter, Next, Verdict, begin};
 
 /// Bytes of a block of the cache: what a request fetches at least. A request takes as long as
 /// to fetch some 100 kB on most connections.
 pub const BLOCK: usize = 128 << 10;
 /// Blocks that are kept for each file.
-const BLOCKS: usize = 192;
+const BLOCKS: usize = 64;
 /// Blocks that are fetched at once while a file is read on.
 const AHEAD: usize = 16;
 /// Bytes of the first request.
 pub const FIRST: usize = BLOCK;
-/// How often a request is made before it is given up.
-pub const TRIES: u32 = 4;
 /// The most bytes of one request.
 const PIECE: usize = 8 << 20;
-/// Milliseconds before the second try; twice as many before each further one.
-const PAUSE: u64 = 300;
-/// A server that wants a longer pause than this many seconds is told about instead.
-const MOST_PAUSE: u64 = 10;
 
 /// Makes requests.
 pub trait Fetch: fmt::Debug + Send + Sync {
@@ -40,9 +34,6 @@ pub trait Fetch: fmt::Debug + Send + Sync {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<(Head, usize)>;
-
-    /// All bytes of a file that the server gives only as a whole.
-    fn fetch_whole(&self, url: &str, len: u64) -> Result<Vec<u8>>;
 
     /// Waits.
     fn pause(&self, millis: u64) -> Result<()>;
@@ -98,16 +89,17 @@ impl<F: Fetch> Remote<F> {
                     }
                     verdict
                 }
-                Err(error) if error.kind() != statelens_checkpoint::ErrorKind::Io => {
+                Err(error) if error.kind() != ErrorKind::Io => {
                     return Err(error);
                 }
                 Err(error) => Verdict::Again(None, error),
             };
             tried += 1;
-            match again(&self.fetch, verdict, tried)? {
-                Some(()) => return Ok(()),
-                None => self.lead(None),
+            match verdict.after(tried)? {
+                Next::Take(()) => return Ok(()),
+                Next::Wait(millis) => self.fetch.pause(millis)?,
             }
+            self.lead(None);
         }
     }
 
@@ -144,61 +136,60 @@ impl<F> fmt::Debug for Remote<F> {
 }
 
 /// Opens a file: asks for its first bytes, and learns from the answer how long it is and whether
-/// the server gives parts. What comes only as a whole is fetched, up to `most` bytes.
+/// the server gives parts. What comes only as a whole is fetched with `whole`, up to `most` bytes.
+/// `Ok(Err(…))` where the server has no such file.
 pub fn open<F: Fetch + 'static>(
     address: &Address,
     fetch: F,
     meter: &Arc<Meter>,
     most: u64,
-) -> Result<Arc<dyn ReadAt>> {
-    let url = address.to_string();
+    whole: impl FnOnce(&str, u64) -> Result<Vec<u8>>,
+) -> Result<Result<Arc<dyn ReadAt>>> {
+    let (url, host) = (address.to_string(), address.host());
     let mut first = vec![0; FIRST];
     let mut tried = 0;
     loop {
-        meter.check(FIRST as u64, address.host())?;
+        meter.check(FIRST as u64, host)?;
         let answer = fetch.fetch(&url, None, 0, &mut first);
         meter.count(answer.as_ref().map_or(0, |(_, got)| *got as u64));
         let (verdict, head, got) = match answer {
-            Ok((head, got)) => (begin(address, &head, most), head, got),
-            Err(error) if error.kind() != statelens_checkpoint::ErrorKind::Io => return Err(error),
+            Ok((head, got)) => (begin(address, &head, got as u64, FIRST as u64, most), head, got),
+            Err(error) if error.kind() != ErrorKind::Io => return Err(error),
             Err(error) => (Verdict::Again(None, error), Head::default(), 0),
         };
-        let verdict = match verdict {
-            Verdict::Good(Begin::Ranges(identity)) => {
-                let wanted = identity.len.min(FIRST as u64);
-                match part(address, &head, &identity, 0, got as u64, wanted) {
-                    Verdict::Good(()) => {
-                        first.truncate(got);
-                        let remote =
-                            Remote::new(address.clone(), fetch, identity, meter.clone(), first, head.url);
-                        return Ok(cached(remote));
-                    }
-                    Verdict::Again(after, error) => Verdict::Again(after, error),
-                    Verdict::Stop(error) => Verdict::Stop(error),
-                }
-            }
-            other => other,
-        };
         tried += 1;
-        let whole = match again(&fetch, verdict, tried)? {
-            None => continue,
-            Some(Begin::Empty) => Vec::new(),
-            Some(Begin::Whole(len)) => {
-                meter.check(len, address.host())?;
-                let bytes = fetch.fetch_whole(&url, len)?;
+        let begin = match verdict.after(tried)? {
+            Next::Take(begin) => begin,
+            Next::Wait(millis) => {
+                fetch.pause(millis)?;
+                continue;
+            }
+        };
+        let bytes = match begin {
+            Begin::Ranges(identity) => {
+                first.truncate(got);
+                let meter = meter.clone();
+                let remote = Remote::new(address.clone(), fetch, identity, meter, first, head.url);
+                return Ok(Ok(cached(remote)));
+            }
+            Begin::Whole(len) => {
+                meter.check(len, host)?;
+                let bytes = whole(&url, len)?;
                 meter.count(bytes.len() as u64);
                 bytes
             }
-            Some(Begin::LengthUnknown | Begin::Ranges(_)) => {
-                return Err(Error::unsupported(format!(
-                    "{} does not say how long the file is",
-                    address.host()
-                ))
-                .advice("Download the file and open it from the disk."));
-            }
+            Begin::Empty => Vec::new(),
+            Begin::Absent(error) => return Ok(Err(error)),
+            Begin::LengthUnknown => return Err(length_unknown(host)),
         };
-        return Ok(Arc::new(Memory::from(whole)));
+        return Ok(Ok(Arc::new(Memory::from(bytes))));
     }
+}
+
+/// The error of a server that gives parts and does not say of how much.
+pub fn length_unknown(host: &str) -> Error {
+    Error::unsupported(format!("{host} does not say how long the file is"))
+        .advice("Download the file and open it from the disk.")
 }
 
 /// The same file, read through a cache: for structure, small reads become few requests.
@@ -211,18 +202,4 @@ pub fn unreachable(host: &str, why: &str) -> Error {
     let why = if why.is_empty() { String::new() } else { format!(": {why}") };
     Error::io(format!("{host} could not be reached{why}"))
         .advice("Look whether the address is right and the network is there.")
-}
-
-/// What was asked for, or nothing after a pause to ask again.
-fn again<T>(fetch: &impl Fetch, verdict: Verdict<T>, tried: u32) -> Result<Option<T>> {
-    let (after, error) = match verdict {
-        Verdict::Good(good) => return Ok(Some(good)),
-        Verdict::Again(after, error) => (after.unwrap_or(0), error),
-        Verdict::Stop(error) => return Err(error),
-    };
-    if tried >= TRIES || after > MOST_PAUSE {
-        return Err(error);
-    }
-    fetch.pause((PAUSE << (tried - 1)).max(after * 1000))?;
-    Ok(None)
 }

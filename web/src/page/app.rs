@@ -6,6 +6,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DragEvent, Event, HtmlInputElement, KeyboardEvent};
 use yew::prelude::*;
 
+use crate::page::address::{self, use_address_of_page};
 use crate::page::bridge::Bridge;
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
@@ -70,13 +71,18 @@ impl Actor {
         let handles: js_sys::Array =
             files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
-        self.act(Action::Open(files, main));
         self.bridge.restart_if_busy();
         self.bridge.post_with(
             &ToWorker::Open { files: names, main },
             &handles,
             &JsValue::UNDEFINED,
         );
+        self.begin(Action::Open(files, main));
+    }
+
+    /// Something is being opened: shows that, if it takes longer than a moment.
+    pub fn begin(&self, action: Action) {
+        self.act(action);
         let dispatch = self.dispatch.clone();
         gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading))
             .forget();
@@ -178,6 +184,7 @@ pub fn App() -> Html {
     use_title(&model);
     use_drops(&model, &actor);
     use_keys(&model, &actor);
+    use_address_of_page(&actor);
 
     let chosen = {
         let actor = actor.clone();
@@ -228,14 +235,15 @@ fn screen(model: &UseReducerHandle<Model>) -> Html {
         }
         (Screen::Error, _) => match &model.error {
             Some(error) => {
-                html! { <ErrorScreen error={error.clone()} name={loading_name(model)} size={loading_size(model)} others={model.files.len()} /> }
+                html! { <ErrorScreen error={error.clone()} name={loading_name(model)} size={loading_size(model)} others={model.files.len()}
+                address={model.address.clone()} cap={model.cap} /> }
             }
             None => html! {},
         },
         // Files that open within a moment never show a loading screen.
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
-                values={model.values.clone()} running={running(model)} />
+                values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} />
         },
         _ => html! { <StartScreen over={model.over} /> },
     }
@@ -249,6 +257,9 @@ fn running(model: &Model) -> Option<u32> {
 }
 
 fn loading_name(model: &Model) -> String {
+    if let Some(address) = &model.address {
+        return address.split('?').next().unwrap_or_default().to_owned();
+    }
     let at = model.asked.unwrap_or(0) as usize;
     model.files.get(at).map(|dropped| dropped.name.path.clone()).unwrap_or_default()
 }
@@ -259,6 +270,9 @@ fn loading_size(model: &Model) -> u64 {
 }
 
 fn sheet(model: &UseReducerHandle<Model>) -> Html {
+    if let Some(sheet) = address::sheet(model) {
+        return sheet;
+    }
     let Some(work) = &model.work else {
         return match model.sheet {
             Some(Sheet::Keys) => html! { <ShortcutsSheet /> },
@@ -425,6 +439,7 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         _ if model.sheet.is_some() => return false,
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
+        "u" => actor.act(Action::AskAddress(AttrValue::default())),
         _ if model.screen != Screen::Work => return false,
         "c" => actor.act(Action::StartConvert),
         "f" => actor.act(Action::Show(Some(Sheet::Findings))),

@@ -73,7 +73,10 @@ impl Bridge {
 
     /// Posts a message with files or a handle beside it.
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
-        let begins = matches!(message, ToWorker::Open { .. } | ToWorker::Run { .. });
+        let begins = matches!(
+            message,
+            ToWorker::Open { .. } | ToWorker::OpenAddress { .. } | ToWorker::Run { .. }
+        );
         let Ok(message) = message.serialize(&serializer()) else { return };
         let envelope = js_sys::Object::new();
         set(&envelope, MESSAGE, &message);

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
+use crate::page::address;
 use crate::page::app::Actor;
 use crate::page::marks::{Copy, Mark, cap, prose, severity};
 use crate::page::model::Action;
@@ -21,6 +22,10 @@ pub struct ErrorProps {
     pub size: u64,
     /// How many files were dropped with it.
     pub others: usize,
+    /// Its address, if it is a remote one.
+    pub address: Option<AttrValue>,
+    /// How much of it one action may fetch.
+    pub cap: u64,
 }
 
 /// The word over the error.
@@ -57,6 +62,7 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_files())
     };
+    let again = actor.clone();
     let back = Callback::from(move |_: MouseEvent| actor.act(Action::Leave));
     html! {
         <div class="solo" id="error">
@@ -64,7 +70,7 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                 <button class="home" onclick={back} aria-label="Back to the first screen"><Mark /></button>
                 <span class="vr"></span>
                 <span class="name">{ props.name.clone() }</span>
-                <span class="m dim only-l">{ format!("{} bytes", fmt::exact(props.size)) }</span>
+                if props.address.is_none() { <span class="m dim only-l">{ format!("{} bytes", fmt::exact(props.size)) }</span> }
                 <span class="acts"><button class="btn" onclick={choose.clone()}>{ "Open files " }{ cap("O") }</button></span>
             </header>
             <main class="body" role="alert">
@@ -89,6 +95,9 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                             }
                         </div>
                     }) }
+                    if let Some(address) = &props.address {
+                        { address::again(&again, address, props.cap, error.kind == ErrorKind::Limit) }
+                    }
                     <div class="hint"><span>{ "You have another copy of it" }</span>
                         <button class="btn" onclick={choose}>{ "Open it" }</button></div>
                     <div class="hint"><span>{ "It should open after all" }</span>

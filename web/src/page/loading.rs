@@ -28,7 +28,7 @@ pub fn LoadingScreen(props: &LoadingProps) -> Html {
         <div class="app loading" id="loading">
             <header class="top">
                 <Mark /><span class="vr"></span><span class="name">{ props.name.clone() }</span>
-                <span class="facts"><span><b>{ fmt::bytes(props.size) }</b>{ " on disk" }</span></span>
+                if props.size > 0 { <span class="facts"><span><b>{ fmt::bytes(props.size) }</b>{ " on disk" }</span></span> }
                 <span class="acts"><button class="btn" onclick={cancel}>{ "Cancel " }{ cap("Esc") }</button></span>
             </header>
             <div class="tape reading" role="status">

@@ -1,5 +1,6 @@
 //! The page: Yew components, one file for each screen, sheet or pane.
 
+pub mod address;
 pub mod app;
 pub mod art;
 pub mod bridge;

@@ -8,8 +8,8 @@ use yew::prelude::*;
 
 use crate::page::drop::Dropped;
 use crate::protocol::{
-    ConvertOptions, Done, ErrorKind, ErrorText, FromWorker, Inspected, Opened, Planned, Running,
-    Target, Values,
+    ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened, Planned,
+    Running, Target, Values,
 };
 use crate::state::table::Column;
 use crate::state::work::Work;
@@ -36,6 +36,8 @@ pub enum Sheet {
     Findings,
     /// Shortcuts.
     Keys,
+    /// Opening from an address.
+    Address,
 }
 
 /// Which pane a small screen shows.
@@ -132,6 +134,12 @@ pub struct Model {
     pub over: Option<usize>,
     /// The files of the last drop.
     pub files: Rc<Vec<Dropped>>,
+    /// The address that is open, being opened or asked about; then there are no files.
+    pub address: Option<AttrValue>,
+    /// How much of it one action may fetch.
+    pub cap: u64,
+    /// What has been fetched of it.
+    pub fetched: Option<Fetched>,
     /// Which of them is asked for.
     pub asked: Option<u32>,
     /// How far it is opened.
@@ -160,6 +168,12 @@ pub enum Action {
     Over(Option<usize>),
     /// Files are being opened.
     Open(Vec<Dropped>, Option<u32>),
+    /// A remote checkpoint is asked about.
+    AskAddress(AttrValue),
+    /// A remote checkpoint is being opened, and one action may fetch so many bytes.
+    OpenAddress(AttrValue, u64),
+    /// One action may fetch so many bytes.
+    Allow(u64),
     /// Opening takes longer than a moment.
     ShowLoading,
     /// Back to the first screen, or to what was open before.
@@ -190,6 +204,9 @@ impl Default for Model {
             screen: Screen::Start,
             over: None,
             files: Rc::new(Vec::new()),
+            address: None,
+            cap: 0,
+            fetched: None,
             asked: None,
             loading: Loading::default(),
             work: None,
@@ -215,9 +232,29 @@ impl Reducible for Model {
                 next.over = None;
                 next.sheet = None;
                 next.files = Rc::new(files);
+                (next.address, next.fetched) = (None, None);
                 next.asked = main;
                 next.loading = Loading::default();
                 next.screen = Screen::Loading;
+            }
+            Action::AskAddress(address) => {
+                next.address = Some(address);
+                next.sheet = Some(Sheet::Address);
+            }
+            Action::OpenAddress(address, cap) => {
+                next.sheet = None;
+                next.files = Rc::default();
+                next.fetched = None;
+                (next.address, next.cap) = (Some(address), cap);
+                next.asked = None;
+                next.loading = Loading::default();
+                next.screen = Screen::Loading;
+            }
+            Action::Allow(cap) => {
+                next.cap = cap;
+                if let Some(fetched) = &mut next.fetched {
+                    fetched.cap = cap;
+                }
             }
             Action::ShowLoading => next.loading.shown = true,
             Action::Leave => {
@@ -273,6 +310,9 @@ impl Model {
             FromWorker::Ready => {}
             FromWorker::Opening { doing, keys, read, calls } => {
                 self.loading = Loading { doing, keys, read, calls, shown: self.loading.shown };
+            }
+            FromWorker::Fetched(fetched) => {
+                self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
             FromWorker::Opened(opened) => self.opened(*opened),
             FromWorker::OpenFailed(error) => {
@@ -375,6 +415,7 @@ impl Model {
         };
         let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
         !dropped.is_empty()
+            && !self.files.is_empty()
             && dropped.iter().all(|file| {
                 let name = base(&file.name.path);
                 work.opened.missing.iter().any(|missing| base(missing) == name)

@@ -17,6 +17,7 @@ const GROUPS: [&[Group]; 3] = [
             &[
                 ("Open files", &["O"]),
                 ("Open folder", &["\u{21e7}", "O"]),
+                ("Open address", &["U"]),
                 ("Close sheet, cancel", &["Esc"]),
                 ("Next, previous open file", &["]", "["]),
             ],

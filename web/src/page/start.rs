@@ -67,6 +67,7 @@ pub fn StartScreen(props: &StartProps) -> Html {
                     <div class="go">
                         <button class="btn pri lg" onclick={on(Actor::choose_files)}>{ "Open files " }{ cap("O") }</button>
                         <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
+                        <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::AskAddress(AttrValue::default())))}>{ "Address " }{ cap("U") }</button>
                     </div>
                     <div class="lab exhead">{ "Or look at one now" }</div>
                     { for EXAMPLES.iter().map(|&(name, about, size)| {
@@ -77,7 +78,7 @@ pub fn StartScreen(props: &StartProps) -> Html {
                             </button>
                         }
                     }) }
-                    <p class="priv">{ good() }<span>{ "Your files stay on this computer: this page can\u{2019}t send anything, and works offline." }</span></p>
+                    <p class="priv">{ good() }<span>{ "Your files stay on this computer: nothing of them is sent, and the page works offline." }</span></p>
                 </div>
             </div>
             <footer><div class="fmts">

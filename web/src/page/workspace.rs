@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
+use crate::page::address;
 use crate::page::app::Actor;
 use crate::page::inspector::Inspector;
 use crate::page::marks::{Mark, cap, good, prose, severity, severity_word};
@@ -11,7 +12,7 @@ use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
-use crate::protocol::{Inspected, Severity, Values};
+use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
 use crate::state::tape::row_at;
 use crate::state::work::Work;
@@ -31,6 +32,8 @@ pub struct WorkspaceProps {
     pub values: Option<Rc<Values>>,
     /// How much of a conversion is written, while one runs.
     pub running: Option<u32>,
+    /// What has been fetched, if the checkpoint is a remote one.
+    pub fetched: Option<Fetched>,
 }
 
 /// The workspace.
@@ -73,7 +76,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 </section>
                 <Inspector work={work.clone()} inspected={props.inspected.clone()} values={props.values.clone()} />
             </div>
-            { status(&actor, work, props.running) }
+            { status(&actor, work, props) }
         </div>
     }
 }
@@ -264,7 +267,7 @@ fn menu(
     }
 }
 
-fn status(actor: &Actor, work: &Work, running: Option<u32>) -> Html {
+fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
     let show = |sheet: Sheet| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(sheet))))
@@ -283,12 +286,16 @@ fn status(actor: &Actor, work: &Work, running: Option<u32>) -> Html {
                 }) }
                 if opened.findings.is_empty() { <span>{ good() }{ "no findings" }</span> }
             </button>
-            if let Some(percent) = running {
+            if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }
             <span class="opt dim">{ effort(opened) }</span>
             <span class="grow"></span>
-            <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            if let Some(fetched) = &props.fetched {
+                { address::fetched(actor, fetched) }
+            } else {
+                <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            }
             <button class="textrow opt dim" onclick={show(Sheet::Keys)}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
     }

@@ -6,6 +6,7 @@ pub mod blob;
 pub mod check;
 pub mod open;
 pub mod planning;
+pub mod remote;
 pub mod running;
 pub mod sink;
 pub mod text;
@@ -85,13 +86,33 @@ pub fn post_with(message: &FromWorker, handle: &JsValue) {
 }
 
 fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
+    remote::begin_action();
     match message {
+        ToWorker::OpenAddress { url, cap } => {
+            *desk.borrow_mut() = Desk::default();
+            blob::forget();
+            let desk = desk.clone();
+            spawn_local(async move {
+                match open::open_address(&url, cap).await {
+                    Ok((open, opened)) => {
+                        desk.borrow_mut().open = Some(open);
+                        post(&FromWorker::Opened(Box::new(opened)));
+                    }
+                    Err(error) => post(&FromWorker::OpenFailed(*error)),
+                }
+                remote::tell();
+            });
+        }
+        ToWorker::Allow { cap } => {
+            remote::allow(cap);
+        }
         ToWorker::Open { files, main } => {
             let handles: Vec<File> = js_sys::Array::from(&get(data, FILES))
                 .iter()
                 .filter_map(|file| file.dyn_into().ok())
                 .collect();
             *desk.borrow_mut() = Desk::default();
+            remote::forget();
             match open::open(&files, handles, main) {
                 Ok((open, opened)) => {
                     desk.borrow_mut().open = Some(open);
@@ -149,7 +170,9 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
         ToWorker::Close => {
             *desk.borrow_mut() = Desk::default();
             blob::forget();
+            remote::forget();
             spawn_local(sink::clean());
         }
     }
+    remote::tell();
 }

@@ -12,7 +12,7 @@ use web_sys::File;
 
 use crate::protocol::{ErrorText, FileName, Finding, FromWorker, Opened, Severity};
 use crate::rows::{Kind, PackedRows, Row};
-use crate::worker::{Open, blob, now, planning, post, text};
+use crate::worker::{Open, blob, now, planning, post, remote, text};
 
 /// Blocks of the cache: a call costs the same whatever it reads, so few and large ones.
 const BLOCK: usize = 1 << 20;
@@ -43,7 +43,7 @@ pub fn open(
     let mut failed: Option<(FileId, ErrorText)> = None;
     for found in order.iter().take(TRIES) {
         let files = set.opened_at(found.main);
-        match statelens_formats::open(files, &Limits::default(), &mut Watch { last: now() }) {
+        match statelens_formats::open(files, &Limits::default(), &mut Watch::default()) {
             Ok(checkpoint) => {
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
@@ -55,13 +55,7 @@ pub fn open(
                 if let Some((at, error)) = failed.or_else(stray) {
                     opened.0.findings.push(not_opened(set.name(at), &error));
                 }
-                let (read, calls) = blob::spent();
-                (opened.0.read, opened.0.calls, opened.0.millis) = (read, calls, now() - began);
-                let (opened, leaves) = opened;
-                return Ok((
-                    Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into() },
-                    opened,
-                ));
+                return Ok(finished(checkpoint, opened, began));
             }
             Err(error) => {
                 failed.get_or_insert((found.main, explained(&set, found.main, &error)));
@@ -72,6 +66,35 @@ pub fn open(
         || text::error(&statelens_checkpoint::Error::io("no file was given")),
         |(_, error)| error,
     )))
+}
+
+/// Opens the file at an address; see [`remote::open`].
+///
+/// # Errors
+/// The text of why it can't be opened.
+pub async fn open_address(url: &str, cap: u64) -> Result<(Open, Opened), Box<ErrorText>> {
+    let began = now();
+    let found = remote::open(url, cap).await.map_err(|error| Box::new(text::error(&error)))?;
+    let files = &found.files;
+    let main = files.main().unwrap_or(FileId(0));
+    let name = files.name(main);
+    let sorted = statelens_formats::sets::sort(files).into_iter().find(|set| set.main == name);
+    let name = sorted.map_or_else(|| name.to_owned(), |set| set.name);
+    let mut opened =
+        told(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
+    opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
+    Ok(finished(found.checkpoint, opened, began))
+}
+
+/// The open checkpoint, with what it took to open it.
+fn finished(
+    checkpoint: Checkpoint,
+    (mut opened, leaves): (Opened, Vec<Leaf>),
+    began: f64,
+) -> (Open, Opened) {
+    (opened.read, opened.calls) = remote::spent().unwrap_or_else(blob::spent);
+    opened.millis = now() - began;
+    (Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into() }, opened)
 }
 
 /// A file that may be opened, and what to call the checkpoint that it leads to.
@@ -144,8 +167,14 @@ fn why_not(set: &FileSet, file: FileId) -> Option<ErrorText> {
 }
 
 /// Tells the page how far it is, four times a second at most.
-struct Watch {
+pub struct Watch {
     last: f64,
+}
+
+impl Default for Watch {
+    fn default() -> Self {
+        Self { last: now() }
+    }
 }
 
 impl Progress for Watch {
@@ -153,7 +182,7 @@ impl Progress for Watch {
         let time = now();
         if time - self.last >= 250.0 {
             self.last = time;
-            let (read, calls) = blob::spent();
+            let (read, calls) = remote::spent().unwrap_or_else(blob::spent);
             post(&FromWorker::Opening { doing: String::new(), keys: done, read, calls });
         }
         // Opening is stopped by ending the worker: it could not hear the wish.

@@ -10,7 +10,7 @@ use statelens_tensor::verbatim_span;
 
 use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
 use crate::state::fmt::plural;
-use crate::worker::{Open, text};
+use crate::worker::{Open, remote, text};
 
 /// Numbers beyond this lose digits in JS; no file comes near.
 const LARGEST: u64 = (1 << 53) - 1;
@@ -208,11 +208,27 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
         tensors: tensors as u64,
         keys: leaves.len() as u64,
         runs,
-        losses: plan.losses.iter().filter(|loss| !loss.harmless).map(loss_text).collect(),
+        losses: plan
+            .losses
+            .iter()
+            .filter(|loss| !loss.harmless)
+            .map(loss_text)
+            .chain(much_to_fetch(copied.saturating_add(computed)))
+            .collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
-        zero_copy: composable(plan),
+        zero_copy: composable(plan) && !remote::is_open(),
         preview: Preview::default(),
         command: command(open, options),
+    })
+}
+
+/// That a conversion fetches more than an action may without being asked for it.
+fn much_to_fetch(bytes: u64) -> Option<Loss> {
+    let (host, cap) = remote::agreed()?;
+    (bytes > cap).then(|| Loss {
+        title: format!("This fetches about {} from {host}", crate::state::fmt::bytes(bytes)),
+        why: "Nothing is lost. The weights are not on this computer, and the new file needs them."
+            .into(),
     })
 }
 
@@ -275,8 +291,8 @@ fn note(loss: &statelens_checkpoint::Loss) -> String {
 
 /// The command that does the same, quoted for a shell.
 fn command(open: &Open, options: &ConvertOptions) -> String {
-    let source =
-        open.checkpoint.files.iter().next().map(|(_, file)| file.name.clone()).unwrap_or_default();
+    let first = || open.checkpoint.files.iter().next().map(|(_, file)| file.name.clone());
+    let source = remote::url().or_else(first).unwrap_or_default();
     let mut words = vec![
         "statelens".into(),
         "convert".into(),

@@ -14,10 +14,12 @@ use web_sys::{ReadableStreamByobReader, ReadableStreamGetReaderOptions, Readable
 use crate::page::bridge::get;
 use crate::protocol::{self, Done, FromWorker, Running};
 use crate::worker::sink::Sink;
-use crate::worker::{blob, check, now, post};
+use crate::worker::{blob, check, now, post, remote};
 
 /// The stream's buffer.
 const BUFFER: u32 = 4 << 20;
+/// What is fetched of a remote file at once.
+const FETCH: u64 = 8 << 20;
 /// A gap in a file that is cheaper to read over than to open another stream behind it.
 const GAP: u64 = 1 << 20;
 /// How long the machine may run without listening.
@@ -49,20 +51,26 @@ pub async fn run(
     cancel: &Cancel,
 ) -> Result<(Done, JsValue)> {
     let began = now();
-    let compose = composable(&plan) && to == protocol::Sink::Download;
+    let remote = remote::is_open();
+    let compose = composable(&plan) && to == protocol::Sink::Download && !remote;
+    // How much it takes was agreed to when the plan was.
+    let cap = remote::allow(u64::MAX);
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
     let keys = Keys::new(&plan);
     let planned = plan.source.clone();
     let mut job = Job {
         run: Run::new(plan, Options { compose })?,
+        remote,
         stream: None,
         cancel,
         began,
         told: began,
         keys,
     };
-    match job.all(&mut sinks).await {
+    let ran = job.all(&mut sinks).await;
+    remote::allow(cap);
+    match ran {
         Ok(()) => {
             let files = job.run.files().clone();
             let blobs = js_sys::Array::new();
@@ -123,6 +131,8 @@ impl Sinks {
 
 struct Job<'a> {
     run: Run,
+    /// Files are not the browser's: they are fetched as they are read.
+    remote: bool,
     stream: Option<Stream>,
     cancel: &'a Cancel,
     began: f64,
@@ -149,8 +159,7 @@ impl Job<'_> {
             match step {
                 Step::Begin(_) | Step::Done => {}
                 Step::Read(span) => {
-                    let stream = self.stream_at(span).await?;
-                    let piece = stream.piece(span).await?;
+                    let piece = self.piece(span).await?;
                     self.run.feed(&piece, &mut |bytes| {
                         sink.put(bytes);
                         Ok(())
@@ -161,8 +170,7 @@ impl Job<'_> {
                     self.run.copied(span.len);
                 }
                 Step::Copy(span) => {
-                    let stream = self.stream_at(span).await?;
-                    let piece = stream.piece(span).await?;
+                    let piece = self.piece(span).await?;
                     sink.put(&piece);
                     self.run.copied(piece.len() as u64);
                 }
@@ -180,6 +188,7 @@ impl Job<'_> {
             if time - self.told >= 250.0 {
                 self.told = time;
                 self.tell(time);
+                remote::tell();
             }
             // Reads that are answered at once, and work without reads, leave no room for messages.
             if time - listened >= SLICE {
@@ -197,6 +206,14 @@ impl Job<'_> {
             millis: time - self.began,
             key: self.keys.at(done),
         }));
+    }
+
+    /// The first bytes of a span.
+    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
+        if self.remote {
+            return self.run.files().read_vec(span.file, span.offset, span.len.min(FETCH));
+        }
+        self.stream_at(span).await?.piece(span).await
     }
 
     /// The stream that gives a span's first byte next; another one if this is elsewhere.

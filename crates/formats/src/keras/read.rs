@@ -123,7 +123,7 @@ fn index_of(files: &FileSet) -> Option<String> {
     let (stem, digits) = name.strip_suffix(".weights.h5")?.rsplit_once('_')?;
     let numbered = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     let index = format!("{stem}.weights.json");
-    let id = files.find(&index).filter(|_| numbered)?;
+    let id = if numbered { files.find(&index)? } else { return None };
     let head = files.read_vec(id, 0, files.len(id).min(4096)).ok()?;
     is_index(&head).then_some(index)
 }

@@ -1,0 +1,290 @@
+// Checkpoints at addresses: parts are fetched with the user's word, from servers of all kinds.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, fixture, launch, root, site } from "./harness.mjs";
+
+const example = readFileSync(`${root}web/examples/gpt_small.mdl`);
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-remote-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/**
+ * A server on another port, which is another site to a browser. `answer(request, response, file)` may
+ * answer by itself (and then says so); what is left goes out by ranges, for everybody.
+ */
+async function serve(files, answer = () => false) {
+  const requests = [];
+  const server = createServer((request, response) => {
+    requests.push({ method: request.method, url: request.url, headers: request.headers });
+    const bytes = files[request.url.split("?")[0]];
+    response.setHeader("Access-Control-Allow-Origin", "*");
+    response.setHeader("Access-Control-Expose-Headers", "Content-Range, ETag");
+    if (answer(request, response, bytes, requests.length)) return;
+    if (!bytes) return void response.writeHead(404).end();
+    part(request, response, bytes, '"1"');
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const host = `127.0.0.1:${server.address().port}`;
+  const close = () => {
+    server.closeAllConnections();
+    return new Promise((resolve) => server.close(resolve));
+  };
+  return { requests, host, at: (path) => `http://${host}${path}`, close };
+}
+
+/** Answers with the part that was asked for. */
+function part(request, response, bytes, etag) {
+  const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
+  response.setHeader("ETag", etag);
+  if (first === undefined) {
+    return void response.writeHead(200, { "Content-Length": bytes.length }).end(bytes);
+  }
+  const end = Math.min(Number(last), bytes.length - 1);
+  response.writeHead(206, {
+    "Content-Range": `bytes ${first}-${end}/${bytes.length}`,
+    "Content-Length": end + 1 - first,
+  });
+  response.end(bytes.subarray(Number(first), end + 1));
+}
+
+/** Opens the page at `?url=`; afterwards, every request went to the site or to one of `hosts`. */
+async function at(url, hosts, work, { quiet = true } = {}) {
+  const context = await browser.newContext({ acceptDownloads: true });
+  const asked = [];
+  const errors = [];
+  context.on("request", (request) => asked.push(request.url()));
+  context.on("weberror", (event) => errors.push(String(event.error())));
+  context.on("console", (message) => {
+    if (message.type() === "error") errors.push(message.text());
+  });
+  try {
+    const page = await context.newPage();
+    await page.addInitScript(() => delete window.showSaveFilePicker);
+    await page.goto(`${site}?url=${encodeURIComponent(url)}`);
+    await work(page, asked);
+  } finally {
+    await context.close();
+  }
+  const strangers = asked.filter((url) => !url.startsWith(site) && !url.startsWith("blob:") && !url.startsWith("data:"));
+  for (const url of strangers) assert.ok(hosts.includes(new URL(url).host), url);
+  // The browser itself prints an error for each failed request.
+  if (quiet) assert.deepEqual(errors, [], "errors in the page");
+}
+
+/** Says yes to the question, which names the host. */
+async function agree(page, host) {
+  await page.waitForSelector("#address");
+  assert.match(await page.textContent("#address-open"), new RegExp(`Ask ${host}`));
+  await page.click("#address-open");
+}
+
+const failure = (page) => page.waitForSelector("#error").then(() => page.textContent("#error main"));
+
+test("a checkpoint is opened by ranges, after the question that names its server", async () => {
+  const server = await serve({ "/m/a b.mdl": example });
+  await at(server.at("/m/a%20b.mdl"), [server.host], async (page, asked) => {
+    await page.waitForSelector("#address");
+    await page.waitForTimeout(300);
+    assert.equal(server.requests.length, 0, "asked before the user agreed");
+    assert.ok(asked.every((url) => url.startsWith(site)));
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    assert.equal(await page.textContent(".top .name"), "a b.mdl");
+    const said = await page.textContent("#fetched");
+    assert.match(said, new RegExp(`fetched from ${server.host} in \\d+ requests?`));
+    assert.doesNotMatch(await page.textContent(".status"), /nothing leaves/);
+    // Values are fetched when they are looked at.
+    await page.click(".row >> nth=1");
+    await page.waitForSelector(".values, .vals, .insp");
+  });
+  for (const { method, headers } of server.requests) {
+    assert.equal(method, "GET");
+    assert.match(headers.range, /^bytes=\d+-\d+$/);
+    assert.equal(headers.cookie, undefined);
+  }
+  await server.close();
+});
+
+test("only what is needed is fetched of a large file", async () => {
+  // A file of 64 MB whose structure is 100 bytes.
+  const header = Buffer.from(JSON.stringify({ weight: { dtype: "F32", shape: [4096, 4096], data_offsets: [0, 1 << 26] } }));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  const large = Buffer.concat([length, header, Buffer.alloc(1 << 26, 1)]);
+  const server = await serve({ "/large.safetensors": large });
+  await at(server.at("/large.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    assert.equal(server.requests.length, 1);
+    assert.match(await page.textContent("#fetched"), /131(\.\d)? kB fetched/);
+    // Converting takes all of it, which is more than was agreed to.
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late) .loss");
+    assert.match(await page.textContent(".plan"), new RegExp(`fetches about 67(\\.\\d)? MB from ${server.host}`));
+    assert.ok(await page.isDisabled("#write"));
+  });
+  await server.close();
+});
+
+test("what is written from a remote checkpoint is what the command writes from the file", async () => {
+  const server = await serve({ "/gpt_small.mdl": example });
+  const output = join(folder, "out.safetensors");
+  execFileSync(command, ["convert", `${root}web/examples/gpt_small.mdl`, output, "--lossy"], { stdio: "pipe" });
+  const expected = readFileSync(output);
+  await at(server.at("/gpt_small.mdl"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("safetensors")');
+    await page.waitForSelector(".plan:not(.late)");
+    for (const box of await page.$$(".loss input")) await box.check();
+    await page.waitForSelector("#write:not([disabled])");
+    const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
+    await page.waitForSelector("#convert-done");
+    const written = readFileSync(await download.path());
+    assert.ok(written.equals(expected), `${written.length} bytes, expected ${expected.length}`);
+  });
+  await server.close();
+});
+
+test("the files of a set are found by its index", async () => {
+  for (const [set, index] of [
+    ["hf_sharded_safetensors", "model.safetensors.index.json"],
+    ["tf/saver_v2_sharded", null],
+  ]) {
+    const { readdirSync } = await import("node:fs");
+    const names = readdirSync(fixture(set)).filter((name) => !name.endsWith(".expected.json"));
+    const main = index ?? names.find((name) => name.endsWith(".index"));
+    const files = Object.fromEntries(names.map((name) => [`/x/${name}`, readFileSync(join(fixture(set), name))]));
+    const server = await serve(files);
+    await at(server.at(`/x/${main}?key=1`), [server.host], async (page) => {
+      await agree(page, server.host);
+      await page.waitForSelector("#work .row");
+      const asked = new Set(server.requests.map(({ url }) => url));
+      const shards = names.filter((name) => /-of-\d+/.test(name));
+      assert.ok(shards.length > 1);
+      for (const name of shards) assert.ok(asked.has(`/x/${name}?key=1`), name);
+      assert.doesNotMatch(await page.textContent("#work"), /missing/);
+    }, { quiet: false });
+    await server.close();
+  }
+});
+
+test("a redirection to another server is followed once and shown", async () => {
+  const target = await serve({ "/blob": example });
+  const server = await serve({}, (request, response) => {
+    response.writeHead(302, { Location: target.at("/blob") }).end();
+    return true;
+  });
+  await at(server.at("/gpt_small.mdl"), [server.host, target.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#fetched"), new RegExp(`from ${server.host} \\(through ${target.host}\\)`));
+    assert.equal(server.requests.length, 1);
+    assert.ok(target.requests.length > 1);
+  });
+  await server.close();
+  await target.close();
+});
+
+test("a server without ranges gives a small file as a whole, and no large one", async () => {
+  let sent = 0;
+  const server = await serve({ "/small.mdl": example }, (request, response, bytes) => {
+    if (bytes) return void response.writeHead(200, { "Content-Length": bytes.length }).end(bytes), true;
+    response.writeHead(200, { "Content-Length": 10 ** 12 });
+    const chunk = Buffer.alloc(1 << 16);
+    const more = () => {
+      while (!response.destroyed && response.write(chunk)) sent += chunk.length;
+    };
+    response.on("drain", more);
+    more();
+    return true;
+  });
+  await at(server.at("/small.mdl"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#fetched"), /as a whole: the server gives no parts/);
+  });
+  await at(server.at("/large.mdl"), [server.host], async (page) => {
+    await agree(page, server.host);
+    assert.match(await failure(page), /gives files only as a whole/);
+    await page.waitForTimeout(300);
+    assert.ok(sent < 64e6, `${sent} bytes were sent before the page hung up`);
+  });
+  await server.close();
+});
+
+test("servers that do not answer as they should are told about", async () => {
+  const nothing = (request, response) => (response.removeHeader("Access-Control-Allow-Origin"), false);
+  const status = (code) => (request, response) => (response.writeHead(code).end(), true);
+  const later = (change) => (request, response, bytes, number) => number > 1 && change(request, response, bytes);
+  for (const [answer, expected] of [
+    [nothing, /does not let pages of other sites read its files \(CORS\)/],
+    [status(401), /only to those who log in \(401\)/],
+    [status(403), /does not give out this file \(403\)/],
+    [status(404), /has no such file \(404\)/],
+    [(request, response) => (response.writeHead(429, { "Retry-After": "3600" }).end(), true), /asked too often \(429\)|\(429\)/],
+    [status(503), /failed to answer \(503\)/],
+    [later((request, response, bytes) => (part(request, response, bytes, '"2"'), true)), /was changed since it was opened/],
+    [later((request, response, bytes) => (part(request, response, bytes.subarray(0, -1), '"1"'), true)), /was changed since it was opened/],
+    [later((request, response) => (response.writeHead(206, { "Content-Length": 1000, "Content-Range": `bytes 131072-262143/${example.length}` }).end("short"), true)), /could not be reached|and ended/],
+    [later((request, response) => (response.writeHead(206, { "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).end("short"), true)), /sent 5 of \d+ bytes and ended/],
+    [later(status(404)), /has no such file \(404\)/],
+  ]) {
+    const server = await serve({ "/a.mdl": example }, answer);
+    await at(server.at("/a.mdl"), [server.host], async (page) => {
+      await agree(page, server.host);
+      assert.match(await failure(page), expected);
+    }, { quiet: false });
+    await server.close();
+  }
+});
+
+test("a server that fails once is asked again", async () => {
+  const server = await serve({ "/a.mdl": example }, (request, response, bytes, number) => {
+    if (number % 2 === 0) return false;
+    response.writeHead(503).end();
+    return true;
+  });
+  await at(server.at("/a.mdl"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+  }, { quiet: false });
+  await server.close();
+});
+
+test("the page's own site is asked at once, and links that are none are told about", async () => {
+  await at("examples/gpt_small.mdl", [], async (page) => {
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#fetched"), /fetched from/);
+  });
+  for (const [url, expected] of [
+    ["https://huggingface.co/gpt2", /page of a repository, not the address of a file/],
+    ["ftp://example.org/a.pt", /begins with https:\/\/ or http:\/\//],
+    ["https://me:secret@example.org/a.pt", /user name or password/],
+  ]) {
+    await at(url, [], async (page) => {
+      await page.waitForSelector("#address .why");
+      assert.match(await page.textContent("#address"), expected);
+      assert.ok(await page.isDisabled("#address-open"));
+    });
+  }
+  await at("https://hf.co/a/b/blob/main/model.safetensors", [], async (page) => {
+    await page.waitForSelector("#address");
+    assert.match(await page.textContent("#address-open"), /Ask huggingface.co/);
+  });
+});

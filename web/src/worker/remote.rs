@@ -1,0 +1,385 @@
+//! Checkpoints at web addresses: parts of files are fetched when they are read.
+//!
+//! Reading is synchronous, as it is for files of the disk, so parts come by synchronous
+//! `XMLHttpRequest`s, which workers may make. The first request for each file is a `fetch`: that
+//! can be given up when a server begins to send everything instead of a part.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use js_sys::{ArrayBuffer, Uint8Array};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Memory, ReadAt, Result};
+use statelens_remote::{
+    Address, Begin, FIRST, Fetch, Head, Identity, Meter, Next, Remote, Verdict, begin, cached,
+    length_unknown, unreachable,
+};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::JsFuture;
+use web_sys::{
+    AbortController, RequestCache, RequestInit, RequestMode, Response, XmlHttpRequest,
+    XmlHttpRequestResponseType,
+};
+
+use crate::protocol::{Fetched, FromWorker};
+use crate::worker::open::Watch;
+use crate::worker::{now, post, scope};
+
+/// A request that takes longer than this has failed.
+const PATIENCE: u32 = 60_000;
+/// Files that a checkpoint may name.
+const MOST_FILES: usize = 1_024;
+/// Files that are asked for at once.
+const AT_ONCE: usize = 6;
+
+/// What is open, for the page to show.
+struct Source {
+    url: String,
+    host: String,
+    via: String,
+    whole: bool,
+    meter: Arc<Meter>,
+    told: u64,
+}
+
+thread_local! {
+    static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) };
+}
+
+/// The files of a remote checkpoint, and what reading their structure gave.
+pub struct Found {
+    /// The files.
+    pub files: FileSet,
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+}
+
+/// Opens the file at an address, with the files that belong to it and lie beside it. `cap` is how
+/// many bytes one action may fetch.
+///
+/// # Errors
+/// As the server or the core says it.
+pub async fn open(url: &str, cap: u64) -> Result<Found> {
+    let address = Address::parse(url)?;
+    let meter = Arc::new(Meter::new(cap));
+    SOURCE.set(Some(Source {
+        url: address.to_string(),
+        host: address.host().to_owned(),
+        via: String::new(),
+        whole: false,
+        meter: meter.clone(),
+        told: 0,
+    }));
+    let name = address.name();
+    let named = |error: Error| error.in_file(name.as_str());
+    let main = begun(&address, &meter).await.and_then(|found| found).map_err(named)?;
+    let mut files = FileSet::default().noting_missed();
+    files.push(name.as_str(), main);
+    let mut tried = BTreeSet::new();
+    loop {
+        let opened =
+            statelens_formats::open(files.clone(), &Limits::default(), &mut Watch::default());
+        let wanted: Vec<String> =
+            files.missed().into_iter().filter(|name| tried.insert(name.clone())).collect();
+        let wanted: Vec<(String, Address)> = wanted
+            .into_iter()
+            .filter_map(|name| address.beside(&name).map(|address| (name, address)))
+            .take(MOST_FILES - files.count().min(MOST_FILES))
+            .collect();
+        let before = files.count();
+        for some in wanted.chunks(AT_ONCE) {
+            let asked: Vec<_> = some.iter().map(|(_, address)| begun(address, &meter)).collect();
+            for ((name, _), found) in some.iter().zip(all(asked).await) {
+                // A file that is not there is missing, which the checkpoint says by itself.
+                if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {
+                    files.push(name.as_str(), source);
+                }
+            }
+            tell();
+        }
+        if files.count() == before {
+            return Ok(Found { files, checkpoint: opened? });
+        }
+    }
+}
+
+/// Whether the open checkpoint is a remote one.
+#[must_use]
+pub fn is_open() -> bool {
+    SOURCE.with_borrow(Option::is_some)
+}
+
+/// Bytes fetched and requests made, if the open checkpoint is a remote one.
+#[must_use]
+pub fn spent() -> Option<(u64, u64)> {
+    SOURCE.with_borrow(|source| {
+        source.as_ref().map(|source| (source.meter.fetched(), source.meter.requests()))
+    })
+}
+
+/// The address, if the open checkpoint is a remote one.
+#[must_use]
+pub fn url() -> Option<String> {
+    SOURCE.with_borrow(|source| source.as_ref().map(|source| source.url.clone()))
+}
+
+/// The server and what one action may fetch from it.
+#[must_use]
+pub fn agreed() -> Option<(String, u64)> {
+    SOURCE.with_borrow(|source| {
+        source.as_ref().map(|source| (source.host.clone(), source.meter.cap()))
+    })
+}
+
+/// An action of the user begins; it may fetch as much as was agreed.
+pub fn begin_action() {
+    SOURCE.with_borrow(|source| {
+        if let Some(source) = source {
+            source.meter.begin();
+        }
+    });
+}
+
+/// Changes what one action may fetch; what it was before.
+pub fn allow(cap: u64) -> u64 {
+    SOURCE.with_borrow(|source| {
+        source.as_ref().map_or(0, |source| {
+            let before = source.meter.cap();
+            source.meter.allow(cap);
+            before
+        })
+    })
+}
+
+/// Nothing remote is open any more.
+pub fn forget() {
+    SOURCE.set(None);
+}
+
+/// Tells the page what has been fetched, if that is more than it knows.
+pub fn tell() {
+    let fetched = SOURCE.with_borrow_mut(|source| {
+        let source = source.as_mut()?;
+        let requests = source.meter.requests();
+        (source.told != requests).then(|| {
+            source.told = requests;
+            Fetched {
+                host: source.host.clone(),
+                via: source.via.clone(),
+                whole: source.whole,
+                bytes: source.meter.fetched(),
+                requests,
+                cap: source.meter.cap(),
+            }
+        })
+    });
+    if let Some(fetched) = fetched {
+        post(&FromWorker::Fetched(fetched));
+    }
+}
+
+/// The first request for a file. `Ok(Err(…))` where the server has no such file.
+async fn begun(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
+    let (url, host) = (address.to_string(), address.host());
+    let mut tried = 0;
+    loop {
+        meter.check(FIRST as u64, host)?;
+        let (verdict, head, bytes, response) = match first(&url).await {
+            Ok((head, bytes, response, abort)) => {
+                meter.count(bytes.len() as u64);
+                let most = meter.cap();
+                let verdict = begin(address, &head, bytes.len() as u64, FIRST as u64, most);
+                if !matches!(verdict, Verdict::Good(Begin::Whole(_))) {
+                    abort.abort();
+                }
+                (verdict, head, bytes, Some(response))
+            }
+            Err(_) if tried == 0 && answers(&url).await => return Err(no_cors(host)),
+            Err(why) => {
+                let error = unreachable(host, &why);
+                (Verdict::Again(None, error), Head::default(), Vec::new(), None)
+            }
+        };
+        tried += 1;
+        let began = match verdict.after(tried)? {
+            Next::Take(began) => began,
+            Next::Wait(millis) => {
+                gloo_timers::future::TimeoutFuture::new(millis as u32).await;
+                continue;
+            }
+        };
+        let identity = match began {
+            Begin::Ranges(identity) => identity,
+            Begin::LengthUnknown => {
+                let len = length(&url).await.ok_or_else(|| length_unknown(host))?;
+                Identity { len, etag: head.etag.clone(), modified: head.modified.clone() }
+            }
+            Begin::Whole(len) => {
+                meter.check(len, host)?;
+                let bytes = match &response {
+                    Some(response) => body(response).await,
+                    None => Err(String::new()),
+                };
+                let bytes = bytes.map_err(|why| unreachable(host, &why))?;
+                meter.count(bytes.len() as u64);
+                if bytes.len() as u64 != len {
+                    return Err(Error::io(format!(
+                        "{host} sent {} of {len} bytes and ended",
+                        bytes.len()
+                    )));
+                }
+                note(|source| source.whole = true);
+                return Ok(Ok(Arc::new(Memory::from(bytes))));
+            }
+            Begin::Empty => return Ok(Ok(Arc::new(Memory::from(Vec::new())))),
+            Begin::Absent(error) => return Ok(Err(error)),
+        };
+        if let Some(url) = head.url.as_deref().and_then(|url| Address::parse(url).ok()) {
+            note(|source| source.via = url.host().to_owned());
+        }
+        let remote = Remote::new(address.clone(), Xhr, identity, meter.clone(), bytes, head.url);
+        return Ok(Ok(cached(remote)));
+    }
+}
+
+fn note(change: impl FnOnce(&mut Source)) {
+    SOURCE.with_borrow_mut(|source| source.as_mut().map(change));
+}
+
+/// Asks for the first bytes; reads them if they are what came.
+async fn first(
+    url: &str,
+) -> std::result::Result<(Head, Vec<u8>, Response, AbortController), String> {
+    let abort = AbortController::new().map_err(|error| text(&error))?;
+    let init = RequestInit::new();
+    init.set_signal(Some(&abort.signal()));
+    // What is in the browser's cache may be of an older version of the file than the rest.
+    init.set_cache(RequestCache::NoCache);
+    let headers = js_sys::Object::new();
+    crate::page::bridge::set(&headers, "Range", &format!("bytes=0-{}", FIRST - 1).into());
+    init.set_headers(&headers);
+    let response = fetched(url, &init).await?;
+    let names = response.headers();
+    let mut head = Head::new(response.status(), |name| names.get(name).ok().flatten());
+    head.url = Some(response.url()).filter(|to| response.redirected() && !to.is_empty());
+    let bytes = if head.status == 206 { body(&response).await? } else { Vec::new() };
+    Ok((head, bytes, response, abort))
+}
+
+async fn fetched(url: &str, init: &RequestInit) -> std::result::Result<Response, String> {
+    let promise = scope().fetch_with_str_and_init(url, init);
+    let response = JsFuture::from(promise).await.map_err(|error| text(&error))?;
+    response.dyn_into().map_err(|_| String::new())
+}
+
+async fn body(response: &Response) -> std::result::Result<Vec<u8>, String> {
+    let promise = response.array_buffer().map_err(|error| text(&error))?;
+    let buffer = JsFuture::from(promise).await.map_err(|error| text(&error))?;
+    Ok(Uint8Array::new(&buffer).to_vec())
+}
+
+/// Whether a server answers at all, to a request whose answer the page can't see.
+async fn answers(url: &str) -> bool {
+    let init = RequestInit::new();
+    init.set_method("HEAD");
+    init.set_mode(RequestMode::NoCors);
+    fetched(url, &init).await.is_ok()
+}
+
+/// The length of a file whose server does not let pages see it in an answer to a range request.
+async fn length(url: &str) -> Option<u64> {
+    let init = RequestInit::new();
+    init.set_method("HEAD");
+    init.set_cache(RequestCache::NoCache);
+    let response = fetched(url, &init).await.ok().filter(Response::ok)?;
+    response.headers().get("content-length").ok()??.parse().ok()
+}
+
+fn no_cors(host: &str) -> Error {
+    Error::unsupported(format!(
+        "{host}, or a server that it leads to, does not let pages of other sites read its files (CORS)"
+    ))
+    .advice("Download the file and open it from the disk, or give its address to the command: `statelens info ADDRESS`.")
+}
+
+fn text(error: &JsValue) -> String {
+    crate::page::bridge::get(error, "message").as_string().unwrap_or_default()
+}
+
+/// Waits for all of some futures, which are under way together.
+async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut ready = true;
+        for (future, done) in &mut waiting {
+            if done.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *done = Some(value);
+            }
+            ready &= done.is_some();
+        }
+        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    waiting.into_iter().filter_map(|(_, done)| done).collect()
+}
+
+/// Synchronous requests.
+#[derive(Debug)]
+struct Xhr;
+
+impl Fetch for Xhr {
+    fn fetch(
+        &self,
+        url: &str,
+        _: Option<&Identity>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(Head, usize)> {
+        let failed = |error: JsValue| {
+            let host = Address::parse(url).map(|at| at.host().to_owned()).unwrap_or_default();
+            unreachable(&host, &text(&error))
+        };
+        let xhr = XmlHttpRequest::new().map_err(failed)?;
+        xhr.open_with_async("GET", url, false).map_err(failed)?;
+        xhr.set_response_type(XmlHttpRequestResponseType::Arraybuffer);
+        xhr.set_timeout(PATIENCE);
+        // Without `If-Range`, which would need a server that knows about it: the tag is compared.
+        let last = offset + buffer.len() as u64 - 1;
+        xhr.set_request_header("Range", &format!("bytes={offset}-{last}")).map_err(failed)?;
+        xhr.send().map_err(failed)?;
+        // Asking for a header that the page may not see would be an error in the console.
+        let headers = lines(&xhr.get_all_response_headers().map_err(failed)?);
+        let mut head = Head::new(xhr.status().map_err(failed)?, |name| {
+            headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
+        });
+        head.url = Some(xhr.response_url()).filter(|to| !to.is_empty() && to != url);
+        let mut got = 0;
+        if head.status == 206
+            && let Ok(bytes) = xhr.response().map_err(failed)?.dyn_into::<ArrayBuffer>()
+        {
+            let bytes = Uint8Array::new(&bytes);
+            got = bytes.length() as usize;
+            let fits = got.min(buffer.len());
+            bytes.subarray(0, fits as u32).copy_to(&mut buffer[..fits]);
+        }
+        Ok((head, got))
+    }
+
+    /// Nothing else can be done in the meantime, as in all synchronous reading; the page stops a
+    /// worker that it no longer needs.
+    fn pause(&self, millis: u64) -> Result<()> {
+        let until = now() + millis as f64;
+        while now() < until {}
+        Ok(())
+    }
+}
+
+/// The lines of an answer's head: names in lower case, and values.
+fn lines(head: &str) -> Vec<(String, String)> {
+    let lines = head.lines().filter_map(|line| line.split_once(':'));
+    let line =
+        |(name, value): (&str, &str)| (name.trim().to_ascii_lowercase(), value.trim().to_owned());
+    lines.map(line).collect()
+}
