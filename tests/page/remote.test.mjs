@@ -95,7 +95,7 @@ async function agree(page, host) {
 const failure = (page) => page.waitForSelector("#error").then(() => page.textContent("#error main"));
 
 test("a checkpoint is opened by ranges, after the question that names its server", async () => {
-  const server = await serve({ "/m/a b.mdl": example });
+  const server = await serve({ "/m/a%20b.mdl": example });
   await at(server.at("/m/a%20b.mdl"), [server.host], async (page, asked) => {
     await page.waitForSelector("#address");
     await page.waitForTimeout(300);
@@ -129,7 +129,8 @@ test("only what is needed is fetched of a large file", async () => {
   await at(server.at("/large.safetensors"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");
-    assert.equal(server.requests.length, 1);
+    // The first bytes, and the last, where other formats have their magic number.
+    assert.equal(server.requests.length, 2);
     assert.match(await page.textContent("#fetched"), /131(\.\d)? kB fetched/);
     // Converting takes all of it, which is more than was agreed to.
     await page.keyboard.press("c");
@@ -241,7 +242,7 @@ test("servers that do not answer as they should are told about", async () => {
     [status(503), /failed to answer \(503\)/],
     [later((request, response, bytes) => (part(request, response, bytes, '"2"'), true)), /was changed since it was opened/],
     [later((request, response, bytes) => (part(request, response, bytes.subarray(0, -1), '"1"'), true)), /was changed since it was opened/],
-    [later((request, response) => (response.writeHead(206, { "Content-Length": 1000, "Content-Range": `bytes 131072-262143/${example.length}` }).end("short"), true)), /could not be reached|and ended/],
+    [later((request, response) => (response.writeHead(206, { "Content-Length": 1000, "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).write("short", () => response.destroy()), true)), /could not be reached|and ended/],
     [later((request, response) => (response.writeHead(206, { "Content-Range": `bytes ${request.headers.range.slice(6)}/${example.length}` }).end("short"), true)), /sent 5 of \d+ bytes and ended/],
     [later(status(404)), /has no such file \(404\)/],
   ]) {

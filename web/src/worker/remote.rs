@@ -25,8 +25,8 @@ use crate::protocol::{Fetched, FromWorker};
 use crate::worker::open::Watch;
 use crate::worker::{now, post, scope};
 
-/// A request that takes longer than this has failed.
-const PATIENCE: u32 = 60_000;
+/// Milliseconds after which a request has failed, and how many more for each 50 kB.
+const PATIENCE: u32 = 15_000;
 /// Files that a checkpoint may name.
 const MOST_FILES: usize = 1_024;
 /// Files that are asked for at once.
@@ -344,7 +344,7 @@ impl Fetch for Xhr {
         let xhr = XmlHttpRequest::new().map_err(failed)?;
         xhr.open_with_async("GET", url, false).map_err(failed)?;
         xhr.set_response_type(XmlHttpRequestResponseType::Arraybuffer);
-        xhr.set_timeout(PATIENCE);
+        xhr.set_timeout(PATIENCE + buffer.len() as u32 / 50);
         // Without `If-Range`, which would need a server that knows about it: the tag is compared.
         let last = offset + buffer.len() as u64 - 1;
         xhr.set_request_header("Range", &format!("bytes={offset}-{last}")).map_err(failed)?;
