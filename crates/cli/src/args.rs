@@ -1,5 +1,6 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
+mod summary;
 mod toolbox;
 
 use std::path::PathBuf;
@@ -9,6 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use statelens_formats::{Choice, Writing};
 
+pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
     Prune, Runs, Toolbox, Upgrade,
@@ -115,6 +117,17 @@ The same as `statelens convert H5_PATH SAVER_PATH --to tensorflow`.
 Examples:
   statelens h5-to-tensorflow model.h5 model_dir/model.ckpt-1000 --state-file")]
     H5ToTensorflow(Convert),
+
+    /// Writes what is in a checkpoint as a file or a link to share, without its weights
+    #[command(after_help = "\
+Without --stats and --content, no weights are read. The same checkpoint gives the same bytes.
+
+Examples:
+  statelens summary model.pt --to md >> README.md
+  statelens summary checkpoint_1000.mdl --stats -o summary.html
+  statelens summary model.pt --link https://example.org/statelens/
+  statelens summary model.pt --link https://example.org/statelens/ --keys coded")]
+    Summary(Summary),
 
     #[command(flatten)]
     Toolbox(Toolbox),

@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Convert(args) => commands::convert::run(&args),
         Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
+        Command::Summary(args) => commands::summary::run(&args),
         Command::Toolbox(command) => commands::toolbox::run(&command),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Open(args) => commands::serve::open(&args),

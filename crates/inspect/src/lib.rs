@@ -9,6 +9,8 @@ mod element;
 mod json;
 mod manifest;
 pub mod runs;
+pub mod share;
+mod statistics;
 mod suggest;
 mod summary;
 
@@ -18,5 +20,6 @@ pub use describe::{
 pub use element::element_text;
 pub use json::{Json, finding_json};
 pub use manifest::{missing, write_manifest, write_manifest_lines};
+pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary, grade_word};

@@ -38,11 +38,13 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::{BUFFER, drain};
 
-use crate::{Json, dtype_of, shape_text, text_of, type_name};
+use crate::{Json, Statistician, Statistics, dtype_of, shape_text, text_of, type_name};
 
 /// A text that a link does not repeat: a file that links to one long text a million times must
 /// not become a million long texts.
 const REPEATED: usize = 4 << 10;
+/// A text that a line for people holds as it is.
+const SHORT: usize = 72;
 /// Bytes that are hashed although nearly all of them are a few that are repeated.
 const REPETITION: u64 = 16 << 30;
 /// Printing an integer in decimal takes the square of its length.
@@ -93,11 +95,36 @@ pub fn write_manifest_lines(
     progress: &mut dyn Progress,
     out: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<()> {
+    write_lines(&mut Hashes::new(checkpoint, leaves, progress), leaves, out)
+}
+
+/// The same, and in the same pass the statistics of every tensor that has some.
+pub(crate) fn measure_lines(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    progress: &mut dyn Progress,
+    out: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<HashMap<TensorId, Statistics>> {
     let mut hashes = Hashes::new(checkpoint, leaves, progress);
+    hashes.statistics = Some(HashMap::new());
+    write_lines(&mut hashes, leaves, out)?;
+    Ok(hashes.statistics.unwrap_or_default())
+}
+
+fn write_lines(
+    hashes: &mut Hashes<'_>,
+    leaves: &[Leaf],
+    out: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<()> {
+    let checkpoint = hashes.checkpoint;
     for leaf in leaves {
         let facts = hashes.facts(leaf.target)?;
-        let value = match facts.as_slice() {
-            [Facts { hash: Some(hash), .. }] => hash.clone(),
+        let value = match (facts.as_slice(), checkpoint.value(leaf.target)) {
+            ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
+            // What would be cut short is hashed: its end counts too.
+            (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
+                hex(&Sha256::digest(text.as_bytes()))
+            }
             // Not as a link: formats differ in what they link.
             _ => text_of(checkpoint, leaf.target),
         };
@@ -126,6 +153,8 @@ struct Hashes<'a> {
     stored: u64,
     /// Bytes that may still be hashed although the files hold less than a thousandth of them.
     repeated: u64,
+    /// Statistics of what was hashed, if they are wanted.
+    statistics: Option<HashMap<TensorId, Statistics>>,
 }
 
 /// Progress of one tensor among all.
@@ -152,6 +181,7 @@ impl<'a> Hashes<'a> {
             tensors: HashMap::new(),
             bytes: HashMap::new(),
             progress: Part { whole, before: 0, total: summary.all.bytes },
+            statistics: None,
         }
     }
 
@@ -201,10 +231,17 @@ impl<'a> Hashes<'a> {
             self.repeated -= nbytes;
         }
         let mut hasher = Sha256::new();
+        let mut measure = self.statistics.as_ref().and_then(|_| Statistician::new(&tensor.dtype));
         drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
             hasher.update(bytes);
+            if let Some(measure) = &mut measure {
+                measure.feed(bytes);
+            }
             Ok(())
         })?;
+        if let (Some(all), Some(measure)) = (&mut self.statistics, measure) {
+            all.insert(tensor_id, measure.finish());
+        }
         self.progress.before = self.progress.before.saturating_add(nbytes);
         let hash = hex(&hasher.finalize());
         self.tensors.insert(tensor_id, hash.clone());
@@ -329,7 +366,7 @@ fn int_text(int: &Int) -> String {
     format!("{}0x{}", if negative { "-" } else { "" }, digits.trim_start_matches('0'))
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
         // Writing to a string does not fail.

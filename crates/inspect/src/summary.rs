@@ -180,7 +180,7 @@ fn first_part(key: &Key) -> String {
     first.flat().to_lossy().into_owned()
 }
 
-fn slot<'a, T: Default>(
+pub(crate) fn slot<'a, T: Default>(
     list: &'a mut Vec<(String, T)>,
     index: &mut HashMap<String, usize>,
     name: &str,
@@ -199,7 +199,9 @@ fn slot<'a, T: Default>(
 /// The file that was opened and those that tensors lie in; others of the set were only offered.
 fn files(checkpoint: &Checkpoint, tensors: &HashSet<TensorId>) -> Vec<(String, u64)> {
     let mut used = vec![false; checkpoint.files.count()];
-    if let Some(main) = used.first_mut() {
+    if let Ok(main) = checkpoint.files.main()
+        && let Some(main) = used.get_mut(main.0 as usize)
+    {
         *main = true;
     }
     let mut open: Vec<&Layout> = tensors

@@ -20,7 +20,7 @@ mod strided;
 mod transform;
 
 pub use blocks::{decodes, dequantized, numbers};
-pub use cast::CastReport;
+pub use cast::{Cast, CastReport};
 pub use drain::{BUFFER, drain, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
 

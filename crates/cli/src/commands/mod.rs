@@ -11,6 +11,7 @@ pub(crate) mod serve;
 pub(crate) mod shards;
 pub(crate) mod shell;
 pub(crate) mod show;
+pub(crate) mod summary;
 pub(crate) mod toolbox;
 
 use std::path::{Path, PathBuf};

@@ -32,7 +32,7 @@ impl CastReport {
 
 /// A cast between two dtypes.
 #[derive(Debug)]
-pub(crate) struct Cast {
+pub struct Cast {
     from: DType,
     to: DType,
     sizes: (usize, usize),
@@ -41,7 +41,8 @@ pub(crate) struct Cast {
 }
 
 impl Cast {
-    pub(crate) fn new(from: &DType, to: &DType) -> Result<Self> {
+    /// Fails for dtypes that are no numbers.
+    pub fn new(from: &DType, to: &DType) -> Result<Self> {
         let pair = match (component(from), component(to)) {
             (Some(from), Some(to)) => Some((from, to)),
             (None, None) => Some((from.clone(), to.clone())),
@@ -60,7 +61,7 @@ impl Cast {
     }
 
     /// Casts whole elements; `out` is emptied first.
-    pub(crate) fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
+    pub fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
         let count = stored.len() / self.sizes.0;
         out.resize(count * self.sizes.1, 0);
         self.report.elements += count as u64;

@@ -1,0 +1,77 @@
+//! `statelens summary`.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What to write about a checkpoint.
+#[derive(Debug, Args)]
+pub(crate) struct Summary {
+    /// The checkpoint
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+
+    /// What to write; else that of OUT's extension, else txt
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) to: Option<To>,
+
+    /// Reads all values: statistics of each tensor, and the fingerprint of the content
+    #[arg(long)]
+    pub(crate) stats: bool,
+
+    /// Reads all values for the fingerprint of the content only
+    #[arg(long, conflicts_with = "stats")]
+    pub(crate) content: bool,
+
+    /// The file to write; else standard output
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replaces OUT if it exists
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
+
+    /// Prints a link to a page of Statelens at BASE that holds the structure behind its #
+    #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "stats", "content", "output"])]
+    pub(crate) link: Option<String>,
+
+    /// How the link tells keys: as they are, each part as four letters, or not at all
+    #[arg(long, value_name = "HOW", requires = "link", default_value = "plain")]
+    pub(crate) keys: Keys,
+
+    /// Puts values that are not tensors into the link
+    #[arg(long, requires = "link")]
+    pub(crate) values: bool,
+
+    /// Leaves findings out of the link
+    #[arg(long, requires = "link")]
+    pub(crate) no_findings: bool,
+
+    /// A further file that the checkpoint links to; those beside it are found without this
+    #[arg(long, value_name = "FILE")]
+    pub(crate) with: Vec<PathBuf>,
+}
+
+/// A kind of summary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum To {
+    /// Markdown, for a model card or an issue
+    Md,
+    /// One page that opens from disk: tree, table, findings
+    Html,
+    /// JSON, as docs/summary.md describes it
+    Json,
+    /// Plain text
+    Txt,
+}
+
+/// How a link tells keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Keys {
+    /// As they are
+    Plain,
+    /// Each part of a name as four letters, in order of appearance
+    Coded,
+    /// Not at all: the position stands for the key
+    Hidden,
+}

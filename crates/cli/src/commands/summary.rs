@@ -1,0 +1,102 @@
+//! `statelens summary`.
+
+use std::io::Write as _;
+
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
+use statelens_inspect::share::{
+    KeysAs, LinkOptions, Outline, link, write_html, write_json, write_markdown, write_text,
+};
+
+use crate::args::{Keys, Summary, To};
+use crate::output::{Output, check_target, keep_all, stop_signal};
+use crate::print::{Outcome, Printer};
+use crate::progress::{Bar, Unit};
+
+pub(crate) fn run(args: &Summary) -> Outcome {
+    let (checkpoint, sources) = super::open(&args.file, &args.with)?;
+    let leaves = checkpoint.leaves();
+    let mut outline = Outline::new(&checkpoint, &leaves);
+    let text = match &args.link {
+        Some(base) => address(base, &outline, args)?,
+        None => {
+            let to = kind(args)?;
+            if let Some(target) = &args.output {
+                check_target(target, args.force, &sources)?;
+            }
+            read_values(args, &mut outline, &checkpoint, &leaves)?;
+            match to {
+                To::Md => write_markdown(&outline),
+                To::Html => write_html(&outline),
+                To::Json => write_json(&outline),
+                To::Txt => write_text(&outline),
+            }
+        }
+    };
+    match &args.output {
+        Some(target) => write(target, args.force, &text)?,
+        None => {
+            let mut printer = Printer::new();
+            printer.text(&text)?;
+            printer.finish()?;
+        }
+    }
+    Ok(true)
+}
+
+/// What is asked for, or what the extension says.
+fn kind(args: &Summary) -> Result<To> {
+    if let Some(to) = args.to {
+        return Ok(to);
+    }
+    let Some(output) = &args.output else { return Ok(To::Txt) };
+    let extension = output.extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+    match extension.to_ascii_lowercase().as_str() {
+        "md" | "markdown" => Ok(To::Md),
+        "html" | "htm" => Ok(To::Html),
+        "json" => Ok(To::Json),
+        "txt" => Ok(To::Txt),
+        _ => Err(Error::refused("its extension does not say what to write")
+            .in_file(output.display().to_string())
+            .advice("Name one with --to: md, html, json or txt.")),
+    }
+}
+
+fn address(base: &str, outline: &Outline, args: &Summary) -> Result<String> {
+    if base.contains('#') {
+        return Err(Error::refused(format!("`{base}` has a # already, and a link has one"))
+            .advice("Name the address of the page without it."));
+    }
+    let keys = match args.keys {
+        Keys::Plain => KeysAs::Plain,
+        Keys::Coded => KeysAs::Coded,
+        Keys::Hidden => KeysAs::Hidden,
+    };
+    let options = LinkOptions { keys, values: args.values, findings: !args.no_findings };
+    let fragment = link(outline, &options).map_err(|error| {
+        error.advice(
+            "Write it to a file that opens everywhere: `statelens summary FILE -o OUT.html`.",
+        )
+    })?;
+    Ok(format!("{base}{fragment}\n"))
+}
+
+fn read_values(
+    args: &Summary,
+    outline: &mut Outline,
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+) -> Result<()> {
+    if !args.stats && !args.content {
+        return Ok(());
+    }
+    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    outline.read_values(checkpoint, leaves, args.stats, &mut bar)
+}
+
+fn write(target: &std::path::Path, replace: bool, text: &str) -> Result<()> {
+    let output = Output::create(target, replace, text.len() as u64)?;
+    (&*output.file).write_all(text.as_bytes()).map_err(|error| {
+        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
+    })?;
+    keep_all(vec![output])
+}

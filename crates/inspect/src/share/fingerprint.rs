@@ -1,0 +1,129 @@
+//! Fingerprints: a few letters by which two people tell whether they have the same checkpoint.
+//!
+//! Both are the first 80 bits of a SHA-256 over sorted lines, as four groups of four letters of
+//! Crockford's base 32 (<https://www.crockford.com/base32.html>: no I, L, O or U, so that nothing
+//! is misheard or misread). The lines are those of `statelens manifest`, each ended by a line
+//! feed: all of the line for the content, without the first column (hash or value) for the
+//! structure. Format, file order and links do not matter.
+
+use sha2::{Digest, Sha256};
+use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result};
+
+use crate::manifest::measure_lines;
+use crate::{shape_text, visible, write_manifest_lines};
+
+use super::{Entry, Outline};
+
+const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+
+/// A fingerprint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// To be compared over the phone: `7Q2K-M0XW-9HTD-3BVF`.
+    pub short: String,
+    /// All of the SHA-256, in hexadecimal.
+    pub sha256: String,
+}
+
+/// The fingerprint of keys, dtypes and shapes.
+pub fn structure_fingerprint(entries: &[Entry]) -> Fingerprint {
+    let line = |entry: &Entry| {
+        let shape = if entry.is_tensor() { shape_text(&entry.shape) } else { String::new() };
+        format!("{}\t{shape}\t{}\n", entry.type_word(), visible(&entry.key))
+    };
+    of_lines(entries.iter().map(line).collect())
+}
+
+impl Outline {
+    /// Reads all tensors, once: the fingerprint of keys, dtypes, shapes and values, and with
+    /// `statistics` also those. The outline is that of this checkpoint and these leaves.
+    pub fn read_values(
+        &mut self,
+        checkpoint: &Checkpoint,
+        leaves: &[Leaf],
+        statistics: bool,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let mut lines = Vec::with_capacity(leaves.len());
+        let mut keep = |line: &str| {
+            lines.push(line.to_owned());
+            Ok(())
+        };
+        if statistics {
+            let found = measure_lines(checkpoint, leaves, progress, &mut keep)?;
+            for (entry, leaf) in self.entries.iter_mut().zip(leaves) {
+                let tensor = checkpoint.tensor_of(leaf.target);
+                entry.statistics = tensor.and_then(|(id, _)| found.get(&id).copied());
+            }
+        } else {
+            write_manifest_lines(checkpoint, leaves, progress, &mut keep)?;
+        }
+        self.content = Some(of_lines(lines));
+        Ok(())
+    }
+}
+
+fn of_lines(mut lines: Vec<String>) -> Fingerprint {
+    lines.sort_unstable();
+    let mut hasher = Sha256::new();
+    lines.iter().for_each(|line| hasher.update(line));
+    let hash: [u8; 32] = hasher.finalize().into();
+    Fingerprint { short: short(&hash), sha256: crate::manifest::hex(&hash) }
+}
+
+fn short(hash: &[u8; 32]) -> String {
+    let mut out = String::new();
+    let (mut bits, mut held) = (0u32, 0u32);
+    for byte in &hash[..10] {
+        held = held << 8 | u32::from(*byte);
+        bits += 8;
+        while bits >= 5 {
+            bits -= 5;
+            if out.len() % 5 == 4 {
+                out.push('-');
+            }
+            out.push(char::from(LETTERS[(held >> bits) as usize & 31]));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn eighty_bits_are_four_groups_of_four() {
+        assert_eq!(short(&[0; 32]), "0000-0000-0000-0000");
+        assert_eq!(short(&[0xff; 32]), "ZZZZ-ZZZZ-ZZZZ-ZZZZ");
+        let mut hash = [0; 32];
+        // 00001 00010 00011 00100 …
+        hash[..5].copy_from_slice(&[0x08, 0x86, 0x42, 0x98, 0xe8]);
+        assert_eq!(short(&hash), "1234-5678-0000-0000");
+    }
+
+    #[test]
+    fn order_and_links_do_not_matter_and_everything_else_does() {
+        let entry = |key: &str, shape: &[u64]| Entry {
+            key: key.into(),
+            kind: "tensor",
+            dtype: "float32".into(),
+            shape: shape.to_vec(),
+            ..Entry::default()
+        };
+        let (a, b) = (entry("a", &[2]), entry("b", &[]));
+        let print = |entries: &[Entry]| structure_fingerprint(entries).short;
+        let both = print(&[a.clone(), b.clone()]);
+        assert_eq!(both, print(&[b.clone(), a.clone()]));
+        assert_eq!(both, print(&[Entry { link: Some("b".into()), ..a.clone() }, b.clone()]));
+        for other in [
+            vec![a.clone()],
+            vec![entry("c", &[2]), b.clone()],
+            vec![entry("a", &[3]), b.clone()],
+            vec![Entry { dtype: "float64".into(), ..a.clone() }, b.clone()],
+            vec![a, Entry { dtype: String::new(), kind: "int", ..b }],
+        ] {
+            assert_ne!(both, print(&other), "{other:?}");
+        }
+    }
+}

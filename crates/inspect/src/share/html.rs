@@ -1,0 +1,71 @@
+//! A summary as one HTML file: the packed outline, and a script that unpacks and shows it. The
+//! page's own policy allows that script and that style, by their hashes, and nothing else.
+
+use sha2::{Digest, Sha256};
+
+use super::{Outline, base64, link, structure_fingerprint};
+
+const PAGE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The summary as a page that opens from disk.
+pub fn write_html(outline: &Outline) -> String {
+    let content = outline.content.as_ref().map_or("", |print| &print.short);
+    let structure = structure_fingerprint(&outline.entries).short;
+    let title = escape(&outline.name);
+    let data = link::packed(outline);
+    let (script, style) = (hash(SCRIPT), hash(STYLE));
+    let parts: [(&str, &str); 8] = [
+        ("script", &script),
+        ("style", &style),
+        ("title", &title),
+        ("css", STYLE),
+        ("structure", &structure),
+        ("content", content),
+        ("data", &data),
+        ("js", SCRIPT),
+    ];
+    // Each hole is filled once, in the order of the template: what a file says is never searched.
+    let mut out = String::with_capacity(PAGE.len() + STYLE.len() + SCRIPT.len() + data.len());
+    let mut rest = PAGE;
+    for (name, text) in parts {
+        if let Some((before, after)) = rest.split_once(&format!("{{{name}}}")) {
+            out.push_str(before);
+            out.push_str(text);
+            rest = after;
+        }
+    }
+    out + rest
+}
+
+/// The hash of a script or style as a content security policy names it.
+fn hash(text: &str) -> String {
+    let hash = base64::encode(&Sha256::digest(text.as_bytes()));
+    hash.replace('-', "+").replace('_', "/") + "="
+}
+
+fn escape(text: &str) -> String {
+    crate::visible(text).replace('&', "&amp;").replace('<', "&lt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_hole_is_filled_and_names_stay_names() {
+        let outline = Outline { name: "</title><script>{js}".into(), ..Outline::default() };
+        let page = write_html(&outline);
+        assert!(page.contains("<title>&lt;/title>&lt;script>{js}</title>"));
+        for hole in
+            ["{script}", "{style}", "{title}", "{css}", "{structure}", "{content}", "{data}"]
+        {
+            assert!(!page.contains(hole), "{hole}");
+        }
+        assert!(page.ends_with("</html>\n"));
+        assert!(page.contains(STYLE) && page.contains(SCRIPT));
+        // RFC 4231 has it: SHA-256 of nothing.
+        assert_eq!(hash(""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
+}

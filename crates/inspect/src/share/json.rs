@@ -1,0 +1,112 @@
+//! A summary as JSON; its schema is in `docs/summary.md`.
+
+use crate::{Count, Json, Statistics, finding_json};
+
+use super::{Fingerprint, Outline, structure_fingerprint};
+
+/// The version of the schema: counts up when a field changes its meaning or goes.
+const VERSION: u64 = 1;
+
+/// The summary as JSON, a key a line.
+pub fn write_json(outline: &Outline) -> String {
+    let totals = outline.totals();
+    let mut json = Json::new();
+    json.open('{');
+    json.name("statelens_summary").number(VERSION);
+    json.name("name").str(&outline.name);
+    json.name("format").object(|json| {
+        json.name("name").str(&outline.format_id);
+        json.name("title").str(&outline.format);
+        json.name("version").str(&outline.version);
+        json.name("producer").str(&outline.producer);
+    });
+    json.name("size").number(outline.size);
+    json.name("fingerprints").object(|json| {
+        fingerprint(json, "structure", Some(&structure_fingerprint(&outline.entries)));
+        fingerprint(json, "content", outline.content.as_ref());
+    });
+    json.name("totals").object(|json| {
+        json.name("leaves").number(totals.leaves);
+        json.name("links").number(totals.links);
+        count(json, &totals.all);
+    });
+    json.name("dtypes").array(|json| {
+        for (name, tensors) in &totals.by_dtype {
+            json.object(|json| {
+                json.name("dtype").str(name);
+                count(json, tensors);
+            });
+        }
+    });
+    json.name("states").array(|json| {
+        for (name, state) in &totals.by_state {
+            json.object(|json| {
+                json.name("state").str(name);
+                json.name("leaves").number(state.leaves);
+                count(json, &state.tensors);
+            });
+        }
+    });
+    json.name("findings").array(|json| {
+        outline.findings.iter().for_each(|finding| finding_json(json, finding));
+    });
+    json.name("keys").open('[');
+    for entry in &outline.entries {
+        json.line();
+        json.object(|json| {
+            json.name("key").str(&entry.key);
+            json.name("kind").str(entry.kind);
+            if entry.is_tensor() {
+                json.name("dtype").str(&entry.dtype);
+                json.name("shape").numbers(&entry.shape);
+                json.name("elements").number(entry.params);
+                json.name("bytes").number(entry.bytes);
+            }
+            if !entry.value.is_empty() {
+                json.name("value").str(&entry.value);
+            }
+            if let Some(target) = &entry.link {
+                json.name("link").str(target);
+            }
+            if let Some(of) = &entry.statistics {
+                json.name("statistics").object(|json| statistics(json, of));
+            }
+        });
+    }
+    json.newline();
+    json.close(']');
+    json.close('}');
+    json.newline();
+    json.take()
+}
+
+fn fingerprint(json: &mut Json, name: &str, print: Option<&Fingerprint>) {
+    json.name(name);
+    match print {
+        Some(print) => json.object(|json| {
+            json.name("short").str(&print.short);
+            json.name("sha256").str(&print.sha256);
+        }),
+        None => json.null(),
+    }
+}
+
+fn count(json: &mut Json, count: &Count) {
+    json.name("tensors").number(count.tensors);
+    json.name("elements").number(count.elements);
+    json.name("bytes").number(count.bytes);
+}
+
+fn statistics(json: &mut Json, of: &Statistics) {
+    json.name("count").number(of.count);
+    json.name("nan").number(of.nan);
+    json.name("infinite").number(of.infinite);
+    json.name("zeros").number(of.zeros);
+    for (name, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)] {
+        json.name(name);
+        match of.finite() {
+            0 => json.null(),
+            _ => json.float(value),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Links that hold the structure of a checkpoint behind their `#`, which no browser sends to a
+//! server: `BASE#s=1.` and the outline, packed (`pack.rs`), deflated and in base 64.
+
+use std::collections::HashMap;
+
+use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use statelens_checkpoint::{Error, Result};
+
+use super::{Entry, Outline, base64, pack};
+
+/// The longest link that is made or opened, in characters behind the `#`.
+pub const MOST_CHARACTERS: usize = 16_000;
+
+/// What stands between the `#` and the data: the name of what it is, and the version.
+const MARK: &str = "s=1.";
+/// Bytes that a fragment may inflate to.
+const MOST_BYTES: usize = 1 << 20;
+
+/// How keys are told in a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KeysAs {
+    /// As they are.
+    #[default]
+    Plain,
+    /// Each part of a name becomes four letters, handed out in order of appearance: equal names
+    /// stay equal inside the link, and there is nothing that could be looked up or guessed at.
+    Coded,
+    /// Left out: the position stands for the key.
+    Hidden,
+}
+
+/// What goes into a link beside name, format, dtypes and shapes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkOptions {
+    /// How keys are told.
+    pub keys: KeysAs,
+    /// Values that are not tensors. Only with plain keys: a value may hold a name.
+    pub values: bool,
+    /// Findings. Only with plain keys: a finding may tell of one.
+    pub findings: bool,
+}
+
+/// The characters that the parts of a link take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LinkParts {
+    /// Name, format, and what every link has.
+    pub head: usize,
+    /// Keys, dtypes and shapes.
+    pub keys: usize,
+    /// Findings.
+    pub findings: usize,
+    /// Values.
+    pub values: usize,
+}
+
+/// What is left of an outline in a link.
+pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
+    let plain = options.keys == KeysAs::Plain;
+    let mut names = Names::default();
+    let entries = outline.entries.iter().enumerate().map(|(at, entry)| {
+        let mut name = |key: &str| match options.keys {
+            KeysAs::Plain => key.to_owned(),
+            KeysAs::Coded => names.coded(key),
+            KeysAs::Hidden => String::new(),
+        };
+        Entry {
+            key: if options.keys == KeysAs::Hidden { at.to_string() } else { name(&entry.key) },
+            link: entry.link.as_deref().map(&mut name),
+            value: if plain && options.values { entry.value.clone() } else { String::new() },
+            statistics: None,
+            ..entry.clone()
+        }
+    });
+    Outline {
+        entries: entries.collect(),
+        findings: if plain && options.findings { outline.findings.clone() } else { Vec::new() },
+        content: None,
+        ..outline.clone()
+    }
+}
+
+/// The link, as what follows the address of a page: `#s=1.…`. Fails if it would be longer than
+/// [`MOST_CHARACTERS`].
+pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
+    let fragment = fragment(&without_link(outline, options));
+    if fragment.len() > MOST_CHARACTERS {
+        return Err(Error::limit(format!(
+            "the link would take {} characters, and {MOST_CHARACTERS} are the most that are opened",
+            fragment.len()
+        ))
+        .advice("Share the summary as a file: HTML opens everywhere."));
+    }
+    Ok(format!("#{fragment}"))
+}
+
+/// The outline in the part of an address behind the `#`.
+pub fn open_link(fragment: &str) -> Result<Outline> {
+    let again = "Ask for the link again, or for the summary as a file.";
+    let fragment = fragment.strip_prefix('#').unwrap_or(fragment);
+    if fragment.len() > MOST_CHARACTERS {
+        return Err(Error::limit(format!(
+            "this link holds {} characters, and {MOST_CHARACTERS} are the most that are opened",
+            fragment.len()
+        ))
+        .advice(again));
+    }
+    let Some(data) = fragment.strip_prefix(MARK) else {
+        return Err(match fragment.strip_prefix("s=") {
+            Some(_) => Error::unsupported("this link was made by a newer Statelens")
+                .advice("Open it with a newer one."),
+            None => Error::damaged("this link holds no summary").advice(again),
+        });
+    };
+    let damaged = || Error::damaged("this link is damaged: a part of it was lost or changed");
+    let bytes = base64::decode(data).ok_or_else(|| damaged().advice(again))?;
+    inflate(&bytes).ok_or_else(damaged).and_then(|bytes| pack::unpack(&bytes)).map_err(|error| {
+        match error.kind() {
+            statelens_checkpoint::ErrorKind::Limit => error.advice(again),
+            _ => damaged().advice(again),
+        }
+    })
+}
+
+impl LinkParts {
+    /// Measured by leaving parts out.
+    pub fn measure(outline: &Outline, options: &LinkOptions) -> Self {
+        let length = |outline: &Outline| fragment(outline).len();
+        let mut left = without_link(outline, options);
+        let all = length(&left);
+        left.entries.iter_mut().for_each(|entry| entry.value.clear());
+        let no_values = length(&left);
+        left.findings.clear();
+        let no_findings = length(&left);
+        left.entries.clear();
+        let head = length(&left);
+        Self {
+            head,
+            keys: no_findings.saturating_sub(head),
+            findings: no_values.saturating_sub(no_findings),
+            values: all.saturating_sub(no_values),
+        }
+    }
+}
+
+fn fragment(outline: &Outline) -> String {
+    format!("{MARK}{}", packed(outline))
+}
+
+/// The outline, packed and deflated and in base 64.
+pub(super) fn packed(outline: &Outline) -> String {
+    base64::encode(&deflate(&pack::pack(outline)))
+}
+
+fn deflate(bytes: &[u8]) -> Vec<u8> {
+    let mut machine = Compress::new(Compression::best(), false);
+    // What can't be compressed grows by a few bytes in each 64 KiB.
+    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 1_000 + 1_024);
+    loop {
+        let rest = bytes.get(machine.total_in() as usize..).unwrap_or_default();
+        let before = (machine.total_in(), machine.total_out());
+        match machine.compress_vec(rest, &mut out, FlushCompress::Finish) {
+            Ok(Status::StreamEnd) | Err(_) => return out,
+            Ok(_) if before == (machine.total_in(), machine.total_out()) => out.reserve(4_096),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// `None` if this is not deflated whole, or is too much.
+fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
+    let mut machine = Decompress::new(false);
+    let mut out = Vec::with_capacity(16 << 10);
+    loop {
+        let rest = bytes.get(machine.total_in() as usize..)?;
+        let before = (machine.total_in(), machine.total_out());
+        match machine.decompress_vec(rest, &mut out, FlushDecompress::Finish).ok()? {
+            Status::StreamEnd => {
+                return (machine.total_in() as usize == bytes.len()).then_some(out);
+            }
+            _ if out.len() >= MOST_BYTES => return None,
+            _ if out.len() == out.capacity() => out.reserve(out.len()),
+            _ if before == (machine.total_in(), machine.total_out()) => return None,
+            _ => {}
+        }
+    }
+}
+
+/// Names that were given codes.
+#[derive(Default)]
+struct Names {
+    codes: HashMap<String, usize>,
+}
+
+impl Names {
+    fn coded(&mut self, key: &str) -> String {
+        let mut out = String::new();
+        for (at, part) in key.split('.').enumerate() {
+            if at > 0 {
+                out.push('.');
+            }
+            // A number tells a place, not a name.
+            if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
+                out.push_str(part);
+                continue;
+            }
+            let next = self.codes.len();
+            let code = match self.codes.get(part) {
+                Some(code) => *code,
+                None => {
+                    self.codes.insert(part.to_owned(), next);
+                    next
+                }
+            };
+            letters(code, &mut out);
+        }
+        out
+    }
+}
+
+/// The letters of a code: each of the first 26⁴ has four of its own, neighbours look unlike.
+fn letters(code: usize, out: &mut String) {
+    const ALL: u64 = 26 * 26 * 26 * 26;
+    // The factor has no divisor in common with their number, so that no two codes meet.
+    let mut mixed = ((code as u64 % ALL) * 282_475 + 300_000) % ALL;
+    for _ in 0..4 {
+        out.push(char::from(b'a' + (mixed % 26) as u8));
+        mixed /= 26;
+    }
+    if code as u64 >= ALL {
+        out.push_str(&(code as u64 / ALL).to_string());
+    }
+}

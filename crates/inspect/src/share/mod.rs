@@ -1,0 +1,24 @@
+//! What is in a checkpoint, to be given to somebody who has not got it: Markdown, JSON, text, a
+//! page in one file, and a link that holds its structure. No weights, no folders, no clock: the
+//! same checkpoint gives the same bytes, from the command and from the page.
+
+mod base64;
+mod fingerprint;
+mod fold;
+mod html;
+mod json;
+mod link;
+mod markdown;
+mod outline;
+mod pack;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use fingerprint::{Fingerprint, structure_fingerprint};
+pub use fold::{Line, lines};
+pub use html::write_html;
+pub use json::write_json;
+pub use link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link, without_link};
+pub use markdown::{write_markdown, write_text};
+pub use outline::{Entry, Outline, Totals};

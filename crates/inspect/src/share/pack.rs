@@ -1,0 +1,189 @@
+//! An outline as bytes: what links and HTML pages hold.
+//!
+//! Numbers are LEB128 (signed ones zigzag), texts are their length and UTF-8. In order: name,
+//! format id, format, version, producer; the size of the files; patterns, nodes and numbers as
+//! `fold.rs` has them; findings; statistics.
+
+use statelens_checkpoint::{Call, Error, Finding, Grade, Result};
+
+use crate::statistics::Statistics;
+
+use super::Outline;
+use super::fold::Folded;
+
+/// The outline as bytes.
+pub(super) fn pack(outline: &Outline) -> Vec<u8> {
+    let mut out = Vec::new();
+    for text in head(outline) {
+        put_bytes(&mut out, text.as_bytes());
+    }
+    put(&mut out, outline.size);
+    Folded::new(&outline.entries).write(&mut out);
+    put(&mut out, outline.findings.len() as u64);
+    outline.findings.iter().for_each(|finding| put_finding(&mut out, finding));
+    let known = outline.entries.iter().filter(|entry| entry.statistics.is_some());
+    put(&mut out, known.count() as u64);
+    let mut before = 0;
+    for (at, entry) in outline.entries.iter().enumerate() {
+        if let Some(statistics) = &entry.statistics {
+            put(&mut out, (at - before) as u64);
+            before = at;
+            put_statistics(&mut out, statistics);
+        }
+    }
+    out
+}
+
+/// The outline again.
+pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
+    let mut from = Reader::new(bytes);
+    let mut outline = Outline {
+        name: from.text()?,
+        format_id: from.text()?,
+        format: from.text()?,
+        version: from.text()?,
+        producer: from.text()?,
+        size: from.number()?,
+        ..Outline::default()
+    };
+    outline.entries = Folded::read(&mut from)?.entries()?;
+    for _ in 0..from.count()? {
+        outline.findings.push(finding(&mut from)?);
+    }
+    let mut at = 0usize;
+    for _ in 0..from.count()? {
+        at = at.saturating_add(usize::try_from(from.number()?).unwrap_or(usize::MAX));
+        let statistics = statistics(&mut from)?;
+        outline.entries.get_mut(at).ok_or_else(cut)?.statistics = Some(statistics);
+    }
+    if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
+}
+
+fn head(outline: &Outline) -> [&str; 5] {
+    [&outline.name, &outline.format_id, &outline.format, &outline.version, &outline.producer]
+}
+
+fn put_finding(out: &mut Vec<u8>, finding: &Finding) {
+    out.push(finding.grade as u8);
+    for text in [&finding.title, &finding.detail, &finding.place, &finding.advice] {
+        put_bytes(out, text.as_bytes());
+    }
+    let call = finding.call.iter().flat_map(|call| [&call.module, &call.name, &call.arguments]);
+    put(out, call.clone().count() as u64);
+    call.for_each(|text| put_bytes(out, text.as_bytes()));
+}
+
+fn finding(from: &mut Reader<'_>) -> Result<Finding> {
+    let grade = match from.byte()? {
+        0 => Grade::Note,
+        1 => Grade::Warning,
+        _ => Grade::Danger,
+    };
+    let mut finding = Finding::new(grade, from.text()?);
+    (finding.detail, finding.place, finding.advice) = (from.text()?, from.text()?, from.text()?);
+    if from.number()? == 3 {
+        let (module, name, arguments) = (from.text()?, from.text()?, from.text()?);
+        finding.call = Some(Call { module, name, arguments });
+    }
+    Ok(finding)
+}
+
+fn put_statistics(out: &mut Vec<u8>, of: &Statistics) {
+    for number in [of.count, of.nan, of.infinite, of.zeros] {
+        put(out, number);
+    }
+    // Enough digits for people; JSON has all of them.
+    for number in [of.min, of.max, of.mean, of.std] {
+        out.extend_from_slice(&(number as f32).to_le_bytes());
+    }
+}
+
+fn statistics(from: &mut Reader<'_>) -> Result<Statistics> {
+    let (count, nan, infinite, zeros) =
+        (from.number()?, from.number()?, from.number()?, from.number()?);
+    let (min, max, mean, std) = (from.single()?, from.single()?, from.single()?, from.single()?);
+    Ok(Statistics { count, nan, infinite, zeros, min, max, mean, std })
+}
+
+pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        out.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+pub(super) fn put_signed(out: &mut Vec<u8>, number: i64) {
+    put(out, ((number << 1) ^ (number >> 63)) as u64);
+}
+
+pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+/// Reads what the functions above write.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8> {
+        let (byte, rest) = self.rest.split_first().ok_or_else(cut)?;
+        self.rest = rest;
+        Ok(*byte)
+    }
+
+    pub(super) fn number(&mut self) -> Result<u64> {
+        let mut number = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(cut())
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64> {
+        let number = self.number()?;
+        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
+    }
+
+    /// How many things follow, of a byte or more each.
+    pub(super) fn count(&mut self) -> Result<usize> {
+        let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
+        if count <= self.rest.len() { Ok(count) } else { Err(cut()) }
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
+        let length = self.count()?;
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(cut)?;
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub(super) fn text(&mut self) -> Result<String> {
+        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| cut())
+    }
+
+    fn single(&mut self) -> Result<f64> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(cut)?;
+        self.rest = rest;
+        Ok(f32::from_le_bytes(*bytes).into())
+    }
+}
+
+/// What bytes that are not an outline's are.
+fn cut() -> Error {
+    Error::damaged("the summary is cut short, or was not made by Statelens")
+}

@@ -1,0 +1,250 @@
+//! Folding and links, on lists like those of real models and on fragments that nobody made.
+
+use super::fold::Folded;
+use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
+use super::pack::{pack, put, put_bytes, unpack};
+use super::{Entry, Outline, base64, lines, structure_fingerprint};
+use statelens_checkpoint::{ErrorKind, Finding, Grade};
+
+fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
+    let params = shape.iter().product::<u64>();
+    let width = if dtype == "float32" { 4 } else { 2 };
+    Entry {
+        key: key.into(),
+        kind: "tensor",
+        dtype: dtype.into(),
+        shape: shape.to_vec(),
+        params,
+        bytes: params * width,
+        ..Entry::default()
+    }
+}
+
+fn value(key: &str, kind: &'static str, text: &str) -> Entry {
+    Entry { key: key.into(), kind, value: text.into(), ..Entry::default() }
+}
+
+/// The training state of a Llama-like model: the names of Hugging Face, Adam by number.
+fn llama(layers: u64) -> Outline {
+    let mut entries = vec![tensor("model.embed_tokens.weight", "bfloat16", &[32_000, 8_192])];
+    for layer in 0..layers {
+        for (name, shape) in [
+            ("self_attn.q_proj", &[8_192, 8_192][..]),
+            ("self_attn.k_proj", &[1_024, 8_192]),
+            ("self_attn.v_proj", &[1_024, 8_192]),
+            ("self_attn.o_proj", &[8_192, 8_192]),
+            ("mlp.gate_proj", &[28_672, 8_192]),
+            ("mlp.up_proj", &[28_672, 8_192]),
+            ("mlp.down_proj", &[8_192, 28_672]),
+            ("input_layernorm", &[8_192]),
+            ("post_attention_layernorm", &[8_192]),
+        ] {
+            entries.push(tensor(&format!("model.layers.{layer}.{name}.weight"), "bfloat16", shape));
+        }
+    }
+    entries.push(tensor("model.norm.weight", "bfloat16", &[8_192]));
+    let weights = entries.clone();
+    for (at, weight) in weights.iter().enumerate() {
+        let state = format!("optimizer.state.{at}");
+        entries.push(value(&format!("{state}.step"), "int", "1000"));
+        for name in ["exp_avg", "exp_avg_sq"] {
+            entries.push(tensor(&format!("{state}.{name}"), "float32", &weight.shape));
+        }
+    }
+    for at in 0..weights.len() {
+        let key = format!("optimizer.param_groups.0.params.{at}");
+        entries.push(value(&key, "int", &at.to_string()));
+    }
+    entries.push(Entry {
+        link: Some("model.embed_tokens.weight".into()),
+        ..tensor("lm_head.weight", "bfloat16", &[32_000, 8_192])
+    });
+    Outline {
+        name: "checkpoint_1000.mdl".into(),
+        format_id: "cerebras-h5".into(),
+        format: "Cerebras HDF5".into(),
+        version: "0.5".into(),
+        producer: "cerebras-pytorch 2.10.0".into(),
+        size: 1 << 40,
+        entries,
+        findings: vec![Finding::new(Grade::Warning, "odd").place("model.norm.weight")],
+        content: None,
+    }
+}
+
+const ALL: LinkOptions = LinkOptions { keys: KeysAs::Plain, values: true, findings: true };
+
+#[test]
+fn links_of_large_models_are_short_and_come_back_whole() {
+    for (layers, most) in [(12, 2_000), (80, 8_000)] {
+        let outline = llama(layers);
+        let made = link(&outline, &ALL).unwrap();
+        assert!(made.len() < most, "{layers} layers take {} characters", made.len());
+        assert_eq!(made, link(&outline, &ALL).unwrap());
+        assert_eq!(open_link(&made).unwrap(), outline);
+        let parts = LinkParts::measure(&outline, &ALL);
+        let all = parts.head + parts.keys + parts.findings + parts.values;
+        assert_eq!(all + 1, made.len());
+    }
+}
+
+#[test]
+fn layers_are_one_line_each() {
+    let outline = llama(32);
+    let lines = lines(&outline);
+    let line = lines.iter().find(|line| line.entry.key.ends_with("q_proj.weight")).unwrap();
+    assert_eq!(line.entry.key, "model.layers.0\u{2013}31.self_attn.q_proj.weight");
+    assert_eq!(line.times, 32);
+    assert_eq!(lines.iter().map(|line| line.times).sum::<u64>(), outline.entries.len() as u64);
+    assert!(lines.len() < 60, "{}", lines.len());
+}
+
+#[test]
+fn experts_in_layers_and_odd_names_come_back() {
+    let mut entries = Vec::new();
+    for layer in 3..9 {
+        for expert in 0..16 {
+            for name in ["w1", "w2", "w3"] {
+                let key = format!("layers.{layer}.experts.{expert}.{name}");
+                entries.push(tensor(&key, "bfloat16", &[64, 32]));
+            }
+        }
+        entries.push(tensor(&format!("layers.{layer}.gate"), "float32", &[]));
+    }
+    // Downwards, with leading zeros, with too many digits, not ASCII, empty.
+    entries.extend((0..9).rev().map(|at| value(&format!("down.{at}"), "int", "-5")));
+    entries.extend((0..9).map(|at| tensor(&format!("block_{at:03}.ä\u{fffd}"), "float32", &[1])));
+    entries.push(value("99999999999999999999.0", "int", "123456789012345678901234567890"));
+    entries.push(value("", "str", "'x 12 y'"));
+    entries.push(Entry { params: 7, bytes: 9, ..tensor("blocks", "Q4_0", &[2, 32]) });
+    entries.push(Entry { kind: "sparse", params: 3, bytes: 20, ..tensor("s", "float32", &[9]) });
+    let outline = Outline { entries, ..Outline::default() };
+    assert_eq!(unpack(&pack(&outline)).unwrap(), outline);
+    let told = lines(&outline);
+    assert_eq!(told[0].entry.key, "layers.3\u{2013}8.experts.0\u{2013}15.w1");
+    assert_eq!(told[0].times, 96);
+    assert!(told.iter().any(|line| line.entry.key == "down.0\u{2013}8"));
+}
+
+#[test]
+fn coded_and_hidden_keys_tell_no_name() {
+    let outline = llama(4);
+    for keys in [KeysAs::Coded, KeysAs::Hidden] {
+        let opened = open_link(&link(&outline, &LinkOptions { keys, ..ALL }).unwrap()).unwrap();
+        assert_eq!(opened.entries.len(), outline.entries.len());
+        let packed = String::from_utf8_lossy(&pack(&opened)).into_owned();
+        for name in ["layers", "weight", "optimizer", "exp_avg", "norm", "step"] {
+            assert!(!packed.contains(name), "{keys:?} tells {name}");
+        }
+        assert!(opened.findings.is_empty());
+        assert!(opened.entries.iter().all(|entry| entry.value.is_empty()));
+        assert_eq!(opened.entries[1].shape, outline.entries[1].shape);
+    }
+    let coded = open_link(&link(&outline, &LinkOptions { keys: KeysAs::Coded, ..ALL }).unwrap());
+    let coded = coded.unwrap().entries;
+    let parts = |at: usize| coded[at].key.split('.').map(str::to_owned).collect::<Vec<_>>();
+    // `model.layers.0.….weight` and `model.layers.1.….weight`.
+    assert_eq!((&parts(1)[0], &parts(1)[5]), (&parts(10)[0], &parts(10)[5]));
+    assert_eq!((parts(1)[2].as_str(), parts(10)[2].as_str()), ("0", "1"));
+    assert_eq!(coded.last().unwrap().link.as_deref(), Some(coded[0].key.as_str()));
+    let mut all: Vec<String> = coded.iter().map(|entry| entry.key.clone()).collect();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), outline.entries.len());
+}
+
+#[test]
+fn the_structure_is_that_of_the_checkpoint() {
+    let outline = llama(3);
+    let opened = open_link(&link(&outline, &LinkOptions::default()).unwrap()).unwrap();
+    let print = structure_fingerprint(&outline.entries);
+    assert_eq!(structure_fingerprint(&opened.entries), print);
+}
+
+#[test]
+fn what_does_not_fit_is_not_made() {
+    let names = (0..9_000u64).map(|at| {
+        // Nothing that folds or repeats.
+        let odd = at.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        tensor(&format!("x{odd:x}"), "float32", &[odd >> 40])
+    });
+    let outline = Outline { entries: names.collect(), ..Outline::default() };
+    let error = link(&outline, &ALL).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit);
+    assert!(error.to_string().contains("characters"), "{error}");
+    let long = format!("#s=1.{}", "A".repeat(MOST_CHARACTERS));
+    assert_eq!(open_link(&long).unwrap_err().kind(), ErrorKind::Limit);
+}
+
+#[test]
+fn damaged_links_are_refused() {
+    let made = link(&llama(12), &ALL).unwrap();
+    for end in 0..made.len() {
+        assert!(open_link(&made[..end]).is_err(), "cut at {end}");
+    }
+    let mut changed = 0;
+    for at in 5..made.len() {
+        let other = if made.as_bytes()[at] == b'A' { "B" } else { "A" };
+        let text = format!("{}{other}{}", &made[..at], &made[at + 1..]);
+        // A letter in a name is another name; nothing panics, and most is noticed.
+        changed += usize::from(open_link(&text).is_err());
+    }
+    assert!(changed > made.len() / 2, "{changed} of {}", made.len());
+    for text in ["", "#", "#x", "#s=1.", "#s=1.!!", "#s=1.AAAA"] {
+        assert_eq!(open_link(text).unwrap_err().kind(), ErrorKind::Damaged, "{text}");
+    }
+    let newer = open_link("#s=2.AAAA").unwrap_err();
+    assert_eq!(newer.kind(), ErrorKind::Unsupported);
+}
+
+/// A packed outline whose list of nodes is `nodes`, over one pattern without holes.
+fn crafted(nodes: &[u64]) -> Vec<u8> {
+    let mut out = vec![0; 5];
+    put(&mut out, 0);
+    put(&mut out, 1);
+    // An `int` with the key `k`.
+    out.push(3);
+    put_bytes(&mut out, b"k");
+    put(&mut out, 1);
+    nodes.iter().for_each(|number| put(&mut out, *number));
+    out.extend([0, 0]);
+    out
+}
+
+#[test]
+fn hostile_runs_end() {
+    // A leaf; a run of three of it.
+    assert_eq!(unpack(&crafted(&[0])).unwrap().entries.len(), 1);
+    assert_eq!(unpack(&crafted(&[7, 1, 0])).unwrap().entries.len(), 3);
+    // Endless, of nothing, and of nothing endlessly often.
+    let error = unpack(&crafted(&[u64::MAX, 1, 0])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+    for nodes in [&[7, 0][..], &[1, 1, 0], &[u64::MAX, 1, 1, 1, 0], &[2], &[7, u64::MAX]] {
+        assert_eq!(unpack(&crafted(nodes)).unwrap_err().kind(), ErrorKind::Damaged, "{nodes:?}");
+    }
+    // Runs in runs, deeper than any that we make.
+    let deep: Vec<u64> = std::iter::repeat_n([3, 1], 5_000).flatten().chain([0]).collect();
+    assert_eq!(unpack(&crafted(&deep)).unwrap_err().kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn what_inflates_without_end_is_refused() {
+    use flate2::{Compress, Compression, FlushCompress};
+    let mut bomb = Vec::with_capacity(64 << 10);
+    Compress::new(Compression::best(), false)
+        .compress_vec(&vec![0; 8 << 20], &mut bomb, FlushCompress::Finish)
+        .unwrap();
+    let text = format!("#s=1.{}", base64::encode(&bomb));
+    assert!(text.len() < MOST_CHARACTERS);
+    assert_eq!(open_link(&text).unwrap_err().kind(), ErrorKind::Damaged);
+}
+
+#[test]
+fn folding_a_list_of_many_keys_takes_no_time() {
+    // Period after period that nearly repeats: the worst for the search.
+    let entries: Vec<Entry> = (0..40_000u64)
+        .map(|at| tensor(&format!("a.{}.b", at * at % 977), "float32", &[at % 3 + 1]))
+        .collect();
+    let folded = Folded::new(&entries);
+    assert_eq!(folded.entries().unwrap(), entries);
+}

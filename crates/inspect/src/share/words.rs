@@ -1,0 +1,120 @@
+//! Numbers as people read them, and text that Markdown and HTML leave alone.
+
+/// `1234567` as `1,234,567`.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.char_indices() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// In decimal units: `13.5 GB`; small numbers exactly. Integer arithmetic, rounded half up.
+pub(super) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
+    scaled(bytes, &UNITS)
+}
+
+/// `6.74 B` for elements.
+pub(super) fn count(number: u64) -> String {
+    const UNITS: [&str; 7] = ["", "k", "M", "B", "T", "Q", "Qi"];
+    scaled(number, &UNITS).trim_end().to_owned()
+}
+
+fn scaled(number: u64, units: &[&str; 7]) -> String {
+    let mut at = 0;
+    let mut unit = 1u64;
+    // Up to 999.5 of a unit, so that three digits are shown.
+    while at < 6 && number / unit >= 1_000 {
+        unit *= 1_000;
+        at += 1;
+    }
+    if at == 0 {
+        return format!("{number} {}", units[0]);
+    }
+    let mut digits = if number / unit < 10 { 2 } else { usize::from(number / unit < 100) };
+    let factor = 10u128.pow(digits as u32);
+    let mut value = (u128::from(number) * factor * 2 / u128::from(unit)).div_ceil(2);
+    if value >= 1_000 && digits > 0 {
+        value = value.div_ceil(10);
+        digits -= 1;
+    }
+    if value >= 1_000 && digits == 0 && at < 6 {
+        return format!("1.00 {}", units[at + 1]);
+    }
+    let factor = 10u128.pow(digits as u32);
+    match digits {
+        0 => format!("{value} {}", units[at]),
+        _ => format!("{}.{:0digits$} {}", value / factor, value % factor, units[at]),
+    }
+}
+
+/// Text inside a cell of a Markdown table, as code.
+pub(super) fn code(text: &str) -> String {
+    if text.is_empty() {
+        return String::new();
+    }
+    let text = crate::visible(text).replace('|', "\\|");
+    // More backticks than the text has in a row.
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat(longest + 1);
+    let space = if text.starts_with('`') || text.ends_with('`') { " " } else { "" };
+    format!("{fence}{space}{text}{space}{fence}")
+}
+
+/// Text that Markdown and HTML take for nothing else.
+pub(super) fn plain(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in crate::visible(text).chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '#' | '~' | '!' => {
+                out.push('\\');
+                out.push(c);
+            }
+            // Nobody is to be called, and nothing to be linked.
+            '@' => out.push_str("&#64;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (999, "999 B"),
+            (1_000, "1.00 kB"),
+            (1_234, "1.23 kB"),
+            (1_235, "1.24 kB"),
+            (9_999, "10.0 kB"),
+            (12_345_678, "12.3 MB"),
+            (999_499, "999 kB"),
+            (999_600_000, "1.00 GB"),
+            (u64::MAX, "18.4 EB"),
+        ] {
+            assert_eq!(size(bytes), text);
+        }
+        assert_eq!(count(6_740_000_000), "6.74 B");
+        assert_eq!(count(12), "12");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+
+    #[test]
+    fn nothing_breaks_out_of_a_cell() {
+        assert_eq!(code("a|b`c"), "``a\\|b`c``");
+        assert_eq!(code("`x"), "`` `x ``");
+        assert_eq!(plain("<b>@me *x*|\n"), "&lt;b&gt;&#64;me \\*x\\*\\|\\\\n");
+    }
+}
