@@ -12,6 +12,7 @@ mod project;
 mod python;
 mod setup;
 mod shell;
+mod site;
 mod test;
 
 use std::process::ExitCode;
@@ -61,6 +62,8 @@ enum Task {
         /// Only targets whose name contains this.
         filter: Option<String>,
     },
+    /// Finish the site that Trunk built by itself: what `build` and `serve` do after Trunk.
+    Finish,
     /// Set up everything that the other tasks need, and nothing else.
     Setup,
 }
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Task::Bench => bench::run(),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
+        Task::Finish => site::finish(&project::site()),
         Task::Setup => setup::everything(),
     };
     match result {

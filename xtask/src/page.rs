@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use statelens_serve::{Folder, Server};
 
 use crate::setup::{self, WasmEnv};
-use crate::{project, shell};
+use crate::{project, shell, site};
 
 /// What the site is made of; a change to any of it makes a new build.
 const SOURCES: [&str; 6] =
@@ -35,6 +35,7 @@ pub(crate) fn build() -> Result<()> {
     let target = setup::wasm::TARGET;
     shell::run(env.command("cargo").args(["fetch", "--locked", "--target", target]))?;
     shell::run(trunk(&env).args(["build", "--release", "--offline", "--skip-version-check"]))?;
+    site::finish(&project::site())?;
     fs::create_dir_all(project::target())?;
     fs::write(&stamp, expected(modified(&index)?)).context("writing target/page.stamp")
 }

@@ -16,6 +16,7 @@ use crate::page::hooks::{Same, use_window_event};
 use crate::page::loading::LoadingScreen;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
+use crate::page::offline::NewVersion;
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::StartScreen;
 use crate::page::workspace::Workspace;
@@ -211,6 +212,7 @@ pub fn App() -> Html {
             <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
             { screen(&model) }
             { sheet(&model) }
+            <NewVersion />
             if model.over.is_some() && !matches!(model.screen, Screen::Start) {
                 <div class="dropover" aria-hidden="true"><b>{ over_text(model.over) }</b></div>
             }

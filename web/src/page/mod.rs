@@ -14,6 +14,7 @@ pub mod inspector;
 pub mod loading;
 pub mod marks;
 pub mod model;
+pub mod offline;
 pub mod running;
 pub mod sheet;
 pub mod shortcuts;

@@ -1,0 +1,270 @@
+// Anywhere and offline: below any path of any static host, and with the network off after the first visit.
+
+import assert from "node:assert/strict";
+import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { extname, join, normalize } from "node:path";
+import { after, before, test } from "node:test";
+import { createHash } from "node:crypto";
+import { drop, dropped, launch, root, site, withPage } from "./harness.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+const types = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".wasm": "application/wasm", ".svg": "image/svg+xml" };
+
+/**
+ * A static host that sends nothing but the type: the site lies below `path`. It can be taken off the network, and its
+ * files changed. With `plain`, it does not even know the type of Wasm.
+ */
+async function host(path, { plain = false } = {}) {
+  const folder = mkdtempSync(join(tmpdir(), "statelens-site-"));
+  cpSync(join(root, "dist"), folder, { recursive: true });
+  const asked = [];
+  const server = createServer((request, response) => {
+    const address = decodeURIComponent(request.url.split("?")[0]);
+    asked.push(address);
+    const name = address === path ? "index.html" : normalize(address.slice(path.length));
+    const kind = plain && extname(name) === ".wasm" ? "application/octet-stream" : types[extname(name)];
+    try {
+      if (!address.startsWith(path) || name.startsWith("..")) throw new Error("outside");
+      const bytes = readFileSync(join(folder, name));
+      response.writeHead(200, kind ? { "Content-Type": kind } : {}).end(bytes);
+    } catch {
+      response.writeHead(404).end();
+    }
+  });
+  const listen = (port) => new Promise((resolve) => server.listen(port, "127.0.0.1", resolve));
+  await listen(0);
+  const { port } = server.address();
+  return {
+    folder,
+    asked,
+    address: `http://127.0.0.1:${port}${path}`,
+    async off() {
+      server.closeAllConnections();
+      await new Promise((resolve) => server.close(resolve));
+    },
+    on: () => listen(port),
+    async end() {
+      server.closeAllConnections();
+      server.close();
+      rmSync(folder, { recursive: true });
+    },
+  };
+}
+
+/** Changes a file of a site and names it in the service worker, as a build does. */
+function change(folder, file, edit) {
+  const before = readFileSync(join(folder, file));
+  const after = Buffer.from(edit(before.toString()));
+  writeFileSync(join(folder, file), after);
+  const hash = (bytes) => createHash("sha256").update(bytes).digest("base64");
+  const script = readFileSync(join(folder, "sw.js"), "utf8");
+  assert.ok(script.includes(hash(before)), `sw.js names ${file}: was the site finished by cargo xtask?`);
+  const version = script.match(/const VERSION = "(\w+)"/)[1];
+  const next = hash(after).replaceAll(/\W/g, "").slice(0, 16);
+  writeFileSync(join(folder, "sw.js"), script.replace(hash(before), hash(after)).replace(version, next));
+}
+
+/** Runs `work(page)` in a context that fails on errors and on requests beyond `address`. */
+async function visit(address, work) {
+  const context = await browser.newContext();
+  const problems = [];
+  context.on("weberror", (event) => problems.push(String(event.error())));
+  context.on("request", (request) => {
+    const url = request.url();
+    if (!url.startsWith(address) && !url.startsWith("blob:") && !url.startsWith("data:")) problems.push(url);
+  });
+  context.on("console", (message) => {
+    if (message.type() === "error") problems.push(message.text());
+  });
+  try {
+    await work(await context.newPage(), context);
+  } finally {
+    await context.close();
+  }
+  assert.deepEqual(problems, []);
+}
+
+/** Waits until the whole site is kept. */
+const kept = (page) => page.evaluate(() => navigator.serviceWorker.ready.then(() => true));
+
+/** Opens an example and looks at a value of it: page, worker and files of the site are all at work. */
+async function use(page) {
+  await page.waitForSelector("#start");
+  await page.click('.ex:has-text("gpt_small.mdl")');
+  await page.waitForSelector("#work .row");
+  await page.click(".row:not(.grp)");
+  await page.waitForSelector(".insp .facts");
+}
+
+for (const [what, path, options] of [
+  ["the root of a host", "/"],
+  ["a sub-path", "/tools/v1/statelens/"],
+  ["a sub-path with letters to encode", "/a%20b/%C3%A9/"],
+  ["a host that knows no types", "/x/", { plain: true }],
+]) {
+  test(`the page works at ${what}`, async () => {
+    const there = await host(decodeURIComponent(path), options);
+    try {
+      await visit(new URL(path, there.address).href, async (page) => {
+        await page.goto(new URL(path, there.address).href);
+        await use(page);
+        await kept(page);
+      });
+    } finally {
+      await there.end();
+    }
+  });
+}
+
+test("after the first visit it works with the network off", async () => {
+  const there = await host("/sub/");
+  try {
+    await visit(there.address, async (page, context) => {
+      await page.goto(there.address);
+      await page.waitForSelector("#start");
+      await kept(page);
+      await there.off();
+      // The window that is open, without a reload.
+      await use(page);
+      // A reload, and the same with a query and as index.html; each opens what is dropped.
+      for (const address of [there.address, `${there.address}?from=home`, `${there.address}index.html`]) {
+        await page.goto(address);
+        await use(page);
+        await drop(page, "body", [dropped("cerebras/v2.10.0/seed.mdl")]);
+        await page.waitForFunction(() => document.title.startsWith("seed.mdl"));
+      }
+      // A new window, of which the browser has nothing in memory.
+      const other = await context.newPage();
+      await other.goto(there.address);
+      await use(other);
+    });
+  } finally {
+    await there.end();
+  }
+});
+
+test("every file of the site is kept, and nothing else", async () => {
+  const there = await host("/sub/");
+  try {
+    await visit(there.address, async (page) => {
+      await page.goto(there.address);
+      await kept(page);
+      const names = await page.evaluate(async () => {
+        const [name] = await caches.keys();
+        return (await (await caches.open(name)).keys()).map((request) => request.url);
+      });
+      const script = readFileSync(join(there.folder, "sw.js"), "utf8");
+      const listed = [...script.matchAll(/^ {2}"([^"]+)": "sha256-/gm)].map((line) => line[1]);
+      assert.ok(listed.includes("index.html") && listed.includes("examples/gpt_small.mdl") && listed.some((name) => name.endsWith(".wasm")));
+      const wanted = listed.map((name) => there.address + (name === "index.html" ? "" : name));
+      assert.deepEqual(names.sort(), wanted.sort());
+    });
+  } finally {
+    await there.end();
+  }
+});
+
+test("a newer version is announced, and taken only when its user says so", async () => {
+  const there = await host("/sub/");
+  const title = (page) => page.getAttribute("meta[name=description]", "content");
+  try {
+    await visit(there.address, async (page, context) => {
+      await page.goto(there.address);
+      await kept(page);
+      const before = await title(page);
+      change(there.folder, "index.html", (text) => text.replace(before, "The next version"));
+      await page.reload();
+      await use(page);
+      await page.waitForSelector(".news");
+      assert.match(await page.textContent(".news"), /newer version/);
+      assert.equal(await title(page), before, "the version that was there goes on");
+      // Put off: it goes on, also in a new window and after a reload.
+      await page.click(".news button:has-text('Later')");
+      assert.equal(await page.$(".news"), null);
+      assert.ok(await page.$("#work .row"), "what is open stays open");
+      const other = await context.newPage();
+      await other.goto(there.address);
+      await use(other);
+      assert.equal(await title(other), before);
+      // Taken: this window reloads; the other one keeps what it has.
+      await other.waitForSelector(".news");
+      await page.reload();
+      await page.waitForSelector(".news");
+      await Promise.all([page.waitForEvent("load"), page.click(".news button:has-text('Reload')")]);
+      await page.waitForSelector("#start");
+      assert.equal(await title(page), "The next version");
+      assert.ok(await other.$("#work .row"), "another window is not reloaded");
+      assert.equal(await title(other), before);
+      await there.off();
+      await page.reload();
+      await use(page);
+      assert.equal(await title(page), "The next version");
+    });
+  } finally {
+    await there.end();
+  }
+});
+
+test("a version that comes in parts is not taken", async () => {
+  const there = await host("/sub/");
+  try {
+    const context = await browser.newContext();
+    const page = await context.newPage();
+    await page.goto(there.address);
+    await kept(page);
+    // The host has the new service worker, but not yet the new files.
+    const script = readFileSync(join(there.folder, "sw.js"), "utf8");
+    const old = readFileSync(join(there.folder, "boot.js"), "utf8");
+    change(there.folder, "boot.js", (text) => `${text}\n// next`);
+    writeFileSync(join(there.folder, "boot.js"), old);
+    const state = await page.evaluate(async () => {
+      const registration = await navigator.serviceWorker.getRegistration();
+      const installing = new Promise((resolve) => registration.addEventListener("updatefound", () => resolve(registration.installing)));
+      await registration.update();
+      const worker = await installing;
+      if (worker.state === "installing") await new Promise((resolve) => worker.addEventListener("statechange", resolve));
+      return worker.state;
+    });
+    assert.equal(state, "redundant");
+    await there.off();
+    await page.reload();
+    await use(page);
+    assert.equal(await page.$(".news"), null);
+    assert.notEqual(readFileSync(join(there.folder, "sw.js"), "utf8"), script);
+    await context.close();
+  } finally {
+    await there.end();
+  }
+});
+
+test("the page can be installed, and opens the files that it reads", async () => {
+  await withPage(browser, async (page) => {
+    const manifest = await page.evaluate(async () => (await fetch(document.querySelector("link[rel=manifest]").href)).json());
+    assert.equal(new URL(manifest.start_url, site).href, site);
+    for (const icon of manifest.icons) {
+      const size = await page.evaluate(async (source) => {
+        const image = new Image();
+        image.src = source;
+        await image.decode();
+        return `${image.naturalWidth}x${image.naturalHeight}`;
+      }, icon.src);
+      if (icon.sizes !== "any") assert.equal(size, icon.sizes, icon.src);
+    }
+    assert.ok(manifest.icons.some((icon) => icon.purpose === "maskable"));
+    // What Chromium itself would keep from installing.
+    const session = await page.context().newCDPSession(page);
+    await page.evaluate(() => navigator.serviceWorker.ready.then(() => true));
+    const { installabilityErrors } = await session.send("Page.getInstallabilityErrors");
+    const { errors } = await session.send("Page.getAppManifest");
+    assert.deepEqual(errors, []);
+    // A window that was opened for a test counts as one in private mode.
+    assert.deepEqual(installabilityErrors.map((error) => error.errorId).filter((id) => id !== "in-incognito"), []);
+  });
+});

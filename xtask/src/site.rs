@@ -1,0 +1,137 @@
+//! What is done to the site after Trunk: the service worker is told which files it is made of.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest, Sha256};
+
+use crate::dist;
+
+/// The service worker, as Trunk copies it and as it is served.
+const WORKER: &str = "sw.js";
+
+/// Names the site's files and their hashes in its service worker.
+pub(crate) fn finish(site: &Path) -> Result<()> {
+    let mut files = String::new();
+    let mut all = Sha256::new();
+    for file in dist::files_under(site)? {
+        let name: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
+        let name = name.join("/");
+        if name == WORKER {
+            continue;
+        }
+        let bytes = fs::read(site.join(&file)).with_context(|| format!("reading {name}"))?;
+        let line = format!("  {name:?}: \"{}\",\n", integrity(&bytes));
+        all.update(&line);
+        files.push_str(&line);
+    }
+    let path = site.join(WORKER);
+    let script = fs::read_to_string(&path).with_context(|| format!("reading {WORKER}"))?;
+    let version = &hex(&all.finalize())[..16];
+    fs::write(&path, filled(&script, &files, version)?).with_context(|| format!("writing {WORKER}"))
+}
+
+/// The hash of a file as browsers check it.
+pub(crate) fn integrity(bytes: &[u8]) -> String {
+    format!("sha256-{}", base64(&Sha256::digest(bytes)))
+}
+
+/// Base64 with padding.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let at = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for digit in 0..4 {
+            let letter = LETTERS[(bits >> (18 - 6 * digit) & 63) as usize];
+            out.push(if digit <= chunk.len() { char::from(letter) } else { '=' });
+        }
+    }
+    out
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The script with its two constants filled in, whether or not they were before.
+fn filled(script: &str, files: &str, version: &str) -> Result<String> {
+    let mut out = String::new();
+    let (mut skipping, mut found) = (false, 0);
+    for line in script.lines() {
+        if line.starts_with("const FILES = {") {
+            out.push_str(&format!("const FILES = {{\n{files}}};\n"));
+            skipping = !line.ends_with("};");
+            found += 1;
+        } else if line.starts_with("const VERSION = ") {
+            out.push_str(&format!("const VERSION = \"{version}\";\n"));
+            found += 1;
+        } else if skipping {
+            skipping = line != "};";
+        } else {
+            out.push_str(line);
+            out.push('\n');
+        }
+    }
+    ensure!(found == 2, "web/sw.js lacks its lines `const FILES` and `const VERSION`");
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_that_of_the_standard() {
+        // RFC 4648, section 10.
+        for (bytes, text) in [
+            ("", ""),
+            ("f", "Zg=="),
+            ("fo", "Zm8="),
+            ("foo", "Zm9v"),
+            ("foob", "Zm9vYg=="),
+            ("fooba", "Zm9vYmE="),
+            ("foobar", "Zm9vYmFy"),
+        ] {
+            assert_eq!(base64(bytes.as_bytes()), text);
+        }
+        assert_eq!(integrity(b""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+    }
+
+    #[test]
+    fn the_worker_is_filled_in_once_and_again() {
+        let script = include_str!("../../web/sw.js");
+        let once = filled(script, "  \"a\": \"sha256-x\",\n", "v1").unwrap();
+        assert!(
+            once.contains("const FILES = {\n  \"a\": \"sha256-x\",\n};\nconst VERSION = \"v1\";\n")
+        );
+        let twice = filled(&once, "  \"b\": \"sha256-y\",\n", "v2").unwrap();
+        assert_eq!(twice, filled(script, "  \"b\": \"sha256-y\",\n", "v2").unwrap());
+        assert!(filled("", "", "").is_err());
+    }
+
+    #[test]
+    fn the_version_changes_with_any_file() {
+        let site = std::env::temp_dir().join(format!("statelens-finish-{}", std::process::id()));
+        fs::create_dir_all(site.join("examples")).unwrap();
+        fs::write(site.join("index.html"), "page").unwrap();
+        fs::write(site.join("examples/a.pt"), "weights").unwrap();
+        fs::write(site.join(WORKER), include_str!("../../web/sw.js")).unwrap();
+        let made = || {
+            finish(&site).unwrap();
+            fs::read_to_string(site.join(WORKER)).unwrap()
+        };
+        let first = made();
+        assert!(first.contains(&format!("  \"examples/a.pt\": \"{}\",\n", integrity(b"weights"))));
+        assert!(!first.contains("\"sw.js\""));
+        assert_eq!(made(), first);
+        let version = |script: &str| {
+            script.lines().find(|line| line.starts_with("const VERSION")).unwrap().to_owned()
+        };
+        fs::write(site.join("examples/a.pt"), "other").unwrap();
+        assert_ne!(version(&made()), version(&first));
+        fs::remove_dir_all(site).unwrap();
+    }
+}
