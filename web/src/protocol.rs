@@ -119,6 +119,32 @@ pub struct ConvertOptions {
     pub shard_size: Option<String>,
     /// The name of the file to write.
     pub name: String,
+    /// What is done instead of a conversion; of the rest, only the name counts then.
+    pub rewrite: Option<Rewrite>,
+}
+
+/// What a checkpoint is rewritten as in its own format.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Rewrite {
+    /// Another format version.
+    Upgrade {
+        /// Which.
+        to: String,
+    },
+    /// With its spec repaired.
+    Fix {
+        /// Whether it becomes the newest format version, too.
+        upgrade: bool,
+    },
+    /// With the state of a dataloader, from the files that came with it.
+    Dataloader {
+        /// Whether the dataloader streams shards; else it picks samples by their number.
+        iterable: bool,
+        /// The seed of the order of samples, as it was typed.
+        seed: String,
+        /// The format version to write.
+        to: String,
+    },
 }
 
 /// What the worker tells the page.
@@ -189,6 +215,8 @@ pub struct Opened {
     pub rows: PackedRows,
     /// What should be known about it.
     pub findings: Vec<Finding>,
+    /// What it can be rewritten as.
+    pub offers: Vec<Offer>,
     /// Formats it can be converted to.
     pub targets: Vec<Target>,
     /// Names of files that are missing: with them the checkpoint would be whole.
@@ -248,6 +276,21 @@ pub struct Finding {
     pub keys: Vec<String>,
     /// True if a file that is not open would settle it.
     pub missing: bool,
+}
+
+/// Something that can be done with the checkpoint as it is.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Offer {
+    /// What is done.
+    pub rewrite: Rewrite,
+    /// What its button says.
+    pub label: String,
+    /// What it gives, in a sentence or two.
+    pub text: String,
+    /// What it changes, a line each, as far as that is known.
+    pub lines: Vec<String>,
+    /// The finding that it settles, as an index of [`Opened::findings`].
+    pub finding: Option<u32>,
 }
 
 /// A format to convert to.
@@ -350,6 +393,8 @@ pub struct Planned {
     pub zero_copy: bool,
     /// What becomes of the keys.
     pub preview: Preview,
+    /// What [`ConvertOptions::rewrite`] changes, a line each.
+    pub changes: Vec<String>,
     /// The command that does the same.
     pub command: String,
 }

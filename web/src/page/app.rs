@@ -295,7 +295,13 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
 fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
     if model.joins(&dropped) {
         let mut all = model.files.as_ref().clone();
-        all.extend(dropped);
+        for file in dropped {
+            // One that comes again may be another one by now.
+            match all.iter_mut().find(|known| known.name.path == file.name.path) {
+                Some(known) => *known = file,
+                None => all.push(file),
+            }
+        }
         actor.open(all, model.asked);
     } else {
         actor.open(dropped, None);

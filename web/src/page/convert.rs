@@ -8,7 +8,8 @@ use crate::page::app::Actor;
 use crate::page::edits;
 use crate::page::error::kind_word;
 use crate::page::marks::{copy, good, prose, severity};
-use crate::page::model::{Convert, Phase, output_name};
+use crate::page::model::{Convert, Phase};
+use crate::page::repair;
 use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
@@ -64,6 +65,10 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
         <>
             <div class="two" id="convert">
                 <div class="formside">
+                    { repair::tasks(actor, work, convert) }
+                    if let Some(rewrite) = &convert.options.rewrite {
+                        { repair::fields(actor, work, convert, rewrite) }
+                    } else {
                     { targets(actor, work, convert, target) }
                     { versions(actor, convert, target) }
                     { edits::states(actor, work, convert) }
@@ -75,6 +80,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                         |convert, id| convert.options.compress = id) }
                     { choices(actor, "Shards", "into files of at most so many bytes of tensors, with an index", &target.shards, convert.options.shard_size.as_deref(),
                         |convert, id| convert.options.shard_size = id) }
+                    }
                     { name(actor, convert) }
                 </div>
                 <aside aria-label="Plan" aria-live="polite">{ plan_side(actor, work, convert) }</aside>
@@ -88,6 +94,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
     actor.convert(move |convert| {
         change(convert);
+        convert.follow();
         convert.request += 1;
         convert.planning = true;
     });
@@ -99,12 +106,11 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
             <span class="seg" role="radiogroup" aria-labelledby="l-target">
                 { for work.opened.targets.iter().map(|target| {
                     let on = target.id == convert.options.to;
-                    let (actor, target_, source) = (actor.clone(), target.clone(), work.opened.name.clone());
+                    let (actor, id) = (actor.clone(), target.id.clone());
                     let onclick = Callback::from(move |_: MouseEvent| {
-                        let (target, name) = (target_.clone(), output_name(&source, &target_));
+                        let id = id.clone();
                         change(&actor, move |convert| {
-                            convert.options.to = target.id;
-                            convert.options.name = name;
+                            convert.options.to = id;
                             convert.options.version = None;
                             convert.options.compress = None;
                             convert.options.shard_size = None;
@@ -134,7 +140,7 @@ fn versions(actor: &Actor, convert: &Convert, target: &Target) -> Html {
 }
 
 /// A row of choices, the first of which is the default; nothing if there is no choice.
-fn choices(
+pub(super) fn choices(
     actor: &Actor,
     title: &'static str,
     about: &'static str,
@@ -171,9 +177,10 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
             .chars()
             .filter(|c| !matches!(c, '/' | '\\' | ':' | '\0'..='\x1f'))
             .collect();
-        if !name.trim().is_empty() {
-            change(&actor, move |convert| convert.options.name = name.trim().to_owned());
-        }
+        change(&actor, move |convert| {
+            convert.named = !name.trim().is_empty();
+            convert.options.name = name.trim().to_owned();
+        });
     });
     html! {
         <div class="fs"><span class="lab">{ "Write to" }</span><div>

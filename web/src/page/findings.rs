@@ -6,8 +6,9 @@ use yew::prelude::*;
 use crate::page::app::Actor;
 use crate::page::marks::{good, prose, severity, severity_word};
 use crate::page::model::Action;
+use crate::page::repair;
 use crate::page::sheet::SheetFrame;
-use crate::protocol::{Finding, Severity};
+use crate::protocol::{Finding, Offer, Severity};
 use crate::state::work::Work;
 
 /// Findings.
@@ -22,10 +23,11 @@ pub struct FindingsProps {
 pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let only = use_state(|| None::<Severity>);
-    let mut findings: Vec<&Finding> = props.work.opened.findings.iter().collect();
-    order::by_key(&mut findings, |finding| finding.severity);
+    let opened = &props.work.opened;
+    let mut findings: Vec<(u32, &Finding)> = (0..).zip(&opened.findings).collect();
+    order::by_key(&mut findings, |(_, finding)| finding.severity);
     let count =
-        |grade: Severity| findings.iter().filter(|finding| finding.severity == grade).count();
+        |grade: Severity| findings.iter().filter(|(_, finding)| finding.severity == grade).count();
     let chip = |grade: Option<Severity>, name: &'static str, number: usize| {
         let only = only.clone();
         let on = *only == grade;
@@ -49,15 +51,17 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                         { for [Severity::Danger, Severity::Warning, Severity::Note].into_iter().filter(|&grade| count(grade) > 0)
                             .map(|grade| chip(Some(grade), severity_word(grade), count(grade))) }
                     </span></div>
-                    { for findings.iter().filter(|finding| only.is_none_or(|grade| grade == finding.severity)).map(|finding| article(&actor, finding)) }
+                    { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.severity))
+                        .map(|(at, finding)| article(&actor, &props.work, *at, finding)) }
                 }
+                { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
             </div>
             <footer><span class="grow dim">{ "The structure was read. Values of tensors were not." }</span></footer>
         </SheetFrame>
     }
 }
 
-fn article(actor: &Actor, finding: &Finding) -> Html {
+fn article(actor: &Actor, work: &Work, at: u32, finding: &Finding) -> Html {
     let (class, word) = match finding.severity {
         Severity::Danger => ("danger", "Danger"),
         Severity::Warning => ("warn", "Warning"),
@@ -79,8 +83,13 @@ fn article(actor: &Actor, finding: &Finding) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_files())
     });
-    let acts =
-        show.is_some() || add.is_some() || !finding.advice.is_empty() || !finding.call.is_empty();
+    let offers: Vec<&Offer> =
+        work.opened.offers.iter().filter(|offer| offer.finding == Some(at)).collect();
+    let acts = !offers.is_empty()
+        || show.is_some()
+        || add.is_some()
+        || !finding.advice.is_empty()
+        || !finding.call.is_empty();
     html! {
         <article class={classes!("find", class)}>
             <div><div class="sev">{ severity(finding.severity) }<span class={format!("w-{class}")}>{ word }</span></div>
@@ -89,6 +98,7 @@ fn article(actor: &Actor, finding: &Finding) -> Html {
             <div>
                 <h3>{ prose(&finding.title) }</h3>
                 if !finding.text.is_empty() { <p>{ prose(&finding.text) }</p> }
+                { for offers.iter().filter(|offer| !offer.lines.is_empty()).map(|offer| repair::list(&offer.lines)) }
                 if !finding.call.is_empty() {
                     <dl class="glob">
                         { for finding.call.iter().map(|(label, text)| {
@@ -102,6 +112,7 @@ fn article(actor: &Actor, finding: &Finding) -> Html {
                 <div class="do">
                     if !finding.call.is_empty() { <span class="never">{ good() }{ "never run" }</span> }
                     if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
+                    { for offers.iter().map(|offer| repair::action(actor, work, offer)) }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }
                     if let Some(onclick) = add { <p><button class="btn" {onclick}>{ "Add the file\u{2026}" }</button></p> }
                 </div>

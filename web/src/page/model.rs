@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use statelens_formats::cerebras::dataloader::is_state_file;
 use web_sys::File;
 use yew::prelude::*;
 
 use crate::page::drop::Dropped;
+use crate::page::naming::default_name;
 use crate::protocol::{
     ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened, Planned,
-    Running, Target, Values,
+    Running, Values,
 };
 use crate::state::table::Column;
 use crate::state::work::Work;
@@ -106,6 +108,10 @@ pub struct Convert {
     pub acknowledged: BTreeSet<String>,
     /// Where it is.
     pub phase: Phase,
+    /// What is converted.
+    pub opened: Rc<Opened>,
+    /// Whether the name was typed: then it stays.
+    pub named: bool,
 }
 
 impl Convert {
@@ -116,6 +122,13 @@ impl Convert {
                 plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count()
             }
             _ => 0,
+        }
+    }
+
+    /// Names the file after what is asked for, unless a name was typed.
+    pub fn follow(&mut self) {
+        if !self.named {
+            self.options.name = default_name(&self.opened, &self.options);
         }
     }
 
@@ -387,28 +400,22 @@ impl Model {
         {
             return;
         }
-        let targets = &work.opened.targets;
-        let Some(target) =
-            targets.iter().find(|target| target.id != work.opened.format_id).or(targets.first())
-        else {
-            return;
-        };
+        let Some(options) = first_options(&work.opened) else { return };
         self.convert = Some(Convert {
-            options: ConvertOptions {
-                to: target.id.clone(),
-                name: output_name(&work.opened.name, target),
-                ..ConvertOptions::default()
-            },
+            options,
             without: BTreeSet::new(),
             request: 1,
             plan: None,
             planning: true,
             acknowledged: BTreeSet::new(),
             phase: Phase::Form,
+            opened: work.opened.clone(),
+            named: false,
         });
     }
 
-    /// The files of a drop that are what the open checkpoint misses: it is opened again with them.
+    /// The files of a drop that are what the open checkpoint misses, or the state of its
+    /// dataloader: it is opened again with them.
     pub fn joins(&self, dropped: &[Dropped]) -> bool {
         let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else {
             return false;
@@ -418,20 +425,20 @@ impl Model {
             && !self.files.is_empty()
             && dropped.iter().all(|file| {
                 let name = base(&file.name.path);
-                work.opened.missing.iter().any(|missing| base(missing) == name)
+                is_state_file(&name)
+                    || work.opened.missing.iter().any(|missing| base(missing) == name)
             })
     }
 }
 
-/// The source's name with the target's extension; never the source's name itself.
-pub fn output_name(source: &str, target: &Target) -> String {
-    let base = source.rsplit('/').next().unwrap_or(source);
-    let stem = match base.rsplit_once('.') {
-        Some((stem, _)) if !stem.is_empty() => stem,
-        _ => base,
-    };
-    let name = format!("{stem}.{}", target.extension);
-    if name == base { format!("{stem}-converted.{}", target.extension) } else { name }
+/// What is asked of a conversion at first: another format than the checkpoint's; `None` if nothing
+/// can be written.
+pub fn first_options(opened: &Opened) -> Option<ConvertOptions> {
+    let targets = &opened.targets;
+    let target = targets.iter().find(|target| target.id != opened.format_id).or(targets.first())?;
+    let mut options = ConvertOptions { to: target.id.clone(), ..ConvertOptions::default() };
+    options.name = default_name(opened, &options);
+    Some(options)
 }
 
 /// A column of the table with its head.

@@ -7,6 +7,7 @@ pub mod check;
 pub mod open;
 pub mod planning;
 pub mod remote;
+pub mod repair;
 pub mod running;
 pub mod sink;
 pub mod text;

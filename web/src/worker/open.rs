@@ -12,7 +12,7 @@ use web_sys::File;
 
 use crate::protocol::{ErrorText, FileName, Finding, FromWorker, Opened, Severity};
 use crate::rows::{Kind, PackedRows, Row};
-use crate::worker::{Open, blob, now, planning, post, remote, text};
+use crate::worker::{Open, blob, now, planning, post, remote, repair, text};
 
 /// Blocks of the cache: a call costs the same whatever it reads, so few and large ones.
 const BLOCK: usize = 1 << 20;
@@ -209,7 +209,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
     let rows: Vec<Row> = leaves.iter().map(|leaf| row(checkpoint, leaf)).collect();
     let missing: BTreeSet<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
-    let findings = checkpoint
+    let mut findings: Vec<Finding> = checkpoint
         .findings
         .iter()
         .map(|found| {
@@ -220,6 +220,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
             finding
         })
         .collect();
+    let offers = repair::offers(checkpoint, &mut findings);
     let opened = Opened {
         name: found.name.clone(),
         main: found.main.0,
@@ -231,6 +232,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         size: blob::touched_size(),
         rows: PackedRows::pack(&rows),
         findings,
+        offers,
         targets: planning::targets(),
         missing: missing.into_iter().collect(),
         millis: 0.0,

@@ -10,7 +10,7 @@ use statelens_tensor::verbatim_span;
 
 use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
 use crate::state::fmt::plural;
-use crate::worker::{Open, remote, text};
+use crate::worker::{Open, remote, repair, text};
 
 /// Numbers beyond this lose digits in JS; no file comes near.
 const LARGEST: u64 = (1 << 53) - 1;
@@ -70,6 +70,9 @@ pub fn target_of(format: &str) -> String {
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
 pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
+    if let Some(rewrite) = &options.rewrite {
+        return repair::plan(open, rewrite, options);
+    }
     let edit = edit(options)?;
     let target = target(options)?;
     let (source, changes) = if edit.is_empty() {
@@ -79,7 +82,9 @@ pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
         (Arc::new(edited), changes)
     };
     let plan = statelens_formats::plan(source, &target, &options.name)?;
-    let planned = Planned { preview: preview(changes), ..told(&plan, open, options)? };
+    let mut planned = told(&plan, options)?;
+    planned.preview = preview(changes);
+    planned.command = command(open, options);
     Ok((plan, planned))
 }
 
@@ -146,7 +151,11 @@ fn target(options: &ConvertOptions) -> Result<Target> {
     target.sharded(Shards::BySize(*bytes))
 }
 
-fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
+/// What is told of a plan: how large, made in which way, what it loses.
+///
+/// # Errors
+/// If the sizes of its files can't be told.
+pub(super) fn told(plan: &Plan, options: &ConvertOptions) -> Result<Planned> {
     let size = plan.size()?;
     let mut made = 0u64;
     let mut copied = 0u64;
@@ -218,7 +227,8 @@ fn told(plan: &Plan, open: &Open, options: &ConvertOptions) -> Result<Planned> {
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
         zero_copy: composable(plan) && !remote::is_open(),
         preview: Preview::default(),
-        command: command(open, options),
+        changes: Vec::new(),
+        command: String::new(),
     })
 }
 
@@ -291,12 +301,9 @@ fn note(loss: &statelens_checkpoint::Loss) -> String {
 
 /// The command that does the same, quoted for a shell.
 fn command(open: &Open, options: &ConvertOptions) -> String {
-    let first = || open.checkpoint.files.iter().next().map(|(_, file)| file.name.clone());
-    let source = remote::url().or_else(first).unwrap_or_default();
     let mut words = vec![
-        "statelens".into(),
         "convert".into(),
-        source,
+        source_name(open),
         options.name.clone(),
         "--to".into(),
         options.to.clone(),
@@ -328,8 +335,24 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
     if options.nest {
         words.push("--nest".into());
     }
-    let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-    words.join(" ")
+    command_line(&words)
+}
+
+/// The name or the address of the file that is open.
+pub(super) fn source_name(open: &Open) -> String {
+    let files = &open.checkpoint.files;
+    let main = || files.main().map(|main| files.name(main).to_owned()).ok();
+    remote::url().or_else(main).unwrap_or_default()
+}
+
+/// Words for `statelens`, quoted for a shell.
+pub(super) fn command_line<Word: AsRef<str>>(words: &[Word]) -> String {
+    let mut line = "statelens".to_owned();
+    for word in words {
+        line.push(' ');
+        line.push_str(&quoted(word.as_ref()));
+    }
+    line
 }
 
 fn quoted(word: &str) -> String {

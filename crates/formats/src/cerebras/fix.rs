@@ -56,6 +56,17 @@ impl Repair {
             Self::Epoch { key, old, new } => format!("{key} was {old} and became {new}"),
         }
     }
+
+    /// What is to be done, in a line.
+    pub fn needed(&self) -> String {
+        match self {
+            Self::Class(class) => format!("the class `{class}` in the spec becomes a dict"),
+            Self::Link { key, to } => {
+                format!("`{key}`, which is missing, becomes a link to `{to}`")
+            }
+            Self::Epoch { key, old, new } => format!("`{key}` is {old} and becomes {new}"),
+        }
+    }
 }
 
 /// The two names of a weight, by how they end.
@@ -135,13 +146,13 @@ fn links(source: &Checkpoint, leaves: &[Leaf]) -> Result<Vec<(String, ValueId, S
             names.filter_map(|(from, to)| Some(format!("{}{to}", key.strip_suffix(from)?)));
         let Some(other) = known.next() else {
             return Err(Error::refused(format!(
-                "{key} is missing from the file, and no other name of it is known"
+                "the weight {key} is missing from the file, and no other name of it is known"
             ))
             .advice("The checkpoint may be incomplete: use an earlier one."));
         };
         let Some(target) = there.get(&other) else {
             return Err(Error::refused(format!(
-                "{key} is missing from the file, and so is {other}, which it would be the same as"
+                "the weight {key} is missing from the file, and so is {other}, which it would be the same as"
             ))
             .advice("The checkpoint may be incomplete: use an earlier one."));
         };

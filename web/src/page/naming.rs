@@ -1,0 +1,51 @@
+//! The names that files are given unless another one is typed.
+
+use std::path::Path;
+
+use statelens_formats::cerebras::rewrite::beside;
+
+use crate::protocol::{ConvertOptions, Opened, Rewrite, Target};
+
+/// The name of what is written. Of a task that is no conversion: the one that its command gives.
+/// Of a subset of the states: `{states}_{name}`, as trainers call it. Never the source's own.
+pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
+    let base = opened.name.rsplit('/').next().unwrap_or(&opened.name);
+    let end = match &options.rewrite {
+        Some(Rewrite::Upgrade { to }) => format!("_{to}"),
+        Some(Rewrite::Fix { .. }) => "_fixed".to_owned(),
+        Some(Rewrite::Dataloader { .. }) => "_dataloader".to_owned(),
+        None => {
+            let target = opened.targets.iter().find(|target| target.id == options.to);
+            let extension = target.map(|target: &Target| target.extension.as_str());
+            return converted_name(base, extension.unwrap_or_default(), &options.states);
+        }
+    };
+    beside(Path::new(base), &end).to_string_lossy().into_owned()
+}
+
+fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
+    let stem = match base.rsplit_once('.') {
+        Some((stem, _)) if !stem.is_empty() => stem,
+        _ => base,
+    };
+    let name = format!("{stem}.{extension}");
+    if !states.is_empty() {
+        return format!("{}_{name}", states.join("_"));
+    }
+    if name == base { format!("{stem}-converted.{extension}") } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_stand_before_the_name() {
+        let states = ["model".to_owned(), "optimizer".to_owned()];
+        assert_eq!(converted_name("a_1.mdl", "mdl", &states[..1]), "model_a_1.mdl");
+        assert_eq!(converted_name("a_1.mdl", "pt", &states), "model_optimizer_a_1.pt");
+        assert_eq!(converted_name("a_1.mdl", "pt", &[]), "a_1.pt");
+        assert_eq!(converted_name("a_1.mdl", "mdl", &[]), "a_1-converted.mdl");
+        assert_eq!(converted_name(".mdl", "pt", &[]), ".mdl.pt");
+    }
+}

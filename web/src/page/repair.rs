@@ -1,0 +1,218 @@
+//! What a checkpoint can be rewritten as, without being converted: the buttons that offer it, and
+//! its part of the convert sheet.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::convert::{change, choices};
+use crate::page::marks::prose;
+use crate::page::model::{Action, Convert, Phase, first_options};
+use crate::protocol::{Choice, ConvertOptions, Offer, Opened, Rewrite};
+use crate::state::work::Work;
+
+/// Format versions that can be written, the newest first.
+const VERSIONS: [(&str, &str); 2] =
+    [("0.5", "0.5, releases 2.5 to 2.10"), ("0.4", "0.4, releases 2.0 to 2.4")];
+
+/// What may be done where nothing needs it.
+pub fn article(actor: &Actor, work: &Work, offer: &Offer) -> Html {
+    html! {
+        <article class="find">
+            <div class="sev dim">{ "Possible" }</div>
+            <div><h3>{ &offer.label }</h3><p>{ prose(&offer.text) }</p></div>
+            <div class="do">{ button(actor, work, offer, "btn") }</div>
+        </article>
+    }
+}
+
+/// What settles a finding.
+pub fn action(actor: &Actor, work: &Work, offer: &Offer) -> Html {
+    html! { <><p>{ prose(&offer.text) }</p><p>{ button(actor, work, offer, "btn pri") }</p></> }
+}
+
+/// A button that opens the convert sheet with this.
+fn button(actor: &Actor, work: &Work, offer: &Offer, class: &'static str) -> Html {
+    let (actor, opened, offer_) = (actor.clone(), work.opened.clone(), offer.clone());
+    let onclick = Callback::from(move |_: MouseEvent| {
+        actor.act(Action::StartConvert);
+        choose(&actor, &opened, Some(&offer_.rewrite));
+    });
+    html! { <button {class} {onclick}>{ &offer.label }</button> }
+}
+
+/// What is done: a conversion, or one of the offers.
+pub fn tasks(actor: &Actor, work: &Work, convert: &Convert) -> Html {
+    let offers = &work.opened.offers;
+    if offers.is_empty() {
+        return html! {};
+    }
+    let task = |label: &str, rewrite: Option<&Rewrite>| {
+        let on = same_kind(convert.options.rewrite.as_ref(), rewrite);
+        let (actor, opened, rewrite) = (actor.clone(), work.opened.clone(), rewrite.cloned());
+        let onclick = Callback::from(move |_: MouseEvent| {
+            if !on {
+                choose(&actor, &opened, rewrite.as_ref());
+            }
+        });
+        html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ label.to_owned() }</button> }
+    };
+    // Each kind once: what repairs may be offered for two findings.
+    let first = |at: usize, offer: &Offer| {
+        !offers[..at].iter().any(|other| same_kind(Some(&other.rewrite), Some(&offer.rewrite)))
+    };
+    let listed = offers.iter().enumerate().filter(|(at, offer)| first(*at, offer));
+    let about = offers
+        .iter()
+        .find(|offer| same_kind(convert.options.rewrite.as_ref(), Some(&offer.rewrite)))
+        .map(|offer| html! { <p class="dim">{ prose(&offer.text) }</p> });
+    html! {
+        <div class="fs"><span class="lab" id="l-task">{ "Task" }</span><div>
+            <span class="seg" id="tasks" role="radiogroup" aria-labelledby="l-task">
+                { task("Convert", None) }
+                { for listed.map(|(_, offer)| task(&offer.label, Some(&offer.rewrite))) }
+            </span>
+            { about }
+        </div></div>
+    }
+}
+
+/// What there is to choose for a task that is no conversion, and what it changes.
+pub fn fields(actor: &Actor, work: &Work, convert: &Convert, rewrite: &Rewrite) -> Html {
+    let own = match rewrite {
+        Rewrite::Upgrade { to } => {
+            let known = VERSIONS.iter().filter(|(id, _)| *id != work.opened.version);
+            let list: Vec<Choice> = known.map(|(id, name)| choice(id, name)).collect();
+            version(actor, &list, to)
+        }
+        Rewrite::Fix { upgrade } => {
+            let actor = actor.clone();
+            let checked = *upgrade;
+            let onchange = Callback::from(move |_: Event| {
+                set(&actor, move |rewrite| {
+                    if let Rewrite::Fix { upgrade } = rewrite {
+                        *upgrade = !checked;
+                    }
+                });
+            });
+            html! {
+                <div class="fs"><span class="lab">{ "Upgrade" }</span><div>
+                    <label class="check one"><input type="checkbox" class="cb" id="fix-upgrade" {checked} {onchange} />
+                        <span>{ "Also write format 0.5, which releases 2.5 to 2.10 load" }</span></label>
+                    <p class="dim">{ prose("The same as `--upgrade`. Without it the file is what the original script writes, for releases up to 2.5.") }</p>
+                </div></div>
+            }
+        }
+        Rewrite::Dataloader { iterable, seed, to } => dataloader(actor, *iterable, seed, to),
+    };
+    let changes = match &convert.plan {
+        Some(Ok(plan)) => plan.changes.as_slice(),
+        _ => &[],
+    };
+    html! {
+        <>
+            { own }
+            if !changes.is_empty() {
+                <div class="fs"><span class="lab">{ "Changes" }</span>{ list(changes) }</div>
+            }
+        </>
+    }
+}
+
+/// What is repaired or changed, a line each.
+pub fn list(lines: &[String]) -> Html {
+    html! { <ul class="changes">{ for lines.iter().map(|line| html! { <li>{ prose(line) }</li> }) }</ul> }
+}
+
+fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
+    let kinds = [choice("map", "map"), choice("iterable", "iterable")];
+    let kind = choices(
+        actor,
+        "Dataloader",
+        "which kind it is",
+        &kinds,
+        Some(if iterable { "iterable" } else { "map" }),
+        |convert, id| {
+            if let Some(Rewrite::Dataloader { iterable, .. }) = &mut convert.options.rewrite {
+                *iterable = id.is_some();
+            }
+        },
+    );
+    let oninput = {
+        let actor = actor.clone();
+        Callback::from(move |event: InputEvent| {
+            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+            let value = input.value();
+            set(&actor, move |rewrite| {
+                if let Rewrite::Dataloader { seed, .. } = rewrite {
+                    *seed = value;
+                }
+            });
+        })
+    };
+    let versions: Vec<Choice> = VERSIONS.iter().rev().map(|(id, name)| choice(id, name)).collect();
+    html! {
+        <>
+            { kind }
+            if !iterable {
+                <div class="fs"><span class="lab">{ "Seed" }</span><div>
+                    <label class="inp seed"><input id="seed" type="text" inputmode="numeric" value={seed.to_owned()} {oninput}
+                        aria-label="Seed of the order of samples" autocomplete="off" spellcheck="false" /></label>
+                    <p class="dim">{ "Of the order of samples: what the run was given as its shuffle seed." }</p>
+                </div></div>
+            }
+            { version(actor, &versions, to) }
+        </>
+    }
+}
+
+/// The format version to write; the first of the list is the default.
+fn version(actor: &Actor, list: &[Choice], to: &str) -> Html {
+    choices(actor, "Version", "of the format", list, Some(to), |convert, id| {
+        match &mut convert.options.rewrite {
+            Some(Rewrite::Upgrade { to }) => *to = id.unwrap_or("0.5".into()),
+            Some(Rewrite::Dataloader { to, .. }) => *to = id.unwrap_or("0.4".into()),
+            _ => {}
+        }
+    })
+}
+
+fn choice(id: &str, name: &str) -> Choice {
+    Choice { id: id.into(), name: name.into() }
+}
+
+/// Changes what is asked of the task that is chosen.
+fn set(actor: &Actor, with: impl FnOnce(&mut Rewrite) + 'static) {
+    change(actor, move |convert| {
+        if let Some(rewrite) = &mut convert.options.rewrite {
+            with(rewrite);
+        }
+    });
+}
+
+/// Chooses a task, or converting.
+fn choose(actor: &Actor, opened: &Opened, rewrite: Option<&Rewrite>) {
+    let options = match rewrite {
+        None => first_options(opened),
+        Some(rewrite) => Some(ConvertOptions {
+            to: "cerebras".into(),
+            rewrite: Some(rewrite.clone()),
+            ..ConvertOptions::default()
+        }),
+    };
+    let Some(options) = options else { return };
+    change(actor, move |convert| {
+        if matches!(convert.phase, Phase::Running { .. }) {
+            return;
+        }
+        convert.options = options;
+        convert.named = false;
+        convert.without.clear();
+        convert.acknowledged.clear();
+        convert.plan = None;
+        convert.phase = Phase::Form;
+    });
+}
+
+fn same_kind(one: Option<&Rewrite>, other: Option<&Rewrite>) -> bool {
+    one.map(std::mem::discriminant) == other.map(std::mem::discriminant)
+}

@@ -1,0 +1,365 @@
+//! What a Cerebras checkpoint can be rewritten as: upgraded, repaired, or with the state of its
+//! dataloader; what that would change, and the plan of it.
+
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result};
+use statelens_formats::cerebras::dataloader::{DataState, GLOBAL, Loader, MOST, is_state_file};
+use statelens_formats::cerebras::fix::{Fixed, fix};
+use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade, with_dataloader};
+
+use crate::protocol::{ConvertOptions, Finding, Loss, Offer, Planned, Rewrite, Severity};
+use crate::state::fmt::{exact, plural};
+use crate::worker::planning::{command_line, source_name, told};
+use crate::worker::{Open, text};
+
+/// What can be done with the checkpoint as it is; adds findings for what should be.
+pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer> {
+    let mut offers = Vec::new();
+    let version = checkpoint.format.version.as_str();
+    if is_old(checkpoint) {
+        let spec = spec(checkpoint, findings, &mut offers);
+        let at = findings.len() as u32;
+        findings.push(old_format(version, spec));
+        let upgrade = match check_whole(checkpoint, false) {
+            Ok(()) => Some(offer(
+                Rewrite::Upgrade { to: "0.5".into() },
+                "Upgrade to 0.5",
+                "Writes format 0.5, which releases 2.5 to 2.10 load. No value changes.",
+            )),
+            // What is missing can be had under its other name.
+            Err(_) if spec == Some(true) => Some(offer(
+                Rewrite::Fix { upgrade: true },
+                "Fix and upgrade to 0.5",
+                "Repairs the spec and writes format 0.5, which releases 2.5 to 2.10 load.",
+            )),
+            Err(_) => None,
+        };
+        offers.extend(upgrade.map(|offer| Offer { finding: Some(at), ..offer }));
+    } else if checkpoint.format.id == "cerebras-h5" {
+        offers.push(offer(
+            Rewrite::Upgrade { to: "0.4".into() },
+            "Write 0.4 for older releases",
+            "Releases 2.0 to 2.4 load format 0.4, but not 0.5. No value changes.",
+        ));
+    }
+    if let Some((folder, state)) = data_state(&checkpoint.files) {
+        data(checkpoint, &folder, state, findings, &mut offers);
+    }
+    offers
+}
+
+/// Plans what [`ConvertOptions::rewrite`] asks for.
+///
+/// # Errors
+/// As the command's: what is not whole, a key that is missing under each of its names, a state
+/// file that can't be read.
+pub fn plan(open: &Open, rewrite: &Rewrite, options: &ConvertOptions) -> Result<(Plan, Planned)> {
+    let (source, name) = (&open.checkpoint, options.name.as_str());
+    let before = source.format.version.as_str();
+    let becomes = |to: &str| {
+        format!("format {before}, of {}, becomes {to}, of {}", releases(before), releases(to))
+    };
+    let mut changes = Vec::new();
+    let mut replaced = None;
+    let plan = match rewrite {
+        Rewrite::Upgrade { to } => {
+            changes.push(becomes(to));
+            upgrade(source, to, name, false)?
+        }
+        Rewrite::Fix { upgrade } => {
+            let (fixed, plan) = repair(source, *upgrade, name)?;
+            changes = repairs(&fixed);
+            if *upgrade {
+                changes.push(becomes("0.5"));
+            }
+            plan
+        }
+        Rewrite::Dataloader { iterable, seed, to } => {
+            let (_, state) = data_state(&source.files).ok_or_else(|| {
+                Error::io("the files with the state of the dataloader are not open any more")
+            })?;
+            let state = state?;
+            let loader = loader(*iterable, seed)?;
+            let (plan, replaces) = with_dataloader(source, &state, &loader, to, name)?;
+            changes.push(found(&state));
+            changes.push(match &loader {
+                Loader::Map { seed } => format!(
+                    "`dataloader.samples_streamed` is {}, `dataloader.seed` {seed}",
+                    exact(state.samples())
+                ),
+                Loader::Iterable => {
+                    let workers = plural(state.workers.len() as u64, "worker");
+                    format!("`dataloader.all_worker_states` has the samples of {workers}")
+                }
+            });
+            if before != to {
+                changes.push(becomes(to));
+            }
+            replaced = replaces.then(|| Loss {
+                title: "The state `dataloader` that is there is replaced".into(),
+                why: "The new file has the one of these state files in its place.".into(),
+            });
+            Some(plan)
+        }
+    };
+    let plan = plan.ok_or_else(|| {
+        Error::refused("there is nothing to change: the checkpoint is as it should be")
+    })?;
+    let mut planned = told(&plan, options)?;
+    planned.losses.extend(replaced);
+    planned.changes = changes;
+    planned.command = command(open, rewrite, name);
+    Ok((plan, planned))
+}
+
+/// Tells of repairs that the spec needs; whether it needs any, if that is known.
+fn spec(
+    checkpoint: &Checkpoint,
+    findings: &mut Vec<Finding>,
+    offers: &mut Vec<Offer>,
+) -> Option<bool> {
+    let told = |title: String, text: String| Finding {
+        advice: String::new(),
+        ..finding(Severity::Warning, title, text)
+    };
+    match fix(checkpoint) {
+        Ok(fixed) if fixed.repairs.is_empty() => Some(false),
+        Ok(fixed) => {
+            offers.push(Offer {
+                finding: Some(findings.len() as u32),
+                lines: repairs(&fixed),
+                ..offer(
+                    Rewrite::Fix { upgrade: true },
+                    "Fix the spec",
+                    "Does what `fix_checkpoint_spec.py` does, and can upgrade at once.",
+                )
+            });
+            findings.push(told(
+                format!("The spec needs {}", plural(fixed.repairs.len() as u64, "repair")),
+                "Releases 2.0 and later don't take it as it is.".into(),
+            ));
+            Some(true)
+        }
+        Err(error) => {
+            let error = text::error(&error);
+            let advice = error.next.iter().map(|(text, _)| text.as_str()).collect();
+            findings
+                .push(Finding { advice, ..told("The spec can't be repaired".into(), error.title) });
+            None
+        }
+    }
+}
+
+fn repairs(fixed: &Fixed) -> Vec<String> {
+    let mut lines: Vec<String> = fixed.repairs.iter().map(|repair| repair.needed()).collect();
+    if fixed.no_global_step {
+        lines.push("the last epochs stay: there is no global_step to set them to".into());
+    }
+    lines
+}
+
+fn old_format(version: &str, spec: Option<bool>) -> Finding {
+    let untyped = matches!(version, "0.1" | "0.2");
+    let later = if untyped {
+        "Releases later than 2.5 don't load it."
+    } else {
+        "Later releases still load it."
+    };
+    let spec = match spec {
+        Some(false) => " Its spec needs no repair.",
+        _ => "",
+    };
+    let severity = if untyped { Severity::Warning } else { Severity::Note };
+    let title = format!("Format {version}, of {}", releases(version));
+    finding(severity, title, format!("{later}{spec}"))
+}
+
+/// Tells of state files that came with the checkpoint.
+fn data(
+    checkpoint: &Checkpoint,
+    folder: &str,
+    state: Result<DataState>,
+    findings: &mut Vec<Finding>,
+    offers: &mut Vec<Offer>,
+) {
+    let state = match state {
+        Ok(state) => state,
+        Err(error) => {
+            let error = text::error(&error);
+            findings.push(Finding {
+                place: error.place,
+                ..finding(
+                    Severity::Warning,
+                    "The state of the dataloader can't be read".into(),
+                    format!("{} {}", error.title, error.text).trim().to_owned(),
+                )
+            });
+            return;
+        }
+    };
+    let there = match checkpoint.leaves().iter().any(|leaf| {
+        let key = leaf.flat.to_lossy();
+        key == "dataloader" || key.starts_with("dataloader.")
+    }) {
+        true => " The checkpoint has a state `dataloader`, which it would replace.",
+        false => "",
+    };
+    offers.push(Offer {
+        finding: Some(findings.len() as u32),
+        ..offer(
+            Rewrite::Dataloader { iterable: false, seed: "0".into(), to: "0.4".into() },
+            "Put in the dataloader state",
+            "Writes the state `dataloader`, as `data_iter_state_conversion.py` does.",
+        )
+    });
+    findings.push(Finding {
+        place: folder.to_owned(),
+        ..finding(
+            Severity::Note,
+            "The state of a dataloader, as release 1.9 kept it in files".into(),
+            format!("{}.{there}", text::title(&found(&state))),
+        )
+    });
+}
+
+/// What was found, in a line.
+fn found(state: &DataState) -> String {
+    format!(
+        "{} at step {}, {} streamed in all",
+        plural(state.workers.len() as u64, "worker"),
+        exact(state.step),
+        plural(state.samples(), "sample")
+    )
+}
+
+/// The state in the files, and their folder; `None` if there are none.
+fn data_state(files: &FileSet) -> Option<(String, Result<DataState>)> {
+    let parts = |name: &str| match name.rsplit_once('/') {
+        Some((folder, base)) => (folder.to_owned(), base.to_owned()),
+        None => (String::new(), name.to_owned()),
+    };
+    let all = || files.iter().map(|(id, file)| (id, parts(&file.name)));
+    let is_global = |base: &str| base == GLOBAL;
+    let mut known = all().filter(|(_, (_, base))| is_state_file(base));
+    let folder = match all().find(|(_, (_, base))| is_global(base)) {
+        Some((_, (folder, _))) => folder,
+        None => known.next()?.1.0,
+    };
+    let read = || {
+        let mut state = Vec::new();
+        for (id, (of, base)) in all() {
+            if of == folder && is_state_file(&base) {
+                state.push((base, files.read_vec(id, 0, files.len(id).min(MOST))?));
+            }
+        }
+        DataState::read(&state)
+    };
+    let state = read().map_err(|error| match error.file().filter(|_| !folder.is_empty()) {
+        Some(base) => {
+            let path = format!("{folder}/{base}");
+            error.in_file(path)
+        }
+        None => error,
+    });
+    Some((folder, state))
+}
+
+fn loader(iterable: bool, seed: &str) -> Result<Loader> {
+    if iterable {
+        return Ok(Loader::Iterable);
+    }
+    let seed = seed.trim().parse().map_err(|_| {
+        Error::refused(format!("`{seed}` is no seed")).expected("a whole number of 64 bits")
+    })?;
+    Ok(Loader::Map { seed })
+}
+
+/// The releases that write a format version.
+fn releases(version: &str) -> &'static str {
+    match version {
+        "0.1" => "release 1.7 and older",
+        "0.2" => "release 1.8",
+        "0.3" => "release 1.9",
+        "0.4" => "releases 2.0 to 2.4",
+        "0.5" => "releases 2.5 to 2.10",
+        _ => "an unknown release",
+    }
+}
+
+/// The command that does the same.
+fn command(open: &Open, rewrite: &Rewrite, name: &str) -> String {
+    let source = source_name(open);
+    let words = match rewrite {
+        Rewrite::Upgrade { to } => vec!["upgrade", &source, "--to", to, "-o", name],
+        Rewrite::Fix { upgrade } => {
+            let mut words = vec!["fix-checkpoint-spec", &source, "--fixed_checkpoint_path", name];
+            words.extend(upgrade.then_some("--upgrade"));
+            words
+        }
+        Rewrite::Dataloader { iterable, seed, to } => {
+            let folder = data_state(&open.checkpoint.files).map(|(folder, _)| folder);
+            let folder = folder.filter(|folder| !folder.is_empty()).unwrap_or(".".into());
+            let kind = if *iterable { "iterable" } else { "map" };
+            let mut words = vec!["convert-dataloader-state", "-c", &source, "-w", &folder];
+            words.extend(["-o", name, "-d", kind, "--to", to]);
+            if !iterable {
+                words.extend(["-s", seed.trim()]);
+            }
+            return command_line(&words);
+        }
+    };
+    command_line(&words)
+}
+
+fn offer(rewrite: Rewrite, label: &str, text: &str) -> Offer {
+    Offer { rewrite, label: label.into(), text: text.into(), lines: Vec::new(), finding: None }
+}
+
+fn finding(severity: Severity, title: String, text: String) -> Finding {
+    Finding {
+        severity,
+        title,
+        text,
+        advice: String::new(),
+        call: Vec::new(),
+        place: String::new(),
+        keys: Vec::new(),
+        missing: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::Memory;
+    use std::sync::Arc;
+
+    fn set(files: &[(&str, &str)]) -> FileSet {
+        let mut set = FileSet::default();
+        for (name, text) in files {
+            set.push(*name, Arc::new(Memory::from(text.as_bytes().to_vec())));
+        }
+        set
+    }
+
+    #[test]
+    fn state_files_of_one_folder_are_read_and_named_with_it() {
+        let global = format!("run/iter/{GLOBAL}");
+        let worker = "run/iter/data_iter_state_file_worker_0_step_100.txt";
+        let files =
+            [("run/a.mdl", ""), (global.as_str(), "100\n"), (worker, "7"), ("b/x.txt", "no")];
+        let (folder, state) = data_state(&set(&files)).unwrap();
+        assert_eq!(folder, "run/iter");
+        assert_eq!(state.unwrap(), DataState { step: 100, workers: vec![(0, 7)] });
+        let files = [(global.as_str(), "100"), (worker, "seven")];
+        let error = data_state(&set(&files)).unwrap().1.unwrap_err();
+        assert_eq!(error.file(), Some(worker));
+        assert!(data_state(&set(&[("a.mdl", ""), ("a.txt", "")])).is_none());
+    }
+
+    #[test]
+    fn a_seed_is_a_number() {
+        assert_eq!(loader(false, " -3 ").unwrap(), Loader::Map { seed: -3 });
+        assert_eq!(loader(true, "").unwrap(), Loader::Iterable);
+        assert!(loader(false, "x").unwrap_err().to_string().contains("`x`"));
+    }
+}
