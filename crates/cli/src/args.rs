@@ -13,7 +13,7 @@ use statelens_formats::{Choice, Writing};
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
-    Prune, Runs, Toolbox, Upgrade,
+    Prune, Runs, Toolbox, Upgrade, Verify,
 };
 
 const EXAMPLES: &str = "\
@@ -73,8 +73,9 @@ whatever format, chunks or views hold them.
 
 Examples:
   statelens manifest --json model.pt > model.json
+  statelens manifest model.pt -o model.manifest   to `statelens verify` it later
   diff <(statelens manifest a.mdl) <(statelens manifest b.pt)")]
-    Manifest(Input),
+    Manifest(Manifest),
 
     /// Converts to another format, in bounded memory
     #[command(after_help = "\
@@ -262,6 +263,20 @@ pub(crate) struct Show {
     /// How many of a tensor's first values to show
     #[arg(long, value_name = "COUNT", default_value_t = 16)]
     pub(crate) values: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Manifest {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Writes it to a file, which appears when it is complete; in JSON if that ends in .json
+    #[arg(short, long, value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+
+    /// Replaces OUT if it exists
+    #[arg(long, requires = "output")]
+    pub(crate) force: bool,
 }
 
 #[derive(Debug, Args)]

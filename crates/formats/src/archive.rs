@@ -49,7 +49,8 @@ pub(crate) struct Record {
     /// Where the next thing in the file begins: its bytes end before that.
     bound: u64,
     method: Method,
-    crc: u32,
+    /// Its checksum; 0 may be one that is not known.
+    pub(crate) crc: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

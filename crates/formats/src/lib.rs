@@ -6,6 +6,7 @@
 mod archive;
 mod blocks;
 pub mod cerebras;
+pub mod checks;
 pub mod dcp;
 pub mod flax;
 pub mod gguf;

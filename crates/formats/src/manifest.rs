@@ -18,14 +18,24 @@ pub struct Entry {
     pub shape: Option<Vec<u64>>,
     /// The hash of its logical bytes.
     pub sha256: Option<String>,
+    /// Whether it is said to be a link to another one.
+    pub alias: bool,
+    /// All other fields in order: the name and the value as JSON without spaces.
+    pub rest: Vec<(String, String)>,
 }
 
-/// Containers in containers that a manifest may have.
-const DEPTH: usize = 64;
+/// One entry, as it stands in a manifest.
+pub fn read_entry(text: &[u8]) -> Result<Entry> {
+    let mut json = Parser::lenient(text);
+    let entry = entry(&mut json)?;
+    json.end()?;
+    Ok(entry)
+}
 
 /// The entries of a manifest, in order.
 pub fn read(text: &[u8]) -> Result<Vec<Entry>> {
-    let mut json = Parser::strict(text, DEPTH);
+    // Keys may be texts that are no Unicode.
+    let mut json = Parser::lenient(text);
     let mut entries = Vec::new();
     if text.trim_ascii_start().starts_with(b"[") {
         list(&mut json, &mut entries)?;
@@ -54,8 +64,15 @@ fn list(json: &mut Parser<'_>, entries: &mut Vec<Entry>) -> Result<()> {
 }
 
 fn entry(json: &mut Parser<'_>) -> Result<Entry> {
-    let mut entry =
-        Entry { key: "".into(), kind: String::new(), dtype: None, shape: None, sha256: None };
+    let mut entry = Entry {
+        key: "".into(),
+        kind: String::new(),
+        dtype: None,
+        shape: None,
+        sha256: None,
+        alias: false,
+        rest: Vec::new(),
+    };
     let text = |json: &mut Parser<'_>| json.text().map(|text| text.to_lossy().into_owned());
     json.object()?;
     let mut first = true;
@@ -73,7 +90,11 @@ fn entry(json: &mut Parser<'_>) -> Result<Entry> {
                 }
                 entry.shape = Some(shape);
             }
-            _ => json.skip()?,
+            "alias_of" => {
+                json.skip()?;
+                entry.alias = true;
+            }
+            other => entry.rest.push((other.to_owned(), json.compact()?)),
         }
     }
     Ok(entry)
@@ -84,6 +105,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn spaces_between_parts_do_not_count() {
+        let text =
+            br#"{ "key" : "a", "value" : [ "1 \\\" 2" , { "x" : null } ], "alias_of": "b" }"#;
+        let entry = read_entry(text).unwrap();
+        assert!(entry.alias);
+        assert_eq!(entry.rest[0].1, r#"["1 \\\" 2",{"x":null}]"#);
+    }
+
+    #[test]
     fn entries_are_read_and_the_rest_passed_over() {
         let text = br#"{"statelens":1,"format":{"name":"x"},"entries":[
             {"key":"a.b","kind":"tensor","dtype":"float32","shape":[2,3],"nbytes":24,"sha256":"00"},
@@ -91,6 +121,7 @@ mod tests {
         let entries = read(text).unwrap();
         assert_eq!(entries[0].shape, Some(vec![2, 3]));
         assert_eq!((entries[1].kind.as_str(), &entries[1].dtype), ("int", &None));
+        assert_eq!(entries[1].rest, [("value".to_owned(), "\"3\"".to_owned())]);
         assert_eq!(read(br#"[{"key":"a","kind":"none","value":"None"}]"#).unwrap().len(), 1);
         for text in [&b"{\"entries\":[{\"key\":3}]}"[..], b"[{}", b"{} x"] {
             assert!(read(text).is_err());

@@ -13,6 +13,7 @@ pub mod share;
 mod statistics;
 mod suggest;
 mod summary;
+pub mod verify;
 
 pub use describe::{
     dtype_of, kind_of, layout_text, shape_of, shape_text, text_of, type_name, value_text, visible,

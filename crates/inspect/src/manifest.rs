@@ -73,7 +73,7 @@ pub fn write_manifest(
         let value = hashes.facts(leaf.target)?;
         json.object(|json| {
             json.name("key").text(&leaf.flat);
-            entry(json, checkpoint, leaf, &value);
+            entry(json, checkpoint, leaf, leaf.alias_of.is_some(), &value);
             if let Some(target) = &leaf.alias_of {
                 json.name("alias_of").text(target);
             }
@@ -119,22 +119,91 @@ fn write_lines(
     let checkpoint = hashes.checkpoint;
     for leaf in leaves {
         let facts = hashes.facts(leaf.target)?;
-        let value = match (facts.as_slice(), checkpoint.value(leaf.target)) {
-            ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
-            // What would be cut short is hashed: its end counts too.
-            (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
-                hex(&Sha256::digest(text.as_bytes()))
-            }
-            // Not as a link: formats differ in what they link.
-            _ => text_of(checkpoint, leaf.target),
-        };
-        let kind = checkpoint.value(leaf.target).kind();
-        let dtype = dtype_of(checkpoint, leaf.target).map_or(kind, |dtype| dtype.name());
-        let shape = crate::shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text);
-        let key = crate::visible(&leaf.flat.to_lossy());
-        out(&format!("{value}\t{dtype}\t{shape}\t{key}\n"))?;
+        out(&(columns(checkpoint, leaf, &facts).join("\t") + "\n"))?;
     }
     Ok(())
+}
+
+/// The columns of a line for people: hash or value, kind or dtype, shape, key.
+fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4] {
+    let value = match (facts, checkpoint.value(leaf.target)) {
+        ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
+        // What would be cut short is hashed: its end counts too.
+        (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
+            hex(&Sha256::digest(text.as_bytes()))
+        }
+        // Not as a link: formats differ in what they link.
+        _ => text_of(checkpoint, leaf.target),
+    };
+    let kind = checkpoint.value(leaf.target).kind();
+    let dtype = dtype_of(checkpoint, leaf.target).map_or(kind, |dtype| dtype.name());
+    let shape = crate::shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text);
+    [value, dtype.to_owned(), shape, crate::visible(&leaf.flat.to_lossy())]
+}
+
+/// The entries of a manifest of tensors whose hashes are known already.
+pub(crate) struct Known<'a> {
+    hashes: Hashes<'a>,
+}
+
+impl<'a> Known<'a> {
+    /// A tensor that is not among `tensors` has no hash; nothing is read.
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        tensors: HashMap<TensorId, String>,
+        unwatched: &'a mut dyn Progress,
+    ) -> Self {
+        let mut hashes = Hashes::new(checkpoint, &[], unwatched);
+        hashes.tensors = tensors;
+        hashes.reads = false;
+        Self { hashes }
+    }
+
+    /// The entry of a leaf in JSON, but for what it is a link to.
+    pub(crate) fn json(&mut self, leaf: &Leaf, alias: bool) -> Result<String> {
+        let facts = self.hashes.facts(leaf.target)?;
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("key").text(&leaf.flat);
+            entry(json, self.hashes.checkpoint, leaf, alias, &facts);
+        });
+        Ok(json.take())
+    }
+
+    /// The columns of a leaf, as in the manifest for people.
+    pub(crate) fn columns(&mut self, leaf: &Leaf) -> Result<[String; 4]> {
+        let facts = self.hashes.facts(leaf.target)?;
+        Ok(columns(self.hashes.checkpoint, leaf, &facts))
+    }
+}
+
+/// What is hashed of tensors that are a few bytes, repeated: a constant or a stride of 0 says as
+/// many bytes as it likes, and to go through terabytes of that would never end.
+pub(crate) struct Repetition {
+    /// Length of the largest file.
+    stored: u64,
+    /// Bytes that may still be gone through although the files hold less than a thousandth.
+    left: u64,
+}
+
+impl Repetition {
+    pub(crate) fn new(checkpoint: &Checkpoint) -> Self {
+        let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
+        Self { stored: lengths.max().unwrap_or(0), left: REPETITION }
+    }
+
+    /// Whether the next tensor, in order of the leaves, is gone through.
+    pub(crate) fn allows(&mut self, tensor: &Tensor) -> bool {
+        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
+        if nbytes / 1_000 <= self.stored {
+            return true;
+        }
+        match self.left.checked_sub(nbytes) {
+            Some(left) => self.left = left,
+            None => return false,
+        }
+        true
+    }
 }
 
 /// The hash of one tensor or byte string that belongs to a value.
@@ -149,10 +218,9 @@ struct Hashes<'a> {
     tensors: HashMap<TensorId, String>,
     bytes: HashMap<ValueId, String>,
     progress: Part<'a>,
-    /// Length of the largest file.
-    stored: u64,
-    /// Bytes that may still be hashed although the files hold less than a thousandth of them.
-    repeated: u64,
+    repetition: Repetition,
+    /// Whether a tensor whose hash is not known is read.
+    reads: bool,
     /// Statistics of what was hashed, if they are wanted.
     statistics: Option<HashMap<TensorId, Statistics>>,
 }
@@ -173,10 +241,9 @@ impl Progress for Part<'_> {
 impl<'a> Hashes<'a> {
     fn new(checkpoint: &'a Checkpoint, leaves: &[Leaf], whole: &'a mut dyn Progress) -> Self {
         let summary = crate::Summary::new(checkpoint, leaves);
-        let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
         Self {
-            stored: lengths.max().unwrap_or(0),
-            repeated: REPETITION,
+            repetition: Repetition::new(checkpoint),
+            reads: true,
             checkpoint,
             tensors: HashMap::new(),
             bytes: HashMap::new(),
@@ -221,15 +288,10 @@ impl<'a> Hashes<'a> {
         if let Some(hash) = self.tensors.get(&tensor_id) {
             return Ok(facts(Some(hash.clone())));
         }
-        // A constant or a stride of 0 says as many bytes as it likes in a few: hashing terabytes
-        // of that would never end.
-        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
-        if nbytes / 1_000 > self.stored {
-            if nbytes > self.repeated {
-                return Ok(facts(None));
-            }
-            self.repeated -= nbytes;
+        if !self.reads || !self.repetition.allows(tensor) {
+            return Ok(facts(None));
         }
+        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
         let mut hasher = Sha256::new();
         let mut measure = self.statistics.as_ref().and_then(|_| Statistician::new(&tensor.dtype));
         drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
@@ -250,9 +312,8 @@ impl<'a> Hashes<'a> {
 }
 
 /// The fields between `key` and `alias_of`.
-fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) {
+fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, facts: &[Facts]) {
     let value = checkpoint.value(leaf.target);
-    let alias = leaf.alias_of.is_some();
     json.name("kind").str(value.kind());
     match value {
         Value::Tensor(_) | Value::Array(_) => tensor(json, checkpoint, facts),

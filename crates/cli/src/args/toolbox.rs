@@ -43,6 +43,19 @@ Examples:
   statelens check old.mdl --against new.mdl --release 2.10")]
     Check(Check),
 
+    /// Reads everything once and tells whether it is sound; exit status 1 if not
+    #[command(after_help = "\
+Looks at every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
+gzip's Adler-32 of HDF5 chunks, CRC-32C of TensorFlow's blocks and tensors; safetensors, GGUF and
+plain HDF5 have none), at what runs past the end of a file or lies in one place with another
+tensor, and counts what is NaN or infinite, which is told and no fault unless --finite is given.
+
+Examples:
+  statelens verify checkpoint_1000.mdl
+  statelens manifest model.pt -o model.manifest
+  statelens verify downloaded/model.pt --manifest model.manifest")]
+    Verify(Verify),
+
     /// Writes a Cerebras checkpoint of another format version: what old releases wrote, for new
     /// ones, or the other way round
     #[command(after_help = "\
@@ -192,6 +205,20 @@ pub(crate) struct Check {
     /// Only warns of another release, as the trainer does with strict_version off
     #[arg(long, requires = "release")]
     pub(crate) no_strict_version: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Verify {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// What it should be: what `statelens manifest` wrote, with or without --json
+    #[arg(long, value_name = "MANIFEST")]
+    pub(crate) manifest: Option<PathBuf>,
+
+    /// Takes a NaN or an infinite number for a fault
+    #[arg(long)]
+    pub(crate) finite: bool,
 }
 
 #[derive(Debug, Args)]

@@ -66,6 +66,19 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
     Ok(reading.finish())
 }
 
+/// Where everything that is no metadata lies, in the files that were given, in order.
+pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
+    let main = find_metadata(files)?;
+    let pickle = read_pickle(files, main, limits)?;
+    let metadata = Metadata::new(&pickle, limits)?;
+    let reading = Reading::new(files, main, Vec::new());
+    let mut spans: Vec<Span> =
+        metadata.places().filter_map(|place| reading.span(place).ok()).collect();
+    spans.sort_unstable_by_key(|span| (span.file, span.offset));
+    spans.dedup();
+    Ok(spans)
+}
+
 fn find_metadata(files: &FileSet) -> Result<FileId> {
     let main = files.main()?;
     metadata(files, main).ok_or_else(|| {

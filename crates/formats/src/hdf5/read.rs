@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FileSet, Finding, FormatInfo, Global,
-    Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value, ValueId,
+    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
+    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value,
+    ValueId,
 };
 use statelens_hdf5::{Class, Dataset, Hdf5File, Kind, Link, Object, Target, Tree, Values};
 
@@ -133,11 +134,14 @@ impl Reader<'_> {
     }
 
     fn warn(&mut self, title: String, error: &Error, path: &str) {
+        // What is damaged is missing; what is not understood is there for others.
+        let grade = match error.kind() {
+            ErrorKind::Damaged => Grade::Danger,
+            _ => Grade::Warning,
+        };
         if self.findings.len() < MOST_FINDINGS {
             self.findings.push(
-                Finding::new(Grade::Warning, title)
-                    .detail(error.to_string())
-                    .place(format!("/{path}")),
+                Finding::new(grade, title).detail(error.to_string()).place(format!("/{path}")),
             );
         }
     }
@@ -183,7 +187,7 @@ impl Reader<'_> {
             }
             Kind::Dataset(dataset) => match self.dataset(dataset) {
                 Ok(id) => id,
-                Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Cancelled => {
+                Err(error) if error.kind() == ErrorKind::Cancelled => {
                     return Err(error);
                 }
                 Err(error) => {

@@ -19,7 +19,7 @@ pub(crate) struct Parser<'a> {
 
 impl<'a> Parser<'a> {
     /// For a text of Python's `json` module.
-    pub(super) fn lenient(text: &'a [u8]) -> Self {
+    pub(crate) fn lenient(text: &'a [u8]) -> Self {
         Self { text, at: 0, strict: false, room: usize::MAX }
     }
 
@@ -128,6 +128,23 @@ impl Parser<'_> {
                 open.pop();
             }
         }
+    }
+
+    /// Passes a value of any kind; its text, without the spaces between its parts.
+    pub(crate) fn compact(&mut self) -> Result<String> {
+        self.space();
+        let start = self.at;
+        self.skip()?;
+        let (mut quoted, mut escaped) = (false, false);
+        let mut kept = Vec::new();
+        for byte in self.text.get(start..self.at).unwrap_or_default() {
+            if quoted || !matches!(byte, b' ' | b'\n' | b'\t' | b'\r') {
+                kept.push(*byte);
+            }
+            quoted ^= *byte == b'"' && !escaped;
+            escaped = quoted && *byte == b'\\' && !escaped;
+        }
+        Ok(String::from_utf8_lossy(&kept).into_owned())
     }
 
     /// Fails if something stands after the end.

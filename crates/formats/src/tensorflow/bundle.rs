@@ -50,8 +50,8 @@ pub(super) struct Entry {
     pub(super) shard: u64,
     pub(super) offset: u64,
     pub(super) size: u64,
-    /// Whether there is a checksum; TensorFlow refuses an entry without one.
-    pub(super) has_crc: bool,
+    /// The checksum of its bytes; TensorFlow refuses an entry without one.
+    pub(super) crc: Option<u32>,
     /// The parts of a partitioned variable, which have entries of their own.
     pub(super) slices: Vec<Slice>,
 }
@@ -67,7 +67,7 @@ impl Entry {
                 (3, Field::Varint(shard)) => entry.shard = shard,
                 (4, Field::Varint(offset)) => entry.offset = offset,
                 (5, Field::Varint(size)) => entry.size = size,
-                (6, Field::Fixed32(crc)) => entry.has_crc = crc != 0,
+                (6, Field::Fixed32(crc)) => entry.crc = Some(crc).filter(|crc| *crc != 0),
                 (7, Field::Bytes(slice)) => entry.slices.push(slices::parse(slice)?),
                 _ => {}
             }

@@ -7,7 +7,7 @@ pub(super) fn masked(bytes: &[u8]) -> u32 {
 }
 
 /// What is stored for the checksum `crc`.
-pub(super) fn mask(crc: u32) -> u32 {
+pub(crate) fn mask(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 

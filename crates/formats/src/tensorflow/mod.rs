@@ -22,6 +22,7 @@
 //! The keys are those of the file, which is what `tf.train.load_checkpoint` calls them.
 
 mod bundle;
+pub(crate) mod checks;
 mod crc;
 pub mod detect;
 mod dtype;
@@ -38,3 +39,5 @@ mod table;
 mod tests;
 mod v1;
 pub mod write;
+
+pub(crate) use crc::mask;

@@ -113,7 +113,7 @@ struct Bundle<'a> {
 
 impl Bundle<'_> {
     fn leaf(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
-        if !entry.has_crc && entry.slices.is_empty() && entry.size > 0 {
+        if entry.crc.is_none() && entry.slices.is_empty() && entry.size > 0 {
             self.leaves.problem(
                 Grade::Warning,
                 "Tensors have no checksum, and TensorFlow refuses to restore them",
@@ -200,7 +200,7 @@ impl Bundle<'_> {
 }
 
 /// The data files of a bundle.
-struct Data<'a> {
+pub(super) struct Data<'a> {
     files: &'a FileSet,
     prefix: &'a str,
     shards: u64,
@@ -209,7 +209,7 @@ struct Data<'a> {
 }
 
 impl<'a> Data<'a> {
-    fn new(files: &'a FileSet, prefix: &'a str, shards: u64) -> Self {
+    pub(super) fn new(files: &'a FileSet, prefix: &'a str, shards: u64) -> Self {
         Self { files, prefix, shards, known: BTreeMap::new() }
     }
 
@@ -218,7 +218,7 @@ impl<'a> Data<'a> {
     }
 
     /// Where an entry's bytes are, or why they can't be had.
-    fn span(&mut self, entry: &Entry) -> Result<Span, String> {
+    pub(super) fn span(&mut self, entry: &Entry) -> Result<Span, String> {
         let Entry { shard, offset, size, .. } = *entry;
         if shard >= self.shards {
             return Err(format!("it is said to be in data file {shard} of {}", self.shards));

@@ -43,6 +43,25 @@ pub(super) fn split(bytes: &[u8], count: u64) -> Result<(Vec<&[u8]>, bool)> {
     Ok((strings, intact))
 }
 
+/// The masked checksum of a tensor of strings: of the lengths as numbers, of their checksum, and
+/// of the strings.
+pub(super) fn sum(bytes: &[u8], count: u64) -> Result<u32> {
+    let (strings, _) = split(bytes, count)?;
+    let mut sum = 0;
+    for string in &strings {
+        sum = match u32::try_from(string.len()) {
+            Ok(len) => crc32c::crc32c_append(sum, &len.to_le_bytes()),
+            Err(_) => crc32c::crc32c_append(sum, &(string.len() as u64).to_le_bytes()),
+        };
+    }
+    let of_strings: usize = strings.iter().map(|string| string.len()).sum();
+    // The strings stand at the end, behind the checksum of their lengths.
+    let at = bytes.len().saturating_sub(of_strings);
+    let lengths = at.checked_sub(4).and_then(|start| bytes.get(start..at)).unwrap_or_default();
+    sum = crc32c::crc32c_append(sum, lengths);
+    Ok(crc::mask(crc32c::crc32c_append(sum, bytes.get(at..).unwrap_or_default())))
+}
+
 /// The value of a string tensor: `bytes` without dimensions; else an array of numpy's `S` if that
 /// can hold the strings as they are, or an array of objects, as TensorFlow gives it.
 pub(super) fn value(builder: &mut Builder, shape: &[u64], strings: &[&[u8]]) -> Result<ValueId> {

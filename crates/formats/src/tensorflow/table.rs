@@ -7,10 +7,11 @@
 
 use std::borrow::Cow;
 
-use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Limits, Result};
+use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Layout, Limits, Result, Span};
 
 use super::crc;
 use super::proto::varint;
+use crate::checks::{Algorithm, Check};
 
 /// The last bytes of every table.
 pub(super) const MAGIC: [u8; 8] = 0xdb47_7524_8b80_fb57_u64.to_le_bytes();
@@ -31,6 +32,8 @@ pub(super) struct Table<'a> {
     file: FileId,
     limits: &'a Limits,
     blocks: Vec<Handle>,
+    /// The metaindex and the index block.
+    frame: [Handle; 2],
     /// What blocks in memory may still take together.
     left: u64,
     /// Where a block begins whose checksum is wrong.
@@ -88,6 +91,7 @@ impl<'a> Table<'a> {
             file,
             limits,
             blocks: Vec::new(),
+            frame: [Handle { offset: 0, size: 0 }; 2],
             left: limits.structure,
             damaged: Vec::new(),
             unchecked: 0,
@@ -95,8 +99,9 @@ impl<'a> Table<'a> {
         let footer = files.read_vec(file, start, FOOTER)?;
         let mut rest = &footer[..];
         // The metaindex, which TensorFlow leaves empty, comes first.
-        handle(&mut rest)?;
+        let meta = handle(&mut rest)?;
         let index = handle(&mut rest)?;
+        table.frame = [meta, index];
         let mut blocks = Vec::new();
         let block = table.block(index)?;
         block.each(limits, &mut Vec::new(), |_, value| {
@@ -105,6 +110,26 @@ impl<'a> Table<'a> {
         })?;
         table.blocks = blocks;
         Ok(table)
+    }
+
+    /// The checksums of all blocks, large ones too: of the contents as they are stored, and of the
+    /// byte that says how.
+    pub(super) fn checks(&self) -> Result<Vec<Check>> {
+        let handles = self.blocks.iter().chain(&self.frame);
+        let check = |Handle { offset, size }: &Handle| {
+            let len = size.saturating_add(1);
+            let mut stored = [0; 4];
+            let at = offset.saturating_add(len);
+            self.files.read(self.file, at, &mut stored)?;
+            Ok(Check {
+                what: "a block of the table".into(),
+                algorithm: Algorithm::MaskedCrc32c,
+                layout: Layout::Span(Span { file: self.file, offset: *offset, len }),
+                expected: u32::from_le_bytes(stored),
+                found: None,
+            })
+        };
+        handles.map(check).collect()
     }
 
     /// Calls `each` with every key and value, in order.
@@ -273,14 +298,10 @@ impl Block<'_> {
     }
 
     /// Where a part of the block is in the file, if it stands there as it is.
-    pub(super) fn span(&self, range: Range) -> Option<statelens_checkpoint::Span> {
+    pub(super) fn span(&self, range: Range) -> Option<Span> {
         let Range { start, end } = range;
         let fits = !self.compressed && start <= end && end <= self.len;
-        fits.then(|| statelens_checkpoint::Span {
-            file: self.file,
-            offset: self.offset + start,
-            len: end - start,
-        })
+        fits.then(|| Span { file: self.file, offset: self.offset + start, len: end - start })
     }
 
     /// A number of 7 bits a byte at `at`, which is moved behind it.

@@ -28,6 +28,7 @@ use lane::Lane;
 use pairs::Pair;
 
 pub use numbers::Numbers;
+pub(crate) use report::unravel;
 pub use report::{Difference, Report, What};
 
 /// How to compare.

@@ -243,7 +243,7 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
 }
 
 /// The index in each dimension of an element that is counted in C order.
-fn unravel(mut index: u64, shape: &[u64]) -> Vec<u64> {
+pub(crate) fn unravel(mut index: u64, shape: &[u64]) -> Vec<u64> {
     let mut place = vec![0; shape.len()];
     for (at, dim) in place.iter_mut().zip(shape).rev() {
         *at = index % (*dim).max(1);

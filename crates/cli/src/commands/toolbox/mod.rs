@@ -8,6 +8,7 @@ mod prune;
 mod runs;
 mod states;
 mod upgrade;
+mod verify;
 mod writing;
 
 use statelens_checkpoint::{Error, Result};
@@ -22,6 +23,7 @@ pub(crate) fn run(command: &Toolbox) -> Outcome {
         Toolbox::States(args) => states::run(args),
         Toolbox::Diff(args) => diff::run(args),
         Toolbox::Check(args) => check::run(args),
+        Toolbox::Verify(args) => verify::run(args),
         Toolbox::Upgrade(args) => upgrade::run(args),
         Toolbox::FixCheckpointSpec(args) => fix::run(args),
         Toolbox::ConvertDataloaderState(args) => dataloader::run(args),

@@ -1,0 +1,177 @@
+//! `statelens verify` on real files, whole and damaged in every way that a bit can flip.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+#[allow(dead_code, reason = "each test file uses what it needs of this")]
+mod corpus;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use common::{Folder, fixture, run};
+use statelens_checkpoint::{Limits, Unwatched};
+use statelens_inspect::verify::{Report, verify};
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The report on bytes under a name, and the manifest of what they hold; `None` if they can't be
+/// opened.
+fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(Report, String)> {
+    let checkpoint = corpus::open(name, bytes.to_vec(), others).ok()?;
+    let checks = statelens_formats::checks::checks(&checkpoint, &Limits::default()).ok()?;
+    let manifest = corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
+    let report = verify(Arc::new(checkpoint), checks, None, &mut Unwatched).unwrap();
+    Some((report, manifest))
+}
+
+/// Flips bits of a file all over; what is read then is told to be damaged or is what it was.
+#[track_caller]
+fn no_flip_goes_unnoticed(path: &str, others: &[&str]) {
+    let path = fixture(path);
+    let others: Vec<PathBuf> = others.iter().map(|other| fixture(other)).collect();
+    let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    let mut bytes = fs::read(&path).unwrap();
+    let (whole, manifest) = report(&name, &bytes, &others).unwrap();
+    assert!(whole.sound(), "{name}: {:?}", whole.problems);
+    assert_eq!(whole.unchecked, 0, "{name}");
+    let step = (bytes.len() / 600).max(1);
+    let mut noticed = 0;
+    for at in (0..bytes.len()).step_by(step) {
+        bytes[at] ^= 1 << (at % 8);
+        match report(&name, &bytes, &others) {
+            Some((found, now)) if found.sound() => {
+                // What the file says of itself may change: a producer, a name of a library.
+                let entries = |text: &str| text.split_once("\"entries\"").unwrap().1.to_owned();
+                assert_eq!(entries(&now), entries(&manifest), "{name}, byte {at}");
+            }
+            _ => noticed += 1,
+        }
+        bytes[at] ^= 1 << (at % 8);
+    }
+    assert!(noticed > 100, "{name}: only {noticed} were noticed");
+}
+
+#[test]
+fn no_bit_of_a_zip_file_flips_unnoticed() {
+    no_flip_goes_unnoticed("torch/zip_module_state_dict.pt", &[]);
+    no_flip_goes_unnoticed("torch/zip_views.pt", &[]);
+    no_flip_goes_unnoticed("numpy/plain.npz", &[]);
+    no_flip_goes_unnoticed("numpy/compressed.npz", &[]);
+    no_flip_goes_unnoticed("keras/k3_seq_compiled.keras", &[]);
+}
+
+#[test]
+fn no_bit_of_a_tensorflow_checkpoint_flips_unnoticed() {
+    for prefix in ["tf/tf2_checkpoint/ckpt-1", "tf/saver_v2_dtypes/all"] {
+        let (index, data) = (format!("{prefix}.index"), format!("{prefix}.data-00000-of-00001"));
+        no_flip_goes_unnoticed(&index, &[&data]);
+        no_flip_goes_unnoticed(&data, &[&index]);
+    }
+}
+
+#[test]
+fn no_bit_of_a_distributed_checkpoint_flips_unnoticed() {
+    let files: Vec<String> = (0..4).map(|rank| format!("dcp_ranks/__{rank}_0.distcp")).collect();
+    for file in &files {
+        let mut others: Vec<&str> =
+            files.iter().filter(|other| *other != file).map(String::as_str).collect();
+        others.push("dcp_ranks/.metadata");
+        no_flip_goes_unnoticed(file, &others);
+    }
+}
+
+#[test]
+fn no_bit_of_an_hdf5_file_with_checksums_flips_unnoticed() {
+    no_flip_goes_unnoticed("hdf5/filter_fletcher32_l.h5", &[]);
+    no_flip_goes_unnoticed("hdf5/filter_fletcher_deflate_l.h5", &[]);
+}
+
+#[test]
+fn a_manifest_tells_later_whether_it_is_still_the_same() {
+    let folder = Folder::new();
+    let file = folder.file("model.pt");
+    fs::copy(fixture("torch/zip_module_state_dict.pt"), &file).unwrap();
+    for name in ["model.json", "model.manifest"] {
+        let manifest = text(&folder.file(name));
+        assert_eq!(run(["manifest", &text(&file), "-o", &manifest]).ok(), "");
+        let said = run(["verify", &text(&file), "--manifest", &manifest]).ok();
+        assert!(said.contains("entries match") && said.ends_with("it is sound\n"), "{said}");
+        let error = run(["manifest", &text(&file), "-o", &manifest]).failed();
+        assert!(error.contains("exists"), "{error}");
+        run(["manifest", &text(&file), "-o", &manifest, "--force"]).ok();
+        // Another checkpoint is not.
+        let cast = text(&folder.file("cast.pt"));
+        run(["convert", &text(&file), &cast, "--force", "--cast", "bfloat16"]).ok();
+        let ran = run(["verify", &cast, "--manifest", &manifest]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+        assert!(ran.out.contains("expected float32; found bfloat16"), "{}", ran.out);
+    }
+    let json = fs::read_to_string(folder.file("model.json")).unwrap();
+    assert_eq!(json, run(["manifest", "--json", &text(&file)]).ok());
+    let lines = fs::read_to_string(folder.file("model.manifest")).unwrap();
+    assert_eq!(lines, run(["manifest", &text(&file)]).ok());
+    // Read with jq and written again it is the same manifest.
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let pretty = folder.with("pretty.json", &serde_json::to_vec_pretty(&value).unwrap());
+    run(["verify", &text(&file), "--manifest", &text(&pretty)]).ok();
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
+    let folder = Folder::new();
+    let mut bytes = fs::read(fixture("torch/zip_module_state_dict.pt")).unwrap();
+    let sound = text(&folder.with("sound.pt", &bytes));
+    let shown = run(["show", &sound, "emb.weight", "--json"]).json();
+    // `sound.pt, bytes 2624 to 2976`
+    let lies = shown[0]["lies_in"].as_str().unwrap().split_once("bytes ").unwrap().1;
+    let place: u64 = lies.split(' ').next().unwrap().parse().unwrap();
+    let report = run(["verify", "--json", &sound]).json();
+    assert_eq!((&report["sound"], report["problems"].as_array().unwrap().len()), (&true.into(), 0));
+    assert!(report["checksums"]["CRC-32"].as_u64().unwrap() > 10, "{report}");
+    // One byte within a tensor.
+    let start = usize::try_from(place).unwrap() + 5;
+    bytes[start] ^= 0x40;
+    let damaged = text(&folder.with("damaged.pt", &bytes));
+    let ran = run(["verify", "--json", &damaged]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    let problem = &report["problems"][0];
+    assert_eq!(problem["what"], "checksum", "{report}");
+    assert_eq!(problem["file"], "damaged.pt");
+    assert!(problem["key"].as_str().unwrap().contains("/data/"), "{report}");
+    assert!(problem["text"].as_str().unwrap().contains("`emb.weight`"), "{report}");
+    let places = ["expected", "found"].map(|side| problem[side].as_str().unwrap().to_owned());
+    assert!(places[0].starts_with("CRC-32 ") && places[0] != places[1], "{report}");
+    assert_eq!(problem["offset"], place);
+    let said = run(["verify", &damaged]);
+    assert!(said.out.contains("it is not sound: 1 problem"), "{}", said.out);
+    // Cut short it does not open any more, which is an answer.
+    let cut = text(&folder.with("cut.pt", &bytes[..bytes.len() / 2]));
+    let ran = run(["verify", &cut]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("damaged") && ran.out.contains("zip"), "{}", ran.out);
+}
+
+#[test]
+fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
+    let folder = Folder::new();
+    let header = br#"{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    for value in [1.0, f32::NAN, f32::NEG_INFINITY, f32::NAN] {
+        file.extend(value.to_le_bytes());
+    }
+    let path = text(&folder.with("a.safetensors", &file));
+    let said = run(["verify", &path]).ok();
+    assert!(said.contains("2 NaN, 1 infinite of 4 elements, first at [0, 1]"), "{said}");
+    assert!(said.contains("none of tensors"), "{said}");
+    let ran = run(["verify", &path, "--finite", "--json"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(report["sound"], false);
+    assert_eq!(report["not_finite"][0]["nan"], 2);
+    assert_eq!(report["not_finite"][0]["first"], serde_json::json!([0, 1]));
+}

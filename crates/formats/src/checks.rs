@@ -1,0 +1,195 @@
+//! The checksums that files have of their bytes, for whoever reads all of them: opening a
+//! checkpoint looks only at those of what it reads then.
+//!
+//! | container | checksum |
+//! |---|---|
+//! | zip (PyTorch, `.npz`, Keras, distributed checkpoints) | CRC-32 of each member |
+//! | TensorFlow | masked CRC-32C of each block of a table, and of each tensor of a bundle |
+//! | HDF5 | of structures and of chunks: whoever reads those is told, so there is no list |
+//! | all others | none |
+
+use std::collections::BTreeSet;
+
+use statelens_checkpoint::{Checkpoint, Error, FileId, Layout, Limits, Result, Span, Tensor};
+
+use crate::archive::{Archive, is_zip};
+use crate::{dcp, tensorflow};
+
+/// The checksums of a checkpoint's files.
+#[derive(Debug, Default)]
+pub struct Checks {
+    /// Those that there are.
+    pub checks: Vec<Check>,
+    /// What can't be checked since it is not where it should be: its name, and why.
+    pub broken: Vec<(String, Error)>,
+    /// How many members or tensors have a place for a checksum and none in it.
+    pub without: u64,
+}
+
+/// A checksum that a file has of a run of its bytes.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Check {
+    /// What the bytes are: the name of an archive's member, the key of a tensor.
+    pub what: String,
+    /// How it is made.
+    pub algorithm: Algorithm,
+    /// Where the bytes are; of a deflated member it is the checksum of what comes out.
+    pub layout: Layout,
+    /// The checksum in the file.
+    pub expected: u32,
+    /// The checksum of the bytes, where those were read already, or it is not simply of them.
+    pub found: Option<u32>,
+}
+
+/// How a checksum is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Algorithm {
+    /// That of zip.
+    Crc32,
+    /// CRC-32C, masked as TensorFlow does it.
+    MaskedCrc32c,
+}
+
+impl Algorithm {
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Crc32 => "CRC-32",
+            Self::MaskedCrc32c => "masked CRC-32C",
+        }
+    }
+}
+
+/// A checksum that is being made.
+pub enum Summing {
+    /// [`Algorithm::Crc32`].
+    Crc32(crc32fast::Hasher),
+    /// [`Algorithm::MaskedCrc32c`], not masked yet.
+    MaskedCrc32c(u32),
+}
+
+impl Summing {
+    /// Of no bytes yet.
+    pub fn new(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::Crc32 => Self::Crc32(crc32fast::Hasher::new()),
+            Algorithm::MaskedCrc32c => Self::MaskedCrc32c(0),
+        }
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Crc32(hasher) => hasher.update(bytes),
+            Self::MaskedCrc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
+        }
+    }
+
+    /// The checksum of all bytes.
+    pub fn value(self) -> u32 {
+        match self {
+            Self::Crc32(hasher) => hasher.finalize(),
+            Self::MaskedCrc32c(crc) => tensorflow::mask(crc),
+        }
+    }
+}
+
+/// Finds the checksums of all files that a checkpoint lies in; reads what says where they are.
+pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
+    let files = &checkpoint.files;
+    match checkpoint.format.id {
+        "tensorflow" | "tensorflow-v1" => return tensorflow::checks::checks(files, limits),
+        "torch-dcp" => {
+            let mut checks = Checks::default();
+            for span in dcp::read::places(files, limits)? {
+                checks.archive(files, span, limits)?;
+            }
+            return Ok(checks);
+        }
+        _ => {}
+    }
+    let mut checks = Checks::default();
+    let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
+    used.insert(files.main()?);
+    for file in used {
+        let len = files.len(file);
+        checks.archive(files, Span { file, offset: 0, len }, limits)?;
+    }
+    Ok(checks)
+}
+
+/// The files that a tensor says it lies in; where its chunks are is not looked up.
+fn files_of(tensor: &Tensor) -> Vec<FileId> {
+    let mut found = Vec::new();
+    let mut open = vec![&tensor.layout];
+    while let Some(layout) = open.pop() {
+        match layout {
+            Layout::Span(span) => found.push(span.file),
+            Layout::Packed(packed) => found.push(packed.span.file),
+            Layout::Deferred(deferred) => found.push(deferred.span().file),
+            Layout::Strided(strided) => open.push(&strided.storage),
+            Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
+            _ => {}
+        }
+    }
+    found
+}
+
+impl Checks {
+    /// Adds those of a zip archive, if that is what lies there.
+    fn archive(
+        &mut self,
+        files: &statelens_checkpoint::FileSet,
+        span: Span,
+        limits: &Limits,
+    ) -> Result<()> {
+        let head = files.read_vec(span.file, span.offset, span.len.min(4))?;
+        if !is_zip(&head) {
+            return Ok(());
+        }
+        let source = files.source(span.file)?.clone();
+        let archive = match Archive::open_within(source, span, limits) {
+            Ok(archive) => archive,
+            Err(error) => {
+                let error = error.in_file(files.name(span.file));
+                self.broken.push(("the archive".into(), error));
+                return Ok(());
+            }
+        };
+        for record in archive.records() {
+            match archive.layout(record) {
+                // Torch may write none, which is a zero.
+                Ok(_) if record.crc == 0 && record.len > 0 => self.without += 1,
+                Ok(layout) => self.checks.push(Check {
+                    what: record.name(),
+                    algorithm: Algorithm::Crc32,
+                    layout,
+                    expected: record.crc,
+                    found: None,
+                }),
+                Err(error) => {
+                    self.broken.push((record.name(), error.in_file(files.name(span.file))));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_check_values_come_out() {
+        for (algorithm, expected) in [
+            (Algorithm::Crc32, 0xcbf4_3926),
+            (Algorithm::MaskedCrc32c, tensorflow::mask(0xe306_9283)),
+        ] {
+            let mut summing = Summing::new(algorithm);
+            summing.update(b"12345");
+            summing.update(b"6789");
+            assert_eq!(summing.value(), expected);
+        }
+    }
+}

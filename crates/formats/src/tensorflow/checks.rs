@@ -1,0 +1,110 @@
+//! The checksums of all blocks and of all tensors.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result};
+
+use super::bundle::{Entry, Header};
+use super::read::{Data, numel};
+use super::table::Table;
+use super::{dtype, members, slices, strings};
+use crate::checks::{Algorithm, Check, Checks};
+
+/// Finds them; reads the index, and the strings, whose checksum is not just of their bytes.
+pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
+    let tables = members::find(files)?;
+    let mut checks = Checks::default();
+    for id in &tables.ids {
+        let mut table = Table::open(files, *id, limits)?;
+        checks.checks.extend(table.checks()?);
+        if !table.is_v1()? {
+            bundle(files, &mut table, &tables.prefix, limits, &mut checks)?;
+        }
+    }
+    Ok(checks)
+}
+
+fn bundle(
+    files: &FileSet,
+    table: &mut Table<'_>,
+    prefix: &str,
+    limits: &Limits,
+    checks: &mut Checks,
+) -> Result<()> {
+    let mut header = None;
+    let mut tensors: Vec<(String, Entry)> = Vec::new();
+    let mut parts: HashMap<Vec<u8>, Entry> = HashMap::new();
+    table.each(|key, block, value| {
+        let value = block.bytes(value)?;
+        match key {
+            [] => header = Some(Header::parse(&value)?),
+            [0, ..] => drop(parts.insert(key.to_vec(), Entry::parse(&value)?)),
+            key => tensors.push((String::from_utf8_lossy(key).into_owned(), Entry::parse(&value)?)),
+        }
+        Ok(())
+    })?;
+    let header = header.ok_or_else(|| Error::damaged("the index has no header"))?;
+    let mut data = Data::new(files, prefix, header.shards);
+    let mut left = limits.structure;
+    for (key, entry) in tensors {
+        if entry.slices.is_empty() {
+            checks.entry(files, &mut data, header.byte_order, key, &entry, &mut left);
+            continue;
+        }
+        for slice in &entry.slices {
+            // One that is not there was told when the checkpoint was opened.
+            let Some(part) = parts.get(&slices::key(key.as_bytes(), slice)) else { continue };
+            let what = match slices::within(slice, &entry.shape) {
+                Some(extents) => format!("{key}, slice {extents:?}"),
+                None => format!("{key}, a slice"),
+            };
+            checks.entry(files, &mut data, header.byte_order, what, part, &mut left);
+        }
+    }
+    Ok(())
+}
+
+impl Checks {
+    fn entry(
+        &mut self,
+        files: &FileSet,
+        data: &mut Data<'_>,
+        order: ByteOrder,
+        what: String,
+        entry: &Entry,
+        left: &mut u64,
+    ) {
+        let Some(expected) = entry.crc else {
+            self.without += u64::from(entry.size > 0);
+            return;
+        };
+        let span = match data.span(entry) {
+            Ok(span) => span,
+            Err(why) => return self.broken.push((what, Error::damaged(why))),
+        };
+        let mut check = Check {
+            what,
+            algorithm: Algorithm::MaskedCrc32c,
+            layout: Layout::Span(span),
+            expected,
+            found: None,
+        };
+        if dtype::plain(entry.dtype) == dtype::STRING {
+            // The checksum is of the lengths as numbers in the byte order of whoever wrote them.
+            let read = (order == ByteOrder::Little).then(|| left.checked_sub(span.len)).flatten();
+            let Some(rest) = read else {
+                self.without += 1;
+                return;
+            };
+            *left = rest;
+            let bytes = files.read_vec(span.file, span.offset, span.len);
+            let sum = bytes
+                .and_then(|bytes| strings::sum(&bytes, numel(&entry.shape).unwrap_or(u64::MAX)));
+            match sum {
+                Ok(sum) => check.found = Some(sum),
+                Err(error) => return self.broken.push((check.what, error)),
+            }
+        }
+        self.checks.push(check);
+    }
+}

@@ -1,0 +1,213 @@
+//! What came of it.
+
+use statelens_checkpoint::Error;
+
+use super::tally::NonFinite;
+use crate::{Json, shape_text};
+
+/// What a verification found.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// What is wrong, in the order of the files.
+    pub problems: Vec<Problem>,
+    /// Checksums that were looked at, by kind.
+    pub checksums: Vec<(&'static str, u64)>,
+    /// Places for a checksum with none in them.
+    pub without: u64,
+    /// Tensors that were read.
+    pub tensors: u64,
+    /// Of those, how many no checksum covers that is looked at here.
+    pub unchecked: u64,
+    /// Logical bytes of the tensors that were read.
+    pub bytes: u64,
+    /// Tensors that have no bytes, or a few that are repeated beyond measure: key and reason.
+    pub unread: Vec<(String, String)>,
+    /// Tensors with elements that are no finite numbers, in the order of the tree.
+    pub numbers: Vec<Numbers>,
+    /// Entries of the manifest, and how many of them match; `None` without one.
+    pub manifest: Option<(u64, u64)>,
+}
+
+/// A tensor with elements that are no finite numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Numbers {
+    /// Its flat key.
+    pub key: String,
+    /// How many, and the first.
+    pub found: NonFinite,
+    /// How many elements it has.
+    pub elements: u64,
+    /// The index of the first.
+    pub first: Vec<u64>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Problem {
+    /// In which way.
+    pub trouble: Trouble,
+    /// The flat key of the tensor, or the name of an archive's member; may be empty.
+    pub key: String,
+    /// The file; may be empty.
+    pub file: String,
+    /// The byte in the file.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub text: String,
+    /// What should be; may be empty.
+    pub expected: String,
+    /// What is; may be empty.
+    pub found: String,
+}
+
+/// The ways in which a file can be unsound.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Trouble {
+    /// A checksum is not that of the bytes.
+    Checksum,
+    /// Something does not decode, or is not where it should be.
+    Damaged,
+    /// Two tensors lie in one place.
+    Overlap,
+    /// A tensor runs past the end of the file.
+    PastEnd,
+    /// The manifest has something else.
+    Manifest,
+    /// What opening the checkpoint noticed.
+    Finding,
+}
+
+impl Trouble {
+    /// A word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Checksum => "checksum",
+            Self::Damaged => "damaged",
+            Self::Overlap => "overlap",
+            Self::PastEnd => "past end",
+            Self::Manifest => "manifest",
+            Self::Finding => "finding",
+        }
+    }
+}
+
+impl Problem {
+    /// What an error says.
+    pub fn of_error(trouble: Trouble, key: &str, error: &Error) -> Self {
+        Self {
+            trouble,
+            key: key.to_owned(),
+            file: error.file().unwrap_or_default().to_owned(),
+            offset: error.offset(),
+            text: error.what().to_owned(),
+            expected: error.expectation().unwrap_or_default().to_owned(),
+            found: String::new(),
+        }
+    }
+
+    /// All of it but the word and the key.
+    pub fn text(&self) -> String {
+        let mut text = self.text.clone();
+        match (self.file.as_str(), self.offset) {
+            ("", None) => {}
+            ("", Some(offset)) => text += &format!(", at byte {offset}"),
+            (file, None) => text += &format!(", in {file}"),
+            (file, Some(offset)) => text += &format!(", in {file} at byte {offset}"),
+        }
+        for (word, what) in [("expected", &self.expected), ("found", &self.found)] {
+            if !what.is_empty() {
+                text += &format!("; {word} {what}");
+            }
+        }
+        text
+    }
+}
+
+impl Numbers {
+    /// `3 NaN, 1 infinite of 4096 elements, first at [0, 5]`.
+    pub fn text(&self) -> String {
+        let NonFinite { nan, inf, .. } = self.found;
+        let counts = match (nan, inf) {
+            (0, inf) => format!("{inf} infinite"),
+            (nan, 0) => format!("{nan} NaN"),
+            (nan, inf) => format!("{nan} NaN, {inf} infinite"),
+        };
+        format!("{counts} of {} elements, first at {}", self.elements, shape_text(&self.first))
+    }
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    pub fn sound(&self) -> bool {
+        self.problems.is_empty()
+    }
+
+    /// As JSON; `answer` is that of the whole, which may ask for more.
+    pub fn json(&self, answer: bool) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("sound").bool(answer);
+            json.name("problems").array(|json| {
+                self.problems.iter().for_each(|problem| problem.json(json));
+            });
+            json.name("tensors").number(self.tensors);
+            json.name("bytes").number(self.bytes);
+            json.name("checksums").object(|json| {
+                for (kind, count) in &self.checksums {
+                    json.name(kind).number(*count);
+                }
+            });
+            json.name("without_checksum").number(self.without);
+            json.name("unchecked_tensors").number(self.unchecked);
+            json.name("unread").array(|json| {
+                for (key, why) in &self.unread {
+                    json.object(|json| {
+                        json.name("key").str(key);
+                        json.name("why").str(why);
+                    });
+                }
+            });
+            json.name("not_finite").array(|json| {
+                for numbers in &self.numbers {
+                    json.object(|json| {
+                        json.name("key").str(&numbers.key);
+                        json.name("nan").number(numbers.found.nan);
+                        json.name("inf").number(numbers.found.inf);
+                        json.name("elements").number(numbers.elements);
+                        json.name("first").numbers(&numbers.first);
+                    });
+                }
+            });
+            if let Some((entries, matching)) = self.manifest {
+                json.name("manifest").object(|json| {
+                    json.name("entries").number(entries);
+                    json.name("matching").number(matching);
+                });
+            }
+        });
+        json.take()
+    }
+}
+
+impl Problem {
+    fn json(&self, json: &mut Json) {
+        json.object(|json| {
+            json.name("what").str(self.trouble.word());
+            for (name, text) in [("key", &self.key), ("file", &self.file)] {
+                if !text.is_empty() {
+                    json.name(name).str(text);
+                }
+            }
+            if let Some(offset) = self.offset {
+                json.name("offset").number(offset);
+            }
+            json.name("text").str(&self.text);
+            for (name, text) in [("expected", &self.expected), ("found", &self.found)] {
+                if !text.is_empty() {
+                    json.name(name).str(text);
+                }
+            }
+        });
+    }
+}

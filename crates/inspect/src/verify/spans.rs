@@ -1,0 +1,215 @@
+//! Where tensors lie: whether that is in the files, and whether two lie in one place.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Checkpoint, FileId, Layout, Result, Span, Tensor, TensorId};
+
+use super::report::{Problem, Trouble};
+
+/// The filters of HDF5 that carry a checksum, by their names for people.
+const WITH_CHECKSUM: [(&str, &str); 2] =
+    [("fletcher32", "Fletcher-32 (chunks)"), ("gzip", "Adler-32 (gzip chunks)")];
+
+/// What was found out about where all tensors lie.
+#[derive(Default)]
+pub(super) struct Places {
+    pub(super) problems: Vec<Problem>,
+    /// Checksums that are looked at when chunks are decoded, by kind.
+    pub(super) in_chunks: Vec<(&'static str, u64)>,
+    /// Tensors whose chunks carry one.
+    pub(super) checked: Vec<TensorId>,
+    /// Tensors that are nowhere, and why.
+    pub(super) missing: Vec<(TensorId, String)>,
+    /// Where the first byte of each tensor is.
+    pub(super) starts: HashMap<TensorId, (FileId, u64)>,
+}
+
+/// A run of a file that belongs to a tensor.
+#[derive(Debug, Clone, Copy)]
+struct Run {
+    span: Span,
+    tensor: u32,
+}
+
+/// Looks at all tensors; reads the indexes of chunks and no weights.
+pub(super) fn places(checkpoint: &Checkpoint, keys: &HashMap<TensorId, String>) -> Places {
+    let mut places = Places::default();
+    let mut all: Vec<Run> = Vec::new();
+    for (number, tensor) in (0..).zip(checkpoint.tensors()) {
+        let id = TensorId(number);
+        // What hangs nowhere in the tree is nobody's.
+        let Some(key) = keys.get(&id) else { continue };
+        let start = all.len();
+        if let Err(error) = places.tensor(checkpoint, id, tensor, &mut all) {
+            places.problems.push(Problem::of_error(Trouble::Damaged, key, &error));
+            all.truncate(start);
+            continue;
+        }
+        let runs = merged(&mut all, start);
+        for (one, other) in runs {
+            places.problems.push(overlap(checkpoint, key, key, one, other));
+        }
+        if let Some(first) = all.get(start) {
+            places.starts.insert(id, (first.span.file, first.span.offset));
+        }
+        for run in &all[start..] {
+            let len = checkpoint.files.len(run.span.file);
+            if run.span.offset.checked_add(run.span.len).is_none_or(|end| end > len) {
+                places.problems.push(past_end(checkpoint, key, run.span, len));
+            }
+        }
+    }
+    places.between(checkpoint, keys, all);
+    places
+}
+
+impl Places {
+    /// Adds the runs of one tensor.
+    fn tensor(
+        &mut self,
+        checkpoint: &Checkpoint,
+        id: TensorId,
+        tensor: &Tensor,
+        all: &mut Vec<Run>,
+    ) -> Result<()> {
+        let mut open = vec![(&tensor.layout, &tensor.shape)];
+        while let Some((layout, shape)) = open.pop() {
+            let mut push = |span: Span| {
+                if span.len > 0 {
+                    all.push(Run { span, tensor: id.0 });
+                }
+            };
+            match layout {
+                Layout::Span(span) => push(*span),
+                Layout::Packed(packed) => push(packed.span),
+                Layout::Strided(strided) => open.push((&strided.storage, shape)),
+                Layout::Concat(concat) => {
+                    open.extend(concat.parts.iter().map(|part| (&part.layout, &part.shape)));
+                }
+                Layout::Deferred(deferred) => {
+                    open.push((deferred.layout(&checkpoint.files, shape)?, shape));
+                }
+                Layout::Chunked(chunked) => {
+                    let table = chunked.chunks.table(&checkpoint.files)?;
+                    table.iter().for_each(|chunk| push(chunk.span));
+                    let filters = chunked.chunks.describe();
+                    for (filter, kind) in WITH_CHECKSUM {
+                        // In the order they were applied: a bit of the mask skips one.
+                        let place = filters.split(", ").position(|name| name.starts_with(filter));
+                        let Some(place) = place else { continue };
+                        let with = table.iter().filter(|chunk| chunk.mask >> place & 1 == 0);
+                        self.count(kind, with.count() as u64);
+                        self.checked.push(id);
+                    }
+                }
+                Layout::Missing(why) => self.missing.push((id, why.to_lossy().into_owned())),
+                Layout::Fill(_) | Layout::Inline(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, kind: &'static str, more: u64) {
+        match self.in_chunks.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, count)) => *count += more,
+            None => self.in_chunks.push((kind, more)),
+        }
+    }
+
+    /// Finds runs of different tensors that overlap. Tensors that share a storage may, and so may
+    /// those that lie in the very same run.
+    fn between(
+        &mut self,
+        checkpoint: &Checkpoint,
+        keys: &HashMap<TensorId, String>,
+        mut all: Vec<Run>,
+    ) {
+        all.sort_unstable_by_key(|run| (run.span.file, run.span.offset, run.span.len, run.tensor));
+        let storage = |run: &Run| {
+            checkpoint.tensors().get(run.tensor as usize).and_then(|tensor| tensor.storage)
+        };
+        let name = |run: &Run| keys.get(&TensorId(run.tensor)).map_or("", String::as_str);
+        // The run that reaches furthest of those before.
+        let mut last: Option<Run> = None;
+        for run in all {
+            if let Some(before) = last
+                && overlaps(before.span, run.span)
+            {
+                let shared = storage(&before).is_some() && storage(&before) == storage(&run);
+                if before.tensor != run.tensor && before.span != run.span && !shared {
+                    let (one, other) = (name(&before), name(&run));
+                    self.problems.push(overlap(checkpoint, other, one, run.span, before.span));
+                }
+                if end(before.span) >= end(run.span) {
+                    continue;
+                }
+            }
+            last = Some(run);
+        }
+    }
+}
+
+/// Joins neighbouring runs from `start` on, so that a tensor of a million chunks is a few runs;
+/// returns those that overlap.
+fn merged(all: &mut Vec<Run>, start: usize) -> Vec<(Span, Span)> {
+    let mut runs = all.split_off(start);
+    runs.sort_unstable_by_key(|run| (run.span.file, run.span.offset, run.span.len));
+    let mut found = Vec::new();
+    for run in runs {
+        match all[start..].last_mut() {
+            // The parts of a whole may be one and the same: a constant, a repeated storage.
+            Some(last) if last.span == run.span => {}
+            Some(last) if overlaps(last.span, run.span) => {
+                found.push((run.span, last.span));
+                let end = end(last.span).max(end(run.span));
+                last.span.len = end - last.span.offset;
+            }
+            Some(last) if last.span.file == run.span.file && end(last.span) == run.span.offset => {
+                last.span.len = last.span.len.saturating_add(run.span.len);
+            }
+            _ => all.push(run),
+        }
+    }
+    found
+}
+
+fn end(span: Span) -> u64 {
+    span.offset.saturating_add(span.len)
+}
+
+/// Whether the second, which does not begin before the first, begins before that ends.
+fn overlaps(one: Span, other: Span) -> bool {
+    one.file == other.file && other.offset < end(one)
+}
+
+fn file_name(checkpoint: &Checkpoint, file: FileId) -> String {
+    checkpoint.files.name(file).to_owned()
+}
+
+fn overlap(checkpoint: &Checkpoint, key: &str, other: &str, span: Span, with: Span) -> Problem {
+    let text = match key == other {
+        true => "two parts of it lie in one place".to_owned(),
+        false => format!("it lies in a place that `{other}` has, too"),
+    };
+    Problem {
+        trouble: Trouble::Overlap,
+        key: key.to_owned(),
+        file: file_name(checkpoint, span.file),
+        offset: Some(span.offset),
+        text,
+        expected: format!("a beginning at byte {} or later", end(with)),
+        found: format!("bytes {} to {}", span.offset, end(span)),
+    }
+}
+
+fn past_end(checkpoint: &Checkpoint, key: &str, span: Span, len: u64) -> Problem {
+    Problem {
+        trouble: Trouble::PastEnd,
+        key: key.to_owned(),
+        file: file_name(checkpoint, span.file),
+        offset: Some(span.offset),
+        text: "it runs past the end of the file".to_owned(),
+        expected: format!("an end at byte {len} or before"),
+        found: format!("an end at byte {}", end(span)),
+    }
+}

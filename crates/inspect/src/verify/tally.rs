@@ -1,0 +1,197 @@
+//! What passes by of a tensor: numbers that are none, and a hash.
+
+use sha2::{Digest as _, Sha256};
+use statelens_checkpoint::{DType, Tensor};
+
+/// The elements of a tensor that are no finite numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct NonFinite {
+    /// How many are no number.
+    pub nan: u64,
+    /// How many are infinite, of either sign.
+    pub inf: u64,
+    /// The first of them, counted in C order; a complex element has two numbers.
+    pub first: Option<u64>,
+}
+
+/// Counts and hashes the logical bytes of a tensor, in pieces of any size.
+pub(super) struct Tally {
+    kind: Option<Kind>,
+    /// Numbers in an element.
+    numbers: u64,
+    /// Numbers that have passed.
+    at: u64,
+    /// The start of a number whose end has not come yet.
+    waiting: Vec<u8>,
+    found: NonFinite,
+    hasher: Option<Sha256>,
+}
+
+/// How a float says that it is no finite number.
+#[derive(Debug, Clone, Copy)]
+struct Kind {
+    /// Bytes of a number.
+    size: usize,
+    /// The bits of the exponent, which are all set.
+    exponent: u64,
+    /// The bits of the mantissa; a NaN has some.
+    mantissa: u64,
+    /// Those that are NaN as a whole, where the format has no infinity.
+    only: &'static [u64],
+}
+
+impl Kind {
+    /// The kind of a dtype, and how many numbers an element has; `None` if it is no float.
+    fn of(dtype: &DType) -> Option<(Self, u64)> {
+        let ieee = |size, exponent, mantissa| Self { size, exponent, mantissa, only: &[] };
+        let only = |only| Self { size: 1, exponent: 0, mantissa: 0, only };
+        let half = ieee(2, 0x7c00, 0x03ff);
+        let brain = ieee(2, 0x7f80, 0x007f);
+        let single = ieee(4, 0x7f80_0000, 0x007f_ffff);
+        let double = ieee(8, 0x7ff0_0000_0000_0000, 0x000f_ffff_ffff_ffff);
+        Some(match dtype {
+            DType::F16 => (half, 1),
+            DType::BF16 => (brain, 1),
+            DType::F32 => (single, 1),
+            DType::F64 => (double, 1),
+            DType::C32 => (half, 2),
+            DType::BC32 => (brain, 2),
+            DType::C64 => (single, 2),
+            DType::C128 => (double, 2),
+            DType::F8E5M2 => (ieee(1, 0x7c, 0x03), 1),
+            DType::F8E4M3FN => (only(&[0x7f, 0xff]), 1),
+            DType::F8E4M3FNUZ | DType::F8E5M2FNUZ => (only(&[0x80]), 1),
+            DType::F8E8M0FNU => (only(&[0xff]), 1),
+            _ => return None,
+        })
+    }
+
+    /// 0 for a finite number, 1 for a NaN, 2 for an infinity.
+    fn class(self, bits: u64) -> u8 {
+        if self.exponent == 0 {
+            return u8::from(self.only.contains(&bits));
+        }
+        match (bits & self.exponent == self.exponent, bits & self.mantissa) {
+            (false, _) => 0,
+            (true, 0) => 2,
+            (true, _) => 1,
+        }
+    }
+}
+
+impl Tally {
+    pub(super) fn new(tensor: &Tensor, hash: bool) -> Self {
+        let (kind, numbers) = Kind::of(&tensor.dtype).unzip();
+        Self {
+            kind,
+            numbers: numbers.unwrap_or(1),
+            at: 0,
+            waiting: Vec::new(),
+            found: NonFinite::default(),
+            hasher: hash.then(Sha256::new),
+        }
+    }
+
+    pub(super) fn update(&mut self, mut bytes: &[u8]) {
+        if let Some(hasher) = &mut self.hasher {
+            hasher.update(bytes);
+        }
+        let Some(kind) = self.kind else { return };
+        if !self.waiting.is_empty() {
+            let missing = (kind.size - self.waiting.len()).min(bytes.len());
+            let (head, rest) = bytes.split_at(missing);
+            self.waiting.extend_from_slice(head);
+            bytes = rest;
+            if self.waiting.len() < kind.size {
+                return;
+            }
+            let whole = std::mem::take(&mut self.waiting);
+            self.count(kind, &whole);
+        }
+        let whole = bytes.len() / kind.size * kind.size;
+        self.count(kind, &bytes[..whole]);
+        self.waiting.extend_from_slice(&bytes[whole..]);
+    }
+
+    /// Counts whole numbers.
+    fn count(&mut self, kind: Kind, bytes: &[u8]) {
+        match kind.size {
+            2 => self.each(kind, bytes.as_chunks().0, |bytes| u16::from_le_bytes(bytes).into()),
+            4 => self.each(kind, bytes.as_chunks().0, |bytes| u32::from_le_bytes(bytes).into()),
+            8 => self.each(kind, bytes.as_chunks().0, u64::from_le_bytes),
+            _ => self.each(kind, bytes.as_chunks().0, |[byte]| byte.into()),
+        }
+    }
+
+    fn each<const N: usize>(
+        &mut self,
+        kind: Kind,
+        numbers: &[[u8; N]],
+        bits: impl Fn([u8; N]) -> u64,
+    ) {
+        // Nearly all blocks are finite: those are passed in one sweep.
+        for block in numbers.chunks(1024) {
+            let odd = block.iter().fold(false, |odd, number| odd | (kind.class(bits(*number)) > 0));
+            if odd {
+                for (index, number) in (self.at..).zip(block) {
+                    match kind.class(bits(*number)) {
+                        0 => continue,
+                        1 => self.found.nan += 1,
+                        _ => self.found.inf += 1,
+                    }
+                    self.found.first.get_or_insert(index / self.numbers);
+                }
+            }
+            self.at += block.len() as u64;
+        }
+    }
+
+    /// What was counted, and the hash in hexadecimal.
+    pub(super) fn finish(self) -> (NonFinite, Option<String>) {
+        (self.found, self.hasher.map(|hasher| crate::manifest::hex(&hasher.finalize())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::Layout;
+
+    fn count(dtype: DType, bytes: &[u8]) -> (u64, u64, Option<u64>) {
+        let tensor = Tensor::new(dtype, vec![], Layout::Fill([].into()));
+        let mut whole = Tally::new(&tensor, true);
+        whole.update(bytes);
+        let whole = whole.finish();
+        for size in 1..bytes.len() {
+            let mut cut = Tally::new(&tensor, true);
+            bytes.chunks(size).for_each(|piece| cut.update(piece));
+            assert_eq!(cut.finish(), whole, "in pieces of {size}");
+        }
+        (whole.0.nan, whole.0.inf, whole.0.first)
+    }
+
+    #[test]
+    fn numbers_that_are_none_are_found_in_every_float() {
+        let floats = [1.0, f32::NEG_INFINITY, f32::NAN, -0.0, f32::MAX, f32::INFINITY];
+        let bytes: Vec<u8> = floats.iter().flat_map(|float| float.to_le_bytes()).collect();
+        assert_eq!(count(DType::F32, &bytes), (1, 2, Some(1)));
+        assert_eq!(count(DType::C64, &bytes), (1, 2, Some(0)));
+        let bytes: Vec<u8> =
+            floats.iter().flat_map(|float| f64::from(*float).to_le_bytes()).collect();
+        assert_eq!(count(DType::F64, &bytes), (1, 2, Some(1)));
+        assert_eq!(count(DType::C128, &bytes), (1, 2, Some(0)));
+        let words = |words: &[u16]| -> Vec<u8> {
+            words.iter().flat_map(|word| word.to_le_bytes()).collect()
+        };
+        assert_eq!(
+            count(DType::F16, &words(&[0x3c00, 0x7bff, 0x7c00, 0xfe00, 0x03ff])),
+            (1, 1, Some(2))
+        );
+        assert_eq!(count(DType::BF16, &words(&[0x3f80, 0xff80, 0x7fc0, 0x7f7f])), (1, 1, Some(1)));
+        assert_eq!(count(DType::F8E5M2, &[0x7b, 0xfc, 0x7d, 0x7f]), (2, 1, Some(1)));
+        assert_eq!(count(DType::F8E4M3FN, &[0x7e, 0x7f, 0xff, 0x78]), (2, 0, Some(1)));
+        assert_eq!(count(DType::F8E5M2FNUZ, &[0x7f, 0x80, 0x00]), (1, 0, Some(1)));
+        assert_eq!(count(DType::F8E8M0FNU, &[0x00, 0xff]), (1, 0, Some(1)));
+        assert_eq!(count(DType::I32, &[0xff; 8]), (0, 0, None));
+    }
+}

@@ -1,0 +1,199 @@
+//! On checkpoints that are made here: places, pieces, manifests. What files and their checksums
+//! come to is tested with the command.
+
+use statelens_checkpoint::{
+    Builder, Dict, DictKey, FileSet, FormatInfo, Limits, Memory, Text, Unwatched,
+};
+use statelens_formats::checks::Check;
+
+use super::*;
+
+const LEN: u64 = 64;
+
+fn span(offset: u64, len: u64) -> Layout {
+    Layout::Span(Span { file: FileId(0), offset, len })
+}
+
+/// 64 bytes: small floats, with a NaN as the sixth.
+fn bytes() -> Vec<u8> {
+    let mut bytes: Vec<u8> = (0..16u16).flat_map(|at| f32::from(at).to_le_bytes()).collect();
+    bytes[20..24].copy_from_slice(&f32::NAN.to_le_bytes());
+    bytes
+}
+
+/// A checkpoint of these tensors of float32.
+fn checkpoint(tensors: &[(&str, Layout, u64, Option<u32>)]) -> Arc<Checkpoint> {
+    let mut builder = Builder::new(&Limits::default());
+    let mut entries = Vec::new();
+    for (key, layout, numel, storage) in tensors {
+        let mut tensor = Tensor::new(DType::F32, vec![*numel], layout.clone());
+        tensor.storage = *storage;
+        let id = builder.push_tensor(tensor).unwrap();
+        entries.push((DictKey::from(*key), builder.push(Value::Tensor(id)).unwrap()));
+    }
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    let files = FileSet::single("x.bin", Memory::from(bytes()));
+    Arc::new(builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap())
+}
+
+fn check(what: &str, offset: u64, len: u64, expected: u32) -> Check {
+    let layout = span(offset, len);
+    Check { what: what.into(), algorithm: Algorithm::Crc32, layout, expected, found: None }
+}
+
+fn sum(offset: usize, len: usize) -> u32 {
+    let mut summing = Summing::new(Algorithm::Crc32);
+    summing.update(&bytes()[offset..offset + len]);
+    summing.value()
+}
+
+fn report(checkpoint: &Arc<Checkpoint>, checks: Vec<Check>) -> Report {
+    let checks = Checks { checks, ..Checks::default() };
+    verify(checkpoint.clone(), checks, None, &mut Unwatched).unwrap()
+}
+
+fn troubles(report: &Report) -> Vec<(Trouble, &str)> {
+    report.problems.iter().map(|problem| (problem.trouble, problem.key.as_str())).collect()
+}
+
+#[test]
+fn places_that_overlap_or_run_out_of_the_file_are_told() {
+    let found = checkpoint(&[
+        ("a", span(0, 16), 4, None),
+        ("b", span(12, 16), 4, None),
+        ("c", span(56, 16), 4, None),
+        ("d", span(28, 8), 2, None),
+    ]);
+    let report = report(&found, Vec::new());
+    assert_eq!(
+        troubles(&report),
+        [(Trouble::PastEnd, "c"), (Trouble::Overlap, "b"), (Trouble::Damaged, "c")]
+    );
+    let text = report.problems[1].text();
+    assert!(text.contains("`a`") && text.contains("x.bin at byte 12"), "{text}");
+    assert!(text.contains("expected a beginning at byte 16 or later"), "{text}");
+    let text = report.problems[0].text();
+    assert!(text.contains("found an end at byte 72"), "{text}");
+}
+
+#[test]
+fn views_of_one_storage_may_overlap() {
+    let tensors =
+        |storage| checkpoint(&[("a", span(0, 16), 4, storage), ("b", span(8, 16), 4, storage)]);
+    assert!(report(&tensors(Some(3)), Vec::new()).sound());
+    assert_eq!(troubles(&report(&tensors(None), Vec::new())), [(Trouble::Overlap, "b")]);
+    // The very same bytes are the same tensor under two names.
+    let tied = checkpoint(&[("a", span(0, 16), 4, None), ("b", span(0, 16), 4, None)]);
+    assert!(report(&tied, Vec::new()).sound());
+}
+
+#[test]
+fn bytes_pass_once_for_a_checksum_and_the_tensors_in_it() {
+    let found = checkpoint(&[
+        ("late", span(40, 8), 2, None),
+        ("nan", span(16, 8), 2, None),
+        ("again", span(16, 8), 2, None),
+        ("free", span(56, 8), 2, None),
+        ("none", span(30, 0), 0, None),
+    ]);
+    let checks = vec![check("member", 8, 40, sum(8, 40)), check("other", 0, 8, 1)];
+    let report = report(&found, checks.clone());
+    assert_eq!(troubles(&report), [(Trouble::Checksum, "other")]);
+    assert_eq!(report.checksums, [("CRC-32", 2)]);
+    assert_eq!((report.tensors, report.unchecked), (5, 1));
+    let numbers: Vec<(&str, u64, &[u64])> = report
+        .numbers
+        .iter()
+        .map(|numbers| (numbers.key.as_str(), numbers.found.nan, &*numbers.first))
+        .collect();
+    assert_eq!(numbers, [("nan", 1, &[1][..]), ("again", 1, &[1])]);
+    // The second of those in one place is read by itself: 48 bytes of members, 8 and 8 more.
+    let checks = Checks { checks, ..Checks::default() };
+    let verification = Verification::new(found, checks, false);
+    assert_eq!(verification.progress().1, 64);
+}
+
+#[test]
+fn how_the_bytes_come_changes_nothing() {
+    let found = checkpoint(&[
+        ("a", span(8, 16), 4, None),
+        ("b", span(24, 16), 4, None),
+        ("fill", Layout::Fill(f32::INFINITY.to_le_bytes().into()), 7, None),
+        ("c", span(44, 20), 5, None),
+    ]);
+    let checks = || Checks {
+        checks: vec![check("one", 4, 36, sum(4, 36)), check("wrong", 40, 24, 7)],
+        ..Checks::default()
+    };
+    let run = |size: u64, hashing: bool| {
+        let mut verification = Verification::new(found.clone(), checks(), hashing);
+        loop {
+            match verification.need() {
+                Need::Feed(span) => {
+                    let len = span.len.min(size);
+                    let piece = found.files.read_vec(span.file, span.offset, len).unwrap();
+                    verification.feed(&piece).unwrap();
+                }
+                Need::Step => verification.step().unwrap(),
+                Need::Done => break,
+            }
+        }
+        let (done, total) = verification.progress();
+        assert_eq!(done, total);
+        verification.into_report(None).unwrap()
+    };
+    let whole = run(LEN, false);
+    assert_eq!(troubles(&whole), [(Trouble::Checksum, "wrong")]);
+    assert!(whole.problems[0].text.contains("`c`"), "{}", whole.problems[0].text);
+    assert_eq!(whole.numbers.len(), 2);
+    assert_eq!(whole.numbers[1].found.inf, 7);
+    for size in 1..LEN {
+        assert_eq!(run(size, false), whole, "in pieces of {size}");
+    }
+    assert_eq!(run(5, true), whole);
+}
+
+#[test]
+fn a_manifest_is_met_entry_by_entry() {
+    let found = checkpoint(&[("a", span(0, 16), 4, None), ("b", span(16, 16), 4, None)]);
+    let written = |lines: bool| {
+        let mut text = String::new();
+        let mut out = |piece: &str| {
+            text.push_str(piece);
+            Ok(())
+        };
+        let leaves = found.leaves();
+        match lines {
+            true => crate::write_manifest_lines(&found, &leaves, &mut Unwatched, &mut out),
+            false => crate::write_manifest(&found, &leaves, &mut Unwatched, &mut out),
+        }
+        .unwrap();
+        text
+    };
+    for lines in [false, true] {
+        let text = written(lines);
+        let against = |text: &str| {
+            let manifest = Manifest::parse(text.as_bytes()).unwrap();
+            verify(found.clone(), Checks::default(), Some(&manifest), &mut Unwatched).unwrap()
+        };
+        let same = against(&text);
+        assert_eq!((same.sound(), same.manifest), (true, Some((2, 2))), "{:?}", same.problems);
+        // Another hash, another key.
+        let hash = text.find(|c: char| c.is_ascii_digit()).unwrap();
+        assert!(hash > 0 || lines);
+        let other = text.replace("float32", "float16");
+        let report = against(&other);
+        assert_eq!(report.manifest, Some((2, 0)));
+        assert!(report.problems[0].text().contains("expected float16; found float32"));
+        let key = if lines { "\tb\n" } else { "\"b\"" };
+        let report = against(&text.replace(key, &key.replace('b', "c")));
+        assert_eq!(report.manifest, Some((3, 1)));
+        let told: Vec<&str> = report.problems.iter().map(|one| one.text.as_str()).collect();
+        assert_eq!(told, ["it is not in the manifest", "it is missing"]);
+    }
+    for text in ["", "{}", "[]", "some text\n", "{\"entries\":[{\"key\":\"a\",\"shape\":[2]}]}"] {
+        let error = Manifest::parse(text.as_bytes()).unwrap_err();
+        assert!(error.to_string().contains("manifest"), "{error}");
+    }
+    assert_eq!(Text::from("a"), found.leaves()[0].flat);
+}
