@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::rows::PackedRows;
+use crate::state::share::{ShareOptions, Shared, SummaryKind};
 
 /// The field of a posted object that holds the message itself.
 pub const MESSAGE: &str = "message";
@@ -36,6 +37,21 @@ pub enum ToWorker {
     Allow {
         /// That many.
         cap: u64,
+    },
+    /// Open the summary that an address holds behind its `#`.
+    OpenLink {
+        /// The part behind the `#`.
+        fragment: String,
+    },
+    /// Make a link, and tell what is in it.
+    Share {
+        /// What goes into it.
+        options: ShareOptions,
+    },
+    /// Write a summary as a file.
+    Summarize {
+        /// As which.
+        kind: SummaryKind,
     },
     /// Tell everything about one row.
     Inspect {
@@ -169,6 +185,15 @@ pub enum FromWorker {
     Opened(Box<Opened>),
     /// It could not be opened.
     OpenFailed(ErrorText),
+    /// The answer to [`ToWorker::Share`].
+    Shared(Box<Shared>),
+    /// The answer to [`ToWorker::Summarize`]; the page saves it.
+    Summary {
+        /// The name of the file.
+        name: String,
+        /// What is in it.
+        text: String,
+    },
     /// Everything about a row.
     Inspected(Inspected),
     /// Values of a tensor.
@@ -227,6 +252,8 @@ pub struct Opened {
     pub read: u64,
     /// Reads made to open it.
     pub calls: u64,
+    /// True if this is a summary from a link: there are no files, and no values.
+    pub summary: bool,
 }
 
 /// What has been fetched of a remote checkpoint.

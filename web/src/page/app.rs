@@ -17,6 +17,7 @@ use crate::page::loading::LoadingScreen;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
 use crate::page::offline::NewVersion;
+use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::StartScreen;
 use crate::page::workspace::Workspace;
@@ -186,6 +187,7 @@ pub fn App() -> Html {
     use_drops(&model, &actor);
     use_keys(&model, &actor);
     use_address_of_page(&actor);
+    use_link_of_page(&actor);
 
     let chosen = {
         let actor = actor.clone();
@@ -285,6 +287,9 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
         (Some(Sheet::Convert), Some(convert)) => {
             html! { <ConvertSheet work={work.clone()} convert={convert.clone()} /> }
         }
+        (Some(Sheet::Share), _) => {
+            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} /> }
+        }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         _ => html! {},
@@ -310,6 +315,9 @@ fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
 
 /// A finished conversion: saves what is to be saved, and keeps a single file for opening.
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
+    if let FromWorker::Summary { name, text } = message {
+        share::save(name, text);
+    }
     let FromWorker::Done(done) = message else { return None };
     let blobs: js_sys::Array = handle.dyn_into().ok()?;
     for (blob, name) in blobs.iter().zip(&done.names) {
@@ -444,6 +452,9 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         } else {
             Some(Sheet::Keys)
         })),
+        "Enter" if model.sheet == Some(Sheet::Share) && tag != "BUTTON" && tag != "A" => {
+            return share::copy_link(model.shared.as_ref());
+        }
         _ if model.sheet.is_some() => return false,
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
@@ -451,6 +462,7 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         _ if model.screen != Screen::Work => return false,
         "c" => actor.act(Action::StartConvert),
         "f" => actor.act(Action::Show(Some(Sheet::Findings))),
+        "s" => actor.act(Action::Show(Some(Sheet::Share))),
         "[" | "]" => return step_file(model, actor, key == "]"),
         _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
     }

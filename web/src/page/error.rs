@@ -70,7 +70,7 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                 <button class="home" onclick={back} aria-label="Back to the first screen"><Mark /></button>
                 <span class="vr"></span>
                 <span class="name">{ props.name.clone() }</span>
-                if props.address.is_none() { <span class="m dim only-l">{ format!("{} bytes", fmt::exact(props.size)) }</span> }
+                if props.address.is_none() && !props.name.is_empty() { <span class="m dim only-l">{ format!("{} bytes", fmt::exact(props.size)) }</span> }
                 <span class="acts"><button class="btn" onclick={choose.clone()}>{ "Open files " }{ cap("O") }</button></span>
             </header>
             <main class="body" role="alert">

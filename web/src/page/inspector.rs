@@ -134,6 +134,9 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     <pre class="whole">{ text }</pre>
                 </section>
             }
+            if work.opened.summary {
+                <section class="quiet"><p class="dim">{ "Values and where they lie are in the file, not in this summary." }</p></section>
+            }
             if inspected.is_some_and(|inspected| inspected.has_values) {
                 { value_section(actor, row, id, values, width) }
             }

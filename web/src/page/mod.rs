@@ -18,6 +18,7 @@ pub mod naming;
 pub mod offline;
 pub mod repair;
 pub mod running;
+pub mod share;
 pub mod sheet;
 pub mod shortcuts;
 pub mod start;

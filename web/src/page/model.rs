@@ -13,6 +13,7 @@ use crate::protocol::{
     ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened, Planned,
     Running, Values,
 };
+use crate::state::share::Shared;
 use crate::state::table::Column;
 use crate::state::work::Work;
 
@@ -36,6 +37,8 @@ pub enum Sheet {
     Convert,
     /// Findings.
     Findings,
+    /// Sharing.
+    Share,
     /// Shortcuts.
     Keys,
     /// Opening from an address.
@@ -171,6 +174,8 @@ pub struct Model {
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
     pub values: Option<Rc<Values>>,
+    /// What can be shared.
+    pub shared: Option<Rc<Shared>>,
     /// The convert sheet.
     pub convert: Option<Convert>,
 }
@@ -229,6 +234,7 @@ impl Default for Model {
             tree_shown: false,
             inspected: None,
             values: None,
+            shared: None,
             convert: None,
         }
     }
@@ -320,7 +326,8 @@ impl Reducible for Model {
 impl Model {
     fn hear(&mut self, message: FromWorker, file: Option<File>) {
         match message {
-            FromWorker::Ready => {}
+            FromWorker::Ready | FromWorker::Summary { .. } => {}
+            FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Opening { doing, keys, read, calls } => {
                 self.loading = Loading { doing, keys, read, calls, shown: self.loading.shown };
             }
@@ -385,6 +392,7 @@ impl Model {
         self.work = Some(Work::new(opened, rows));
         self.inspected = None;
         self.values = None;
+        self.shared = None;
         self.convert = None;
         self.tab = Tab::Keys;
         self.screen = Screen::Work;

@@ -22,7 +22,10 @@ const GROUPS: [&[Group]; 3] = [
                 ("Next, previous open file", &["]", "["]),
             ],
         ),
-        ("Act", &[("Convert", &["C"]), ("Findings", &["F"]), ("Shortcuts", &["?"])]),
+        (
+            "Act",
+            &[("Convert", &["C"]), ("Share", &["S"]), ("Findings", &["F"]), ("Shortcuts", &["?"])],
+        ),
     ],
     &[(
         "Move",

@@ -71,6 +71,9 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <TreePane work={work.clone()} />
                 <section class="mid" aria-label="Keys">
                     { notice(&actor, work) }
+                    if work.opened.summary {
+                        <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes. The file, with its weights, is with whoever sent it." }</p>
+                    }
                     <FilterBar work={work.clone()} />
                     <TablePane work={work.clone()} />
                 </section>
@@ -112,9 +115,12 @@ fn top(actor: &Actor, work: &Work) -> Html {
             </span>
             <span class="acts">
                 <button class="btn only-l" onclick={on(Actor::choose_files)}>{ "Open " }{ cap("O") }</button>
-                <button class="btn pri" onclick={on(|actor| actor.act(Action::StartConvert))} disabled={opened.targets.is_empty()}>
-                    { "Convert " }{ cap("C") }
-                </button>
+                <button class="btn only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Share))))}>{ "Share " }{ cap("S") }</button>
+                if !opened.summary {
+                    <button class="btn pri" onclick={on(|actor| actor.act(Action::StartConvert))} disabled={opened.targets.is_empty()}>
+                        { "Convert " }{ cap("C") }
+                    </button>
+                }
             </span>
         </header>
     }
@@ -289,6 +295,7 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }
+            <button class="textrow only-s" onclick={show(Sheet::Share)}>{ "Share" }</button>
             <span class="opt dim">{ effort(opened) }</span>
             <span class="grow"></span>
             if let Some(fetched) = &props.fetched {
@@ -303,6 +310,9 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
 
 /// What opening took.
 fn effort(opened: &crate::protocol::Opened) -> String {
+    if opened.summary {
+        return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
+    }
     let time = fmt::seconds(opened.millis);
     // Blocks may be read twice: what was read in full is not said to be more than it is.
     if opened.read >= opened.size {

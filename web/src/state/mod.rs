@@ -5,6 +5,7 @@
 pub mod dtype;
 pub mod filter;
 pub mod fmt;
+pub mod share;
 pub mod table;
 pub mod tape;
 pub mod tree;

@@ -9,6 +9,7 @@ pub mod planning;
 pub mod remote;
 pub mod repair;
 pub mod running;
+pub mod share;
 pub mod sink;
 pub mod text;
 
@@ -31,6 +32,8 @@ use crate::worker::running::Cancel;
 struct Desk {
     open: Option<Open>,
     plan: Option<Plan>,
+    /// What is shared: made when it is first asked for, or opened from a link.
+    summary: Option<share::Summary>,
     cancel: Option<Cancel>,
 }
 
@@ -41,6 +44,16 @@ pub struct Open {
     pub checkpoint: Arc<Checkpoint>,
     /// Its leaves, in the order of the rows that the page was sent.
     pub leaves: Arc<[Leaf]>,
+}
+
+impl Desk {
+    /// What can be shared of what is open.
+    fn summary(&mut self) -> Option<share::Summary> {
+        if self.summary.is_none() {
+            self.summary = self.open.as_ref().map(share::Summary::of);
+        }
+        self.summary.clone()
+    }
 }
 
 /// Starts the worker.
@@ -120,6 +133,29 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
                     post(&FromWorker::Opened(Box::new(opened)));
                 }
                 Err(error) => post(&FromWorker::OpenFailed(*error)),
+            }
+        }
+        ToWorker::OpenLink { fragment } => {
+            *desk.borrow_mut() = Desk::default();
+            blob::forget();
+            remote::forget();
+            match share::open(&fragment) {
+                Ok((summary, opened)) => {
+                    desk.borrow_mut().summary = Some(summary);
+                    post(&FromWorker::Opened(Box::new(opened)));
+                }
+                Err(error) => post(&FromWorker::OpenFailed(*error)),
+            }
+        }
+        ToWorker::Share { options } => {
+            if let Some(summary) = desk.borrow_mut().summary() {
+                post(&FromWorker::Shared(Box::new(summary.shared(options))));
+            }
+        }
+        ToWorker::Summarize { kind } => {
+            if let Some(summary) = desk.borrow_mut().summary() {
+                let (name, text) = summary.file(kind);
+                post(&FromWorker::Summary { name, text });
             }
         }
         ToWorker::Inspect { row } => {

@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, ReadAt, Sparse,
-    Unwatched, Value,
+    BlockCache, Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, ReadAt,
+    Unwatched,
 };
-use statelens_inspect::{dtype_of, kind_of, shape_of, value_text};
+use statelens_inspect::share::Entry;
 use web_sys::File;
 
 use crate::protocol::{ErrorText, FileName, Finding, FromWorker, Opened, Severity};
-use crate::rows::{Kind, PackedRows, Row};
-use crate::worker::{Open, blob, now, planning, post, remote, repair, text};
+use crate::rows::{PackedRows, Row};
+use crate::worker::{Open, blob, now, planning, post, remote, repair, share, text};
 
 /// Blocks of the cache: a call costs the same whatever it reads, so few and large ones.
 const BLOCK: usize = 1 << 20;
@@ -206,7 +206,8 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 /// What the page is told about an open checkpoint, and its leaves by row.
 fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
-    let rows: Vec<Row> = leaves.iter().map(|leaf| row(checkpoint, leaf)).collect();
+    let rows: Vec<Row> =
+        leaves.iter().map(|leaf| share::row(&Entry::new(checkpoint, leaf))).collect();
     let missing: BTreeSet<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     let mut findings: Vec<Finding> = checkpoint
@@ -238,66 +239,9 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         millis: 0.0,
         read: 0,
         calls: 0,
+        summary: false,
     };
     (opened, leaves)
-}
-
-/// One leaf as a row.
-fn row(checkpoint: &Checkpoint, leaf: &Leaf) -> Row {
-    let kind = kind(kind_of(checkpoint, leaf));
-    let shape = shape_of(checkpoint, leaf.id).map(<[u64]>::to_vec).unwrap_or_default();
-    let (params, bytes) = match checkpoint.value(leaf.target) {
-        Value::Sparse(sparse) => sparse_size(checkpoint, sparse),
-        _ => checkpoint.tensor_of(leaf.id).map_or((0, 0), |(_, tensor)| {
-            (tensor.numel().unwrap_or(u64::MAX), tensor.nbytes().unwrap_or(u64::MAX))
-        }),
-    };
-    // The value itself; what it is a link to stands beside it.
-    let itself = Leaf { alias_of: None, ..leaf.clone() };
-    Row {
-        key: leaf.flat.to_lossy().into_owned(),
-        kind,
-        dtype: if kind.has_shape() {
-            dtype_of(checkpoint, leaf.id).map(|dtype| dtype.name().to_owned()).unwrap_or_default()
-        } else {
-            String::new()
-        },
-        shape,
-        params,
-        bytes,
-        value: value_text(checkpoint, &itself),
-        link: leaf.alias_of.as_ref().map(|key| key.to_lossy().into_owned()),
-    }
-}
-
-/// The values and bytes that a sparse tensor stores.
-fn sparse_size(checkpoint: &Checkpoint, sparse: &Sparse) -> (u64, u64) {
-    let parts =
-        sparse.parts.iter().filter_map(|(name, id)| Some((*name, checkpoint.tensor_of(*id)?.1)));
-    parts.fold((0, 0), |(params, bytes), (name, tensor)| {
-        let count = if name == "values" { tensor.numel().unwrap_or(0) } else { 0 };
-        (params + count, bytes + tensor.nbytes().unwrap_or(0))
-    })
-}
-
-fn kind(word: &str) -> Kind {
-    match word {
-        "tensor" | "sparse" => Kind::Tensor,
-        "ndarray" => Kind::Array,
-        "int" => Kind::Int,
-        "float" => Kind::Float,
-        "bool" => Kind::Bool,
-        "str" => Kind::Str,
-        "none" => Kind::None,
-        "complex" => Kind::Complex,
-        "bytes" => Kind::Bytes,
-        "dict" => Kind::Dict,
-        "list" => Kind::List,
-        "tuple" => Kind::Tuple,
-        "set" => Kind::Set,
-        "link" => Kind::Link,
-        _ => Kind::Object,
-    }
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 //! structure. Format, file order and links do not matter.
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result};
+use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result, order};
 
 use crate::manifest::measure_lines;
 use crate::{shape_text, visible, write_manifest_lines};
@@ -64,7 +64,7 @@ impl Outline {
 }
 
 fn of_lines(mut lines: Vec<String>) -> Fingerprint {
-    lines.sort_unstable();
+    order::natural(&mut lines);
     let mut hasher = Sha256::new();
     lines.iter().for_each(|line| hasher.update(line));
     let hash: [u8; 32] = hasher.finalize().into();

@@ -1,7 +1,7 @@
 //! A summary as Markdown, for a model card or an issue, and as plain text: the same lines, with
 //! repeated layers folded.
 
-use statelens_checkpoint::Finding;
+use statelens_checkpoint::{Finding, order};
 
 use crate::{grade_word, shape_text, visible};
 
@@ -147,7 +147,7 @@ fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
 
 fn worst_first(outline: &Outline) -> Vec<&Finding> {
     let mut findings: Vec<&Finding> = outline.findings.iter().collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
+    order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
     findings
 }
 

@@ -1,0 +1,55 @@
+//! Links that hold a summary: a packed outline, as it is when it is inflated. What opens can be
+//! packed again, and opens to the same.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use statelens_inspect::share::{
+    KeysAs, LinkOptions, link, open_link, write_html, write_json, write_markdown, write_text,
+};
+
+fuzz_target!(|bytes: &[u8]| {
+    // As text, which is mostly refused at once.
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let _ = open_link(text);
+    }
+    let Ok(outline) = open_link(&stored(bytes)) else { return };
+    for text in [
+        write_html(&outline),
+        write_json(&outline),
+        write_markdown(&outline),
+        write_text(&outline),
+    ] {
+        assert!(!text.is_empty());
+    }
+    for keys in [KeysAs::Plain, KeysAs::Coded, KeysAs::Hidden] {
+        // What unfolds to a great deal of what does not fold again may be too long.
+        let options = LinkOptions { keys, values: true, findings: true };
+        let Ok(made) = link(&outline, &options) else { continue };
+        let again = open_link(&made).expect("what was just made opens");
+        assert_eq!(again.entries.len(), outline.entries.len());
+        if keys == KeysAs::Plain {
+            assert_eq!(link(&again, &options).ok(), Some(made));
+        }
+    }
+});
+
+/// A link whose data is deflated by leaving it as it is, so that the fuzzer's changes arrive.
+fn stored(bytes: &[u8]) -> String {
+    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let bytes = &bytes[..bytes.len().min(11_000)];
+    let length = bytes.len() as u16;
+    let mut data = vec![1];
+    data.extend(length.to_le_bytes());
+    data.extend((!length).to_le_bytes());
+    data.extend(bytes);
+    let mut out = String::from("#s=1.");
+    for three in data.chunks(3) {
+        let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
+        let word = at(0) << 16 | at(1) << 8 | at(2);
+        for index in 0..=three.len() {
+            out.push(char::from(LETTERS[(word >> (18 - 6 * index)) as usize & 63]));
+        }
+    }
+    out
+}

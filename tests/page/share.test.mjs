@@ -1,0 +1,170 @@
+// Sharing: what the page makes is what the command makes, and links open to what they hold.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { command, fixture, launch, site, withPage } from "./harness.mjs";
+
+const small = fixture("cerebras/v2.10.0/gpt_small.mdl");
+const evil = fixture("attacks/builtins_eval.pt");
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+const run = (...args) => execFileSync(command, ["summary", ...args], { encoding: "utf8", maxBuffer: 1 << 26 });
+const linkTo = (file, ...more) => run(file, "--link", site, ...more).trim();
+
+async function share(page, file) {
+  await page.setInputFiles("#choose-files", file);
+  await page.waitForSelector("#work");
+  await page.keyboard.press("s");
+  return page.locator(".sheet.sharing .cmd code").first();
+}
+
+test("the page's link is the command's, whatever goes into it", async () => {
+  await withPage(browser, async (page) => {
+    const shown = await share(page, evil);
+    const is = async (...more) => {
+      const expected = linkTo(evil, ...more);
+      await page.waitForFunction((text) => document.querySelector(".sheet.sharing .cmd code")?.textContent === text, expected);
+    };
+    await is();
+    assert.ok((await shown.textContent()).startsWith(`${site}#s=1.`));
+    await page.getByLabel("values that are not tensors").check();
+    await is("--values");
+    await page.getByLabel("findings").uncheck();
+    await is("--values", "--no-findings");
+    await page.getByRole("radio", { name: "coded" }).click();
+    await is("--keys", "coded");
+    await page.getByRole("radio", { name: "hidden" }).click();
+    await is("--keys", "hidden");
+  });
+});
+
+test("what is in the link is shown and then copied", async () => {
+  await withPage(
+    browser,
+    async (page) => {
+      await share(page, small);
+      const seen = page.locator(".seen");
+      await seen.getByText("\u00d72").first().waitFor();
+      assert.match(await seen.textContent(), /gpt_small\.mdl/);
+      assert.match(await seen.textContent(), /blocks\.0\u20131\./);
+      await page.keyboard.press("Enter");
+      const copied = await page.evaluate(() => navigator.clipboard.readText());
+      assert.equal(copied, linkTo(small));
+      const print = JSON.parse(run(small, "--to", "json")).fingerprints.structure.short;
+      await page.getByText(print).waitFor();
+      await page.getByRole("radio", { name: "coded" }).click();
+      await page.waitForFunction(() => !document.querySelector(".seen").textContent.includes("blocks"));
+      assert.ok(!(await seen.textContent()).includes("weight"));
+    },
+    { permissions: ["clipboard-read", "clipboard-write"] },
+  );
+});
+
+test("files are those of the command, byte for byte", async () => {
+  await withPage(browser, async (page) => {
+    await share(page, small);
+    for (const [name, kind] of [["HTML", "html"], ["Markdown", "md"], ["JSON", "json"]]) {
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: new RegExp(`^${name}`) }).click(),
+      ]);
+      assert.equal(download.suggestedFilename(), `gpt_small.mdl.summary.${kind}`);
+      assert.equal(readFileSync(await download.path(), "utf8"), run(small, "--to", kind), name);
+    }
+  });
+});
+
+test("a link opens to the structure, without values, and says so", async () => {
+  await withPage(browser, async (page) => {
+    await page.goto(linkTo(small));
+    await page.waitForSelector("#work");
+    await page.getByText("This is a summary from a link").waitFor();
+    assert.equal(await page.getByRole("button", { name: /^Convert/ }).count(), 0);
+    assert.match(await page.locator(".top").textContent(), /gpt_small\.mdl/);
+    assert.match(await page.locator(".top").textContent(), /115 tensors/);
+    await page.keyboard.press("j");
+    await page.getByText("Values and where they lie are in the file").waitFor();
+    assert.match(await page.locator(".insp").textContent(), /\[97, 32\]/);
+    // It can be given on as it is.
+    await page.keyboard.press("s");
+    await page.waitForFunction(
+      (text) => document.querySelector(".sheet.sharing .cmd code")?.textContent === text,
+      linkTo(small),
+    );
+    await page.keyboard.press("Escape");
+    // And a file takes its place.
+    await page.setInputFiles("#choose-files", small);
+    await page.getByRole("button", { name: /^Convert/ }).waitFor();
+  });
+});
+
+test("findings travel with a link, and another link takes its place", async () => {
+  await withPage(browser, async (page) => {
+    await page.goto(linkTo(small));
+    await page.waitForSelector("#work");
+    const other = linkTo(evil);
+    await page.evaluate((hash) => (location.hash = hash), other.slice(other.indexOf("#")));
+    await page.waitForFunction(() => document.querySelector(".top")?.textContent.includes("builtins_eval.pt"));
+    await page.locator(".notice.danger").waitFor();
+  });
+});
+
+test("damaged, huge and foreign links are refused with a sentence", async () => {
+  await withPage(browser, async (page) => {
+    const link = linkTo(small);
+    const refused = async (address, sentence) => {
+      await page.goto("about:blank");
+      await page.goto(address);
+      await page.waitForSelector("#error");
+      assert.match(await page.locator("#error h1").textContent(), sentence);
+    };
+    await refused(link.slice(0, -9), /This link is damaged/);
+    await refused(`${link.slice(0, 200)}%00${link.slice(203)}`, /This link is damaged/);
+    await refused(`${site}#s=1.${"A".repeat(20_000)}`, /16000 are the most/);
+    await refused(`${site}#s=9.AAAA`, /made by a newer Statelens/);
+    // Anything else behind the # is none of ours.
+    await page.goto("about:blank");
+    await page.goto(`${site}#top`);
+    await page.waitForSelector("#start");
+  });
+});
+
+test("the HTML page opens from disk, filters, sorts and folds, and asks for nothing", async () => {
+  const context = await browser.newContext({ offline: true });
+  const errors = [];
+  context.on("console", (message) => errors.push(message.text()));
+  context.on("weberror", (event) => errors.push(String(event.error())));
+  try {
+    const page = await context.newPage();
+    const asked = [];
+    page.on("request", (request) => asked.push(request.url()));
+    await page.setContent("<p>");
+    const html = run(small, "--to", "html", "--stats");
+    // As a file would: the policy is in the page itself.
+    await page.goto(`data:text/html;base64,${Buffer.from(html).toString("base64")}`);
+    const rows = page.locator("tbody tr");
+    await rows.first().waitFor();
+    assert.equal(await rows.count(), 167);
+    assert.match(await page.locator("header").textContent(), /A92Q-SNGB-Q7MA-DQGK/);
+    await page.getByText("fold layers").click();
+    assert.ok((await rows.count()) < 130);
+    await page.getByRole("searchbox").fill("ln_f");
+    assert.equal(await rows.count(), 2);
+    await page.getByRole("searchbox").fill("");
+    await page.getByRole("button", { name: "bytes" }).click();
+    assert.match(await rows.first().textContent(), /fc1\.weight|fc2\.weight|exp_avg/);
+    await page.getByRole("button", { name: "global_step" }).click();
+    assert.equal(await rows.count(), 1);
+    assert.equal(asked.filter((url) => !url.startsWith("data:") && !url.startsWith("about:")).length, 0);
+    assert.deepEqual(errors, []);
+  } finally {
+    await context.close();
+  }
+});

@@ -1,0 +1,253 @@
+//! The share sheet: a link with what is in it on the left, what the other person sees on the right;
+//! and opening such a link.
+
+use std::rc::Rc;
+
+use wasm_bindgen::prelude::*;
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::hooks::use_window_event;
+use crate::page::marks::{Copy, cap, copy, key};
+use crate::page::model::Action;
+use crate::page::sheet::SheetFrame;
+use crate::page::tape::TapeView;
+use crate::protocol::ToWorker;
+use crate::state::fmt;
+use crate::state::share::{KINDS, Keys, ShareOptions, Shared, fits, is_reachable};
+use crate::state::work::Work;
+
+/// The most characters of a link, as the core has it.
+const MOST: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
+
+/// What begins the part of an address behind the `#` if it holds a summary.
+const MARK: &str = "#s=";
+
+/// Opens the summary that the page's own address holds, now and whenever that changes.
+#[hook]
+pub fn use_link_of_page(actor: &Actor) {
+    let open = {
+        let actor = actor.clone();
+        move || {
+            let hash = web_sys::window().and_then(|window| window.location().hash().ok());
+            if let Some(fragment) = hash.filter(|hash| hash.starts_with(MARK)) {
+                actor.bridge.restart_if_busy();
+                actor.bridge.post(&ToWorker::OpenLink { fragment });
+                actor.begin(Action::Open(Vec::new(), None));
+            }
+        }
+    };
+    let changed = open.clone();
+    use_window_event("hashchange", Callback::from(move |_: web_sys::Event| changed()));
+    use_effect_with((), move |()| open());
+}
+
+/// The address of the page without what it was asked for.
+fn base() -> String {
+    let href = web_sys::window().and_then(|window| window.location().href().ok());
+    let href = href.unwrap_or_default();
+    href.split(['#', '?']).next().unwrap_or_default().to_owned()
+}
+
+/// Saves a summary that the worker wrote.
+pub fn save(name: &str, text: &str) {
+    let parts = js_sys::Array::of1(&JsValue::from_str(text));
+    if let Ok(blob) = web_sys::Blob::new_with_str_sequence(&parts) {
+        crate::page::drop::save(&blob, name);
+    }
+}
+
+/// Copies the link that is shown; false if there is none.
+pub fn copy_link(shared: Option<&Rc<Shared>>) -> bool {
+    let link = shared.and_then(|shared| shared.link.as_ref().ok());
+    if let Some(link) = link {
+        copy(&format!("{}{link}", base()));
+    }
+    link.is_some()
+}
+
+/// The share sheet.
+#[derive(Properties, PartialEq)]
+pub struct ShareProps {
+    /// The open checkpoint.
+    pub work: Work,
+    /// The last that the worker made.
+    pub shared: Option<Rc<Shared>>,
+}
+
+/// The share sheet.
+#[component]
+pub fn ShareSheet(props: &ShareProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let options = use_state(|| {
+        props.shared.as_ref().map_or_else(ShareOptions::default, |shared| shared.options)
+    });
+    {
+        let bridge = actor.bridge.clone();
+        use_effect_with(*options, move |options| {
+            bridge.post(&ToWorker::Share { options: *options })
+        });
+    }
+    let copied = use_state(|| false);
+    let work = &props.work;
+    let aside = html! { <span class="m dim cut">{ &work.opened.name }</span> };
+    let Some(shared) = &props.shared else {
+        return html! { <SheetFrame title="Share what is in it" class="sharing" {aside}><div class="two"></div><footer></footer></SheetFrame> };
+    };
+    let set = |change: fn(&mut ShareOptions)| {
+        let (options, copied) = (options.clone(), copied.clone());
+        Callback::from(move |()| {
+            let mut next = *options;
+            change(&mut next);
+            options.set(next);
+            copied.set(false);
+        })
+    };
+    let plain = options.keys == Keys::Plain;
+    let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
+    let address = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
+    let copy_all = {
+        let (shared, copied) = (shared.clone(), copied.clone());
+        Callback::from(move |_: MouseEvent| copied.set(copy_link(Some(&shared))))
+    };
+    // What is shown was made for what is chosen; until then it is not given away.
+    let late = shared.options != *options;
+    html! {
+        <SheetFrame title="Share what is in it" class="sharing" {aside}>
+            <div class="two">
+                <div class="formside">
+                    <div class="fs"><span class="lab">{ "Link" }</span><div>{ link_part(shared, address.as_deref()) }</div></div>
+                    <div class="fs"><span class="lab">{ "What is in it" }</span><div>
+                        <div class="states one">
+                            { part("name, format, size", shared.parts[0], true, None) }
+                            { part("keys, dtypes and shapes, layers folded", shared.parts[1], true, None) }
+                            { part("findings", shared.parts[2], options.findings && plain, tick(|options| options.findings = !options.findings)) }
+                            { part("values that are not tensors", shared.parts[3], options.values && plain, tick(|options| options.values = !options.values)) }
+                        </div>
+                        <p class="dim">{ "Numbers are characters in the link. Weights are never in it." }
+                            if !plain { { " Findings and values may tell names, so they go with plain keys only." } }</p>
+                    </div></div>
+                    <div class="fs"><span class="lab" id="l-keys">{ "Keys" }</span><div>
+                        <span class="seg" role="radiogroup" aria-labelledby="l-keys">
+                            { choice(&options, Keys::Plain, "as they are", set(|options| options.keys = Keys::Plain)) }
+                            { choice(&options, Keys::Coded, "coded", set(|options| options.keys = Keys::Coded)) }
+                            { choice(&options, Keys::Hidden, "hidden", set(|options| options.keys = Keys::Hidden)) }
+                        </span>
+                        <p class="dim">{ about(options.keys) }</p>
+                    </div></div>
+                    <div class="fs"><span class="lab">{ "Or a file" }</span><div>
+                        <div class="files">{ for KINDS.iter().zip(shared.sizes).map(|((kind, name), size)| {
+                            let (bridge, kind) = (actor.bridge.clone(), *kind);
+                            let onclick = Callback::from(move |_: MouseEvent| bridge.post(&ToWorker::Summarize { kind }));
+                            html! { <button class="btn" {onclick}>{ *name }<span class="m dim">{ format!(" {}", fmt::bytes(size)) }</span></button> }
+                        }) }</div>
+                        <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
+                            <code>{ "statelens summary" }</code>{ " writes them." }</p>
+                    </div></div>
+                    <div class="fs"><span class="lab">{ "Fingerprint" }</span><div>
+                        <span class="m print">{ &shared.structure }</span><Copy text={shared.structure.clone()} what="fingerprint" />
+                        <p class="dim">{ "Of all keys, dtypes and shapes: whoever reads out the same sixteen letters has the same structure, in whatever format." }</p>
+                    </div></div>
+                </div>
+                <aside aria-label="What the other person sees">
+                    <div class="lab">{ "What the other person sees" }</div>
+                    <div class={classes!("seen", late.then_some("late"))}>{ seen(work, shared) }</div>
+                </aside>
+            </div>
+            <footer>
+                <span class="grow dim">{ "Made on this computer. Nothing was uploaded." }</span>
+                if let Some(address) = address.filter(|_| !late) {
+                    <a class="btn" href={address} target="_blank" rel="noopener">{ "Open as the other person" }</a>
+                }
+                <button class="btn pri" onclick={copy_all} disabled={late || shared.link.is_err()}>
+                    if *copied { <span role="status">{ "Copied" }</span> } else { { "Copy link " }{ cap("\u{23ce}") } }
+                </button>
+            </footer>
+        </SheetFrame>
+    }
+}
+
+/// The link, how long it is, and where that fits.
+fn link_part(shared: &Shared, address: Option<&str>) -> Html {
+    let wide = (shared.length as f64 / MOST as f64 * 100.0).min(100.0);
+    html! {
+        <>
+            if let Some(address) = address {
+                <div class="cmd"><code class="cut">{ address.to_owned() }</code><Copy text={address.to_owned()} what="link" /></div>
+            }
+            <div class="long"><span class="big">{ fmt::exact(shared.length) }</span><span class="dim">{ "characters" }</span></div>
+            <div class={classes!("gauge", address.is_none().then_some("over"))} aria-hidden="true">
+                <i style={format!("width:{wide:.2}%")}></i>
+                { for [0, 2_000, 4_000, 8_000, MOST].into_iter().map(|tick| html! {
+                    <span class={classes!((tick == MOST).then_some("end"))} style={format!("left:{:.2}%", tick as f64 / MOST as f64 * 100.0)}>{ fmt::exact(tick) }</span>
+                }) }
+            </div>
+            if let Err(why) = &shared.link {
+                <p class="w-warn">{ why }{ " Share a file below instead." }</p>
+            } else {
+                <p class="dim">{ fits(shared.length) }{ " All of it is behind the " }<code>{ "#" }</code>
+                    { ", which browsers don\u{2019}t send to a server. Whoever has the link can read what is listed here." }</p>
+                if !is_reachable(&base()) {
+                    <p class="w-warn">{ "This page is on your computer, so nobody else can open its address. Make the link for a page on the web: " }
+                        <code>{ "statelens summary --link https://\u{2026} FILE" }</code></p>
+                }
+            }
+        </>
+    }
+}
+
+fn part(name: &'static str, length: u64, on: bool, onchange: Option<Callback<Event>>) -> Html {
+    let fixed = onchange.is_none();
+    let there = length > 0 && on;
+    html! {
+        <label>
+            <input type="checkbox" class="cb" checked={on} disabled={fixed} {onchange} />
+            <span class="t">{ name }</span>
+            <span class="num">{ if there { fmt::exact(length) } else if on { "none".into() } else { "not included".to_owned() } }</span>
+        </label>
+    }
+}
+
+fn choice(options: &ShareOptions, keys: Keys, name: &'static str, choose: Callback<()>) -> Html {
+    let onclick = choose.reform(|_: MouseEvent| ());
+    let on = options.keys == keys;
+    html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
+}
+
+fn about(keys: Keys) -> &'static str {
+    match keys {
+        Keys::Plain => "Whoever has the link reads every name.",
+        Keys::Coded => {
+            "Each part of a name becomes four letters, in order of appearance. Equal names stay equal inside this link; there is nothing to look up."
+        }
+        Keys::Hidden => "The position stands for the key. Dtypes and shapes stay.",
+    }
+}
+
+/// What a link holds, as whoever opens it finds it.
+fn seen(work: &Work, shared: &Shared) -> Html {
+    let opened = &work.opened;
+    html! {
+        <>
+            <div class="who"><b class="m">{ base_name(&opened.name) }</b><span class="badge">{ format!("{} {}", opened.format, opened.version).trim().to_owned() }</span></div>
+            <div class="m sums"><span>{ fmt::count(work.sums.params) }<span class="dim">{ " params" }</span></span>
+                <span>{ fmt::bytes(work.sums.bytes) }</span>
+                <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
+            // The tape names states.
+            if work.sums.bytes > 0 && shared.options.keys == Keys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
+            <ul class="held">
+                { for shared.lines.iter().map(|line| html! {
+                    <li>{ key(&line.key) }
+                        if line.times > 1 { <span class="dim">{ format!("\u{d7}{}", fmt::exact(line.times)) }</span> }
+                        <span class="num">{ &line.what }</span></li>
+                }) }
+                if shared.more > 0 { <li class="dim">{ format!("and {} more", fmt::exact(shared.more)) }</li> }
+            </ul>
+            <p class="dim">{ "This is a summary. The file is with whoever sent it." }</p>
+        </>
+    }
+}
+
+fn base_name(name: &str) -> String {
+    name.rsplit('/').next().unwrap_or(name).to_owned()
+}

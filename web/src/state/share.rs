@@ -1,0 +1,117 @@
+//! The share sheet: what is asked for, what the worker makes of it, and how its length is judged.
+
+use serde::{Deserialize, Serialize};
+
+/// How keys are told in a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Keys {
+    /// As they are.
+    #[default]
+    Plain,
+    /// Each part as four letters.
+    Coded,
+    /// The position stands for the key.
+    Hidden,
+}
+
+/// What goes into a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShareOptions {
+    /// How keys are told.
+    pub keys: Keys,
+    /// Values that are not tensors.
+    pub values: bool,
+    /// Findings.
+    pub findings: bool,
+}
+
+impl Default for ShareOptions {
+    fn default() -> Self {
+        Self { keys: Keys::Plain, values: false, findings: true }
+    }
+}
+
+/// A summary, made but not given away.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shared {
+    /// What it was made for.
+    pub options: ShareOptions,
+    /// What follows the page's address, from the `#` on; or why there is none.
+    pub link: Result<String, String>,
+    /// Characters behind the `#`, whether it is a link or too long for one.
+    pub length: u64,
+    /// The same of its parts: head, keys, findings, values.
+    pub parts: [u64; 4],
+    /// Bytes of the HTML, Markdown and JSON.
+    pub sizes: [u64; 3],
+    /// The beginning of the list that the link holds, folded.
+    pub lines: Vec<SharedLine>,
+    /// Lines that are not in this beginning.
+    pub more: u64,
+    /// The structure's fingerprint.
+    pub structure: String,
+    /// The content's fingerprint, if it was read.
+    pub content: Option<String>,
+}
+
+/// A line of what a link holds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SharedLine {
+    /// The key, with ranges where it stands for several.
+    pub key: String,
+    /// How many leaves it stands for.
+    pub times: u64,
+    /// The dtype and shape, or the kind.
+    pub what: String,
+}
+
+/// A file to save.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SummaryKind {
+    /// One page.
+    Html,
+    /// Markdown.
+    Markdown,
+    /// JSON.
+    Json,
+}
+
+/// Kinds of files with their names, in the order of [`Shared::sizes`].
+pub const KINDS: [(SummaryKind, &str); 3] =
+    [(SummaryKind::Html, "HTML"), (SummaryKind::Markdown, "Markdown"), (SummaryKind::Json, "JSON")];
+
+/// What a link of so many characters fits into, in a sentence.
+#[must_use]
+pub fn fits(length: u64) -> &'static str {
+    match length {
+        0..=2_000 => "Fits a chat message of 2,000.",
+        2_001..=4_000 => "Fits a chat message of 4,000.",
+        4_001..=8_000 => "Too long for most chats; mail takes it.",
+        _ => "Many programs cut an address as long as this. A file is safer.",
+    }
+}
+
+/// Whether somebody else can open an address: not if the page is on this computer.
+#[must_use]
+pub fn is_reachable(base: &str) -> bool {
+    let Some((scheme, rest)) = base.split_once("://") else { return false };
+    let host = rest.split(['/', ':']).next().unwrap_or_default();
+    scheme.starts_with("http")
+        && !matches!(host, "localhost" | "127.0.0.1" | "[" | "")
+        && !host.ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_on_this_computer_is_not_reachable() {
+        for base in
+            ["http://127.0.0.1:8080/", "http://localhost/x/", "file:///x/", "http://[::1]:1/"]
+        {
+            assert!(!is_reachable(base), "{base}");
+        }
+        assert!(is_reachable("https://example.org/statelens/"));
+    }
+}

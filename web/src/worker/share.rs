@@ -1,0 +1,166 @@
+//! Summaries: made for the share sheet, and opened from links.
+
+use std::rc::Rc;
+
+use statelens_inspect::shape_text;
+use statelens_inspect::share::lines;
+use statelens_inspect::share::{
+    Entry, KeysAs, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
+    without_link, write_html, write_json, write_markdown,
+};
+
+use crate::protocol::{ErrorText, Opened};
+use crate::rows::{Kind, PackedRows, Row};
+use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
+use crate::worker::{Open, text};
+
+/// Lines of a link that are shown.
+const SHOWN: usize = 200;
+
+/// A summary that was made, and how long its files are.
+#[derive(Clone)]
+pub struct Summary {
+    /// What is in it.
+    pub outline: Rc<Outline>,
+    sizes: [u64; 3],
+}
+
+impl Summary {
+    /// Of an outline.
+    #[must_use]
+    pub fn new(outline: Outline) -> Self {
+        let length = |text: String| text.len() as u64;
+        let sizes = [
+            length(write_html(&outline)),
+            length(write_markdown(&outline)),
+            length(write_json(&outline)),
+        ];
+        Self { outline: Rc::new(outline), sizes }
+    }
+
+    /// Of an open checkpoint.
+    #[must_use]
+    pub fn of(open: &Open) -> Self {
+        Self::new(Outline::new(&open.checkpoint, &open.leaves))
+    }
+
+    /// A link, and what is in it.
+    #[must_use]
+    pub fn shared(&self, options: ShareOptions) -> Shared {
+        let of_link = LinkOptions {
+            keys: match options.keys {
+                Keys::Plain => KeysAs::Plain,
+                Keys::Coded => KeysAs::Coded,
+                Keys::Hidden => KeysAs::Hidden,
+            },
+            values: options.values,
+            findings: options.findings,
+        };
+        let link = link(&self.outline, &of_link);
+        let parts = LinkParts::measure(&self.outline, &of_link);
+        let parts = [parts.head, parts.keys, parts.findings, parts.values].map(|part| part as u64);
+        let all = lines(&without_link(&self.outline, &of_link));
+        let told = all.iter().take(SHOWN).map(|line| SharedLine {
+            key: line.entry.key.clone(),
+            times: line.times,
+            what: what(&line.entry),
+        });
+        Shared {
+            options,
+            length: parts.iter().sum(),
+            link: link.map_err(|error| text::sentence(error.what())),
+            parts,
+            sizes: self.sizes,
+            lines: told.collect(),
+            more: all.len().saturating_sub(SHOWN) as u64,
+            structure: structure_fingerprint(&self.outline.entries).short,
+            content: self.outline.content.as_ref().map(|print| print.short.clone()),
+        }
+    }
+
+    /// A file: its name and what is in it.
+    #[must_use]
+    pub fn file(&self, kind: SummaryKind) -> (String, String) {
+        let (extension, text) = match kind {
+            SummaryKind::Html => ("html", write_html(&self.outline)),
+            SummaryKind::Markdown => ("md", write_markdown(&self.outline)),
+            SummaryKind::Json => ("json", write_json(&self.outline)),
+        };
+        (format!("{}.summary.{extension}", self.outline.name), text)
+    }
+}
+
+/// Opens what the page's address holds behind its `#`.
+///
+/// # Errors
+/// The text of why it can't be opened.
+pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
+    let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
+    let rows: Vec<Row> = outline.entries.iter().map(row).collect();
+    let opened = Opened {
+        name: outline.name.clone(),
+        main: 0,
+        others: Vec::new(),
+        format_id: outline.format_id.clone(),
+        format: outline.format.clone(),
+        version: outline.version.clone(),
+        producer: outline.producer.clone(),
+        size: outline.size,
+        rows: PackedRows::pack(&rows),
+        findings: outline.findings.iter().map(text::finding).collect(),
+        targets: Vec::new(),
+        missing: Vec::new(),
+        millis: 0.0,
+        read: 0,
+        calls: 0,
+        summary: true,
+        offers: Vec::new(),
+    };
+    Ok((Summary::new(outline), opened))
+}
+
+fn what(entry: &Entry) -> String {
+    if entry.is_tensor() {
+        format!("{} {}", crate::state::dtype::short(&entry.dtype), shape_text(&entry.shape))
+    } else if entry.value.is_empty() {
+        entry.kind.to_owned()
+    } else {
+        entry.value.clone()
+    }
+}
+
+/// One leaf as a row.
+#[must_use]
+pub fn row(entry: &Entry) -> Row {
+    let kind = kind(entry.kind);
+    Row {
+        key: entry.key.clone(),
+        kind,
+        dtype: if kind.has_shape() { entry.dtype.clone() } else { String::new() },
+        shape: entry.shape.clone(),
+        params: entry.params,
+        bytes: entry.bytes,
+        value: entry.value.clone(),
+        link: entry.link.clone(),
+    }
+}
+
+fn kind(word: &str) -> Kind {
+    match word {
+        "tensor" | "sparse" => Kind::Tensor,
+        "ndarray" => Kind::Array,
+        "int" => Kind::Int,
+        "float" => Kind::Float,
+        "bool" => Kind::Bool,
+        "str" => Kind::Str,
+        "none" => Kind::None,
+        "complex" => Kind::Complex,
+        "bytes" => Kind::Bytes,
+        "dict" => Kind::Dict,
+        "list" => Kind::List,
+        "tuple" => Kind::Tuple,
+        "set" => Kind::Set,
+        "link" => Kind::Link,
+        _ => Kind::Object,
+    }
+}
