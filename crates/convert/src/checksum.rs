@@ -1,10 +1,11 @@
 //! Checksums of bytes as they pass.
 
 use statelens_checkpoint::Checksum;
+use statelens_tensor::crc;
 
 /// A checksum that is being made.
 pub(crate) enum Summing {
-    Crc32(crc32fast::Hasher),
+    Crc32(u32),
     Crc32c(u32),
 }
 
@@ -13,7 +14,7 @@ impl Summing {
     pub(crate) fn of(checksum: Checksum) -> Option<Self> {
         match checksum {
             Checksum::None => None,
-            Checksum::Crc32 => Some(Self::Crc32(crc32fast::Hasher::new())),
+            Checksum::Crc32 => Some(Self::Crc32(0)),
             Checksum::Crc32c => Some(Self::Crc32c(0)),
         }
     }
@@ -21,16 +22,15 @@ impl Summing {
     /// Takes the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         match self {
-            Self::Crc32(hasher) => hasher.update(bytes),
-            Self::Crc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
+            Self::Crc32(sum) => *sum = crc::crc32(*sum, bytes),
+            Self::Crc32c(sum) => *sum = crc::crc32c(*sum, bytes),
         }
     }
 
     /// The checksum of all bytes.
     pub(crate) fn value(self) -> u32 {
         match self {
-            Self::Crc32(hasher) => hasher.finalize(),
-            Self::Crc32c(crc) => crc,
+            Self::Crc32(sum) | Self::Crc32c(sum) => sum,
         }
     }
 }

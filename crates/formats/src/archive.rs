@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
 use statelens_checkpoint::{Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order};
+use statelens_tensor::crc;
 use zip::CompressionMethod;
 use zip::ZipArchive;
 use zip::read::{ArchiveOffset, Config, ZipFileEntry};
@@ -161,7 +162,7 @@ impl Archive {
             Method::Deflated => inflate(&stored, record)?,
             Method::Other(what) => return Err(unreadable(record, what)),
         };
-        let intact = record.crc == 0 || crc32fast::hash(&bytes) == record.crc;
+        let intact = record.crc == 0 || crc::crc32(0, &bytes) == record.crc;
         Ok((bytes, intact))
     }
 

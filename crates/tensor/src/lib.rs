@@ -11,6 +11,7 @@ mod blocks;
 mod cast;
 mod chunked;
 mod concat;
+pub mod crc;
 mod drain;
 mod gather;
 mod inflate;

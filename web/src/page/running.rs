@@ -13,7 +13,7 @@ use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::{Action, Convert, Phase};
 use crate::page::tape::TapeView;
 use crate::protocol::{Done, ErrorText, How, Planned, ReadBack, Running, Severity, ToWorker};
-use crate::state::fmt;
+use crate::state::{fmt, tape};
 
 fn figure(label: &'static str, value: String) -> Html {
     html! { <div class="fig"><span class="lab">{ label }</span><span class="big">{ value }</span></div> }
@@ -113,7 +113,7 @@ fn chart(past: &[(u64, f64)]) -> Html {
         .collect();
     let Some(&(end, _)) = points.last() else { return html! {} };
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
-    let ten = 10f64.powf(most.log10().floor());
+    let ten = tape::decade(most);
     let top =
         [1.0, 2.0, 5.0, 10.0].into_iter().map(|n| n * ten).find(|&n| n >= most).unwrap_or(most);
     let line: String = points

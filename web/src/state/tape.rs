@@ -236,7 +236,7 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
         units.into_iter().rev().find(|(_, size)| total as f64 >= *size).unwrap_or(units[0]);
     let span = total as f64 / size;
     let least = span * if width < 600.0 { 90.0 } else { 150.0 } / width;
-    let ten = 10f64.powf(least.log10().floor());
+    let ten = decade(least);
     let mut step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
         .map(|n| n * ten)
@@ -259,7 +259,7 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
         let x = value / span * width;
         let (height, label) = match at % 10 {
             0 => {
-                let places = if step < 1.0 { (-step.log10()).ceil() as usize } else { 0 };
+                let places = if step < 1.0 { places(step) } else { 0 };
                 let text = if at == 0 { format!("0 {unit}") } else { format!("{value:.places$}") };
                 (6.0, (at == 0 || x < width - end_room).then_some(text))
             }
@@ -319,6 +319,23 @@ fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
     }
     order::by(&mut placed, |a, b| a.x.total_cmp(&b.x));
     placed
+}
+
+/// The largest power of ten that is not above a positive number.
+pub fn decade(number: f64) -> f64 {
+    let mut ten = 1.0;
+    while ten * 10.0 <= number {
+        ten *= 10.0;
+    }
+    while ten > number && ten > f64::MIN_POSITIVE {
+        ten /= 10.0;
+    }
+    ten
+}
+
+/// How many decimal places a step below 1 needs.
+fn places(step: f64) -> usize {
+    (1..16).find(|&places| step >= 0.1_f64.powi(places) * 0.999).unwrap_or(16) as usize
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crc32fast::Hasher;
 use statelens_checkpoint::{Checksum, Data, Error, Outcomes, Result, Segment, TensorId};
+use statelens_tensor::crc;
 
 /// Torch aligns the bytes of every record to this.
 const ALIGNMENT: u64 = 64;
@@ -53,7 +54,7 @@ pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
         )?;
         match body {
             Body::Made(bytes) => {
-                let crc = crc32fast::hash(&bytes);
+                let crc = crc::crc32(0, &bytes);
                 let bytes = [header, bytes, entry.descriptor(crc)].concat();
                 segments.push(Segment::Bytes(bytes.into()));
                 entries.push(Entry { crc: Crc::Known(crc), ..entry });
@@ -63,7 +64,7 @@ pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
                 entries.push(entry);
             }
             Body::Led(lead, _, 0) => {
-                let crc = crc32fast::hash(&lead);
+                let crc = crc::crc32(0, &lead);
                 let bytes = [header, lead, entry.descriptor(crc)].concat();
                 segments.push(Segment::Bytes(bytes.into()));
                 entries.push(Entry { crc: Crc::Known(crc), ..entry });
@@ -71,7 +72,7 @@ pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
             Body::Tensor(tensor, len) | Body::Led(_, tensor, len) => {
                 let lead = if let Body::Led(lead, ..) = &body { &lead[..] } else { &[] };
                 segments.push(Segment::Bytes([&header, lead].concat().into()));
-                let lead = crc32fast::hash(lead);
+                let lead = crc::crc32(0, lead);
                 let data = segments.len();
                 segments.push(Segment::Data(Data {
                     tensor,

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use statelens_checkpoint::{
     ByteOrder, Checkpoint, DType, Error, Layout, Result, Tensor, TensorId, Text,
 };
+use statelens_tensor::crc::crc32c;
 
 use crate::tensorflow::crc;
 use crate::tensorflow::proto::put_varint;
@@ -23,9 +24,9 @@ pub(super) fn encode(strings: &[&[u8]]) -> (Vec<u8>, u32) {
     }
     let lengths = crc::masked(&summed).to_le_bytes();
     bytes.extend(lengths);
-    let mut sum = crc32c::crc32c_append(crc32c::crc32c(&summed), &lengths);
+    let mut sum = crc32c(crc32c(0, &summed), &lengths);
     for string in strings {
-        sum = crc32c::crc32c_append(sum, string);
+        sum = crc32c(sum, string);
         bytes.extend_from_slice(string);
     }
     (bytes, crc::mask(sum))

@@ -1,0 +1,97 @@
+//! The two checksums of 32 bits that checkpoints hold: CRC-32 in zip archives, CRC-32C in
+//! TensorFlow's bundles.
+//!
+//! The crates `crc32fast` and `crc32c` make them. In Wasm, which has no instructions for either, the
+//! tables of `crc32c` would be 8 kB of the page that no compression makes smaller: there [`tables`]
+//! makes its own when they are first needed. (Those of `crc32fast` are there for `zip` anyway.)
+
+/// The CRC-32 of bytes that follow those whose CRC-32 is `sum`; of nothing it is 0.
+#[must_use]
+pub fn crc32(sum: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(sum);
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+/// The CRC-32C of bytes that follow those whose CRC-32C is `sum`; of nothing it is 0.
+#[must_use]
+pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
+    #[cfg(target_arch = "wasm32")]
+    return tables::append(sum, bytes);
+    #[cfg(not(target_arch = "wasm32"))]
+    crc32c::crc32c_append(sum, bytes)
+}
+
+#[cfg(any(test, target_arch = "wasm32"))]
+mod tables {
+    //! Eight bytes a step, with a table for each of them.
+
+    use std::sync::LazyLock;
+
+    /// For a byte and the number of bytes after it in a step, what it adds to the sum.
+    type Tables = [[u32; 256]; 8];
+
+    /// Castagnoli's polynomial, its bits reversed.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+    static TABLES: LazyLock<Box<Tables>> = LazyLock::new(make);
+
+    fn make() -> Box<Tables> {
+        let mut tables = Box::new([[0; 256]; 8]);
+        for (byte, entry) in (0..).zip(&mut tables[0]) {
+            *entry =
+                (0..8).fold(byte, |sum, _| (sum >> 1) ^ if sum & 1 == 1 { POLYNOMIAL } else { 0 });
+        }
+        for behind in 1..8 {
+            for byte in 0..256 {
+                let sum = tables[behind - 1][byte];
+                tables[behind][byte] = (sum >> 8) ^ tables[0][(sum & 0xff) as usize];
+            }
+        }
+        tables
+    }
+
+    pub(super) fn append(sum: u32, bytes: &[u8]) -> u32 {
+        let tables: &Tables = &TABLES;
+        let mut sum = !sum;
+        let (steps, rest) = bytes.as_chunks::<8>();
+        for step in steps {
+            let [a, b, c, d] = sum.to_le_bytes();
+            sum = tables[7][usize::from(step[0] ^ a)]
+                ^ tables[6][usize::from(step[1] ^ b)]
+                ^ tables[5][usize::from(step[2] ^ c)]
+                ^ tables[4][usize::from(step[3] ^ d)]
+                ^ tables[3][usize::from(step[4])]
+                ^ tables[2][usize::from(step[5])]
+                ^ tables[1][usize::from(step[6])]
+                ^ tables[0][usize::from(step[7])];
+        }
+        for byte in rest {
+            sum = (sum >> 8) ^ tables[0][(sum as u8 ^ byte) as usize];
+        }
+        !sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_check_values_come_out() {
+        assert_eq!(crc32(crc32(0, b"12345"), b"6789"), 0xcbf4_3926);
+        assert_eq!(crc32c(crc32c(0, b"12345"), b"6789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn the_tables_of_the_page_give_what_the_library_gives() {
+        let bytes: Vec<u8> =
+            (0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+        for (start, end) in [(0, 0), (0, 1), (3, 10), (1, 9), (5, 21), (0, 4096), (7, 4090)] {
+            let bytes = &bytes[start..end];
+            for sum in [0, 1, 0xdead_beef] {
+                assert_eq!(tables::append(sum, bytes), crc32c(sum, bytes));
+            }
+        }
+    }
+}
