@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::{Checkpoint, Error, FileId, Layout, Limits, Result, Span, Tensor};
+use statelens_tensor::crc::crc32c;
 
 use crate::archive::{Archive, is_zip};
 use crate::{dcp, tensorflow};
@@ -81,7 +82,7 @@ impl Summing {
     pub fn update(&mut self, bytes: &[u8]) {
         match self {
             Self::Crc32(hasher) => hasher.update(bytes),
-            Self::MaskedCrc32c(crc) => *crc = crc32c::crc32c_append(*crc, bytes),
+            Self::MaskedCrc32c(crc) => *crc = crc32c(*crc, bytes),
         }
     }
 

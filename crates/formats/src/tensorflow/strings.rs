@@ -6,6 +6,7 @@ use statelens_checkpoint::{
     Array, Builder, DType, Error, Form, Global, Layout, Opaque, Result, Tensor, Tuple, Value,
     ValueId,
 };
+use statelens_tensor::crc::crc32c;
 
 use super::crc;
 use super::proto::varint;
@@ -50,16 +51,16 @@ pub(super) fn sum(bytes: &[u8], count: u64) -> Result<u32> {
     let mut sum = 0;
     for string in &strings {
         sum = match u32::try_from(string.len()) {
-            Ok(len) => crc32c::crc32c_append(sum, &len.to_le_bytes()),
-            Err(_) => crc32c::crc32c_append(sum, &(string.len() as u64).to_le_bytes()),
+            Ok(len) => crc32c(sum, &len.to_le_bytes()),
+            Err(_) => crc32c(sum, &(string.len() as u64).to_le_bytes()),
         };
     }
     let of_strings: usize = strings.iter().map(|string| string.len()).sum();
     // The strings stand at the end, behind the checksum of their lengths.
     let at = bytes.len().saturating_sub(of_strings);
     let lengths = at.checked_sub(4).and_then(|start| bytes.get(start..at)).unwrap_or_default();
-    sum = crc32c::crc32c_append(sum, lengths);
-    Ok(crc::mask(crc32c::crc32c_append(sum, bytes.get(at..).unwrap_or_default())))
+    sum = crc32c(sum, lengths);
+    Ok(crc::mask(crc32c(sum, bytes.get(at..).unwrap_or_default())))
 }
 
 /// The value of a string tensor: `bytes` without dimensions; else an array of numpy's `S` if that
