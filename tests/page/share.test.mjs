@@ -81,6 +81,37 @@ test("files are those of the command, byte for byte", async () => {
   });
 });
 
+test("values that were read put statistics and the fingerprint of the content into the files", async () => {
+  await withPage(browser, async (page) => {
+    await share(page, small);
+    await page.getByRole("button", { name: /^Read all values/ }).click();
+    const { content } = JSON.parse(run(small, "--to", "json", "--content")).fingerprints;
+    await page.getByText(content.short).waitFor();
+    for (const [name, kind] of [["HTML", "html"], ["JSON", "json"]]) {
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: new RegExp(`^${name}`) }).click(),
+      ]);
+      assert.equal(readFileSync(await download.path(), "utf8"), run(small, "--to", kind, "--stats"), name);
+    }
+  });
+});
+
+test("the inspector tells the statistics of a tensor", async () => {
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", small);
+    await page.waitForSelector("#work");
+    await page.keyboard.press("j");
+    const told = await page.locator("#statistics").textContent();
+    const { keys } = JSON.parse(run(small, "--to", "json", "--stats"));
+    const { min, max, mean, std } = keys[0].statistics;
+    for (const value of [min, max, mean, std]) {
+      const digits = Math.abs(value).toFixed(4);
+      assert.ok(told.includes(digits), `${told} has ${digits}`);
+    }
+  });
+});
+
 test("a link opens to the structure, without values, and says so", async () => {
   await withPage(browser, async (page) => {
     await page.goto(linkTo(small));

@@ -53,6 +53,8 @@ pub enum ToWorker {
         /// As which.
         kind: SummaryKind,
     },
+    /// Read all values, for the statistics of tensors and the fingerprint of the content.
+    Measure,
     /// Tell everything about one row.
     Inspect {
         /// The row, as numbered by [`Opened::rows`].
@@ -194,6 +196,15 @@ pub enum FromWorker {
         /// What is in it.
         text: String,
     },
+    /// All values are being read.
+    Measuring {
+        /// Bytes of tensors that were read.
+        done: u64,
+        /// All of them.
+        total: u64,
+    },
+    /// The answer to [`ToWorker::Measure`]: why it failed, if it did.
+    Measured(Option<ErrorText>),
     /// Everything about a row.
     Inspected(Inspected),
     /// Values of a tensor.
@@ -363,6 +374,8 @@ pub struct Inspected {
     pub text: Option<String>,
     /// Attributes as the file has them.
     pub attributes: Vec<(String, String)>,
+    /// Statistics of a tensor, if they are known.
+    pub statistics: Vec<Fact>,
     /// True if [`ToWorker::Values`] can be asked.
     pub has_values: bool,
 }

@@ -288,7 +288,8 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
             html! { <ConvertSheet work={work.clone()} convert={convert.clone()} /> }
         }
         (Some(Sheet::Share), _) => {
-            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} /> }
+            html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} measure={model.measure.clone()}
+            files={model.files.clone()} asked={model.asked} /> }
         }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },

@@ -75,7 +75,10 @@ impl Bridge {
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
         let begins = matches!(
             message,
-            ToWorker::Open { .. } | ToWorker::OpenAddress { .. } | ToWorker::Run { .. }
+            ToWorker::Open { .. }
+                | ToWorker::OpenAddress { .. }
+                | ToWorker::Measure
+                | ToWorker::Run { .. }
         );
         let Ok(message) = message.serialize(&serializer()) else { return };
         let envelope = js_sys::Object::new();
@@ -118,6 +121,7 @@ impl Bridge {
                 message,
                 FromWorker::Opened(_)
                     | FromWorker::OpenFailed(_)
+                    | FromWorker::Measured(_)
                     | FromWorker::Done(_)
                     | FromWorker::Stopped { .. }
             ) {

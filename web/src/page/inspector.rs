@@ -134,6 +134,12 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     <pre class="whole">{ text }</pre>
                 </section>
             }
+            if let Some(inspected) = inspected.filter(|inspected| !inspected.statistics.is_empty()) {
+                <section id="statistics">
+                    <div class="hd"><h3>{ "Statistics" }</h3><span class="lab">{ format!("of {}", fmt::plural(row.params, "value")) }</span></div>
+                    <dl class="kv">{ for inspected.statistics.iter().map(|fact| html! { <><dt>{ &fact.label }</dt><dd>{ &fact.value }</dd></> }) }</dl>
+                </section>
+            }
             if work.opened.summary {
                 <section class="quiet"><p class="dim">{ "Values and where they lie are in the file, not in this summary." }</p></section>
             }

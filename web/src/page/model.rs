@@ -56,6 +56,19 @@ pub enum Tab {
     Tensor,
 }
 
+/// Reading all values.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Measure {
+    /// Not asked for.
+    No,
+    /// Bytes that were read, and all of them.
+    Now(u64, u64),
+    /// They were read.
+    Done,
+    /// Some can't be read.
+    Failed(Rc<ErrorText>),
+}
+
 /// How far a checkpoint is opened.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Loading {
@@ -176,6 +189,8 @@ pub struct Model {
     pub values: Option<Rc<Values>>,
     /// What can be shared.
     pub shared: Option<Rc<Shared>>,
+    /// Whether all values were read, or how far that is.
+    pub measure: Measure,
     /// The convert sheet.
     pub convert: Option<Convert>,
 }
@@ -194,6 +209,8 @@ pub enum Action {
     Allow(u64),
     /// Opening takes longer than a moment.
     ShowLoading,
+    /// All values are being read.
+    Measure,
     /// Back to the first screen, or to what was open before.
     Leave,
     /// The worker said something; a finished file comes with it.
@@ -235,6 +252,7 @@ impl Default for Model {
             inspected: None,
             values: None,
             shared: None,
+            measure: Measure::No,
             convert: None,
         }
     }
@@ -276,6 +294,7 @@ impl Reducible for Model {
                 }
             }
             Action::ShowLoading => next.loading.shown = true,
+            Action::Measure => next.measure = Measure::Now(0, 0),
             Action::Leave => {
                 next.error = None;
                 next.screen = if next.work.is_some() && next.screen == Screen::Error {
@@ -328,6 +347,9 @@ impl Model {
         match message {
             FromWorker::Ready | FromWorker::Summary { .. } => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
+            FromWorker::Measuring { done, total } => self.measure = Measure::Now(done, total),
+            FromWorker::Measured(None) => self.measure = Measure::Done,
+            FromWorker::Measured(Some(error)) => self.measure = Measure::Failed(Rc::new(error)),
             FromWorker::Opening { doing, keys, read, calls } => {
                 self.loading = Loading { doing, keys, read, calls, shown: self.loading.shown };
             }
@@ -393,6 +415,7 @@ impl Model {
         self.inspected = None;
         self.values = None;
         self.shared = None;
+        self.measure = Measure::No;
         self.convert = None;
         self.tab = Tab::Keys;
         self.screen = Screen::Work;

@@ -7,9 +7,10 @@ use wasm_bindgen::prelude::*;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
+use crate::page::drop::Dropped;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, copy, key};
-use crate::page::model::Action;
+use crate::page::model::{Action, Measure};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::protocol::ToWorker;
@@ -73,6 +74,12 @@ pub struct ShareProps {
     pub work: Work,
     /// The last that the worker made.
     pub shared: Option<Rc<Shared>>,
+    /// Whether all values were read, or how far that is.
+    pub measure: Measure,
+    /// The files that are open; none of a summary or an address.
+    pub files: Rc<Vec<Dropped>>,
+    /// Which of them.
+    pub asked: Option<u32>,
 }
 
 /// The share sheet.
@@ -84,7 +91,8 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     });
     {
         let bridge = actor.bridge.clone();
-        use_effect_with(*options, move |options| {
+        let measured = props.measure == Measure::Done;
+        use_effect_with((*options, measured), move |(options, _)| {
             bridge.post(&ToWorker::Share { options: *options })
         });
     }
@@ -144,8 +152,12 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
                             <code>{ "statelens summary" }</code>{ " writes them." }</p>
                     </div></div>
+                    { statistics(&actor, props) }
                     <div class="fs"><span class="lab">{ "Fingerprint" }</span><div>
                         <span class="m print">{ &shared.structure }</span><Copy text={shared.structure.clone()} what="fingerprint" />
+                        if let Some(content) = &shared.content {
+                            <p class="content">{ "content " }<span class="m print">{ content }</span><Copy text={content.clone()} what="fingerprint of the content" /></p>
+                        }
                         <p class="dim">{ "Of all keys, dtypes and shapes: whoever reads out the same sixteen letters has the same structure, in whatever format." }</p>
                     </div></div>
                 </div>
@@ -165,6 +177,45 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
             </footer>
         </SheetFrame>
     }
+}
+
+/// Reading all values, where they are at hand.
+fn statistics(actor: &Actor, props: &ShareProps) -> Html {
+    if props.files.is_empty() || props.work.sums.bytes == 0 {
+        return html! {};
+    }
+    let body = match &props.measure {
+        Measure::No => {
+            let actor = actor.clone();
+            let onclick = Callback::from(move |_: MouseEvent| {
+                actor.act(Action::Measure);
+                actor.bridge.post(&ToWorker::Measure);
+            });
+            html! {
+                <><button class="btn" {onclick}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(props.work.sums.bytes)) }</span></button>
+                <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and gives the content a fingerprint." }</p></>
+            }
+        }
+        Measure::Now(done, total) => {
+            let percent = fmt::percent(*done, *total);
+            let (actor, files, asked) = (actor.clone(), props.files.clone(), props.asked);
+            // The worker is busy and can't hear: it is ended, and the file opened again.
+            let stop = Callback::from(move |_: MouseEvent| {
+                actor.bridge.restart();
+                actor.open(files.as_ref().clone(), asked);
+            });
+            html! {
+                <div class="long" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
+                    <span class="big">{ format!("{percent} %") }</span><span class="dim">{ "read" }</span>
+                    <button class="btn" onclick={stop}>{ "Stop" }</button></div>
+            }
+        }
+        Measure::Done => html! { <p>{ "The files hold the statistics of each tensor." }</p> },
+        Measure::Failed(error) => {
+            html! { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
+        }
+    };
+    html! { <div class="fs"><span class="lab">{ "Statistics" }</span><div>{ body }</div></div> }
 }
 
 /// The link, how long it is, and where that fits.

@@ -409,6 +409,7 @@ mod tests {
             read: 0,
             calls: 0,
             summary: false,
+            offers: Vec::new(),
         };
         Work::new(opened, gpt(layers))
     }

@@ -50,6 +50,7 @@ pub fn inspect(open: &Open, row: u32) -> Option<Inspected> {
         facts,
         text: whole(checkpoint, leaf),
         attributes,
+        statistics: Vec::new(),
         has_values,
     })
 }

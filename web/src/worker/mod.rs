@@ -11,6 +11,7 @@ pub mod repair;
 pub mod running;
 pub mod share;
 pub mod sink;
+pub mod statistics;
 pub mod text;
 
 use std::cell::RefCell;
@@ -24,7 +25,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
 use crate::page::bridge::{get, serializer, set};
-use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
+use crate::protocol::{FILES, Fact, FromWorker, HANDLE, MESSAGE, ToWorker};
 use crate::worker::running::Cancel;
 
 /// What the worker holds between messages.
@@ -53,6 +54,13 @@ impl Desk {
             self.summary = self.open.as_ref().map(share::Summary::of);
         }
         self.summary.clone()
+    }
+
+    /// Statistics of a row: known ones, or those of a tensor that is read in no time.
+    fn statistics(&self, row: u32) -> Vec<Fact> {
+        let known = self.summary.as_ref().and_then(|summary| summary.statistics(row));
+        let quick = || self.open.as_ref().and_then(|open| statistics::of_small(open, row));
+        known.or_else(quick).map(|found| statistics::facts(&found)).unwrap_or_default()
     }
 }
 
@@ -152,6 +160,17 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
                 post(&FromWorker::Shared(Box::new(summary.shared(options))));
             }
         }
+        ToWorker::Measure => {
+            let summary = desk.borrow_mut().summary();
+            let Some((open, summary)) = desk.borrow().open.clone().zip(summary) else { return };
+            match summary.measured(&open) {
+                Ok(summary) => {
+                    desk.borrow_mut().summary = Some(summary);
+                    post(&FromWorker::Measured(None));
+                }
+                Err(error) => post(&FromWorker::Measured(Some(text::error(&error)))),
+            }
+        }
         ToWorker::Summarize { kind } => {
             if let Some(summary) = desk.borrow_mut().summary() {
                 let (name, text) = summary.file(kind);
@@ -159,9 +178,10 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             }
         }
         ToWorker::Inspect { row } => {
-            if let Some(inspected) =
-                desk.borrow().open.as_ref().and_then(|open| ask::inspect(open, row))
+            let desk = desk.borrow();
+            if let Some(mut inspected) = desk.open.as_ref().and_then(|open| ask::inspect(open, row))
             {
+                inspected.statistics = desk.statistics(row);
                 post(&FromWorker::Inspected(inspected));
             }
         }

@@ -2,17 +2,18 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::shape_text;
+use statelens_checkpoint::Progress;
 use statelens_inspect::share::lines;
 use statelens_inspect::share::{
     Entry, KeysAs, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
     without_link, write_html, write_json, write_markdown,
 };
+use statelens_inspect::{Statistics, shape_text};
 
-use crate::protocol::{ErrorText, Opened};
+use crate::protocol::{ErrorText, FromWorker, Opened};
 use crate::rows::{Kind, PackedRows, Row};
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
-use crate::worker::{Open, text};
+use crate::worker::{Open, now, post, text};
 
 /// Lines of a link that are shown.
 const SHOWN: usize = 200;
@@ -42,6 +43,22 @@ impl Summary {
     #[must_use]
     pub fn of(open: &Open) -> Self {
         Self::new(Outline::new(&open.checkpoint, &open.leaves))
+    }
+
+    /// With what all values tell: statistics, and the fingerprint of the content.
+    ///
+    /// # Errors
+    /// If some of them can't be read.
+    pub fn measured(&self, open: &Open) -> statelens_checkpoint::Result<Self> {
+        let mut outline = (*self.outline).clone();
+        outline.read_values(&open.checkpoint, &open.leaves, true, &mut Reading { last: now() })?;
+        Ok(Self::new(outline))
+    }
+
+    /// Statistics of a row, if they were computed.
+    #[must_use]
+    pub fn statistics(&self, row: u32) -> Option<Statistics> {
+        self.outline.entries.get(row as usize)?.statistics
     }
 
     /// A link, and what is in it.
@@ -87,6 +104,23 @@ impl Summary {
             SummaryKind::Json => ("json", write_json(&self.outline)),
         };
         (format!("{}.summary.{extension}", self.outline.name), text)
+    }
+}
+
+/// Tells the page how far it is, four times a second at most.
+struct Reading {
+    last: f64,
+}
+
+impl Progress for Reading {
+    fn report(&mut self, done: u64, total: u64) -> bool {
+        let time = now();
+        if time - self.last >= 250.0 {
+            self.last = time;
+            post(&FromWorker::Measuring { done, total });
+        }
+        // It is stopped by ending the worker: it could not hear the wish.
+        true
     }
 }
 

@@ -197,6 +197,40 @@ fn damaged_links_are_refused() {
     assert_eq!(newer.kind(), ErrorKind::Unsupported);
 }
 
+#[test]
+fn changed_bytes_are_refused_or_tell_something_else() {
+    let whole = pack(&llama(12));
+    let mut state = 1u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    let (mut opened, mut refused) = (0, 0);
+    for _ in 0..4_000 {
+        let mut bytes = whole.clone();
+        for _ in 0..=next(3) {
+            let at = next(bytes.len());
+            match next(3) {
+                0 => bytes[at] = next(256) as u8,
+                1 => drop(bytes.drain(at..(at + 1 + next(8)).min(whole.len() / 2).max(at))),
+                _ => bytes.insert(at, [0, 1, 0x7f, 0x80, 0xff][next(5)]),
+            }
+        }
+        match unpack(&bytes) {
+            // What it is then, it stays.
+            Ok(outline) => {
+                assert_eq!(unpack(&pack(&outline)).unwrap(), outline);
+                opened += 1;
+            }
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Limit), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    assert!(opened > 100 && refused > 1_000, "{opened} opened, {refused} refused");
+}
+
 /// A packed outline whose list of nodes is `nodes`, over one pattern without holes.
 fn crafted(nodes: &[u64]) -> Vec<u8> {
     let mut out = vec![0; 5];
