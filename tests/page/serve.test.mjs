@@ -187,3 +187,99 @@ test("a page of another origin gets nothing, although it knows the token", async
     other.close();
   }
 });
+
+/** Runs `work(page)` at an address of the command; fails on errors and on requests elsewhere. */
+async function visit(address, work) {
+  const context = await browser.newContext();
+  const { origin } = new URL(address);
+  const problems = [];
+  context.on("weberror", (event) => problems.push(String(event.error())));
+  context.on("request", (request) => {
+    if (!request.url().startsWith(`${origin}/`) && !request.url().startsWith("blob:")) problems.push(request.url());
+  });
+  context.on("console", (message) => {
+    if (message.type() === "error") problems.push(message.text());
+  });
+  try {
+    const page = await context.newPage();
+    await page.goto(address);
+    await work(page);
+  } finally {
+    await context.close();
+  }
+  assert.deepEqual(problems, []);
+}
+
+const keys = (page) => page.$$eval(".row:not(.grp) .ck", (cells) => cells.map((cell) => cell.getAttribute("title")));
+
+test("the page lists the folder's checkpoints, and opens them by ranges", async () => {
+  await visit(served.address, async (page) => {
+    await page.waitForSelector(".exs .ex");
+    assert.equal(await page.textContent(".exhead"), "In models");
+    assert.deepEqual((await page.$$eval(".exs .ex .m", (names) => names.map((name) => name.textContent))).sort(), ["run 1/se#ed&1.pt", "seed.mdl"]);
+    for (const name of ["seed.mdl", "run 1/se#ed&1.pt"]) {
+      await page.goto(served.address);
+      await page.click(`.ex:has(.m:text-is("${name}"))`);
+      await page.waitForSelector("#work .row");
+      assert.deepEqual(await keys(page), ["a.b", "a.c", "d.0", "d.1", "d.2"], name);
+      assert.equal(await page.title(), `${name.split("/").pop()} \u{b7} Statelens`);
+      await page.click('.row:has([title="a.b"])');
+      await page.waitForSelector(".insp .facts");
+    }
+    assert.equal(await page.evaluate(() => navigator.serviceWorker.getRegistrations().then((all) => all.length)), 0, "nothing is kept");
+  });
+});
+
+test("of a large file only what is needed is read", async () => {
+  // Half a gigabyte, of which the system stores nothing.
+  const { ftruncateSync, openSync, writeSync, closeSync } = await import("node:fs");
+  const header = JSON.stringify({ big: { dtype: "F32", shape: [125, 1000, 1000], data_offsets: [0, 500_000_000] } });
+  const file = openSync(join(top, "models", "big.safetensors"), "w");
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  writeSync(file, Buffer.concat([length, Buffer.from(header)]));
+  ftruncateSync(file, 8 + header.length + 500_000_000);
+  closeSync(file);
+  const opened = await serve("open", join(top, "models", "big.safetensors"));
+  try {
+    assert.match(opened.address, /\/\?url=files\/big\.safetensors$/);
+    let bytes = 0;
+    await visit(opened.address, async (page) => {
+      page.context().on("response", (answer) => {
+        if (answer.url().includes("/files/")) bytes += Number(answer.headers()["content-length"] ?? 0);
+      });
+      await page.reload();
+      await page.waitForSelector("#work .row");
+      assert.deepEqual(await keys(page), ["big"]);
+      await page.waitForSelector("#fetched");
+      await page.click(".row:not(.grp)");
+      await page.waitForSelector(".insp .vals td");
+    });
+    assert.ok(bytes > 0 && bytes < 4_000_000, `${bytes} bytes were read`);
+  } finally {
+    opened.stop();
+    rmSync(join(top, "models", "big.safetensors"));
+  }
+});
+
+test("`statelens open` starts the page with the file, whatever its name", async () => {
+  const opened = await serve("open", join(top, "models", "run 1", "se#ed&1.pt"));
+  try {
+    await visit(opened.address, async (page) => {
+      await page.waitForSelector("#work .row");
+      assert.deepEqual(await keys(page), ["a.b", "a.c", "d.0", "d.1", "d.2"]);
+    });
+  } finally {
+    opened.stop();
+  }
+});
+
+test("without a folder it is the page alone", async () => {
+  const alone = await serve("serve");
+  try {
+    const answer = await fetch(`${alone.address}files/seed.mdl`);
+    assert.equal(answer.status, 404);
+  } finally {
+    alone.stop();
+  }
+});

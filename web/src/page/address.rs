@@ -7,6 +7,7 @@ use crate::page::app::Actor;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{cross, good, severity};
 use crate::page::model::{Action, Model, Sheet};
+use crate::page::offers::served;
 use crate::protocol::{Fetched, Severity, ToWorker};
 use crate::state::fmt;
 
@@ -21,7 +22,9 @@ impl Actor {
         let url = absolute(text);
         let here = origin();
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
-            self.open_address(&url, CAPS[0].0);
+            // What the command serves lies on this machine.
+            let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
+            self.open_address(&url, cap);
         } else {
             self.act(Action::AskAddress(url.into()));
         }

@@ -16,6 +16,7 @@ use crate::page::hooks::{Same, use_window_event};
 use crate::page::loading::LoadingScreen;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
+use crate::page::offers::{self, use_desktop_files};
 use crate::page::offline::NewVersion;
 use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
@@ -56,7 +57,11 @@ impl Actor {
 
     /// A dialog for files.
     pub fn choose_files(&self) {
-        click(&self.files);
+        if offers::remembers() {
+            offers::choose();
+        } else {
+            click(&self.files);
+        }
     }
 
     /// A dialog for a folder.
@@ -188,6 +193,10 @@ pub fn App() -> Html {
     use_keys(&model, &actor);
     use_address_of_page(&actor);
     use_link_of_page(&actor);
+    use_desktop_files({
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |files| take(&model, &actor, files))
+    });
 
     let chosen = {
         let actor = actor.clone();

@@ -15,6 +15,7 @@ pub mod loading;
 pub mod marks;
 pub mod model;
 pub mod naming;
+pub mod offers;
 pub mod offline;
 pub mod repair;
 pub mod running;

@@ -12,8 +12,7 @@ use crate::page::hooks::use_window_event;
 /// by itself: that would close what is open.
 #[component]
 pub fn NewVersion() -> Html {
-    // It may have been found before this was drawn.
-    let there = use_state(|| take_over().is_some());
+    let there = use_state(|| false);
     let later = {
         let there = there.clone();
         Callback::from(move |_: MouseEvent| there.set(false))
@@ -23,6 +22,9 @@ pub fn NewVersion() -> Html {
         Callback::from(move |_: Event| there.set(true))
     };
     use_window_event("newversion", found);
+    // It may have been found before this listened.
+    let now = there.clone();
+    use_effect_with((), move |()| now.set(take_over().is_some()));
     if !*there {
         return html! {};
     }

@@ -6,13 +6,7 @@ use crate::page::app::Actor;
 use crate::page::art::{Art, heading};
 use crate::page::marks::{Mark, cap, good};
 use crate::page::model::{Action, Sheet};
-
-/// Bundled examples: real files that the real libraries wrote, and one that attacks its reader.
-const EXAMPLES: [(&str, &str, &str); 3] = [
-    ("gpt_small.mdl", "A Cerebras training state: weights, AdamW, 167 keys", "1.5 MB"),
-    ("zip_training_ckpt.pt", "A PyTorch training state, as torch.save writes it", "33 kB"),
-    ("builtins_eval.pt", "A hostile pickle, read and shown, never run", "437 B"),
-];
+use crate::page::offers::Offers;
 
 const WRITES: [(&str, &str); 5] = [
     ("Cerebras", ".mdl"),
@@ -69,15 +63,7 @@ pub fn StartScreen(props: &StartProps) -> Html {
                         <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
                         <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::AskAddress(AttrValue::default())))}>{ "Address " }{ cap("U") }</button>
                     </div>
-                    <div class="lab exhead">{ "Or look at one now" }</div>
-                    { for EXAMPLES.iter().map(|&(name, about, size)| {
-                        let actor = actor.clone();
-                        html! {
-                            <button class="ex" onclick={Callback::from(move |_: MouseEvent| actor.open_example(name))}>
-                                <span class="m">{ name }</span><span>{ about }</span><span class="tag">{ size }</span>
-                            </button>
-                        }
-                    }) }
+                    <Offers />
                     <p class="priv">{ good() }<span>{ "Your files stay on this computer: nothing of them is sent, and the page works offline." }</span></p>
                 </div>
             </div>

@@ -1,0 +1,148 @@
+// Files as the desktop gives them: pasted, opened with the installed page, and opened before.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, test } from "node:test";
+import { dropped, launch, root, withPage } from "./harness.mjs";
+
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser.close());
+
+const seed = dropped("cerebras/v2.10.0/seed.mdl");
+const opened = (page, name) => page.waitForFunction((name) => document.title.startsWith(name), name);
+
+/** A handle of a file, as the desktop or a dialog gives it; it lies in the browser's private files. */
+async function handle(page, { name, bytes }) {
+  await page.evaluate(
+    async ({ name, base64 }) => {
+      const folder = await navigator.storage.getDirectory();
+      const file = await folder.getFileHandle(name, { create: true });
+      const stream = await file.createWritable();
+      await stream.write(Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0)));
+      await stream.close();
+      globalThis.handles = { ...globalThis.handles, [name]: file };
+    },
+    { name, base64: Buffer.from(bytes).toString("base64") },
+  );
+}
+
+test("a pasted file opens, pasted text does not", async () => {
+  await withPage(browser, async (page) => {
+    const paste = (file) =>
+      page.evaluate((file) => {
+        const clipboardData = new DataTransfer();
+        if (file) clipboardData.items.add(new File([Uint8Array.from(atob(file.base64), (letter) => letter.charCodeAt(0))], file.name));
+        else clipboardData.setData("text/plain", "a.b");
+        return document.body.dispatchEvent(new ClipboardEvent("paste", { clipboardData, bubbles: true, cancelable: true }));
+      }, file);
+    assert.equal(await paste(null), true, "text is left to the browser");
+    assert.ok(await page.$("#start"));
+    assert.equal(await paste({ name: seed.name, base64: Buffer.from(seed.bytes).toString("base64") }), false);
+    await opened(page, "seed.mdl");
+    await page.waitForSelector("#work .row");
+  });
+});
+
+test("files that are opened with the installed page open", async () => {
+  await withPage(browser, async (page) => {
+    await page.addInitScript(() => {
+      const value = { setConsumer: (consumer) => (globalThis.launched = consumer) };
+      Object.defineProperty(globalThis, "launchQueue", { value });
+    });
+    await page.reload();
+    await page.waitForSelector("#start");
+    await handle(page, seed);
+    await page.evaluate(() => globalThis.launched({ files: [] }));
+    assert.ok(await page.$("#start"), "started without a file");
+    await page.evaluate(() => globalThis.launched({ files: [globalThis.handles["seed.mdl"]] }));
+    await opened(page, "seed.mdl");
+    // A second launch replaces what is open.
+    await handle(page, { name: "other.mdl", bytes: seed.bytes });
+    await page.evaluate(() => globalThis.launched({ files: [globalThis.handles["other.mdl"]] }));
+    await opened(page, "other.mdl");
+  });
+});
+
+test("the manifest names the extensions of the formats, and no others", () => {
+  const manifest = JSON.parse(readFileSync(`${root}web/manifest.webmanifest`, "utf8"));
+  const handled = manifest.file_handlers.flatMap(({ accept }) => Object.values(accept).flat());
+  const readme = readFileSync(`${root}README.md`, "utf8").match(/<!-- formats[^]*?<!-- \/formats -->/)[0];
+  const rows = readme.split("\n").filter((line) => line.startsWith("|")).slice(2);
+  const named = rows.flatMap((row) => [...row.split("|")[2].matchAll(/`(\.[^`]+)`/g)].map((match) => match[1]));
+  // Of two extensions in a row the last is what a desktop goes by; .json is far too much to claim.
+  const ends = named.map((end) => end.slice(end.lastIndexOf("."))).filter((end) => end !== ".json");
+  assert.deepEqual([...new Set(handled)].sort(), [...new Set(ends)].sort());
+  assert.equal(new Set(handled).size, handled.length);
+});
+
+test("files are remembered only when that is asked for, and forgotten when it is not", async () => {
+  await withPage(browser, async (page) => {
+    const pick = (names) =>
+      page.evaluate((names) => {
+        globalThis.showOpenFilePicker = async () => names.map((name) => globalThis.handles[name]);
+      }, names);
+    const rows = () => page.$$eval(".ex .m", (cells) => cells.map((cell) => cell.textContent));
+    const start = async () => {
+      await page.reload();
+      await page.waitForSelector("#start .ex");
+    };
+    const stored = () =>
+      page.evaluate(async () => {
+        if (!(await indexedDB.databases()).some(({ name }) => name === "statelens")) return 0;
+        const open = indexedDB.open("statelens");
+        await new Promise((resolve) => (open.onsuccess = resolve));
+        const all = open.result.transaction("recent").objectStore("recent").getAll();
+        await new Promise((resolve) => (all.onsuccess = resolve));
+        open.result.close();
+        return all.result.length;
+      });
+    const box = page.locator(".keep input");
+    // Off at first: what is dropped or opened leaves no trace.
+    assert.equal(await box.isChecked(), false);
+    await handle(page, seed);
+    await page.setInputFiles("#choose-files", { name: "seed.mdl", mimeType: "", buffer: seed.bytes });
+    await opened(page, "seed.mdl");
+    assert.equal(await stored(), 0);
+    // On: the dialog gives handles.
+    await start();
+    await box.check();
+    await handle(page, seed);
+    await handle(page, dropped("cerebras/v2.10.0/seed.pt"));
+    await pick(["seed.mdl"]);
+    await page.click('.btn:has-text("Open files")');
+    await opened(page, "seed.mdl");
+    await pick(["seed.pt", "seed.mdl"]);
+    await page.keyboard.press("o");
+    await opened(page, "seed.pt");
+    await page.waitForFunction(() => globalThis.files.list().then((list) => list.length === 2));
+    // A dialog that is left changes nothing.
+    await page.evaluate(() => (globalThis.showOpenFilePicker = () => Promise.reject(new DOMException("left", "AbortError"))));
+    await page.keyboard.press("o");
+    // In another session they are there, the latest first, and open with a click.
+    await start();
+    await page.waitForFunction(() => document.querySelector(".exhead").textContent === "Opened before");
+    assert.deepEqual(await rows(), ["seed.pt", "seed.mdl"]);
+    assert.match(await page.textContent(".ex"), /and 1 more/);
+    await page.click('.ex:has-text("seed.mdl")');
+    await opened(page, "seed.mdl");
+    // The same file again is the same entry, now the latest.
+    await page.waitForFunction(() => globalThis.files.list().then(([latest]) => latest.name === "seed.mdl"));
+    await start();
+    await page.waitForFunction(() => document.querySelector(".ex .m").textContent === "seed.mdl");
+    assert.equal(await stored(), 2);
+    // A file that is gone is told.
+    await page.evaluate(async () => (await navigator.storage.getDirectory()).removeEntry("seed.mdl"));
+    await page.click('.ex:has-text("seed.mdl")');
+    await page.waitForFunction(() => /could not be opened again/.test(document.body.innerText));
+    // Off: all are forgotten.
+    await start();
+    await box.uncheck();
+    await page.waitForFunction(() => document.querySelector(".exhead").textContent === "Or look at one now");
+    assert.equal(await stored(), 0);
+    await start();
+    assert.equal(await box.isChecked(), false);
+  });
+});

@@ -1,0 +1,115 @@
+// Files as the desktop gives them: pasted, opened with the installed page, or opened before. The page (offers.rs)
+// calls `files.start` when it can open some.
+
+/** A request to the browser's database, as a promise. */
+const done = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+/** The files that were opened before, by their handles; they are in the browser's database and nowhere else. */
+async function store(mode = "readonly") {
+  const opening = indexedDB.open("statelens", 1);
+  opening.onupgradeneeded = () => opening.result.createObjectStore("recent", { keyPath: "id", autoIncrement: true });
+  return (await done(opening)).transaction("recent", mode).objectStore("recent");
+}
+
+const SWITCH = "statelens: remember files";
+const MOST = 6;
+const can = "showOpenFilePicker" in globalThis && "indexedDB" in globalThis;
+
+function on() {
+  try {
+    return can && localStorage.getItem(SWITCH) === "on";
+  } catch {
+    // Storage is forbidden for this site.
+    return false;
+  }
+}
+
+const changed = () => dispatchEvent(new Event("recentfiles"));
+
+async function remember(handles) {
+  if (!on() || !handles.length) return;
+  const before = await done((await store()).getAll());
+  const same = async (entry) =>
+    entry.handles.length === handles.length &&
+    (await Promise.all(entry.handles.map((handle, at) => handle.isSameEntry(handles[at])))).every(Boolean);
+  const drop = [];
+  for (const entry of before) if (await same(entry)) drop.push(entry.id);
+  const rest = before.filter(({ id }) => !drop.includes(id));
+  drop.push(...rest.slice(0, Math.max(0, rest.length + 1 - MOST)).map(({ id }) => id));
+  const recent = await store("readwrite");
+  for (const id of drop) recent.delete(id);
+  await done(recent.add({ handles, when: Date.now() }));
+  changed();
+}
+
+async function read(handles) {
+  const opened = await Promise.all(handles.map((handle) => handle.getFile()));
+  // What can't be remembered is opened all the same.
+  remember(handles).catch(() => {});
+  return opened;
+}
+
+/** Gives files to the page. */
+let give;
+
+const files = {
+  /** Whether this browser can remember files, and whether it is to. */
+  can,
+  on,
+  async turn(yes) {
+    if (yes) localStorage.setItem(SWITCH, "on");
+    else {
+      localStorage.removeItem(SWITCH);
+      (await store("readwrite")).clear();
+    }
+    changed();
+  },
+  /** The latest first. */
+  async list() {
+    if (!on()) return [];
+    const entries = await done((await store()).getAll());
+    return entries.reverse().map(({ id, handles, when }) => ({
+      id,
+      name: handles[0].name,
+      about: `${handles.length > 1 ? `and ${handles.length - 1} more, ` : ""}${new Date(when).toLocaleString([], { dateStyle: "medium", timeStyle: "short" })}`,
+    }));
+  },
+  async open(id) {
+    const { handles } = await done((await store()).get(id));
+    for (const handle of handles) {
+      if ((await handle.requestPermission({ mode: "read" })) !== "granted") throw new Error("you did not allow it");
+    }
+    return read(handles);
+  },
+  /** The browser's dialog, where it gives handles. */
+  async choose() {
+    const handles = await showOpenFilePicker({ multiple: true }).catch(() => []);
+    if (handles.length) give(await read(handles));
+  },
+  /** From now on the page can open files: `open` takes an array of them. */
+  start(open) {
+    give = open;
+    // Opened with the installed page, from the desktop.
+    globalThis.launchQueue?.setConsumer(async (launch) => {
+      if (launch.files?.length) open(await read(launch.files));
+    });
+    addEventListener("paste", (event) => {
+      const pasted = [...(event.clipboardData?.files ?? [])];
+      if (!pasted.length) return;
+      event.preventDefault();
+      open(pasted);
+    });
+    addEventListener("drop", async (event) => {
+      if (!on()) return;
+      // Taken while the event is handled; after that there are none.
+      const items = [...(event.dataTransfer?.items ?? [])].filter((item) => item.kind === "file");
+      const handles = await Promise.all(items.map((item) => item.getAsFileSystemHandle?.()));
+      if (handles.every((handle) => handle?.kind === "file")) remember(handles).catch(() => {});
+    });
+  },
+};
+globalThis.files = files;

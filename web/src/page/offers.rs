@@ -1,0 +1,270 @@
+//! What can be opened with one click: the checkpoints of the folder that the command serves, the
+//! files that were opened before, or the bundled examples.
+
+use js_sys::{Array, Function, Promise};
+use serde::Deserialize;
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{Event, File, HtmlInputElement};
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::bridge::get;
+use crate::page::drop::Dropped;
+use crate::page::hooks::use_window_event;
+use crate::page::model::Action;
+use crate::protocol::{ErrorKind, ErrorText};
+use crate::state::fmt;
+
+/// Bundled examples: real files that the real libraries wrote, and one that attacks its reader.
+const EXAMPLES: [(&str, &str, &str); 3] = [
+    ("gpt_small.mdl", "A Cerebras training state: weights, AdamW, 167 keys", "1.5 MB"),
+    ("zip_training_ckpt.pt", "A PyTorch training state, as torch.save writes it", "33 kB"),
+    ("builtins_eval.pt", "A hostile pickle, read and shown, never run", "437 B"),
+];
+
+/// The folder that the command serves.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Listing {
+    folder: String,
+    checkpoints: Vec<Listed>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Listed {
+    /// The path of the file to open, from the folder.
+    main: String,
+    files: Vec<ListedFile>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct ListedFile {
+    bytes: u64,
+}
+
+/// Files that were opened before, as `web/files.js` tells of them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+struct Recent {
+    id: f64,
+    name: String,
+    about: String,
+}
+
+/// The lists of the first screen.
+#[component]
+pub fn Offers() -> Html {
+    match served() {
+        Some(base) => html! { <Served {base} /> },
+        None => html! { <RecentOrExamples /> },
+    }
+}
+
+/// Where the command that serves this page has the files of its folder; `None` on any other host.
+#[must_use]
+pub fn served() -> Option<AttrValue> {
+    let document = web_sys::window()?.document()?;
+    let mark = document.query_selector("meta[name=files]").ok()??;
+    mark.get_attribute("content").map(AttrValue::from)
+}
+
+/// True if files that are opened are to be remembered, which a dialog of its own does.
+#[must_use]
+pub fn remembers() -> bool {
+    call("on", &JsValue::UNDEFINED).is_some_and(|on| on.is_truthy())
+}
+
+/// Shows that dialog; what is chosen comes as what the desktop opens does.
+pub fn choose() {
+    call("choose", &JsValue::UNDEFINED);
+}
+
+/// Opens what is pasted, and what the desktop opens with the installed page.
+#[hook]
+pub fn use_desktop_files(open: Callback<Vec<Dropped>>) {
+    let latest = use_mut_ref(Callback::noop);
+    *latest.borrow_mut() = open;
+    use_effect_with((), move |()| {
+        let opened = Closure::<dyn FnMut(JsValue)>::new(move |files: JsValue| {
+            let open = latest.borrow().clone();
+            open.emit(dropped(&files));
+        });
+        call("start", opened.as_ref());
+        // It listens for as long as the page is there.
+        opened.forget();
+    });
+}
+
+#[derive(Properties, PartialEq)]
+struct ServedProps {
+    base: AttrValue,
+}
+
+#[component]
+fn Served(props: &ServedProps) -> Html {
+    let actor = use_context::<Actor>();
+    let listing = use_state(|| None::<Result<Listing, String>>);
+    {
+        let listing = listing.clone();
+        use_effect_with(props.base.clone(), move |base| {
+            let base = base.clone();
+            spawn_local(async move { listing.set(Some(listed(&base).await)) });
+        });
+    }
+    let Some(actor) = actor else { return html! {} };
+    match &*listing {
+        None => html! { <div class="lab exhead">{ "Looking through the folder" }</div> },
+        Some(Err(why)) => html! { <p class="priv" role="alert">{ why }</p> },
+        Some(Ok(listing)) if listing.checkpoints.is_empty() => html! {
+            <div class="lab exhead">{ format!("{} holds no checkpoint that Statelens knows", listing.folder) }</div>
+        },
+        Some(Ok(listing)) => html! {
+            <>
+                <div class="lab exhead">{ format!("In {}", listing.folder) }</div>
+                <div class="exs">
+                { for listing.checkpoints.iter().map(|found| {
+                    let bytes = found.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
+                    let about = match found.files.len() {
+                        1 => String::new(),
+                        files => format!("{files} files"),
+                    };
+                    let (actor, url) = (actor.clone(), address(&props.base, &found.main));
+                    row(&found.main, &about, &fmt::bytes(bytes), Callback::from(move |_| actor.ask_address(&url)))
+                }) }
+                </div>
+            </>
+        },
+    }
+}
+
+#[component]
+fn RecentOrExamples() -> Html {
+    let actor = use_context::<Actor>();
+    let recent = use_state(Vec::<Recent>::new);
+    let look = {
+        let recent = recent.clone();
+        move || {
+            let recent = recent.clone();
+            spawn_local(async move {
+                let list = settled("list", &JsValue::UNDEFINED).await.ok();
+                let list = list.and_then(|list| serde_wasm_bindgen::from_value(list).ok());
+                recent.set(list.unwrap_or_default());
+            });
+        }
+    };
+    let changed = look.clone();
+    use_effect_with((), move |()| look());
+    use_window_event("recentfiles", Callback::from(move |_: Event| changed()));
+    let Some(actor) = actor else { return html! {} };
+    let list = match recent.as_slice() {
+        [] => html! {
+            <>
+                <div class="lab exhead">{ "Or look at one now" }</div>
+                { for EXAMPLES.iter().map(|&(name, about, size)| {
+                    let actor = actor.clone();
+                    row(name, about, size, Callback::from(move |_| actor.open_example(name)))
+                }) }
+            </>
+        },
+        recent => html! {
+            <>
+                <div class="lab exhead">{ "Opened before" }</div>
+                { for recent.iter().map(|entry| {
+                    let (actor, entry) = (actor.clone(), entry.clone());
+                    let (name, about) = (entry.name.clone(), entry.about.clone());
+                    row(&name, &about, "", Callback::from(move |_| open_recent(&actor, &entry)))
+                }) }
+            </>
+        },
+    };
+    let turn = Callback::from(|event: Event| {
+        if let Some(input) = event.target_dyn_into::<HtmlInputElement>() {
+            call("turn", &input.checked().into());
+        }
+    });
+    let can = global().is_some_and(|files| get(&files, "can").is_truthy());
+    html! {
+        <>
+            { list }
+            if can {
+                <label class="priv keep">
+                    <input type="checkbox" checked={remembers()} onchange={turn} />
+                    <span>{ "Remember, in this browser only, which files I open. Unticked, all are forgotten." }</span>
+                </label>
+            }
+        </>
+    }
+}
+
+fn row(name: &str, about: &str, size: &str, onclick: Callback<MouseEvent>) -> Html {
+    html! {
+        <button class="ex" {onclick}>
+            <span class="m">{ name.to_owned() }</span><span>{ about.to_owned() }</span><span class="tag">{ size.to_owned() }</span>
+        </button>
+    }
+}
+
+fn open_recent(actor: &Actor, entry: &Recent) {
+    let (actor, entry) = (actor.clone(), entry.clone());
+    spawn_local(async move {
+        match settled("open", &entry.id.into()).await {
+            Ok(files) => actor.open(dropped(&files), None),
+            Err(error) => actor.act(Action::Fail(ErrorText {
+                kind: ErrorKind::Io,
+                title: format!("{} could not be opened again.", entry.name),
+                text: format!(
+                    "It was moved or removed, or the browser was not allowed to read it: {}.",
+                    get(&error, "message").as_string().unwrap_or_default()
+                ),
+                place: String::new(),
+                lines: Vec::new(),
+                next: vec![("Open it from where it is now".into(), String::new())],
+            })),
+        }
+    });
+}
+
+/// The address of a served file, from the page's own.
+fn address(base: &str, path: &str) -> String {
+    let names: Vec<String> =
+        path.split('/').map(|name| String::from(js_sys::encode_uri_component(name))).collect();
+    format!("{base}{}", names.join("/"))
+}
+
+async fn listed(base: &str) -> Result<Listing, String> {
+    let failed = |_| "statelens, which serves this page, does not answer any more.".to_owned();
+    let window = web_sys::window().ok_or_else(String::new)?;
+    let answer = JsFuture::from(window.fetch_with_str(base)).await.map_err(failed)?;
+    let answer: web_sys::Response = answer.dyn_into().map_err(failed)?;
+    if !answer.ok() {
+        let text = JsFuture::from(answer.text().map_err(failed)?).await.map_err(failed)?;
+        return Err(text.as_string().unwrap_or_default());
+    }
+    let json = JsFuture::from(answer.json().map_err(failed)?).await.map_err(failed)?;
+    serde_wasm_bindgen::from_value(json).map_err(|error| error.to_string())
+}
+
+/// An array of files as files to open.
+fn dropped(files: &JsValue) -> Vec<Dropped> {
+    Array::from(files)
+        .iter()
+        .filter_map(|file| file.dyn_into::<File>().ok())
+        .map(Dropped::new)
+        .collect()
+}
+
+/// What `web/files.js` gives.
+fn global() -> Option<JsValue> {
+    let window = web_sys::window()?;
+    Some(get(&window, "files")).filter(JsValue::is_object)
+}
+
+fn call(name: &str, argument: &JsValue) -> Option<JsValue> {
+    let files = global()?;
+    let function: Function = get(&files, name).dyn_into().ok()?;
+    function.call1(&files, argument).ok()
+}
+
+async fn settled(name: &str, argument: &JsValue) -> Result<JsValue, JsValue> {
+    let promise = call(name, argument).and_then(|promise| promise.dyn_into::<Promise>().ok());
+    JsFuture::from(promise.ok_or(JsValue::UNDEFINED)?).await
+}
