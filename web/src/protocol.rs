@@ -4,6 +4,8 @@
 //! a file handle from a save dialog, the finished `Blob` - travels beside the message, in the
 //! fields that [`MESSAGE`], [`FILES`] and [`HANDLE`] name.
 
+pub mod compare;
+
 use serde::{Deserialize, Serialize};
 
 use crate::rows::PackedRows;
@@ -83,6 +85,8 @@ pub enum ToWorker {
     },
     /// Stop the running conversion and remove what it wrote.
     Cancel,
+    /// About comparing with a second checkpoint.
+    Compare(compare::Ask),
     /// Forget the open checkpoint and remove temporary files.
     Close,
 }
@@ -226,6 +230,8 @@ pub enum FromWorker {
         /// `None` if it was cancelled.
         error: Option<ErrorText>,
     },
+    /// About comparing with a second checkpoint.
+    Compare(compare::Told),
 }
 
 /// An open checkpoint.

@@ -387,6 +387,7 @@ impl Model {
                     convert.phase = Phase::Done { done, file };
                 }
             }
+            FromWorker::Compare(_) => {}
             FromWorker::Stopped { error } => {
                 if let Some(convert) = &mut self.convert {
                     convert.phase =

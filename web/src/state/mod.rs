@@ -2,6 +2,7 @@
 //!
 //! Nothing here knows the browser or the core.
 
+pub mod compare;
 pub mod dtype;
 pub mod filter;
 pub mod fmt;

@@ -16,6 +16,8 @@ const PIECE: u64 = 4 << 20;
 #[derive(Default)]
 struct Table {
     files: Vec<File>,
+    /// How many of them are of the open checkpoint; those behind are of the second one.
+    own: usize,
     reader: Option<FileReaderSync>,
     read: u64,
     calls: u64,
@@ -42,8 +44,28 @@ pub fn sources(files: Vec<File>) -> Vec<BlobSource> {
             .enumerate()
             .map(|(index, file)| BlobSource { index, len: file.size() as u64 })
             .collect();
-        *table = Table { files, reader: FileReaderSync::new().ok(), ..Table::default() };
+        let own = files.len();
+        *table = Table { files, own, reader: FileReaderSync::new().ok(), ..Table::default() };
         sources
+    })
+}
+
+/// Puts the files of a second checkpoint behind those of the open one, in the place of those that
+/// were there before; and where in the table they begin.
+#[must_use]
+pub fn beside(files: Vec<File>) -> (Vec<BlobSource>, usize) {
+    TABLE.with_borrow_mut(|table| {
+        let base = table.own;
+        let source = |(index, file): (usize, &File)| BlobSource {
+            index: base + index,
+            len: file.size() as u64,
+        };
+        let sources = files.iter().enumerate().map(source).collect();
+        table.files.truncate(base);
+        table.files.extend(files);
+        (table.read, table.calls) = (0, 0);
+        table.touched.clear();
+        (sources, base)
     })
 }
 
@@ -67,9 +89,10 @@ pub fn with_more<T>(files: Vec<File>, work: impl FnOnce(Vec<BlobSource>) -> T) -
     result
 }
 
-/// The place in the table of a file of the open checkpoint: they stand in one order.
-pub fn index(files: &FileSet, id: FileId) -> Result<usize> {
-    let index = id.0 as usize;
+/// The place in the table of a file of a checkpoint whose files begin at `base`: they stand in
+/// one order.
+pub fn index(files: &FileSet, id: FileId, base: usize) -> Result<usize> {
+    let index = base + id.0 as usize;
     TABLE
         .with_borrow(|table| (index < table.files.len()).then_some(index))
         .ok_or_else(|| Error::io("the file is not open any more").in_file(files.name(id)))

@@ -4,6 +4,7 @@
 pub mod ask;
 pub mod blob;
 pub mod check;
+pub mod compare;
 pub mod open;
 pub mod planning;
 pub mod remote;
@@ -36,6 +37,7 @@ struct Desk {
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     cancel: Option<Cancel>,
+    second: compare::Second,
 }
 
 /// The open checkpoint, and its leaves by row.
@@ -224,6 +226,7 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
                 cancel.set();
             }
         }
+        ToWorker::Compare(ask) => compare::answer(desk, ask, data),
         ToWorker::Close => {
             *desk.borrow_mut() = Desk::default();
             blob::forget();

@@ -30,8 +30,30 @@ pub fn open(
     files: Vec<File>,
     asked: Option<u32>,
 ) -> Result<(Open, Opened), Box<ErrorText>> {
+    open_sources(names, blob::sources(files), asked)
+}
+
+/// Opens the files as a second checkpoint, and tells where in the table its files begin.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_beside(
+    names: &[FileName],
+    files: Vec<File>,
+    asked: Option<u32>,
+) -> Result<(Open, Opened, usize), Box<ErrorText>> {
+    let (sources, base) = blob::beside(files);
+    let (open, opened) = open_sources(names, sources, asked)?;
+    Ok((open, opened, base))
+}
+
+fn open_sources(
+    names: &[FileName],
+    sources: Vec<blob::BlobSource>,
+    asked: Option<u32>,
+) -> Result<(Open, Opened), Box<ErrorText>> {
     let began = now();
-    let sources: Vec<Arc<dyn ReadAt>> = blob::sources(files)
+    let sources: Vec<Arc<dyn ReadAt>> = sources
         .into_iter()
         .map(|source| Arc::new(BlockCache::new(Arc::new(source), BLOCK, BLOCKS)) as Arc<dyn ReadAt>)
         .collect();

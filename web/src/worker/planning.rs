@@ -355,7 +355,7 @@ pub(super) fn command_line<Word: AsRef<str>>(words: &[Word]) -> String {
     line
 }
 
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let plain =
         |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '=' | ',' | ':');
     if !word.is_empty() && word.chars().all(plain) {

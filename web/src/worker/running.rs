@@ -35,7 +35,11 @@ impl Cancel {
         self.0.set(true);
     }
 
-    fn check(&self) -> Result<()> {
+    /// An error once it was asked to stop.
+    ///
+    /// # Errors
+    /// That it is cancelled.
+    pub fn check(&self) -> Result<()> {
         if self.0.get() { Err(Error::cancelled()) } else { Ok(()) }
     }
 }
@@ -224,7 +228,7 @@ impl Job<'_> {
         }
         match &mut self.stream {
             Some(stream) => Ok(stream),
-            none => Ok(none.insert(Stream::open(self.run.files(), span)?)),
+            none => Ok(none.insert(Stream::open(self.run.files(), span, 0)?)),
         }
     }
 
@@ -236,7 +240,7 @@ impl Job<'_> {
 }
 
 /// A file being read forwards, from one buffer that goes to the browser and comes back.
-struct Stream {
+pub(super) struct Stream {
     file: FileId,
     reader: ReadableStreamByobReader,
     buffer: Option<ArrayBuffer>,
@@ -247,8 +251,9 @@ struct Stream {
 }
 
 impl Stream {
-    fn open(files: &FileSet, span: Span) -> Result<Self> {
-        let index = blob::index(files, span.file)?;
+    /// A stream from the start of a span on; `base` is where in the table the files begin.
+    pub(super) fn open(files: &FileSet, span: Span, base: usize) -> Result<Self> {
+        let index = blob::index(files, span.file, base)?;
         let end = files.len(span.file);
         let slice = blob::slice(index, span.offset, end.saturating_sub(span.offset))?;
         let options = ReadableStreamGetReaderOptions::new();
@@ -264,7 +269,8 @@ impl Stream {
         })
     }
 
-    fn reaches(&self, span: Span) -> bool {
+    /// Whether it gives the first byte of a span before it would pay to open another.
+    pub(super) fn reaches(&self, span: Span) -> bool {
         self.file == span.file && (self.at..=self.end() + GAP).contains(&span.offset)
     }
 
@@ -273,7 +279,7 @@ impl Stream {
     }
 
     /// The first bytes of a span that [`Stream::reaches`] holds, as many as there are at once.
-    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
+    pub(super) async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
         while self.end() <= span.offset {
             self.at = self.end();
             self.fill().await?;
@@ -305,7 +311,7 @@ impl Stream {
         Ok(())
     }
 
-    async fn close(self) {
+    pub(super) async fn close(self) {
         let _ = JsFuture::from(self.reader.cancel()).await;
     }
 }

@@ -202,7 +202,7 @@ fn compose(composition: Composition, files: &FileSet) -> Result<Blob> {
                 parts.push(&Uint8Array::from(bytes.as_slice()));
             }
             Part::Span(span) => {
-                let index = blob::index(files, span.file)?;
+                let index = blob::index(files, span.file, 0)?;
                 let slice = blob::slice(index, span.offset, span.len)?;
                 parts.push(&slice);
             }

@@ -7,6 +7,7 @@
 //! only, which is why that is what is checked where it is found.
 
 mod layers;
+mod lines;
 mod reference;
 mod release;
 mod rename;
@@ -16,6 +17,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::{Checkpoint, KeyPart, Leaf, Value};
 
 pub use layers::{Layer, by_layer};
+pub use lines::Line;
 pub use reference::{Expected, parse_list};
 pub use release::{Release, Verdict, version_of};
 pub use rename::Prefix;

@@ -20,10 +20,13 @@ impl Prefix {
         match (self.from.is_empty(), self.to.is_empty()) {
             (true, _) => format!("--prefix {}", self.to),
             (false, true) => format!("--strip-prefix {}", self.from),
-            (false, false) => {
-                format!("--rename '^{}=>{}'", self.from.replace('.', "\\."), self.to)
-            }
+            (false, false) => format!("--rename '{}'", self.rule()),
         }
+    }
+
+    /// The replacement that does it, and leaves keys alone that do not start with `from`.
+    pub fn rule(&self) -> String {
+        format!("^{}=>{}", self.from.replace('.', "\\."), self.to)
     }
 }
 

@@ -93,6 +93,7 @@ pub struct Comparison {
     right: Arc<Checkpoint>,
     options: Options,
     pairs: Vec<Pair>,
+    matches: Vec<Option<usize>>,
     next: usize,
     current: Option<Box<Current>>,
     report: Report,
@@ -121,10 +122,38 @@ impl Comparison {
     /// Compares everything but the elements of tensors at once; those follow as they are fed.
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: Options) -> Self {
         let mut report = Report::default();
-        let pairs = pairs::pairs(&left, &right, &options, &mut report);
+        let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
         let total = pairs.iter().fold(0u64, |total, pair| total.saturating_add(pair.bytes));
-        let next = 0;
-        Self { left, right, options, pairs, next, current: None, report, progress: (0, total) }
+        let (next, progress) = (0, (0, total));
+        Self { left, right, options, pairs, matches, next, current: None, report, progress }
+    }
+
+    /// For each leaf of the left side, in the order of its leaves, the leaf on the right that it
+    /// is compared with.
+    pub fn matches(&self) -> &[Option<usize>] {
+        &self.matches
+    }
+
+    /// What was found so far: all but elements from the start, those as they are compared; in
+    /// the order in which it was found.
+    pub fn so_far(&self) -> &Report {
+        &self.report
+    }
+
+    /// How many pairs of tensors were compared to their end.
+    pub fn compared(&self) -> usize {
+        self.next
+    }
+
+    /// The leaves of the left side whose elements are still to be compared.
+    pub fn waiting(&self) -> impl Iterator<Item = usize> {
+        places(self.pairs.iter().skip(self.next))
+    }
+
+    /// The leaves of the left side that stand for the pairs of tensors from `from` on that were
+    /// compared to their end.
+    pub fn settled(&self, from: usize) -> impl Iterator<Item = usize> {
+        places(self.pairs.iter().take(self.next).skip(from))
     }
 
     /// What it waits for.
@@ -234,6 +263,11 @@ impl Comparison {
         self.report.compared(pair, outcome);
         self.next += 1;
     }
+}
+
+/// The leaves of the left side that pairs stand for.
+fn places<'a>(pairs: impl Iterator<Item = &'a Pair>) -> impl Iterator<Item = usize> {
+    pairs.flat_map(|pair| pair.places.iter().map(|(order, ..)| *order))
 }
 
 impl Current {

@@ -20,13 +20,14 @@ pub(super) struct Pair {
     pub(super) shape: Vec<u64>,
 }
 
-/// Compares all but elements; returns the pairs of tensors that are left.
+/// Compares all but elements; returns the pairs of tensors that are left, and the leaf on the
+/// right of each on the left.
 pub(super) fn pairs(
     left: &Checkpoint,
     right: &Checkpoint,
     options: &Options,
     report: &mut Report,
-) -> Vec<Pair> {
+) -> (Vec<Pair>, Vec<Option<usize>>) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
     // Flattened, two leaves may have one name: they are met in order.
     let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
@@ -36,8 +37,11 @@ pub(super) fn pairs(
     let mut matching =
         Matching { left, right, options, report, pairs: Vec::new(), known: HashMap::new() };
     let mut met = vec![false; of_right.len()];
+    let mut matches = Vec::with_capacity(of_left.len());
     for (order, leaf) in of_left.iter().enumerate() {
-        match by_key.get_mut(&leaf.flat).and_then(VecDeque::pop_front) {
+        let found = by_key.get_mut(&leaf.flat).and_then(VecDeque::pop_front);
+        matches.push(found);
+        match found {
             Some(other) => {
                 met[other] = true;
                 matching.leaf(order, leaf, &of_right[other]);
@@ -52,7 +56,7 @@ pub(super) fn pairs(
         let what = What::OnlyRight(outline(right, leaf.target));
         matching.report.differ(of_left.len() + index, &leaf.flat, "", what);
     }
-    matching.pairs
+    (matching.pairs, matches)
 }
 
 /// `tensor float32 [2, 3]`, `int 3`.

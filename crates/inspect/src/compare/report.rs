@@ -131,6 +131,11 @@ impl Report {
 }
 
 impl Difference {
+    /// Which leaf it is about, counted over those of the left side and then those of the right.
+    pub fn leaf(&self) -> usize {
+        self.order
+    }
+
     /// What differs, in a short line without the key.
     pub fn text(&self) -> String {
         let of = match self.part.as_str() {

@@ -16,6 +16,8 @@ pub use pattern::{Name, NamePattern};
 use statelens_checkpoint::order;
 use std::collections::HashSet;
 
+use statelens_checkpoint::{Checkpoint, Error, Grade};
+
 use crate::Json;
 
 /// A file of the folder.
@@ -131,16 +133,39 @@ impl Run {
         old
     }
 
-    /// Adds the fields of the run to an object.
-    pub fn json_fields(&self, json: &mut Json) {
-        json.name("latest");
-        match &self.latest {
-            Some(name) => json.str(name),
-            None => json.null(),
-        }
-        json.name("indexed").bool(self.indexed);
-        for (name, list) in [("only_index", &self.only_index), ("only_folder", &self.only_folder)] {
-            json.name(name).array(|json| list.iter().for_each(|name| json.str(name)));
+    /// As JSON; `wrong` says for each entry what is wrong with it, empty for nothing.
+    pub fn json<'a>(&self, wrong: impl IntoIterator<Item = &'a str>) -> String {
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("statelens").number(1);
+            json.name("latest");
+            match &self.latest {
+                Some(name) => json.str(name),
+                None => json.null(),
+            }
+            json.name("indexed").bool(self.indexed);
+            for (name, list) in [("only_index", &self.only_index), ("only_folder", &self.only_folder)]
+            {
+                json.name(name).array(|json| list.iter().for_each(|name| json.str(name)));
+            }
+            json.name("files").array(|json| {
+                for (entry, wrong) in self.entries.iter().zip(wrong) {
+                    entry.json(wrong, json);
+                }
+            });
+        });
+        json.take()
+    }
+}
+
+/// What is wrong with a checkpoint of a run, if it can't be opened or is not whole; else empty.
+pub fn wrong(opened: std::result::Result<&Checkpoint, &Error>) -> String {
+    match opened {
+        Err(error) => error.what().to_owned(),
+        Ok(checkpoint) => {
+            let mut findings = checkpoint.findings.iter();
+            let found = findings.find(|found| found.grade == Grade::Danger && found.call.is_none());
+            found.map(|found| found.title.clone()).unwrap_or_default()
         }
     }
 }
@@ -149,6 +174,29 @@ impl Entry {
     /// Whether the trainer counts it as a checkpoint.
     pub fn is_checkpoint(&self) -> bool {
         matches!(self.kind, Kind::Checkpoint(_))
+    }
+
+    /// Whether it is named as a checkpoint, or as some states of one: what can be opened.
+    pub fn holds_states(&self) -> bool {
+        matches!(self.kind, Kind::Checkpoint(_) | Kind::Subset { .. })
+    }
+
+    fn json(&self, wrong: &str, json: &mut Json) {
+        json.object(|json| {
+            json.name("name").str(&self.name);
+            json.name("what").str(self.kind.word());
+            json.name("bytes").number(self.bytes);
+            if let Kind::Checkpoint(name) = &self.kind {
+                // As a text: a step may be larger than what JSON's readers hold.
+                json.name("step").str(&name.step.to_string());
+                if let Some(timestamp) = &name.timestamp {
+                    json.name("timestamp").str(timestamp);
+                }
+            }
+            if !wrong.is_empty() {
+                json.name("wrong").str(wrong);
+            }
+        });
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::check::{
-    Answer, Expected, Options, Release, by_layer, check, expected_of, has_state, lists_state,
+    Answer, Expected, Options, Release, check, expected_of, has_state, lists_state,
     parse_list, version_of,
 };
 
@@ -94,30 +94,22 @@ fn expected(entry: statelens_formats::manifest::Entry) -> Expected {
 
 fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
     let mut table = Table::new(&["", "", "", ""]);
-    let passed = if no_strict { "passed over" } else { "" };
-    for (word, list) in [("missing", &answer.missing), ("unexpected", &answer.unexpected)] {
-        for layer in by_layer(list) {
-            let count = match (layer.keys, layer.numbers.as_str()) {
-                (1, _) => String::new(),
-                (keys, "") => format!("{} keys", grouped(keys)),
-                (keys, numbers) => format!("{} keys, {numbers}", grouped(keys)),
-            };
-            let first = &list[layer.first];
-            let name = if layer.keys == 1 { first.key.clone() } else { layer.pattern };
-            let more = [first.type_text().as_str(), count.as_str(), passed]
-                .into_iter()
-                .filter(|part| !part.is_empty())
-                .collect::<Vec<_>>()
-                .join(", ");
-            table.row(vec![word.into(), name, more]);
-        }
-    }
-    for (word, list) in [("shape", &answer.shapes), ("dtype", &answer.dtypes)] {
-        for (file, wanted) in list {
-            let end = if word == "dtype" { ", converted when loaded" } else { "" };
-            let text = format!("{}, expected {}{end}", file.type_text(), wanted.type_text());
-            table.row(vec![word.into(), file.key.clone(), text]);
-        }
+    for line in answer.lines() {
+        let count = match (line.keys, line.numbers.as_str()) {
+            (1, _) => String::new(),
+            (keys, "") => format!("{} keys", grouped(keys)),
+            (keys, numbers) => format!("{} keys, {numbers}", grouped(keys)),
+        };
+        let passed = match line.word {
+            "missing" | "unexpected" if no_strict => "passed over",
+            _ => "",
+        };
+        let more = [line.text.as_str(), count.as_str(), passed]
+            .into_iter()
+            .filter(|part| !part.is_empty())
+            .collect::<Vec<_>>()
+            .join(", ");
+        table.row(vec![line.word.into(), line.key, more]);
     }
     table.print_body(printer)?;
     if answer.prefixed {

@@ -4,9 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Grade, Result};
-use statelens_inspect::Json;
-use statelens_inspect::runs::{Entry, INDEX, Kind, NamePattern, Run, parse_index};
+use statelens_checkpoint::{Error, Result};
+use statelens_inspect::runs::{Entry, INDEX, Kind, NamePattern, Run, parse_index, wrong};
 
 use crate::args::{Folder, Latest, Runs};
 use crate::print::{Failure, Outcome, Printer, Table, grouped, size_text};
@@ -71,34 +70,23 @@ pub(crate) fn run(args: &Runs) -> Outcome {
         .entries
         .iter()
         .map(|entry| {
-            let opened = entry.is_checkpoint() || matches!(entry.kind, Kind::Subset { .. });
-            let wrong = if opened && !args.quick {
-                wrong(&args.folder.folder.join(&entry.name))
-            } else {
-                None
+            let wrong = match entry.holds_states() && !args.quick {
+                true => {
+                    let opened = super::open(&args.folder.folder.join(&entry.name), &[]);
+                    wrong(opened.as_ref().map(|(checkpoint, _)| checkpoint))
+                }
+                false => String::new(),
             };
-            (entry, wrong.unwrap_or_default())
+            (entry, wrong)
         })
         .collect();
     let mut printer = Printer::new();
     match args.json {
-        true => printer.line(&json(&run, &looked))?,
+        true => printer.line(&run.json(looked.iter().map(|(_, wrong)| wrong.as_str())))?,
         false => show(&run, &looked, &mut printer)?,
     }
     printer.finish()?;
     Ok(true)
-}
-
-/// What is wrong with a checkpoint, if it can't be opened or is not whole.
-fn wrong(path: &Path) -> Option<String> {
-    match super::open(path, &[]) {
-        Err(error) => Some(error.what().to_owned()),
-        Ok((checkpoint, _)) => {
-            let mut findings = checkpoint.findings.iter();
-            let found = findings.find(|found| found.grade == Grade::Danger && found.call.is_none());
-            found.map(|found| found.title.clone())
-        }
-    }
 }
 
 fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result<(), Failure> {
@@ -140,32 +128,4 @@ fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result
         size_text(bytes),
         if run.indexed { "" } else { "; there is no index" }
     ))
-}
-
-fn json(run: &Run, looked: &[(&Entry, String)]) -> String {
-    let mut json = Json::new();
-    json.object(|json| {
-        json.name("statelens").number(1);
-        run.json_fields(json);
-        json.name("files").array(|json| {
-            for (entry, wrong) in looked {
-                json.object(|json| {
-                    json.name("name").str(&entry.name);
-                    json.name("what").str(entry.kind.word());
-                    json.name("bytes").number(entry.bytes);
-                    if let Kind::Checkpoint(name) = &entry.kind {
-                        // As a text: a step may be larger than what JSON's readers hold.
-                        json.name("step").str(&name.step.to_string());
-                        if let Some(timestamp) = &name.timestamp {
-                            json.name("timestamp").str(timestamp);
-                        }
-                    }
-                    if !wrong.is_empty() {
-                        json.name("wrong").str(wrong);
-                    }
-                });
-            }
-        });
-    });
-    json.take()
 }

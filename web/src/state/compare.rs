@@ -1,0 +1,482 @@
+//! Two checkpoints side by side: what belongs together, how it differs, and the lines of a table
+//! of it.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::protocol::compare::{Difference, NO_ROW, Structure, What};
+use crate::rows::Row;
+use crate::state::filter::Filter;
+
+/// How two rows relate; in the order in which the table shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Mark {
+    /// Tensors of other shapes.
+    Shape,
+    /// Values of other kinds, or tensors of other dtypes.
+    Kind,
+    /// Nobody knows: one of them can't be read.
+    Unread,
+    /// Only the second has it.
+    Added,
+    /// Only the first has it.
+    Removed,
+    /// Values differ.
+    Changed,
+    /// Equal, but for the key.
+    Renamed,
+    /// Values are not read yet.
+    Waiting,
+    /// Equal.
+    Equal,
+}
+
+/// All marks, in order.
+pub const MARKS: [Mark; 9] = [
+    Mark::Added,
+    Mark::Removed,
+    Mark::Renamed,
+    Mark::Shape,
+    Mark::Kind,
+    Mark::Changed,
+    Mark::Unread,
+    Mark::Waiting,
+    Mark::Equal,
+];
+
+impl Mark {
+    /// The word.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Added => "added",
+            Self::Removed => "removed",
+            Self::Renamed => "renamed",
+            Self::Shape => "shape",
+            Self::Kind => "kind",
+            Self::Changed => "changed",
+            Self::Unread => "unreadable",
+            Self::Waiting => "not read",
+            Self::Equal => "equal",
+        }
+    }
+
+    fn of(what: What) -> Self {
+        match what {
+            What::OnlyLeft => Self::Removed,
+            What::OnlyRight => Self::Added,
+            What::Type | What::DType => Self::Kind,
+            What::Shape => Self::Shape,
+            What::Value | What::Elements => Self::Changed,
+            What::Unreadable => Self::Unread,
+        }
+    }
+}
+
+/// Two rows that belong together, or one that is alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pair {
+    /// The row of the first; [`NO_ROW`] for none.
+    pub a: u32,
+    /// The row of the second; [`NO_ROW`] for none.
+    pub b: u32,
+    /// How they relate.
+    pub mark: Mark,
+    /// The first of its differences, counted over all; [`NO_ROW`] for none.
+    pub first: u32,
+}
+
+/// What is known of two checkpoints.
+#[derive(Debug, Clone)]
+pub struct Pairs {
+    /// The rows of the first.
+    pub a: Rc<Vec<Row>>,
+    /// The rows of the second.
+    pub b: Rc<Vec<Row>>,
+    /// The rows of the first in order, then those that only the second has.
+    pub pairs: Vec<Pair>,
+    /// All differences.
+    pub found: Vec<Difference>,
+    /// The rows of the second that have no partner, in order.
+    added: Vec<u32>,
+}
+
+impl Pairs {
+    /// What is known from the structure.
+    #[must_use]
+    pub fn new(a: Rc<Vec<Row>>, b: Rc<Vec<Row>>, structure: &Structure) -> Self {
+        let mut met = vec![false; b.len()];
+        let mut pairs = Vec::with_capacity(a.len());
+        for at in 0..a.len() {
+            let other = structure.pairs.get(at).copied().unwrap_or(NO_ROW);
+            let mark = match b.get(other as usize) {
+                None => Mark::Removed,
+                Some(row) => {
+                    met[other as usize] = true;
+                    if row.key == a[at].key { Mark::Equal } else { Mark::Renamed }
+                }
+            };
+            pairs.push(Pair { a: at as u32, b: other, mark, first: NO_ROW });
+        }
+        let added: Vec<u32> = (0..b.len() as u32).filter(|at| !met[*at as usize]).collect();
+        pairs.extend(added.iter().map(|at| Pair {
+            a: NO_ROW,
+            b: *at,
+            mark: Mark::Added,
+            first: NO_ROW,
+        }));
+        for row in &structure.waiting {
+            if let Some(pair) = pairs.get_mut(*row as usize) {
+                pair.mark = Mark::Waiting;
+            }
+        }
+        let mut known = Self { a, b, pairs, found: Vec::new(), added };
+        known.learn(&[], &structure.found);
+        known
+    }
+
+    /// Takes in what became known: rows of the first that were compared, and differences.
+    pub fn learn(&mut self, settled: &[u32], found: &[Difference]) {
+        for row in settled {
+            let renamed = self.renamed(*row as usize);
+            if let Some(pair) =
+                self.pairs.get_mut(*row as usize).filter(|pair| pair.mark == Mark::Waiting)
+            {
+                pair.mark = if renamed { Mark::Renamed } else { Mark::Equal };
+            }
+        }
+        for difference in found {
+            let at = match difference.a {
+                NO_ROW => match self.added.binary_search(&difference.b) {
+                    Ok(at) => self.a.len() + at,
+                    Err(_) => continue,
+                },
+                row => row as usize,
+            };
+            let number = self.found.len() as u32;
+            self.found.push(difference.clone());
+            if let Some(pair) = self.pairs.get_mut(at) {
+                let mark = Mark::of(difference.what);
+                // Parts of one tensor may differ, and others be equal or not read yet.
+                pair.mark = if pair.first == NO_ROW { mark } else { pair.mark.min(mark) };
+                pair.first = pair.first.min(number);
+            }
+        }
+    }
+
+    /// How many pairs have each of [`MARKS`].
+    #[must_use]
+    pub fn counts(&self) -> [u64; 9] {
+        let mut counts = [0; 9];
+        for pair in &self.pairs {
+            for (count, mark) in counts.iter_mut().zip(MARKS) {
+                *count += u64::from(pair.mark == mark);
+            }
+        }
+        counts
+    }
+
+    /// The row that a pair is shown as: that of the second, where it has one.
+    #[must_use]
+    pub fn row(&self, pair: &Pair) -> Option<&Row> {
+        self.second(pair).or_else(|| self.first(pair))
+    }
+
+    /// The row of the first.
+    #[must_use]
+    pub fn first(&self, pair: &Pair) -> Option<&Row> {
+        self.a.get(pair.a as usize)
+    }
+
+    /// The row of the second.
+    #[must_use]
+    pub fn second(&self, pair: &Pair) -> Option<&Row> {
+        self.b.get(pair.b as usize)
+    }
+
+    /// The first difference of a pair.
+    #[must_use]
+    pub fn difference(&self, pair: &Pair) -> Option<&Difference> {
+        self.found.get(pair.first as usize)
+    }
+
+    /// All differences of a pair: one, but for parts of a tensor.
+    pub fn differences<'a>(&'a self, pair: &'a Pair) -> impl Iterator<Item = &'a Difference> {
+        let from = self.found.get(pair.first as usize..).unwrap_or_default();
+        from.iter().filter(|found| (found.a, found.b) == (pair.a, pair.b))
+    }
+
+    fn renamed(&self, at: usize) -> bool {
+        let Some(pair) = self.pairs.get(at) else { return false };
+        match (self.first(pair), self.second(pair)) {
+            (Some(a), Some(b)) => a.key != b.key,
+            _ => false,
+        }
+    }
+}
+
+/// The column that the table is sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// By how they differ, then in file order.
+    #[default]
+    Change,
+    /// In file order.
+    File,
+    /// The largest difference first.
+    MaxAbs,
+    /// The smallest cosine first.
+    Cosine,
+}
+
+/// What of it the table shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct View {
+    /// What stands in the filter box.
+    pub filter: String,
+    /// The only mark that is shown.
+    pub only: Option<Mark>,
+    /// Equal rows are one line.
+    pub hide_equal: bool,
+    /// Keys that differ in their numbers only are one line.
+    pub fold: bool,
+    /// The order.
+    pub order: Order,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        let (filter, order) = (String::new(), Order::default());
+        Self { filter, only: None, hide_equal: true, fold: true, order }
+    }
+}
+
+/// A line of the table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// What it is called: the key, with a range where it stands for several.
+    pub key: String,
+    /// How its rows relate.
+    pub mark: Mark,
+    /// The pairs that it stands for, in order; of equal rows that are hidden, all.
+    pub pairs: Rc<Vec<u32>>,
+    /// The largest difference, if elements were compared.
+    pub max_abs: Option<f64>,
+    /// The smallest cosine.
+    pub cosine: Option<f64>,
+    /// True for the line that stands for what is hidden.
+    pub rest: bool,
+}
+
+/// The lines of the table, and why the filter is not understood, if so.
+#[must_use]
+pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
+    let (filter, error) = match Filter::parse(&view.filter) {
+        Ok(filter) => (filter, None),
+        Err(error) => (Filter::default(), Some(error)),
+    };
+    let hides = |mark: Mark| view.hide_equal && view.only.is_none() && mark == Mark::Equal;
+    let mut lines: Vec<Line> = Vec::new();
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    let mut known_groups: HashMap<String, usize> = HashMap::new();
+    let mut rest = Vec::new();
+    for (at, pair) in (0u32..).zip(&known.pairs) {
+        let Some(row) = known.row(pair) else { continue };
+        let passes = filter.matches(row)
+            || known.first(pair).is_some_and(|row| filter.matches(row));
+        if !passes || view.only.is_some_and(|only| only != pair.mark) {
+            continue;
+        }
+        if hides(pair.mark) {
+            rest.push(at);
+            continue;
+        }
+        if !view.fold {
+            groups.push(vec![at]);
+            continue;
+        }
+        let mut name = pattern(&row.key);
+        name.push(char::from(b'0' + pair.mark as u8));
+        let group = *known_groups.entry(name).or_insert_with(|| {
+            groups.push(Vec::new());
+            groups.len() - 1
+        });
+        groups[group].push(at);
+    }
+    lines.extend(groups.into_iter().filter_map(|pairs| line(known, pairs)));
+    match view.order {
+        Order::Change => lines.sort_by_key(|line| line.mark),
+        Order::File => {}
+        Order::MaxAbs => sort_by(&mut lines, |line| line.max_abs.map_or(0.0, |value| -value)),
+        Order::Cosine => sort_by(&mut lines, |line| line.cosine.unwrap_or(2.0)),
+    }
+    if !rest.is_empty() {
+        lines.push(Line {
+            key: String::new(),
+            mark: Mark::Equal,
+            pairs: Rc::new(rest),
+            max_abs: None,
+            cosine: None,
+            rest: true,
+        });
+    }
+    (lines, error)
+}
+
+fn sort_by(lines: &mut [Line], value: fn(&Line) -> f64) {
+    lines.sort_by(|one, two| value(one).total_cmp(&value(two)));
+}
+
+fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
+    let first = known.pairs.get(*pairs.first()? as usize)?;
+    let keys = || {
+        let rows = pairs.iter().filter_map(|at| known.row(known.pairs.get(*at as usize)?));
+        rows.map(|row| row.key.as_str())
+    };
+    let mut line = Line {
+        key: if pairs.len() == 1 { known.row(first)?.key.clone() } else { range(keys()) },
+        mark: first.mark,
+        max_abs: None,
+        cosine: None,
+        rest: false,
+        pairs: Rc::new(Vec::new()),
+    };
+    for pair in pairs.iter().filter_map(|at| known.pairs.get(*at as usize)) {
+        let Some(numbers) = known.difference(pair).and_then(|found| found.numbers.as_ref()) else {
+            continue;
+        };
+        if numbers.numeric && numbers.finite > 0 {
+            line.max_abs = Some(line.max_abs.map_or(numbers.max_abs, |most| most.max(numbers.max_abs)));
+            if let Some(cosine) = numbers.cosine {
+                line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
+            }
+        }
+    }
+    line.pairs = Rc::new(pairs);
+    Some(line)
+}
+
+/// A key with `*` for its steps that are numbers.
+fn pattern(key: &str) -> String {
+    let mut out = String::with_capacity(key.len() + 1);
+    for step in key.split('.') {
+        out.push_str(if number(step).is_some() { "*" } else { step });
+        out.push('.');
+    }
+    out
+}
+
+fn number(step: &str) -> Option<u64> {
+    step.bytes().all(|byte| byte.is_ascii_digit()).then(|| step.parse().ok()).flatten()
+}
+
+/// Keys of one pattern as one: `layers.0–31.weight`.
+fn range<'a>(keys: impl Iterator<Item = &'a str>) -> String {
+    let mut steps: Vec<(&str, u64, u64)> = Vec::new();
+    for (at, key) in keys.enumerate() {
+        for (place, step) in key.split('.').enumerate() {
+            let value = number(step).unwrap_or(0);
+            match steps.get_mut(place) {
+                Some(known) => *known = (known.0, known.1.min(value), known.2.max(value)),
+                None if at == 0 => steps.push((step, value, value)),
+                None => {}
+            }
+        }
+    }
+    let mut out = String::new();
+    for (at, (step, least, most)) in steps.into_iter().enumerate() {
+        if at > 0 {
+            out.push('.');
+        }
+        out.push_str(step_text(step, least, most).as_str());
+    }
+    out
+}
+
+fn step_text(step: &str, least: u64, most: u64) -> String {
+    if least == most { step.to_owned() } else { format!("{least}\u{2013}{most}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::compare::Numbers;
+    use crate::state::sample::{tensor, value};
+
+    fn difference(a: u32, b: u32, what: What) -> Difference {
+        let numbers = (what == What::Elements).then(|| {
+            Box::new(Numbers {
+                elements: 4,
+                differing: 1,
+                first: vec![0],
+                numeric: true,
+                finite: 4,
+                max_abs: f64::from(a) / 8.0,
+                max_rel: 1.0,
+                mse: Some(0.1),
+                cosine: Some(1.0 - f64::from(a) / 8.0),
+                nans: (0, 0),
+            })
+        });
+        let empty = String::new();
+        Difference { a, b, what, part: empty.clone(), left: empty.clone(), right: empty, numbers }
+    }
+
+    /// Layers 0 to 2 that change, one that is renamed, one gone, one new.
+    fn known() -> Pairs {
+        let layer = |at: u32| tensor(&format!("h.{at}.w"), "float32", &[2, 2]);
+        let a = vec![layer(0), layer(1), layer(2), value("old", "1"), value("gone", "2")];
+        let b = vec![value("new", "3"), layer(0), layer(1), layer(2), value("now", "1")];
+        let structure = Structure {
+            pairs: vec![1, 2, 3, 4, NO_ROW],
+            found: vec![difference(4, NO_ROW, What::OnlyLeft), difference(NO_ROW, 0, What::OnlyRight)],
+            waiting: vec![0, 1, 2],
+            bytes: 96,
+            rename: None,
+            command: String::new(),
+        };
+        Pairs::new(Rc::new(a), Rc::new(b), &structure)
+    }
+
+    fn words(known: &Pairs, view: &View) -> Vec<String> {
+        let told = |line: &Line| {
+            format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len())
+        };
+        lines(known, view).0.iter().map(told).collect()
+    }
+
+    #[test]
+    fn rows_get_their_marks_as_values_are_read() {
+        let mut known = known();
+        let all = View::default();
+        assert_eq!(
+            words(&known, &all),
+            ["added new x1", "removed gone x1", "renamed now x1", "not read h.0\u{2013}2.w x3"]
+        );
+        known.learn(&[0], &[]);
+        known.learn(&[1, 2], &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)]);
+        assert_eq!(
+            words(&known, &all),
+            ["added new x1", "removed gone x1", "changed h.1\u{2013}2.w x2", "renamed now x1", "equal  x1"]
+        );
+        assert_eq!(known.counts(), [1, 1, 1, 0, 0, 2, 0, 0, 1]);
+        let (lines, _) = lines(&known, &all);
+        assert_eq!((lines[2].max_abs, lines[2].cosine), (Some(0.25), Some(0.75)));
+        assert!(lines[4].rest);
+    }
+
+    #[test]
+    fn a_view_filters_folds_and_sorts() {
+        let mut known = known();
+        known.learn(&[0, 1, 2], &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)]);
+        let open = View { fold: false, hide_equal: false, order: Order::MaxAbs, ..View::default() };
+        assert_eq!(words(&known, &open)[..2], ["changed h.2.w x1", "changed h.1.w x1"]);
+        let only = View { only: Some(Mark::Added), ..View::default() };
+        assert_eq!(words(&known, &only), ["added new x1"]);
+        // A renamed row is found by either key.
+        let filter = |text: &str| View { filter: text.into(), ..View::default() };
+        assert_eq!(words(&known, &filter("old")), ["renamed now x1"]);
+        assert_eq!(words(&known, &filter("kind:tensor")), ["changed h.1\u{2013}2.w x2", "equal  x1"]);
+        assert!(lines(&known, &filter("/(/")).1.is_some());
+    }
+}

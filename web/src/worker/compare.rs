@@ -1,0 +1,431 @@
+//! Comparing the open checkpoint with a second one: its structure at once, its values from two
+//! streams, and whether the one would load into the other.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, FileSet, Result, Span};
+use statelens_convert::{Edit, Rename};
+use statelens_inspect::check;
+use statelens_inspect::compare::{
+    Comparison, Difference, Need, Numbers, Options, Side, Tolerance, What,
+};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::File;
+
+use crate::page::bridge::get;
+use crate::protocol::compare::{self as protocol, Ask, CompareOptions, NO_ROW, Progress, Told};
+use crate::protocol::{FILES, FromWorker};
+use crate::worker::planning::quoted;
+use crate::worker::running::{Cancel, Stream};
+use crate::worker::{Desk, Open, now, open, post, text};
+
+/// How long the machine may run without listening.
+const SLICE: f64 = 40.0;
+
+/// What the worker holds of a comparison.
+#[derive(Default)]
+pub(super) struct Second {
+    open: Option<Beside>,
+    running: Option<Running>,
+    report: Option<String>,
+}
+
+/// The second checkpoint, and where in the table its files begin.
+#[derive(Clone)]
+struct Beside {
+    open: Open,
+    base: usize,
+}
+
+/// A comparison that runs. It stops when this is gone: the files that it reads may be, too.
+struct Running(Cancel);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// Does what the page asks.
+pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
+    match ask {
+        Ask::Open { files, main } => {
+            desk.borrow_mut().second = Second::default();
+            if desk.borrow().open.is_none() {
+                return;
+            }
+            let handles: Vec<File> = js_sys::Array::from(&get(data, FILES))
+                .iter()
+                .filter_map(|file| file.dyn_into().ok())
+                .collect();
+            let told = match open::open_beside(&files, handles, main) {
+                Ok((open, opened, base)) => {
+                    desk.borrow_mut().second.open = Some(Beside { open, base });
+                    Told::Opened(Box::new(opened))
+                }
+                Err(error) => Told::OpenFailed(*error),
+            };
+            tell(told);
+        }
+        Ask::Start { request, options } => {
+            let (left, right) = match &*desk.borrow() {
+                Desk { open: Some(left), second: Second { open: Some(right), .. }, .. } => {
+                    (left.clone(), right.clone())
+                }
+                _ => return,
+            };
+            desk.borrow_mut().second.running = None;
+            desk.borrow_mut().second.report = None;
+            match begin(request, &left, &right, &options) {
+                Ok((job, structure)) => {
+                    tell(Told::Structure { request, structure: Ok(structure) });
+                    let cancel = Cancel::default();
+                    desk.borrow_mut().second.running = Some(Running(cancel.clone()));
+                    spawn_local(run(desk.clone(), job, cancel));
+                }
+                Err(error) => {
+                    tell(Told::Structure { request, structure: Err(text::error(&error)) });
+                }
+            }
+        }
+        Ask::Stop => desk.borrow_mut().second.running = None,
+        Ask::Check { strict } => {
+            if let Desk { open: Some(left), second: Second { open: Some(right), .. }, .. } =
+                &*desk.borrow()
+            {
+                tell(Told::Checked(would_load(left, &right.open, strict)));
+            }
+        }
+        Ask::Report => {
+            if let Some(report) = &desk.borrow().second.report {
+                tell(Told::Report(report.clone()));
+            }
+        }
+        Ask::Close => desk.borrow_mut().second = Second::default(),
+    }
+}
+
+fn tell(told: Told) {
+    post(&FromWorker::Compare(told));
+}
+
+/// A comparison, and what it takes to tell of it.
+struct Job {
+    request: u32,
+    comparison: Comparison,
+    /// The rows of the first, by the leaves that are compared.
+    rows: Vec<u32>,
+    left: FileSet,
+    right: FileSet,
+    base: usize,
+    began: f64,
+    /// How many differences and pairs were told of.
+    told: (usize, usize),
+}
+
+/// Compares all but elements.
+fn begin(
+    request: u32,
+    left: &Open,
+    right: &Beside,
+    options: &CompareOptions,
+) -> Result<(Job, protocol::Structure)> {
+    let edit = Edit {
+        strip_prefix: options.strip_prefix.clone(),
+        rename: options.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
+        prefix: options.prefix.clone(),
+        ..Edit::default()
+    };
+    let first = match edit.is_empty() {
+        true => left.checkpoint.clone(),
+        false => Arc::new(edit.apply(&left.checkpoint)?),
+    };
+    let second = right.open.checkpoint.clone();
+    let how = Options {
+        tolerance: options
+            .tolerance
+            .map(|(relative, absolute)| Tolerance { relative, absolute }),
+        nan_differs: options.nan_differs,
+        ignore_dtype: options.ignore_dtype,
+        ignore_type: options.ignore_type,
+    };
+    let rename = suggested(&first, &second);
+    let job = Job {
+        request,
+        rows: rows(left, &first),
+        left: first.files.clone(),
+        right: second.files.clone(),
+        base: right.base,
+        comparison: Comparison::new(first, second, how),
+        began: now(),
+        told: (0, 0),
+    };
+    let mut pairs = vec![NO_ROW; left.leaves.len()];
+    for (row, found) in job.rows.iter().zip(job.comparison.matches()) {
+        if let (Some(pair), Some(found)) = (pairs.get_mut(*row as usize), found) {
+            *pair = *found as u32;
+        }
+    }
+    let structure = protocol::Structure {
+        pairs,
+        found: Vec::new(),
+        waiting: job.comparison.waiting().map(|leaf| job.row(leaf)).collect(),
+        bytes: job.comparison.progress().1,
+        rename,
+        command: command(left, &right.open, options),
+    };
+    Ok(job.with_found(structure))
+}
+
+/// The rows of the leaves of an edited checkpoint, whose values keep their numbers.
+fn rows(open: &Open, edited: &Arc<Checkpoint>) -> Vec<u32> {
+    if Arc::ptr_eq(&open.checkpoint, edited) {
+        return (0..open.leaves.len() as u32).collect();
+    }
+    let mut row_of = vec![NO_ROW; open.checkpoint.values().len()];
+    for (row, leaf) in (0u32..).zip(open.leaves.iter()) {
+        if let Some(place) = row_of.get_mut(leaf.id.0 as usize) {
+            *place = row;
+        }
+    }
+    let leaves = edited.leaves();
+    leaves.iter().map(|leaf| row_of.get(leaf.id.0 as usize).copied().unwrap_or(NO_ROW)).collect()
+}
+
+/// The replacement that would make most keys match that have no partner, as a rule.
+fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
+    let options = check::Options { state: None, ..check::Options::default() };
+    let answer = check::check(
+        check::expected_of(left, &left.leaves()),
+        false,
+        check::expected_of(right, &right.leaves()),
+        false,
+        None,
+        &options,
+    );
+    answer.rename.map(|(prefix, keys)| (prefix.rule(), keys))
+}
+
+impl Job {
+    fn with_found(mut self, mut structure: protocol::Structure) -> (Self, protocol::Structure) {
+        structure.found = self.found();
+        (self, structure)
+    }
+
+    /// The row of the first that a leaf of it is.
+    fn row(&self, leaf: usize) -> u32 {
+        self.rows.get(leaf).copied().unwrap_or(NO_ROW)
+    }
+
+    /// The differences that were not told of.
+    fn found(&mut self) -> Vec<protocol::Difference> {
+        let differences = &self.comparison.so_far().differences;
+        let new = differences.get(self.told.0..).unwrap_or_default();
+        let found = new.iter().map(|one| self.difference(one)).collect();
+        self.told.0 = differences.len();
+        found
+    }
+
+    fn difference(&self, found: &Difference) -> protocol::Difference {
+        let leaf = found.leaf();
+        let matches = self.comparison.matches();
+        let b = match leaf.checked_sub(matches.len()) {
+            Some(right) => right as u32,
+            None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
+        };
+        let (what, left, right) = sides(&found.what);
+        let numbers = match &found.what {
+            What::Elements(numbers, first) => Some(Box::new(told_numbers(numbers, first))),
+            _ => None,
+        };
+        protocol::Difference {
+            a: self.row(leaf),
+            b,
+            what,
+            part: found.part.clone(),
+            left,
+            right,
+            numbers,
+        }
+    }
+
+    /// What became known since the last time.
+    fn progress(&mut self) -> Progress {
+        let (done, total) = self.comparison.progress();
+        let settled = self.comparison.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
+        self.told.1 = self.comparison.compared();
+        let millis = now() - self.began;
+        Progress { request: self.request, done, total, millis, settled, found: self.found() }
+    }
+
+    async fn all(&mut self, cancel: &Cancel) -> Result<()> {
+        let mut streams = (None, None);
+        let ended = self.feed(&mut streams, cancel).await;
+        for stream in [streams.0, streams.1].into_iter().flatten() {
+            stream.close().await;
+        }
+        ended
+    }
+
+    async fn feed(
+        &mut self,
+        streams: &mut (Option<Stream>, Option<Stream>),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let (mut told, mut listened) = (now(), now());
+        loop {
+            // After each await: the files may be others by now.
+            cancel.check()?;
+            match self.comparison.need() {
+                Need::Done => return Ok(()),
+                Need::Step => self.comparison.step()?,
+                Need::Feed(side, span) => {
+                    let piece = match side {
+                        Side::Left => piece(&mut streams.0, &self.left, span, 0).await?,
+                        Side::Right => piece(&mut streams.1, &self.right, span, self.base).await?,
+                    };
+                    cancel.check()?;
+                    self.comparison.feed(&piece)?;
+                }
+            }
+            let time = now();
+            if time - told >= 250.0 {
+                told = time;
+                tell(Told::Progress(self.progress()));
+            }
+            if time - listened >= SLICE {
+                gloo_timers::future::TimeoutFuture::new(0).await;
+                listened = now();
+            }
+        }
+    }
+}
+
+/// Reads to the end, or until it is stopped.
+async fn run(desk: Rc<RefCell<Desk>>, mut job: Job, cancel: Cancel) {
+    let ended = job.all(&cancel).await;
+    tell(Told::Progress(job.progress()));
+    let Job { request, comparison, began, .. } = job;
+    let report = comparison.into_report();
+    let (close, nans) = (report.close, report.nan);
+    let stopped = match ended {
+        Ok(()) => {
+            desk.borrow_mut().second.report = Some(report.json() + "\n");
+            None
+        }
+        Err(error) => Some(text::failure(&error)),
+    };
+    tell(Told::Ended { request, stopped, millis: now() - began, close, nans });
+}
+
+/// The next bytes of a span, from the stream that is open or another one.
+async fn piece(
+    stream: &mut Option<Stream>,
+    files: &FileSet,
+    span: Span,
+    base: usize,
+) -> Result<Vec<u8>> {
+    if let Some(other) = stream.take_if(|stream| !stream.reaches(span)) {
+        other.close().await;
+    }
+    match stream {
+        Some(stream) => stream.piece(span).await,
+        none => none.insert(Stream::open(files, span, base)?).piece(span).await,
+    }
+}
+
+/// What differs, and what stands on either side.
+fn sides(what: &What) -> (protocol::What, String, String) {
+    use protocol::What as To;
+    let shape = |shape: &[u64]| statelens_inspect::shape_text(shape);
+    match what {
+        What::OnlyLeft(text) => (To::OnlyLeft, text.clone(), String::new()),
+        What::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
+        What::Type { left, right } => (To::Type, left.clone(), right.clone()),
+        What::Shape { left, right } => (To::Shape, shape(left), shape(right)),
+        What::DType { left, right } => (To::DType, left.clone(), right.clone()),
+        What::Value { left, right } => (To::Value, left.clone(), right.clone()),
+        What::Unreadable(why) => (To::Unreadable, why.clone(), String::new()),
+        What::Elements(..) => (To::Elements, String::new(), String::new()),
+    }
+}
+
+fn told_numbers(numbers: &Numbers, first: &[u64]) -> protocol::Numbers {
+    protocol::Numbers {
+        elements: numbers.elements,
+        differing: numbers.differing,
+        first: first.to_vec(),
+        numeric: numbers.numeric,
+        finite: numbers.finite,
+        max_abs: numbers.max_abs,
+        max_rel: numbers.max_rel,
+        mse: numbers.mse(),
+        cosine: numbers.cosine(),
+        nans: (numbers.left_nan, numbers.right_nan),
+    }
+}
+
+/// Whether the first would load into the second, as `statelens check` says it.
+fn would_load(left: &Open, right: &Open, strict: bool) -> protocol::Checked {
+    let options = check::Options { strict, ..check::Options::default() };
+    let state = options.state.as_deref().unwrap_or_default();
+    let (file, reference) = (&left.checkpoint, &right.checkpoint);
+    let answer = check::check(
+        check::expected_of(file, &left.leaves),
+        check::has_state(file, state),
+        check::expected_of(reference, &right.leaves),
+        check::has_state(reference, state),
+        check::version_of(file).as_deref(),
+        &options,
+    );
+    let line = |line: check::Line| {
+        (line.word.to_owned(), line.key, line.text, line.keys, line.numbers)
+    };
+    let count = |list: usize| list as u64;
+    protocol::Checked {
+        loads: answer.loads,
+        matching: answer.matching,
+        counts: (
+            count(answer.missing.len()),
+            count(answer.unexpected.len()),
+            count(answer.shapes.len()),
+        ),
+        lines: answer.lines().into_iter().map(line).collect(),
+        rename: answer.rename.as_ref().map(|(prefix, keys)| (prefix.option(), *keys)),
+        prefixed: answer.prefixed,
+        states: answer.states,
+        strict,
+    }
+}
+
+/// The command that does the same, quoted for a shell.
+fn command(left: &Open, right: &Open, options: &CompareOptions) -> String {
+    let name = |open: &Open| {
+        let files = &open.checkpoint.files;
+        files.main().map(|id| files.name(id).to_owned()).unwrap_or_default()
+    };
+    let mut words = vec!["statelens".to_owned(), "diff".to_owned(), name(left), name(right)];
+    let mut add = |flag: &str, value: &str| {
+        if !value.is_empty() {
+            words.extend([flag.to_owned(), value.to_owned()]);
+        }
+    };
+    add("--strip-prefix", &options.strip_prefix);
+    options.rename.iter().for_each(|rule| add("--rename", rule));
+    add("--prefix", &options.prefix);
+    if let Some((relative, absolute)) = options.tolerance {
+        add("--op", "allclose");
+        add("--rtol", &statelens_checkpoint::float_repr(relative));
+        add("--atol", &statelens_checkpoint::float_repr(absolute));
+    }
+    let flags = [
+        (options.nan_differs, "--nan-differs"),
+        (options.ignore_dtype, "--ignore-dtype"),
+        (options.ignore_type, "--ignore-type"),
+    ];
+    words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| (*flag).to_owned()));
+    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+}
