@@ -1,5 +1,8 @@
 //! The root: the worker, the state, drops, and the keyboard.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use statelens_checkpoint::order;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
@@ -8,6 +11,7 @@ use yew::prelude::*;
 
 use crate::page::address::{self, use_address_of_page};
 use crate::page::bridge::Bridge;
+use crate::page::compare::{self, BesideDialog, CompareScreen};
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
 use crate::page::error::ErrorScreen;
@@ -22,6 +26,7 @@ use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::StartScreen;
 use crate::page::workspace::Workspace;
+use crate::protocol::compare::Told;
 use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Planned, Sink, ToWorker};
 use crate::state::fmt;
 
@@ -37,6 +42,8 @@ pub struct Actor {
     pub bridge: Bridge,
     files: NodeRef,
     folder: NodeRef,
+    /// True while a dialog is for a second checkpoint.
+    beside: Rc<Cell<bool>>,
 }
 
 impl Actor {
@@ -57,6 +64,7 @@ impl Actor {
 
     /// A dialog for files.
     pub fn choose_files(&self) {
+        self.beside.set(false);
         if offers::remembers() {
             offers::choose();
         } else {
@@ -66,7 +74,14 @@ impl Actor {
 
     /// A dialog for a folder.
     pub fn choose_folder(&self) {
+        self.beside.set(false);
         click(&self.folder);
+    }
+
+    /// A dialog for what is to be compared with the open checkpoint.
+    pub fn choose_beside(&self, folder: bool) {
+        self.beside.set(true);
+        click(if folder { &self.folder } else { &self.files });
     }
 
     /// Opens files.
@@ -186,8 +201,10 @@ pub fn App() -> Html {
         bridge: (*bridge).clone(),
         files: use_node_ref(),
         folder: use_node_ref(),
+        beside: (*use_memo((), |()| Rc::new(Cell::new(false)))).clone(),
     };
     use_questions(&model, &actor);
+    compare::use_compare(&model, &actor);
     use_title(&model);
     use_drops(&model, &actor);
     use_keys(&model, &actor);
@@ -205,7 +222,12 @@ pub fn App() -> Html {
             if let Some(list) =
                 event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files())
             {
-                take(&model, &actor, drop::from_list(&list));
+                let files = drop::from_list(&list);
+                if actor.beside.take() && model.work.is_some() {
+                    compare::begin(&actor, files, None);
+                } else {
+                    take(&model, &actor, files);
+                }
             }
         })
     };
@@ -221,11 +243,11 @@ pub fn App() -> Html {
         <ContextProvider<Actor> context={actor.clone()}>
             <input ref={actor.files.clone()} id="choose-files" type="file" multiple={true} hidden={true} onchange={chosen.clone()} />
             <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
-            { screen(&model) }
+            { screen(&model, &actor) }
             { sheet(&model) }
             <NewVersion />
             if model.over.is_some() && !matches!(model.screen, Screen::Start) {
-                <div class="dropover" aria-hidden="true"><b>{ over_text(model.over) }</b></div>
+                { dropover(&model) }
             }
         </ContextProvider<Actor>>
     }
@@ -240,9 +262,36 @@ pub fn over_text(over: Option<usize>) -> String {
     }
 }
 
-fn screen(model: &UseReducerHandle<Model>) -> Html {
+/// What a drop would do. Where a checkpoint is open, the right half is for comparing.
+fn dropover(model: &Model) -> Html {
+    let Some(work) = &model.work else {
+        return html! { <div class="dropover" aria-hidden="true"><b>{ over_text(model.over) }</b></div> };
+    };
+    let half = |beside: bool| classes!((beside == model.over_beside).then_some("on"));
+    html! {
+        <div class="dropover halves" aria-hidden="true">
+            <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It takes the place of what is open." }</span></div>
+            <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
+        </div>
+    }
+}
+
+fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
     let work = model.work.clone();
     match (model.screen, work) {
+        (Screen::Compare, work) => match &model.compare {
+            Some(compare) => {
+                let (model, actor) = (model.clone(), actor.clone());
+                let name = work
+                    .as_ref()
+                    .map_or_else(|| loading_name(&model), |work| work.opened.name.clone());
+                let (tab, compare) = (model.tab, compare.clone());
+                let onswap = (!model.files.is_empty())
+                    .then(|| Callback::from(move |()| compare::swap(&model, &actor)));
+                html! { <CompareScreen {work} {name} {compare} {tab} {onswap} /> }
+            }
+            None => html! {},
+        },
         (Screen::Loading, _) if model.loading.shown => {
             html! { <LoadingScreen loading={model.loading.clone()} name={loading_name(model)} size={loading_size(model)} /> }
         }
@@ -255,11 +304,16 @@ fn screen(model: &UseReducerHandle<Model>) -> Html {
         },
         // Files that open within a moment never show a loading screen.
         (Screen::Work | Screen::Loading, Some(work)) => html! {
-            <Workspace {work} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
+            <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} />
         },
         _ => html! { <StartScreen over={model.over} /> },
     }
+}
+
+fn oncompare(model: &UseReducerHandle<Model>, actor: &Actor) -> Callback<()> {
+    let (model, actor) = (model.clone(), actor.clone());
+    Callback::from(move |()| compare::offer(&model, &actor))
 }
 
 fn running(model: &Model) -> Option<u32> {
@@ -302,6 +356,9 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
         }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
+        (Some(Sheet::Beside), _) => {
+            html! { <BesideDialog work={work.clone()} files={model.files.clone()} /> }
+        }
         _ => html! {},
     }
 }
@@ -327,6 +384,9 @@ fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Summary { name, text } = message {
         share::save(name, text);
+    }
+    if let FromWorker::Compare(Told::Report(report)) = message {
+        drop::save_text(report, "comparison.json");
     }
     let FromWorker::Done(done) = message else { return None };
     let blobs: js_sys::Array = handle.dyn_into().ok()?;
@@ -393,6 +453,10 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
                 if model.over != Some(count) {
                     actor.act(Action::Over(Some(count)));
                 }
+                let beside = on_right(&event);
+                if model.over_beside != beside {
+                    actor.act(Action::OverBeside(beside));
+                }
             }
         })
     };
@@ -420,12 +484,27 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
             if drop::has_files(&transfer) {
                 event.prevent_default();
                 let files = drop::from_drop(&transfer);
+                let beside = model.work.is_some() && on_right(&event);
                 let (model, actor) = (model.clone(), actor.clone());
-                spawn_local(async move { take(&model, &actor, files.await) });
+                spawn_local(async move {
+                    let files = files.await;
+                    if beside && !model.joins(&files) {
+                        compare::begin(&actor, files, None);
+                    } else {
+                        take(&model, &actor, files);
+                    }
+                });
             }
         })
     };
     use_window_event("drop", dropped);
+}
+
+/// Whether the pointer is in the right half of the window.
+fn on_right(event: &Event) -> bool {
+    let width = web_sys::window().and_then(|window| window.inner_width().ok()?.as_f64());
+    let at = event.dyn_ref::<DragEvent>().map_or(0, |drag| drag.client_x());
+    f64::from(at) > width.unwrap_or(f64::MAX) / 2.0
 }
 
 #[hook]
@@ -469,7 +548,14 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
         "u" => actor.act(Action::AskAddress(AttrValue::default())),
+        _ if model.screen == Screen::Compare => {
+            let inside = target.as_ref().is_some_and(|node| {
+                node.closest("[role=tablist], .insp, .matching").ok().flatten().is_some()
+            });
+            return compare::press(model, actor, &key, &tag, inside);
+        }
         _ if model.screen != Screen::Work => return false,
+        "d" => compare::offer(model, actor),
         "c" => actor.act(Action::StartConvert),
         "f" => actor.act(Action::Show(Some(Sheet::Findings))),
         "s" => actor.act(Action::Show(Some(Sheet::Share))),
@@ -542,6 +628,7 @@ fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bo
     match model.screen {
         Screen::Loading => actor.stop_opening(),
         Screen::Error => actor.act(Action::Leave),
+        Screen::Compare => compare::escape(model, actor),
         Screen::Work => {
             if model.tree_shown {
                 actor.act(Action::ToggleTree);
@@ -557,7 +644,8 @@ fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bo
     true
 }
 
-fn focus_filter() -> bool {
+/// Puts the cursor into the filter box.
+pub fn focus_filter() -> bool {
     let input = web_sys::window()
         .and_then(|window| window.document())
         .and_then(|document| document.get_element_by_id("filter"))

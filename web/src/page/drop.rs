@@ -138,3 +138,11 @@ pub fn save(blob: &web_sys::Blob, name: &str) {
     })
     .forget();
 }
+
+/// Saves text under a name, as a download.
+pub fn save_text(text: &str, name: &str) {
+    let parts = Array::of1(&text.into());
+    if let Ok(blob) = web_sys::Blob::new_with_str_sequence(&parts) {
+        save(&blob, name);
+    }
+}

@@ -168,17 +168,25 @@ fn table(preview: &Preview) -> Html {
 
 /// A field with a value in each line.
 #[derive(Properties, PartialEq)]
-struct LinesProps {
-    label: &'static str,
+pub struct LinesProps {
+    /// What it is called.
+    pub label: &'static str,
     /// The values when the field is first shown; then it holds its own text.
-    value: Vec<String>,
-    placeholder: &'static str,
-    onchange: Callback<Vec<String>>,
+    pub value: Vec<String>,
+    /// What is shown in an empty field.
+    pub placeholder: &'static str,
+    /// Told when the field is left, not with each letter.
+    #[prop_or_default]
+    pub late: bool,
+    /// Told of the values.
+    pub onchange: Callback<Vec<String>>,
 }
 
+/// A field with a value in each line.
 #[component]
-fn Lines(props: &LinesProps) -> Html {
+pub fn Lines(props: &LinesProps) -> Html {
     let text = use_state(|| props.value.join("\n"));
+    let late = props.late;
     let oninput = {
         let (text, onchange) = (text.clone(), props.onchange.clone());
         Callback::from(move |event: InputEvent| {
@@ -189,15 +197,23 @@ fn Lines(props: &LinesProps) -> Html {
             let before = values(&text);
             let now = values(&value);
             text.set(value);
-            if now != before {
+            if now != before && !late {
                 onchange.emit(now);
+            }
+        })
+    };
+    let onchange = {
+        let (text, onchange) = (text.clone(), props.onchange.clone());
+        Callback::from(move |_: Event| {
+            if late {
+                onchange.emit(values(&text));
             }
         })
     };
     let rows = text.split('\n').count().clamp(1, MOST_LINES);
     html! {
         <label class="field"><span class="lab">{ props.label }</span>
-            <span class="inp lines"><textarea rows={rows.to_string()} value={(*text).clone()} {oninput} placeholder={props.placeholder}
+            <span class="inp lines"><textarea rows={rows.to_string()} value={(*text).clone()} {oninput} {onchange} placeholder={props.placeholder}
                 wrap="off" autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
     }
 }

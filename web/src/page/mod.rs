@@ -4,6 +4,7 @@ pub mod address;
 pub mod app;
 pub mod art;
 pub mod bridge;
+pub mod compare;
 pub mod convert;
 pub mod drop;
 pub mod edits;

@@ -7,6 +7,7 @@ use statelens_formats::cerebras::dataloader::is_state_file;
 use web_sys::File;
 use yew::prelude::*;
 
+use crate::page::compare::Compare;
 use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
 use crate::protocol::{
@@ -28,6 +29,8 @@ pub enum Screen {
     Work,
     /// A file could not be opened.
     Error,
+    /// Two checkpoints are compared.
+    Compare,
 }
 
 /// What lies over the screen.
@@ -43,6 +46,8 @@ pub enum Sheet {
     Keys,
     /// Opening from an address.
     Address,
+    /// Asking for a second checkpoint.
+    Beside,
 }
 
 /// Which pane a small screen shows.
@@ -193,6 +198,10 @@ pub struct Model {
     pub measure: Measure,
     /// The convert sheet.
     pub convert: Option<Convert>,
+    /// The comparison with a second checkpoint.
+    pub compare: Option<Rc<Compare>>,
+    /// True while what is dragged would be compared rather than opened.
+    pub over_beside: bool,
 }
 
 /// Everything that changes the state.
@@ -231,6 +240,12 @@ pub enum Action {
     Convert(Box<dyn FnOnce(&mut Convert)>),
     /// A conversion begins.
     Run,
+    /// A second checkpoint is being opened.
+    Beside(Vec<Dropped>, Option<u32>),
+    /// What is dragged would be compared, or opened.
+    OverBeside(bool),
+    /// Changes the comparison.
+    Compare(Box<dyn FnOnce(&mut Compare)>),
 }
 
 impl Default for Model {
@@ -254,6 +269,8 @@ impl Default for Model {
             shared: None,
             measure: Measure::No,
             convert: None,
+            compare: None,
+            over_beside: false,
         }
     }
 }
@@ -272,6 +289,7 @@ impl Reducible for Model {
                 (next.address, next.fetched) = (None, None);
                 next.asked = main;
                 next.loading = Loading::default();
+                next.compare = None;
                 next.screen = Screen::Loading;
             }
             Action::AskAddress(address) => {
@@ -295,13 +313,19 @@ impl Reducible for Model {
             }
             Action::ShowLoading => next.loading.shown = true,
             Action::Measure => next.measure = Measure::Now(0, 0),
+            Action::Beside(files, main) => next.beside(files, main),
+            Action::OverBeside(beside) => next.over_beside = beside,
+            Action::Compare(change) => {
+                if let Some(compare) = &mut next.compare {
+                    change(Rc::make_mut(compare));
+                }
+            }
             Action::Leave => {
                 next.error = None;
-                next.screen = if next.work.is_some() && next.screen == Screen::Error {
-                    Screen::Work
-                } else {
-                    Screen::Start
-                };
+                next.compare = None;
+                let back = matches!(next.screen, Screen::Error | Screen::Compare);
+                next.screen =
+                    if next.work.is_some() && back { Screen::Work } else { Screen::Start };
                 if next.screen == Screen::Start {
                     next.work = None;
                 }
@@ -360,6 +384,7 @@ impl Model {
             FromWorker::OpenFailed(error) => {
                 self.error = Some(Rc::new(error));
                 self.work = None;
+                self.compare = None;
                 self.screen = Screen::Error;
             }
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
@@ -387,7 +412,7 @@ impl Model {
                     convert.phase = Phase::Done { done, file };
                 }
             }
-            FromWorker::Compare(_) => {}
+            FromWorker::Compare(told) => self.hear_compare(told),
             FromWorker::Stopped { error } => {
                 if let Some(convert) = &mut self.convert {
                     convert.phase =
@@ -400,14 +425,7 @@ impl Model {
     fn opened(&mut self, mut opened: Opened) {
         let packed = std::mem::take(&mut opened.rows);
         let Some(rows) = packed.unpack() else {
-            self.error = Some(Rc::new(ErrorText {
-                kind: ErrorKind::Unsupported,
-                title: "The page and its reader do not fit together.".into(),
-                text: "One of them is older than the other. Reload the page.".into(),
-                place: String::new(),
-                lines: Vec::new(),
-                next: Vec::new(),
-            }));
+            self.error = Some(Rc::new(misfit()));
             self.screen = Screen::Error;
             return;
         };
@@ -419,7 +437,11 @@ impl Model {
         self.measure = Measure::No;
         self.convert = None;
         self.tab = Tab::Keys;
-        self.screen = Screen::Work;
+        self.screen = match self.screen {
+            // Opened to be compared with another one.
+            Screen::Compare if self.compare.is_some() => Screen::Compare,
+            _ => Screen::Work,
+        };
     }
 
     fn start_convert(&mut self) {
@@ -460,6 +482,18 @@ impl Model {
                 is_state_file(&name)
                     || work.opened.missing.iter().any(|missing| base(missing) == name)
             })
+    }
+}
+
+/// What is said when page and worker are of different versions.
+pub fn misfit() -> ErrorText {
+    ErrorText {
+        kind: ErrorKind::Unsupported,
+        title: "The page and its reader do not fit together.".into(),
+        text: "One of them is older than the other. Reload the page.".into(),
+        place: String::new(),
+        lines: Vec::new(),
+        next: Vec::new(),
     }
 }
 

@@ -24,7 +24,13 @@ const GROUPS: [&[Group]; 3] = [
         ),
         (
             "Act",
-            &[("Convert", &["C"]), ("Share", &["S"]), ("Findings", &["F"]), ("Shortcuts", &["?"])],
+            &[
+                ("Convert", &["C"]),
+                ("Compare", &["D"]),
+                ("Share", &["S"]),
+                ("Findings", &["F"]),
+                ("Shortcuts", &["?"]),
+            ],
         ),
     ],
     &[(
@@ -48,6 +54,15 @@ const GROUPS: [&[Group]; 3] = [
                 ("Key", &["Y"]),
                 ("Shape", &["\u{21e7}", "Y"]),
                 ("Values as text", &["\u{2318}", "C"]),
+            ],
+        ),
+        (
+            "Comparing",
+            &[
+                ("Swap A and B", &["X"]),
+                ("Matching", &["M"]),
+                ("Hide equal", &["E"]),
+                ("Stop reading, go back", &["Esc"]),
             ],
         ),
     ],

@@ -34,6 +34,8 @@ pub struct WorkspaceProps {
     pub running: Option<u32>,
     /// What has been fetched, if the checkpoint is a remote one.
     pub fetched: Option<Fetched>,
+    /// Asks for a second checkpoint.
+    pub oncompare: Callback<()>,
 }
 
 /// The workspace.
@@ -60,7 +62,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     };
     html! {
         <div class="app ws" id="work">
-            { top(&actor, work) }
+            { top(&actor, work, &props.oncompare) }
             if work.sums.bytes > 0 {
                 <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} /></div>
             } else {
@@ -84,7 +86,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     }
 }
 
-fn top(actor: &Actor, work: &Work) -> Html {
+fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
     let opened = &work.opened;
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
@@ -117,6 +119,7 @@ fn top(actor: &Actor, work: &Work) -> Html {
                 <button class="btn only-l" onclick={on(Actor::choose_files)}>{ "Open " }{ cap("O") }</button>
                 <button class="btn only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Share))))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
+                    <button class="btn" id="compare-with" onclick={oncompare.reform(|_| ())}>{ "Compare " }{ cap("D") }</button>
                     <button class="btn pri" onclick={on(|actor| actor.act(Action::StartConvert))} disabled={opened.targets.is_empty()}>
                         { "Convert " }{ cap("C") }
                     </button>

@@ -282,8 +282,8 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
     let mut rest = Vec::new();
     for (at, pair) in (0u32..).zip(&known.pairs) {
         let Some(row) = known.row(pair) else { continue };
-        let passes = filter.matches(row)
-            || known.first(pair).is_some_and(|row| filter.matches(row));
+        let passes =
+            filter.matches(row) || known.first(pair).is_some_and(|row| filter.matches(row));
         if !passes || view.only.is_some_and(|only| only != pair.mark) {
             continue;
         }
@@ -346,7 +346,8 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
             continue;
         };
         if numbers.numeric && numbers.finite > 0 {
-            line.max_abs = Some(line.max_abs.map_or(numbers.max_abs, |most| most.max(numbers.max_abs)));
+            line.max_abs =
+                Some(line.max_abs.map_or(numbers.max_abs, |most| most.max(numbers.max_abs)));
             if let Some(cosine) = numbers.cosine {
                 line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
             }
@@ -429,7 +430,10 @@ mod tests {
         let b = vec![value("new", "3"), layer(0), layer(1), layer(2), value("now", "1")];
         let structure = Structure {
             pairs: vec![1, 2, 3, 4, NO_ROW],
-            found: vec![difference(4, NO_ROW, What::OnlyLeft), difference(NO_ROW, 0, What::OnlyRight)],
+            found: vec![
+                difference(4, NO_ROW, What::OnlyLeft),
+                difference(NO_ROW, 0, What::OnlyRight),
+            ],
             waiting: vec![0, 1, 2],
             bytes: 96,
             rename: None,
@@ -439,9 +443,7 @@ mod tests {
     }
 
     fn words(known: &Pairs, view: &View) -> Vec<String> {
-        let told = |line: &Line| {
-            format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len())
-        };
+        let told = |line: &Line| format!("{} {} x{}", line.mark.word(), line.key, line.pairs.len());
         lines(known, view).0.iter().map(told).collect()
     }
 
@@ -457,7 +459,13 @@ mod tests {
         known.learn(&[1, 2], &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)]);
         assert_eq!(
             words(&known, &all),
-            ["added new x1", "removed gone x1", "changed h.1\u{2013}2.w x2", "renamed now x1", "equal  x1"]
+            [
+                "added new x1",
+                "removed gone x1",
+                "changed h.1\u{2013}2.w x2",
+                "renamed now x1",
+                "equal  x1"
+            ]
         );
         assert_eq!(known.counts(), [1, 1, 1, 0, 0, 2, 0, 0, 1]);
         let (lines, _) = lines(&known, &all);
@@ -468,7 +476,10 @@ mod tests {
     #[test]
     fn a_view_filters_folds_and_sorts() {
         let mut known = known();
-        known.learn(&[0, 1, 2], &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)]);
+        known.learn(
+            &[0, 1, 2],
+            &[difference(1, 2, What::Elements), difference(2, 3, What::Elements)],
+        );
         let open = View { fold: false, hide_equal: false, order: Order::MaxAbs, ..View::default() };
         assert_eq!(words(&known, &open)[..2], ["changed h.2.w x1", "changed h.1.w x1"]);
         let only = View { only: Some(Mark::Added), ..View::default() };
@@ -476,7 +487,10 @@ mod tests {
         // A renamed row is found by either key.
         let filter = |text: &str| View { filter: text.into(), ..View::default() };
         assert_eq!(words(&known, &filter("old")), ["renamed now x1"]);
-        assert_eq!(words(&known, &filter("kind:tensor")), ["changed h.1\u{2013}2.w x2", "equal  x1"]);
+        assert_eq!(
+            words(&known, &filter("kind:tensor")),
+            ["changed h.1\u{2013}2.w x2", "equal  x1"]
+        );
         assert!(lines(&known, &filter("/(/")).1.is_some());
     }
 }

@@ -65,6 +65,8 @@ pub fn beside(files: Vec<File>) -> (Vec<BlobSource>, usize) {
         table.files.extend(files);
         (table.read, table.calls) = (0, 0);
         table.touched.clear();
+        // Beside a checkpoint that is no file, the table was empty.
+        table.reader = table.reader.take().or_else(|| FileReaderSync::new().ok());
         (sources, base)
     })
 }

@@ -19,8 +19,8 @@ use crate::page::bridge::get;
 use crate::protocol::compare::{self as protocol, Ask, CompareOptions, NO_ROW, Progress, Told};
 use crate::protocol::{FILES, FromWorker};
 use crate::worker::planning::quoted;
-use crate::worker::running::{Cancel, Stream};
-use crate::worker::{Desk, Open, now, open, post, text};
+use crate::worker::running::{Cancel, FETCH, Stream};
+use crate::worker::{Desk, Open, now, open, post, remote, text};
 
 /// How long the machine may run without listening.
 const SLICE: f64 = 40.0;
@@ -121,6 +121,8 @@ struct Job {
     left: FileSet,
     right: FileSet,
     base: usize,
+    /// Whether the first is fetched from an address.
+    remote: bool,
     began: f64,
     /// How many differences and pairs were told of.
     told: (usize, usize),
@@ -145,9 +147,7 @@ fn begin(
     };
     let second = right.open.checkpoint.clone();
     let how = Options {
-        tolerance: options
-            .tolerance
-            .map(|(relative, absolute)| Tolerance { relative, absolute }),
+        tolerance: options.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute }),
         nan_differs: options.nan_differs,
         ignore_dtype: options.ignore_dtype,
         ignore_type: options.ignore_type,
@@ -159,6 +159,7 @@ fn begin(
         left: first.files.clone(),
         right: second.files.clone(),
         base: right.base,
+        remote: remote::is_open(),
         comparison: Comparison::new(first, second, how),
         began: now(),
         told: (0, 0),
@@ -284,6 +285,10 @@ impl Job {
                 Need::Step => self.comparison.step()?,
                 Need::Feed(side, span) => {
                     let piece = match side {
+                        // What one action may fetch was agreed: beyond that it ends.
+                        Side::Left if self.remote => {
+                            self.left.read_vec(span.file, span.offset, span.len.min(FETCH))?
+                        }
                         Side::Left => piece(&mut streams.0, &self.left, span, 0).await?,
                         Side::Right => piece(&mut streams.1, &self.right, span, self.base).await?,
                     };
@@ -295,6 +300,7 @@ impl Job {
             if time - told >= 250.0 {
                 told = time;
                 tell(Told::Progress(self.progress()));
+                remote::tell();
             }
             if time - listened >= SLICE {
                 gloo_timers::future::TimeoutFuture::new(0).await;
@@ -381,9 +387,8 @@ fn would_load(left: &Open, right: &Open, strict: bool) -> protocol::Checked {
         check::version_of(file).as_deref(),
         &options,
     );
-    let line = |line: check::Line| {
-        (line.word.to_owned(), line.key, line.text, line.keys, line.numbers)
-    };
+    let line =
+        |line: check::Line| (line.word.to_owned(), line.key, line.text, line.keys, line.numbers);
     let count = |list: usize| list as u64;
     protocol::Checked {
         loads: answer.loads,

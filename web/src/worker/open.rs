@@ -43,7 +43,8 @@ pub fn open_beside(
     asked: Option<u32>,
 ) -> Result<(Open, Opened, usize), Box<ErrorText>> {
     let (sources, base) = blob::beside(files);
-    let (open, opened) = open_sources(names, sources, asked)?;
+    let (open, mut opened) = open_sources(names, sources, asked)?;
+    (opened.read, opened.calls) = blob::spent();
     Ok((open, opened, base))
 }
 

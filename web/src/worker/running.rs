@@ -19,7 +19,7 @@ use crate::worker::{blob, check, now, post, remote};
 /// The stream's buffer.
 const BUFFER: u32 = 4 << 20;
 /// What is fetched of a remote file at once.
-const FETCH: u64 = 8 << 20;
+pub(super) const FETCH: u64 = 8 << 20;
 /// A gap in a file that is cheaper to read over than to open another stream behind it.
 const GAP: u64 = 1 << 20;
 /// How long the machine may run without listening.

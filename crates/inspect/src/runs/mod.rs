@@ -144,7 +144,8 @@ impl Run {
                 None => json.null(),
             }
             json.name("indexed").bool(self.indexed);
-            for (name, list) in [("only_index", &self.only_index), ("only_folder", &self.only_folder)]
+            for (name, list) in
+                [("only_index", &self.only_index), ("only_folder", &self.only_folder)]
             {
                 json.name(name).array(|json| list.iter().for_each(|name| json.str(name)));
             }

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::check::{
-    Answer, Expected, Options, Release, check, expected_of, has_state, lists_state,
-    parse_list, version_of,
+    Answer, Expected, Options, Release, check, expected_of, has_state, lists_state, parse_list,
+    version_of,
 };
 
 use crate::args::Check;

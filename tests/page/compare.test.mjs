@@ -1,0 +1,235 @@
+// Two checkpoints side by side: what the page finds is what `statelens diff` and `statelens check`
+// say.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+
+const GPT = "cerebras/v2.10.0/gpt_small.mdl";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-compare-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** What the command prints; 1 says that they differ, or that it would not load. */
+function run(...args) {
+  const { status, stdout, stderr } = spawnSync(command, args, { encoding: "utf8" });
+  assert.ok(status === 0 || status === 1, stderr);
+  return stdout;
+}
+
+/** Files of a folder of ours, or a fixture, in the form that `drop` takes. */
+const made = (name) => ({ name, bytes: readFileSync(join(folder, name)) });
+
+/** The model of a small GPT with weights that differ here and there, and its bias gone. */
+function changed() {
+  const path = join(folder, "changed.safetensors");
+  run("convert", fixture(GPT), path, "--states", "model", "--exclude", "model.model.ln_f.bias", "--lossy", "--force");
+  const bytes = readFileSync(path);
+  const header = Number(bytes.readBigUInt64LE(0));
+  const json = JSON.parse(bytes.subarray(8, 8 + header).toString());
+  for (const [key, { data_offsets: [at] }] of Object.entries(json).filter(([key]) => /blocks\.\d+\.(qkv|fc)/.test(key))) {
+    const value = bytes.readFloatLE(8 + header + at + 8);
+    bytes.writeFloatLE(value * 1.5 + key.length, 8 + header + at + 8);
+  }
+  writeFileSync(path, bytes);
+  return path;
+}
+
+/** Drops on the right half of the window: beside what is open. */
+async function beside(page, files) {
+  const width = page.viewportSize().width;
+  const given = files.map(({ name, bytes }) => ({ name, base64: Buffer.from(bytes).toString("base64") }));
+  await page.evaluate(
+    ([given, clientX]) => {
+      const dataTransfer = new DataTransfer();
+      for (const { name, base64 } of given) {
+        dataTransfer.items.add(new File([Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0))], name));
+      }
+      for (const event of ["dragenter", "dragover", "drop"]) {
+        document.body.dispatchEvent(new DragEvent(event, { bubbles: true, cancelable: true, dataTransfer, clientX }));
+      }
+    },
+    [given, width * 0.75],
+  );
+  await page.waitForSelector("#compare");
+}
+
+/** Waits until everything is compared, and takes the report. */
+async function report(page) {
+  await page.waitForSelector("#save-report:not([disabled])");
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-report")]);
+  return readFileSync(await download.path(), "utf8");
+}
+
+/** How many keys have a mark, as the page counts them. */
+const count = (page, word) =>
+  page.$$eval("#verdict .fig", (figures, word) => {
+    const figure = figures.find((figure) => figure.textContent.endsWith(word));
+    return figure ? Number(figure.querySelector("b").textContent.replaceAll(",", "")) : 0;
+  }, word);
+
+for (const [title, first, second, options, choose] of [
+  ["a 1.7 file and its repair", "cerebras/compat/synthetic_1.7.mdl", "cerebras/compat/synthetic_1.7_fixed.mdl", []],
+  ["one state in two formats", GPT, "cerebras/v2.10.0/gpt_small.pt", []],
+  ["float32 and bfloat16", GPT, "cerebras/v2.10.0/gpt_small_bf16.mdl", []],
+  [
+    "float32 and bfloat16, as numbers within a tolerance",
+    GPT,
+    "cerebras/v2.10.0/gpt_small_bf16.mdl",
+    ["--op", "allclose", "--rtol", "0.1", "--atol", "0.05", "--ignore-dtype"],
+    async (page) => {
+      await page.keyboard.press("m");
+      await page.click('.matching [role="radio"]:has-text("close")');
+      await page.fill('.tol:has-text("rtol") input', "0.1");
+      await page.fill('.tol:has-text("atol") input', "0.05");
+      await page.click('.check:has-text("Dtypes may differ")');
+    },
+  ],
+]) {
+  test(`${title}: the report is that of the command`, async () => {
+    const expected = run("diff", fixture(first), fixture(second), "--json", ...options);
+    await withPage(browser, async (page) => {
+      await drop(page, "body", [dropped(first)]);
+      await page.waitForSelector("#work .row");
+      await beside(page, [dropped(second)]);
+      await page.waitForSelector("#save-report:not([disabled])");
+      await choose?.(page);
+      assert.equal(await report(page), expected);
+      const { matches, differences } = JSON.parse(expected);
+      assert.match(await page.textContent("#verdict"), matches ? /They match/ : /They differ/);
+      const keys = (what) => new Set(differences.filter((one) => what.includes(one.what)).map((one) => one.key)).size;
+      assert.equal(await count(page, "added"), keys(["only_right"]));
+      assert.equal(await count(page, "removed"), keys(["only_left"]));
+      assert.equal(await count(page, "shape"), keys(["shape"]));
+      assert.equal(await count(page, "kind"), keys(["type", "dtype"]));
+      assert.equal(await count(page, "changed"), keys(["value", "elements"]));
+    });
+  });
+}
+
+test("values that differ are told in the table as in the report, and the numbers in detail", async () => {
+  const path = changed();
+  const expected = run("diff", fixture(GPT), path, "--json");
+  await withPage(browser, async (page) => {
+    await drop(page, "body", [dropped(GPT)]);
+    await page.waitForSelector("#work .row");
+    await beside(page, [made("changed.safetensors")]);
+    assert.equal(await report(page), expected);
+    const found = JSON.parse(expected).differences.filter((one) => one.what === "elements");
+    assert.ok(found.length >= 4, `${found.length} tensors differ`);
+    await page.click('.chips .chip:has-text("changed")');
+    await page.keyboard.press("l");
+    const cells = await page.$$eval("#compare .row", (rows) => rows.map((row) => row.querySelector(".ck").title));
+    assert.deepEqual(cells, found.map((one) => one.key));
+    for (const one of found) {
+      const facts = await page.$eval("#compare .insp", (pane) => pane.textContent);
+      assert.ok(facts.includes(`differ${one.differing.toLocaleString("en")} of ${one.elements.toLocaleString("en")}`), facts);
+      assert.ok(facts.includes(`first at[${one.first.join(", ")}]`), facts);
+      assert.ok(facts.replaceAll("\u2212", "-").includes(one.cosine.toFixed(7)), `${one.cosine} in ${facts}`);
+      await page.keyboard.press("j");
+    }
+  });
+});
+
+test("a rename that is suggested makes the keys match, as the command's does", async () => {
+  const path = join(folder, "renamed.safetensors");
+  run("convert", fixture(GPT), path, "--states", "model", "--rename", "^model\\.model\\.=>net.", "--lossy");
+  await withPage(browser, async (page) => {
+    await drop(page, "body", [dropped(GPT)]);
+    await page.waitForSelector("#work .row");
+    await beside(page, [made("renamed.safetensors")]);
+    await page.waitForSelector("#save-report:not([disabled])");
+    const before = await count(page, "added");
+    assert.ok(before > 0);
+    await page.keyboard.press("m");
+    const rule = await page.textContent(".matching p code");
+    await page.click('.matching .textlink:has-text("Use it")');
+    await page.waitForFunction(() => /renamed/.test(document.querySelector("#verdict").textContent));
+    assert.equal(await report(page), run("diff", fixture(GPT), path, "--json", "--rename", rule));
+    assert.ok((await count(page, "added")) < before);
+    assert.ok((await count(page, "renamed")) > 0);
+    assert.ok((await page.textContent(".matching .cmd")).includes(`--rename '${rule}'`));
+    // A rule that is none is an error that says so, and is mended where it stands.
+    await page.fill(".matching textarea", "nonsense");
+    await page.press(".matching textarea", "Tab");
+    await page.waitForSelector('#compare [role="alert"]:has-text("nonsense")');
+    assert.ok(await page.isDisabled("#save-report"));
+    await page.fill(".matching textarea", "");
+    await page.press(".matching textarea", "Tab");
+    await page.waitForSelector("#save-report:not([disabled])");
+    assert.equal(await count(page, "added"), before);
+  });
+});
+
+for (const [first, second] of [
+  [GPT, "cerebras/v2.10.0/gpt_small.pt"],
+  ["cerebras/compat/synthetic_1.7.mdl", "cerebras/compat/synthetic_1.7_fixed.mdl"],
+  ["cerebras/v2.10.0/seed.mdl", GPT],
+]) {
+  test(`whether ${first} would load into ${second} is what \`check\` says`, async () => {
+    await withPage(browser, async (page) => {
+      await drop(page, "body", [dropped(first)]);
+      await page.waitForSelector("#work .row");
+      await beside(page, [dropped(second)]);
+      for (const options of [[], ["--no-strict"]]) {
+        const json = JSON.parse(run("check", fixture(first), "--against", fixture(second), "--json", ...options));
+        if (options.length) {
+          await page.click("#loads .chip");
+          await page.waitForSelector('#loads .chip[aria-pressed="false"]');
+        }
+        const answer = json.loads ? "Yes." : "No.";
+        await page.waitForFunction((answer) => document.querySelector("#loads")?.textContent.includes(answer), answer);
+        const said = await page.textContent("#loads");
+        assert.ok(said.includes(`${json.matching.toLocaleString("en")} key`), said);
+        for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"], [json.shapes, "of other shapes"]]) {
+          assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
+        }
+      }
+    });
+  });
+}
+
+test("reached by key, swapped, stopped, left; a second that is no checkpoint says why", async () => {
+  await withPage(browser, async (page) => {
+    await drop(page, "body", [dropped(GPT)]);
+    await page.waitForSelector("#work .row");
+    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    await chooser.setFiles(fixture("cerebras/v2.10.0/seed.mdl"));
+    const names = () => page.$$eval("#compare .ab .name", (names) => names.map((name) => name.textContent));
+    await page.waitForSelector("#save-report:not([disabled])");
+    assert.deepEqual(await names(), ["gpt_small.mdl", "seed.mdl"]);
+    const added = await count(page, "added");
+    const removed = await count(page, "removed");
+    await page.keyboard.press("x");
+    await page.waitForFunction(() => document.querySelector("#compare .ab .name")?.textContent === "seed.mdl");
+    await page.waitForSelector("#save-report:not([disabled])");
+    assert.deepEqual(await names(), ["seed.mdl", "gpt_small.mdl"]);
+    assert.deepEqual([await count(page, "added"), await count(page, "removed")], [removed, added]);
+    assert.equal(await report(page), run("diff", fixture("cerebras/v2.10.0/seed.mdl"), fixture(GPT), "--json"));
+    // The filter, then nothing to find, then back.
+    await page.keyboard.press("/");
+    await page.keyboard.type("no such key");
+    await page.waitForSelector('#compare .empty:has-text("No key matches")');
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#compare .row");
+    await beside(page, [{ name: "notes.txt", bytes: "nothing at all\n" }]);
+    await page.waitForSelector('#compare [role="alert"]');
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#work .row");
+    // What is dropped on the left half takes the place of what is open.
+    await drop(page, "body", [dropped(GPT)]);
+    await page.waitForFunction(() => document.querySelector("#work .top .name")?.textContent === "gpt_small.mdl");
+  });
+});

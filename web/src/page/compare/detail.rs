@@ -1,0 +1,217 @@
+//! What is looked at: both sides, how far apart they are, and whether the one would load into the
+//! other.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use super::loads::loads;
+use super::model::Compare;
+use super::table::{float, mark, share};
+use crate::page::app::Actor;
+use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
+use crate::protocol::compare::{Difference, Numbers, What};
+use crate::rows::Row;
+use crate::state::compare::{Mark, Pair, Pairs};
+use crate::state::fmt;
+
+/// What it needs.
+#[derive(Properties, PartialEq)]
+pub(super) struct DetailProps {
+    /// The comparison.
+    pub compare: Rc<Compare>,
+}
+
+/// The right pane.
+#[component]
+pub(super) fn Detail(props: &DetailProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let compare = &props.compare;
+    let looked = compare.known.as_ref().zip(compare.pair());
+    html! {
+        <aside class="insp" aria-label="Details">
+            if let Some((known, pair)) = looked { { of_pair(&actor, compare, known, &pair) } }
+            else { <section><p class="dim">{ "Choose a key to see how far apart the two are." }</p></section> }
+            { loads(&actor, compare) }
+        </aside>
+    }
+}
+
+fn of_pair(actor: &Actor, compare: &Compare, known: &Pairs, pair: &Pair) -> Html {
+    let Some(row) = known.row(pair) else { return html! {} };
+    let (a, b) = (known.first(pair), known.second(pair));
+    let old = a.filter(|a| a.key != row.key);
+    html! {
+        <>
+            <section>
+                <div class="hd">
+                    if compare.members() > 1 { { stepper(actor, compare) } } else { { mark(pair.mark) } }
+                    <span class="tools"><Copy text={row.key.clone()} what="key" /></span>
+                </div>
+                if let Some(old) = old { <div class="old">{ wrapped_key(&old.key) }</div><div class="lab">{ "is in B" }</div> }
+                { wrapped_key(&row.key) }
+            </section>
+            <section>{ sides(a, b) }
+                if a.is_none() { <p class="lab">{ "only in B" }</p> }
+                if b.is_none() { <p class="lab">{ "only in A" }</p> }
+            </section>
+            { for known.differences(pair).map(|found| difference(found, row)) }
+            if pair.mark == Mark::Waiting { <section><p class="dim">{ "Its values are not read yet." }</p></section> }
+            { by_member(actor, compare, known) }
+        </>
+    }
+}
+
+/// Steps through the keys of a line.
+fn stepper(actor: &Actor, compare: &Compare) -> Html {
+    let by = |by: isize| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.compare(move |compare| compare.step_member(by)))
+    };
+    let (at, count) = (compare.member, compare.members());
+    html! {
+        <span class="step" role="group" aria-label="Key of this line">
+            <button aria-label="Previous" title="Previous (,)" disabled={at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
+            <span>{ format!("{} of {}", fmt::exact(at as u64 + 1), fmt::exact(count as u64)) }</span>
+            <button aria-label="Next" title="Next (.)" disabled={at + 1 == count} onclick={by(1)}>{ "\u{203a}" }</button>
+        </span>
+    }
+}
+
+/// What stands on either side.
+fn sides(a: Option<&Row>, b: Option<&Row>) -> Html {
+    let kind = |row: &Row| match row.dtype.as_str() {
+        "" => value_kind(row.kind.word()),
+        name => dtype(name),
+    };
+    let shape = |row: &Row| match row.kind.has_shape() {
+        true => html! { { fmt::shape(&row.shape) } },
+        false => html! {},
+    };
+    let value =
+        |row: &Row| html! { <span title={row.value.clone()}>{ fmt::minus(&row.value) }</span> };
+    let bytes = |row: &Row| match row.kind.has_shape() {
+        true => html! { { fmt::bytes(row.bytes) } },
+        false => html! {},
+    };
+    let any = |of: fn(&Row) -> bool| [a, b].into_iter().flatten().any(of);
+    let line = |label: &'static str, cell: &dyn Fn(&Row) -> Html| {
+        let of = |side: Option<&Row>| match side {
+            Some(row) => cell(row),
+            None => html! { <span class="dim">{ "\u{2013}" }</span> },
+        };
+        html! { <tr><th scope="row">{ label }</th><td>{ of(a) }</td><td>{ of(b) }</td></tr> }
+    };
+    html! {
+        <table class="sides">
+            <thead><tr><th></th><th scope="col">{ "A" }</th><th scope="col">{ "B" }</th></tr></thead>
+            <tbody>
+                { line("kind", &kind) }
+                if any(|row| row.kind.has_shape()) { { line("shape", &shape) }{ line("bytes", &bytes) } }
+                if any(|row| !row.value.is_empty()) { { line("value", &value) } }
+            </tbody>
+        </table>
+    }
+}
+
+fn difference(found: &Difference, row: &Row) -> Html {
+    let title = match found.what {
+        What::OnlyLeft | What::OnlyRight => "On one side only",
+        What::Type => "Of other kinds",
+        What::Shape => "Of other shapes",
+        What::DType => "Of other dtypes",
+        What::Value => "Other values",
+        What::Elements => "Other elements",
+        What::Unreadable => "Can\u{2019}t be compared",
+    };
+    let of = match found.part.as_str() {
+        "" => String::new(),
+        part => format!(" of its {part}"),
+    };
+    // What the two sides show says it all, but for parts of a tensor and long values.
+    let shown = match found.what {
+        What::Value => !row.value.is_empty(),
+        What::Unreadable | What::Elements => false,
+        _ => true,
+    };
+    if shown && found.part.is_empty() {
+        return html! {};
+    }
+    html! {
+        <section>
+            <div class="hd"><h3>{ format!("{title}{of}") }</h3>
+                if let Some(numbers) = &found.numbers { <span class="lab">{ share(numbers.differing, numbers.elements) }</span> }</div>
+            if !found.left.is_empty() { <p class="mid-ink wrap">{ &found.left }
+                if !found.right.is_empty() { { format!(" \u{2192} {}", found.right) } }</p> }
+            if let Some(numbers) = &found.numbers { { facts(numbers) } }
+        </section>
+    }
+}
+
+fn facts(numbers: &Numbers) -> Html {
+    let mut facts = vec![
+        (
+            "differ",
+            format!("{} of {}", fmt::exact(numbers.differing), fmt::exact(numbers.elements)),
+        ),
+        ("first at", fmt::shape(&numbers.first)),
+    ];
+    if numbers.numeric {
+        if numbers.finite > 0 {
+            facts.push(("max |B \u{2212} A|", float(numbers.max_abs)));
+            facts.push(("max relative to B", float(numbers.max_rel)));
+        }
+        facts.extend(numbers.mse.map(|mse| ("mean squared error", float(mse))));
+        facts.extend(numbers.cosine.map(|cosine| ("cosine", fmt::minus(&format!("{cosine:.7}")))));
+        if numbers.nans != (0, 0) {
+            let (a, b) = numbers.nans;
+            facts
+                .push(("NaN in A \u{b7} B", format!("{} \u{b7} {}", fmt::exact(a), fmt::exact(b))));
+        }
+    }
+    html! {
+        <dl class="kv">{ for facts.into_iter().map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
+    }
+}
+
+/// The largest difference of each key of a line.
+fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
+    let Some(line) = compare.line().filter(|line| line.pairs.len() > 1) else { return html! {} };
+    let values: Vec<f64> = line
+        .pairs
+        .iter()
+        .map(|at| {
+            let found = known.pairs.get(*at as usize).and_then(|pair| known.difference(pair));
+            found.and_then(|found| found.numbers.as_ref()).map_or(0.0, |numbers| numbers.max_abs)
+        })
+        .collect();
+    let most = values.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);
+    if most <= 0.0 || values.len() > 166 {
+        return html! {};
+    }
+    let wide = 332.0 / values.len() as f64;
+    let bar = |(at, value): (usize, &f64)| {
+        let height = if value.is_finite() { value / most * 72.0 } else { 72.0 };
+        let actor = actor.clone();
+        let onclick = Callback::from(move |_: MouseEvent| {
+            actor.compare(move |compare| compare.member = at);
+        });
+        let fill = if at == compare.member { "var(--accent)" } else { "var(--ink-3)" };
+        html! {
+            <g {onclick}>
+                <rect x={format!("{:.2}", at as f64 * wide)} y="0" width={format!("{wide:.2}")} height="76" fill="transparent" />
+                <rect x={format!("{:.2}", at as f64 * wide)} y={format!("{:.2}", 76.0 - height)} width={format!("{:.2}", (wide - 1.0).max(0.7))}
+                    height={format!("{height:.2}")} {fill} />
+            </g>
+        }
+    };
+    html! {
+        <section>
+            <div class="hd"><h3>{ "max |B \u{2212} A| by key" }</h3><span class="lab">{ format!("up to {}", float(most)) }</span></div>
+            <svg viewBox="0 0 332 78" width="100%" role="img" aria-label="The largest difference of each key">
+                { for values.iter().enumerate().map(bar) }
+                <path d="M0 77H332" stroke="var(--line-2)" />
+            </svg>
+        </section>
+    }
+}

@@ -1,0 +1,93 @@
+//! Whether the first would load into the second.
+
+use yew::prelude::*;
+
+use super::model::Compare;
+use crate::page::app::Actor;
+use crate::page::marks::{Copy, good, key, severity};
+use crate::protocol::Severity;
+use crate::protocol::compare::Checked;
+use crate::state::fmt;
+
+/// Lines that are shown, fewer where nothing stands against it.
+const SHOWN: (usize, usize) = (12, 4);
+
+/// The answer, and what stands against it.
+pub(super) fn loads(actor: &Actor, compare: &Compare) -> Html {
+    let Some(checked) = &compare.checked else { return html! {} };
+    let strict = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(|compare| compare.strict = !compare.strict);
+        })
+    };
+    let on = compare.strict;
+    let shown = if checked.loads { SHOWN.1 } else { SHOWN.0 };
+    html! {
+        <section class="loads" id="loads">
+            <div class="hd"><h3>{ "Would A load into B?" }</h3>
+                <span class="tools"><button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} onclick={strict}
+                    title="Missing and unexpected keys are errors">{ "strict" }</button></span></div>
+            <p>
+                if checked.loads { <span class="w-good">{ good() }{ " Yes. " }</span> }
+                else { <span class="w-warn">{ severity(Severity::Warning) }{ " No. " }</span> }
+                <span class="mid-ink">{ told(checked) }</span>
+            </p>
+            if !checked.lines.is_empty() {
+                <dl class="kv l">
+                    { for checked.lines.iter().take(shown).map(line) }
+                </dl>
+                if checked.lines.len() > shown {
+                    <p class="dim">{ format!("and {} more", fmt::exact((checked.lines.len() - shown) as u64)) }</p>
+                }
+            }
+            if let Some((option, keys)) = &checked.rename {
+                <p class="dim">{ format!("{} would match after", fmt::plural(*keys, "key")) }</p>
+                <div class="cmd"><code>{ format!("statelens convert A OUT {option}") }</code><Copy text={option.clone()} what="option" /></div>
+            }
+        </section>
+    }
+}
+
+fn told(checked: &Checked) -> String {
+    let (missing, unexpected, shapes) = checked.counts;
+    let of = match (checked.states.0.as_str(), checked.states.1.as_str()) {
+        ("", "") => String::new(),
+        (file, "") => format!(" in the state {file} of A"),
+        ("", reference) => format!(" in the state {reference} of B"),
+        (state, _) => format!(" in the state {state}"),
+    };
+    let mut text = match checked.matching {
+        1 => "1 key matches".to_owned(),
+        keys => format!("{} keys match", fmt::exact(keys)),
+    };
+    for (count, what) in
+        [(missing, "missing"), (unexpected, "unexpected"), (shapes, "of other shapes")]
+    {
+        if count > 0 {
+            text += &format!(", {} {what}", fmt::exact(count));
+        }
+    }
+    text += &of;
+    if !checked.strict && missing + unexpected > 0 {
+        text += "; keys that don\u{2019}t match are passed over";
+    }
+    if checked.prefixed {
+        text += ". The trainer puts model. before the keys of A by itself";
+    }
+    text + "."
+}
+
+fn line((word, name, text, keys, numbers): &(String, String, String, u64, String)) -> Html {
+    let count = match (keys, numbers.as_str()) {
+        (1, _) => String::new(),
+        (keys, "") => format!(" \u{b7} {} keys", fmt::exact(*keys)),
+        (keys, numbers) => format!(" \u{b7} {} keys, {numbers}", fmt::exact(*keys)),
+    };
+    html! {
+        <>
+            <dt>{ word }</dt>
+            <dd title={format!("{name} {text}{count}")}>{ key(name) }<span class="tag">{ format!("{text}{count}") }</span></dd>
+        </>
+    }
+}

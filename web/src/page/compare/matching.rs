@@ -1,0 +1,155 @@
+//! How it is compared: which keys belong together, and which numbers match.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::edits::Lines;
+use crate::page::marks::Copy;
+use crate::protocol::compare::CompareOptions;
+use crate::state::fmt;
+
+/// The options.
+#[derive(Properties, PartialEq)]
+pub(super) struct MatchingProps {
+    /// What they are.
+    pub options: Rc<CompareOptions>,
+    /// The rule that would make more keys match, and how many.
+    pub rename: Option<(String, u64)>,
+    /// The command that does the same.
+    pub command: String,
+}
+
+/// The options.
+#[component]
+pub(super) fn Matching(props: &MatchingProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let options = &props.options;
+    let text = |label: &'static str,
+                value: &str,
+                placeholder: &'static str,
+                set: fn(&mut CompareOptions, String)| {
+        let actor = actor.clone();
+        let onchange = Callback::from(move |event: Event| {
+            if let Some(value) = value_of(&event) {
+                actor.compare(move |compare| compare.ask(|options| set(options, value)));
+            }
+        });
+        html! {
+            <label class="field"><span class="lab">{ label }</span>
+                <span class="inp"><input type="text" value={value.to_owned()} {onchange} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
+        }
+    };
+    let rename = {
+        let actor = actor.clone();
+        Callback::from(move |rules: Vec<String>| {
+            actor.compare(move |compare| compare.ask(|options| options.rename = rules));
+        })
+    };
+    let check = |label: &'static str, on: bool, set: fn(&mut CompareOptions)| {
+        let actor = actor.clone();
+        let onchange =
+            Callback::from(move |_: Event| actor.compare(move |compare| compare.ask(set)));
+        html! { <label class="check"><input type="checkbox" class="cb" checked={on} {onchange} /><span>{ label }</span></label> }
+    };
+    html! {
+        <div class="matching" role="group" aria-label="Matching">
+            <div class="fields">
+                <div class="lab">{ "Keys of A before they are looked for in B" }</div>
+                { text("take off", &options.strip_prefix, "nothing; or model.", |options, text| options.strip_prefix = text) }
+                <Lines key={options.rename.join("\n")} label="rename" value={options.rename.clone()} late={true}
+                    placeholder="regex=>replacement, with $1 for a group; one in a line" onchange={rename} />
+                { text("put before", &options.prefix, "nothing; or model.", |options, text| options.prefix = text) }
+                { suggestion(&actor, props) }
+            </div>
+            <div class="fields">
+                <div class="lab">{ "Values match if" }</div>
+                <Tolerance tolerance={options.tolerance} />
+                { check("Dtypes may differ if the numbers match", options.ignore_dtype, |options| options.ignore_dtype = !options.ignore_dtype) }
+                { check("An array and a tensor may match", options.ignore_type, |options| options.ignore_type = !options.ignore_type) }
+                { check("A NaN matches nothing, not even a NaN", options.nan_differs, |options| options.nan_differs = !options.nan_differs) }
+            </div>
+            if !props.command.is_empty() {
+                <div class="block"><div class="lab">{ "The same on the command line" }</div>
+                    <div class="cmd"><code>{ &props.command }</code><Copy text={props.command.clone()} what="command" /></div></div>
+            }
+        </div>
+    }
+}
+
+/// The rule that would make more keys match.
+fn suggestion(actor: &Actor, props: &MatchingProps) -> Html {
+    let Some((rule, keys)) = &props.rename else { return html! {} };
+    html! {
+        <p class="dim">{ format!("{} more would match with ", fmt::plural(*keys, "key")) }<code>{ rule }</code>{ " " }{ use_rule(actor, rule) }</p>
+    }
+}
+
+/// Adds a rule to those that there are.
+fn use_rule(actor: &Actor, rule: &str) -> Html {
+    let (actor, rule) = (actor.clone(), rule.to_owned());
+    let onclick = Callback::from(move |_: MouseEvent| {
+        let rule = rule.clone();
+        actor.compare(move |compare| {
+            compare.matching = true;
+            compare.ask(|options| options.rename.push(rule));
+        });
+    });
+    html! { <button class="textlink" {onclick}>{ "Use it" }</button> }
+}
+
+#[derive(Properties, PartialEq)]
+struct ToleranceProps {
+    tolerance: Option<(f64, f64)>,
+}
+
+/// Equal, or close as torch's `allclose` has it.
+#[component]
+fn Tolerance(props: &ToleranceProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let (relative, absolute) = props.tolerance.unwrap_or((1e-5, 1e-8));
+    let set = |tolerance: Option<(f64, f64)>| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(move |compare| compare.ask(|options| options.tolerance = tolerance));
+        })
+    };
+    let number = |label: &'static str, value: f64, set: fn(&mut (f64, f64), f64)| {
+        let actor = actor.clone();
+        let onchange = Callback::from(move |event: Event| {
+            let value = value_of(&event).and_then(|text| text.trim().parse::<f64>().ok());
+            // What is no number, or none that makes sense, changes nothing.
+            if let Some(value) = value.filter(|value| *value >= 0.0) {
+                actor.compare(move |compare| {
+                    compare.ask(|options| {
+                        if let Some(tolerance) = &mut options.tolerance {
+                            set(tolerance, value);
+                        }
+                    });
+                });
+            }
+        });
+        html! {
+            <label class="tol"><span class="lab">{ label }</span>
+                <span class="inp"><input type="text" inputmode="decimal" value={format!("{value:e}")} {onchange} /></span></label>
+        }
+    };
+    let close = props.tolerance.is_some();
+    html! {
+        <div class="tolerance">
+            <div class="seg" role="radiogroup" aria-label="Values match if">
+                <button role="radio" aria-checked={(!close).to_string()} class={classes!((!close).then_some("on"))} onclick={set(None)}>{ "equal" }</button>
+                <button role="radio" aria-checked={close.to_string()} class={classes!(close.then_some("on"))} onclick={set(Some((relative, absolute)))}>{ "close" }</button>
+            </div>
+            if close {
+                { number("rtol", relative, |tolerance, value| tolerance.0 = value) }
+                { number("atol", absolute, |tolerance, value| tolerance.1 = value) }
+            }
+        </div>
+    }
+}
+
+fn value_of(event: &Event) -> Option<String> {
+    event.target_dyn_into::<web_sys::HtmlInputElement>().map(|input| input.value())
+}

@@ -1,0 +1,188 @@
+//! Two checkpoints side by side: the screen, its state, and how it is reached.
+
+mod beside;
+mod detail;
+mod loads;
+mod matching;
+mod model;
+mod screen;
+mod summary;
+mod table;
+
+use std::rc::Rc;
+
+use wasm_bindgen::JsValue;
+use yew::prelude::*;
+
+pub use beside::BesideDialog;
+pub use model::{Compare, Reading};
+pub use screen::CompareScreen;
+
+use crate::page::app::Actor;
+use crate::page::drop::Dropped;
+use crate::page::hooks::Same;
+use crate::page::marks::copy;
+use crate::page::model::{Action, Model, Screen, Sheet, Tab};
+use crate::protocol::ToWorker;
+use crate::protocol::compare::Ask;
+
+/// Compares the open checkpoint with what these files are.
+pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
+    if files.is_empty() {
+        actor.act(Action::Over(None));
+        return;
+    }
+    let handles: js_sys::Array =
+        files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+    let names = files.iter().map(|dropped| dropped.name.clone()).collect();
+    actor.act(Action::Beside(files, main));
+    let ask = Ask::Open { files: names, main };
+    actor.bridge.post_with(&ToWorker::Compare(ask), &handles, &JsValue::UNDEFINED);
+}
+
+/// Compares two checkpoints, neither of which needs to be open.
+pub fn begin_pair(
+    actor: &Actor,
+    first: (Vec<Dropped>, Option<u32>),
+    second: (Vec<Dropped>, Option<u32>),
+) {
+    actor.open(first.0, first.1);
+    begin(actor, second.0, second.1);
+}
+
+/// Opens the second instead, and compares it with the first.
+pub fn swap(model: &Model, actor: &Actor) {
+    let Some(compare) = model.compare.as_ref().filter(|compare| compare.opened.is_some()) else {
+        return;
+    };
+    // What was fetched from an address can't be the second.
+    if model.files.is_empty() {
+        return;
+    }
+    let first = (compare.files.as_ref().clone(), compare.main);
+    begin_pair(actor, first, (model.files.as_ref().clone(), model.asked));
+}
+
+/// Goes back to the open checkpoint.
+pub fn leave(actor: &Actor) {
+    actor.bridge.post(&ToWorker::Compare(Ask::Close));
+    actor.act(Action::Leave);
+}
+
+/// Asks for a second checkpoint: offers those that lie beside the open one, or a dialog for files.
+pub fn offer(model: &Model, actor: &Actor) {
+    match &model.work {
+        Some(work) if work.opened.others.is_empty() => actor.choose_beside(false),
+        Some(_) => actor.act(Action::Show(Some(Sheet::Beside))),
+        None => {}
+    }
+}
+
+impl Actor {
+    /// Changes the comparison.
+    pub fn compare(&self, change: impl FnOnce(&mut Compare) + 'static) {
+        self.act(Action::Compare(Box::new(change)));
+    }
+}
+
+/// Asks the worker to compare, and whether it would load, whenever something else is asked.
+#[hook]
+pub fn use_compare(model: &Model, actor: &Actor) {
+    let asked = model
+        .compare
+        .as_ref()
+        .filter(|compare| compare.request > 0)
+        .map(|compare| (Same(compare.rows.clone()), compare.options.clone(), compare.request));
+    let bridge = actor.bridge.clone();
+    use_effect_with(asked, move |asked| {
+        if let Some((_, options, request)) = asked {
+            let ask = Ask::Start { request: *request, options: Box::new((**options).clone()) };
+            bridge.post(&ToWorker::Compare(ask));
+        }
+    });
+    let asked = model
+        .compare
+        .as_ref()
+        .filter(|compare| compare.opened.is_some())
+        .map(|compare| (Same(compare.rows.clone()), compare.strict));
+    let bridge = actor.bridge.clone();
+    use_effect_with(asked, move |asked| {
+        if let Some((_, strict)) = asked {
+            bridge.post(&ToWorker::Compare(Ask::Check { strict: *strict }));
+        }
+    });
+}
+
+/// Acts on a key while two checkpoints are side by side; true if it did.
+pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
+    let Some(compare) = &model.compare else { return false };
+    match key {
+        "j" => actor.compare(|compare| compare.step(1)),
+        "k" => actor.compare(|compare| compare.step(-1)),
+        "ArrowDown" if !inside => actor.compare(|compare| compare.step(1)),
+        "ArrowUp" if !inside => actor.compare(|compare| compare.step(-1)),
+        "PageDown" if !inside => actor.compare(|compare| compare.step(20)),
+        "PageUp" if !inside => actor.compare(|compare| compare.step(-20)),
+        "Home" if !inside => actor.compare(|compare| compare.step(isize::MIN)),
+        "End" if !inside => actor.compare(|compare| compare.step(isize::MAX)),
+        "Enter" if !inside && tag != "BUTTON" && tag != "A" => actor.act(Action::Tab(Tab::Tensor)),
+        "," => actor.compare(|compare| compare.step_member(-1)),
+        "." => actor.compare(|compare| compare.step_member(1)),
+        "l" => actor.compare(|compare| compare.show(|view| view.fold = !view.fold)),
+        "e" => actor.compare(|compare| compare.show(|view| view.hide_equal = !view.hide_equal)),
+        "m" => actor.compare(|compare| compare.matching = !compare.matching),
+        "x" => swap(model, actor),
+        "d" => offer(model, actor),
+        "/" => return crate::page::app::focus_filter(),
+        "y" => match (&compare.known, compare.pair()) {
+            (Some(known), Some(pair)) => match known.row(&pair) {
+                Some(row) => copy(&row.key),
+                None => return false,
+            },
+            _ => return false,
+        },
+        _ => return false,
+    }
+    true
+}
+
+/// Escape while two checkpoints are side by side: shuts the options, clears the filter, leaves.
+pub fn escape(model: &Model, actor: &Actor) {
+    let Some(compare) = &model.compare else { return leave(actor) };
+    if compare.matching {
+        actor.compare(|compare| compare.matching = false);
+    } else if !compare.view.filter.is_empty() || compare.view.only.is_some() {
+        actor.compare(|compare| {
+            compare.show(|view| {
+                view.filter.clear();
+                view.only = None;
+            });
+        });
+    } else if compare.is_reading() && compare.opened.is_some() {
+        actor.bridge.post(&ToWorker::Compare(Ask::Stop));
+    } else {
+        leave(actor);
+    }
+}
+
+impl Model {
+    /// Begins a comparison: the screen is there at once.
+    pub(super) fn beside(&mut self, files: Vec<Dropped>, main: Option<u32>) {
+        self.over = None;
+        self.sheet = None;
+        self.tab = Tab::Keys;
+        if self.screen == Screen::Loading {
+            // The first is being opened, too: nothing of what was open before is shown as it.
+            self.work = None;
+        }
+        self.compare = Some(Rc::new(Compare::new(files, main)));
+        self.screen = Screen::Compare;
+    }
+
+    /// Takes in what the worker said about the comparison.
+    pub(super) fn hear_compare(&mut self, told: crate::protocol::compare::Told) {
+        if let (Some(compare), Some(work)) = (&mut self.compare, &self.work) {
+            Rc::make_mut(compare).hear(told, &work.rows);
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! The screen: both checkpoints, the verdict, the table, what is looked at.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use super::detail::Detail;
+use super::matching::Matching;
+use super::model::{Compare, Reading};
+use super::summary::summary;
+use super::table::{DifferenceTable, FilterBar};
+use crate::page::app::Actor;
+use crate::page::error::kind_word;
+use crate::page::marks::{Copy, Mark as Logo, cap, good, prose, severity};
+use crate::page::model::{Action, Sheet, Tab};
+use crate::protocol::compare::Ask;
+use crate::protocol::{ErrorText, Opened, Severity, ToWorker};
+use crate::state::fmt;
+use crate::state::work::Work;
+
+/// Two checkpoints side by side.
+#[derive(Properties, PartialEq)]
+pub struct CompareProps {
+    /// The first; `None` while it is being opened.
+    pub work: Option<Work>,
+    /// Its name.
+    pub name: AttrValue,
+    /// The comparison.
+    pub compare: Rc<Compare>,
+    /// Which pane a small screen shows.
+    pub tab: Tab,
+    /// Swaps the two; `None` where the first can't be opened again as the second.
+    pub onswap: Option<Callback<()>>,
+}
+
+/// Two checkpoints side by side.
+#[component]
+pub fn CompareScreen(props: &CompareProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let compare = &props.compare;
+    let view = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
+    html! {
+        <div class="app ws cmp" id="compare">
+            { top(&actor, props) }
+            { summary(&actor, compare) }
+            <div class="strip">
+                if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
+            </div>
+            { tabs(&actor, props.tab) }
+            <div class={classes!("cols", view)}>
+                <section class="mid" aria-label="Differences">
+                    if let Some(error) = &compare.error {
+                        { failed(&actor, error, compare) }
+                    } else {
+                        <FilterBar compare={compare.clone()} />
+                        <DifferenceTable compare={compare.clone()} />
+                    }
+                </section>
+                <Detail compare={compare.clone()} />
+            </div>
+            { status(&actor, compare) }
+        </div>
+    }
+}
+
+fn top(actor: &Actor, props: &CompareProps) -> Html {
+    let compare = &props.compare;
+    let home = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| super::leave(&actor))
+    };
+    let swap = props.onswap.as_ref().map(|onswap| onswap.reform(|_: MouseEvent| ()));
+    let matching = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(|compare| compare.matching = !compare.matching);
+        })
+    };
+    let save = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Compare(Ask::Report)))
+    };
+    let options = &compare.options;
+    let renames = !(options.strip_prefix.is_empty()
+        && options.rename.is_empty()
+        && options.prefix.is_empty());
+    let complete = matches!(compare.reading, Reading::Done { .. }) && compare.error.is_none();
+    html! {
+        <header class="top">
+            <button class="home" onclick={home} aria-label="Back to the first checkpoint" title="Back to the first checkpoint (Esc)"><Logo /></button>
+            <span class="vr"></span>
+            <div class="ab">
+                { side("A", &props.name, props.work.as_ref().map(|work| &*work.opened)) }
+                { side("B", &compare.name(), compare.opened.as_deref()) }
+            </div>
+            <span class="acts">
+                <button class="btn only-l" disabled={compare.opened.is_none() || swap.is_none()} onclick={swap}>{ "Swap A and B " }{ cap("X") }</button>
+                <button class="btn" onclick={matching} aria-expanded={compare.matching.to_string()}>{ "Matching " }
+                    <span class="dim only-l">{ if renames { "by new keys" } else { "by key" } }</span>{ cap("M") }</button>
+                <button class="btn" id="save-report" onclick={save} disabled={!complete}
+                    title={if complete { "As `statelens diff --json` prints it" } else { "When everything is compared" }}>{ "Save report" }</button>
+            </span>
+        </header>
+    }
+}
+
+fn side(letter: &'static str, name: &str, opened: Option<&Opened>) -> Html {
+    let badge = opened.map(|opened| {
+        let format = format!("{} {}", opened.format, opened.version);
+        match opened.producer.as_str() {
+            "" => format.trim().to_owned(),
+            producer => format!("{} \u{b7} {producer}", format.trim()),
+        }
+    });
+    html! {
+        <>
+            <span class="let">{ letter }</span>
+            <span class="of">
+                <span class="name" title={name.to_owned()}>{ name.to_owned() }</span>
+                if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
+                if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
+                else { <span class="dim">{ "being opened" }</span> }
+            </span>
+        </>
+    }
+}
+
+fn tabs(actor: &Actor, tab: Tab) -> Html {
+    let detail = tab == Tab::Tensor;
+    let one = |to: Tab, on: bool, name: &'static str| {
+        let actor = actor.clone();
+        let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(to)));
+        html! { <button role="tab" aria-selected={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
+    };
+    html! {
+        <div class="tabs two" role="tablist" aria-label="Panes">
+            { one(Tab::Keys, !detail, "Keys") }{ one(Tab::Tensor, detail, "Details") }
+        </div>
+    }
+}
+
+/// The second can't be opened, or the options make no sense.
+fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
+    let choose = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.choose_beside(false))
+    };
+    let options = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.compare(|compare| compare.matching = true))
+    };
+    html! {
+        <div class="failed" role="alert">
+            <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
+            <h3 class="failed">{ prose(&error.title) }</h3>
+            if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
+            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+            { for error.next.iter().map(|(text, command)| html! {
+                <p>{ prose(text) }
+                    if !command.is_empty() { <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span> }</p>
+            }) }
+            <p class="do">
+                if compare.opened.is_none() { <button class="btn" onclick={choose}>{ "Choose another file" }</button> }
+                else if !compare.matching { <button class="btn" onclick={options}>{ "Change the matching" }</button> }
+            </p>
+        </div>
+    }
+}
+
+fn status(actor: &Actor, compare: &Compare) -> Html {
+    let show = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))))
+    };
+    let unread = compare.known.as_ref().map_or(0, |known| {
+        let found = known.found.iter();
+        found.filter(|one| one.what == crate::protocol::compare::What::Unreadable).count() as u64
+    });
+    html! {
+        <footer class="status">
+            if unread > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(unread, "tensor") }</b>{ "can\u{2019}t be read" }</span> }
+            if !compare.command.is_empty() { <span class="m dim cmdline opt" title={compare.command.clone()}>{ &compare.command }</span> }
+            <span class="grow"></span>
+            <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
+        </footer>
+    }
+}

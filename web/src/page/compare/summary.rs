@@ -1,0 +1,108 @@
+//! The verdict: whether they match, how many keys differ in which way, how far the values are
+//! read.
+
+use yew::prelude::*;
+
+use super::model::{Compare, Reading};
+use crate::page::app::Actor;
+use crate::page::marks::{cap, good, severity};
+use crate::protocol::compare::{Ask, CompareOptions};
+use crate::protocol::{Severity, ToWorker};
+use crate::state::compare::{MARKS, Mark};
+use crate::state::fmt;
+
+/// The line under the names.
+pub(super) fn summary(actor: &Actor, compare: &Compare) -> Html {
+    let counts = compare.known.as_ref().map(|known| known.counts()).unwrap_or_default();
+    let shown = MARKS.iter().zip(counts).filter(|(_, count)| *count > 0);
+    let percent = match compare.reading {
+        Reading::Values { done, total, .. } => Some(fmt::percent(done, total)),
+        _ => None,
+    };
+    html! {
+        <div class="summary" id="verdict">
+            <b role="status">{ verdict(compare) }</b>
+            { for shown.map(|(mark, count)| html! {
+                <span class={classes!("fig", (*mark == Mark::Equal || *mark == Mark::Waiting).then_some("dim"))}>
+                    <b>{ fmt::exact(count) }</b>{ " " }{ mark.word() }</span>
+            }) }
+            <span class="grow"></span>
+            { end(actor, compare) }
+            if let Some(percent) = percent.filter(|_| compare.error.is_none()) {
+                <div class="prog" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100"
+                    aria-valuenow={percent.to_string()} style={format!("--w:{percent}%")}><i></i></div>
+            }
+        </div>
+    }
+}
+
+fn verdict(compare: &Compare) -> Html {
+    if compare.error.is_some() {
+        return html! { <>{ severity(Severity::Warning) }{ " Not compared." }</> };
+    }
+    let differ = compare.known.as_ref().is_some_and(|known| !known.found.is_empty());
+    let text = match (&compare.reading, differ) {
+        (Reading::Structure, _) if compare.opened.is_none() => "Opening B\u{2026}",
+        (Reading::Structure, _) => "Comparing keys\u{2026}",
+        (_, true) => "They differ.",
+        (Reading::Values { .. }, false) => "The structure is the same.",
+        (Reading::Done { .. }, false) => return html! { <>{ good() }{ " They match." }</> },
+        (Reading::Stopped(_), false) => "No difference so far.",
+    };
+    html! { { text } }
+}
+
+/// What is said at the end of the line, with what can be done about it.
+fn end(actor: &Actor, compare: &Compare) -> Html {
+    if compare.error.is_some() {
+        return html! {};
+    }
+    let stop = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Compare(Ask::Stop)))
+    };
+    let again = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.compare(super::model::Compare::again))
+    };
+    match &compare.reading {
+        Reading::Structure => html! {},
+        Reading::Values { done, total, millis } => {
+            // An estimate before two seconds would only jump.
+            let left = (*millis > 2000.0 && *done > 0)
+                .then(|| fmt::left((*total - *done.min(total)) as f64 * millis / *done as f64));
+            html! {
+                <>
+                    <span class="lab only-l">{ format!("values: {} of {}", fmt::bytes(*done), fmt::bytes(*total)) }
+                        if let Some(left) = left { { format!(", {left} left") } }</span>
+                    <button class="btn" id="stop" onclick={stop}>{ "Stop " }{ cap("Esc") }</button>
+                </>
+            }
+        }
+        Reading::Done { millis, close, nans } => {
+            let mut text = format!("values compared in {}", fmt::seconds(*millis));
+            text += &format!(" \u{b7} {}", how(&compare.options));
+            if *close > 0 {
+                text += &format!(" \u{b7} {} within it only", fmt::plural(*close, "tensor"));
+            }
+            if *nans > 0 {
+                text += &format!(" \u{b7} {} in the same place", fmt::plural(*nans, "NaN"));
+            }
+            html! { <span class="lab">{ text }</span> }
+        }
+        Reading::Stopped(error) => html! {
+            <>
+                if let Some(error) = error { <span class="w-warn cut" title={error.text.clone()}>{ &error.title }</span> }
+                else { <span class="lab">{ "stopped before all values were read" }</span> }
+                <button class="btn" onclick={again}>{ "Read the values" }</button>
+            </>
+        },
+    }
+}
+
+fn how(options: &CompareOptions) -> String {
+    match options.tolerance {
+        None => "tolerance 0".to_owned(),
+        Some((relative, absolute)) => format!("rtol {relative:e}, atol {absolute:e}"),
+    }
+}

@@ -1,0 +1,358 @@
+//! The table of differences: virtual rows, of which only those in sight are in the document.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use super::model::Compare;
+use crate::page::app::Actor;
+use crate::page::hooks::{use_size, use_small};
+use crate::page::marks::{dtype, key, value_kind};
+use crate::page::model::{Action, Tab};
+use crate::protocol::compare::What;
+use crate::rows::Row;
+use crate::state::compare::{Line, MARKS, Mark, Order, Pairs};
+use crate::state::fmt;
+
+/// Rows kept beyond both edges, so that a quick scroll shows no gap.
+const SPARE: f64 = 240.0;
+
+const COLUMNS: [(&str, &str, Option<Order>); 7] = [
+    ("change", "ch1", Some(Order::Change)),
+    ("key", "ck", Some(Order::File)),
+    ("kind", "cd", None),
+    ("shape", "cs", None),
+    ("max |\u{394}|", "cp num", Some(Order::MaxAbs)),
+    ("cosine", "cb num", Some(Order::Cosine)),
+    ("what differs", "cv", None),
+];
+
+#[derive(Properties, PartialEq)]
+pub(super) struct TableProps {
+    /// The comparison.
+    pub compare: Rc<Compare>,
+}
+
+/// A mark with its word.
+pub(super) fn mark(mark: Mark) -> Html {
+    let (class, sign) = match mark {
+        Mark::Added => ("add", "+"),
+        Mark::Removed => ("rem", "\u{2212}"),
+        Mark::Renamed => ("ren2", "\u{21c4}"),
+        Mark::Shape | Mark::Kind | Mark::Changed => ("chg", "\u{2260}"),
+        Mark::Unread => ("chg", "?"),
+        Mark::Waiting => ("", "\u{2026}"),
+        Mark::Equal => ("", "="),
+    };
+    html! { <span class={classes!("ch", class)}><i aria-hidden="true">{ sign }</i>{ mark.word() }</span> }
+}
+
+/// The filter box and the marks.
+#[component]
+pub(super) fn FilterBar(props: &TableProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let compare = &props.compare;
+    let view = &compare.view;
+    let oninput = {
+        let actor = actor.clone();
+        Callback::from(move |event: InputEvent| {
+            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+            let text = input.value();
+            actor.compare(move |compare| compare.show(|view| view.filter = text));
+        })
+    };
+    let fold = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(|compare| compare.show(|view| view.fold = !view.fold));
+        })
+    };
+    let hide = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(|compare| compare.show(|view| view.hide_equal = !view.hide_equal));
+        })
+    };
+    let counts = compare.known.as_ref().map(|known| known.counts()).unwrap_or_default();
+    let chip = |kind: Mark, count: u64| {
+        let on = view.only == Some(kind);
+        let actor = actor.clone();
+        let onclick = Callback::from(move |_: MouseEvent| {
+            actor.compare(move |compare| {
+                compare.show(|view| view.only = if on { None } else { Some(kind) });
+            });
+        });
+        html! {
+            <button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} {onclick}>
+                { mark(kind) }<span class="m">{ fmt::exact(count) }</span></button>
+        }
+    };
+    let hits: u64 = compare.lines.iter().map(|line| line.pairs.len() as u64).sum();
+    html! {
+        <div class="pane-h filterbar">
+            <label class="inp grow">
+                <input id="filter" type="text" value={view.filter.clone()} {oninput} placeholder="filter, as in: weight dtype:bf16"
+                    aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
+                    aria-invalid={compare.filter_error.is_some().to_string()} />
+                if let Some(error) = &compare.filter_error {
+                    <span class="hits w-warn" role="status" title={error.clone()}>{ error }</span>
+                } else if !view.filter.is_empty() {
+                    <span class="hits" role="status">{ fmt::plural(hits, "key") }</span>
+                } else {
+                    <kbd class="car">{ "/" }</kbd>
+                }
+            </label>
+            <span class="chips" role="group" aria-label="Show">
+                <button class={classes!("chip", view.fold.then_some("on"))} aria-pressed={view.fold.to_string()} onclick={fold}
+                    title="Fold repeated layers (L)">{ "fold layers" }</button>
+                <button class={classes!("chip", view.hide_equal.then_some("on"))} aria-pressed={view.hide_equal.to_string()} onclick={hide}
+                    title="Equal keys as one line (E)">{ "hide equal" }</button>
+                { for MARKS.iter().zip(counts).filter(|(kind, count)| *count > 0 && **kind != Mark::Equal).map(|(kind, count)| chip(*kind, count)) }
+            </span>
+        </div>
+    }
+}
+
+/// The table.
+#[component]
+pub(super) fn DifferenceTable(props: &TableProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let (_, height) = use_size(&node);
+    let small = use_small();
+    let top = use_state(|| 0.0);
+    let compare = &props.compare;
+    let each = if small { 48.0 } else { 24.0 };
+    let count = compare.lines.len();
+    let onscroll = {
+        let (top, node) = (top.clone(), node.clone());
+        Callback::from(move |_: Event| {
+            if let Some(element) = node.cast::<web_sys::Element>() {
+                top.set(f64::from(element.scroll_top()));
+            }
+        })
+    };
+    {
+        let (node, at) = (node.clone(), compare.at);
+        use_effect_with(compare.scroll, move |_| {
+            if let Some(element) = node.cast::<web_sys::Element>() {
+                let (from, shown) =
+                    (f64::from(element.scroll_top()), f64::from(element.client_height()));
+                let line = at as f64 * each;
+                if line < from {
+                    element.set_scroll_top(line as i32);
+                } else if line + each > from + shown {
+                    element.set_scroll_top((line + each - shown) as i32);
+                }
+            }
+        });
+    }
+    let first = ((*top - SPARE).max(0.0) / each) as usize;
+    let last = (((*top + height.max(200.0) + SPARE) / each) as usize + 1).min(count);
+    html! {
+        <div class="gridbox" role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
+            aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
+            { head(&actor, compare) }
+            <div class="scroller" role="rowgroup" ref={node} {onscroll}>
+                <div class="flat" role="presentation" style={format!("height:{}px", each * count as f64)}>
+                    if let Some(known) = &compare.known {
+                        { for (first..last).map(|at| line(&actor, compare, known, at, each)) }
+                    }
+                </div>
+                if count == 0 { { nothing(&actor, compare) } }
+            </div>
+        </div>
+    }
+}
+
+fn head(actor: &Actor, compare: &Compare) -> Html {
+    html! {
+        <div class="head" role="row">
+            { for COLUMNS.iter().map(|&(name, class, order)| {
+                let sorted = order == Some(compare.view.order);
+                let actor = actor.clone();
+                let onclick = order.map(|order| Callback::from(move |_: MouseEvent| {
+                    actor.compare(move |compare| compare.show(|view| view.order = order));
+                }));
+                let title = order.map(|_| format!("Sort by {name}"));
+                html! {
+                    <div class={classes!("c", class)} role="columnheader" aria-sort={sorted.then_some("other")}>
+                        <button {onclick} {title} disabled={order.is_none()}>{ name }
+                            if sorted { <span class="up">{ " \u{25be}" }</span> }</button>
+                    </div>
+                }
+            }) }
+        </div>
+    }
+}
+
+fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -> Html {
+    let Some(line) = compare.lines.get(at) else { return html! {} };
+    let selected = at == compare.at;
+    let onclick = {
+        let actor = actor.clone();
+        let rest = line.rest;
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(move |compare| match rest {
+                true => compare.show(|view| view.hide_equal = false),
+                false => compare.look_at(at),
+            });
+            if !rest {
+                actor.act(Action::Tab(Tab::Tensor));
+            }
+        })
+    };
+    html! {
+        <div key={at} id={format!("line-{at}")} class={classes!("row", selected.then_some("sel"))} role="row"
+            aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px", at as f64 * each)} {onclick}>
+            <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
+            { if line.rest { rest(line) } else { cells(known, line) } }
+        </div>
+    }
+}
+
+/// The equal rows, as one line.
+fn rest(line: &Line) -> Html {
+    html! {
+        <>
+            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ fmt::plural(line.pairs.len() as u64, "key") }</span></span></div>
+            <div class="c cd"></div><div class="c cs"></div><div class="c cp"></div><div class="c cb"></div>
+            <div class="c cv" role="gridcell"><span class="tag">{ "show them" }</span></div>
+        </>
+    }
+}
+
+fn cells(known: &Pairs, line: &Line) -> Html {
+    let pairs = || line.pairs.iter().filter_map(|at| known.pairs.get(*at as usize));
+    let Some(pair) = pairs().next() else { return html! {} };
+    let (a, b) = (known.first(pair), known.second(pair));
+    let Some(row) = known.row(pair) else { return html! {} };
+    let times = line.pairs.len();
+    let old = a.filter(|a| times == 1 && a.key != row.key).map(|a| a.key.as_str());
+    let one_shape =
+        pairs().all(|other| known.row(other).is_some_and(|other| other.shape == row.shape));
+    html! {
+        <>
+            <div class="c ck" role="gridcell" title={old.map_or_else(|| line.key.clone(), |old| format!("{old} \u{2192} {}", line.key))}>
+                if let Some(old) = old { <span class="old">{ key(old) }</span><span class="x">{ "\u{2192}" }</span> }
+                { key(&line.key) }
+                if times > 1 { <span class="x">{ format!("\u{d7}{times}") }</span> }
+            </div>
+            <div class="c cd" role="gridcell">{ kind(a, b) }</div>
+            <div class="c cs m" role="gridcell">{ if one_shape { shape(a, b) } else { "shapes differ".to_owned() } }</div>
+            <div class="c cp num" role="gridcell">{ line.max_abs.map(float).unwrap_or_default() }</div>
+            <div class="c cb num" role="gridcell">{ line.cosine.map(|cosine| fmt::minus(&format!("{cosine:.5}"))).unwrap_or_default() }</div>
+            <div class="c cv" role="gridcell"><span class="tag v">{ what(known, line) }</span></div>
+        </>
+    }
+}
+
+/// What a row is; of two that differ in it, both.
+fn kind(a: Option<&Row>, b: Option<&Row>) -> Html {
+    let one = |row: &Row| match row.dtype.as_str() {
+        "" => value_kind(row.kind.word()),
+        name => dtype(name),
+    };
+    match (a, b) {
+        (Some(a), Some(b)) if (a.kind, &a.dtype) != (b.kind, &b.dtype) => {
+            html! { <>{ one(a) }<span class="x">{ "\u{2192}" }</span>{ one(b) }</> }
+        }
+        (_, Some(row)) | (Some(row), None) => one(row),
+        (None, None) => html! {},
+    }
+}
+
+/// A shape: of two that differ, both where they do.
+fn shape(a: Option<&Row>, b: Option<&Row>) -> String {
+    match (a, b) {
+        (Some(a), Some(b)) if a.kind.has_shape() && b.kind.has_shape() && a.shape != b.shape => {
+            if a.shape.len() != b.shape.len() {
+                return format!("{}\u{2192}{}", fmt::shape(&a.shape), fmt::shape(&b.shape));
+            }
+            let dims: Vec<String> = a
+                .shape
+                .iter()
+                .zip(&b.shape)
+                .map(|(a, b)| if a == b { a.to_string() } else { format!("{a}\u{2192}{b}") })
+                .collect();
+            format!("[{}]", dims.join(", "))
+        }
+        (_, Some(row)) | (Some(row), None) if row.kind.has_shape() => fmt::shape(&row.shape),
+        _ => String::new(),
+    }
+}
+
+/// A float for a narrow cell.
+pub(super) fn float(value: f64) -> String {
+    fmt::cell(&format!("{value:?}"))
+}
+
+/// What differs, in a few words.
+fn what(known: &Pairs, line: &Line) -> String {
+    match line.mark {
+        Mark::Added => return "only in B".to_owned(),
+        Mark::Removed => return "only in A".to_owned(),
+        Mark::Waiting => return "not read yet".to_owned(),
+        Mark::Equal | Mark::Renamed => return "equal".to_owned(),
+        Mark::Shape | Mark::Kind | Mark::Changed | Mark::Unread => {}
+    }
+    let found = line.pairs.iter().filter_map(|at| known.difference(known.pairs.get(*at as usize)?));
+    let (mut differing, mut elements, mut text) = (0u64, 0u64, None);
+    for one in found {
+        if let Some(numbers) = &one.numbers {
+            differing = differing.saturating_add(numbers.differing);
+            elements = elements.saturating_add(numbers.elements);
+        }
+        text.get_or_insert_with(|| match one.what {
+            What::Unreadable => one.left.clone(),
+            What::Shape => String::new(),
+            _ => format!("{} \u{2192} {}", fmt::minus(&one.left), fmt::minus(&one.right)),
+        });
+    }
+    match (elements, text) {
+        (0, Some(text)) => text,
+        (0, None) => String::new(),
+        _ => share(differing, elements),
+    }
+}
+
+/// `12 % differ`; a few are counted.
+pub(super) fn share(differing: u64, elements: u64) -> String {
+    let percent = differing as f64 / elements.max(1) as f64 * 100.0;
+    match percent {
+        _ if differing == elements => "all differ".to_owned(),
+        percent if percent < 1.0 || elements < 100 => {
+            format!("{} of {} differ", fmt::exact(differing), fmt::count(elements))
+        }
+        percent => format!("{percent:.0} % differ"),
+    }
+}
+
+/// The table is empty: because of the filter, or because nothing differs.
+fn nothing(actor: &Actor, compare: &Compare) -> Html {
+    let clear = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.compare(|compare| {
+                compare.show(|view| {
+                    view.filter.clear();
+                    view.only = None;
+                });
+            });
+        })
+    };
+    match &compare.known {
+        None => {
+            html! { <p class="empty">{ "The keys are compared as soon as both structures are read." }</p> }
+        }
+        Some(known) if known.pairs.is_empty() => {
+            html! { <p class="empty">{ "Neither has a key." }</p> }
+        }
+        Some(_) => html! {
+            <p class="empty">{ "No key matches " }
+                if let Some(only) = compare.view.only { { format!("\u{2018}{}\u{2019} ", only.word()) } }
+                if !compare.view.filter.is_empty() { { format!("\u{2018}{}\u{2019}", compare.view.filter) } }
+                { ". " }<button class="textlink" onclick={clear}>{ "Clear filter" }</button></p>
+        },
+    }
+}
