@@ -246,9 +246,13 @@ pub fn App() -> Html {
             { screen(&model, &actor) }
             { sheet(&model) }
             <NewVersion />
-            if model.over.is_some() && !matches!(model.screen, Screen::Start) {
-                { dropover(&model) }
-            }
+            // Always there: Yew loses its place behind a component that shows nothing when what
+            // follows it comes and goes.
+            <div aria-hidden="true">
+                if model.over.is_some() && !matches!(model.screen, Screen::Start) {
+                    { dropover(&model) }
+                }
+            </div>
         </ContextProvider<Actor>>
     }
 }
@@ -265,11 +269,11 @@ pub fn over_text(over: Option<usize>) -> String {
 /// What a drop would do. Where a checkpoint is open, the right half is for comparing.
 fn dropover(model: &Model) -> Html {
     let Some(work) = &model.work else {
-        return html! { <div class="dropover" aria-hidden="true"><b>{ over_text(model.over) }</b></div> };
+        return html! { <div class="dropover"><b>{ over_text(model.over) }</b></div> };
     };
     let half = |beside: bool| classes!((beside == model.over_beside).then_some("on"));
     html! {
-        <div class="dropover halves" aria-hidden="true">
+        <div class="dropover halves">
             <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It takes the place of what is open." }</span></div>
             <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
         </div>
