@@ -87,6 +87,14 @@ pub enum ToWorker {
     Cancel,
     /// About comparing with a second checkpoint.
     Compare(compare::Ask),
+    /// Open the structure of some of the files that come beside this message, one after the
+    /// other, to tell what is wrong with them. Nothing else is open then.
+    Look {
+        /// Names and sizes, in the order of the `File`s.
+        files: Vec<FileName>,
+        /// Those to open.
+        asked: Vec<u32>,
+    },
     /// Forget the open checkpoint and remove temporary files.
     Close,
 }
@@ -232,6 +240,19 @@ pub enum FromWorker {
     },
     /// About comparing with a second checkpoint.
     Compare(compare::Told),
+    /// A file of [`ToWorker::Look`] was opened, or can't be.
+    Looked(Looked),
+}
+
+/// What opening a file of a run folder gave.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Looked {
+    /// Its place in what was dropped.
+    pub file: u32,
+    /// What is wrong with it; empty for nothing.
+    pub wrong: String,
+    /// Its top-level states.
+    pub states: Vec<String>,
 }
 
 /// An open checkpoint.

@@ -22,6 +22,7 @@ use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
 use crate::page::offers::{self, use_desktop_files};
 use crate::page::offline::NewVersion;
+use crate::page::run::{self, RunScreen};
 use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::StartScreen;
@@ -205,6 +206,7 @@ pub fn App() -> Html {
     };
     use_questions(&model, &actor);
     compare::use_compare(&model, &actor);
+    run::use_run(&model, &actor);
     use_title(&model);
     use_drops(&model, &actor);
     use_keys(&model, &actor);
@@ -283,6 +285,10 @@ fn dropover(model: &Model) -> Html {
 fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
     let work = model.work.clone();
     match (model.screen, work) {
+        (Screen::Run, _) => match &model.run {
+            Some(view) => html! { <RunScreen view={view.clone()} tab={model.tab} /> },
+            None => html! {},
+        },
         (Screen::Compare, work) => match &model.compare {
             Some(compare) => {
                 let (model, actor) = (model.clone(), actor.clone());
@@ -379,7 +385,7 @@ fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
             }
         }
         actor.open(all, model.asked);
-    } else {
+    } else if let Err(dropped) = run::begin(actor, dropped) {
         actor.open(dropped, None);
     }
 }
@@ -552,11 +558,14 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         "o" => actor.choose_files(),
         "O" => actor.choose_folder(),
         "u" => actor.act(Action::AskAddress(AttrValue::default())),
-        _ if model.screen == Screen::Compare => {
+        _ if matches!(model.screen, Screen::Compare | Screen::Run) => {
             let inside = target.as_ref().is_some_and(|node| {
                 node.closest("[role=tablist], .insp, .matching").ok().flatten().is_some()
             });
-            return compare::press(model, actor, &key, &tag, inside);
+            return match model.screen {
+                Screen::Run => run::press(model, actor, &key, &tag, inside),
+                _ => compare::press(model, actor, &key, &tag, inside),
+            };
         }
         _ if model.screen != Screen::Work => return false,
         "d" => compare::offer(model, actor),
@@ -633,7 +642,13 @@ fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bo
         Screen::Loading => actor.stop_opening(),
         Screen::Error => actor.act(Action::Leave),
         Screen::Compare => compare::escape(model, actor),
+        Screen::Run => run::escape(model, actor),
         Screen::Work => {
+            let clear = model.work.as_ref().is_none_or(|work| work.filter.is_empty());
+            if model.run.is_some() && clear && !model.tree_shown {
+                actor.act(Action::Leave);
+                return true;
+            }
             if model.tree_shown {
                 actor.act(Action::ToggleTree);
             }

@@ -19,6 +19,8 @@ pub mod naming;
 pub mod offers;
 pub mod offline;
 pub mod repair;
+pub mod rows;
+pub mod run;
 pub mod running;
 pub mod share;
 pub mod sheet;

@@ -10,6 +10,7 @@ use yew::prelude::*;
 use crate::page::compare::Compare;
 use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
+use crate::page::run::RunView;
 use crate::protocol::{
     ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened, Planned,
     Running, Values,
@@ -31,6 +32,8 @@ pub enum Screen {
     Error,
     /// Two checkpoints are compared.
     Compare,
+    /// A run folder is shown.
+    Run,
 }
 
 /// What lies over the screen.
@@ -200,6 +203,8 @@ pub struct Model {
     pub convert: Option<Convert>,
     /// The comparison with a second checkpoint.
     pub compare: Option<Rc<Compare>>,
+    /// The run folder that was dropped; kept while one of its checkpoints is open.
+    pub run: Option<Rc<RunView>>,
     /// True while what is dragged would be compared rather than opened.
     pub over_beside: bool,
 }
@@ -246,6 +251,10 @@ pub enum Action {
     OverBeside(bool),
     /// Changes the comparison.
     Compare(Box<dyn FnOnce(&mut Compare)>),
+    /// Shows a run folder.
+    OpenRun(Box<RunView>),
+    /// Changes how the run folder is shown.
+    RunFolder(Box<dyn FnOnce(&mut RunView)>),
 }
 
 impl Default for Model {
@@ -270,6 +279,7 @@ impl Default for Model {
             measure: Measure::No,
             convert: None,
             compare: None,
+            run: None,
             over_beside: false,
         }
     }
@@ -285,6 +295,9 @@ impl Reducible for Model {
             Action::Open(files, main) => {
                 next.over = None;
                 next.sheet = None;
+                if !next.is_of_run(&files) {
+                    next.run = None;
+                }
                 next.files = Rc::new(files);
                 (next.address, next.fetched) = (None, None);
                 next.asked = main;
@@ -314,6 +327,12 @@ impl Reducible for Model {
             Action::ShowLoading => next.loading.shown = true,
             Action::Measure => next.measure = Measure::Now(0, 0),
             Action::Beside(files, main) => next.beside(files, main),
+            Action::OpenRun(view) => next.open_run(*view),
+            Action::RunFolder(change) => {
+                if let Some(view) = &mut next.run {
+                    change(Rc::make_mut(view));
+                }
+            }
             Action::OverBeside(beside) => next.over_beside = beside,
             Action::Compare(change) => {
                 if let Some(compare) = &mut next.compare {
@@ -323,11 +342,18 @@ impl Reducible for Model {
             Action::Leave => {
                 next.error = None;
                 next.compare = None;
-                let back = matches!(next.screen, Screen::Error | Screen::Compare);
-                next.screen =
-                    if next.work.is_some() && back { Screen::Work } else { Screen::Start };
-                if next.screen == Screen::Start {
+                let shown = next.screen;
+                next.screen = match shown {
+                    Screen::Error | Screen::Compare if next.work.is_some() => Screen::Work,
+                    Screen::Run | Screen::Start => Screen::Start,
+                    _ if next.run.is_some() => Screen::Run,
+                    _ => Screen::Start,
+                };
+                if next.screen != Screen::Work {
                     next.work = None;
+                }
+                if next.screen == Screen::Start {
+                    next.run = None;
                 }
             }
             Action::Heard(message, file) => next.hear(message, file),
@@ -413,6 +439,11 @@ impl Model {
                 }
             }
             FromWorker::Compare(told) => self.hear_compare(told),
+            FromWorker::Looked(looked) => {
+                if let Some(view) = &mut self.run {
+                    Rc::make_mut(view).hear(looked);
+                }
+            }
             FromWorker::Stopped { error } => {
                 if let Some(convert) = &mut self.convert {
                     convert.phase =

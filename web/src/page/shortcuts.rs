@@ -65,6 +65,7 @@ const GROUPS: [&[Group]; 3] = [
                 ("Stop reading, go back", &["Esc"]),
             ],
         ),
+        ("Run folder", &[("Open the step", &["\u{23ce}"]), ("Compare two steps", &["D", "D"])]),
     ],
 ];
 

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use statelens_checkpoint::order;
+
 use crate::protocol::compare::{Difference, NO_ROW, Structure, What};
 use crate::rows::Row;
 use crate::state::filter::Filter;
@@ -305,7 +307,7 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
     }
     lines.extend(groups.into_iter().filter_map(|pairs| line(known, pairs)));
     match view.order {
-        Order::Change => lines.sort_by_key(|line| line.mark),
+        Order::Change => order::by_key(&mut lines, |line| line.mark),
         Order::File => {}
         Order::MaxAbs => sort_by(&mut lines, |line| line.max_abs.map_or(0.0, |value| -value)),
         Order::Cosine => sort_by(&mut lines, |line| line.cosine.unwrap_or(2.0)),
@@ -324,7 +326,7 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
 }
 
 fn sort_by(lines: &mut [Line], value: fn(&Line) -> f64) {
-    lines.sort_by(|one, two| value(one).total_cmp(&value(two)));
+    order::by(lines, |one, two| value(one).total_cmp(&value(two)));
 }
 
 fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {

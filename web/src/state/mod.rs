@@ -6,6 +6,7 @@ pub mod compare;
 pub mod dtype;
 pub mod filter;
 pub mod fmt;
+pub mod run;
 pub mod share;
 pub mod table;
 pub mod tape;

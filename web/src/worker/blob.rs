@@ -29,7 +29,7 @@ thread_local! {
 }
 
 /// A file of the table.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct BlobSource {
     index: usize,
     len: u64,

@@ -19,7 +19,7 @@ use crate::page::bridge::get;
 use crate::protocol::compare::{self as protocol, Ask, CompareOptions, NO_ROW, Progress, Told};
 use crate::protocol::{FILES, FromWorker};
 use crate::worker::planning::quoted;
-use crate::worker::running::{Cancel, FETCH, Stream};
+use crate::worker::running::{Cancel, FETCH, Guard, Stream};
 use crate::worker::{Desk, Open, now, open, post, remote, text};
 
 /// How long the machine may run without listening.
@@ -29,7 +29,7 @@ const SLICE: f64 = 40.0;
 #[derive(Default)]
 pub(super) struct Second {
     open: Option<Beside>,
-    running: Option<Running>,
+    running: Option<Guard>,
     report: Option<String>,
 }
 
@@ -38,15 +38,6 @@ pub(super) struct Second {
 struct Beside {
     open: Open,
     base: usize,
-}
-
-/// A comparison that runs. It stops when this is gone: the files that it reads may be, too.
-struct Running(Cancel);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.set();
-    }
 }
 
 /// Does what the page asks.
@@ -83,7 +74,7 @@ pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
                 Ok((job, structure)) => {
                     tell(Told::Structure { request, structure: Ok(structure) });
                     let cancel = Cancel::default();
-                    desk.borrow_mut().second.running = Some(Running(cancel.clone()));
+                    desk.borrow_mut().second.running = Some(Guard(cancel.clone()));
                     spawn_local(run(desk.clone(), job, cancel));
                 }
                 Err(error) => {

@@ -9,6 +9,7 @@ pub mod open;
 pub mod planning;
 pub mod remote;
 pub mod repair;
+pub mod run;
 pub mod running;
 pub mod share;
 pub mod sink;
@@ -38,6 +39,7 @@ struct Desk {
     summary: Option<share::Summary>,
     cancel: Option<Cancel>,
     second: compare::Second,
+    looking: Option<running::Guard>,
 }
 
 /// The open checkpoint, and its leaves by row.
@@ -227,6 +229,7 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             }
         }
         ToWorker::Compare(ask) => compare::answer(desk, ask, data),
+        ToWorker::Look { files, asked } => run::look(desk, files, asked, data),
         ToWorker::Close => {
             *desk.borrow_mut() = Desk::default();
             blob::forget();

@@ -44,6 +44,16 @@ impl Cancel {
     }
 }
 
+/// Work that goes on beside messages. It stops when this is gone: the files that it reads may be,
+/// too.
+pub(super) struct Guard(pub(super) Cancel);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
 /// Runs a plan. What comes back is what was written, and the finished files.
 ///
 /// # Errors

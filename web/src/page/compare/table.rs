@@ -6,16 +6,14 @@ use yew::prelude::*;
 
 use super::model::Compare;
 use crate::page::app::Actor;
-use crate::page::hooks::{use_size, use_small};
+use crate::page::hooks::use_small;
 use crate::page::marks::{dtype, key, value_kind};
 use crate::page::model::{Action, Tab};
+use crate::page::rows::Rows;
 use crate::protocol::compare::What;
 use crate::rows::Row;
 use crate::state::compare::{Line, MARKS, Mark, Order, Pairs};
 use crate::state::fmt;
-
-/// Rows kept beyond both edges, so that a quick scroll shows no gap.
-const SPARE: f64 = 240.0;
 
 const COLUMNS: [(&str, &str, Option<Order>); 7] = [
     ("change", "ch1", Some(Order::Change)),
@@ -117,50 +115,21 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
 #[component]
 pub(super) fn DifferenceTable(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let node = use_node_ref();
-    let (_, height) = use_size(&node);
-    let small = use_small();
-    let top = use_state(|| 0.0);
     let compare = &props.compare;
-    let each = if small { 48.0 } else { 24.0 };
+    let each = if use_small() { 48.0 } else { 24.0 };
     let count = compare.lines.len();
-    let onscroll = {
-        let (top, node) = (top.clone(), node.clone());
-        Callback::from(move |_: Event| {
-            if let Some(element) = node.cast::<web_sys::Element>() {
-                top.set(f64::from(element.scroll_top()));
-            }
+    let row = {
+        let (actor, compare) = (actor.clone(), compare.clone());
+        Callback::from(move |at: usize| match &compare.known {
+            Some(known) => line(&actor, &compare, known, at, each),
+            None => html! {},
         })
     };
-    {
-        let (node, at) = (node.clone(), compare.at);
-        use_effect_with(compare.scroll, move |_| {
-            if let Some(element) = node.cast::<web_sys::Element>() {
-                let (from, shown) =
-                    (f64::from(element.scroll_top()), f64::from(element.client_height()));
-                let line = at as f64 * each;
-                if line < from {
-                    element.set_scroll_top(line as i32);
-                } else if line + each > from + shown {
-                    element.set_scroll_top((line + each - shown) as i32);
-                }
-            }
-        });
-    }
-    let first = ((*top - SPARE).max(0.0) / each) as usize;
-    let last = (((*top + height.max(200.0) + SPARE) / each) as usize + 1).min(count);
     html! {
         <div class="gridbox" role="grid" aria-label="Differences" tabindex="0" aria-rowcount={count.to_string()}
             aria-activedescendant={(count > 0).then(|| format!("line-{}", compare.at))}>
             { head(&actor, compare) }
-            <div class="scroller" role="rowgroup" ref={node} {onscroll}>
-                <div class="flat" role="presentation" style={format!("height:{}px", each * count as f64)}>
-                    if let Some(known) = &compare.known {
-                        { for (first..last).map(|at| line(&actor, compare, known, at, each)) }
-                    }
-                </div>
-                if count == 0 { { nothing(&actor, compare) } }
-            </div>
+            <Rows {count} height={each} at={compare.at} scroll={compare.scroll} {row}>{ nothing(&actor, compare) }</Rows>
         </div>
     }
 }

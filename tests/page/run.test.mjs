@@ -1,0 +1,191 @@
+// A run folder: what the page lists is what `statelens runs` lists, and no more of the files is
+// read than that needs.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, dropped, drop, fixture, launch, withPage } from "./harness.mjs";
+
+let browser;
+let top;
+before(async () => {
+  browser = await launch();
+  top = mkdtempSync(join(tmpdir(), "statelens-run-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(top, { recursive: true });
+});
+
+/** A model_dir: real checkpoints, a subset, one cut short, one never finished, leftovers, an index. */
+function runFolder(name, index) {
+  const folder = join(top, name);
+  mkdirSync(join(folder, "cerebras_logs"), { recursive: true });
+  const copy = (from, to) => copyFileSync(fixture(from), join(folder, to));
+  for (const step of [500, 1000, "1000_20240131_235959", 1500]) copy("cerebras/v2.10.0/gpt_small.mdl", `checkpoint_${step}.mdl`);
+  copy("cerebras/v2.10.0/gpt_small_bf16.mdl", "checkpoint_2000.mdl");
+  copy("cerebras/v2.10.0/seed.mdl", "model_checkpoint_1500.mdl");
+  copy("cerebras/errors/no_success.mdl", "checkpoint_2500.mdl");
+  copy("cerebras/v2.10.0/gpt_small.mdl", "checkpoint_3000.mdl");
+  truncateSync(join(folder, "checkpoint_3000.mdl"), 100_000);
+  copy("cerebras/v2.10.0/seed.mdl", "checkpoint_1000_20240231_000000.mdl");
+  copy("cerebras/v2.10.0/seed.mdl", "trainer_state_1500.mdl");
+  writeFileSync(join(folder, "checkpoint_3500.mdl.3f9a1c07.tmp"), "left");
+  writeFileSync(join(folder, "cerebras_logs", "run.log"), "not of the run");
+  if (index !== undefined) writeFileSync(join(folder, "checkpoints_index.yaml"), index);
+  return folder;
+}
+
+const runs = (folder) => execFileSync(command, ["runs", folder, "--json"], { encoding: "utf8" });
+
+/** Chooses the folder, as the dialog hands it over. */
+async function choose(page, folder) {
+  await page.setInputFiles("#choose-folder", folder);
+  await page.waitForSelector("#run .row");
+  await page.waitForSelector("#save-list:not([disabled])");
+}
+
+async function list(page) {
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-list")]);
+  return readFileSync(await download.path(), "utf8");
+}
+
+/** The rows: file, step, kind, and whether they are flagged. */
+const rows = (page) =>
+  page.$$eval("#run .row", (rows) =>
+    rows.map((row) => ({
+      name: row.querySelector(".ck").title,
+      step: row.querySelector(".cp").textContent,
+      kind: row.querySelector(".cd").textContent,
+      flagged: row.querySelector(".cd .fi") !== null,
+      lens: row.querySelector(".lens") !== null,
+    })),
+  );
+
+for (const [name, index] of [
+  ["without an index", undefined],
+  ["with an index", "- model_dir/checkpoint_500.mdl\n- model_dir/checkpoint_1500.mdl\n- model_dir/checkpoint_9.mdl\n"],
+]) {
+  test(`a run folder ${name} is listed as the command lists it`, async () => {
+    const folder = runFolder(name.replaceAll(" ", "_"), index);
+    const expected = runs(folder);
+    const json = JSON.parse(expected);
+    await withPage(browser, async (page) => {
+      await choose(page, folder);
+      assert.equal(await list(page), expected);
+      const shown = await rows(page);
+      assert.deepEqual(shown.map((row) => row.name).sort(), json.files.map((file) => file.name).sort());
+      // The trainer's order, the newest first.
+      const full = json.files.filter((file) => file.what === "checkpoint").map((file) => file.name);
+      assert.deepEqual(shown.filter((row) => row.kind === "full").map((row) => row.name), full.reverse());
+      assert.deepEqual(shown.filter((row) => row.lens).map((row) => row.name), [json.latest]);
+      assert.equal(await page.textContent("#latest"), json.latest);
+      const row = (name) => shown.find((row) => row.name === name);
+      assert.deepEqual([row("model_checkpoint_1500.mdl").kind, row("model_checkpoint_1500.mdl").step], ["subset", "1,500"]);
+      assert.deepEqual([row("checkpoint_3500.mdl.3f9a1c07.tmp").kind, row("checkpoint_3500.mdl.3f9a1c07.tmp").flagged], ["leftover", true]);
+      for (const file of json.files.filter((file) => file.wrong)) assert.ok(row(file.name).flagged, file.name);
+      assert.equal(json.files.filter((file) => file.wrong).length, 2);
+      if (index) {
+        const text = await page.textContent("#index");
+        for (const name of [...json.only_index, ...json.only_folder.slice(0, 8)]) assert.ok(text.includes(name), `${name} in ${text}`);
+      }
+      // The plan of a pruning is the command's, too.
+      const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "2", "--every", "1000", "--json"], { encoding: "utf8" }));
+      await page.fill("#prune label:nth-of-type(1) input", "2");
+      await page.fill("#prune label:nth-of-type(2) input", "1000");
+      const gone = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
+      assert.deepEqual(gone.sort(), plan.files.sort());
+    });
+  });
+}
+
+test("one is opened, and two are compared, by keys; Escape leads back", async () => {
+  const folder = runFolder("by_keys");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    await page.keyboard.press("End");
+    for (let step = 0; step < 20; step++) {
+      if ((await page.$eval("#run .row.sel .ck", (cell) => cell.title)) === "checkpoint_1500.mdl") break;
+      await page.keyboard.press("k");
+    }
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#work .top .name"), /checkpoint_1500\.mdl$/);
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#run .row");
+    assert.equal(await page.$eval("#run .row.sel .ck", (cell) => cell.title), "checkpoint_1500.mdl");
+    await page.keyboard.press("d");
+    while ((await page.$eval("#run .row.sel .ck", (cell) => cell.title)) !== "checkpoint_2000.mdl") await page.keyboard.press("k");
+    await page.keyboard.press("d");
+    await page.waitForSelector("#save-report:not([disabled])");
+    const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-report")]);
+    const expected = (() => {
+      try {
+        return execFileSync(command, ["diff", join(folder, "checkpoint_1500.mdl"), join(folder, "checkpoint_2000.mdl"), "--json"], { encoding: "utf8" });
+      } catch (differ) {
+        assert.equal(differ.status, 1);
+        return differ.stdout;
+      }
+    })();
+    assert.equal(readFileSync(await download.path(), "utf8"), expected);
+  });
+});
+
+test("a damaged index is told, and nothing is said to be loaded", async () => {
+  const folder = runFolder("damaged_index", "a: {b: c}\n");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    assert.equal(await page.$("#run .row .lens"), null);
+    assert.match(await page.textContent("#run .insp"), /Autoload picks nothing/);
+    assert.match(await page.textContent("#run .insp"), /line 1 is not understood/);
+  });
+});
+
+test("one checkpoint alone is opened, not listed; a run of two that were dropped is", async () => {
+  await withPage(browser, async (page) => {
+    const one = (name) => ({ ...dropped("cerebras/v2.10.0/seed.mdl"), name });
+    await drop(page, "body", [one("checkpoint_1.mdl")]);
+    await page.waitForSelector("#work .row");
+    await drop(page, "body", [one("checkpoint_1.mdl"), one("checkpoint_2.mdl")]);
+    await page.waitForSelector("#run .row");
+    assert.deepEqual((await rows(page)).map((row) => row.name), ["checkpoint_2.mdl", "checkpoint_1.mdl"]);
+  });
+});
+
+test("to list a run, the weights are not read", async () => {
+  const folder = join(top, "large");
+  mkdirSync(folder);
+  // A checkpoint of 64 MB: its structure is a few thousand bytes.
+  const size = 64 << 20;
+  const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(head.length));
+  for (const step of [1, 2]) {
+    const path = join(folder, `checkpoint_${step}.mdl`);
+    writeFileSync(path, Buffer.concat([length, head]));
+    truncateSync(path, 8 + head.length + size);
+  }
+  await withPage(browser, async (page) => {
+    let read = 0;
+    page.on("worker", (worker) => {
+      worker.evaluate(() => {
+        self.bytesRead = 0;
+        const original = FileReaderSync.prototype.readAsArrayBuffer;
+        FileReaderSync.prototype.readAsArrayBuffer = function (blob) {
+          self.bytesRead += blob.size;
+          return original.call(this, blob);
+        };
+      });
+    });
+    await page.reload();
+    await page.waitForSelector("#start");
+    await choose(page, folder);
+    for (const worker of page.workers()) read += await worker.evaluate(() => self.bytesRead ?? 0);
+    assert.ok(read > 0 && read < 8 << 20, `${read} bytes were read of ${2 * size}`);
+    assert.equal(await list(page), runs(folder));
+  });
+});

@@ -1,0 +1,187 @@
+//! What is looked at, why autoload picks what it picks, where the index disagrees, and what a
+//! pruning would free.
+
+use std::rc::Rc;
+
+use statelens_inspect::runs::{INDEX, Kind};
+use yew::prelude::*;
+
+use super::model::RunView;
+use super::screen::{kind_word, notes};
+use crate::page::app::Actor;
+use crate::page::marks::{Copy, severity};
+use crate::protocol::Severity;
+use crate::state::fmt;
+use crate::state::run::{step, timestamp};
+
+/// Names that are listed before the rest is counted.
+const NAMED: usize = 8;
+
+#[derive(Properties, PartialEq)]
+pub(super) struct AsideProps {
+    /// The run folder.
+    pub(super) view: Rc<RunView>,
+}
+
+/// The right pane.
+#[component]
+pub(super) fn Aside(props: &AsideProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let view = &props.view;
+    html! {
+        <aside class="insp" aria-label="Details">
+            { looked_at(&actor, view) }
+            { autoload(view) }
+            { index(view) }
+            { prune(&actor, view) }
+        </aside>
+    }
+}
+
+fn looked_at(actor: &Actor, view: &Rc<RunView>) -> Html {
+    let (Some(row), Some(entry)) = (view.row(), view.entry()) else { return html! {} };
+    let looked = view.looked.get(row.entry).and_then(Option::as_ref);
+    let open = {
+        let (actor, view) = (actor.clone(), view.clone());
+        Callback::from(move |_: MouseEvent| {
+            super::open(&view, &actor);
+        })
+    };
+    let states = looked.map(|looked| looked.states.join(", ")).unwrap_or_default();
+    let facts = [
+        ("kind", kind_word(&entry.kind).to_owned()),
+        (
+            "step",
+            step(entry)
+                .and_then(|step| u64::try_from(step).ok())
+                .map(fmt::exact)
+                .unwrap_or_default(),
+        ),
+        ("timestamp in name", timestamp(entry).unwrap_or_default()),
+        (
+            "of",
+            match &entry.kind {
+                Kind::Subset { of, .. } => of.clone(),
+                _ => String::new(),
+            },
+        ),
+        ("bytes", fmt::exact(entry.bytes)),
+        ("states", states),
+    ];
+    html! {
+        <section>
+            <div class="hd"><span class="wrapkey">{ &entry.name }</span><span class="tools"><Copy text={entry.name.clone()} what="name" /></span></div>
+            <dl class="kv">{ for facts.into_iter().filter(|(_, value)| !value.is_empty()).map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl>
+            { for notes(view, row.entry).into_iter().map(|note| html! { <p class="warnline">{ severity(Severity::Warning) }<span>{ note }</span></p> }) }
+            if view.can_open() { <p class="only-s"><button class="btn" onclick={open}>{ "Open it" }</button></p> }
+        </section>
+    }
+}
+
+fn autoload(view: &RunView) -> Html {
+    let run = &view.sorted.run;
+    let why = match (&run.latest, run.indexed) {
+        (Some(_), true) => {
+            "Of those that the index lists and that are there: the highest step, then the newest timestamp in the name. A name without a timestamp comes before one with; the file\u{2019}s own date is never used."
+        }
+        (Some(_), false) => {
+            "The highest step, then the newest timestamp in the name. A name without a timestamp comes before one with; the file\u{2019}s own date is never used. Subsets and leftovers don\u{2019}t match the pattern."
+        }
+        (None, _) if view.sorted.error.is_some() => {
+            "The index can\u{2019}t be understood, so nobody knows what would be loaded."
+        }
+        (None, true) => "No checkpoint that the index lists is in the folder: nothing is loaded.",
+        (None, false) => "No file is named as a checkpoint: nothing is loaded.",
+    };
+    let title =
+        if run.latest.is_some() { "Why autoload picks it" } else { "Autoload picks nothing" };
+    html! {
+        <section>
+            <div class="hd"><h3>{ title }</h3></div>
+            <p class="small mid-ink">{ why }</p>
+            if let Some(latest) = &run.latest { <div class="wrapkey" id="latest">{ latest }</div> }
+        </section>
+    }
+}
+
+fn index(view: &RunView) -> Html {
+    let sorted = &view.sorted;
+    let run = &sorted.run;
+    if let Some(error) = &sorted.error {
+        return html! {
+            <section><div class="hd"><h3>{ INDEX }</h3></div>
+                <p class="warnline">{ severity(Severity::Warning) }<span>{ error }</span></p></section>
+        };
+    }
+    if !run.indexed {
+        return html! {};
+    }
+    let list = |title: &'static str, names: &[String]| {
+        if names.is_empty() {
+            return html! {};
+        }
+        html! {
+            <>
+                <p class="warnline">{ severity(Severity::Warning) }<span>{ title }</span></p>
+                <ul class="names">{ for names.iter().take(NAMED).map(|name| html! { <li title={name.clone()}>{ name }</li> }) }
+                    if names.len() > NAMED { <li class="dim">{ format!("and {} more", names.len() - NAMED) }</li> }</ul>
+            </>
+        }
+    };
+    let agrees = run.only_index.is_empty() && run.only_folder.is_empty();
+    html! {
+        <section id="index">
+            <div class="hd"><h3>{ INDEX }</h3><span class="lab">{ match sorted.listed { 1 => "1 entry".to_owned(), count => format!("{} entries", fmt::exact(count as u64)) } }</span></div>
+            if agrees { <p class="small mid-ink">{ "It lists what is in the folder." }</p> }
+            { list("Listed, but not in the folder:", &run.only_index) }
+            { list("In the folder, but not listed; autoload passes over them:", &run.only_folder) }
+        </section>
+    }
+}
+
+fn prune(actor: &Actor, view: &RunView) -> Html {
+    let gone = view.prunable();
+    let freed = gone.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
+    let all = view.sorted.run.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
+    if view.sorted.run.checkpoints().count() < 2 {
+        return html! {};
+    }
+    let number = |label: &'static str,
+                  value: u64,
+                  unit: &'static str,
+                  set: fn(&mut RunView, u64)| {
+        let actor = actor.clone();
+        let oninput = Callback::from(move |event: InputEvent| {
+            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
+            let number = input.value().trim().parse::<u64>().unwrap_or(0);
+            actor.run_folder(move |view| set(view, number));
+        });
+        html! {
+            <label><span>{ label }</span><span class="inp"><input type="text" inputmode="numeric" value={if value == 0 { String::new() } else { value.to_string() }} placeholder="none" {oninput} /></span>
+                <span class="dim">{ unit }</span></label>
+        }
+    };
+    let every = if view.every > 0 { format!(" --every {}", view.every) } else { String::new() };
+    let folder = if view.folder.is_empty() { "." } else { view.folder.as_str() };
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
+    let folder = match folder.chars().all(plain) {
+        true => folder.to_owned(),
+        false => format!("'{}'", folder.replace('\'', "'\\''")),
+    };
+    let command = format!("statelens prune {folder} --keep {}{every}", view.keep.max(1));
+    let share = freed as f64 / all.max(1) as f64;
+    html! {
+        <section id="prune">
+            <div class="hd"><h3>{ "Prune plan" }</h3><span class="lab">{ "nothing is deleted here" }</span></div>
+            <div class="big">{ fmt::bytes(freed) }<span class="unit dim">{ format!(" in {} would go", fmt::plural(gone.len() as u64, "file")) }</span></div>
+            <div class="share2" style={format!("--w:{:.2}%", (1.0 - share) * 100.0)}><i></i></div>
+            <div class="ends"><span>{ format!("keeps {}", fmt::bytes(all - freed)) }</span><span>{ format!("{} %", fmt::percent(freed, all.max(1))) }</span></div>
+            <div class="rules">
+                { number("keep the newest", view.keep, "", |view, keep| view.keep = keep) }
+                { number("and every", view.every, "steps", |view, every| view.every = every) }
+            </div>
+            <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
+            <p class="small dim">{ "It shows the same plan, and does it with " }<code>{ "--apply" }</code>{ ". What autoload picks and subsets always stay." }</p>
+        </section>
+    }
+}

@@ -1,0 +1,149 @@
+//! A run folder: the screen, its state, and how it is reached.
+
+mod aside;
+mod model;
+mod screen;
+mod timeline;
+
+use std::rc::Rc;
+
+use wasm_bindgen::JsValue;
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use yew::prelude::*;
+
+pub use model::RunView;
+pub use screen::RunScreen;
+
+use crate::page::app::Actor;
+use crate::page::compare;
+use crate::page::drop::Dropped;
+use crate::page::marks::copy;
+use crate::page::model::{Action, Model, Screen};
+use crate::protocol::{FileName, ToWorker};
+use crate::state::run::{find, index_of, sort};
+
+/// The longest index that is read.
+const LONGEST: u64 = 64 << 20;
+
+/// Shows the run folder among what was dropped; hands the files back where there is none.
+pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
+    let names: Vec<FileName> = files.iter().map(|dropped| dropped.name.clone()).collect();
+    let Some(folder) = find(&names) else { return Err(files) };
+    let actor = actor.clone();
+    spawn_local(async move {
+        let index = match index_of(&names, &folder).and_then(|at| files.get(at)) {
+            Some(file) => Some(text(file).await),
+            None => None,
+        };
+        let sorted = sort(&names, &folder, index);
+        actor.act(Action::OpenRun(Box::new(RunView::new(folder.name, files, sorted))));
+    });
+    Ok(())
+}
+
+/// The text of the index.
+async fn text(dropped: &Dropped) -> Result<String, String> {
+    if dropped.name.size > LONGEST {
+        return Err("it is far too long for a list of checkpoints".into());
+    }
+    match JsFuture::from(dropped.file.text()).await {
+        Ok(text) => Ok(text.as_string().unwrap_or_default()),
+        Err(_) => Err("it can\u{2019}t be read: it was changed, moved or removed".into()),
+    }
+}
+
+/// The checkpoint that is looked at, opened as it lies among the others.
+pub fn open(view: &RunView, actor: &Actor) -> bool {
+    let Some(row) = view.row().filter(|_| view.can_open()) else { return false };
+    actor.open(view.files.as_ref().clone(), Some(row.file as u32));
+    true
+}
+
+/// Marks what is looked at, or compares it with what was marked before.
+pub fn compare_two(view: &RunView, actor: &Actor) -> bool {
+    let Some(row) = view.row().filter(|_| view.can_open()) else { return false };
+    match view.marked.and_then(|at| view.sorted.rows.get(at)) {
+        Some(first) if view.marked != Some(view.at) => {
+            let of = |file: usize| (view.files.as_ref().clone(), Some(file as u32));
+            compare::begin_pair(actor, of(first.file), of(row.file));
+        }
+        Some(_) => actor.run_folder(|view| view.marked = None),
+        None => actor.run_folder(|view| view.marked = Some(view.at)),
+    }
+    true
+}
+
+impl Actor {
+    /// Changes the run folder.
+    pub fn run_folder(&self, change: impl FnOnce(&mut RunView) + 'static) {
+        self.act(Action::RunFolder(Box::new(change)));
+    }
+}
+
+/// Has the worker look into the checkpoints of a run while it is shown.
+#[hook]
+pub fn use_run(model: &Model, actor: &Actor) {
+    let shown = model.run.clone().filter(|_| model.screen == Screen::Run);
+    let bridge = actor.bridge.clone();
+    let key = shown.as_ref().map(|view| crate::page::hooks::Same(view.files.clone()));
+    use_effect_with(key, move |_| {
+        let Some(view) = shown else { return };
+        let asked = view.unlooked();
+        if asked.is_empty() {
+            return;
+        }
+        let handles: js_sys::Array =
+            view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
+        bridge.restart_if_busy();
+        bridge.post_with(&ToWorker::Look { files, asked }, &handles, &JsValue::UNDEFINED);
+    });
+}
+
+/// Acts on a key while a run folder is shown; true if it did.
+pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -> bool {
+    let Some(view) = &model.run else { return false };
+    match key {
+        "j" => actor.run_folder(|view| view.step(1)),
+        "k" => actor.run_folder(|view| view.step(-1)),
+        "ArrowDown" if !inside => actor.run_folder(|view| view.step(1)),
+        "ArrowUp" if !inside => actor.run_folder(|view| view.step(-1)),
+        "PageDown" if !inside => actor.run_folder(|view| view.step(20)),
+        "PageUp" if !inside => actor.run_folder(|view| view.step(-20)),
+        "Home" if !inside => actor.run_folder(|view| view.step(isize::MIN)),
+        "End" if !inside => actor.run_folder(|view| view.step(isize::MAX)),
+        "Enter" if !inside && tag != "BUTTON" && tag != "A" => return open(view, actor),
+        "d" => return compare_two(view, actor),
+        "y" => match view.entry() {
+            Some(entry) => copy(&entry.name),
+            None => return false,
+        },
+        _ => return false,
+    }
+    true
+}
+
+/// Escape while a run folder is shown: unmarks, or goes back to the first screen.
+pub fn escape(model: &Model, actor: &Actor) {
+    match &model.run {
+        Some(view) if view.marked.is_some() => actor.run_folder(|view| view.marked = None),
+        _ => actor.act(Action::Leave),
+    }
+}
+
+impl Model {
+    /// Shows a run folder.
+    pub(super) fn open_run(&mut self, view: RunView) {
+        self.over = None;
+        self.sheet = None;
+        self.work = None;
+        self.compare = None;
+        self.run = Some(Rc::new(view));
+        self.screen = Screen::Run;
+    }
+
+    /// Whether these are the files of the run folder, one of which is being opened.
+    pub(super) fn is_of_run(&self, files: &[Dropped]) -> bool {
+        self.run.as_ref().is_some_and(|view| *view.files == *files)
+    }
+}

@@ -1,0 +1,148 @@
+//! The state of a run folder, and everything that changes it.
+
+use std::rc::Rc;
+
+use statelens_inspect::runs::{Entry, Kind};
+
+use crate::page::drop::Dropped;
+use crate::protocol::Looked;
+use crate::state::run::{Row, Sorted, step};
+
+/// A run folder.
+#[derive(Debug, Clone)]
+pub struct RunView {
+    /// The name of the folder; empty for files that were chosen without it.
+    pub folder: String,
+    /// All that was dropped.
+    pub files: Rc<Vec<Dropped>>,
+    /// The run, and its rows.
+    pub sorted: Rc<Sorted>,
+    /// What came of opening each entry; `None` until it is known.
+    pub looked: Rc<Vec<Option<Looked>>>,
+    /// The row that is looked at.
+    pub at: usize,
+    /// Counts up when it was chosen elsewhere than in the table.
+    pub scroll: u32,
+    /// The row that the next one is compared with.
+    pub marked: Option<usize>,
+    /// How many of the newest a pruning keeps.
+    pub keep: u64,
+    /// The steps whose multiples it keeps, too; 0 for none.
+    pub every: u64,
+}
+
+impl PartialEq for RunView {
+    /// It is shared, and copied when it is changed.
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl RunView {
+    /// A run folder, at the checkpoint that would be loaded.
+    #[must_use]
+    pub fn new(folder: String, files: Vec<Dropped>, sorted: Sorted) -> Self {
+        let looked = vec![None; sorted.run.entries.len()];
+        let latest = |row: &Row| {
+            sorted.run.entries.get(row.entry).map(|entry| &entry.name) == sorted.run.latest.as_ref()
+        };
+        let at = sorted.rows.iter().position(latest).unwrap_or(0);
+        Self {
+            folder,
+            files: Rc::new(files),
+            sorted: Rc::new(sorted),
+            looked: Rc::new(looked),
+            at,
+            scroll: 1,
+            marked: None,
+            keep: 3,
+            every: 0,
+        }
+    }
+
+    /// Takes in what came of opening a file.
+    pub fn hear(&mut self, looked: Looked) {
+        let row = self.sorted.rows.iter().find(|row| row.file == looked.file as usize);
+        if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
+            *place = Some(looked);
+        }
+    }
+
+    /// The files that can be opened and were not yet.
+    #[must_use]
+    pub fn unlooked(&self) -> Vec<u32> {
+        let open = |row: &&Row| {
+            let entry = self.sorted.run.entries.get(row.entry);
+            entry.is_some_and(Entry::holds_states)
+                && self.looked.get(row.entry).is_some_and(Option::is_none)
+        };
+        self.sorted.rows.iter().filter(open).map(|row| row.file as u32).collect()
+    }
+
+    /// The row that is looked at.
+    #[must_use]
+    pub fn row(&self) -> Option<Row> {
+        self.sorted.rows.get(self.at).copied()
+    }
+
+    /// The entry that is looked at.
+    #[must_use]
+    pub fn entry(&self) -> Option<&Entry> {
+        self.sorted.run.entries.get(self.row()?.entry)
+    }
+
+    /// Whether what is looked at can be opened: anything but lists, leftovers and what is not of
+    /// a run.
+    #[must_use]
+    pub fn can_open(&self) -> bool {
+        self.entry()
+            .is_some_and(|entry| !matches!(entry.kind, Kind::Index | Kind::Temporary | Kind::Other))
+    }
+
+    /// Looks at a row.
+    pub fn look_at(&mut self, at: usize) {
+        self.at = at.min(self.sorted.rows.len().saturating_sub(1));
+    }
+
+    /// Looks at another row.
+    pub fn step(&mut self, by: isize) {
+        self.look_at(self.at.saturating_add_signed(by));
+        self.scroll += 1;
+    }
+
+    /// What is wrong with an entry; empty for nothing, or nothing known.
+    #[must_use]
+    pub fn wrong(&self, entry: usize) -> &str {
+        let looked = self.looked.get(entry).and_then(Option::as_ref);
+        looked.map_or("", |looked| looked.wrong.as_str())
+    }
+
+    /// The names of those that a pruning would take.
+    #[must_use]
+    pub fn prunable(&self) -> Vec<&Entry> {
+        let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
+        self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every))
+    }
+
+    /// What the row that is looked at is called: its step, or its name.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.entry() {
+            Some(entry) => match step(entry).and_then(|step| u64::try_from(step).ok()) {
+                Some(step) => crate::state::fmt::exact(step),
+                None => entry.name.clone(),
+            },
+            None => String::new(),
+        }
+    }
+
+    /// As `statelens runs --json` prints it; `None` until all is looked at.
+    #[must_use]
+    pub fn json(&self) -> Option<String> {
+        if !self.unlooked().is_empty() {
+            return None;
+        }
+        let wrong = (0..self.looked.len()).map(|entry| self.wrong(entry));
+        Some(self.sorted.run.json(wrong) + "\n")
+    }
+}

@@ -1,0 +1,264 @@
+//! The screen: the checkpoints by step, a table of all files, what is looked at.
+
+use std::rc::Rc;
+
+use statelens_inspect::runs::Kind;
+use yew::prelude::*;
+
+use super::aside::Aside;
+use super::model::RunView;
+use super::timeline::Timeline;
+use crate::page::app::Actor;
+use crate::page::drop;
+use crate::page::hooks::use_small;
+use crate::page::marks::{Mark, cap, good, severity};
+use crate::page::model::{Action, Sheet, Tab};
+use crate::page::rows::Rows;
+use crate::protocol::Severity;
+use crate::state::fmt;
+use crate::state::run::{step, timestamp};
+
+/// A run folder.
+#[derive(Properties, PartialEq)]
+pub struct RunProps {
+    /// The run folder.
+    pub view: Rc<RunView>,
+    /// Which pane a small screen shows.
+    pub tab: Tab,
+}
+
+const COLUMNS: [(&str, &str); 7] = [
+    ("file", "ck"),
+    ("step", "cp num"),
+    ("timestamp in name", "cs"),
+    ("kind", "cd"),
+    ("states", "cv"),
+    ("bytes", "cb num"),
+    ("prune plan", "cq"),
+];
+
+/// A run folder.
+#[component]
+pub fn RunScreen(props: &RunProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let view = &props.view;
+    let each = if use_small() { 48.0 } else { 24.0 };
+    let count = view.sorted.rows.len();
+    let gone: Vec<String> = view.prunable().iter().map(|entry| entry.name.clone()).collect();
+    let row = {
+        let (actor, view) = (actor.clone(), view.clone());
+        Callback::from(move |at: usize| line(&actor, &view, &gone, at, each))
+    };
+    let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
+    html! {
+        <div class="app ws run" id="run">
+            { top(&actor, view) }
+            <Timeline view={view.clone()} />
+            { tabs(&actor, props.tab) }
+            <div class={classes!("cols", pane)}>
+                <section class="mid" aria-label="Files">
+                    <div class="gridbox" role="grid" aria-label="Checkpoints" tabindex="0" aria-rowcount={count.to_string()}
+                        aria-activedescendant={format!("line-{}", view.at)}>
+                        <div class="head" role="row">{ for COLUMNS.iter().map(|(name, class)| html! {
+                            <div class={classes!("c", *class)} role="columnheader"><span class="lab">{ *name }</span>
+                                if *name == "step" { <span class="up lab">{ " \u{25be}" }</span> }</div>
+                        }) }</div>
+                        <Rows {count} height={each} at={view.at} scroll={view.scroll} {row} />
+                    </div>
+                </section>
+                <Aside view={view.clone()} />
+            </div>
+            { status(&actor, view) }
+        </div>
+    }
+}
+
+fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
+    let on = |act: fn(&Rc<RunView>, &Actor)| {
+        let (actor, view) = (actor.clone(), view.clone());
+        Callback::from(move |_: MouseEvent| act(&view, &actor))
+    };
+    let count = |of: fn(&Kind) -> bool| {
+        view.sorted.run.entries.iter().filter(|entry| of(&entry.kind)).count() as u64
+    };
+    let facts = [
+        (count(|kind| matches!(kind, Kind::Checkpoint(_))), "full"),
+        (count(|kind| matches!(kind, Kind::Subset { .. })), "subset"),
+        (count(|kind| matches!(kind, Kind::Temporary)), "leftover"),
+    ];
+    let bytes =
+        view.sorted.run.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
+    let name = match view.folder.as_str() {
+        "" => "run folder".to_owned(),
+        folder => format!("{folder}/"),
+    };
+    let compare = match view.marked {
+        None => "Compare two steps ",
+        Some(at) if at == view.at => "Choose the other step ",
+        Some(_) => "Compare with this ",
+    };
+    let json = view.json();
+    let save = {
+        let json = json.clone().unwrap_or_default();
+        Callback::from(move |_: MouseEvent| drop::save_text(&json, "run.json"))
+    };
+    html! {
+        <header class="top">
+            <button class="home" onclick={on(|_, actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
+                title="Close and go to the first screen"><Mark /></button>
+            <span class="vr"></span>
+            <span class="name" title={name.clone()}>{ &name }</span>
+            <span class="badge only-l">{ "Cerebras run folder" }</span>
+            <span class="facts">
+                { for facts.iter().filter(|(count, _)| *count > 0).map(|(count, word)| html! { <span><b>{ fmt::exact(*count) }</b>{ " " }{ *word }</span> }) }
+                <span class="always"><b>{ fmt::bytes(bytes) }</b></span>
+            </span>
+            <span class="acts">
+                <button class="btn only-l" id="save-list" onclick={save} disabled={json.is_none()} title="As `statelens runs --json` prints it">{ "Save list" }</button>
+                <button class="btn" id="compare-two" aria-pressed={view.marked.is_some().to_string()} disabled={!view.can_open()}
+                    onclick={on(|view, actor| { super::compare_two(view, actor); })}>{ compare }{ cap("D") }</button>
+                <button class="btn pri" id="open-step" disabled={!view.can_open()} onclick={on(|view, actor| { super::open(view, actor); })}>
+                    <span class="cut">{ format!("Open {}", view.label()) }</span>{ " " }{ cap("\u{23ce}") }</button>
+            </span>
+        </header>
+    }
+}
+
+fn tabs(actor: &Actor, tab: Tab) -> Html {
+    let detail = tab == Tab::Tensor;
+    let one = |to: Tab, on: bool, name: &'static str| {
+        let actor = actor.clone();
+        let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(to)));
+        html! { <button role="tab" aria-selected={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
+    };
+    html! {
+        <div class="tabs two" role="tablist" aria-label="Panes">
+            { one(Tab::Keys, !detail, "Files") }{ one(Tab::Tensor, detail, "Details") }
+        </div>
+    }
+}
+
+/// The word for what a file is.
+pub(super) fn kind_word(kind: &Kind) -> &'static str {
+    match kind {
+        Kind::Checkpoint(_) => "full",
+        Kind::Temporary => "leftover",
+        other => other.word(),
+    }
+}
+
+/// What should be known about an entry.
+pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(of) = view.sorted.run.entries.get(entry) else { return notes };
+    match of.kind {
+        Kind::Temporary => {
+            notes.push("A writer stopped before this was complete. It is no checkpoint.".into())
+        }
+        Kind::NoDate => {
+            notes.push("The timestamp in its name is no date: the trainer passes it over.".into())
+        }
+        _ => {}
+    }
+    if !view.wrong(entry).is_empty() {
+        notes.push(view.wrong(entry).to_owned());
+    }
+    if view.sorted.run.only_folder.contains(&of.name) {
+        notes.push("The index does not list it: autoload passes over it.".into());
+    }
+    notes
+}
+
+fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64) -> Html {
+    let Some(row) = view.sorted.rows.get(at) else { return html! {} };
+    let Some(entry) = view.sorted.run.entries.get(row.entry) else { return html! {} };
+    let selected = at == view.at;
+    let onclick = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.run_folder(move |view| view.look_at(at));
+            actor.act(Action::Tab(Tab::Tensor));
+        })
+    };
+    let open = {
+        let (actor, view) = (actor.clone(), view.clone());
+        Callback::from(move |_: MouseEvent| {
+            super::open(&view, &actor);
+        })
+    };
+    let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
+    let notes = notes(view, row.entry);
+    let number = step(entry).and_then(|step| u64::try_from(step).ok()).map(fmt::exact);
+    let looked = view.looked.get(row.entry).and_then(Option::as_ref);
+    let states = match (notes.first(), looked, &entry.kind) {
+        (Some(note), ..) => note.clone(),
+        (None, Some(looked), Kind::Subset { .. }) => looked.states.join(", "),
+        (None, Some(looked), _) => match looked.states.len() {
+            0 => String::new(),
+            count => fmt::plural(count as u64, "state"),
+        },
+        (None, None, _) if entry.holds_states() => "not opened yet".to_owned(),
+        (None, None, Kind::Index) if view.sorted.error.is_none() && view.sorted.run.indexed => {
+            format!("lists {}", fmt::exact(view.sorted.listed as u64))
+        }
+        _ => String::new(),
+    };
+    let plan = match &entry.kind {
+        Kind::Checkpoint(_) if gone.contains(&entry.name) => html! { <b>{ "prune" }</b> },
+        Kind::Checkpoint(_) if latest => {
+            html! { <>{ "keep" }<span class="dim">{ " \u{b7} autoload" }</span></> }
+        }
+        Kind::Checkpoint(_) => html! { { "keep" } },
+        Kind::Subset { .. } => {
+            html! { <>{ "keep" }<span class="dim">{ " \u{b7} subset" }</span></> }
+        }
+        _ => html! { <span class="dim">{ "not touched" }</span> },
+    };
+    let class = classes!(
+        "row",
+        selected.then_some("sel"),
+        (!entry.is_checkpoint() && !entry.holds_states()).then_some("quiet")
+    );
+    html! {
+        <div key={at} id={format!("line-{at}")} {class} role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
+            style={format!("top:{}px", at as f64 * each)} {onclick} ondblclick={open}>
+            <div class="c ck m" role="gridcell" title={entry.name.clone()}>
+                <span class="cut">{ &entry.name }</span>
+                if latest { <svg class="lens" width="12" height="12" viewBox="0 0 12 12" role="img" aria-label="autoload picks this"><circle cx="6" cy="6" r="4.5" fill="none" stroke="var(--accent)" stroke-width="2" /></svg> }
+                if view.marked == Some(at) { <span class="badge">{ "A" }</span> }
+            </div>
+            <div class="c cp num" role="gridcell">{ number }</div>
+            <div class="c cs m dim" role="gridcell">{ timestamp(entry) }</div>
+            <div class="c cd" role="gridcell">if !notes.is_empty() { { severity(Severity::Warning) } }<span>{ kind_word(&entry.kind) }</span></div>
+            <div class="c cv m dim" role="gridcell" title={states.clone()}><span class="v">{ states }</span></div>
+            <div class="c cb num" role="gridcell">{ fmt::bytes(entry.bytes) }</div>
+            <div class="c cq" role="gridcell">{ plan }</div>
+        </div>
+    }
+}
+
+fn status(actor: &Actor, view: &RunView) -> Html {
+    let show = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))))
+    };
+    let warnings = (0..view.sorted.run.entries.len())
+        .filter(|entry| !notes(view, *entry).is_empty())
+        .count() as u64
+        + u64::from(view.sorted.error.is_some())
+        + view.sorted.run.only_index.len() as u64;
+    let all = view.sorted.run.entries.iter().filter(|entry| entry.holds_states()).count() as u64;
+    let open = view.unlooked().len() as u64;
+    html! {
+        <footer class="status">
+            if warnings > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(warnings, "warning") }</b></span> }
+            else { <span>{ good() }{ "no warnings" }</span> }
+            <span class="dim opt" role="status">{ format!("{}, ", fmt::plural(view.sorted.rows.len() as u64, "file")) }
+                { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>
+            if view.marked.is_some() { <span>{ "Choose another step and press " }{ cap("D") }</span> }
+            <span class="grow"></span>
+            <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
+        </footer>
+    }
+}

@@ -1,0 +1,140 @@
+//! The checkpoints of a run along an axis of steps; the lens is at the one that would be loaded.
+
+use statelens_inspect::runs::{Entry, Kind};
+use yew::prelude::*;
+
+use super::model::RunView;
+use crate::page::app::Actor;
+use crate::page::hooks::use_size;
+use crate::state::fmt;
+use crate::state::run::{step, ticks};
+
+/// What it needs.
+#[derive(Properties, PartialEq)]
+pub(super) struct TimelineProps {
+    /// The run folder.
+    pub(super) view: std::rc::Rc<RunView>,
+}
+
+/// Where the lanes lie.
+const LANES: [(&str, f64); 3] = [("full", 30.0), ("subset", 72.0), ("leftover", 106.0)];
+
+/// Which lane an entry is on, if it has a step.
+fn lane(entry: &Entry) -> Option<usize> {
+    match entry.kind {
+        Kind::Checkpoint(_) | Kind::NoDate => Some(0),
+        Kind::Subset { .. } => Some(1),
+        Kind::TrainerState | Kind::Temporary => Some(2),
+        Kind::Index | Kind::Other => None,
+    }
+}
+
+/// The checkpoints by step.
+#[component]
+pub(super) fn Timeline(props: &TimelineProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let (width, _) = use_size(&node);
+    let view = &props.view;
+    let entries = &view.sorted.run.entries;
+    let most = entries.iter().filter_map(step).max().unwrap_or(0);
+    let (left, right) = (74.0, (width - 84.0).max(120.0));
+    let x = |step: u128| {
+        let share = if most == 0 { 0.0 } else { step as f64 / most as f64 };
+        left + share * (right - left)
+    };
+    let used: Vec<bool> =
+        (0..3).map(|at| at == 0 || entries.iter().any(|entry| lane(entry) == Some(at))).collect();
+    let axis = 24.0
+        + LANES
+            .iter()
+            .zip(&used)
+            .filter(|(_, used)| **used)
+            .map(|((_, y), _)| y)
+            .fold(0.0, |a, b| f64::max(a, *b));
+    let room = (((right - left) / 52.0) as usize).max(2);
+    let ticks = ticks(most);
+    let every = ticks.len().div_ceil(room);
+    let marks = view.sorted.rows.iter().enumerate().filter_map(|(at, row)| {
+        let entry = entries.get(row.entry)?;
+        Some(mark(&actor, view, entry, at, x(step(entry)?), LANES.get(lane(entry)?)?.1))
+    });
+    let latest = view
+        .sorted
+        .rows
+        .iter()
+        .filter_map(|row| entries.get(row.entry))
+        .find(|entry| Some(&entry.name) == view.sorted.run.latest.as_ref());
+    html! {
+        <div class="timeline" ref={node}>
+            <svg width={width.to_string()} height={(axis + 26.0).to_string()} role="img" aria-label="Checkpoints by step">
+                { for LANES.iter().zip(&used).filter(|(_, used)| **used).map(|((name, y), _)| html! {
+                    <><text x="0" y={(y + 4.0).to_string()} class="ink2">{ *name }</text>
+                        <path d={format!("M{left} {y}H{width}")} stroke="var(--line)" /></>
+                }) }
+                <path d={format!("M{left} {axis}H{width}")} stroke="var(--line-2)" />
+                <text x="0" y={(axis + 18.0).to_string()}>{ "step" }</text>
+                { for ticks.iter().enumerate().map(|(at, tick)| {
+                    let at_x = x(*tick);
+                    html! { <>
+                        <path d={format!("M{at_x:.1} {axis}v{}", if at % every == 0 { 6 } else { 4 })} stroke="var(--line-2)" />
+                        if at % every == 0 { <text x={format!("{at_x:.1}")} y={(axis + 18.0).to_string()} text-anchor="middle">{ short(*tick) }</text> }
+                    </> }
+                }) }
+                { for marks }
+                if let Some(step) = latest.and_then(step) {
+                    <circle cx={format!("{:.1}", x(step))} cy={LANES[0].1.to_string()} r="17" fill="none" stroke="var(--accent)" stroke-width="2" pointer-events="none" />
+                    <text class="auto" x={format!("{:.1}", x(step) + 24.0)} y={(LANES[0].1 - 2.0).to_string()}>{ "autoload" }</text>
+                    <text x={format!("{:.1}", x(step) + 24.0)} y={(LANES[0].1 + 11.0).to_string()}>{ "picks this" }</text>
+                }
+            </svg>
+        </div>
+    }
+}
+
+fn short(step: u128) -> String {
+    match u64::try_from(step) {
+        Ok(step) if step < 1_000_000 => fmt::exact(step),
+        Ok(step) => fmt::count(step),
+        Err(_) => format!("{:.1e}", step as f64),
+    }
+}
+
+/// An entry: filled if it is whole, an outline if a pruning would take it, dashed in amber if it is
+/// a leftover or damaged.
+fn mark(actor: &Actor, view: &RunView, entry: &Entry, at: usize, x: f64, y: f64) -> Html {
+    let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
+    let number = view.sorted.rows.get(at).map_or(usize::MAX, |row| row.entry);
+    let broken =
+        !view.wrong(number).is_empty() || matches!(entry.kind, Kind::Temporary | Kind::NoDate);
+    let goes = view.prunable().iter().any(|gone| gone.name == entry.name);
+    let (height, color) = match entry.kind {
+        Kind::Checkpoint(_) | Kind::NoDate => (26.0, "var(--d-f32)"),
+        Kind::Subset { .. } => (16.0, "var(--d-bf16)"),
+        _ => (16.0, "var(--ink-3)"),
+    };
+    let (fill, stroke, dash) = match (broken, latest, goes) {
+        (true, ..) => ("var(--panel)", "var(--warn)", "3 2"),
+        (_, true, _) => ("var(--accent)", "var(--accent)", "none"),
+        (_, _, true) => ("var(--panel)", color, "2 2"),
+        _ if entry.kind == Kind::TrainerState => ("none", color, "none"),
+        _ => (color, color, "none"),
+    };
+    let onclick = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.run_folder(move |view| {
+                view.look_at(at);
+                view.scroll += 1;
+            });
+        })
+    };
+    html! {
+        <g {onclick} class={classes!((view.at == at).then_some("on"))}>
+            <title>{ &entry.name }</title>
+            <rect x={format!("{:.1}", x - 9.0)} y={format!("{}", y - 17.0)} width="18" height="34" fill="transparent" />
+            <rect x={format!("{:.1}", x - 4.0)} y={format!("{}", y - height / 2.0)} width="8" height={height.to_string()} {fill} {stroke} stroke-dasharray={dash} />
+            if view.at == at { <path d={format!("M{:.1} {}h12", x - 6.0, y + height / 2.0 + 4.0)} stroke="var(--accent)" stroke-width="2" /> }
+        </g>
+    }
+}

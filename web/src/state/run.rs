@@ -1,0 +1,247 @@
+//! A run folder on the page: which of the dropped files are one, and how its rows are arranged.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::order;
+use statelens_inspect::runs::{Entry, INDEX, Kind, NamePattern, Run, parse_index};
+
+use crate::protocol::FileName;
+
+/// The files of a folder that holds the checkpoints of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Folder {
+    /// Its name; empty for files that were chosen without their folder.
+    pub name: String,
+    /// The files that lie in it, as positions in what was dropped.
+    pub members: Vec<usize>,
+}
+
+/// The run folder among what was dropped: that with the most checkpoints, the first of equals. One
+/// checkpoint alone is a run only with something besides it that only runs have.
+#[must_use]
+pub fn find(files: &[FileName]) -> Option<Folder> {
+    let mut places: HashMap<String, usize> = HashMap::new();
+    let mut folders: Vec<Folder> = Vec::new();
+    for (at, file) in files.iter().enumerate() {
+        let (name, _) = split(&file.path);
+        let place = *places.entry(name.to_owned()).or_insert_with(|| {
+            folders.push(Folder { name: name.to_owned(), members: Vec::new() });
+            folders.len() - 1
+        });
+        folders[place].members.push(at);
+    }
+    let mut best: Option<(usize, Folder)> = None;
+    for folder in folders {
+        let run = Run::new(names(files, &folder), None, &NamePattern::default());
+        let checkpoints = run.checkpoints().count();
+        let others = run
+            .entries
+            .iter()
+            .any(|entry| !entry.is_checkpoint() && !matches!(entry.kind, Kind::Other));
+        let is_run = checkpoints > 1 || checkpoints == 1 && others;
+        if is_run && best.as_ref().is_none_or(|(most, _)| checkpoints > *most) {
+            best = Some((checkpoints, folder));
+        }
+    }
+    best.map(|(_, folder)| folder)
+}
+
+/// Names, without the folder, and sizes.
+fn names(files: &[FileName], folder: &Folder) -> Vec<(String, u64)> {
+    let of = |at: &usize| files.get(*at).map(|file| (split(&file.path).1.to_owned(), file.size));
+    folder.members.iter().filter_map(of).collect()
+}
+
+fn split(path: &str) -> (&str, &str) {
+    path.rsplit_once('/').unwrap_or(("", path))
+}
+
+/// Where the index is among what was dropped.
+#[must_use]
+pub fn index_of(files: &[FileName], folder: &Folder) -> Option<usize> {
+    let is_index = |at: &&usize| files.get(**at).is_some_and(|file| split(&file.path).1 == INDEX);
+    folder.members.iter().find(is_index).copied()
+}
+
+/// A row of the table: an entry, and the file that it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Row {
+    /// Its place in [`Run::entries`].
+    pub entry: usize,
+    /// Its place in what was dropped.
+    pub file: usize,
+}
+
+/// A run, and its rows: the newest step first, what has no step last.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sorted {
+    /// What the core says.
+    pub run: Run,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// How many paths the index lists.
+    pub listed: usize,
+    /// Why the index is not understood, if so. Then nobody knows what would be loaded.
+    pub error: Option<String>,
+}
+
+/// Sorts a run folder; `index` is the text of its index, or why it can't be read.
+#[must_use]
+pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, String>>) -> Sorted {
+    let parsed = index.map(|text| {
+        text.and_then(|text| parse_index(&text).map_err(|error| error.what().to_owned()))
+    });
+    let (paths, error) = match parsed {
+        None => (None, None),
+        Some(Ok(paths)) => (Some(paths), None),
+        Some(Err(error)) => (None, Some(error)),
+    };
+    let listed = paths.as_ref().map_or(0, Vec::len);
+    let mut run = Run::new(names(files, folder), paths, &NamePattern::default());
+    if error.is_some() {
+        run.latest = None;
+    }
+    let mut places: HashMap<String, usize> = HashMap::new();
+    for at in &folder.members {
+        if let Some(file) = files.get(*at) {
+            places.insert(split(&file.path).1.to_owned(), *at);
+        }
+    }
+    let row =
+        |(entry, of): (usize, &Entry)| places.get(&of.name).map(|file| Row { entry, file: *file });
+    let mut rows: Vec<Row> = run.entries.iter().enumerate().filter_map(row).collect();
+    // The core has checkpoints in their order and the rest by name: the newest of a step first.
+    let place = |row: &Row| {
+        let step = run.entries.get(row.entry).and_then(step);
+        let whole = run.entries.get(row.entry).is_some_and(Entry::is_checkpoint);
+        (std::cmp::Reverse(step), !whole, if whole { usize::MAX - row.entry } else { row.entry })
+    };
+    order::by(&mut rows, |one, two| place(one).cmp(&place(two)));
+    Sorted { run, rows, listed, error }
+}
+
+/// The step that a name says, whatever the file is.
+#[must_use]
+pub fn step(entry: &Entry) -> Option<u128> {
+    if let Kind::Checkpoint(name) = &entry.kind {
+        return Some(name.step);
+    }
+    let after = ["checkpoint_", "trainer_state_"]
+        .iter()
+        .find_map(|word| entry.name.split_once(word).map(|(_, rest)| rest))?;
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    after.get(..digits)?.parse().ok()
+}
+
+/// The timestamp of a name as people write it: `2026-01-31 10:45:12`.
+#[must_use]
+pub fn timestamp(entry: &Entry) -> Option<String> {
+    let Kind::Checkpoint(name) = &entry.kind else { return None };
+    let text = name.timestamp.as_deref()?;
+    let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
+    Some(format!(
+        "{}-{}-{} {}:{}:{}",
+        part(0, 4),
+        part(4, 6),
+        part(6, 8),
+        part(9, 11),
+        part(11, 13),
+        part(13, 15)
+    ))
+}
+
+/// Steps for the axis: at most nine round numbers from 0 to the largest.
+#[must_use]
+pub fn ticks(most: u128) -> Vec<u128> {
+    let mut unit = 1u128;
+    loop {
+        for times in [1, 2, 5] {
+            let step = unit.saturating_mul(times);
+            if most / step <= 8 {
+                return (0..=most / step).map(|at| at * step).collect();
+            }
+        }
+        unit = unit.saturating_mul(10);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(names: &[&str]) -> Vec<FileName> {
+        names.iter().map(|path| FileName { path: (*path).to_owned(), size: 10 }).collect()
+    }
+
+    #[test]
+    fn a_run_folder_is_found_among_what_was_dropped() {
+        let found =
+            |names: &[&str]| find(&files(names)).map(|folder| (folder.name, folder.members));
+        let some = |name: &str, members: &[usize]| Some((name.to_owned(), members.to_vec()));
+        assert_eq!(found(&["checkpoint_1.mdl"]), None);
+        assert_eq!(found(&["a.mdl", "b.mdl"]), None);
+        assert_eq!(found(&["r/checkpoint_1.mdl", "s/checkpoint_2.mdl"]), None);
+        assert_eq!(found(&["checkpoint_1.mdl", "checkpoint_2.mdl"]), some("", &[0, 1]));
+        assert_eq!(
+            found(&["r/checkpoint_1.mdl", "r/checkpoints_index.yaml", "r/logs/x"]),
+            some("r", &[0, 1])
+        );
+        assert_eq!(
+            found(&["r/checkpoint_1.mdl", "r/old/checkpoint_1.mdl", "r/old/checkpoint_2.mdl"]),
+            some("r/old", &[1, 2])
+        );
+    }
+
+    #[test]
+    fn rows_are_the_newest_first_and_the_index_decides() {
+        let files = files(&[
+            "r/notes.txt",
+            "r/checkpoint_5.mdl",
+            "r/checkpoint_10.mdl",
+            "r/checkpoint_10_20240131_235959.mdl",
+            "r/model_checkpoint_10.mdl",
+            "r/checkpoint_20.mdl.0123abcd.tmp",
+            "r/trainer_state_5.mdl",
+        ]);
+        let folder = find(&files).unwrap();
+        let sorted = sort(&files, &folder, None);
+        let names: Vec<&str> = sorted
+            .rows
+            .iter()
+            .map(|row| {
+                assert!(files[row.file].path.ends_with(&sorted.run.entries[row.entry].name));
+                sorted.run.entries[row.entry].name.as_str()
+            })
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "checkpoint_20.mdl.0123abcd.tmp",
+                "checkpoint_10_20240131_235959.mdl",
+                "checkpoint_10.mdl",
+                "model_checkpoint_10.mdl",
+                "checkpoint_5.mdl",
+                "trainer_state_5.mdl",
+                "notes.txt",
+            ]
+        );
+        let newest = &sorted.run.entries[sorted.rows[1].entry];
+        assert_eq!(timestamp(newest).as_deref(), Some("2024-01-31 23:59:59"));
+        assert_eq!(sorted.run.latest.as_deref(), Some("checkpoint_10_20240131_235959.mdl"));
+        let listed = sort(&files, &folder, Some(Ok("- r/checkpoint_5.mdl\n".into())));
+        assert_eq!(listed.run.latest.as_deref(), Some("checkpoint_5.mdl"));
+        assert_eq!(listed.run.only_folder.len(), 2);
+        let broken = sort(&files, &folder, Some(Ok("a: b\n".into())));
+        assert!(broken.error.is_some());
+        assert_eq!(broken.run.latest, None);
+    }
+
+    #[test]
+    fn an_axis_has_a_few_round_steps() {
+        assert_eq!(ticks(0), [0]);
+        assert_eq!(ticks(5_500), [0, 1000, 2000, 3000, 4000, 5000]);
+        assert_eq!(ticks(8), [0, 1, 2, 3, 4, 5, 6, 7, 8]);
+        assert_eq!(ticks(100), [0, 20, 40, 60, 80, 100]);
+        assert!(ticks(u128::MAX).len() <= 9);
+    }
+}
