@@ -205,7 +205,11 @@ test("reached by key, swapped, stopped, left; a second that is no checkpoint say
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    const asked = page.waitForEvent("filechooser");
+    // Until the browser has answered something, it may not know yet that the dialog is ours.
+    await page.title();
+    await page.keyboard.press("d");
+    const chooser = await asked;
     await chooser.setFiles(fixture("cerebras/v2.10.0/seed.mdl"));
     const names = () => page.$$eval("#compare .ab .name", (names) => names.map((name) => name.textContent));
     await page.waitForSelector("#save-report:not([disabled])");

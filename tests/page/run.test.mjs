@@ -115,7 +115,6 @@ test("one is opened, and two are compared, by keys; Escape leads back", async ()
     await page.waitForSelector("#work .row");
     assert.match(await page.textContent("#work .top .name"), /checkpoint_1500\.mdl$/);
     await page.keyboard.press("Escape");
-    await page.keyboard.press("Escape");
     await page.waitForSelector("#run .row");
     assert.equal(await page.$eval("#run .row.sel .ck", (cell) => cell.title), "checkpoint_1500.mdl");
     await page.keyboard.press("d");
