@@ -225,7 +225,7 @@ pub fn App() -> Html {
                 event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files())
             {
                 let files = drop::from_list(&list);
-                if actor.beside.take() && model.work.is_some() {
+                if actor.beside.take() && compare::can_compare(&model) {
                     compare::begin(&actor, files, None);
                 } else {
                     take(&model, &actor, files);
@@ -270,7 +270,7 @@ pub fn over_text(over: Option<usize>) -> String {
 
 /// What a drop would do. Where a checkpoint is open, the right half is for comparing.
 fn dropover(model: &Model) -> Html {
-    let Some(work) = &model.work else {
+    let Some(work) = model.work.as_ref().filter(|_| compare::can_compare(model)) else {
         return html! { <div class="dropover"><b>{ over_text(model.over) }</b></div> };
     };
     let half = |beside: bool| classes!((beside == model.over_beside).then_some("on"));
@@ -393,7 +393,7 @@ fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
 /// A finished conversion: saves what is to be saved, and keeps a single file for opening.
 fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
     if let FromWorker::Summary { name, text } = message {
-        share::save(name, text);
+        drop::save_text(text, name);
     }
     if let FromWorker::Compare(Told::Report(report)) = message {
         drop::save_text(report, "comparison.json");
@@ -494,7 +494,7 @@ fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
             if drop::has_files(&transfer) {
                 event.prevent_default();
                 let files = drop::from_drop(&transfer);
-                let beside = model.work.is_some() && on_right(&event);
+                let beside = compare::can_compare(&model) && on_right(&event);
                 let (model, actor) = (model.clone(), actor.clone());
                 spawn_local(async move {
                     let files = files.await;

@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 
-use wasm_bindgen::prelude::*;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
@@ -48,14 +47,6 @@ fn base() -> String {
     let href = web_sys::window().and_then(|window| window.location().href().ok());
     let href = href.unwrap_or_default();
     href.split(['#', '?']).next().unwrap_or_default().to_owned()
-}
-
-/// Saves a summary that the worker wrote.
-pub fn save(name: &str, text: &str) {
-    let parts = js_sys::Array::of1(&JsValue::from_str(text));
-    if let Ok(blob) = web_sys::Blob::new_with_str_sequence(&parts) {
-        crate::page::drop::save(&blob, name);
-    }
 }
 
 /// Copies the link that is shown; false if there is none.

@@ -63,6 +63,12 @@ pub fn swap(model: &Model, actor: &Actor) {
     begin_pair(actor, first, (model.files.as_ref().clone(), model.asked));
 }
 
+/// Whether a second checkpoint can be put beside what is open: a summary has no values.
+#[must_use]
+pub fn can_compare(model: &Model) -> bool {
+    model.work.as_ref().is_some_and(|work| !work.opened.summary)
+}
+
 /// Goes back to the open checkpoint.
 pub fn leave(actor: &Actor) {
     actor.bridge.post(&ToWorker::Compare(Ask::Close));
@@ -72,9 +78,11 @@ pub fn leave(actor: &Actor) {
 /// Asks for a second checkpoint: offers those that lie beside the open one, or a dialog for files.
 pub fn offer(model: &Model, actor: &Actor) {
     match &model.work {
-        Some(work) if work.opened.others.is_empty() => actor.choose_beside(false),
-        Some(_) => actor.act(Action::Show(Some(Sheet::Beside))),
-        None => {}
+        Some(work) if can_compare(model) && work.opened.others.is_empty() => {
+            actor.choose_beside(false);
+        }
+        Some(_) if can_compare(model) => actor.act(Action::Show(Some(Sheet::Beside))),
+        _ => {}
     }
 }
 

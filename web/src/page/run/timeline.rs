@@ -38,7 +38,9 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     let view = &props.view;
     let entries = &view.sorted.run.entries;
     let most = entries.iter().filter_map(step).max().unwrap_or(0);
-    let (left, right) = (74.0, (width - 84.0).max(120.0));
+    // Its own padding is no room for it.
+    let width = (width - 32.0).max(200.0);
+    let (left, right) = (74.0, width - 20.0);
     let x = |step: u128| {
         let share = if most == 0 { 0.0 } else { step as f64 / most as f64 };
         left + share * (right - left)
@@ -55,16 +57,24 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     let room = (((right - left) / 52.0) as usize).max(2);
     let ticks = ticks(most);
     let every = ticks.len().div_ceil(room);
-    let marks = view.sorted.rows.iter().enumerate().filter_map(|(at, row)| {
-        let entry = entries.get(row.entry)?;
-        Some(mark(&actor, view, entry, at, x(step(entry)?), LANES.get(lane(entry)?)?.1))
+    // Those of one step stand beside each other, the newest at its step: rows come newest first.
+    let mut places: Vec<(usize, f64, f64)> = Vec::new();
+    let mut before = (usize::MAX, None, 0.0);
+    for (at, row) in view.sorted.rows.iter().enumerate() {
+        let Some(entry) = entries.get(row.entry) else { continue };
+        let (Some(lane), Some(step)) = (lane(entry), step(entry)) else { continue };
+        let beside = if (before.0, before.1) == (lane, Some(step)) { before.2 + 11.0 } else { 0.0 };
+        before = (lane, Some(step), beside);
+        places.push((at, (x(step) - beside).max(left), LANES[lane].1));
+    }
+    let marks = places.iter().rev().filter_map(|(at, x, y)| {
+        let entry = entries.get(view.sorted.rows.get(*at)?.entry)?;
+        Some(mark(&actor, view, entry, *at, *x, *y))
     });
-    let latest = view
-        .sorted
-        .rows
-        .iter()
-        .filter_map(|row| entries.get(row.entry))
-        .find(|entry| Some(&entry.name) == view.sorted.run.latest.as_ref());
+    let latest = places.iter().find(|(at, ..)| {
+        let entry = view.sorted.rows.get(*at).and_then(|row| entries.get(row.entry));
+        entry.is_some_and(|entry| Some(&entry.name) == view.sorted.run.latest.as_ref())
+    });
     html! {
         <div class="timeline" ref={node}>
             <svg width={width.to_string()} height={(axis + 26.0).to_string()} role="img" aria-label="Checkpoints by step">
@@ -82,13 +92,25 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
                     </> }
                 }) }
                 { for marks }
-                if let Some(step) = latest.and_then(step) {
-                    <circle cx={format!("{:.1}", x(step))} cy={LANES[0].1.to_string()} r="17" fill="none" stroke="var(--accent)" stroke-width="2" pointer-events="none" />
-                    <text class="auto" x={format!("{:.1}", x(step) + 24.0)} y={(LANES[0].1 - 2.0).to_string()}>{ "autoload" }</text>
-                    <text x={format!("{:.1}", x(step) + 24.0)} y={(LANES[0].1 + 11.0).to_string()}>{ "picks this" }</text>
-                }
+                if let Some((_, x, y)) = latest { { lens(*x, *y, width) } }
             </svg>
         </div>
+    }
+}
+
+/// The lens, and what it says on the side that has room.
+fn lens(x: f64, y: f64, width: f64) -> Html {
+    let (text, anchor) = match x + 110.0 > width {
+        true => (x - 24.0, "end"),
+        false => (x + 24.0, "start"),
+    };
+    let (text, below) = (format!("{text:.1}"), (y + 11.0).to_string());
+    html! {
+        <>
+            <circle cx={format!("{x:.1}")} cy={y.to_string()} r="17" fill="none" stroke="var(--accent)" stroke-width="2" pointer-events="none" />
+            <text class="auto" x={text.clone()} y={(y - 2.0).to_string()} text-anchor={anchor}>{ "autoload" }</text>
+            <text class="auto2" x={text} y={below} text-anchor={anchor}>{ "picks this" }</text>
+        </>
     }
 }
 
