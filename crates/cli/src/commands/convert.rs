@@ -51,6 +51,9 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         let room = if outputs.is_empty() { size.bytes() } else { 0 };
         outputs.push(Output::create(path, args.force, room)?);
     }
+    if let [only] = &outputs[..] {
+        only.reserve(size.bytes())?;
+    }
     let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
     let named = |error: Error| match error.file() {
         Some(_) => error,

@@ -38,7 +38,9 @@ pub(super) fn write(
         check_target(target, false, sources)?;
     }
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
-    let output = Output::create(target, replace, plan.size()?.bytes())?;
+    let size = plan.size()?.bytes();
+    let output = Output::create(target, replace, size)?;
+    output.reserve(size)?;
     let named = |error: Error| match error.file() {
         Some(_) => error,
         None => error.in_file(target.display().to_string()),
