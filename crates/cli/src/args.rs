@@ -37,6 +37,10 @@ differ, it would not load); 2 it could not be done.";
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
+    #[arg(long, global = true, value_name = "SIZE", value_parser = crate::commands::shards::size, hide_short_help = true)]
+    pub(crate) max_fetch: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]

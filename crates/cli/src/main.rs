@@ -6,6 +6,7 @@ mod commands;
 mod output;
 mod print;
 mod progress;
+mod remote;
 mod sink;
 mod source;
 
@@ -23,7 +24,11 @@ const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
     // Clap exits with 2 for a wrong command line, 0 for help.
-    let outcome = match Cli::parse().command {
+    let cli = Cli::parse();
+    if let Some(cap) = cli.max_fetch {
+        remote::allow(cap);
+    }
+    let outcome = match cli.command {
         Command::Info(args) => commands::info::run(&args),
         Command::Ls(args) => commands::ls::run(&args),
         Command::Show(args) => commands::show::run(&args),
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => commands::shell::completions(shell),
         Command::Man => commands::shell::man(),
     };
+    remote::tell();
     match outcome {
         Ok(true) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Ok(false) => NO.into(),

@@ -112,6 +112,15 @@ pub(crate) fn checkpoints(
     Ok((files, found))
 }
 
+/// One file, without those beside it.
+pub(crate) fn open_alone(path: &Path) -> Result<FileSet> {
+    let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
+    let source = FileSource::new(path)?;
+    source.file()?;
+    opened.push(source);
+    Ok(opened.files)
+}
+
 /// The file to open of the one checkpoint in a folder; an error that lists them if there are
 /// several.
 fn within(folder: &Path) -> Result<PathBuf> {

@@ -8,10 +8,12 @@ mod address;
 mod answer;
 mod meter;
 mod remote;
+mod streamed;
 #[cfg(test)]
 mod tests;
 
 pub use address::Address;
 pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
 pub use meter::Meter;
-pub use remote::{BLOCK, FIRST, Fetch, Remote, cached, length_unknown, open, unreachable};
+pub use remote::{BLOCK, FIRST, Fetch, Opened, Remote, cached, length_unknown, open, unreachable};
+pub use streamed::{Streamed, Window};

@@ -144,7 +144,7 @@ pub fn open<F: Fetch + 'static>(
     meter: &Arc<Meter>,
     most: u64,
     whole: impl FnOnce(&str, u64) -> Result<Vec<u8>>,
-) -> Result<Result<Arc<dyn ReadAt>>> {
+) -> Result<Result<Opened>> {
     let (url, host) = (address.to_string(), address.host());
     let mut first = vec![0; FIRST];
     let mut tried = 0;
@@ -170,7 +170,8 @@ pub fn open<F: Fetch + 'static>(
                 first.truncate(got);
                 let meter = meter.clone();
                 let remote = Remote::new(address.clone(), fetch, identity, meter, first, head.url);
-                return Ok(Ok(cached(remote)));
+                let bulk: Arc<dyn ReadAt> = Arc::new(remote);
+                return Ok(Ok(Opened { structure: cached(bulk.clone()), bulk }));
             }
             Begin::Whole(len) => {
                 meter.check(len, host)?;
@@ -182,8 +183,18 @@ pub fn open<F: Fetch + 'static>(
             Begin::Absent(error) => return Ok(Err(error)),
             Begin::LengthUnknown => return Err(length_unknown(host)),
         };
-        return Ok(Ok(Arc::new(Memory::from(bytes))));
+        let bulk: Arc<dyn ReadAt> = Arc::new(Memory::from(bytes));
+        return Ok(Ok(Opened { structure: bulk.clone(), bulk }));
     }
+}
+
+/// An open file, for both ways of reading.
+#[derive(Debug)]
+pub struct Opened {
+    /// Each read is a request.
+    pub bulk: Arc<dyn ReadAt>,
+    /// Small reads become few requests.
+    pub structure: Arc<dyn ReadAt>,
 }
 
 /// The error of a server that gives parts and does not say of how much.
@@ -193,8 +204,8 @@ pub fn length_unknown(host: &str) -> Error {
 }
 
 /// The same file, read through a cache: for structure, small reads become few requests.
-pub fn cached(remote: impl ReadAt + 'static) -> Arc<dyn ReadAt> {
-    Arc::new(BlockCache::new(Arc::new(remote), BLOCK, BLOCKS).reading_ahead(AHEAD))
+pub fn cached(source: Arc<dyn ReadAt>) -> Arc<dyn ReadAt> {
+    Arc::new(BlockCache::new(source, BLOCK, BLOCKS).reading_ahead(AHEAD))
 }
 
 /// The error of a server that can't be reached.

@@ -73,7 +73,7 @@ fn serve(
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
     let whole = |_: &str, len| Ok((0..len).map(byte).collect());
     let opened = open(&address, server, &meter, 1 << 20, whole);
-    (opened.and_then(|found| found), asked, meter)
+    (opened.and_then(|found| found).map(|found| found.structure), asked, meter)
 }
 
 fn read(source: &dyn ReadAt, offset: u64, len: usize) -> Result<()> {

@@ -238,7 +238,7 @@ async fn begun(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn R
             note(|source| source.via = url.host().to_owned());
         }
         let remote = Remote::new(address.clone(), Xhr, identity, meter.clone(), bytes, head.url);
-        return Ok(Ok(cached(remote)));
+        return Ok(Ok(cached(Arc::new(remote))));
     }
 }
 

@@ -15,6 +15,7 @@ use crate::commands::{edits, shards};
 use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
+use crate::remote;
 use crate::sink::FileSink;
 
 pub(crate) fn run(args: &Convert) -> Outcome {
@@ -39,6 +40,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     if plan.loses() && !args.lossy {
         return Err(refuse_losses(&plan.losses).into());
     }
+    remote::check_cap(&plan)?;
     let losses = plan.losses.clone();
     let source = plan.source.clone();
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);

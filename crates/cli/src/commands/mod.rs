@@ -22,12 +22,16 @@ use statelens_inspect::{grade_word, visible};
 
 use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
+use crate::remote;
 use crate::source::{self, FileSource};
 
 /// Opens a checkpoint and keeps the files behind it.
 fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
-    let opened = source::open(file, with)?;
     let mut bar = Bar::new("opening", Unit::Keys);
+    if let Some(url) = remote::address(file) {
+        return Ok((remote::open(url, with, &mut bar)?, Vec::new()));
+    }
+    let opened = source::open(file, with)?;
     let checkpoint = statelens_formats::open(opened.files, &Limits::default(), &mut bar)?;
     Ok((checkpoint, opened.sources))
 }

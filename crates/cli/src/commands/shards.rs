@@ -57,7 +57,7 @@ pub(super) fn shards(args: &Convert, edit: &Edit, source: &Checkpoint) -> Result
 
 /// A size as the Hugging Face libraries write it: `5GB` is five thousand million bytes, `5GiB`
 /// five times 2^30.
-fn size(text: &str) -> Result<u64> {
+pub(crate) fn size(text: &str) -> Result<u64> {
     let bad = || {
         Error::refused(format!("`{text}` is no size"))
             .expected("bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")

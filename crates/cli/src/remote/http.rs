@@ -1,0 +1,115 @@
+//! Web servers, by `ureq`.
+
+use std::io::Read as _;
+use std::sync::{Arc, LazyLock};
+use std::thread::sleep;
+use std::time::Duration;
+
+use statelens_checkpoint::{Error, ReadAt, Result};
+use statelens_remote::{Address, Fetch, Head, Identity, Meter, Opened, unreachable};
+use ureq::http::{Response, Uri};
+use ureq::{Agent, Body, ResponseExt as _};
+
+/// A server that gives files only as a whole is asked for those up to this size, for they are held
+/// in memory.
+const MOST_WHOLE: u64 = 256 << 20;
+
+/// One for the process: connections are used again.
+static AGENT: LazyLock<Agent> = LazyLock::new(|| {
+    let config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(8)
+        .max_redirects_will_error(false)
+        .timeout_connect(Some(Duration::from_secs(15)))
+        .timeout_recv_response(Some(Duration::from_secs(30)))
+        .timeout_recv_body(Some(Duration::from_secs(300)))
+        .user_agent(concat!("statelens/", env!("CARGO_PKG_VERSION")))
+        .build();
+    config.new_agent()
+});
+
+/// A file on a web server: straight, and through a cache.
+pub(super) fn open(
+    address: &Address,
+    meter: &Arc<Meter>,
+) -> Result<Result<(Arc<dyn ReadAt>, Arc<dyn ReadAt>)>> {
+    let opened = statelens_remote::open(address, Client, meter, MOST_WHOLE, whole)?;
+    Ok(opened.map(|Opened { bulk, structure }| (bulk, structure)))
+}
+
+#[derive(Debug)]
+struct Client;
+
+impl Fetch for Client {
+    fn fetch(
+        &self,
+        url: &str,
+        identity: Option<&Identity>,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<(Head, usize)> {
+        let last = offset + buffer.len() as u64 - 1;
+        let mut request = AGENT
+            .get(url)
+            .header("Range", format!("bytes={offset}-{last}"))
+            .header("Accept-Encoding", "identity");
+        // A tag that is not weak: another version of the file is then sent as a whole, not in parts.
+        let tag = identity.and_then(|identity| identity.etag.as_deref());
+        if let Some(tag) = tag.filter(|tag| tag.starts_with('"')) {
+            request = request.header("If-Range", tag);
+        }
+        let mut response = request.call().map_err(|error| failed(url, &error))?;
+        let head = head(&response, url);
+        let mut got = 0;
+        if head.status == 206 {
+            let mut body = response.body_mut().as_reader();
+            while got < buffer.len() {
+                match body.read(&mut buffer[got..]) {
+                    Ok(0) => break,
+                    Ok(more) => got += more,
+                    Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                    // What came is told with how much was to come.
+                    Err(_) => break,
+                }
+            }
+        }
+        Ok((head, got))
+    }
+
+    fn pause(&self, millis: u64) -> Result<()> {
+        sleep(Duration::from_millis(millis));
+        Ok(())
+    }
+}
+
+/// All of a file.
+fn whole(url: &str, len: u64) -> Result<Vec<u8>> {
+    let request = AGENT.get(url).header("Accept-Encoding", "identity");
+    let mut response = request.call().map_err(|error| failed(url, &error))?;
+    let mut bytes = Vec::new();
+    let read = response.body_mut().as_reader().take(len).read_to_end(&mut bytes);
+    if read.is_err() || bytes.len() as u64 != len {
+        let host = host(url);
+        return Err(Error::io(format!("{host} sent {} of {len} bytes and ended", bytes.len())));
+    }
+    Ok(bytes)
+}
+
+fn head(response: &Response<Body>, url: &str) -> Head {
+    let header = |name: &str| {
+        let value = response.headers().get(name)?;
+        value.to_str().ok().map(str::to_owned)
+    };
+    let mut head = Head::new(response.status().as_u16(), header);
+    let from = response.get_uri();
+    head.url = (url.parse::<Uri>().ok().as_ref() != Some(from)).then(|| from.to_string());
+    head
+}
+
+fn failed(url: &str, error: &ureq::Error) -> Error {
+    unreachable(&host(url), &error.to_string())
+}
+
+fn host(url: &str) -> String {
+    Address::parse(url).map(|address| address.host().to_owned()).unwrap_or_default()
+}

@@ -1,0 +1,133 @@
+//! Reading on in large pieces.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use statelens_checkpoint::{ReadAt, Result};
+
+/// Reads of fewer bytes are structure, and go through the cache.
+const BULK: usize = 64 << 10;
+/// What is fetched at once, at first and at most.
+const LEAST: u64 = 1 << 20;
+const MOST: u64 = 16 << 20;
+
+/// The one piece that is held for all files of a checkpoint: weights are read through once.
+#[derive(Default)]
+pub struct Window(Mutex<Piece>);
+
+#[derive(Default)]
+struct Piece {
+    file: usize,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+/// A file whose weights are read through a [`Window`], in pieces that grow while it is read on,
+/// and whose structure is read through a cache.
+pub struct Streamed {
+    bulk: Arc<dyn ReadAt>,
+    structure: Arc<dyn ReadAt>,
+    window: Arc<Window>,
+    number: usize,
+}
+
+impl Streamed {
+    /// The same file twice: straight from where it is, and through a cache. `number` is another
+    /// one for each file that shares the window.
+    pub fn new(
+        bulk: Arc<dyn ReadAt>,
+        structure: Arc<dyn ReadAt>,
+        window: Arc<Window>,
+        number: usize,
+    ) -> Self {
+        Self { bulk, structure, window, number }
+    }
+}
+
+impl ReadAt for Streamed {
+    fn len(&self) -> u64 {
+        self.bulk.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if buffer.len() < BULK {
+            return self.structure.read_at(offset, buffer);
+        }
+        let mut piece = self.window.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let held = piece.bytes.len() as u64;
+            let end = piece.start + held;
+            let here = piece.file == self.number && (piece.start..end).contains(&at);
+            if !here {
+                let follows = piece.file == self.number && at == end && held > 0;
+                let ahead = if follows { (held * 2).clamp(LEAST, MOST) } else { LEAST };
+                let len = ahead.max((rest.len() as u64).min(MOST)).min(self.len() - at);
+                // The old piece goes first: there is never more than one.
+                *piece = Piece::default();
+                let mut bytes = vec![0; len as usize];
+                self.bulk.read_at(at, &mut bytes)?;
+                *piece = Piece { file: self.number, start: at, bytes };
+                continue;
+            }
+            let from = (at - piece.start) as usize;
+            let len = (piece.bytes.len() - from).min(rest.len());
+            let (now, later) = rest.split_at_mut(len);
+            now.copy_from_slice(&piece.bytes[from..from + len]);
+            (at, rest) = (at + len as u64, later);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Streamed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Streamed({:?})", self.structure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug)]
+    struct Counted(Mutex<Vec<(u64, usize)>>);
+
+    impl ReadAt for Counted {
+        fn len(&self) -> u64 {
+            40 << 20
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            self.0.lock().unwrap().push((offset, buffer.len()));
+            for (at, slot) in (offset..).zip(buffer) {
+                *slot = (at % 251) as u8;
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_read_on_comes_in_pieces_that_grow() {
+        let source = Arc::new(Counted(Mutex::default()));
+        let window = Arc::new(Window::default());
+        let file = |number| Streamed::new(source.clone(), source.clone(), window.clone(), number);
+        let (one, other) = (file(0), file(1));
+        let mut buffer = vec![0; 300_000];
+        for offset in (7..30 << 20).step_by(buffer.len()) {
+            one.read_at(offset, &mut buffer).unwrap();
+            let equal = (offset..).zip(&buffer).all(|(at, byte)| *byte == (at % 251) as u8);
+            assert!(equal, "at {offset}");
+        }
+        let lens = |source: &Counted| -> Vec<usize> {
+            std::mem::take(&mut *source.0.lock().unwrap()).iter().map(|read| read.1 >> 20).collect()
+        };
+        assert_eq!(lens(&source), [1, 2, 4, 8, 16]);
+        other.read_at(0, &mut buffer).unwrap();
+        one.read_at(0, &mut buffer).unwrap();
+        one.read_at(5, &mut buffer[..10]).unwrap();
+        assert_eq!(lens(&source), [1, 1, 0]);
+        one.read_at((40 << 20) - 100_000, &mut buffer[..100_000]).unwrap();
+        assert!(one.read_at(0, &mut vec![0; 20 << 20]).is_ok());
+    }
+}
