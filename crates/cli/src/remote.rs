@@ -13,6 +13,7 @@ use std::sync::{Arc, LazyLock};
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Segment,
 };
+use statelens_convert::Report;
 use statelens_remote::{Address, Meter, Streamed, Window};
 
 use crate::print::{complain, grouped, size_text};
@@ -38,7 +39,7 @@ const SCHEMES: [(&str, &str); 10] = [
 ];
 
 /// What was fetched from web servers; one command is one action.
-static METER: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(CAP)));
+static METER: LazyLock<Arc<Meter>> = LazyLock::new(|| Arc::new(Meter::new(CAP, ADVICE)));
 
 /// Changes what may be fetched.
 pub(crate) fn allow(cap: u64) {
@@ -125,7 +126,43 @@ pub(crate) fn check_cap(plan: &Plan) -> Result<()> {
         size_text(bytes),
         size_text(cap)
     ))
-    .advice(advice()))
+    .advice(ADVICE))
+}
+
+/// Writes the files of a plan as objects of a store.
+#[cfg(feature = "object-store")]
+pub(crate) fn write(
+    paths: &[PathBuf],
+    plan: Plan,
+    replace: bool,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
+    let places: Vec<objects::Place> = paths
+        .iter()
+        .map(|path| match Place::of(&path.to_string_lossy())? {
+            Place::Object(place) => Ok(place),
+            Place::Web(address) => Err(no_writing(&address.to_string())),
+        })
+        .collect::<Result<_>>()?;
+    let mut sink = objects::ObjectSink::new(&plan, places, replace)?;
+    let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;
+    sink.finish()?;
+    Ok(report)
+}
+
+/// Writes the files of a plan as objects of a store, which this program was built without.
+#[cfg(not(feature = "object-store"))]
+pub(crate) fn write(paths: &[PathBuf], _: Plan, _: bool, _: &mut dyn Progress) -> Result<Report> {
+    let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();
+    match Place::of(&path)? {
+        Place::Web(_) => Err(no_writing(&path)),
+    }
+}
+
+fn no_writing(address: &str) -> Error {
+    Error::refused("files are not written to web servers")
+        .in_file(address)
+        .advice("Write to a file, or to an object store (s3://, gs://, az://).")
 }
 
 /// Says what was fetched, if something was, to a person.
@@ -138,9 +175,7 @@ pub(crate) fn tell() {
 }
 
 /// What to do about the limit.
-fn advice() -> &'static str {
-    "Allow more with --max-fetch, as in --max-fetch 20GB."
-}
+const ADVICE: &str = "Allow more with --max-fetch, as in --max-fetch 20GB.";
 
 /// Where a file is.
 enum Place {
@@ -187,12 +222,7 @@ impl Place {
         };
         match self {
             #[cfg(feature = "http")]
-            Self::Web(address) => Ok(http::open(address, &METER)
-                .map_err(|error| match error.kind() {
-                    statelens_checkpoint::ErrorKind::Limit => error.advice(advice()),
-                    _ => error,
-                })?
-                .map(streamed)),
+            Self::Web(address) => Ok(http::open(address, &METER)?.map(streamed)),
             #[cfg(not(feature = "http"))]
             Self::Web(_) => Err(not_built("http")),
             #[cfg(feature = "object-store")]

@@ -13,16 +13,19 @@ pub struct Meter {
     cap: AtomicU64,
     /// What had been fetched when the action began.
     began: AtomicU64,
+    /// How more can be allowed: a sentence.
+    advice: &'static str,
 }
 
 impl Meter {
-    /// Lets one action fetch so many bytes.
-    pub const fn new(cap: u64) -> Self {
+    /// Lets one action fetch so many bytes; `advice` says how more can be allowed.
+    pub const fn new(cap: u64, advice: &'static str) -> Self {
         Self {
             fetched: AtomicU64::new(0),
             requests: AtomicU64::new(0),
             cap: AtomicU64::new(cap),
             began: AtomicU64::new(0),
+            advice,
         }
     }
 
@@ -61,7 +64,8 @@ impl Meter {
         Err(Error::limit(format!(
             "this takes more than the {} that one action may fetch from {host}",
             size(cap)
-        )))
+        ))
+        .advice(self.advice))
     }
 
     /// A request was made and so many bytes came.

@@ -69,7 +69,7 @@ fn serve(
 ) -> Opened {
     let asked = Asked::default();
     let server = Server { twist: Box::new(twist), asked: asked.clone() };
-    let meter = Arc::new(Meter::new(cap));
+    let meter = Arc::new(Meter::new(cap, "Allow more."));
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
     let whole = |_: &str, len| Ok((0..len).map(byte).collect());
     let opened = open(&address, server, &meter, 1 << 20, whole);

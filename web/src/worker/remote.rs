@@ -61,7 +61,8 @@ pub struct Found {
 /// As the server or the core says it.
 pub async fn open(url: &str, cap: u64) -> Result<Found> {
     let address = Address::parse(url)?;
-    let meter = Arc::new(Meter::new(cap));
+    let meter =
+        Arc::new(Meter::new(cap, "Allow more at the bottom of the page, or download the file."));
     SOURCE.set(Some(Source {
         url: address.to_string(),
         host: address.host().to_owned(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Segment, Size};
+use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Progress, Result, Segment, Size};
 use statelens_convert::{Change, Report, Target, plan, run_blocking};
 use statelens_formats::{Asked, Writing};
 use statelens_inspect::{Json, visible};
@@ -17,6 +17,7 @@ use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_tex
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::sink::FileSink;
+use crate::source::FileSource;
 
 pub(crate) fn run(args: &Convert) -> Outcome {
     let (target, format) = target(args)?;
@@ -45,31 +46,47 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let source = plan.source.clone();
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
     let started = Instant::now();
-    let mut outputs = Vec::new();
-    for path in &paths {
-        // And again, for good, when the file gets its name.
-        check_target(path, args.force, &sources)?;
-        // The room for all of them is asked for with the first.
-        let room = if outputs.is_empty() { size.bytes() } else { 0 };
-        outputs.push(Output::create(path, args.force, room)?);
-    }
-    if let [only] = &outputs[..] {
-        only.reserve(size.bytes())?;
-    }
-    let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
-    let named = |error: Error| match error.file() {
+    let written = match remote::address(&args.output) {
+        Some(_) => remote::write(&paths, plan, args.force, &mut bar),
+        None => write(&paths, plan, args.force, &sources, &mut bar),
+    };
+    let report = written.map_err(|error| match error.file() {
         Some(_) => error,
         None => error.in_file(args.output.display().to_string()),
-    };
-    let report = run_blocking(plan, &mut sink, &mut bar).map_err(named)?;
-    sink.finish().map_err(named)?;
-    keep_all(outputs)?;
+    })?;
     drop(bar);
     let mut printer = Printer::new();
     let seconds = started.elapsed().as_secs_f64();
     done(args, &format, &paths, &source, &losses, &report, seconds, &mut printer)?;
     printer.finish()?;
     Ok(true)
+}
+
+/// Writes files of the disk, which get their names when all are complete.
+fn write(
+    paths: &[PathBuf],
+    plan: Plan,
+    replace: bool,
+    sources: &[Arc<FileSource>],
+    progress: &mut dyn Progress,
+) -> Result<Report> {
+    let size = plan.size()?.bytes();
+    let mut outputs = Vec::new();
+    for path in paths {
+        // And again, for good, when the file gets its name.
+        check_target(path, replace, sources)?;
+        // The room for all of them is asked for with the first.
+        let room = if outputs.is_empty() { size } else { 0 };
+        outputs.push(Output::create(path, replace, room)?);
+    }
+    if let [only] = &outputs[..] {
+        only.reserve(size)?;
+    }
+    let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
+    let report = run_blocking(plan, &mut sink, progress)?;
+    sink.finish()?;
+    keep_all(outputs)?;
+    Ok(report)
 }
 
 /// [`run`], to the format that the name of the command says.
