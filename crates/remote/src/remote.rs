@@ -8,15 +8,15 @@ use statelens_checkpoint::{BlockCache, Error, ErrorKind, Memory, ReadAt, Result}
 use crate::answer::part;
 use crate::{Address, Begin, Head, Identity, Meter, Next, Verdict, begin};
 
-/// Bytes of a block of the cache: what a request fetches at least. A request takes as long as
-/// to fetch some 100 kB on most connections.
-pub const BLOCK: usize = 128 << 10;
+/// Bytes of a block of the cache: what a request fetches at least. The structure of some formats
+/// lies scattered between the weights, so larger ones would fetch much for little.
+pub const BLOCK: usize = 64 << 10;
 /// Blocks that are kept for each file.
-const BLOCKS: usize = 64;
+const BLOCKS: usize = 128;
 /// Blocks that are fetched at once while a file is read on.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 /// Bytes of the first request.
-pub const FIRST: usize = BLOCK;
+pub const FIRST: usize = 2 * BLOCK;
 /// The most bytes of one request.
 const PIECE: usize = 8 << 20;
 
@@ -115,13 +115,12 @@ impl<F: Fetch> ReadAt for Remote<F> {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let start = usize::try_from(offset).ok();
-        let known = start.and_then(|start| self.first.get(start..start.checked_add(buffer.len())?));
-        if let Some(known) = known {
-            buffer.copy_from_slice(known);
-            return Ok(());
-        }
-        let mut at = offset;
-        for piece in buffer.chunks_mut(PIECE) {
+        let known = start.and_then(|start| self.first.get(start..)).unwrap_or_default();
+        let len = known.len().min(buffer.len());
+        let (head, rest) = buffer.split_at_mut(len);
+        head.copy_from_slice(&known[..len]);
+        let mut at = offset + len as u64;
+        for piece in rest.chunks_mut(PIECE) {
             self.piece(at, piece)?;
             at += piece.len() as u64;
         }

@@ -45,6 +45,8 @@ pub(crate) struct Place {
 impl Place {
     /// Reads an address as `s3://bucket/folder/file`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
+        // Before a client is made, which wants to know the provider of cryptography.
+        runtime()?;
         let bad = |why: String| Error::unsupported(why).in_file(text);
         let url = Url::parse(text).map_err(|error| bad(format!("this is no address: {error}")))?;
         let (scheme, path) =
