@@ -14,7 +14,7 @@ use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Segment,
 };
 use statelens_convert::Report;
-use statelens_remote::{Address, Meter, Streamed, Window};
+use statelens_remote::{Address, Meter, Opened, Streamed, Window};
 
 use crate::print::{complain, grouped, size_text};
 use crate::source;
@@ -217,7 +217,7 @@ impl Place {
 
     /// `Ok(Err(…))` where there is no such file.
     fn open(&self, window: &Arc<Window>, number: usize) -> Result<Result<Arc<dyn ReadAt>>> {
-        let streamed = |(bulk, structure)| -> Arc<dyn ReadAt> {
+        let streamed = |Opened { bulk, structure }| -> Arc<dyn ReadAt> {
             Arc::new(Streamed::new(bulk, structure, window.clone(), number))
         };
         match self {

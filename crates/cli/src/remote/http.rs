@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::thread::sleep;
 use std::time::Duration;
 
-use statelens_checkpoint::{Error, ReadAt, Result};
+use statelens_checkpoint::{Error, Result};
 use statelens_remote::{Address, Fetch, Head, Identity, Meter, Opened, unreachable};
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, ResponseExt as _};
@@ -28,13 +28,9 @@ static AGENT: LazyLock<Agent> = LazyLock::new(|| {
     config.new_agent()
 });
 
-/// A file on a web server: straight, and through a cache.
-pub(super) fn open(
-    address: &Address,
-    meter: &Arc<Meter>,
-) -> Result<Result<(Arc<dyn ReadAt>, Arc<dyn ReadAt>)>> {
-    let opened = statelens_remote::open(address, Client, meter, MOST_WHOLE, whole)?;
-    Ok(opened.map(|Opened { bulk, structure }| (bulk, structure)))
+/// A file on a web server; `Ok(Err(…))` if there is none.
+pub(super) fn open(address: &Address, meter: &Arc<Meter>) -> Result<Result<Opened>> {
+    statelens_remote::open(address, Client, meter, MOST_WHOLE, whole)
 }
 
 #[derive(Debug)]

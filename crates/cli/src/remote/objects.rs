@@ -16,7 +16,7 @@ use object_store::{
     GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme, RetryConfig,
 };
 use statelens_checkpoint::{Error, ReadAt, Result};
-use statelens_remote::cached;
+use statelens_remote::{Opened, cached};
 use tokio::runtime::Runtime;
 use url::Url;
 
@@ -102,8 +102,8 @@ impl Place {
         format!("{}{}", self.bucket, self.path)
     }
 
-    /// The object, straight and through a cache; `Ok(Err(…))` if there is none.
-    pub(super) fn open(&self) -> Result<Result<(Arc<dyn ReadAt>, Arc<dyn ReadAt>)>> {
+    /// The object; `Ok(Err(…))` if there is none.
+    pub(super) fn open(&self) -> Result<Result<Opened>> {
         let found = wait(self.store.head(&self.path))?;
         let found = match found {
             Ok(found) => found,
@@ -112,7 +112,7 @@ impl Place {
         };
         let object = Object { place: self.clone(), len: found.size, tag: found.e_tag };
         let bulk: Arc<dyn ReadAt> = Arc::new(object);
-        Ok(Ok((bulk.clone(), cached(bulk))))
+        Ok(Ok(Opened { structure: cached(bulk.clone()), bulk }))
     }
 
     /// Whether there is such an object.
