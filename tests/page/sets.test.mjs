@@ -49,11 +49,11 @@ for (const [set, main, target, choice, extension] of [
   });
 }
 
-/** Opens the convert sheet and chooses a format; every loss is acknowledged. */
-async function plan(page, choice) {
+/** Opens the convert sheet and chooses a format and more; every loss is acknowledged. */
+async function plan(page, ...choices) {
   await page.waitForSelector("#work .row");
   await page.keyboard.press("c");
-  await page.click(`[role="radio"]:has-text("${choice}")`);
+  for (const choice of choices) await page.click(`[role="radio"]:has-text("${choice}")`);
   await page.waitForSelector(".plan:not(.late)");
   for (const box of await page.$$(".loss input")) await box.check();
   await page.waitForSelector("#write:not([disabled])");
@@ -106,5 +106,49 @@ test("a checkpoint becomes all files of a TensorFlow bundle", async () => {
     const expected = byCommand("cerebras/v2.10.0/seed.mdl", prefix, "--to", "tensorflow");
     assert.deepEqual(Object.keys(files).sort(), Object.keys(expected).sort());
     for (const [name, bytes] of Object.entries(expected)) assert.ok(files[name].equals(bytes), name);
+  });
+});
+
+test("an object graph, a state file and files by names are what the command writes", async () => {
+  const source = "cerebras/v2.10.0/gpt_small.mdl";
+  await withPage(browser, async (page) => {
+    await page.addInitScript(() => delete window.showSaveFilePicker);
+    await page.reload();
+    await page.waitForSelector("#start");
+    await drop(page, "body", [dropped(source)]);
+    await plan(page, "TensorFlow");
+    await page.check("#object-graph");
+    await page.check("#state-file");
+    const planned = (...words) => page.waitForFunction((words) => {
+      const text = document.querySelector(".cmdline .m")?.textContent ?? "";
+      return document.querySelector(".plan:not(.late)") && words.every((word) => text.includes(word));
+    }, words);
+    await planned("--object-graph", "--state-file");
+    for (const box of await page.$$(".loss input")) await box.check();
+    const bundle = await downloads(page, 3);
+    const prefix = Object.keys(bundle).find((name) => name.endsWith(".index")).replace(/\.index$/, "");
+    assert.ok("checkpoint" in bundle, Object.keys(bundle).join());
+    assert.deepEqual(bundle, byCommand(source, prefix, "--to", "tensorflow", "--object-graph", "--state-file"));
+    page.removeAllListeners("download");
+    await page.click('button:has-text("Convert again")');
+    await plan(page, "safetensors", "by name");
+    const files = page.locator('.field:has(.lab:text-is("files")) textarea');
+    await files.fill("nothing like it=other");
+    await page.waitForSelector('.refused:has-text("No key is left for nothing like it")');
+    await files.fill("*wte*=embeddings\noptimizer.*=optimizer");
+    await planned("--shard '*wte*=embeddings'", "--shard 'optimizer.*=optimizer'");
+    for (const box of await page.$$(".loss input")) await box.check();
+    const shards = await downloads(page, 4);
+    const expected = byCommand(source, "gpt_small.safetensors", "--shard", "*wte*=embeddings", "--shard", "optimizer.*=optimizer");
+    assert.deepEqual(shards, expected);
+  });
+});
+
+test("names of TensorFlow's variables are a tree of what lies between slashes", async () => {
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-folder", fixture("tf/saver_v2_basic"));
+    await page.waitForSelector("#work .row");
+    const lines = await page.$$eval('[role="treeitem"]', (items) => items.map((item) => item.textContent));
+    assert.ok(lines.length > 0 && lines.every((line) => !line.includes("/")), lines.join());
   });
 });

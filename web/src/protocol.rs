@@ -147,6 +147,12 @@ pub struct ConvertOptions {
     pub compress: Option<String>,
     /// How large a file may be before another one begins, where the target can be cut.
     pub shard_size: Option<String>,
+    /// Which file the tensors go into whose new keys match, `PATTERN=NAME`, instead of sizes.
+    pub shard: Option<Vec<String>>,
+    /// Whether tensors are named after objects, with a graph of them, where the target can.
+    pub object_graph: bool,
+    /// Whether a file that names the latest checkpoint of its folder is written, too.
+    pub state_file: bool,
     /// The name of the file to write.
     pub name: String,
     /// What is done instead of a conversion; of the rest, only the name counts then.
@@ -375,6 +381,8 @@ pub struct Target {
     pub compressions: Vec<Choice>,
     /// Sizes of the files that it can be cut into, one file first; empty if it can't be.
     pub shards: Vec<Choice>,
+    /// Whether it can have an object graph and a state file.
+    pub objects: bool,
     /// Dtypes that floating point tensors can be cast to.
     pub casts: Vec<Choice>,
 }

@@ -39,7 +39,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 
     /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
-    #[arg(long, global = true, value_name = "SIZE", value_parser = crate::commands::shards::size, hide_short_help = true)]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 }
 

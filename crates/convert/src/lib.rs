@@ -11,6 +11,7 @@ mod cutter;
 mod edit;
 mod pattern;
 mod run;
+mod shards;
 mod sink;
 
 use std::sync::Arc;
@@ -19,6 +20,7 @@ pub use composition::{Composition, Part};
 pub use edit::{Cast, Change, Edit, Rename, dtype_named};
 pub use pattern::Pattern;
 pub use run::{Options, Report, Run, Step, composable};
+pub use shards::{shard_size, shards_by_name};
 pub use sink::{Sink, run_blocking};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::Target;

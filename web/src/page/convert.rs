@@ -7,6 +7,7 @@ use yew::prelude::*;
 use crate::page::app::Actor;
 use crate::page::edits;
 use crate::page::error::kind_word;
+use crate::page::files;
 use crate::page::marks::{copy, good, prose, severity};
 use crate::page::model::{Convert, Phase};
 use crate::page::repair;
@@ -78,8 +79,8 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     { edits::casts(actor, convert) }
                     { choices(actor, "Compress", "how tensors are stored", &target.compressions, convert.options.compress.as_deref(),
                         |convert, id| convert.options.compress = id) }
-                    { choices(actor, "Shards", "into files of at most so many bytes of tensors, with an index", &target.shards, convert.options.shard_size.as_deref(),
-                        |convert, id| convert.options.shard_size = id) }
+                    { files::shards(actor, convert, target) }
+                    { files::objects(actor, convert, target) }
                     }
                     { name(actor, convert) }
                 </div>
@@ -114,6 +115,9 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
                             convert.options.version = None;
                             convert.options.compress = None;
                             convert.options.shard_size = None;
+                            convert.options.shard = None;
+                            convert.options.object_graph = false;
+                            convert.options.state_file = false;
                             convert.options.cast = None;
                             convert.acknowledged.clear();
                         });
@@ -153,18 +157,31 @@ pub(super) fn choices(
     }
     html! {
         <div class="fs"><span class="lab">{ title }</span><div>
-            <span class="seg" role="radiogroup" aria-label={format!("{title}: {about}")}>
-                { for list.iter().enumerate().map(|(at, choice)| {
-                    let on = chosen.map_or(at == 0, |id| id == choice.id);
-                    let (actor, id) = (actor.clone(), (at > 0).then(|| choice.id.clone()));
-                    let onclick = Callback::from(move |_: MouseEvent| {
-                        let id = id.clone();
-                        change(&actor, move |convert| set(convert, id));
-                    });
-                    html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &choice.name }</button> }
-                }) }
-            </span>
+            { radios(actor, &format!("{title}: {about}"), list, chosen, set) }
         </div></div>
+    }
+}
+
+/// The choices alone.
+pub(super) fn radios(
+    actor: &Actor,
+    about: &str,
+    list: &[Choice],
+    chosen: Option<&str>,
+    set: fn(&mut Convert, Option<String>),
+) -> Html {
+    html! {
+        <span class="seg" role="radiogroup" aria-label={about.to_owned()}>
+            { for list.iter().enumerate().map(|(at, choice)| {
+                let on = chosen.map_or(at == 0, |id| id == choice.id);
+                let (actor, id) = (actor.clone(), (at > 0).then(|| choice.id.clone()));
+                let onclick = Callback::from(move |_: MouseEvent| {
+                    let id = id.clone();
+                    change(&actor, move |convert| set(convert, id));
+                });
+                html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &choice.name }</button> }
+            }) }
+        </span>
     }
 }
 

@@ -122,7 +122,12 @@ pub async fn example(name: &str) -> Option<Dropped> {
 /// Saves a blob under a name, as a download.
 pub fn save(blob: &web_sys::Blob, name: &str) {
     let Some(document) = web_sys::window().and_then(|window| window.document()) else { return };
-    let Ok(url) = web_sys::Url::create_object_url_with_blob(blob) else { return };
+    // Without a type, the browser guesses one and puts an extension behind a name that has none.
+    let size = blob.size();
+    let typed = blob
+        .slice_with_f64_and_f64_and_content_type(0.0, size, "application/octet-stream")
+        .unwrap_or_else(|_| blob.clone());
+    let Ok(url) = web_sys::Url::create_object_url_with_blob(&typed) else { return };
     if let Some(anchor) = document
         .create_element("a")
         .ok()

@@ -104,7 +104,9 @@ pub fn key(text: &str) -> Html {
 pub fn wrapped_key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
     let pieces = |text: &str| -> Html {
-        text.split_inclusive('.').map(|part| html! { <>{ part.to_owned() }<wbr /></> }).collect()
+        text.split_inclusive(['.', '/'])
+            .map(|part| html! { <>{ part.to_owned() }<wbr /></> })
+            .collect()
     };
     html! { <div class="wrapkey"><span class="a">{ pieces(head) }</span>{ pieces(tail) }</div> }
 }

@@ -9,6 +9,7 @@ pub mod convert;
 pub mod drop;
 pub mod edits;
 pub mod error;
+pub mod files;
 pub mod findings;
 pub mod hooks;
 pub mod inspector;

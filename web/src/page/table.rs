@@ -9,6 +9,7 @@ use crate::page::model::{Action, COLUMNS, Tab};
 use crate::rows::{Kind, Row};
 use crate::state::fmt;
 use crate::state::table::{Column, Fold, Item, Pattern, Table, values_text};
+use crate::state::tree::join;
 use crate::state::trie::{Sums, common_kind};
 use crate::state::work::{Spot, Work};
 
@@ -130,8 +131,9 @@ fn sticky_state(work: &Work, line: usize) -> Option<usize> {
         Item::Row(id) | Item::Member(_, id) => &work.rows[id as usize].key,
         Item::Fold(fold) | Item::Kid(fold, _) => &table.folds[fold].name,
     };
-    let below =
-        key.strip_prefix(table.states[state].0.as_str()).is_some_and(|rest| rest.starts_with('.'));
+    let below = key
+        .strip_prefix(table.states[state].0.as_str())
+        .is_some_and(|rest| rest.starts_with(work.view.dot));
     below.then_some(state)
 }
 
@@ -345,12 +347,15 @@ fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
     let sorted = work.view.sort.is_some();
-    let label =
-        if sorted { format!("{}.{}", fold.name, pattern.label) } else { pattern.label.clone() };
+    let label = if sorted {
+        join(&fold.name, &pattern.label, work.view.dot)
+    } else {
+        pattern.label.clone()
+    };
     let (head, tail) = fmt::key_parts(&label);
     html! {
         <>
-            <div class="c ck" role="gridcell" title={format!("{}.{}", fold.name, pattern.label)}>
+            <div class="c ck" role="gridcell" title={join(&fold.name, &pattern.label, work.view.dot)}>
                 <span class="key">
                     if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
                     <span class="z">{ tail.to_owned() }</span>

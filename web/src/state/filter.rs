@@ -93,7 +93,10 @@ impl Term {
             Self::Kind(KindTerm::Value) => !row.kind.has_shape(),
             Self::Kind(KindTerm::Link) => row.link.is_some(),
             Self::Kind(KindTerm::Only(kind)) => row.kind == *kind,
-            Self::State(name) => row.key.split('.').next() == Some(name),
+            Self::State(name) => row
+                .key
+                .strip_prefix(name.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '/'])),
             Self::Shape(dims) => row.kind.has_shape() && shape_matches(dims, &row.shape),
             Self::Size { params, order, limit } => {
                 row.kind.has_shape()
@@ -226,11 +229,11 @@ fn kind(text: &str) -> Result<Term, String> {
 /// A glob as a regular expression over whole segments. Only letters that have no meaning in an
 /// expression are passed on as they are.
 fn glob(pattern: &str) -> String {
-    let mut out = String::from("(?:^|\\.)");
+    let mut out = String::from("(?:^|[./])");
     for c in pattern.trim_matches('.').chars() {
         match c {
             '*' => out.push_str(".*"),
-            '?' => out.push_str("[^.]"),
+            '?' => out.push_str("[^./]"),
             c if c.is_alphanumeric() || c == '_' => out.push(c),
             c if c.is_ascii() => {
                 out.push('\\');
@@ -239,7 +242,7 @@ fn glob(pattern: &str) -> String {
             c => out.push(c),
         }
     }
-    out.push_str("(?:\\.|$)");
+    out.push_str("(?:[./]|$)");
     out
 }
 

@@ -157,7 +157,7 @@ pub fn percent(part: u64, whole: u64) -> u32 {
 #[must_use]
 pub fn key_parts(key: &str) -> (&str, &str) {
     let dots: Vec<usize> =
-        key.match_indices('.').map(|(at, _)| at + 1).filter(|&at| at < key.len()).collect();
+        key.match_indices(['.', '/']).map(|(at, _)| at + 1).filter(|&at| at < key.len()).collect();
     let Some(&last) = dots.last() else { return ("", key) };
     // A number alone says nothing: `params.3`, `ln_1.weight` and `0.lr` keep what stands before.
     let cut = match dots.len() {

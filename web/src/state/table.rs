@@ -4,6 +4,7 @@ use statelens_checkpoint::order;
 use std::collections::{HashMap, HashSet};
 
 use crate::rows::{Kind, Row};
+use crate::state::tree::join;
 use crate::state::trie::{Run, Sums, Trie};
 
 /// A column that rows can be sorted by.
@@ -24,7 +25,7 @@ pub enum Column {
 }
 
 /// How the table is arranged.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct View {
     /// True if repeated layers fold.
     pub fold: bool,
@@ -32,6 +33,14 @@ pub struct View {
     pub sort: Option<(Column, bool)>,
     /// Folds that were opened or shut by hand, by [`Fold::name`].
     pub toggled: HashSet<String>,
+    /// What stands between the segments of keys.
+    pub dot: char,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self { fold: false, sort: None, toggled: HashSet::new(), dot: '.' }
+    }
 }
 
 /// A run of equal subtrees.
@@ -108,7 +117,7 @@ impl Table {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
         match (view.fold, view.sort) {
             (true, sort) => {
-                let trie = Trie::new(rows, chosen);
+                let trie = Trie::new(rows, chosen, view.dot);
                 let mut builder =
                     Builder { rows, trie: &trie, view, table: &mut table, sorted: sort.is_some() };
                 builder.top();
@@ -120,7 +129,7 @@ impl Table {
                 table.items = chosen.iter().map(|&id| Item::Row(id)).collect();
                 table.sort(rows, column, down);
             }
-            (false, None) => table.flat(rows, chosen),
+            (false, None) => table.flat(rows, chosen, view.dot),
         }
         table.find_places(rows);
         table
@@ -155,10 +164,10 @@ impl Table {
     }
 
     /// Leaves in the order that they have in the file, with a state row wherever the state changes.
-    fn flat(&mut self, rows: &[Row], chosen: &[u32]) {
+    fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char) {
         for &id in chosen {
             let row = &rows[id as usize];
-            let (state, nested) = top(&row.key);
+            let (state, nested) = top(&row.key, dot);
             if self.states.last().is_none_or(|(name, _)| name != state) {
                 self.states.push((state.to_owned(), Sums::default()));
                 if nested {
@@ -267,8 +276,8 @@ impl Table {
 }
 
 /// The first segment, and whether there is another.
-fn top(key: &str) -> (&str, bool) {
-    match key.split_once('.') {
+fn top(key: &str, dot: char) -> (&str, bool) {
+    match key.split_once(dot) {
         Some((state, _)) => (state, true),
         None => (key, false),
     }
@@ -309,7 +318,7 @@ impl Builder<'_> {
                 self.fold(at, run, path);
             } else {
                 let child = node.children[run.start];
-                let path = join(path, &self.trie.nodes[child].name);
+                let path = join(path, &self.trie.nodes[child].name, self.trie.dot);
                 self.node(child, &path);
             }
         }
@@ -330,7 +339,7 @@ impl Builder<'_> {
             pattern.one_shape =
                 pattern.rows.windows(2).all(|pair| shape(&pair[0]) == shape(&pair[1]));
         }
-        let name = join(path, &label);
+        let name = join(path, &label, self.trie.dot);
         let leaves = self.trie.nodes[members[0]].is_leaf();
         // Layers are shown open, lists of values shut; what was toggled by hand is the other way.
         let open = leaves == self.view.toggled.contains(&name);
@@ -343,7 +352,7 @@ impl Builder<'_> {
             Vec::new()
         };
         self.table.folds.push(Fold {
-            container: path.rsplit('.').next().unwrap_or_default().to_owned(),
+            container: path.rsplit(self.trie.dot).next().unwrap_or_default().to_owned(),
             name,
             label,
             first,
@@ -388,18 +397,18 @@ impl Builder<'_> {
                     children.iter().skip(run.start).take(run.len).copied()
                 })
                 .collect();
-            self.patterns(&below, &join(label, &self.trie.run_label(nodes[0], run)), out);
+            self.patterns(
+                &below,
+                &join(label, &self.trie.run_label(nodes[0], run), self.trie.dot),
+                out,
+            );
         }
     }
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
-}
-
 /// A key for sorting in which `layers.10` comes after `layers.9`.
 fn natural(key: &str) -> Vec<(u64, &str)> {
-    key.split('.').map(|part| (part.parse().unwrap_or(u64::MAX), part)).collect()
+    key.split(['.', '/']).map(|part| (part.parse().unwrap_or(u64::MAX), part)).collect()
 }
 
 /// What the value column shows for several values at once: `0 … 290`, or the one that they all are.

@@ -106,10 +106,10 @@ impl Part {
 
 /// The parts of a state, in key order; links and values take no room.
 #[must_use]
-pub fn parts(rows: &[Row]) -> Vec<Part> {
+pub fn parts(rows: &[Row], dot: char) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
     for row in rows.iter().filter(|row| takes_room(row)) {
-        let state = row.key.split('.').next().unwrap_or_default();
+        let state = row.key.split(dot).next().unwrap_or_default();
         if parts.last().is_none_or(|part| part.name != state) {
             parts.push(Part { name: state.to_owned(), runs: Vec::new() });
         }
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn the_tape_is_as_long_as_the_state() {
         let rows = gpt(32);
-        let parts = parts(&rows);
+        let parts = parts(&rows, '.');
         assert_eq!(
             parts.iter().map(|part| part.name.as_str()).collect::<Vec<_>>(),
             ["model", "optimizer"]
@@ -374,11 +374,11 @@ mod tests {
                 &[3],
             ));
         }
-        let tape = lay_out(&parts(&rows), &[], 1000.0);
+        let tape = lay_out(&parts(&rows, '.'), &[], 1000.0);
         assert_eq!(tape.stretches.len(), 2);
         assert_eq!(tape.stretches[1].family, None);
         rows.insert(0, tensor("m.step", "int32", &[1]));
-        let families: Vec<_> = lay_out(&parts(&rows), &[], 1000.0)
+        let families: Vec<_> = lay_out(&parts(&rows, '.'), &[], 1000.0)
             .stretches
             .iter()
             .map(|stretch| stretch.family)
@@ -392,7 +392,7 @@ mod tests {
         rows.push(tensor("grad_scaler.scale", "float32", &[]));
         rows.push(tensor("ema.x", "float32", &[10]));
         for width in [300.0, 800.0, 1408.0] {
-            let labels = lay_out(&parts(&rows), &[], width).labels;
+            let labels = lay_out(&parts(&rows, '.'), &[], width).labels;
             assert!(labels.len() >= 2);
             for pair in labels.windows(2) {
                 assert!(pair[0].x + pair[0].width() <= pair[1].x, "{pair:?}");

@@ -9,7 +9,7 @@ use crate::state::trie::{Run, Sums, Trie};
 /// A line of the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Branch {
-    /// The dotted path, with `0–31` for a fold; it stands for the line's identity.
+    /// The path, with `0–31` for a fold; it stands for the line's identity.
     pub path: String,
     /// What is shown: the segment, or several where there is no choice between.
     pub name: String,
@@ -71,7 +71,7 @@ impl Walk<'_> {
             sums.bytes = sums.bytes.saturating_add(part.bytes);
         }
         let mut name = trie.run_label(parent, run);
-        let mut path = join(path, &name);
+        let mut path = join(path, &name, trie.dot);
         let mut times = run.len as u64;
         let mut at = child;
         // A segment that leads to one other only is shown with it; so is `layers` with its run.
@@ -87,11 +87,11 @@ impl Walk<'_> {
                 break;
             }
             let label = trie.run_label(at, *only);
-            path = join(&path, &label);
+            path = join(&path, &label, trie.dot);
             if folds {
                 times = only.len as u64;
             } else {
-                name = join(&name, &label);
+                name = join(&name, &label, trie.dot);
             }
             at = next;
             done = folds;
@@ -124,18 +124,18 @@ impl Walk<'_> {
 
 /// The last line whose subtree holds a key; folds hold the keys of all their members.
 #[must_use]
-pub fn holding(branches: &[Branch], key: &str) -> Option<usize> {
+pub fn holding(branches: &[Branch], key: &str, dot: char) -> Option<usize> {
     branches
         .iter()
         .enumerate()
-        .filter(|(_, branch)| holds(&branch.path, key))
+        .filter(|(_, branch)| holds(&branch.path, key, dot))
         .max_by_key(|(_, b)| b.level)
         .map(|(at, _)| at)
 }
 
-fn holds(path: &str, key: &str) -> bool {
-    let mut key = key.split('.');
-    path.split('.').all(|part| {
+fn holds(path: &str, key: &str, dot: char) -> bool {
+    let mut key = key.split(dot);
+    path.split(dot).all(|part| {
         let Some(segment) = key.next() else { return false };
         if part == segment {
             return true;
@@ -148,8 +148,9 @@ fn holds(path: &str, key: &str) -> bool {
     })
 }
 
-fn join(path: &str, name: &str) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+/// A path and what is below.
+pub fn join(path: &str, name: &str, dot: char) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}{dot}{name}") }
 }
 
 #[cfg(test)]
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn modules_not_leaves() {
         let rows = gpt(32);
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         let branches = branches(&rows, &trie, &HashSet::new());
         assert_eq!(
             shown(&branches),
@@ -206,12 +207,12 @@ mod tests {
     #[test]
     fn a_key_is_found_in_its_fold() {
         let rows = gpt(32);
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         let branches = branches(&rows, &trie, &HashSet::new());
-        let at = holding(&branches, "model.model.blocks.2.fc.weight").expect("a line");
+        let at = holding(&branches, "model.model.blocks.2.fc.weight", '.').expect("a line");
         assert_eq!(branches[at].name, "fc");
-        let at = holding(&branches, "optimizer.state.97.step").expect("a line");
+        let at = holding(&branches, "optimizer.state.97.step", '.').expect("a line");
         assert_eq!(branches[at].name, "state");
-        assert_eq!(holding(&branches, "nothing"), None);
+        assert_eq!(holding(&branches, "nothing", '.'), None);
     }
 }

@@ -1,7 +1,8 @@
 //! Keys as a tree of segments, with sums, and the runs of equal subtrees that fold.
 //!
 //! Segments are what lies between dots, whether the state nests there or a name holds the dot:
-//! a torch module's `blocks.0.ln_1.weight` is one name and five segments.
+//! a torch module's `blocks.0.ln_1.weight` is one name and five segments. In names of TensorFlow's
+//! variables it is what lies between slashes.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -102,19 +103,29 @@ pub struct Run {
 pub struct Trie {
     /// The root is the first.
     pub nodes: Vec<Node>,
+    /// What stands between segments.
+    pub dot: char,
+}
+
+/// What stands between the segments of keys: a slash where names have it rather than dots, as those
+/// of TensorFlow's variables do.
+#[must_use]
+pub fn separator(format_id: &str, rows: &[Row]) -> char {
+    let with = |dot: char| rows.iter().filter(|row| row.key.contains(dot)).count();
+    if format_id == "tensorflow" && with('/') >= with('.') { '/' } else { '.' }
 }
 
 impl Trie {
     /// Builds the tree of the rows whose numbers are given, in that order.
     #[must_use]
-    pub fn new(rows: &[Row], chosen: &[u32]) -> Self {
-        let mut trie = Self { nodes: vec![node("", 0, 0)] };
+    pub fn new(rows: &[Row], chosen: &[u32], dot: char) -> Self {
+        let mut trie = Self { nodes: vec![node("", 0, 0)], dot };
         let mut found: HashMap<(usize, &str), usize> = HashMap::new();
         let mut by_family: Vec<[u64; 8]> = vec![[0; 8]];
         for &id in chosen {
             let row = &rows[id as usize];
             let mut at = 0;
-            for segment in row.key.splitn(MAX_DEPTH, '.') {
+            for segment in row.key.splitn(MAX_DEPTH, dot) {
                 at = *found.entry((at, segment)).or_insert_with(|| {
                     let new = trie.nodes.len();
                     trie.nodes.push(node(segment, at, id));
@@ -162,7 +173,7 @@ impl Trie {
         }
     }
 
-    /// The dotted path of a node.
+    /// The path of a node.
     #[must_use]
     pub fn path(&self, mut at: usize) -> String {
         let mut names = Vec::new();
@@ -171,7 +182,14 @@ impl Trie {
             at = self.nodes[at].parent;
         }
         names.reverse();
-        names.join(".")
+        let mut path = String::new();
+        for (at, name) in names.into_iter().enumerate() {
+            if at > 0 {
+                path.push(self.dot);
+            }
+            path.push_str(name);
+        }
+        path
     }
 
     /// The children of a node as runs: neighbours with consecutive numbers for names and equal
@@ -309,7 +327,7 @@ mod tests {
     #[test]
     fn equal_layers_fold() {
         let rows = gpt(32);
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert_eq!(
             labels(&trie, &["model", "model", "blocks"]),
             [("0\u{2013}31".into(), 32, false)]
@@ -324,7 +342,7 @@ mod tests {
         let odd =
             rows.iter_mut().find(|row| row.key == "model.model.blocks.7.fc.weight").expect("a row");
         odd.shape = vec![1, 2];
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert_eq!(
             labels(&trie, &["model", "model", "blocks"]),
             [
@@ -344,17 +362,17 @@ mod tests {
                 })
             })
             .collect();
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert_eq!(labels(&trie, &["optimizer", "state"]), [("0\u{2013}11".into(), 12, true)]);
     }
 
     #[test]
     fn short_lists_of_values_do_not_fold() {
         let rows: Vec<Row> = (0..3).map(|at| value(&format!("d.{at}"), "0.1")).collect();
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert_eq!(labels(&trie, &["d"]).len(), 3);
         let rows: Vec<Row> = (0..4).map(|at| value(&format!("d.{at}"), "0.1")).collect();
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert_eq!(labels(&trie, &["d"]), [("0\u{2013}3".into(), 4, false)]);
     }
 
@@ -363,14 +381,14 @@ mod tests {
         let rows: Vec<Row> = ["0", "2", "4", "6", "00", "01", "02", "03"]
             .map(|at| tensor(&format!("h.{at}.w"), "float32", &[1]))
             .into();
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert!(labels(&trie, &["h"]).iter().all(|(_, len, _)| *len == 1));
     }
 
     #[test]
     fn colliding_keys_keep_both_rows() {
         let rows = vec![value("a.b", "1"), value("a.b", "2")];
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         let leaf = trie.nodes.last().expect("a node");
         assert_eq!(leaf.rows, [0, 1]);
     }
@@ -379,7 +397,7 @@ mod tests {
     fn deep_keys_end_in_one_segment() {
         let key = vec!["x"; 10_000].join(".");
         let rows = vec![value(&key, "1")];
-        let trie = Trie::new(&rows, &all(&rows));
+        let trie = Trie::new(&rows, &all(&rows), '.');
         assert_eq!(trie.nodes.len(), MAX_DEPTH + 1);
         assert_eq!(trie.path(trie.nodes.len() - 1), key);
     }
@@ -390,5 +408,21 @@ mod tests {
         tied.link = Some("model.wte.weight".into());
         let rows = vec![tensor("model.wte.weight", "float32", &[10, 10]), tied];
         assert_eq!(sums(&rows), Sums { tensors: 2, values: 0, params: 100, bytes: 400 });
+    }
+
+    #[test]
+    fn names_of_variables_are_split_at_slashes() {
+        let named = |names: &[&str]| -> Vec<Row> {
+            names.iter().map(|name| tensor(name, "float32", &[2])).collect()
+        };
+        let rows = named(&["net/dense_1.5/kernel", "net/dense_1.5/bias", "step"]);
+        assert_eq!(separator("tensorflow", &rows), '/');
+        assert_eq!(separator("safetensors", &rows), '.');
+        let trie = Trie::new(&rows, &all(&rows), '/');
+        assert_eq!(labels(&trie, &["net"]), [("dense_1.5".to_owned(), 1, false)]);
+        let kernel = trie.nodes.iter().position(|node| node.name == "kernel").unwrap();
+        assert_eq!(trie.path(kernel), "net/dense_1.5/kernel");
+        // A state that was written to TensorFlow's format keeps its dots.
+        assert_eq!(separator("tensorflow", &named(&["model.w", "model.b", "a/b"])), '.');
     }
 }

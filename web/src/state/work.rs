@@ -12,7 +12,7 @@ use crate::state::filter::Filter;
 use crate::state::table::{Column, Fold, Item, Table, View};
 use crate::state::tape::{self, Part};
 use crate::state::tree::{Branch, branches, holding};
-use crate::state::trie::{Sums, Trie, sums};
+use crate::state::trie::{Sums, Trie, separator, sums};
 
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,8 +84,9 @@ impl Work {
     #[must_use]
     pub fn new(opened: Opened, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
-        let trie = Trie::new(&rows, &all);
-        let view = View { fold: true, ..View::default() };
+        let dot = separator(&opened.format_id, &rows);
+        let trie = Trie::new(&rows, &all, dot);
+        let view = View { fold: true, dot, ..View::default() };
         let table = Table::new(&rows, &all, &view);
         let toggled = HashSet::new();
         let tree = branches(&rows, &trie, &toggled);
@@ -99,7 +100,7 @@ impl Work {
         Self {
             opened: Rc::new(opened),
             sums: sums(&rows),
-            parts: Rc::new(tape::parts(&rows)),
+            parts: Rc::new(tape::parts(&rows, dot)),
             starts: Rc::new(starts),
             layers: Rc::new(layers),
             states: Rc::new(states),
@@ -153,7 +154,9 @@ impl Work {
     #[must_use]
     pub fn branch(&self) -> Option<usize> {
         match &self.spot {
-            Some(Spot::Row(row)) => holding(&self.tree, &self.rows[*row as usize].key),
+            Some(Spot::Row(row)) => {
+                holding(&self.tree, &self.rows[*row as usize].key, self.view.dot)
+            }
             Some(Spot::Fold(name)) => self.tree.iter().position(|branch| branch.path == *name),
             None => None,
         }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Layout, Plan, Result, Segment, Size};
-use statelens_convert::{Cast, Change, Edit, Pattern, Rename, Target, composable};
+use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Segment, Size};
+use statelens_convert::{
+    Cast, Change, Edit, Pattern, Rename, Target, composable, shard_size, shards_by_name,
+};
 use statelens_formats::{Asked, Shards, Writing};
 use statelens_tensor::verbatim_span;
 
@@ -16,12 +18,8 @@ use crate::worker::{Open, remote, repair, text};
 const LARGEST: u64 = (1 << 53) - 1;
 /// Keys that are named for a loss.
 const NAMED: usize = 4;
-/// Sizes of shards: what the command calls it, the page, and bytes.
-const SHARDS: [(&str, &str, u64); 3] = [
-    ("2GB", "2 GB", 2_000_000_000),
-    ("5GB", "5 GB", 5_000_000_000),
-    ("10GB", "10 GB", 10_000_000_000),
-];
+/// Sizes of shards: what the command calls them, and the page.
+const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
 /// Keys that are shown with what becomes of them.
 const PREVIEWED: usize = 200;
 
@@ -41,14 +39,17 @@ pub fn targets() -> Vec<protocol::Target> {
         compressions: choices(writing.compressions),
         shards: match writing
             .target(&Asked::default())
-            .map(|target| target.sharded(Shards::BySize(SHARDS[0].2)))
+            .map(|target| target.sharded(Shards::BySize(1)))
         {
             Ok(Ok(_)) => {
-                let sizes = SHARDS.iter().map(|(id, name, _)| choice(id, name));
+                let sizes = SHARDS.iter().map(|(id, name)| choice(id, name));
                 std::iter::once(choice("", "one file")).chain(sizes).collect()
             }
             _ => Vec::new(),
         },
+        objects: writing
+            .target(&Asked { object_graph: true, state_file: true, ..Asked::default() })
+            .is_ok(),
         casts: vec![
             choice("", "as it is"),
             choice("float32", "f32"),
@@ -74,13 +75,13 @@ pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
         return repair::plan(open, rewrite, options);
     }
     let edit = edit(options)?;
-    let target = target(options)?;
     let (source, changes) = if edit.is_empty() {
         (open.checkpoint.clone(), Vec::new())
     } else {
         let (edited, changes) = edit.apply_and_preview(&open.checkpoint)?;
         (Arc::new(edited), changes)
     };
+    let target = target(options, &source)?;
     let plan = statelens_formats::plan(source, &target, &options.name)?;
     let mut planned = told(&plan, options)?;
     planned.preview = preview(changes);
@@ -136,19 +137,19 @@ fn preview(changes: Vec<Change>) -> Preview {
     preview
 }
 
-fn target(options: &ConvertOptions) -> Result<Target> {
+fn target(options: &ConvertOptions, source: &Checkpoint) -> Result<Target> {
     let asked = Asked {
         version: options.version.clone(),
         compression: options.compress.clone(),
-        ..Asked::default()
+        object_graph: options.object_graph,
+        state_file: options.state_file,
     };
     let target = statelens_formats::writing(&options.to)?.target(&asked)?;
-    let Some(id) = &options.shard_size else { return Ok(target) };
-    let (.., bytes) = SHARDS
-        .iter()
-        .find(|(known, ..)| known == id)
-        .ok_or_else(|| Error::refused(format!("there are no files of `{id}`")))?;
-    target.sharded(Shards::BySize(*bytes))
+    target.sharded(match (&options.shard_size, &options.shard) {
+        (Some(size), _) => Shards::BySize(shard_size(size)?),
+        (None, Some(rules)) => shards_by_name(rules, source)?,
+        (None, None) => Shards::One,
+    })
 }
 
 /// What is told of a plan: how large, made in which way, what it loses.
@@ -332,8 +333,13 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
             add(flag, value);
         }
     }
-    if options.nest {
-        words.push("--nest".into());
+    options.shard.iter().flatten().for_each(|rule| words.extend(["--shard".into(), rule.clone()]));
+    for (flag, on) in [
+        ("--nest", options.nest),
+        ("--object-graph", options.object_graph),
+        ("--state-file", options.state_file),
+    ] {
+        words.extend(on.then(|| flag.to_owned()));
     }
     command_line(&words)
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Progress, Result, Segment, Size};
-use statelens_convert::{Change, Report, Target, plan, run_blocking};
-use statelens_formats::{Asked, Writing};
+use statelens_convert::{
+    Change, Edit, Report, Target, plan, run_blocking, shard_size, shards_by_name,
+};
+use statelens_formats::{Asked, Shards, Writing};
 use statelens_inspect::{Json, visible};
 
 use crate::args::Convert;
-use crate::commands::{edits, shards};
+use crate::commands::edits;
 use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
@@ -27,7 +29,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         Error::refused("this names no file").in_file(args.output.display().to_string())
     })?;
     let checkpoint = Arc::new(checkpoint);
-    let target = target.sharded(shards::shards(args, &edit, &checkpoint)?)?;
+    let target = target.sharded(shards(args, &edit, &checkpoint)?)?;
     let plan = plan(checkpoint.clone(), &edit, &target, name)?;
     let size = plan.size()?;
     let paths = planned_paths(args, &plan);
@@ -112,6 +114,16 @@ fn target(args: &Convert) -> Result<(Target, String)> {
         state_file: args.state_file,
     };
     Ok((writing.target(&asked)?, writing.full_name(&asked)))
+}
+
+/// What `--shard-size` or `--shard` ask for, of what `edit` leaves of the checkpoint.
+fn shards(args: &Convert, edit: &Edit, source: &Checkpoint) -> Result<Shards> {
+    match &args.shard_size {
+        Some(size) => Ok(Shards::BySize(shard_size(size)?)),
+        None if args.shard.is_empty() => Ok(Shards::One),
+        None if edit.is_empty() => shards_by_name(&args.shard, source),
+        None => shards_by_name(&args.shard, &edit.apply(source)?),
+    }
 }
 
 fn by_extension(output: &Path) -> Result<&'static Writing> {

@@ -8,7 +8,6 @@ pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod scan;
 pub(crate) mod serve;
-pub(crate) mod shards;
 pub(crate) mod shell;
 pub(crate) mod show;
 pub(crate) mod summary;

@@ -1,49 +1,38 @@
-//! Which files `statelens convert` cuts a checkpoint into.
+//! Which files a checkpoint is cut into, as it is asked for in words.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_convert::{Edit, Pattern};
 use statelens_formats::Shards;
 
-use crate::args::Convert;
+use crate::Pattern;
 
-/// What `--shard-size` or `--shard` ask for, of what `edit` leaves of the checkpoint.
-pub(super) fn shards(args: &Convert, edit: &Edit, source: &Checkpoint) -> Result<Shards> {
-    if let Some(text) = &args.shard_size {
-        return Ok(Shards::BySize(size(text)?));
-    }
-    if args.shard.is_empty() {
+/// Files by the names of tensors: rules `PATTERN=NAME`, of which the first that matches counts, for
+/// the keys that are written. Fails if a rule names no file or no key is left for it.
+pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
+    if rules.is_empty() {
         return Ok(Shards::One);
     }
-    let mut rules = Vec::new();
-    for text in &args.shard {
+    let mut parsed = Vec::new();
+    for text in rules {
         let (pattern, name) = text.rsplit_once('=').ok_or_else(|| {
             Error::refused(format!("`{text}` does not say a file name"))
                 .expected("PATTERN=NAME, e.g. '*.embed*=embeddings'")
         })?;
-        rules.push((Pattern::parse(pattern)?, name, false));
+        parsed.push((Pattern::parse(pattern)?, name, false));
     }
-    let edited;
-    let source = match edit.is_empty() {
-        true => source,
-        false => {
-            edited = edit.apply(source)?;
-            &edited
-        }
-    };
     let mut names = HashMap::new();
     for leaf in source.leaves() {
         let key = leaf.flat.to_lossy();
-        if let Some((_, name, used)) = rules.iter_mut().find(|(pattern, ..)| pattern.matches(&key))
+        if let Some((_, name, used)) = parsed.iter_mut().find(|(pattern, ..)| pattern.matches(&key))
         {
             *used = true;
             let name = (*name).to_owned();
             names.insert(leaf.flat, name);
         }
     }
-    match rules.iter().find(|(_, _, used)| !used) {
+    match parsed.iter().find(|(_, _, used)| !used) {
         Some((pattern, ..)) => Err(Error::refused(format!(
             "no key is left for {}",
             pattern.as_str()
@@ -57,7 +46,7 @@ pub(super) fn shards(args: &Convert, edit: &Edit, source: &Checkpoint) -> Result
 
 /// A size as the Hugging Face libraries write it: `5GB` is five thousand million bytes, `5GiB`
 /// five times 2^30.
-pub(crate) fn size(text: &str) -> Result<u64> {
+pub fn shard_size(text: &str) -> Result<u64> {
     let bad = || {
         Error::refused(format!("`{text}` is no size"))
             .expected("bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")
@@ -89,10 +78,10 @@ mod tests {
         for (text, bytes) in
             [("5GB", 5_000_000_000), ("1 GiB", 1 << 30), ("300", 300), ("2kb", 2_000)]
         {
-            assert_eq!(size(text).unwrap(), bytes);
+            assert_eq!(shard_size(text).unwrap(), bytes);
         }
         for bad in ["", "GB", "0", "-1GB", "1.5GB", "9999999999TB", "1XB"] {
-            assert!(size(bad).is_err(), "{bad}");
+            assert!(shard_size(bad).is_err(), "{bad}");
         }
     }
 }

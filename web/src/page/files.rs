@@ -1,0 +1,72 @@
+//! The parts of the convert sheet that say which files are written.
+
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::convert::{change, radios};
+use crate::page::edits::Lines;
+use crate::page::marks::prose;
+use crate::page::model::Convert;
+use crate::protocol::{Choice, Target};
+
+/// What the choice of files by names of tensors is called.
+const BY_NAME: &str = "by name";
+
+/// Into which files tensors go: one, some of a size, or by their names.
+pub fn shards(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+    if target.shards.is_empty() {
+        return html! {};
+    }
+    let mut list = target.shards.clone();
+    list.push(Choice { id: BY_NAME.into(), name: BY_NAME.into() });
+    let rules = &convert.options.shard;
+    let chosen = match rules {
+        Some(_) => Some(BY_NAME),
+        None => convert.options.shard_size.as_deref(),
+    };
+    let onchange = {
+        let actor = actor.clone();
+        Callback::from(move |rules: Vec<String>| {
+            change(&actor, move |convert| convert.options.shard = Some(rules));
+        })
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Shards" }</span><div class="fields">
+            { radios(actor, "Shards: files of at most so many bytes of tensors, or by their names, with an index", &list, chosen,
+                |convert, id| {
+                    let named = id.as_deref() == Some(BY_NAME);
+                    convert.options.shard = named.then(Vec::new);
+                    convert.options.shard_size = id.filter(|_| !named);
+                }) }
+            if let Some(rules) = rules {
+                <Lines label="files" value={rules.clone()} {onchange}
+                    placeholder="*.embed*=embeddings, one in a line; the first that matches wins" />
+                <p class="dim">{ "Tensors whose new keys match go into the file of that name; the others into the one below." }</p>
+            }
+        </div></div>
+    }
+}
+
+/// What only TensorFlow has: a graph of objects, and a file that names the latest checkpoint.
+pub fn objects(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+    if !target.objects {
+        return html! {};
+    }
+    let line = |id: &'static str, on: bool, text: &'static str, turn: fn(&mut Convert)| {
+        let actor = actor.clone();
+        let onchange = Callback::from(move |_: Event| change(&actor, turn));
+        html! {
+            <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} />
+                <span>{ prose(text) }</span></label>
+        }
+    };
+    let options = &convert.options;
+    html! {
+        <div class="fs"><span class="lab">{ "Restoring" }</span><div>
+            { line("object-graph", options.object_graph, "Object graph: names after objects, as `tf.train.Checkpoint` restores them",
+                |convert| convert.options.object_graph = !convert.options.object_graph) }
+            { line("state-file", options.state_file, "State file: also `checkpoint`, which names the latest of its folder",
+                |convert| convert.options.state_file = !convert.options.state_file) }
+        </div></div>
+    }
+}
