@@ -437,6 +437,6 @@ mod tests {
 
     #[test]
     fn nothing_has_no_tape() {
-        assert_eq!(lay_out(&parts(&[value("a", "1")]), &[], 1000.0), Tape::default());
+        assert_eq!(lay_out(&parts(&[value("a", "1")], '.'), &[], 1000.0), Tape::default());
     }
 }

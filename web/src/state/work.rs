@@ -406,6 +406,7 @@ mod tests {
             size: 0,
             rows: PackedRows::default(),
             findings: Vec::new(),
+            offers: Vec::new(),
             targets: Vec::new(),
             missing: Vec::new(),
             millis: 0.0,
