@@ -254,9 +254,13 @@ fn data_state(files: &FileSet) -> Option<(String, Result<DataState>)> {
         DataState::read(&state)
     };
     let state = read().map_err(|error| match error.file().filter(|_| !folder.is_empty()) {
+        // The name is that of a file in the folder.
         Some(base) => {
-            let path = format!("{folder}/{base}");
-            error.in_file(path)
+            let named = Error::new(error.kind(), error.what()).in_file(format!("{folder}/{base}"));
+            match error.expectation() {
+                Some(expected) => named.expected(expected),
+                None => named,
+            }
         }
         None => error,
     });
