@@ -413,7 +413,6 @@ mod tests {
             read: 0,
             calls: 0,
             summary: false,
-            offers: Vec::new(),
         };
         Work::new(opened, gpt(layers))
     }
