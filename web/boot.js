@@ -22,7 +22,12 @@ if (globalThis.document) {
   const { js, wasm } = document.querySelector("script[data-wasm]").dataset;
   const absolute = (address) => new URL(address, document.baseURI).href;
   // The page hands this to each worker that it starts.
-  globalThis.program = { script: absolute(js), module: await compile(absolute(wasm)) };
+  globalThis.program = {
+    script: absolute(js),
+    module: await compile(absolute(wasm)),
+    worker: import.meta.url,
+    options: { type: "module" },
+  };
   await run(globalThis.program);
 } else {
   addEventListener("message", ({ data }) => run(data), { once: true });

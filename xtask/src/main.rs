@@ -12,6 +12,7 @@ mod project;
 mod python;
 mod setup;
 mod shell;
+mod single;
 mod site;
 mod test;
 
@@ -52,7 +53,7 @@ enum Task {
     Interop,
     /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
     Bench,
-    /// Make the static site: target/dist/statelens/ and target/dist/statelens.zip.
+    /// Make the static site, as a folder, as a zip and as one file: target/dist/statelens, .zip and .html.
     Dist,
     /// Run each fuzz target for a short while over the fixtures.
     Fuzz {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use statelens_serve::{Folder, Server};
 
 use crate::setup::{self, WasmEnv};
-use crate::{project, shell, site};
+use crate::{project, shell, single, site};
 
 /// What the site is made of; a change to any of it makes a new build.
 const SOURCES: [&str; 6] =
@@ -72,12 +72,14 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     shell::run(&mut command_with_page(&[]))?;
     let command = project::target().join("debug").join("statelens");
     let files = test_files(filter)?;
+    let single = single::build()?;
     let server = start_server(0)?;
     let mut node = shell::command("node");
     node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"]).args(files);
     node.env("STATELENS_URL", server.address());
     node.env("STATELENS_CHROMIUM", browser);
     node.env("STATELENS_COMMAND", command);
+    node.env("STATELENS_SINGLE", single);
     shell::run(&mut node)
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use crate::{fuzz, interop as real_libraries, page, project, setup, shell};
+use crate::{dist, fuzz, interop as real_libraries, page, project, setup, shell};
 
 /// How long each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 10;
@@ -37,6 +37,7 @@ pub(crate) fn run(quick: bool) -> ExitCode {
     });
     if !quick {
         report.step("build of the page", page::build);
+        report.step("budget", dist::budget);
         report.step("page in a browser", || page::test_built(None));
         report.step("interop with the real libraries", interop);
         report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use serde::Serialize;
 use wasm_bindgen::prelude::*;
-use web_sys::{MessageEvent, Worker, WorkerOptions, WorkerType};
+use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
@@ -146,12 +146,13 @@ impl Bridge {
         inner.ready = false;
         inner.busy = false;
         inner.waiting.clear();
-        let options = WorkerOptions::new();
-        options.set_type(WorkerType::Module);
-        inner.worker = Worker::new_with_options("./boot.js", &options).ok();
+        let program = get(&js_sys::global(), "program");
+        let script = get(&program, "worker").as_string().unwrap_or_default();
+        let options: WorkerOptions = get(&program, "options").unchecked_into();
+        inner.worker = Worker::new_with_options(&script, &options).ok();
         if let Some(worker) = &inner.worker {
             // What it runs is what this page runs, compiled already.
-            let _ = worker.post_message(&get(&js_sys::global(), "program"));
+            let _ = worker.post_message(&program);
             worker.set_onmessage(Some(hear.as_ref().unchecked_ref()));
             worker.set_onerror(Some(fail.as_ref().unchecked_ref()));
         }

@@ -102,19 +102,24 @@ async fn file_of(entry: &FileSystemFileEntry) -> Option<Dropped> {
     Some(Dropped { name: FileName { path, size: file.size() as u64 }, file })
 }
 
-/// A bundled example, from the site's own files.
+/// A bundled example, from the site's own files, or from the page itself if it is all in one file.
 pub async fn example(name: &str) -> Option<Dropped> {
     let window = web_sys::window()?;
-    let response: web_sys::Response =
-        JsFuture::from(window.fetch_with_str(&format!("./examples/{name}")))
-            .await
-            .ok()?
-            .dyn_into()
-            .ok()?;
-    if !response.ok() {
-        return None;
-    }
-    let blob: web_sys::Blob = JsFuture::from(response.blob().ok()?).await.ok()?.dyn_into().ok()?;
+    let blob: web_sys::Blob = match get(&window, "embedded").dyn_into::<Function>() {
+        Ok(embedded) => {
+            let promise: Promise =
+                embedded.call1(&JsValue::UNDEFINED, &name.into()).ok()?.dyn_into().ok()?;
+            JsFuture::from(promise).await.ok()?.dyn_into().ok()?
+        }
+        Err(_) => {
+            let asked = window.fetch_with_str(&format!("./examples/{name}"));
+            let answer: web_sys::Response = JsFuture::from(asked).await.ok()?.dyn_into().ok()?;
+            if !answer.ok() {
+                return None;
+            }
+            JsFuture::from(answer.blob().ok()?).await.ok()?.dyn_into().ok()?
+        }
+    };
     let file = File::new_with_blob_sequence(&Array::of1(&blob), name).ok()?;
     Some(Dropped::new(file))
 }

@@ -15,7 +15,7 @@ use crate::source;
 pub(super) static PAGE: &[(&str, &[u8])] = include!(concat!(env!("OUT_DIR"), "/site.rs"));
 
 /// Tells the page that there are files to open, and where.
-const MARK: &str = "<head><meta name=\"files\" content=\"files/\">";
+const MARK: &str = "<meta name=\"files\" content=\"files/\"></head>";
 
 pub(super) struct Served {
     token: String,
@@ -28,7 +28,7 @@ impl Served {
     pub(super) fn new(token: String, folder: Option<Folder>) -> Self {
         let index = PAGE.iter().find(|(name, _)| *name == "index.html");
         let index = index.map(|(_, bytes)| String::from_utf8_lossy(bytes)).unwrap_or_default();
-        let index = index.replacen("<head>", MARK, 1).into_bytes();
+        let index = index.replacen("</head>", MARK, 1).into_bytes();
         Self { token, folder, index }
     }
 

@@ -1,0 +1,147 @@
+// statelens.html: the whole tool in one file, opened from disk.
+
+import assert from "node:assert/strict";
+import { copyFileSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { after, before, test } from "node:test";
+import { drop, dropped, fixture, launch } from "./harness.mjs";
+import { readFileSync } from "node:fs";
+
+const single = process.env.STATELENS_SINGLE;
+if (!single) throw new Error("STATELENS_SINGLE is not set; run the page's tests with `cargo xtask test-page`");
+
+let browser;
+let folder;
+let page;
+before(async () => {
+  browser = await launch();
+  // Alone in a folder: nothing beside it can be of use to it.
+  folder = mkdtempSync(join(tmpdir(), "statelens file "));
+  page = join(folder, "statelens #1.html");
+  copyFileSync(single, page);
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** Opens the file from disk, and fails on errors and on anything that is asked for beside it. */
+async function visit(work, address = pathToFileURL(page).href) {
+  const context = await browser.newContext({ acceptDownloads: true });
+  const problems = [];
+  context.on("weberror", (event) => problems.push(String(event.error())));
+  context.on("request", (request) => {
+    const url = request.url();
+    if (url.split("#")[0].split("?")[0] !== address.split("?")[0] && !/^(blob|data):/.test(url)) problems.push(url);
+  });
+  context.on("console", (message) => {
+    if (message.type() === "error") problems.push(message.text());
+  });
+  try {
+    const tab = await context.newPage();
+    await tab.goto(address);
+    await tab.waitForSelector("#start");
+    await work(tab);
+  } finally {
+    await context.close();
+  }
+  assert.deepEqual(problems, []);
+}
+
+test("it opens from disk, and opens what is dropped", async () => {
+  console.log(`# ${statSync(single).size} bytes`);
+  await visit(async (tab) => {
+    assert.match(tab.url(), /^file:/);
+    await drop(tab, "body", [dropped("cerebras/v2.10.0/gpt_small.mdl")]);
+    await tab.waitForSelector("#work .row");
+    await tab.click('.row:has([title="model.model.blocks.0–1.qkv.weight"])');
+    await tab.waitForSelector(".insp .vals td");
+    await tab.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/seed.pt"));
+    await tab.waitForFunction(() => document.title.startsWith("seed.pt"));
+    await tab.waitForSelector("#work .row");
+  });
+});
+
+test("the examples are in it", async () => {
+  await visit(async (tab) => {
+    for (const name of ["gpt_small.mdl", "zip_training_ckpt.pt", "builtins_eval.pt"]) {
+      await tab.click(`.ex:has-text("${name}")`);
+      await tab.waitForFunction((name) => document.title.startsWith(name), name);
+      await tab.waitForSelector("#work .row");
+      await tab.reload();
+      await tab.waitForSelector("#start");
+    }
+  });
+});
+
+test("it converts", async () => {
+  await visit(async (tab) => {
+    await drop(tab, "body", [dropped("cerebras/v2.10.0/seed.mdl")]);
+    await tab.waitForSelector("#work .row");
+    await tab.keyboard.press("c");
+    await tab.waitForSelector("#write");
+    for (const box of await tab.$$(".plan:not(.late) .loss input")) await box.check();
+    const [download] = await Promise.all([tab.waitForEvent("download"), tab.click("#write:not([disabled])")]);
+    const path = await download.path();
+    assert.ok(statSync(path).size > 100);
+    await tab.waitForFunction(() => /written|saved|equal/i.test(document.querySelector(".sheet").innerText));
+  });
+});
+
+test("it remembers files only if asked to, as the page of a host does", async () => {
+  await visit(async (tab) => {
+    assert.equal(await tab.locator(".keep input").isChecked(), false);
+    assert.equal(await tab.evaluate(() => navigator.serviceWorker?.controller ?? null), null);
+  });
+});
+
+test("its policy lets nothing run but its own scripts", async () => {
+  const text = readFileSync(single, "utf8");
+  assert.ok(!/<(link|script|img)[^>]+(href|src)="(?!data:)/.test(text.slice(0, text.indexOf("<style>"))), "nothing is named that lies elsewhere");
+  const context = await browser.newContext();
+  const tab = await context.newPage();
+  await tab.goto(pathToFileURL(page).href);
+  await tab.waitForSelector("#start");
+  const refused = await tab.evaluate(async () => {
+    const seen = [];
+    document.addEventListener("securitypolicyviolation", (event) => seen.push(event.effectiveDirective));
+    document.head.append(Object.assign(document.createElement("script"), { textContent: "globalThis.ran = true" }));
+    document.head.append(Object.assign(document.createElement("style"), { textContent: "body { display: none }" }));
+    await fetch("file:///etc/passwd").catch(() => {});
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    return { seen: [...new Set(seen)].sort(), ran: globalThis.ran, shown: getComputedStyle(document.body).display };
+  });
+  assert.equal(refused.ran, undefined);
+  assert.notEqual(refused.shown, "none");
+  assert.deepEqual(refused.seen, ["connect-src", "script-src-elem", "style-src-elem"]);
+  await context.close();
+});
+
+test("it opens a checkpoint at an address that lets it, after asking", async () => {
+  const bytes = readFileSync(fixture("cerebras/v2.10.0/seed.mdl"));
+  const server = createServer((request, response) => {
+    response.setHeader("Access-Control-Allow-Origin", "*");
+    response.setHeader("Access-Control-Allow-Headers", "*");
+    response.setHeader("Access-Control-Expose-Headers", "*");
+    const range = /bytes=(\d+)-(\d+)/.exec(request.headers.range ?? "");
+    if (request.method === "OPTIONS") return response.writeHead(204).end();
+    if (!range) return response.writeHead(200, { "Content-Length": bytes.length }).end(bytes);
+    const [first, last] = [Number(range[1]), Math.min(Number(range[2]), bytes.length - 1)];
+    return response.writeHead(206, { "Content-Range": `bytes ${first}-${last}/${bytes.length}` }).end(bytes.subarray(first, last + 1));
+  });
+  await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+  const context = await browser.newContext();
+  try {
+    const tab = await context.newPage();
+    await tab.goto(`${pathToFileURL(page).href}?url=http://127.0.0.1:${server.address().port}/seed.mdl`);
+    await tab.waitForSelector("#address");
+    await tab.click("#address-open");
+    await tab.waitForSelector("#work .row");
+  } finally {
+    await context.close();
+    server.close();
+  }
+});

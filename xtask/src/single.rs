@@ -1,0 +1,176 @@
+//! The page in one file, `statelens.html`, that opens from disk by a double click.
+//!
+//! A page from disk can fetch nothing, so everything is in it: styles and scripts as they are, the
+//! Wasm and the examples compressed, as text. Its content security policy is that of the site, but
+//! for scripts and styles, which are named by their hashes, and the worker, which is made of the
+//! page's own script.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::site::{base64, integrity};
+use crate::{dist, project};
+
+/// Makes the file from the built site, and says where it is.
+pub(crate) fn build() -> Result<PathBuf> {
+    let page = single(&project::site(), project::root())?;
+    let path = project::target().join("dist").join("statelens.html");
+    fs::create_dir_all(path.parent().unwrap_or(&path))?;
+    fs::write(&path, page).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+/// What is not built comes from the repository, `root`; index.html, too, since Trunk shortens it.
+fn single(site: &Path, root: &Path) -> Result<String> {
+    let index = text(&root.join("index.html"))?;
+    let mut styles = String::new();
+    for sheet in every(&index, "<link data-trunk rel=\"css\" href=\"") {
+        let stem = Path::new(sheet).file_stem().unwrap_or_default().to_string_lossy();
+        styles.push_str(&text(&built(site, &stem, ".css")?)?);
+    }
+    let files = text(&root.join("web/files.js"))?;
+    let glue = text(&built(site, "statelens-web", ".js")?)?;
+    let wasm = fs::read(built(site, "statelens-web", ".wasm")?)?;
+    let start = text(&root.join("web/single.js"))?;
+    let (glue, init) = plain(&glue)?;
+    let program = format!("{glue}\n(async (init) => {{\n{start}}})({init});\n");
+    for script in [&files, &program] {
+        ensure!(
+            !script.contains("</script") && !script.contains("<!--"),
+            "a script can't be put into a page: it holds a tag"
+        );
+    }
+    let mut packed = format!("{}\n", data("wasm", &wasm)?);
+    for example in dist::files_under(&site.join("examples"))? {
+        let bytes = fs::read(site.join("examples").join(&example))?;
+        packed.push_str(&data(&format!("examples/{}", example.display()), &bytes)?);
+        packed.push('\n');
+    }
+    let policy =
+        policy(one(&index, "Content-Security-Policy\" content=\"")?, &styles, &[&files, &program])?;
+    let icon = base64(&fs::read(root.join(one(&index, "type=\"image/svg+xml\" href=\"")?))?);
+    let description = one(&index, "<meta name=\"description\" content=\"")?;
+    Ok(format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{policy}\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n<title>Statelens</title>\n\
+         <meta name=\"description\" content=\"{description}\">\n\
+         <link rel=\"icon\" href=\"data:image/svg+xml;base64,{icon}\">\n\
+         <style>{styles}</style>\n{packed}\
+         <script type=\"module\">{files}</script>\n\
+         <script type=\"module\" id=\"program\">{program}</script>\n</head>\n<body></body>\n</html>\n"
+    ))
+}
+
+/// The file that Trunk built from a source, which it named after it and its hash.
+fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
+    let found: Vec<PathBuf> = dist::files_under(site)?
+        .into_iter()
+        .filter(|file| {
+            let name = file.to_string_lossy();
+            name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(end))
+        })
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(site.join(one)),
+        found => bail!("the built site has {} files {stem}-….{end}", found.len()),
+    }
+}
+
+/// The program's script as one that is no module, and what it calls its default export.
+fn plain(module: &str) -> Result<(String, &str)> {
+    let (script, exports) = module.rsplit_once("export").context("it exports nothing")?;
+    let exports =
+        exports.trim().trim_start_matches('{').trim_end_matches(';').trim_end_matches('}');
+    let name = exports.split(',').find_map(|export| export.trim().strip_suffix(" as default"));
+    let name = name.context("the program's script has no default export")?.trim();
+    // Where the Wasm is, if nobody said so; here it is given.
+    let script = script.replace("import.meta.url", "location.href");
+    for word in ["export ", "export{", "import ", "import.", "import("] {
+        ensure!(
+            !script.contains(word),
+            "the program's script is a module in more than its end: {word}"
+        );
+    }
+    Ok((script, name))
+}
+
+/// The site's policy, with scripts and styles by their hashes.
+fn policy(site: &str, styles: &str, scripts: &[&str]) -> Result<String> {
+    let hashes: Vec<String> =
+        scripts.iter().map(|script| format!("'{}'", integrity(script.as_bytes()))).collect();
+    let mut policy = site.to_owned();
+    for (from, to) in [
+        ("script-src 'self'", format!("script-src {}", hashes.join(" "))),
+        ("worker-src 'self'", "worker-src blob:".into()),
+        ("style-src 'self'", format!("style-src '{}'", integrity(styles.as_bytes()))),
+        ("connect-src 'self'", "connect-src".into()),
+        ("img-src 'self'", "img-src".into()),
+        ("manifest-src 'self'; ", String::new()),
+        ("base-uri 'self'", "base-uri 'none'".into()),
+    ] {
+        ensure!(policy.contains(from), "the policy in index.html has no {from}");
+        policy = policy.replacen(from, &to, 1);
+    }
+    ensure!(!policy.contains("'self'"), "the policy allows what a page from disk can't have");
+    Ok(policy)
+}
+
+/// Bytes as a script that is none: compressed, as text.
+fn data(id: &str, bytes: &[u8]) -> Result<String> {
+    let packed = base64(&dist::gzip(bytes)?);
+    Ok(format!("<script type=\"application/octet-stream\" id=\"{id}\">{packed}</script>"))
+}
+
+/// What stands behind `start` up to the next quote, which has to be there exactly once.
+fn one<'a>(page: &'a str, start: &str) -> Result<&'a str> {
+    match every(page, start).as_slice() {
+        [one] => Ok(one),
+        found => bail!("index.html has {} times {start}", found.len()),
+    }
+}
+
+fn every<'a>(page: &'a str, start: &str) -> Vec<&'a str> {
+    page.split(start).skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+fn text(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_names_hashes_and_keeps_the_rest() {
+        let site =
+            one(include_str!("../../index.html"), "Content-Security-Policy\" content=\"").unwrap();
+        let made = policy(site, "a{}", &["1", "2"]).unwrap();
+        assert!(made.starts_with("default-src 'none'; script-src 'sha256-"), "{made}");
+        assert!(made.contains("'wasm-unsafe-eval'") && made.contains("worker-src blob:"), "{made}");
+        assert!(made.contains(&format!("style-src '{}'", integrity(b"a{}"))), "{made}");
+        assert!(policy("default-src 'none'", "", &[]).is_err());
+    }
+
+    #[test]
+    fn a_module_becomes_a_plain_script() {
+        let long = "f(import.meta.url);\nexport { initSync, __wbg_init as default };\n";
+        assert_eq!(plain(long).unwrap(), ("f(location.href);\n".into(), "__wbg_init"));
+        let short = "let $b=1;export{a as initSync,$b as default};";
+        assert_eq!(plain(short).unwrap(), ("let $b=1;".into(), "$b"));
+        assert!(plain("let a=1;").is_err());
+        assert!(plain("export function x(){};export{a as default}").is_err());
+        assert!(plain("import a from \"b\";export{a as default}").is_err());
+    }
+
+    #[test]
+    fn what_stands_once_is_found() {
+        assert_eq!(one("<a href=\"x\"><b id=\"y\">", "id=\"").unwrap(), "y");
+        assert!(one("id=\"x\" id=\"y\"", "id=\"").is_err());
+        assert!(one("", "id=\"").is_err());
+    }
+}
