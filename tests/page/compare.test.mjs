@@ -3,7 +3,7 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -201,7 +201,40 @@ for (const [first, second] of [
   });
 }
 
-test("reached by key, swapped, stopped, left; a second that is no checkpoint says why", async () => {
+test("values are read with progress, stopped when asked, and read again", async () => {
+  // A gigabyte on either side, which takes the disk no room.
+  const size = 1 << 30;
+  const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(head.length));
+  const paths = ["first", "second"].map((name) => {
+    const path = join(folder, `${name}.safetensors`);
+    writeFileSync(path, Buffer.concat([length, head]));
+    truncateSync(path, 8 + head.length + size);
+    return path;
+  });
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", paths[0]);
+    await page.waitForSelector("#work .row");
+    const asked = page.waitForEvent("filechooser");
+    await page.title();
+    await page.click("#compare-with");
+    await (await asked).setFiles(paths[1]);
+    // The structure is there before the values.
+    await page.waitForSelector('#compare .row:has-text("not read yet")');
+    await page.waitForSelector("#verdict .prog");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector('#verdict:has-text("stopped before all values were read")');
+    assert.ok(await page.isDisabled("#save-report"));
+    assert.equal(await count(page, "not read"), 1);
+    await page.click('#verdict .btn:has-text("Read the values")');
+    await page.waitForSelector('#verdict:has-text("They match")', { timeout: 60_000 });
+    const { matches, elements } = JSON.parse(await report(page));
+    assert.deepEqual([matches, elements], [true, size / 4]);
+  });
+});
+
+test("reached by key, swapped, left; a second that is no checkpoint says why", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");

@@ -73,9 +73,8 @@ pub enum Told {
     Ended {
         /// The request.
         request: u32,
-        /// `None` if everything was compared, else what it was stopped by: nothing if it was
-        /// asked to.
-        stopped: Option<Option<ErrorText>>,
+        /// Whether everything was compared.
+        end: End,
         /// Milliseconds that it took.
         millis: f64,
         /// Tensors that match only within the tolerance.
@@ -87,6 +86,17 @@ pub enum Told {
     Checked(Checked),
     /// The report, as the command prints it.
     Report(String),
+}
+
+/// How a comparison ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum End {
+    /// Everything was compared.
+    Complete,
+    /// It was asked to stop.
+    Stopped,
+    /// It could not go on.
+    Failed(ErrorText),
 }
 
 /// What belongs together, and what differs before an element is read.

@@ -16,7 +16,9 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::File;
 
 use crate::page::bridge::get;
-use crate::protocol::compare::{self as protocol, Ask, CompareOptions, NO_ROW, Progress, Told};
+use crate::protocol::compare::{
+    self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
+};
 use crate::protocol::{FILES, FromWorker};
 use crate::worker::planning::quoted;
 use crate::worker::running::{Cancel, FETCH, Guard, Stream};
@@ -308,14 +310,14 @@ async fn run(desk: Rc<RefCell<Desk>>, mut job: Job, cancel: Cancel) {
     let Job { request, comparison, began, .. } = job;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
-    let stopped = match ended {
+    let end = match ended {
         Ok(()) => {
             desk.borrow_mut().second.report = Some(report.json() + "\n");
-            None
+            End::Complete
         }
-        Err(error) => Some(text::failure(&error)),
+        Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
     };
-    tell(Told::Ended { request, stopped, millis: now() - began, close, nans });
+    tell(Told::Ended { request, end, millis: now() - began, close, nans });
 }
 
 /// The next bytes of a span, from the stream that is open or another one.

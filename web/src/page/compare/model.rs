@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::page::drop::Dropped;
-use crate::protocol::compare::{Checked, CompareOptions, Structure, Told};
+use crate::protocol::compare::{Checked, CompareOptions, End, Structure, Told};
 use crate::protocol::{ErrorText, Opened};
 use crate::rows::Row;
 use crate::state::compare::{Line, Pair, Pairs, View, lines};
@@ -159,10 +159,11 @@ impl Compare {
                 let (done, total, millis) = (progress.done, progress.total, progress.millis);
                 self.reading = Reading::Values { done, total, millis };
             }
-            Told::Ended { request, stopped, millis, close, nans } if request == self.request => {
-                self.reading = match stopped {
-                    None => Reading::Done { millis, close, nans },
-                    Some(error) => Reading::Stopped(error.map(Rc::new)),
+            Told::Ended { request, end, millis, close, nans } if request == self.request => {
+                self.reading = match end {
+                    End::Complete => Reading::Done { millis, close, nans },
+                    End::Stopped => Reading::Stopped(None),
+                    End::Failed(error) => Reading::Stopped(Some(Rc::new(error))),
                 };
             }
             Told::Checked(checked) => self.checked = Some(Rc::new(checked)),

@@ -98,18 +98,18 @@ pub(super) fn Timeline(props: &TimelineProps) -> Html {
     }
 }
 
-/// The lens, and what it says on the side that has room.
+/// The lens, and what it says: beside it, or above where there is no room.
 fn lens(x: f64, y: f64, width: f64) -> Html {
-    let (text, anchor) = match x + 110.0 > width {
-        true => (x - 24.0, "end"),
-        false => (x + 24.0, "start"),
-    };
-    let (text, below) = (format!("{text:.1}"), (y + 11.0).to_string());
+    let place = format!("{:.1}", if x + 110.0 > width { (x + 17.0).min(width) } else { x + 24.0 });
     html! {
         <>
             <circle cx={format!("{x:.1}")} cy={y.to_string()} r="17" fill="none" stroke="var(--accent)" stroke-width="2" pointer-events="none" />
-            <text class="auto" x={text.clone()} y={(y - 2.0).to_string()} text-anchor={anchor}>{ "autoload" }</text>
-            <text class="auto2" x={text} y={below} text-anchor={anchor}>{ "picks this" }</text>
+            if x + 110.0 > width {
+                <text x={place} y="6" text-anchor="end"><tspan class="auto">{ "autoload" }</tspan>{ " picks this" }</text>
+            } else {
+                <text class="auto" x={place.clone()} y={(y - 2.0).to_string()}>{ "autoload" }</text>
+                <text x={place} y={(y + 11.0).to_string()}>{ "picks this" }</text>
+            }
         </>
     }
 }
