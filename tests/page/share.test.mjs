@@ -2,9 +2,12 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { command, fixture, launch, site, withPage } from "./harness.mjs";
+import { sparseCheckpoint } from "./make.mjs";
 
 const small = fixture("cerebras/v2.10.0/gpt_small.mdl");
 const evil = fixture("attacks/builtins_eval.pt");
@@ -95,6 +98,35 @@ test("values that were read put statistics and the fingerprint of the content in
       assert.equal(readFileSync(await download.path(), "utf8"), run(small, "--to", kind, "--stats"), name);
     }
   });
+});
+
+test("reading values can be stopped, and the file stays open", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "statelens-share-"));
+  try {
+    const path = join(folder, "large.pt");
+    sparseCheckpoint(path, 10, 250_000_000);
+    await withPage(browser, async (page) => {
+      await share(page, path);
+      await page.getByRole("button", { name: /^Read all values/ }).click();
+      const bar = page.getByRole("progressbar", { name: "Reading values" });
+      await bar.waitFor();
+      await page.waitForFunction(() => Number(document.querySelector("[aria-label='Reading values']")?.ariaValueNow) > 0);
+      await page.getByRole("button", { name: "Stop" }).click();
+      await bar.waitFor({ state: "detached" });
+      // Keys are heard again when the file is open again.
+      const again = page.getByRole("button", { name: /^Read all values/ });
+      for (let tries = 0; tries < 50 && !(await again.isVisible()); tries++) {
+        await page.keyboard.press("s");
+        await page.waitForTimeout(100);
+      }
+      assert.ok(await again.isVisible());
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("End");
+      await page.locator(".insp").getByText("[250000000]").first().waitFor();
+    });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test("the inspector tells the statistics of a tensor", async () => {
