@@ -14,7 +14,7 @@ use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::protocol::ToWorker;
 use crate::state::fmt;
-use crate::state::share::{KINDS, Keys, ShareOptions, Shared, fits, is_reachable};
+use crate::state::share::{KINDS, Keys, ShareOptions, Shared, fits, is_reachable, to_be_told};
 use crate::state::work::Work;
 
 /// The most characters of a link, as the core has it.
@@ -49,11 +49,16 @@ fn base() -> String {
     href.split(['#', '?']).next().unwrap_or_default().to_owned()
 }
 
+/// The link, as it is given away.
+fn address(link: &str) -> String {
+    format!("{}{link}", to_be_told(&base()))
+}
+
 /// Copies the link that is shown; false if there is none.
 pub fn copy_link(shared: Option<&Rc<Shared>>) -> bool {
     let link = shared.and_then(|shared| shared.link.as_ref().ok());
     if let Some(link) = link {
-        copy(&format!("{}{link}", base()));
+        copy(&address(link));
     }
     link.is_some()
 }
@@ -104,7 +109,9 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
     };
     let plain = options.keys == Keys::Plain;
     let tick = |change| plain.then(|| set(change).reform(|_: Event| ()));
-    let address = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
+    let address = shared.link.as_ref().ok().map(|link| address(link));
+    // As it is here: with the secret of a local server, which a link has not.
+    let here = shared.link.as_ref().ok().map(|link| format!("{}{link}", base()));
     let copy_all = {
         let (shared, copied) = (shared.clone(), copied.clone());
         Callback::from(move |_: MouseEvent| copied.set(copy_link(Some(&shared))))
@@ -159,8 +166,8 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
             </div>
             <footer>
                 <span class="grow dim">{ "Made on this computer. Nothing was uploaded." }</span>
-                if let Some(address) = address.filter(|_| !late) {
-                    <a class="btn" href={address} target="_blank" rel="noopener">{ "Open as the other person" }</a>
+                if let Some(here) = here.filter(|_| !late) {
+                    <a class="btn" href={here} target="_blank" rel="noopener">{ "Open as the other person" }</a>
                 }
                 <button class="btn pri" onclick={copy_all} disabled={late || shared.link.is_err()}>
                     if *copied { <span role="status">{ "Copied" }</span> } else { { "Copy link " }{ cap("\u{23ce}") } }

@@ -101,6 +101,28 @@ pub fn is_reachable(base: &str) -> bool {
         && !host.ends_with(".localhost")
 }
 
+/// An address of a page without what is nobody else's business: the folders of a page from the
+/// disk, and the secret that `statelens serve` puts into the path.
+#[must_use]
+pub fn to_be_told(base: &str) -> String {
+    if !base.starts_with("http") {
+        return String::new();
+    }
+    if !is_reachable(base)
+        && let Some((scheme, rest)) = base.split_once("://")
+        && let Some((host, path)) = rest.split_once('/')
+        && let Some((token, path)) = path.split_once('/')
+        && token.len() >= TOKEN
+        && token.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    {
+        return format!("{scheme}://{host}/{path}");
+    }
+    base.to_owned()
+}
+
+/// No token is shorter, and few folders are called by so long a word.
+const TOKEN: usize = 20;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,5 +135,21 @@ mod tests {
             assert!(!is_reachable(base), "{base}");
         }
         assert!(is_reachable("https://example.org/statelens/"));
+    }
+
+    #[test]
+    fn folders_and_the_secret_of_a_local_server_are_not_given_away() {
+        let token = "0123456789abcdef0123456789abcdef";
+        for (base, told) in [
+            (format!("http://127.0.0.1:8080/{token}/"), "http://127.0.0.1:8080/"),
+            (
+                format!("https://example.org/{token}/"),
+                "https://example.org/0123456789abcdef0123456789abcdef/",
+            ),
+            ("http://127.0.0.1:8080/sub/path/".into(), "http://127.0.0.1:8080/sub/path/"),
+            ("file:///home/statelens.html".into(), ""),
+        ] {
+            assert_eq!(to_be_told(&base), told);
+        }
     }
 }

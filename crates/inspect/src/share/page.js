@@ -204,7 +204,7 @@ const draw = () => {
     return make("tr", "", ...cells);
   }));
   more.hidden = list.length <= most;
-  more.textContent = `show all ${grouped(list.length)}`;
+  more.textContent = `show more of ${grouped(list.length)}`;
   [...heads.children].forEach((cell, i) => cell.setAttribute("aria-sort", sort && sort.column === i ? (sort.way > 0 ? "ascending" : "descending") : "none"));
 };
 columns.forEach(([label, , numeric], column) => {
@@ -217,9 +217,9 @@ columns.forEach(([label, , numeric], column) => {
   heads.append(make("th", numeric ? "n" : "", button));
 });
 const more = make("button", "more");
-more.onclick = () => { most = Infinity; draw(); };
+more.onclick = () => { most += 2000; draw(); };
 search.oninput = fold.onchange = draw;
-addEventListener("beforeprint", () => more.onclick());
+addEventListener("beforeprint", () => { most = Infinity; draw(); });
 
 const tree = (list, depth, prefix) => {
   const groups = new Map();
