@@ -13,6 +13,8 @@ pub struct Meter {
     cap: AtomicU64,
     /// What had been fetched when the action began.
     began: AtomicU64,
+    /// Counts the actions.
+    action: AtomicU64,
     /// How more can be allowed: a sentence.
     advice: &'static str,
 }
@@ -25,6 +27,7 @@ impl Meter {
             requests: AtomicU64::new(0),
             cap: AtomicU64::new(cap),
             began: AtomicU64::new(0),
+            action: AtomicU64::new(0),
             advice,
         }
     }
@@ -52,6 +55,12 @@ impl Meter {
     /// Another action begins.
     pub fn begin(&self) {
         self.began.store(self.fetched(), Relaxed);
+        self.action.fetch_add(1, Relaxed);
+    }
+
+    /// Which action it is.
+    pub(crate) fn action(&self) -> u64 {
+        self.action.load(Relaxed)
     }
 
     /// Whether `more` bytes may be fetched; an error that names the limit if not.

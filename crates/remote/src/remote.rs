@@ -49,6 +49,9 @@ pub struct Remote<F> {
     first: Vec<u8>,
     /// Where the address leads, so that a redirection is not followed again for each part.
     direct: Mutex<Option<String>>,
+    /// The action in which a request failed for good, and why: the reads that follow in it would
+    /// only wait as long again.
+    failed: Mutex<Option<(u64, Error)>>,
 }
 
 impl<F: Fetch> Remote<F> {
@@ -62,7 +65,15 @@ impl<F: Fetch> Remote<F> {
         first: Vec<u8>,
         url: Option<String>,
     ) -> Self {
-        Self { address, fetch, identity, meter, first, direct: Mutex::new(url) }
+        Self {
+            address,
+            fetch,
+            identity,
+            meter,
+            first,
+            direct: Mutex::new(url),
+            failed: Mutex::default(),
+        }
     }
 
     /// One request, and the same again where that may help.
@@ -121,7 +132,16 @@ impl<F: Fetch> ReadAt for Remote<F> {
         head.copy_from_slice(&known[..len]);
         let mut at = offset + len as u64;
         for piece in rest.chunks_mut(PIECE) {
-            self.piece(at, piece)?;
+            let action = self.meter.action();
+            let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at == action) {
+                return Err(error.clone());
+            }
+            if let Err(error) = self.piece(at, piece) {
+                *failed = Some((action, error.clone()));
+                return Err(error);
+            }
+            drop(failed);
             at += piece.len() as u64;
         }
         Ok(())

@@ -132,6 +132,24 @@ fn what_fails_is_tried_again_and_then_told() {
 }
 
 #[test]
+fn what_failed_for_good_is_asked_for_again_in_the_next_action_only() {
+    let (source, asked, meter) = serve(u64::MAX, |number, _, head, _| {
+        if number > 1 {
+            head.status = 503;
+        }
+        Ok(())
+    });
+    let source = source.unwrap();
+    for _ in 0..3 {
+        read(&*source, 500_000, 10).unwrap_err();
+    }
+    assert_eq!(asked.lock().unwrap().len(), 1 + TRIES as usize);
+    meter.begin();
+    read(&*source, 500_000, 10).unwrap_err();
+    assert_eq!(asked.lock().unwrap().len(), 1 + 2 * TRIES as usize);
+}
+
+#[test]
 fn what_no_further_request_mends_is_told_at_once() {
     for (word, twist) in [
         ("changed", (|head| head.etag = Some("\"2\"".into())) as fn(&mut Head)),
