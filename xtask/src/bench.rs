@@ -20,6 +20,9 @@ const REPEAT: usize = 4;
 /// Name and number of rows of the inputs: 37 tensors of rows x 1000 in float32 and in bfloat16.
 const INPUTS: [(&str, u32); 2] = [("223 MB", 1_005), ("2 GB", 9_009)];
 
+/// Rows of the input of 5 GB, which shows that memory does not grow with the file.
+const LARGE_ROWS: u32 = 22_523;
+
 /// Measures everything and prints it.
 pub(crate) fn run() -> Result<()> {
     shell::run(shell::command("cargo").args([
@@ -44,6 +47,7 @@ pub(crate) fn run() -> Result<()> {
     }
     bench.formats(&mut table)?;
     bench.casts(&mut table)?;
+    bench.large(&mut table)?;
     println!("\n{}\n", machine());
     table.print();
     page_weight()
@@ -149,6 +153,35 @@ impl Bench {
             let rate = bytes as f64 / 1e9 / measured.ours.wall.as_secs_f64();
             let wanted = format!("1.5 GB/s of input; measured {rate:.2}");
             table.add(name, &wanted, measured);
+        }
+        Ok(())
+    }
+
+    /// 5 GB of random numbers from one Cerebras format to the other, compared and verified: what
+    /// counts is the peak. Takes 15 GB of disk, and gives them back.
+    fn large(&self, table: &mut Table) -> Result<()> {
+        let path = |name: &str| self.folder.join(format!("large{name}"));
+        let (torch, new, old, out) =
+            (path(".pt"), path(".mdl"), path("-0.4.mdl"), path("-out.mdl"));
+        let Some(mut inputs) = self.theirs("inputs") else { return Ok(()) };
+        shell::run(inputs.arg(&self.folder).arg("large").arg(LARGE_ROWS.to_string()))?;
+        fs::remove_file(&torch)?;
+        let wanted = "under 64 MB of peak memory";
+        let upgrade = |source: &Path, to: &str, target: &Path| {
+            let mut ours = self.ours();
+            ours.arg("upgrade").arg(source).args(["--to", to, "-o"]).arg(target);
+            measure(ours, None, Some(target))
+        };
+        table.add("5 GB, format 0.5 (LZ4) -> 0.4", wanted, upgrade(&new, "0.4", &old)?);
+        table.add("5 GB, format 0.4 -> 0.5", wanted, upgrade(&old, "0.5", &out)?);
+        let mut diff = self.ours();
+        diff.arg("diff").arg(&old).arg(&new);
+        table.add("5 GB, diff with 5 GB (LZ4)", wanted, measure(diff, None, None)?);
+        let mut verify = self.ours();
+        verify.arg("verify").arg(&new);
+        table.add("5 GB, verify (LZ4)", wanted, measure(verify, None, None)?);
+        for file in [new, old, out] {
+            fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! The Python environments with the real libraries, which interop compares us with.
 //!
-//! There are three, since cerebras-pytorch 2.10 is bound to torch 2.4, files should also load in
-//! today's torch, and TensorFlow goes with neither. What is in them is pinned in
+//! There are four, since cerebras-pytorch 2.10 is bound to torch 2.4, files should also load in
+//! today's torch, TensorFlow goes with neither, and release 2.4 of cerebras-pytorch, which format 0.4
+//! is written for, is for Python 3.8 only: it is left out where there is none. What is in them is pinned in
 //! `tests/interop/requirements-*.txt`; they live in `target/python` and are built again only when
 //! those files change.
 
@@ -18,28 +19,45 @@ pub(crate) struct Python {
     pub(crate) cerebras: PathBuf,
     /// TensorFlow.
     pub(crate) tensorflow: PathBuf,
+    /// cerebras-pytorch 2.4, where there is a Python that it runs on; else why there is none.
+    pub(crate) older: Result<PathBuf, String>,
 }
 
 /// Makes sure that the environments exist; `root` is the top of the repository.
 ///
-/// A first run downloads 1.9 GB and takes a minute or two; afterwards nothing happens here.
+/// A first run downloads 2.7 GB and takes a minute or two; afterwards nothing happens here.
 pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
     let environments =
-        ["current", "cerebras", "tensorflow"].map(|name| Environment::new(root, name));
-    let missing: Vec<&Environment> =
+        ["current", "cerebras", "tensorflow"].map(|name| Environment::new(root, name, VERSION));
+    let older = Environment::new(root, "cerebras-2.4", OLDER_VERSION);
+    let base_of_older = base_interpreter(OLDER_VERSION);
+    let mut missing: Vec<&Environment> =
         environments.iter().filter(|environment| !environment.is_ready()).collect();
+    if base_of_older.is_ok() && !older.is_ready() {
+        missing.push(&older);
+    }
     if !missing.is_empty() {
-        let base = base_interpreter()?;
+        let base = match missing.iter().any(|environment| environment.version == VERSION) {
+            true => base_interpreter(VERSION)?,
+            false => String::new(),
+        };
+        let base_of_older = base_of_older.clone().unwrap_or_default();
         println!(
             "Installing the real libraries (torch, cerebras-pytorch, tensorflow) for interop into {}: \
-             1.9 GB to download, 5 GB on disk, once",
+             2.7 GB to download, 7 GB on disk, once",
             root.join("target/python").display()
         );
         let start = Instant::now();
         std::thread::scope(|scope| {
             let workers: Vec<_> = missing
                 .iter()
-                .map(|environment| scope.spawn(|| environment.build(&base)))
+                .map(|environment| {
+                    let base = match environment.version {
+                        VERSION => &base,
+                        _ => &base_of_older,
+                    };
+                    scope.spawn(move || environment.build(base))
+                })
                 .collect();
             workers.into_iter().try_for_each(|worker| {
                 worker.join().map_err(|_| "setting up Python panicked".to_owned())?
@@ -48,30 +66,38 @@ pub(crate) fn set_up(root: &Path) -> Result<Python, String> {
         println!("Installed in {} s", start.elapsed().as_secs());
     }
     let [current, cerebras, tensorflow] = environments.map(|environment| environment.interpreter());
-    Ok(Python { current, cerebras, tensorflow })
+    let older = match older.is_ready() {
+        true => Ok(older.interpreter()),
+        false => Err(base_of_older.err().unwrap_or_default()),
+    };
+    Ok(Python { current, cerebras, tensorflow, older })
 }
 
 /// Where the HDF5 filters (LZ4) of an environment are, for tools that load them by path.
 pub(crate) fn hdf5_plugins(interpreter: &Path) -> Option<PathBuf> {
     let environment = interpreter.parent()?.parent()?;
-    Some(site_packages(environment).join("hdf5plugin/plugins"))
+    Some(environment.join(format!("lib/python{VERSION}/site-packages/hdf5plugin/plugins")))
 }
 
 /// The cp311 wheels of cerebras-pytorch leave no choice.
 const VERSION: &str = "3.11";
+/// Up to release 2.5 they were for this one.
+const OLDER_VERSION: &str = "3.8";
 
 struct Environment {
     name: &'static str,
+    version: &'static str,
     folder: PathBuf,
     requirements: PathBuf,
     stand_ins: PathBuf,
 }
 
 impl Environment {
-    fn new(root: &Path, name: &'static str) -> Self {
+    fn new(root: &Path, name: &'static str, version: &'static str) -> Self {
         let interop = root.join("tests/interop");
         Self {
             name,
+            version,
             folder: root.join("target/python").join(name),
             requirements: interop.join(format!("requirements-{name}.txt")),
             stand_ins: interop.join("cuda_stand_ins.py"),
@@ -90,6 +116,10 @@ impl Environment {
             recipe += &text.map_err(|error| format!("{}: {error}", path.display()))?;
         }
         Ok(recipe)
+    }
+
+    fn site_packages(&self) -> PathBuf {
+        self.folder.join(format!("lib/python{}/site-packages", self.version))
     }
 
     fn stamp(&self) -> PathBuf {
@@ -113,11 +143,9 @@ impl Environment {
             .args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-cache-dir"])
             .args(["--disable-pip-version-check", "--requirement"])
             .arg(&self.requirements))?;
-        run(Command::new(self.interpreter())
-            .arg(&self.stand_ins)
-            .arg(site_packages(&self.folder)))?;
+        run(Command::new(self.interpreter()).arg(&self.stand_ins).arg(self.site_packages()))?;
         let proof = match self.name {
-            "cerebras" => "import cerebras.pytorch",
+            "cerebras" | "cerebras-2.4" => "import cerebras.pytorch",
             "tensorflow" => "import tensorflow",
             _ => "import torch, h5py",
         };
@@ -126,26 +154,34 @@ impl Environment {
     }
 }
 
-fn site_packages(environment: &Path) -> PathBuf {
-    environment.join(format!("lib/python{VERSION}/site-packages"))
-}
-
-/// The command of a Python 3.11 that can make environments.
-fn base_interpreter() -> Result<String, String> {
+/// The command of a Python of that version that can make environments.
+fn base_interpreter(version: &str) -> Result<String, String> {
     let check = format!(
-        "import sys, platform, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '{VERSION}' \
+        "import sys, platform, venv, ensurepip; sys.exit('%d.%d' % sys.version_info[:2] != '{version}' \
          or (sys.platform, platform.machine()) != ('linux', 'x86_64'))"
     );
-    for command in ["python3.11", "python3"] {
-        let found = Command::new(command).args(["-c", &check]).output();
+    let mut commands = vec![format!("python{version}"), "python3".to_owned()];
+    // What a manager of Pythons has, though it is not on the PATH.
+    for (manager, arguments, end) in
+        [("uv", ["python", "find"], ""), ("pyenv", ["prefix", ""], "/bin/python")]
+    {
+        let arguments = arguments.into_iter().filter(|argument| !argument.is_empty());
+        let found = Command::new(manager).args(arguments).arg(version).output();
+        if let Ok(found) = found.as_ref().map(|found| String::from_utf8_lossy(&found.stdout)) {
+            commands.extend(found.lines().next().map(|path| format!("{path}{end}")));
+        }
+    }
+    for command in commands {
+        let found = Command::new(&command).args(["-c", &check]).output();
         if found.is_ok_and(|output| output.status.success()) {
-            return Ok(command.to_owned());
+            return Ok(command);
         }
     }
     Err(format!(
-        "interop needs Python {VERSION} with `venv` on 64-bit x86 Linux, which the wheels of \
-         cerebras-pytorch are built for. On Debian 12: `apt-get install python3-venv`; elsewhere \
-         `uv python install {VERSION}` or `pyenv install {VERSION}`, with `python3.11` on the PATH."
+        "interop needs Python {version} with `venv` on 64-bit x86 Linux, which the wheels of \
+         cerebras-pytorch are built for. On Debian 12 3.11 comes with `apt-get install python3-venv`; \
+         else `uv python install {version}` or `pyenv install {version}`, with `python{version}` on \
+         the PATH."
     ))
 }
 

@@ -289,9 +289,9 @@ pub(crate) struct Convert {
     #[arg(value_name = "IN")]
     pub(crate) input: PathBuf,
 
-    /// The file to write
-    #[arg(value_name = "OUT")]
-    pub(crate) output: PathBuf,
+    /// The file to write; with --states it may be left out, and is STATES_IN beside IN
+    #[arg(value_name = "OUT", required_unless_present = "states")]
+    pub(crate) output: Option<PathBuf>,
 
     /// The format to write; else that of OUT's extension
     #[arg(long, value_name = "FORMAT", value_parser = formats())]

@@ -213,7 +213,8 @@ fn check_room(folder: &Path, bytes: u64) -> Result<()> {
 
 #[cfg(unix)]
 fn free_bytes(folder: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(folder).ok()?;
+    // A file system without blocks does not say.
+    let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
     stat.f_bavail.checked_mul(stat.f_frsize)
 }
 

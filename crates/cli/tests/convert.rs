@@ -330,3 +330,28 @@ fn edits_that_can_not_be_are_told() {
     assert!(error(&["--cast", "none.such=bf16"]).contains("none.such"));
     assert_eq!(folder.names(), Vec::<String>::new());
 }
+
+#[test]
+fn a_subset_of_states_is_named_as_the_trainer_does() {
+    let folder = Folder::new();
+    let source = folder.file("checkpoint_5.mdl");
+    std::fs::copy(fixture("cerebras/v2.10.0/gpt_small.mdl"), &source).unwrap();
+    let path = source.to_string_lossy().into_owned();
+    run(["convert", &path, "--states", "model"]).ok();
+    run(["convert", &path, "--states", "model,optimizer"]).ok();
+    assert_eq!(
+        folder.names(),
+        ["checkpoint_5.mdl", "model_checkpoint_5.mdl", "model_optimizer_checkpoint_5.mdl"]
+    );
+    let states = |name: &str| -> Vec<String> {
+        let json = run(["states", "--json", &folder.file(name).to_string_lossy()]).json();
+        let states = json["states"].as_array().unwrap().clone();
+        states.iter().map(|state| state["state"].as_str().unwrap().to_owned()).collect()
+    };
+    // Those that start with two underscores stay.
+    assert_eq!(states("model_checkpoint_5.mdl").len(), 2);
+    assert!(states("model_checkpoint_5.mdl").contains(&"__metadata__".to_owned()));
+    let error = run(["convert", &path, "--states", "weights"]).failed();
+    assert!(error.contains("optimizer") && error.contains("model"), "{error}");
+    assert_eq!(run(["convert", &path]).code, Some(2));
+}

@@ -97,3 +97,37 @@ fn what_can_not_be_compared_is_told() {
     let wrong = diff(&source, &source, &["--rtol", "-1"]);
     assert_eq!(wrong.code, Some(2));
 }
+
+#[test]
+fn classes_and_ties_are_compared_if_asked() {
+    let folder = Folder::new();
+    // The same state in both, tied weights among it.
+    for name in ["gpt_small", "tied"] {
+        let [mdl, pt] = ["mdl", "pt"].map(|end| fixture(&format!("cerebras/v2.10.0/{name}.{end}")));
+        diff(&mdl, &pt, &["--structure"]).ok();
+    }
+    let old = fixture("cerebras/compat/synthetic_1.7_fixed.mdl");
+    let new = folder.file("new.mdl");
+    let paths = [&old, &new].map(|path| path.to_string_lossy().into_owned());
+    run(["upgrade", &paths[0], "-o", &paths[1]]).ok();
+    diff(&old, &new, &["--structure"]).ok();
+    // A list where a tuple was, an ordered dict where a plain one was.
+    let before = folder.with("before.pkl", b"\x80\x02}(U\x01a(K\x01K\x02tU\x01b}U\x01cK\x03su.");
+    let after = folder.with(
+        "after.pkl",
+        b"\x80\x02}(U\x01a](K\x01K\x02eU\x01bccollections\nOrderedDict\n)RU\x01cK\x03su.",
+    );
+    diff(&before, &after, &[]).ok();
+    let ran = diff(&before, &after, &["--structure"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("container: type: tuple / list"), "{}", ran.out);
+    assert!(ran.out.contains("container: type: dict / collections.OrderedDict"), "{}", ran.out);
+    // Tied weights, and the same ones apart, as a format without links has them.
+    let tied = fixture("cerebras/v2.10.0/tied.pt");
+    let apart = folder.file("apart.npz");
+    let paths = [&tied, &apart].map(|path| path.to_string_lossy().into_owned());
+    run(["convert", &paths[0], &paths[1], "--lossy"]);
+    let ran = diff(&tied, &apart, &["--structure", "--ignore-type"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("tie: value: the same as `"), "{}", ran.out);
+}

@@ -144,6 +144,7 @@ fn begin(
         nan_differs: options.nan_differs,
         ignore_dtype: options.ignore_dtype,
         ignore_type: options.ignore_type,
+        structure: false,
     };
     let rename = suggested(&first, &second);
     let job = Job {

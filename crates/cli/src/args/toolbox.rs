@@ -20,8 +20,9 @@ Examples:
 Every leaf is compared by its key: kind, shape, dtype, then values. With --op equal numbers have
 to be equal, with --op allclose |left - right| <= atol + rtol * |right|. 0.0 and -0.0 are equal; a
 NaN equals a NaN in the same place unless --nan-differs is given. Errors are those of the elements
-that are finite on both sides; the relative error is that to RIGHT. The classes of containers and
-which weights are tied are not compared.
+that are finite on both sides; the relative error is that to RIGHT. With --structure the classes of
+containers (dict or OrderedDict, list or tuple) and which weights are tied are compared as well,
+which not every format can hold.
 
 Examples:
   statelens diff checkpoint.mdl converted.pt
@@ -151,6 +152,10 @@ pub(crate) struct Diff {
     /// Compares numpy arrays with tensors
     #[arg(long)]
     pub(crate) ignore_type: bool,
+
+    /// Also compares the classes of containers, and which weights are tied
+    #[arg(long)]
+    pub(crate) structure: bool,
 
     /// Only keys that match, on both sides: a glob, or /a regular expression/; may be repeated
     #[arg(long, value_name = "PATTERN")]

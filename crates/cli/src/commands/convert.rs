@@ -25,8 +25,9 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let (target, format) = target(args)?;
     let edit = edits::edit(&args.edits)?;
     let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
-    let name = args.output.file_name().and_then(OsStr::to_str).ok_or_else(|| {
-        Error::refused("this names no file").in_file(args.output.display().to_string())
+    let output = args.output();
+    let name = output.file_name().and_then(OsStr::to_str).ok_or_else(|| {
+        Error::refused("this names no file").in_file(output.display().to_string())
     })?;
     let checkpoint = Arc::new(checkpoint);
     let target = target.sharded(shards(args, &edit, &checkpoint)?)?;
@@ -48,13 +49,13 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let source = plan.source.clone();
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
     let started = Instant::now();
-    let written = match remote::address(&args.output) {
+    let written = match remote::address(&args.output()) {
         Some(_) => remote::write(&paths, plan, args.force, &mut bar),
         None => write(&paths, plan, args.force, &sources, &mut bar),
     };
     let report = written.map_err(|error| match error.file() {
         Some(_) => error,
-        None => error.in_file(args.output.display().to_string()),
+        None => error.in_file(args.output().display().to_string()),
     })?;
     drop(bar);
     let mut printer = Printer::new();
@@ -101,11 +102,22 @@ pub(crate) fn run_to(mut args: Convert, to: &str) -> Outcome {
     run(&args)
 }
 
+impl Convert {
+    /// Where the output goes: where it is said to, or, as the trainer names a subset of states,
+    /// beside the input.
+    fn output(&self) -> PathBuf {
+        self.output.clone().unwrap_or_else(|| {
+            let name = self.input.file_name().unwrap_or_default().to_string_lossy();
+            self.input.with_file_name(format!("{}_{name}", self.edits.states.join("_")))
+        })
+    }
+}
+
 /// What to write: as `--to` says, else as the name of the file does.
 fn target(args: &Convert) -> Result<(Target, String)> {
     let writing = match &args.to {
         Some(id) => statelens_formats::writing(id)?,
-        None => by_extension(&args.output)?,
+        None => by_extension(&args.output())?,
     };
     let asked = Asked {
         version: args.format_version.clone(),
@@ -274,7 +286,7 @@ pub(super) fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), 
 
 /// Where the files of a plan go: beside each other.
 fn planned_paths(args: &Convert, plan: &Plan) -> Vec<PathBuf> {
-    plan.files.iter().map(|file| args.output.with_file_name(&file.name)).collect()
+    plan.files.iter().map(|file| args.output().with_file_name(&file.name)).collect()
 }
 
 fn files_json(json: &mut Json, paths: &[PathBuf]) {
@@ -298,7 +310,7 @@ fn losses_json(json: &mut Json, losses: &[Loss]) {
 
 fn head(json: &mut Json, args: &Convert, format: &str) {
     json.name("statelens").number(1);
-    json.name("output").str(&args.output.to_string_lossy());
+    json.name("output").str(&args.output().to_string_lossy());
     json.name("format").str(format);
 }
 
@@ -331,7 +343,7 @@ fn done(
         [] | [_] => String::new(),
         all => format!(" and {} more", all.len() - 1),
     };
-    let first = paths.first().unwrap_or(&args.output);
+    let first = paths.first().cloned().unwrap_or_else(|| args.output());
     printer.line(&format!(
         "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
         visible(&first.display().to_string()),

@@ -4,8 +4,9 @@
 //! those bytes in pieces of any size, and holds two tensors' worth of little more than one piece.
 //! [`compare`] is the driver for callers that may block.
 //!
-//! What is compared: every leaf by its flat key. The classes of containers that are not empty,
-//! ties between leaves, and attributes are not; formats differ in what they can hold of these.
+//! What is compared: every leaf by its flat key. The classes of containers that are not empty and
+//! ties between leaves are only if [`Options::structure`] asks for it, and attributes are not;
+//! formats differ in what they can hold of these.
 //!
 //! Numbers: 0.0 and -0.0 are equal; a NaN equals a NaN in the same place, unless
 //! [`Options::nan_differs`] says as torch does; an infinity equals itself. Errors, mean and
@@ -16,6 +17,7 @@ mod lane;
 mod numbers;
 mod pairs;
 mod report;
+mod structure;
 #[cfg(test)]
 mod tests;
 
@@ -42,6 +44,8 @@ pub struct Options {
     pub ignore_dtype: bool,
     /// A numpy array and a tensor match if their numbers do.
     pub ignore_type: bool,
+    /// The classes of containers are to be the same, and which leaves are one.
+    pub structure: bool,
 }
 
 /// `|left - right| <= absolute + relative * |right|`, as `torch.allclose` has it.
@@ -123,6 +127,9 @@ impl Comparison {
     pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: Options) -> Self {
         let mut report = Report::default();
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
+        if options.structure {
+            structure::structure(&left, &right, &mut report);
+        }
         let total = pairs.iter().fold(0u64, |total, pair| total.saturating_add(pair.bytes));
         let (next, progress) = (0, (0, total));
         Self { left, right, options, pairs, matches, next, current: None, report, progress }

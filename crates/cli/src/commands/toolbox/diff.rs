@@ -36,6 +36,7 @@ pub(crate) fn run(args: &Diff) -> Outcome {
         nan_differs: args.nan_differs,
         ignore_dtype: args.ignore_dtype,
         ignore_type: args.ignore_type,
+        structure: args.structure,
     };
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
     let report = compare(Arc::new(left), Arc::new(right), options, &mut bar)?;
