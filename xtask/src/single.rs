@@ -3,7 +3,7 @@
 //! A page from disk can fetch nothing, so everything is in it: styles and scripts as they are, the
 //! Wasm and the examples compressed, as text. Its content security policy is that of the site, but
 //! for scripts and styles, which are named by their hashes, and the worker, which is made of the
-//! page's own script.
+//! page's own script and so has the page's policy, not one of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,9 @@ fn policy(site: &str, styles: &str, scripts: &[&str]) -> Result<String> {
         ("script-src 'self'", format!("script-src {}", hashes.join(" "))),
         ("worker-src 'self'", "worker-src blob:".into()),
         ("style-src 'self'", format!("style-src '{}'", integrity(styles.as_bytes()))),
-        ("connect-src 'self'", "connect-src".into()),
+        // A worker that is made of a Blob has the policy of its page, and it is the worker that asks
+        // the servers that its user agrees to.
+        ("connect-src 'self'", "connect-src https: http:".into()),
         ("img-src 'self'", "img-src".into()),
         ("manifest-src 'self'; ", String::new()),
         ("base-uri 'self'", "base-uri 'none'".into()),
