@@ -156,17 +156,22 @@ pub fn percent(part: u64, whole: u64) -> u32 {
 /// The end is the last two segments, or from the first number on where that is near the end.
 #[must_use]
 pub fn key_parts(key: &str) -> (&str, &str) {
-    let dots: Vec<usize> =
-        key.match_indices(['.', '/']).map(|(at, _)| at + 1).filter(|&at| at < key.len()).collect();
+    // What every variable of a graph of objects has behind its name tells nothing apart.
+    let name = key.strip_suffix("/.ATTRIBUTES/VARIABLE_VALUE").unwrap_or(key);
+    let dots: Vec<usize> = name
+        .match_indices(['.', '/'])
+        .map(|(at, _)| at + 1)
+        .filter(|&at| at < name.len())
+        .collect();
     let Some(&last) = dots.last() else { return ("", key) };
     // A number alone says nothing: `params.3`, `ln_1.weight` and `0.lr` keep what stands before.
     let cut = match dots.len() {
-        1 if key[last..].chars().all(|c| c.is_ascii_digit()) => 0,
+        1 if name[last..].chars().all(|c| c.is_ascii_digit()) => 0,
         1 => last,
         n => {
-            let word = &key[dots[n - 2]..last - 1];
-            let short_tail = matches!(&key[last..], "weight" | "bias")
-                || key[last..].chars().all(|c| c.is_ascii_digit());
+            let word = &name[dots[n - 2]..last - 1];
+            let short_tail = matches!(&name[last..], "weight" | "bias")
+                || name[last..].chars().all(|c| c.is_ascii_digit());
             if short_tail && !word.is_empty() { dots[n - 2] } else { last }
         }
     };
@@ -252,6 +257,7 @@ mod tests {
             ("model.model.lm_head.weight", "model.model.", "lm_head.weight"),
             ("optimizer.param_groups.0.lr", "optimizer.param_groups.0.", "lr"),
             ("optimizer.param_groups.0.params.3", "optimizer.param_groups.0.", "params.3"),
+            ("a/w/.ATTRIBUTES/VARIABLE_VALUE", "a/", "w/.ATTRIBUTES/VARIABLE_VALUE"),
             ("x.", "", "x."),
             ("", "", ""),
         ] {

@@ -51,7 +51,7 @@ impl Walk<'_> {
     fn below(&mut self, at: usize, path: &str, level: usize) {
         for run in self.trie.runs(at) {
             let child = self.trie.nodes[at].children[run.start];
-            let leaf = self.trie.nodes[child].is_leaf();
+            let leaf = self.trie.is_value(child);
             // Leaves are the table's; only those at the top would be missed here.
             if leaf && level > 0 {
                 continue;
@@ -82,8 +82,7 @@ impl Walk<'_> {
             let [only] = runs.as_slice() else { break };
             let next = trie.nodes[at].children[only.start];
             let folds = only.len > 1;
-            if trie.nodes[next].is_leaf() || !trie.nodes[at].rows.is_empty() || (folds && times > 1)
-            {
+            if trie.is_value(next) || !trie.nodes[at].rows.is_empty() || (folds && times > 1) {
                 break;
             }
             let label = trie.run_label(at, *only);
@@ -97,7 +96,8 @@ impl Walk<'_> {
             done = folds;
         }
         let node = &trie.nodes[at];
-        let expandable = node.children.iter().any(|&below| !trie.nodes[below].is_leaf());
+        let expandable =
+            !trie.is_value(at) && node.children.iter().any(|&below| !trie.is_value(below));
         let by_default = level == 0 && sums.tensors > 0 || level < 4 && sums.bytes > self.total / 8;
         let open = expandable.then(|| by_default != self.toggled.contains(&path));
         let value = node

@@ -12,6 +12,8 @@ use crate::state::dtype::{Family, row_family};
 
 /// A key deeper than this keeps its tail in one segment, so that walks may recurse.
 const MAX_DEPTH: usize = 48;
+/// What stands between a variable and its value in the names of a graph of objects.
+const ATTRIBUTES: &str = ".ATTRIBUTES";
 
 /// Sums over leaves. Links are not counted: what they point to is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -171,6 +173,15 @@ impl Trie {
                 }
             }
         }
+    }
+
+    /// True if a node is one value: a leaf, or a variable in a graph of objects, below which its
+    /// one attribute stands.
+    #[must_use]
+    pub fn is_value(&self, at: usize) -> bool {
+        let children = &self.nodes[at].children;
+        children.is_empty()
+            || matches!(children.as_slice(), [only] if self.nodes[*only].name == ATTRIBUTES)
     }
 
     /// The path of a node.
@@ -422,6 +433,12 @@ mod tests {
         assert_eq!(labels(&trie, &["net"]), [("dense_1.5".to_owned(), 1, false)]);
         let kernel = trie.nodes.iter().position(|node| node.name == "kernel").unwrap();
         assert_eq!(trie.path(kernel), "net/dense_1.5/kernel");
+        let rows = named(&["m/lst/0/.ATTRIBUTES/VARIABLE_VALUE", "m/w/.ATTRIBUTES/VARIABLE_VALUE"]);
+        let trie = Trie::new(&rows, &all(&rows), '/');
+        let is_value = |name: &str| {
+            trie.nodes.iter().position(|node| node.name == name).map(|at| trie.is_value(at))
+        };
+        assert_eq!(["m", "lst", "0", "w"].map(is_value), [false, false, true, true].map(Some));
         // A state that was written to TensorFlow's format keeps its dots.
         assert_eq!(separator("tensorflow", &named(&["model.w", "model.b", "a/b"])), '.');
     }
