@@ -14,7 +14,7 @@ use crate::{page, project, single};
 const BUDGET: u64 = 900_000;
 
 /// What they may weigh today: the page is above its budget, and is not to grow further.
-const LIMIT: u64 = 1_115_000;
+const LIMIT: u64 = 1_130_000;
 
 /// What the page in one file may weigh.
 const SINGLE_BUDGET: u64 = 3_000_000;
