@@ -36,7 +36,7 @@ const RULES: &[Rule] = &[sharded::find, tensorflow, tensorflow_v1, distributed, 
 /// Takes many files apart into checkpoints, those of several files first, each lot by name. Files
 /// that no format claims are in none.
 ///
-/// Reads the first bytes of each file that belongs to no set.
+/// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<Found> {
     let all: BTreeSet<&str> = files.iter().map(|(_, file)| file.name.as_str()).collect();
     let mut names = Names { all };
@@ -47,6 +47,11 @@ pub fn sort(files: &FileSet) -> Vec<Found> {
             names.all.remove(name.as_str());
         }
         found.extend(sets);
+    }
+    for set in &mut found {
+        let named = sharded::named(files, &set.main).into_iter();
+        set.members.extend(named.filter(|name| names.all.remove(name.as_str())));
+        order::natural(&mut set.members);
     }
     order::by(&mut found, |one: &Found, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {

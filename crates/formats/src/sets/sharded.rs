@@ -31,7 +31,11 @@ impl Sharded {
             let index = Index::read(files, main, limits).map_err(|error| error.in_file(name))?;
             return Ok(Some(Self::indexed(files, index)));
         }
-        let Some(number) = Number::parse(name) else { return Ok(None) };
+        let number = Number::parse(name);
+        // Shards can have any name; what an index names has one of these extensions.
+        if number.is_none() && !EXTENSIONS.iter().any(|extension| has_extension(name, extension)) {
+            return Ok(None);
+        }
         let indexes = files
             .iter()
             .filter(|(_, file)| is_index(&file.name) && folder(&file.name) == folder(name));
@@ -43,6 +47,7 @@ impl Sharded {
                 return Ok(Some(Self::indexed(files, index)));
             }
         }
+        let Some(number) = number else { return Ok(None) };
         let shards = number.all(|name| files.find(name).is_some());
         let shards: Vec<_> = shards.map(|name| (files.find(&name), name)).collect();
         let shards = shards.into_iter().map(|(id, name)| (name, id)).collect();
@@ -134,7 +139,7 @@ pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
             shards.entry(number.family()).or_default().push(name);
         }
     }
-    // Which index is whose stands in the index; that its name is like theirs is enough to sort.
+    // Which index is whose stands in the index; for numbered shards a name like theirs is enough.
     for name in names.iter().filter(|name| is_index(name)) {
         let (stem, variant) = index_stem(name);
         let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
@@ -168,6 +173,17 @@ pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
         }
     }
     found
+}
+
+/// The names of the files that an index names; none if it is no index that can be read.
+pub(super) fn named(files: &FileSet, name: &str) -> Vec<String> {
+    let index = files.find(name).filter(|_| is_index(name));
+    let index = index.and_then(|id| Index::read(files, id, &Limits::default()).ok());
+    index.map_or_else(Vec::new, |index| index.shards)
+}
+
+fn has_extension(name: &str, extension: &str) -> bool {
+    name.strip_suffix(extension).is_some_and(|stem| stem.ends_with('.'))
 }
 
 /// `model.safetensors.index.json`, or `model.safetensors.index.fp16.json` for a variant.

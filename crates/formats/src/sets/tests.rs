@@ -138,6 +138,34 @@ fn an_index_orders_the_keys_of_its_shards() {
 }
 
 #[test]
+fn shards_of_any_name_belong_to_the_index_that_names_them() {
+    let index = INDEX.replace("x-00002-of-00002", "head").replace("x-00001-of-00002", "body");
+    let (one, two) = (pickle(&[("a", 1), ("b", 2)]), pickle(&[("c", 3)]));
+    let all: [(&str, &[u8]); 4] = [
+        ("f/body.bin", &one),
+        ("f/head.bin", &two),
+        ("f/x.bin.index.json", index.as_bytes()),
+        ("f/other.bin", &two),
+    ];
+    for main in 0..3 {
+        let mut named = all;
+        named.swap(0, main);
+        assert_eq!(keys(&open(files(&named)).unwrap()), ["c", "a", "b"], "{}", named[0].0);
+    }
+    let mut named = all;
+    named.swap(0, 3);
+    assert_eq!(keys(&open(files(&named)).unwrap()), ["c"]);
+    // And when one is missing, opening the other says so.
+    let checkpoint = open(files(&[all[0], all[2]])).unwrap();
+    assert_eq!(checkpoint.findings[0].missing, ["f/head.bin"]);
+
+    let found = sort(&files(&all));
+    let mains: Vec<(&str, usize)> =
+        found.iter().map(|found| (found.main.as_str(), found.members.len())).collect();
+    assert_eq!(mains, [("f/x.bin.index.json", 3), ("f/other.bin", 1)]);
+}
+
+#[test]
 fn missing_shards_are_named_and_their_tensors_listed() {
     let one = pickle(&[("a", 1), ("b", 2)]);
     let set = files(&[("f/x-00001-of-00002.bin", &one), ("f/x.bin.index.json", INDEX.as_bytes())]);
