@@ -50,6 +50,8 @@ async function serve(files, answer = () => false) {
 function part(request, response, bytes, etag) {
   const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(request.headers.range ?? "") ?? [];
   response.setHeader("ETag", etag);
+  // Otherwise the browser puts parts of one file together under the tag of the first.
+  response.setHeader("Cache-Control", "no-store");
   if (first === undefined) {
     return void response.writeHead(200, { "Content-Length": bytes.length }).end(bytes);
   }
