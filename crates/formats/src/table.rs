@@ -226,7 +226,7 @@ pub const FORMATS: &[Format] = &[
         ids: &["gguf"],
         name: "GGUF",
         extensions: &["gguf"],
-        reads: "versions 1 to 3, either byte order; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
+        reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
         writes: None,
         notes: "",
     },

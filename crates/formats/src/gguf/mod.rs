@@ -7,6 +7,7 @@
 //! |---|---|---|
 //! | versions 1 to 3, either byte order | yes | no |
 //! | metadata of all types, nested arrays included | as the dict `metadata` | no |
+//! | parts, `model-00001-of-00003.gguf` and on | joined, with the metadata of the first | no |
 //! | plain types | yes | no |
 //! | blocks `Q4_0`, `Q4_1`, `Q5_0`, `Q5_1`, `Q8_0` | yes, and decoded where numbers are wanted | no |
 //! | all other blocks | by name and size; their bytes as they are | no |

@@ -73,7 +73,14 @@ impl Join {
         let shift = top.0 - part.root().0;
         let index = self.names.len();
         self.names.push(name.to_owned());
+        let is_repeated = |key: &DictKey| {
+            part.format.id == "gguf" && matches!(key, DictKey::Str(text) if *text == "metadata")
+        };
         for (key, id) in entries {
+            // The metadata of all parts of a GGUF is in the first; the others say which they are.
+            if index > 0 && is_repeated(key) {
+                continue;
+            }
             let entry = Entry { key: key.clone(), id: ValueId(id.0 + shift), part: index };
             let text = match key {
                 DictKey::Str(text) => text.clone(),

@@ -201,8 +201,8 @@ fn index_stem(name: &str) -> (&str, &str) {
 /// Indexes that are read to find the one of a shard.
 const MOST_INDEXES: usize = 16;
 
-/// What is cut into numbered shards. GGUF's parts repeat their metadata and are not joined here.
-const EXTENSIONS: [&str; 6] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5"];
+/// What is cut into numbered shards.
+const EXTENSIONS: [&str; 7] = ["safetensors", "bin", "pt", "pth", "ckpt", "h5", "gguf"];
 
 /// The name of a shard: `STEM-00001-of-00003.EXTENSION`.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,7 +1,9 @@
 //! Sets by their names, and real shards.
 
+use std::path::Path;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use statelens_checkpoint::{
     Checkpoint, FileSet, Grade, Layout, Limits, Memory, Result, Unwatched, Value,
 };
@@ -163,6 +165,43 @@ fn shards_of_any_name_belong_to_the_index_that_names_them() {
     let mains: Vec<(&str, usize)> =
         found.iter().map(|found| (found.main.as_str(), found.members.len())).collect();
     assert_eq!(mains, [("f/x.bin.index.json", 3), ("f/other.bin", 1)]);
+}
+
+#[test]
+fn parts_of_a_gguf_are_one_checkpoint_with_the_metadata_of_the_first() {
+    // Written by the gguf package 0.19 with `split_max_tensors=2`; the sums are of what it reads.
+    let sums = [
+        ("blk.0.weight", "748fd1215cd7e141ea2182854fb425b288ab124d4c2d0df9c628ace7eb5694ef"),
+        ("blk.1.weight", "4adf4c0cd17ef7540b28774c4681bebcff3c2690b428a8fa5499f429c4eaf675"),
+        ("blk.2.weight", "ccb5920ebe4062b88223ddf214dbcd9f2894af4f68d95e9eb3328a2cf016c198"),
+        ("blk.3.weight", "7b9d72b196cccc5c206816af15c2c1216085edf996d750c3ce3a528fe23ce8b0"),
+        ("blk.4.weight", "b3af79e1fd7eea0c33518f6f9974bd01e4f4a1f9436c11547cadc097467e61bf"),
+    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/gguf_split");
+    let names = [1, 2, 3].map(|number| format!("model-{number:05}-of-00003.gguf"));
+    let parts = names.clone().map(|name| std::fs::read(folder.join(name)).unwrap());
+    for main in 0..3 {
+        let mut all: Vec<(&str, &[u8])> =
+            names.iter().zip(&parts).map(|(name, part)| (name.as_str(), &part[..])).collect();
+        all.swap(0, main);
+        let checkpoint = open(files(&all)).unwrap();
+        assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
+        let keys = keys(&checkpoint);
+        assert!(keys.contains(&"metadata.general.architecture".to_owned()), "{keys:?}");
+        let tensors = checkpoint.leaves().into_iter().filter_map(|leaf| {
+            let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
+            let count = tensor.numel().unwrap();
+            let bytes = statelens_tensor::elements(&checkpoint.files, tensor, 0..count).unwrap();
+            let sum: String =
+                Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+            Some((leaf.flat.to_string(), sum))
+        });
+        let expected: Vec<(String, String)> =
+            sums.iter().map(|(key, sum)| (key.to_string(), sum.to_string())).collect();
+        assert_eq!(tensors.collect::<Vec<_>>(), expected);
+    }
+    let checkpoint = open(files(&[(&names[2], &parts[2])])).unwrap();
+    assert_eq!(checkpoint.findings[0].missing, names[..2]);
 }
 
 #[test]
