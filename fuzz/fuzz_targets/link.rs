@@ -14,12 +14,9 @@ fuzz_target!(|bytes: &[u8]| {
         let _ = open_link(text);
     }
     let Ok(outline) = open_link(&stored(bytes)) else { return };
-    for text in [
-        write_html(&outline),
-        write_json(&outline),
-        write_markdown(&outline),
-        write_text(&outline),
-    ] {
+    for text in
+        [write_html(&outline), write_json(&outline), write_markdown(&outline), write_text(&outline)]
+    {
         assert!(!text.is_empty());
     }
     for keys in [KeysAs::Plain, KeysAs::Coded, KeysAs::Hidden] {

@@ -209,7 +209,11 @@ test("state files that don't fit are named, and can be dropped anew", async () =
     assert.equal(await page.$('button:has-text("Put in the dataloader state")'), null);
     await page.keyboard.press("Escape");
     await drop(page, "body", files);
-    await page.waitForFunction(() => !document.querySelector(".status")?.textContent.includes("warning"));
+    // While it loads there is no status.
+    await page.waitForFunction(() => {
+      const status = document.querySelector(".status")?.textContent;
+      return status?.includes("opened") && !status.includes("warning");
+    });
     assert.match(await findings(page), /3 workers at step 100/);
   });
 });
