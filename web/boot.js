@@ -1,10 +1,19 @@
 // Starts Statelens: the page in a window, the core in a worker. Both run the same module, which is compiled once.
+async function fetched(address) {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  if (!address.endsWith(".xz")) return answer;
+  // `cargo xtask build` packs it; a site that only Trunk built has it as it is.
+  const { XzReadableStream } = globalThis["xz-decompress"];
+  return new Response(new XzReadableStream(answer.body), { headers: { "Content-Type": "application/wasm" } });
+}
+
 async function compile(address) {
   try {
-    return await WebAssembly.compileStreaming(fetch(address));
+    return await WebAssembly.compileStreaming(fetched(address));
   } catch {
     // A host that does not name the type application/wasm.
-    return WebAssembly.compile(await (await fetch(address)).arrayBuffer());
+    return WebAssembly.compile(await (await fetched(address)).arrayBuffer());
   }
 }
 

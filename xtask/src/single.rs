@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::site::{base64, integrity};
-use crate::{dist, project};
+use crate::site::{base64, built, integrity};
+use crate::{dist, pack, project};
 
 /// Makes the file from the built site, and says where it is.
 pub(crate) fn build() -> Result<PathBuf> {
@@ -32,7 +32,7 @@ fn single(site: &Path, root: &Path) -> Result<String> {
     }
     let files = text(&root.join("web/files.js"))?;
     let glue = text(&built(site, "statelens-web", ".js")?)?;
-    let wasm = fs::read(built(site, "statelens-web", ".wasm")?)?;
+    let wasm = pack::wasm(site)?;
     let start = text(&root.join("web/single.js"))?;
     let (glue, init) = plain(&glue)?;
     let program = format!("{glue}\n(async (init) => {{\n{start}}})({init});\n");
@@ -63,21 +63,6 @@ fn single(site: &Path, root: &Path) -> Result<String> {
          <script type=\"module\">{files}</script>\n\
          <script type=\"module\" id=\"program\">{program}</script>\n</head>\n<body></body>\n</html>\n"
     ))
-}
-
-/// The file that Trunk built from a source, which it named after it and its hash.
-fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
-    let found: Vec<PathBuf> = dist::files_under(site)?
-        .into_iter()
-        .filter(|file| {
-            let name = file.to_string_lossy();
-            name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(end))
-        })
-        .collect();
-    match found.as_slice() {
-        [one] => Ok(site.join(one)),
-        found => bail!("the built site has {} files {stem}-….{end}", found.len()),
-    }
 }
 
 /// The program's script as one that is no module, and what it calls its default export.

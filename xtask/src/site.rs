@@ -1,18 +1,40 @@
-//! What is done to the site after Trunk: the service worker is told which files it is made of.
+//! What is done to the site after Trunk: its Wasm is packed, and the service worker is told which files
+//! it is made of.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::dist;
+use crate::{dist, pack};
 
 /// The service worker, as Trunk copies it and as it is served.
 const WORKER: &str = "sw.js";
 
-/// Names the site's files and their hashes in its service worker.
+/// Packs the Wasm, then names the site's files and their hashes in its service worker.
 pub(crate) fn finish(site: &Path) -> Result<()> {
+    pack::run(site)?;
+    list(site)
+}
+
+/// The file that Trunk built from a source, which it named after it and its hash.
+pub(crate) fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
+    let found: Vec<PathBuf> = dist::files_under(site)?
+        .into_iter()
+        .filter(|file| {
+            let name = file.to_string_lossy();
+            name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(end))
+        })
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(site.join(one)),
+        found => bail!("the built site has {} files {stem}-….{end}", found.len()),
+    }
+}
+
+/// Names the site's files and their hashes in its service worker.
+fn list(site: &Path) -> Result<()> {
     let mut files = String::new();
     let mut all = Sha256::new();
     for file in dist::files_under(site)? {
@@ -120,7 +142,7 @@ mod tests {
         fs::write(site.join("examples/a.pt"), "weights").unwrap();
         fs::write(site.join(WORKER), include_str!("../../web/sw.js")).unwrap();
         let made = || {
-            finish(&site).unwrap();
+            list(&site).unwrap();
             fs::read_to_string(site.join(WORKER)).unwrap()
         };
         let first = made();

@@ -15,6 +15,9 @@ const TRUNK: &str = "0.22.0-beta.1";
 /// The release of binaryen that wasm-opt is taken from.
 const BINARYEN: &str = "132.0.0";
 
+/// The release of npm's `xz-decompress`, which the page carries.
+const XZ_DECOMPRESS: &str = "0.2.3";
+
 /// The driver of the fuzz targets.
 const CARGO_FUZZ: &str = "0.13.2";
 
@@ -69,20 +72,17 @@ pub(crate) fn cargo_fuzz() -> Result<PathBuf> {
 
 /// wasm-opt; returns the folder that it is in, or `None` when one on `PATH` will do.
 pub(crate) fn wasm_opt() -> Result<Option<PathBuf>> {
-    let folder = project::tools().join("node");
-    let program = folder.join("node_modules/binaryen/bin/wasm-opt");
-    if npm_version(&folder, "binaryen").as_deref() != Some(BINARYEN) || !program.is_file() {
-        announce(
-            &format!("Install wasm-opt {BINARYEN}"),
-            "It makes the page's Wasm a good deal smaller. From npm's package `binaryen`, which brings it built (100 MB).",
-        );
-        needs_node()?;
-        fs::create_dir_all(&folder)?;
-        let mut npm = shell::command("npm");
-        npm.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefix"]).arg(&folder);
-        shell::run(npm.arg(format!("binaryen@{BINARYEN}")))?;
-    }
+    let program = "bin/wasm-opt";
+    let why = "It makes the page's Wasm a good deal smaller. From npm's package `binaryen`, which brings it built (100 MB).";
+    let program = npm_package("node", "binaryen", BINARYEN, program, why)?;
     Ok(program.parent().map(Path::to_owned))
+}
+
+/// The script that unpacks the page's Wasm in the browser.
+pub(crate) fn xz_decompress() -> Result<PathBuf> {
+    let script = "dist/package/xz-decompress.min.js";
+    let why = "The page's Wasm is packed by xz, and this unpacks it in the browser (10 kB).";
+    npm_package("xz", "xz-decompress", XZ_DECOMPRESS, script, why)
 }
 
 /// The library that drives the browser, as `tests/page/package-lock.json` pins it.
@@ -145,6 +145,27 @@ fn needs_node() -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// A file of a package that npm installs into a folder of its own below `target/tools`.
+fn npm_package(
+    folder: &str,
+    package: &str,
+    version: &str,
+    file: &str,
+    why: &str,
+) -> Result<PathBuf> {
+    let folder = project::tools().join(folder);
+    let path = folder.join("node_modules").join(package).join(file);
+    if npm_version(&folder, package).as_deref() != Some(version) || !path.is_file() {
+        announce(&format!("Install {package} {version}"), why);
+        needs_node()?;
+        fs::create_dir_all(&folder)?;
+        let mut npm = shell::command("npm");
+        npm.args(["install", "--no-audit", "--no-fund", "--no-save", "--prefix"]).arg(&folder);
+        shell::run(npm.arg(format!("{package}@{version}")))?;
+    }
+    Ok(path)
 }
 
 /// The version of a package that npm installed in a folder.
