@@ -5,6 +5,7 @@
 //! fields that [`MESSAGE`], [`FILES`] and [`HANDLE`] name.
 
 pub mod compare;
+pub mod verify;
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,9 @@ pub enum ToWorker {
     Cancel,
     /// About comparing with a second checkpoint.
     Compare(compare::Ask),
+    /// Read everything once and tell whether it is sound, also against the manifest that may come
+    /// beside this message; `false` stops that.
+    Verify(bool),
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {
@@ -246,6 +250,8 @@ pub enum FromWorker {
     },
     /// About comparing with a second checkpoint.
     Compare(compare::Told),
+    /// About verifying.
+    Verify(verify::Told),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, Result};
+use crate::{Error, Result, Span};
 
 /// Random access to the bytes of one file, blob, or remote object.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -187,13 +187,19 @@ impl FileSet {
         source.read_at(offset, buffer).map_err(|error| error.in_file(self.name(id)))
     }
 
+    /// An error unless a span lies within its file.
+    pub fn check(&self, span: Span) -> Result<()> {
+        let end = span.offset.checked_add(span.len);
+        match end.is_some_and(|end| end <= self.len(span.file)) {
+            true => Ok(()),
+            false => Err(self.past_end(span.file, span.offset, span.len)),
+        }
+    }
+
     /// `len` bytes from `offset`; checks the end of the file before it allocates.
     pub fn read_vec(&self, id: FileId, offset: u64, len: u64) -> Result<Vec<u8>> {
-        let size = usize::try_from(len).ok();
-        let fits = offset.checked_add(len).is_some_and(|end| end <= self.len(id));
-        let (Some(size), true) = (size, fits) else {
-            return Err(self.past_end(id, offset, len));
-        };
+        self.check(Span { file: id, offset, len })?;
+        let size = usize::try_from(len).map_err(|_| self.past_end(id, offset, len))?;
         let mut bytes = vec![0; size];
         self.read(id, offset, &mut bytes)?;
         Ok(bytes)

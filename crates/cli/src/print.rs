@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use statelens_checkpoint::Error;
 use statelens_inspect::visible;
+pub(crate) use statelens_inspect::{grouped, size_text};
 
 /// Why a command ended before it was done.
 #[derive(Debug)]
@@ -120,54 +121,5 @@ impl Table {
             printer.line(line.trim_end())?;
         }
         Ok(())
-    }
-}
-
-/// `1234567` as `1,234,567`.
-pub(crate) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// Bytes in decimal units: `1.23 MB`; small numbers exactly.
-pub(crate) fn size_text(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["kB", "MB", "GB", "TB", "PB", "EB"];
-    if bytes < 1_000 {
-        return format!("{bytes} bytes");
-    }
-    let mut value = bytes as f64;
-    let mut unit = "";
-    for name in UNITS {
-        value /= 1_000.0;
-        unit = name;
-        if value < 999.5 {
-            break;
-        }
-    }
-    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
-    format!("{value:.digits$} {unit}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_for_people() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-        assert_eq!(size_text(999), "999 bytes");
-        assert_eq!(size_text(1_234), "1.23 kB");
-        assert_eq!(size_text(12_345_678), "12.3 MB");
-        assert_eq!(size_text(999_600_000), "1.00 GB");
-        assert_eq!(size_text(u64::MAX), "18.4 EB");
     }
 }

@@ -5,7 +5,6 @@
 //! new file, first to last, whatever the checkpoint weighs. It reads and writes nothing itself.
 //! How a format lays out its file is the writers' business, in `statelens-formats`.
 
-mod checksum;
 mod composition;
 mod cutter;
 mod edit;

@@ -4,9 +4,9 @@ use statelens_checkpoint::{
     Checksum, Data, Error, FileSet, Outcome, Outcomes, Plan, PlannedFile, Result, Segment, Span,
     TensorId,
 };
+use statelens_tensor::crc::Summing;
 use statelens_tensor::{BUDGET, CastReport, Gather, Need, Out, verbatim_span};
 
-use crate::checksum::Summing;
 use crate::cutter::Cutter;
 
 /// Zeros passed on in one step.

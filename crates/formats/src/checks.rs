@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use statelens_checkpoint::{Checkpoint, Error, FileId, Layout, Limits, Result, Span, Tensor};
-use statelens_tensor::crc::crc32c;
+use statelens_tensor::crc::Summing;
 
 use crate::archive::{Archive, is_zip};
 use crate::{dcp, tensorflow};
@@ -59,38 +59,20 @@ impl Algorithm {
             Self::MaskedCrc32c => "masked CRC-32C",
         }
     }
-}
 
-/// A checksum that is being made.
-pub enum Summing {
-    /// [`Algorithm::Crc32`].
-    Crc32(crc32fast::Hasher),
-    /// [`Algorithm::MaskedCrc32c`], not masked yet.
-    MaskedCrc32c(u32),
-}
-
-impl Summing {
-    /// Of no bytes yet.
-    pub fn new(algorithm: Algorithm) -> Self {
-        match algorithm {
-            Algorithm::Crc32 => Self::Crc32(crc32fast::Hasher::new()),
-            Algorithm::MaskedCrc32c => Self::MaskedCrc32c(0),
+    /// Of no bytes yet; [`Algorithm::stored`] makes of the sum what a file has.
+    pub fn begin(self) -> Summing {
+        match self {
+            Self::Crc32 => Summing::Crc32(0),
+            Self::MaskedCrc32c => Summing::Crc32c(0),
         }
     }
 
-    /// Takes the next bytes.
-    pub fn update(&mut self, bytes: &[u8]) {
+    /// What a file has for a sum.
+    pub fn stored(self, sum: u32) -> u32 {
         match self {
-            Self::Crc32(hasher) => hasher.update(bytes),
-            Self::MaskedCrc32c(crc) => *crc = crc32c(*crc, bytes),
-        }
-    }
-
-    /// The checksum of all bytes.
-    pub fn value(self) -> u32 {
-        match self {
-            Self::Crc32(hasher) => hasher.finalize(),
-            Self::MaskedCrc32c(crc) => tensorflow::mask(crc),
+            Self::Crc32 => sum,
+            Self::MaskedCrc32c => tensorflow::mask(sum),
         }
     }
 }
@@ -187,10 +169,9 @@ mod tests {
             (Algorithm::Crc32, 0xcbf4_3926),
             (Algorithm::MaskedCrc32c, tensorflow::mask(0xe306_9283)),
         ] {
-            let mut summing = Summing::new(algorithm);
-            summing.update(b"12345");
-            summing.update(b"6789");
-            assert_eq!(summing.value(), expected);
+            let mut summing = algorithm.begin();
+            summing.update(b"123456789");
+            assert_eq!(algorithm.stored(summing.value()), expected);
         }
     }
 }

@@ -2,12 +2,15 @@
 //! text of a value, findings as JSON. Reads the bytes of tensors only where hashes are asked
 //! for; writes into strings and sinks, never to a terminal or a file.
 
+use statelens_checkpoint::{Error, ErrorKind, Result};
+
 pub mod check;
 pub mod compare;
 mod describe;
 mod element;
 mod json;
 mod manifest;
+mod numbers;
 pub mod runs;
 pub mod share;
 mod statistics;
@@ -21,6 +24,16 @@ pub use describe::{
 pub use element::element_text;
 pub use json::{Json, finding_json};
 pub use manifest::{missing, write_manifest, write_manifest_lines};
+pub use numbers::{grouped, size_text};
 pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary, grade_word};
+
+/// An error that concerns one tensor only; a disk that can't be read, and a wish to stop, are the
+/// end of everything.
+fn of_one_tensor(error: Error) -> Result<Error> {
+    match error.kind() {
+        ErrorKind::Cancelled | ErrorKind::Io => Err(error),
+        _ => Ok(error),
+    }
+}

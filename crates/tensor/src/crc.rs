@@ -5,6 +5,8 @@
 //! tables of `crc32c` would be 8 kB of the page that no compression makes smaller: there [`tables`]
 //! makes its own when they are first needed. (Those of `crc32fast` are there for `zip` anyway.)
 
+use statelens_checkpoint::Checksum;
+
 /// The CRC-32 of bytes that follow those whose CRC-32 is `sum`; of nothing it is 0.
 #[must_use]
 pub fn crc32(sum: u32, bytes: &[u8]) -> u32 {
@@ -20,6 +22,42 @@ pub fn crc32c(sum: u32, bytes: &[u8]) -> u32 {
     return tables::append(sum, bytes);
     #[cfg(not(target_arch = "wasm32"))]
     crc32c::crc32c_append(sum, bytes)
+}
+
+/// A checksum of bytes as they pass.
+pub enum Summing {
+    /// [`crc32`].
+    Crc32(u32),
+    /// [`crc32c`].
+    Crc32c(u32),
+}
+
+impl Summing {
+    /// Of no bytes yet, if one is wanted.
+    #[must_use]
+    pub fn of(checksum: Checksum) -> Option<Self> {
+        match checksum {
+            Checksum::None => None,
+            Checksum::Crc32 => Some(Self::Crc32(0)),
+            Checksum::Crc32c => Some(Self::Crc32c(0)),
+        }
+    }
+
+    /// Takes the next bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Crc32(sum) => *sum = crc32(*sum, bytes),
+            Self::Crc32c(sum) => *sum = crc32c(*sum, bytes),
+        }
+    }
+
+    /// The checksum of all bytes.
+    #[must_use]
+    pub fn value(self) -> u32 {
+        match self {
+            Self::Crc32(sum) | Self::Crc32c(sum) => sum,
+        }
+    }
 }
 
 #[cfg(any(test, target_arch = "wasm32"))]
@@ -79,8 +117,15 @@ mod tests {
 
     #[test]
     fn the_usual_check_values_come_out() {
-        assert_eq!(crc32(crc32(0, b"12345"), b"6789"), 0xcbf4_3926);
-        assert_eq!(crc32c(crc32c(0, b"12345"), b"6789"), 0xe306_9283);
+        for (checksum, expected) in
+            [(Checksum::Crc32, 0xcbf4_3926), (Checksum::Crc32c, 0xe306_9283)]
+        {
+            let mut summing = Summing::of(checksum).unwrap();
+            summing.update(b"12345");
+            summing.update(b"6789");
+            assert_eq!(summing.value(), expected);
+        }
+        assert!(Summing::of(Checksum::None).is_none());
     }
 
     #[test]

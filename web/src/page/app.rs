@@ -26,6 +26,7 @@ use crate::page::run::{self, RunScreen};
 use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::StartScreen;
+use crate::page::verify::{self, VerifySheet};
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
 use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Planned, Sink, ToWorker};
@@ -161,7 +162,8 @@ impl Actor {
     }
 }
 
-fn click(input: &NodeRef) {
+/// Opens the dialog of an input for files.
+pub(super) fn click(input: &NodeRef) {
     if let Some(input) = input.cast::<HtmlInputElement>() {
         input.set_value("");
         input.click();
@@ -271,7 +273,11 @@ pub fn over_text(over: Option<usize>) -> String {
 /// What a drop would do. Where a checkpoint is open, the right half is for comparing.
 fn dropover(model: &Model) -> Html {
     let Some(work) = model.work.as_ref().filter(|_| compare::can_compare(model)) else {
-        return html! { <div class="dropover"><b>{ over_text(model.over) }</b></div> };
+        let text = match model.sheet {
+            Some(Sheet::Verify) => "Release to take it as the manifest.".to_owned(),
+            _ => over_text(model.over),
+        };
+        return html! { <div class="dropover"><b>{ text }</b></div> };
     };
     let half = |beside: bool| classes!((beside == model.over_beside).then_some("on"));
     html! {
@@ -315,7 +321,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
         // Files that open within a moment never show a loading screen.
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
-                values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} />
+                values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} verifying={model.verification.stage.clone()} />
         },
         _ => html! { <StartScreen over={model.over} /> },
     }
@@ -365,6 +371,10 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
             files={model.files.clone()} asked={model.asked} /> }
         }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
+        (Some(Sheet::Verify), _) => {
+            let cap = model.fetched.as_ref().map(|fetched| fetched.cap);
+            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} /> }
+        }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         (Some(Sheet::Beside), _) => {
             html! { <BesideDialog work={work.clone()} files={model.files.clone()} /> }
@@ -375,6 +385,9 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
 
 /// Takes files: what the open checkpoint misses joins it, anything else replaces it.
 fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
+    if verify::takes(model, actor, &dropped) {
+        return;
+    }
     if model.joins(&dropped) {
         let mut all = model.files.as_ref().clone();
         for file in dropped {
@@ -572,6 +585,7 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         "c" => actor.act(Action::StartConvert),
         "f" => actor.act(Action::Show(Some(Sheet::Findings))),
         "s" => actor.act(Action::Show(Some(Sheet::Share))),
+        "v" if compare::can_compare(model) => actor.act(Action::Show(Some(Sheet::Verify))),
         "[" | "]" => return step_file(model, actor, key == "]"),
         _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
     }
@@ -633,6 +647,10 @@ fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bo
         let running = model.convert.as_ref().is_some_and(crate::page::model::Convert::is_running);
         if model.sheet == Some(Sheet::Convert) && running {
             actor.bridge.post(&ToWorker::Cancel);
+        } else if model.sheet == Some(Sheet::Verify)
+            && matches!(model.verification.stage, verify::Stage::Now(..))
+        {
+            verify::stop(actor);
         } else {
             actor.act(Action::Show(None));
         }

@@ -4,8 +4,8 @@ use statelens_checkpoint::order;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::marks::{good, prose, severity, severity_word};
-use crate::page::model::Action;
+use crate::page::marks::{cap, good, prose, severity, severity_word};
+use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
 use crate::protocol::{Finding, Offer, Severity};
@@ -39,6 +39,10 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
             </button>
         }
     };
+    let verify = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Verify))))
+    };
     html! {
         <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ &props.work.opened.name }</span> }}>
             <div class="sheetbody">
@@ -56,7 +60,8 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                 }
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
             </div>
-            <footer><span class="grow dim">{ "The structure was read. Values of tensors were not." }</span></footer>
+            <footer><span class="grow dim">{ "The structure was read. Values of tensors were not." }</span>
+                if !opened.summary { <button class="btn" onclick={verify}>{ "Verify all of it " }{ cap("V") }</button> }</footer>
         </SheetFrame>
     }
 }

@@ -30,6 +30,7 @@ pub mod start;
 pub mod table;
 pub mod tape;
 pub mod tree;
+pub mod verify;
 pub mod workspace;
 
 /// Starts the page.

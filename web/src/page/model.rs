@@ -11,6 +11,7 @@ use crate::page::compare::Compare;
 use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
 use crate::page::run::RunView;
+use crate::page::verify::Verification;
 use crate::protocol::{
     ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened, Planned,
     Running, Values,
@@ -51,6 +52,8 @@ pub enum Sheet {
     Address,
     /// Asking for a second checkpoint.
     Beside,
+    /// Verifying.
+    Verify,
 }
 
 /// Which pane a small screen shows.
@@ -199,6 +202,8 @@ pub struct Model {
     pub shared: Option<Rc<Shared>>,
     /// Whether all values were read, or how far that is.
     pub measure: Measure,
+    /// Reading everything to see whether it is sound.
+    pub verification: Verification,
     /// The convert sheet.
     pub convert: Option<Convert>,
     /// The comparison with a second checkpoint.
@@ -239,6 +244,8 @@ pub enum Action {
     ToggleTree,
     /// Changes the checkpoint's view.
     Work(Box<dyn FnOnce(&mut Work)>),
+    /// Changes how it is verified, or how far that is.
+    Verify(Box<dyn FnOnce(&mut Verification)>),
     /// Opens the convert sheet.
     StartConvert,
     /// Changes what is asked of a conversion.
@@ -277,6 +284,7 @@ impl Default for Model {
             values: None,
             shared: None,
             measure: Measure::No,
+            verification: Verification::default(),
             convert: None,
             compare: None,
             run: None,
@@ -369,6 +377,7 @@ impl Reducible for Model {
                     change(work);
                 }
             }
+            Action::Verify(change) => change(&mut next.verification),
             Action::StartConvert => next.start_convert(),
             Action::Convert(change) => {
                 if let Some(convert) = &mut next.convert {
@@ -439,6 +448,7 @@ impl Model {
                 }
             }
             FromWorker::Compare(told) => self.hear_compare(told),
+            FromWorker::Verify(told) => self.verification.hear(told),
             FromWorker::Looked(looked) => {
                 if let Some(view) = &mut self.run {
                     Rc::make_mut(view).hear(looked);
@@ -466,6 +476,7 @@ impl Model {
         self.values = None;
         self.shared = None;
         self.measure = Measure::No;
+        self.verification = Verification::default();
         self.convert = None;
         self.tab = Tab::Keys;
         self.screen = match self.screen {

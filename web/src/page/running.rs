@@ -15,7 +15,8 @@ use crate::page::tape::TapeView;
 use crate::protocol::{Done, ErrorText, How, Planned, ReadBack, Running, Severity, ToWorker};
 use crate::state::{fmt, tape};
 
-fn figure(label: &'static str, value: String) -> Html {
+/// A number with what it is.
+pub fn figure(label: &'static str, value: String) -> Html {
     html! { <div class="fig"><span class="lab">{ label }</span><span class="big">{ value }</span></div> }
 }
 
@@ -44,8 +45,8 @@ fn on_tape(plan: &Planned, now: &Running) -> u64 {
     (now.done as f64 / now.total.max(1) as f64 * whole as f64) as u64
 }
 
-/// A conversion while it runs.
-pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u64, f64)]) -> Html {
+/// How far something is, how fast, and how long it takes from here.
+pub fn figures(what: &'static str, now: &Running, past: &[(u64, f64)]) -> Html {
     let percent = fmt::percent(now.done, now.total.max(1));
     let (bytes, millis) = recent(now, past);
     let rate = if now.millis < 250.0 { "\u{2026}".to_owned() } else { fmt::rate(bytes, millis) };
@@ -55,6 +56,20 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
     } else {
         fmt::left((now.total - now.done.min(now.total)) as f64 * millis / bytes as f64)
     };
+    html! {
+        <div class="runhead">
+            { figure(what, format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total))) }
+            { figure("rate", rate) }
+            { figure("left", left) }
+            <span class="grow"></span>
+            { figure("done", format!("{percent} %")) }
+        </div>
+    }
+}
+
+/// A conversion while it runs.
+pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u64, f64)]) -> Html {
+    let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Cancel))
@@ -66,13 +81,7 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
     html! {
         <>
             <div class="runbody" id="convert-run">
-                <div class="runhead">
-                    { figure("written", format!("{} of {}", fmt::bytes(now.done), fmt::bytes(now.total))) }
-                    { figure("rate", rate) }
-                    { figure("left", left) }
-                    <span class="grow"></span>
-                    { figure("done", format!("{percent} %")) }
-                </div>
+                { figures("written", now, past) }
                 <div role="progressbar" aria-label="Writing" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
                     if let Some(plan) = plan_of(convert) {
                         <TapeView parts={output_parts(plan)} done={Some(on_tape(plan, now))} />

@@ -29,6 +29,7 @@ const GROUPS: [&[Group]; 3] = [
                 ("Compare", &["D"]),
                 ("Share", &["S"]),
                 ("Findings", &["F"]),
+                ("Verify", &["V"]),
                 ("Shortcuts", &["?"]),
             ],
         ),

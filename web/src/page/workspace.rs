@@ -12,6 +12,7 @@ use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
+use crate::page::verify::{self, Stage};
 use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
 use crate::state::tape::row_at;
@@ -34,6 +35,8 @@ pub struct WorkspaceProps {
     pub running: Option<u32>,
     /// What has been fetched, if the checkpoint is a remote one.
     pub fetched: Option<Fetched>,
+    /// How far it is verified.
+    pub verifying: Stage,
     /// Asks for a second checkpoint.
     pub oncompare: Callback<()>,
 }
@@ -295,6 +298,7 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
                 }) }
                 if opened.findings.is_empty() { <span>{ good() }{ "no findings" }</span> }
             </button>
+            if !opened.summary { { verify::status(actor, &props.verifying) } }
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }

@@ -1,5 +1,8 @@
 //! Numbers and keys as text.
 
+/// An exact count with commas: `13,476,889,245`.
+pub use statelens_inspect::grouped as exact;
+
 /// Bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 #[must_use]
 pub fn bytes(count: u64) -> String {
@@ -27,20 +30,6 @@ fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String 
     let text = if unit == 0 { number.to_string() } else { format!("{value:.0$}", places(value)) };
     let unit = units[unit];
     if unit.is_empty() { text } else { format!("{text} {unit}") }
-}
-
-/// An exact count with commas: `13,476,889,245`.
-#[must_use]
-pub fn exact(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
 }
 
 /// A count with its noun: `1 tensor`, `2,304 tensors`.

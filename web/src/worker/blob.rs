@@ -76,6 +76,8 @@ pub fn with_more<T>(files: Vec<File>, work: impl FnOnce(Vec<BlobSource>) -> T) -
     let (before, spent) = TABLE.with_borrow_mut(|table| {
         let before = table.files.len();
         table.files.extend(files);
+        // Beside a checkpoint that is no file, the table was empty.
+        table.reader = table.reader.take().or_else(|| FileReaderSync::new().ok());
         (before, (table.read, table.calls))
     });
     let sources = TABLE.with_borrow(|table| {

@@ -21,11 +21,8 @@ use crate::protocol::compare::{
 };
 use crate::protocol::{FILES, FromWorker};
 use crate::worker::planning::quoted;
-use crate::worker::running::{Cancel, FETCH, Guard, Stream};
+use crate::worker::running::{Cancel, FETCH, Guard, Pulse, Stream};
 use crate::worker::{Desk, Open, now, open, post, remote, text};
-
-/// How long the machine may run without listening.
-const SLICE: f64 = 40.0;
 
 /// What the worker holds of a comparison.
 #[derive(Default)]
@@ -270,7 +267,7 @@ impl Job {
         streams: &mut (Option<Stream>, Option<Stream>),
         cancel: &Cancel,
     ) -> Result<()> {
-        let (mut told, mut listened) = (now(), now());
+        let mut pulse = Pulse::new();
         loop {
             // After each await: the files may be others by now.
             cancel.check()?;
@@ -290,15 +287,9 @@ impl Job {
                     self.comparison.feed(&piece)?;
                 }
             }
-            let time = now();
-            if time - told >= 250.0 {
-                told = time;
+            if pulse.beat().await {
                 tell(Told::Progress(self.progress()));
                 remote::tell();
-            }
-            if time - listened >= SLICE {
-                gloo_timers::future::TimeoutFuture::new(0).await;
-                listened = now();
             }
         }
     }
@@ -322,7 +313,7 @@ async fn run(desk: Rc<RefCell<Desk>>, mut job: Job, cancel: Cancel) {
 }
 
 /// The next bytes of a span, from the stream that is open or another one.
-async fn piece(
+pub(super) async fn piece(
     stream: &mut Option<Stream>,
     files: &FileSet,
     span: Span,

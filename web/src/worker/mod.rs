@@ -15,6 +15,7 @@ pub mod share;
 pub mod sink;
 pub mod statistics;
 pub mod text;
+pub mod verify;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -40,6 +41,7 @@ struct Desk {
     cancel: Option<Cancel>,
     second: compare::Second,
     looking: Option<running::Guard>,
+    verifying: Option<running::Guard>,
 }
 
 /// The open checkpoint, and its leaves by row.
@@ -229,6 +231,7 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             }
         }
         ToWorker::Compare(ask) => compare::answer(desk, ask, data),
+        ToWorker::Verify(on) => verify::answer(desk, on, data),
         ToWorker::Look { files, asked } => run::look(desk, files, asked, data),
         ToWorker::Close => {
             *desk.borrow_mut() = Desk::default();

@@ -25,6 +25,33 @@ const GAP: u64 = 1 << 20;
 /// How long the machine may run without listening.
 const SLICE: f64 = 40.0;
 
+/// Looks at the clock between steps of work that takes long.
+pub(super) struct Pulse {
+    told: f64,
+    listened: f64,
+}
+
+impl Pulse {
+    pub(super) fn new() -> Self {
+        Self { told: now(), listened: now() }
+    }
+
+    /// Listens to messages if that was long ago: reads that are answered at once, and work without
+    /// reads, leave no room for them. True four times a second: then it is told how far it is.
+    pub(super) async fn beat(&mut self) -> bool {
+        let time = now();
+        if time - self.listened >= SLICE {
+            gloo_timers::future::TimeoutFuture::new(0).await;
+            self.listened = now();
+        }
+        let tell = time - self.told >= 250.0;
+        if tell {
+            self.told = time;
+        }
+        tell
+    }
+}
+
 /// The wish to stop, shared with whoever may have it.
 #[derive(Debug, Clone, Default)]
 pub struct Cancel(Rc<Cell<bool>>);
@@ -79,7 +106,6 @@ pub async fn run(
         stream: None,
         cancel,
         began,
-        told: began,
         keys,
     };
     let ran = job.all(&mut sinks).await;
@@ -150,13 +176,12 @@ struct Job<'a> {
     stream: Option<Stream>,
     cancel: &'a Cancel,
     began: f64,
-    told: f64,
     keys: Keys,
 }
 
 impl Job<'_> {
     async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
-        let mut listened = now();
+        let mut pulse = Pulse::new();
         loop {
             self.cancel.check()?;
             let step = self.run.step();
@@ -198,16 +223,9 @@ impl Job<'_> {
                 }
             }
             sink.flush(false).await?;
-            let time = now();
-            if time - self.told >= 250.0 {
-                self.told = time;
-                self.tell(time);
+            if pulse.beat().await {
+                self.tell(now());
                 remote::tell();
-            }
-            // Reads that are answered at once, and work without reads, leave no room for messages.
-            if time - listened >= SLICE {
-                gloo_timers::future::TimeoutFuture::new(0).await;
-                listened = now();
             }
         }
     }

@@ -60,6 +60,16 @@ pub fn failure(failed: &Error) -> Option<ErrorText> {
     (failed.kind() != ErrorKind::Cancelled).then(|| error(failed))
 }
 
+/// How grave something is.
+#[must_use]
+pub fn severity(grade: Grade) -> Severity {
+    match grade {
+        Grade::Danger => Severity::Danger,
+        Grade::Warning => Severity::Warning,
+        Grade::Note => Severity::Note,
+    }
+}
+
 /// A finding.
 #[must_use]
 pub fn finding(finding: &Finding) -> protocol::Finding {
@@ -76,11 +86,7 @@ pub fn finding(finding: &Finding) -> protocol::Finding {
         .collect()
     });
     protocol::Finding {
-        severity: match finding.grade {
-            Grade::Danger => Severity::Danger,
-            Grade::Warning => Severity::Warning,
-            Grade::Note => Severity::Note,
-        },
+        severity: severity(finding.grade),
         title: title(&finding.title),
         text: finding.detail.clone(),
         advice: finding.advice.clone(),

@@ -23,7 +23,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, ErrorKind, Progress, Result, Span, Tensor};
+use statelens_checkpoint::{Checkpoint, Error, Progress, Result, Span, Tensor};
 use statelens_tensor::{Gather, Need as GatherNeed};
 
 use lane::Lane;
@@ -252,16 +252,12 @@ impl Comparison {
         Ok(())
     }
 
-    /// One tensor that can't be read is a difference; a disk that can't be read is the end.
+    /// One tensor that can't be read is a difference.
     fn give_up(&mut self, error: Error) -> Result<()> {
-        match error.kind() {
-            ErrorKind::Cancelled | ErrorKind::Io => Err(error),
-            _ => {
-                self.current = None;
-                self.end(Err(error));
-                Ok(())
-            }
-        }
+        let error = crate::of_one_tensor(error)?;
+        self.current = None;
+        self.end(Err(error));
+        Ok(())
     }
 
     fn end(&mut self, outcome: Result<Option<Numbers>>) {

@@ -21,10 +21,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, ErrorKind, FileId, Grade, Layout, Leaf, Progress, Quantizer, Result,
-    Span, Tensor, TensorId, Value, ValueId,
+    Checkpoint, DType, Error, FileId, Grade, Layout, Leaf, Progress, Quantizer, Result, Span,
+    Tensor, TensorId, Value, ValueId,
 };
-use statelens_formats::checks::{Algorithm, Check, Checks, Summing};
+use statelens_formats::checks::{Algorithm, Check, Checks};
+use statelens_tensor::crc::Summing;
 use statelens_tensor::{Gather, Need as GatherNeed, elements, verbatim_span};
 
 use crate::manifest::Repetition;
@@ -32,7 +33,7 @@ use spans::Places;
 use tally::Tally;
 
 pub use against::Manifest;
-pub use report::{Numbers, Problem, Report, Trouble};
+pub use report::{Line, Numbers, Problem, Report, Trouble};
 pub use tally::NonFinite;
 
 /// What a [`Verification`] waits for.
@@ -259,8 +260,8 @@ impl Verification {
     fn begin(&mut self) -> Result<()> {
         let Some(job) = self.jobs.get(self.next) else { return Ok(()) };
         let known = job.check.and_then(|index| self.checks.get(index)?.found);
-        if let (Some(found), true) = (known, job.tensors.is_empty()) {
-            self.end(Ok(Some(found)));
+        if known.is_some() && job.tensors.is_empty() {
+            self.end(Ok(None));
             return Ok(());
         }
         match self.current(job) {
@@ -284,7 +285,7 @@ impl Verification {
             (Some(check), _) => {
                 let bytes = Tensor::new(DType::U8, vec![job.bytes], check.layout.clone());
                 let gather = Gather::new(&checkpoint.files, &bytes, 0..job.bytes, BUDGET)?;
-                (gather, Some(Summing::new(check.algorithm)))
+                (gather, Some(check.algorithm.begin()))
             }
             (None, Some(inner)) => {
                 let tensor = checkpoint.tensor(inner.tensor)?;
@@ -324,7 +325,12 @@ impl Verification {
             passing.pass(bytes)
         };
         let acted = act(gather, &self.checkpoint, &mut out);
-        if let Err(error) = acted {
+        // Said here, so that whoever feeds need not know where a file ends.
+        let there = || match gather.need() {
+            GatherNeed::Feed(span) => self.checkpoint.files.check(span),
+            _ => Ok(()),
+        };
+        if let Err(error) = acted.and_then(|()| there()) {
             return self.give_up(error);
         }
         if gather.need() != GatherNeed::Done {
@@ -337,16 +343,12 @@ impl Verification {
         Ok(())
     }
 
-    /// One tensor that can't be read is a problem; a disk that can't be read is the end.
+    /// One tensor that can't be read is a problem.
     fn give_up(&mut self, error: Error) -> Result<()> {
-        match error.kind() {
-            ErrorKind::Cancelled | ErrorKind::Io => Err(error),
-            _ => {
-                self.current = None;
-                self.end(Err(error));
-                Ok(())
-            }
-        }
+        let error = crate::of_one_tensor(error)?;
+        self.current = None;
+        self.end(Err(error));
+        Ok(())
     }
 
     /// Notes what came of a job, the sum of its bytes if that was made.
@@ -375,7 +377,8 @@ impl Verification {
             }
             (Ok(sum), Some(check)) => {
                 *self.counts.entry(check.algorithm).or_default() += 1;
-                let found = check.found.or(sum).unwrap_or_default();
+                let made = || sum.map(|sum| check.algorithm.stored(sum));
+                let found = check.found.or_else(made).unwrap_or_default();
                 if found != check.expected {
                     let span = place_of(&check.layout);
                     let lies = job.tensors.iter().map(|inner| key(&inner.tensor));
@@ -660,10 +663,8 @@ pub fn verify(
                 if buffer.len() < len {
                     buffer.resize(len, 0);
                 }
-                match files.read(span.file, span.offset, &mut buffer[..len]) {
-                    Ok(()) => verification.feed(&buffer[..len])?,
-                    Err(error) => verification.give_up(error)?,
-                }
+                files.read(span.file, span.offset, &mut buffer[..len])?;
+                verification.feed(&buffer[..len])?;
             }
             Need::Step => verification.step()?,
             Need::Done => return verification.into_report(manifest),

@@ -1,9 +1,12 @@
 //! What came of it.
 
-use statelens_checkpoint::Error;
+use statelens_checkpoint::{Error, Grade};
 
 use super::tally::NonFinite;
-use crate::{Json, shape_text};
+use crate::{Json, grouped, shape_text, size_text};
+
+/// Tensors of which the same is told, each on a line.
+const MOST: usize = 20;
 
 /// What a verification found.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -26,6 +29,19 @@ pub struct Report {
     pub numbers: Vec<Numbers>,
     /// Entries of the manifest, and how many of them match; `None` without one.
     pub manifest: Option<(u64, u64)>,
+}
+
+/// A line of what was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Line {
+    /// How grave it is.
+    pub grade: Grade,
+    /// In which way, a word or two.
+    pub word: &'static str,
+    /// The flat key of the tensor, or the name of an archive's member; may be empty.
+    pub key: String,
+    /// What it is.
+    pub text: String,
 }
 
 /// A tensor with elements that are no finite numbers.
@@ -140,6 +156,75 @@ impl Report {
     /// Whether nothing is wrong.
     pub fn sound(&self) -> bool {
         self.problems.is_empty()
+    }
+
+    /// Whether the answer is yes; with `finite`, only if all numbers are.
+    pub fn answer(&self, finite: bool) -> bool {
+        self.sound() && (self.numbers.is_empty() || !finite)
+    }
+
+    /// The answer as a sentence.
+    pub fn verdict(&self, finite: bool) -> String {
+        match (self.answer(finite), self.problems.len() as u64) {
+            (true, _) => "it is sound".to_owned(),
+            (false, 0) => "it is not finite".to_owned(),
+            (false, 1) => "it is not sound: 1 problem".to_owned(),
+            (false, count) => format!("it is not sound: {} problems", grouped(count)),
+        }
+    }
+
+    /// All that is wrong, and the first of what should be known besides: where numbers are not
+    /// finite, which is wrong with `finite`, and what was not read.
+    pub fn lines(&self, finite: bool) -> Vec<Line> {
+        let (grade, word) = match finite {
+            true => (Grade::Danger, "not finite"),
+            false => (Grade::Note, "note"),
+        };
+        let line = |grade, word, key: &String, text| Line { grade, word, key: key.clone(), text };
+        let problems = self.problems.iter().map(|problem| {
+            line(Grade::Danger, problem.trouble.word(), &problem.key, problem.text())
+        });
+        let numbers = self.numbers.iter().take(MOST);
+        let unread = self.unread.iter().take(MOST);
+        problems
+            .chain(numbers.map(|numbers| line(grade, word, &numbers.key, numbers.text())))
+            .chain(unread.map(|(key, why)| line(Grade::Warning, "not read", key, why.clone())))
+            .collect()
+    }
+
+    /// What [`Report::lines`] leaves out, and the JSON has.
+    pub fn more(&self) -> Vec<String> {
+        [(self.numbers.len(), "not finite"), (self.unread.len(), "not read")]
+            .into_iter()
+            .filter(|(len, _)| *len > MOST)
+            .map(|(len, what)| {
+                format!("and {} more tensors that are {what}", grouped((len - MOST) as u64))
+            })
+            .collect()
+    }
+
+    /// What was looked at: a label and a text of each kind.
+    pub fn looked_at(&self) -> Vec<(&'static str, String)> {
+        let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
+        let sums: Vec<String> =
+            sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
+        let mut checksums = match sums.is_empty() {
+            true => "there are none of tensors in this file".to_owned(),
+            false => sums.join(", "),
+        };
+        if self.unchecked > 0 && !sums.is_empty() {
+            checksums += &format!("; none covers {} tensors", grouped(self.unchecked));
+        }
+        if self.without > 0 {
+            checksums += &format!("; {} are left blank", grouped(self.without));
+        }
+        let read = format!("{} tensors, {}", grouped(self.tensors), size_text(self.bytes));
+        let mut looked_at = vec![("read", read), ("checksums", checksums)];
+        if let Some((entries, matching)) = self.manifest {
+            let text = format!("{} of {} entries match", grouped(matching), grouped(entries));
+            looked_at.push(("manifest", text));
+        }
+        looked_at
     }
 
     /// As JSON; `answer` is that of the whole, which may ask for more.

@@ -63,10 +63,12 @@ pub fn swap(model: &Model, actor: &Actor) {
     begin_pair(actor, first, (model.files.as_ref().clone(), model.asked));
 }
 
-/// Whether a second checkpoint can be put beside what is open: a summary has no values.
+/// Whether a second checkpoint can be put beside what is open: a summary has no values, and what
+/// is dropped while it is verified is a manifest.
 #[must_use]
 pub fn can_compare(model: &Model) -> bool {
-    model.work.as_ref().is_some_and(|work| !work.opened.summary)
+    model.sheet != Some(Sheet::Verify)
+        && model.work.as_ref().is_some_and(|work| !work.opened.summary)
 }
 
 /// Goes back to the open checkpoint.

@@ -1,0 +1,187 @@
+// Verifying: what the page finds is what the command finds, in the same words.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, drop, fixture, launch, withPage } from "./harness.mjs";
+import { sparseCheckpoint } from "./make.mjs";
+
+const zip = fixture("torch/zip_module_state_dict.pt");
+const chunks = fixture("hdf5/filter_fletcher32_l.h5");
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-verify-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** What the command says, in JSON and in words; and whether the answer was yes. */
+function told(...args) {
+  const run = (...more) => spawnSync(command, ["verify", ...args, ...more], { encoding: "utf8", maxBuffer: 1 << 26 });
+  const { status, stdout } = run("--json");
+  return { sound: status === 0, json: stdout, text: run().stdout };
+}
+
+/** Where a tensor lies in a file, by the command. */
+function place(file, key) {
+  const run = spawnSync(command, ["show", file, key, "--json"], { encoding: "utf8" });
+  return JSON.parse(run.stdout)[0];
+}
+
+/** A copy of a file with one byte changed. */
+function broken(file, name, at) {
+  const bytes = readFileSync(file);
+  bytes[at] ^= 0x10;
+  const path = join(folder, name);
+  writeFileSync(path, bytes);
+  return path;
+}
+
+async function open(page, file) {
+  await page.setInputFiles("#choose-files", file);
+  await page.locator("#work .top .name", { hasText: basename([file].flat()[0], ".index") }).waitFor();
+  await page.keyboard.press("v");
+  await page.waitForSelector("#verify-form");
+}
+
+/** Verifies, and compares what is shown and saved with what the command says. */
+async function verify(page, ...args) {
+  await page.click("#verify-begin");
+  await page.waitForSelector("#verify-done");
+  const expected = told(...args);
+  const shown = (await page.textContent("#verify-done")).replaceAll("`", "");
+  for (const line of expected.text.trim().split("\n")) {
+    for (const part of line.split(/ {2,}/)) {
+      const words = part.trim().replaceAll("`", "");
+      assert.ok(shown.toLowerCase().includes(words.toLowerCase()), `${words}\nis not in\n${shown}`);
+    }
+  }
+  const [download] = await Promise.all([page.waitForEvent("download"), page.click("#verify-save")]);
+  assert.equal(readFileSync(await download.path(), "utf8"), expected.json);
+  return { ...expected, shown };
+}
+
+test("of a healthy file nothing is wrong", async () => {
+  await withPage(browser, async (page) => {
+    for (const file of [zip, chunks, fixture("cerebras/v2.10.0/gpt_small.mdl"), fixture("tf/tf2_checkpoint/ckpt-1.index")]) {
+      const files = file.endsWith(".index") ? [file, file.replace("index", "data-00000-of-00001")] : [file];
+      await open(page, files);
+      const { sound, shown } = await verify(page, file);
+      assert.ok(sound);
+      assert.match(shown, /nothing is wrong/);
+      await page.keyboard.press("Escape");
+      assert.match(await page.textContent("#verify"), /sound/);
+    }
+  });
+});
+
+test("a byte that flips in a zip member, or in a chunk, names the key", async () => {
+  await withPage(browser, async (page) => {
+    const lies = place(zip, "emb.weight").lies_in;
+    const member = broken(zip, "member.pt", Number(/bytes (\d+)/.exec(lies)[1]) + 3);
+    await open(page, member);
+    const first = await verify(page, member);
+    assert.ok(!first.sound);
+    assert.match(first.shown, /It is not sound: 1 problem/);
+    assert.match(first.shown, /emb\.weight lies there/);
+    await page.keyboard.press("Escape");
+
+    const key = JSON.parse(told(chunks).json).checksums["Fletcher-32 (chunks)"] > 0;
+    assert.ok(key);
+    const bytes = readFileSync(chunks);
+    // The last chunk ends the file.
+    const chunk = broken(chunks, "chunk.h5", bytes.length - 20);
+    await open(page, chunk);
+    const second = await verify(page, chunk);
+    assert.ok(!second.sound);
+    const [problem] = JSON.parse(second.json).problems;
+    assert.ok(problem.key);
+    // The key leads to its row.
+    await page.click(`#verify-done .textlink:has-text("${problem.key}")`);
+    await page.waitForSelector("#verify-done", { state: "detached" });
+    assert.match(await page.textContent(".insp"), new RegExp(problem.key));
+    assert.match(await page.textContent("#verify"), /not sound/);
+  });
+});
+
+test("numbers that are none are counted, and are no fault", async () => {
+  await withPage(browser, async (page) => {
+    const data = Buffer.alloc(16);
+    [1, NaN, Infinity, NaN].forEach((value, at) => data.writeFloatLE(value, at * 4));
+    const head = Buffer.from(JSON.stringify({ "layer.weight": { dtype: "F32", shape: [2, 2], data_offsets: [0, 16] } }));
+    const length = Buffer.alloc(8);
+    length.writeBigUInt64LE(BigInt(head.length));
+    const path = join(folder, "nan.safetensors");
+    writeFileSync(path, Buffer.concat([length, head, data]));
+    await open(page, path);
+    const { sound, shown } = await verify(page, path);
+    assert.ok(sound);
+    assert.match(shown, /layer\.weight2 NaN, 1 infinite of 4 elements, first at \[0, 1\]/);
+    assert.match(shown, /there are none of tensors in this file/);
+  });
+});
+
+test("a manifest, chosen or dropped, tells whether it is still the same", async () => {
+  await withPage(browser, async (page) => {
+    const manifest = join(folder, "model.manifest");
+    spawnSync(command, ["manifest", zip, "-o", manifest]);
+    await open(page, zip);
+    await page.setInputFiles("#choose-manifest", manifest);
+    const same = await verify(page, zip, "--manifest", manifest);
+    assert.ok(same.sound);
+    assert.match(same.shown, /entries match/);
+    assert.match(same.shown, /--manifest model\.manifest/);
+    // Another one, dropped on what is shown.
+    const other = readFileSync(manifest, "utf8").replace("float32", "float16");
+    const second = join(folder, "other.manifest");
+    writeFileSync(second, other);
+    await drop(page, ".sheet", [{ name: "other.manifest", bytes: Buffer.from(other) }]);
+    await page.getByText("other.manifest").waitFor();
+    const changed = await verify(page, zip, "--manifest", second);
+    assert.ok(!changed.sound);
+    assert.match(changed.shown, /expected float16; found float32/);
+    // What is no manifest is refused.
+    await drop(page, ".sheet", [{ name: "none.txt", bytes: Buffer.from("some text\n") }]);
+    await page.click("#verify-begin");
+    await page.waitForSelector(".runbody[role=alert]");
+    assert.match(await page.textContent(".sheet"), /no manifest: line 1 has not four columns/);
+  });
+});
+
+test("it can be watched from afar, and stopped", async () => {
+  const path = join(folder, "large.pt");
+  sparseCheckpoint(path, 8, 250_000_000);
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    assert.match(await page.textContent("#verify-begin"), /8\.00 GB/);
+    await page.click("#verify-begin");
+    await page.waitForFunction(() => Number(document.querySelector("#verify-run [role=progressbar]")?.ariaValueNow) > 0);
+    await page.waitForFunction(() => /[MG]B\/s/.test(document.querySelector("#verify-run .runhead")?.textContent ?? ""));
+    // The page answers meanwhile.
+    await page.getByRole("button", { name: "Browse meanwhile" }).click();
+    await page.waitForFunction(() => /verifying \d+ %/.test(document.querySelector("#verify").textContent));
+    await page.keyboard.press("l");
+    await page.keyboard.press("j");
+    await page.waitForFunction(() => document.querySelector(".insp").textContent.includes("lies in"));
+    await page.click("#verify");
+    await page.click("#verify-cancel");
+    await page.waitForSelector("#verify-form");
+    await page.waitForTimeout(600);
+    assert.equal(await page.locator("#verify-run").count(), 0);
+    // It begins anew; Escape stops it, too.
+    await page.click("#verify-begin");
+    await page.waitForSelector("#verify-run");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#verify-form");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector(".sheet", { state: "detached" });
+  });
+});
