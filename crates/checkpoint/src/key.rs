@@ -24,6 +24,9 @@ impl Key {
     /// The parts joined with `.`, as the Cerebras format flattens a state dict. Not a way back:
     /// a name that holds a dot looks like nesting here, and only here.
     pub fn flat(&self) -> Text {
+        if let [KeyPart::Field(DictKey::Str(text)) | KeyPart::Inside(text)] = &self.parts[..] {
+            return text.clone();
+        }
         let mut bytes = Vec::new();
         for (index, part) in self.parts.iter().enumerate() {
             if index > 0 {

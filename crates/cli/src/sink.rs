@@ -12,9 +12,11 @@ use statelens_convert::Sink;
 use crate::print::grouped;
 
 /// Bytes that are written at once: few enough to be in the processor's cache still.
-const BUFFER: usize = 256 << 10;
+const BUFFER: usize = 512 << 10;
+/// Where buffers begin: the system copies faster to and from whole lines of the cache.
+const ALIGNMENT: usize = 64;
 /// Buffers that wait to be written at most.
-const WAITING: usize = 4;
+const WAITING: usize = 3;
 
 /// Writes to files, one after the other, on a thread of its own: while it writes, the next bytes
 /// are read, decoded and checked. (Copying spans in the kernel took longer than this: it goes
@@ -30,9 +32,11 @@ pub(crate) struct FileSink {
     written: u64,
 }
 
-/// A buffer and how much of it is filled.
+/// [`BUFFER`] bytes and how many of them are filled.
 struct Buffer {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
+    /// The first that is aligned.
+    start: usize,
     filled: usize,
 }
 
@@ -119,12 +123,19 @@ impl FileSink {
 
 impl Buffer {
     fn new() -> Self {
-        Self { bytes: vec![0; BUFFER].into(), filled: 0 }
+        let bytes = vec![0; BUFFER + ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { bytes, start, filled: 0 }
+    }
+
+    /// What is filled.
+    fn filled(&self) -> &[u8] {
+        &self.bytes[self.start..self.start + self.filled]
     }
 
     /// What is still free.
     fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.filled..]
+        &mut self.bytes[self.start + self.filled..self.start + BUFFER]
     }
 }
 
@@ -132,7 +143,7 @@ fn write_all(jobs: &Receiver<Job>, back: &Sender<Buffer>) -> io::Result<()> {
     for job in jobs {
         match job {
             Job::Append(file, mut buffer) => {
-                (&*file).write_all(&buffer.bytes[..buffer.filled])?;
+                (&*file).write_all(buffer.filled())?;
                 buffer.filled = 0;
                 // Nobody takes it any more once the last bytes are there.
                 let _ = back.send(buffer);

@@ -138,8 +138,14 @@ impl Archive {
 
     /// The record of that name in the folder.
     pub(crate) fn find(&self, name: &str) -> Option<&Record> {
-        let index = self.by_name.get([&self.root, name].concat().as_bytes())?;
-        self.records.get(*index as usize)
+        self.records.get(self.index(&[name])?)
+    }
+
+    /// Which of [`Archive::records`] has the name that these parts make.
+    pub(crate) fn index(&self, name: &[&str]) -> Option<usize> {
+        let mut full = self.root.clone();
+        full.extend(name.iter().copied());
+        self.by_name.get(full.as_bytes()).map(|index| *index as usize)
     }
 
     /// The text of a small record, trimmed.

@@ -1,9 +1,9 @@
 //! What a checkpoint amounts to: totals, counts, findings.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, FormatInfo, Grade, Key, Layout, Leaf, Tensor, TensorId, Value,
+    Checkpoint, FormatInfo, Grade, Key, Layout, Leaf, Tensor, TensorId, Text, Value,
 };
 
 use crate::{Json, finding_json};
@@ -73,14 +73,14 @@ impl Summary {
         };
         let mut states: HashMap<String, usize> = HashMap::new();
         let mut dtypes: HashMap<String, usize> = HashMap::new();
-        let mut seen: HashSet<TensorId> = HashSet::new();
+        let mut seen = vec![false; checkpoint.tensors().len()];
         for leaf in leaves {
             let name = first_part(&leaf.key);
-            let state = slot(&mut summary.by_state, &mut states, &name);
+            let state = slot(&mut summary.by_state, &mut states, &name.to_lossy());
             state.leaves += 1;
             summary.links += u64::from(leaf.alias_of.is_some());
             for (id, tensor) in tensors_of(checkpoint, leaf) {
-                if !seen.insert(id) {
+                if seen.get_mut(id.0 as usize).is_none_or(|seen| std::mem::replace(seen, true)) {
                     continue;
                 }
                 state.tensors.add(tensor);
@@ -175,9 +175,8 @@ fn tensors_of<'a>(checkpoint: &'a Checkpoint, leaf: &Leaf) -> Vec<(TensorId, &'a
 }
 
 /// The first step of a key, as it is shown; empty for the root itself.
-fn first_part(key: &Key) -> String {
-    let first = Key { parts: key.parts.iter().take(1).cloned().collect() };
-    first.flat().to_lossy().into_owned()
+fn first_part(key: &Key) -> Text {
+    Key { parts: key.parts.iter().take(1).cloned().collect() }.flat()
 }
 
 pub(crate) fn slot<'a, T: Default>(
@@ -197,18 +196,15 @@ pub(crate) fn slot<'a, T: Default>(
 }
 
 /// The file that was opened and those that tensors lie in; others of the set were only offered.
-fn files(checkpoint: &Checkpoint, tensors: &HashSet<TensorId>) -> Vec<(String, u64)> {
+fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
     let mut used = vec![false; checkpoint.files.count()];
     if let Ok(main) = checkpoint.files.main()
         && let Some(main) = used.get_mut(main.0 as usize)
     {
         *main = true;
     }
-    let mut open: Vec<&Layout> = tensors
-        .iter()
-        .filter_map(|id| checkpoint.tensor(*id).ok())
-        .map(|tensor| &tensor.layout)
-        .collect();
+    let tensors = checkpoint.tensors().iter().zip(shown).filter(|(_, shown)| **shown);
+    let mut open: Vec<&Layout> = tensors.map(|(tensor, _)| &tensor.layout).collect();
     while let Some(layout) = open.pop() {
         let file = match layout {
             Layout::Span(span) => span.file,

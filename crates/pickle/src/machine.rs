@@ -27,7 +27,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         pickle: Pickle { base, nodes: vec![Node::None], ..Pickle::default() },
         stack: Vec::new(),
         marks: Vec::new(),
-        memo: HashMap::new(),
+        memo: Memo::default(),
         edges: 0,
         names: 0,
         extra: 0,
@@ -56,7 +56,7 @@ struct Machine<'a> {
     stack: Vec<NodeId>,
     /// Heights of the stack where a `MARK` was.
     marks: Vec<usize>,
-    memo: HashMap<u32, NodeId>,
+    memo: Memo,
     /// How many times an object was put into another, all containers together.
     edges: u64,
     /// Bytes of the names that were put together from strings.
@@ -65,6 +65,37 @@ struct Machine<'a> {
     extra: u64,
     buffers: u32,
     small: Small,
+}
+
+/// What was put aside, by number. Python counts them from 0 up, so a list holds them; whatever
+/// has another number is in a map.
+#[derive(Default)]
+struct Memo {
+    counted: Vec<NodeId>,
+    others: HashMap<u32, NodeId>,
+}
+
+impl Memo {
+    fn len(&self) -> usize {
+        self.counted.len() + self.others.len()
+    }
+
+    fn get(&self, index: u32) -> Option<NodeId> {
+        self.counted.get(index as usize).or_else(|| self.others.get(&index)).copied()
+    }
+
+    fn set(&mut self, index: u32, id: NodeId) {
+        if let Some(place) = self.counted.get_mut(index as usize) {
+            *place = id;
+        } else if self.counted.len() == index as usize {
+            self.counted.push(id);
+            if !self.others.is_empty() {
+                self.others.remove(&index);
+            }
+        } else {
+            self.others.insert(index, id);
+        }
+    }
 }
 
 /// Nodes of immutable values that occur all the time; one of each is enough.
@@ -356,7 +387,7 @@ impl Machine<'_> {
             op::LONG_BINGET => u32::from_le_bytes(self.input.array()?),
             _ => self.text_index()?,
         };
-        let id = self.memo.get(&index).copied();
+        let id = self.memo.get(index);
         self.push(id.ok_or_else(|| damaged(format!("memo {index} was never set")))?)
     }
 
@@ -368,7 +399,7 @@ impl Machine<'_> {
             _ => self.text_index()?,
         };
         let top = self.top()?;
-        self.memo.insert(index, top);
+        self.memo.set(index, top);
         Limits::check("memo entries of a pickle", self.memo.len() as u64, self.limits.values)
     }
 

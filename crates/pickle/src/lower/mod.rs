@@ -53,7 +53,7 @@ impl Pickle {
             pickle: self,
             builder,
             storages,
-            done: HashMap::new(),
+            done: vec![None; self.nodes.len()],
             stack: Vec::new(),
             attributes: Vec::new(),
             bytes: HashMap::new(),
@@ -77,8 +77,8 @@ pub(crate) struct Lowering<'a> {
     pickle: &'a Pickle,
     builder: &'a mut Builder,
     storages: &'a mut dyn Storages,
-    /// Objects that have an identity and a place in the tree.
-    done: HashMap<NodeId, ValueId>,
+    /// By node: the place in the tree of an object that has an identity.
+    done: Vec<Option<ValueId>>,
     stack: Vec<Frame>,
     /// Attributes that are still to be lowered, and whose they are.
     attributes: Vec<(ValueId, NodeId)>,
@@ -183,7 +183,7 @@ impl Lowering<'_> {
         let mut node = node;
         // A few steps are enough for what libraries write; a longer chain is not followed.
         for _ in 0..8 {
-            if let Some(id) = self.done.get(&node) {
+            if let Some(Some(id)) = self.done.get(node.0 as usize) {
                 let id = *id;
                 return self.builder.push(Value::Link(id));
             }
@@ -191,7 +191,7 @@ impl Lowering<'_> {
                 Shape::Plain(value) => return self.builder.push(value),
                 Shape::Unique(value) => {
                     let id = self.builder.push(value)?;
-                    self.done.insert(node, id);
+                    self.remember(node, id);
                     return Ok(id);
                 }
                 Shape::Parts(assembly, parts) => return self.begin(node, assembly, parts),
@@ -206,13 +206,19 @@ impl Lowering<'_> {
         self.builder.push(Value::None)
     }
 
+    fn remember(&mut self, node: NodeId, value: ValueId) {
+        if let Some(place) = self.done.get_mut(node.0 as usize) {
+            *place = Some(value);
+        }
+    }
+
     /// Gives the value its place before its parts are known, so that they can link to it.
     fn begin(&mut self, node: NodeId, assembly: Assembly, parts: Vec<NodeId>) -> Result<ValueId> {
         // An object and its state are two levels here, and one step of a key.
         let allowed = self.builder.limits().depth.saturating_mul(2);
         Limits::check("nesting of containers", self.stack.len() as u64, allowed)?;
         let value = self.builder.push(Value::None)?;
-        self.done.insert(node, value);
+        self.remember(node, value);
         let ids = Vec::with_capacity(parts.len());
         self.stack.push(Frame { value, assembly, parts, ids });
         Ok(value)

@@ -13,54 +13,61 @@ pub(super) struct Records<'a> {
     /// The folder of the storages: `data`.
     folder: &'a str,
     byte_order: ByteOrder,
-    known: HashMap<String, Storage>,
-    /// The number of the first storage.
+    /// By record: the storages that were asked for.
+    found: Vec<Option<Box<Storage>>>,
+    /// By key: those that have no record.
+    lost: HashMap<String, Storage>,
+    /// The number of the next storage, and of the first.
+    next: u32,
     first: u32,
 }
 
 impl<'a> Records<'a> {
     pub(super) fn new(archive: &'a Archive, folder: &'a str, byte_order: ByteOrder) -> Self {
-        Self { archive, folder, byte_order, known: HashMap::new(), first: 0 }
+        let found = vec![None; archive.len()];
+        Self { archive, folder, byte_order, found, lost: HashMap::new(), next: 0, first: 0 }
     }
 
     /// Gives the storages other numbers, so that they differ from those of another archive.
     pub(super) fn numbered_from(self, first: u32) -> Self {
-        Self { first, ..self }
+        Self { first, next: first, ..self }
     }
 
     /// How many storages were asked for.
     pub(super) fn count(&self) -> u32 {
-        self.known.len() as u32
+        self.next - self.first
     }
 
-    fn find(&self, key: &str) -> Storage {
-        let number = self.first.saturating_add(self.count());
-        let name = format!("{}/{key}", self.folder);
-        let missing = |reason: String| Layout::Missing(reason.into());
-        match self.archive.find(&name) {
-            Some(record) => {
-                let layout = self.archive.layout(record);
-                let layout = layout.unwrap_or_else(|error| missing(error.what().to_owned()));
-                Storage { number, layout, len: record.len }
-            }
-            None => {
-                let layout = missing(format!("the file has no record {name:?}"));
-                Storage { number, layout, len: 0 }
-            }
-        }
+    fn number(&mut self) -> u32 {
+        let number = self.next;
+        self.next = number.saturating_add(1);
+        number
     }
 }
 
 impl Storages for Records<'_> {
     fn storage(&mut self, key: &str, len: u64) -> Storage {
-        if let Some(storage) = self.known.get(key) {
-            return storage.clone();
+        let missing = |reason: String| Layout::Missing(reason.into());
+        let Some(index) = self.archive.index(&[self.folder, "/", key]) else {
+            if let Some(storage) = self.lost.get(key) {
+                return storage.clone();
+            }
+            let name = format!("{}/{key}", self.folder);
+            let layout = missing(format!("the file has no record {name:?}"));
+            let storage = Storage { number: self.number(), layout, len };
+            self.lost.insert(key.to_owned(), storage.clone());
+            return storage;
+        };
+        if let Some(Some(storage)) = self.found.get(index) {
+            return Storage::clone(storage);
         }
-        let mut storage = self.find(key);
-        if let Layout::Missing(_) = storage.layout {
-            storage.len = len;
-        }
-        self.known.insert(key.to_owned(), storage.clone());
+        let record = &self.archive.records()[index];
+        let (layout, len) = match self.archive.layout(record) {
+            Ok(layout) => (layout, record.len),
+            Err(error) => (missing(error.what().to_owned()), len),
+        };
+        let storage = Storage { number: self.number(), layout, len };
+        self.found[index] = Some(Box::new(storage.clone()));
         storage
     }
 
