@@ -42,6 +42,7 @@ pub(crate) fn run() -> Result<()> {
     let mut table = Table::default();
     bench.listing(&mut table)?;
     bench.many_keys(&mut table)?;
+    bench.many_tensors(&mut table)?;
     for (name, rows) in INPUTS {
         bench.conversions(name, rows, &mut table)?;
     }
@@ -195,6 +196,36 @@ impl Bench {
             ("library", command)
         });
         table.add("list gpt_small.mdl", "50 times faster", measure(ours, theirs, None)?);
+        Ok(())
+    }
+
+    /// Opens a file of every readable format that holds very many tensors.
+    fn many_tensors(&self, table: &mut Table) -> Result<()> {
+        let Some(python) = &self.python else { return Ok(()) };
+        let script = project::root().join("benches").join("many.py");
+        let folder = self.folder.join("many");
+        for (interpreter, what) in [(&python.current, "torch"), (&python.tensorflow, "tensorflow")]
+        {
+            let mut inputs = shell::command(interpreter);
+            inputs.arg(&script).arg(what).arg(&folder).env("TF_CPP_MIN_LOG_LEVEL", "3");
+            shell::run(&mut inputs)?;
+        }
+        let mut names: Vec<String> = fs::read_dir(&folder)?
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            // A bundle is named by its prefix.
+            .filter_map(|name| match name.split_once(".data-") {
+                Some((prefix, _)) => Some(prefix.to_owned()),
+                None => (!name.ends_with(".index")).then_some(name),
+            })
+            .collect();
+        names.sort();
+        for name in names {
+            let mut ours = self.ours();
+            ours.arg("info").arg(folder.join(&name));
+            let count = if name == "zip64.pt" { "66,000" } else { "20,000" };
+            let what = format!("open {count} tensors, {name}");
+            table.add(&what, "under 0.3 s", measure(ours, None, None)?);
+        }
         Ok(())
     }
 

@@ -80,3 +80,18 @@ fn options_of_tensorflow_are_for_tensorflow() {
     let error = run(["tensorflow-to-h5", &out, &h5, "--to", "torch"]).failed();
     assert!(error.contains("writes cerebras"), "{error}");
 }
+
+#[test]
+fn variables_of_an_object_graph_have_the_names_that_users_know() {
+    let file = text(&prefix("tf/tf2_checkpoint", "ckpt-1"));
+    let listed = run(["ls", &file, "mod/*"]).ok();
+    assert!(listed.contains("\nmod/w ") && !listed.contains("ATTRIBUTES"), "{listed}");
+    let whole = "mod/w/.ATTRIBUTES/VARIABLE_VALUE";
+    for key in ["mod/w", whole] {
+        assert!(run(["show", &file, key]).ok().contains(whole));
+        assert!(run(["ls", &file, key]).ok().contains("mod/w "));
+    }
+    // What programs read is what the file says.
+    let keys = run(["ls", "--json", &file]).json();
+    assert!(keys.as_array().unwrap().iter().any(|leaf| leaf["key"] == whole));
+}

@@ -176,6 +176,10 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::Safetensors(_) => None,
         _ => safetensors::write::metadata_left_out(&source),
     };
+    let dtypes = match target {
+        Target::TensorFlow(_) => None,
+        _ => tensorflow::write::dtypes_left_out(&source),
+    };
     let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
@@ -185,5 +189,6 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
     }?;
     plan.losses.splice(..0, expanded);
     plan.losses.extend(left_out);
+    plan.losses.extend(dtypes);
     Ok(plan)
 }

@@ -100,15 +100,20 @@ pub fn key(text: &str) -> Html {
     }
 }
 
-/// A key that wraps after its dots.
+/// A key that wraps after its dots, all of it.
 pub fn wrapped_key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
+    let rest = &text[head.len() + tail.len()..];
     let pieces = |text: &str| -> Html {
         text.split_inclusive(['.', '/'])
             .map(|part| html! { <>{ part.to_owned() }<wbr /></> })
             .collect()
     };
-    html! { <div class="wrapkey"><span class="a">{ pieces(head) }</span>{ pieces(tail) }</div> }
+    html! {
+        <div class="wrapkey">
+            <span class="a">{ pieces(head) }</span>{ pieces(tail) }<span class="a">{ pieces(rest) }</span>
+        </div>
+    }
 }
 
 /// What a copy button needs.

@@ -2,6 +2,7 @@
 
 /// An exact count with commas: `13,476,889,245`.
 pub use statelens_inspect::grouped as exact;
+use statelens_inspect::known_key;
 
 /// Bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 #[must_use]
@@ -142,17 +143,17 @@ pub fn percent(part: u64, whole: u64) -> u32 {
 
 /// Cuts a key into a prefix that is dimmed and gives way, and an end that says most.
 ///
-/// The end is the last two segments, or from the first number on where that is near the end.
+/// The end is the last two segments, or from the first number on where that is near the end. What
+/// every variable of a graph of TensorFlow's objects has behind its name is left out.
 #[must_use]
 pub fn key_parts(key: &str) -> (&str, &str) {
-    // What every variable of a graph of objects has behind its name tells nothing apart.
-    let name = key.strip_suffix("/.ATTRIBUTES/VARIABLE_VALUE").unwrap_or(key);
+    let name = known_key(key);
     let dots: Vec<usize> = name
         .match_indices(['.', '/'])
         .map(|(at, _)| at + 1)
         .filter(|&at| at < name.len())
         .collect();
-    let Some(&last) = dots.last() else { return ("", key) };
+    let Some(&last) = dots.last() else { return ("", name) };
     // A number alone says nothing: `params.3`, `ln_1.weight` and `0.lr` keep what stands before.
     let cut = match dots.len() {
         1 if name[last..].chars().all(|c| c.is_ascii_digit()) => 0,
@@ -164,7 +165,7 @@ pub fn key_parts(key: &str) -> (&str, &str) {
             if short_tail && !word.is_empty() { dots[n - 2] } else { last }
         }
     };
-    key.split_at(cut)
+    name.split_at(cut)
 }
 
 #[cfg(test)]
@@ -246,7 +247,8 @@ mod tests {
             ("model.model.lm_head.weight", "model.model.", "lm_head.weight"),
             ("optimizer.param_groups.0.lr", "optimizer.param_groups.0.", "lr"),
             ("optimizer.param_groups.0.params.3", "optimizer.param_groups.0.", "params.3"),
-            ("a/w/.ATTRIBUTES/VARIABLE_VALUE", "a/", "w/.ATTRIBUTES/VARIABLE_VALUE"),
+            ("a/w/.ATTRIBUTES/VARIABLE_VALUE", "a/", "w"),
+            ("step/.ATTRIBUTES/VARIABLE_VALUE", "", "step"),
             ("x.", "", "x."),
             ("", "", ""),
         ] {

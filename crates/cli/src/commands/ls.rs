@@ -2,7 +2,9 @@
 
 use statelens_checkpoint::{Checkpoint, Leaf};
 use statelens_convert::Pattern;
-use statelens_inspect::{Json, dtype_of, kind_of, shape_of, shape_text, type_name, value_text};
+use statelens_inspect::{
+    Json, dtype_of, kind_of, known_key, shape_of, shape_text, type_name, value_text,
+};
 
 use crate::args::Ls;
 use crate::print::{Outcome, Printer, Table, grouped};
@@ -12,7 +14,10 @@ pub(crate) fn run(args: &Ls) -> Outcome {
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let mut leaves = checkpoint.leaves();
     if let Some(pattern) = &pattern {
-        leaves.retain(|leaf| pattern.matches(&leaf.flat.to_lossy()));
+        leaves.retain(|leaf| {
+            let key = leaf.flat.to_lossy();
+            pattern.matches(&key) || pattern.matches(known_key(&key))
+        });
     }
     let mut printer = Printer::new();
     if args.input.common.json {
@@ -46,7 +51,7 @@ fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Table {
     let mut table = Table::new(&["key", "kind", "dtype", "shape", ">bytes", "value"]);
     for leaf in leaves {
         table.row(vec![
-            leaf.flat.to_lossy().into_owned(),
+            known_key(&leaf.flat.to_lossy()).to_owned(),
             kind_of(checkpoint, leaf).into(),
             dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string),
             shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text),

@@ -2,8 +2,8 @@
 
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr};
 use statelens_inspect::{
-    Json, dtype_of, element_text, kind_of, layout_text, near_keys, shape_of, shape_text, type_name,
-    value_text,
+    Json, dtype_of, element_text, kind_of, known_key, layout_text, near_keys, shape_of, shape_text,
+    type_name, value_text,
 };
 use statelens_tensor::elements;
 
@@ -14,7 +14,12 @@ pub(crate) fn run(args: &Show) -> Outcome {
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     // Flat keys need not be unique: a name with a dot looks like nesting.
-    let found: Vec<&Leaf> = leaves.iter().filter(|leaf| leaf.flat.to_lossy() == args.key).collect();
+    let mut found: Vec<&Leaf> =
+        leaves.iter().filter(|leaf| leaf.flat.to_lossy() == args.key).collect();
+    if found.is_empty() {
+        let known = leaves.iter().filter(|leaf| known_key(&leaf.flat.to_lossy()) == args.key);
+        found = known.collect();
+    }
     if found.is_empty() {
         return Err(unknown(&leaves, args).into());
     }

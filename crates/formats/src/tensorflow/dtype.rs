@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{DType, NumpyType};
+use statelens_checkpoint::{Checkpoint, DType, NumpyType, Tensor, ValueId};
 
 /// Numbers of dtypes that are no plain elements.
 pub(super) const STRING: u64 = 7;
@@ -12,8 +12,9 @@ pub(super) const VARIANT: u64 = 21;
 /// What TensorFlow calls a dtype, and what its elements are here.
 struct Row(u64, &'static str, Option<DType>);
 
-/// Quantised integers come without a scale, so they are plain ones, as they are to numpy. Small
-/// integers take a byte each, whose upper bits are zeros: those with a sign are no `int8`.
+/// Quantised integers come without a scale, so they are plain ones, as they are to numpy; their
+/// real name stays with them, see [`original`]. Small integers take a byte each, whose upper bits
+/// are zeros: those with a sign are no `int8`.
 const TABLE: [Row; 32] = [
     Row(1, "float32", Some(DType::F32)),
     Row(2, "float64", Some(DType::F64)),
@@ -75,6 +76,26 @@ pub(super) fn known(name: &str) -> Option<u64> {
 /// [`known`], for a name that is in the table; 0 (no dtype) for any other.
 pub(super) fn number(name: &str) -> u64 {
     known(name).unwrap_or(0)
+}
+
+/// What the file says of a leaf whose dtype exists in TensorFlow only: the name of that dtype.
+pub(super) const ATTRIBUTE: &str = "dtype";
+
+/// TensorFlow's number and name for the elements of a leaf that came from one of its files, where
+/// they are more than its dtype here says: `qint8` for an `int8`. Nothing once it was cast.
+pub(super) fn original(
+    source: &Checkpoint,
+    leaf: ValueId,
+    tensor: &Tensor,
+) -> Option<(u64, &'static str)> {
+    if !matches!(source.format.id, "tensorflow" | "tensorflow-v1") {
+        return None;
+    }
+    let attributes = source.raw_attributes(leaf);
+    let (_, name) = attributes.iter().find(|(name, _)| name.as_str() == Some(ATTRIBUTE))?;
+    let number = known(name.as_str()?)?;
+    let same = elements(number)? == tensor.dtype && tensor.stored == tensor.dtype;
+    same.then_some((number, row(number)?.1))
 }
 
 /// What the elements are; `None` for strings, variants and numbers that nobody knows.

@@ -79,7 +79,8 @@ impl Leaves {
         let numpy = matches!(elements, DType::Numpy(_));
         let mut attributes = Vec::new();
         if dtype::name(number).is_some_and(|name| name != elements.name()) {
-            attributes.push(("dtype".into(), dtype::name(number).unwrap_or_default().into()));
+            attributes
+                .push((dtype::ATTRIBUTE.into(), dtype::name(number).unwrap_or_default().into()));
         }
         if let Layout::Concat(_) = layout {
             attributes.push(("partitioned".into(), "yes".into()));

@@ -149,11 +149,19 @@ impl Bundle<'_> {
     }
 
     fn slices(&mut self, key: &[u8], entry: &Entry) -> Result<Layout, String> {
+        let mut parts = Vec::with_capacity(entry.slices.len());
+        for (extents, part) in self.parts_of(key, entry)? {
+            parts.push((extents, self.layout(&part)?));
+        }
+        slices::assemble(&entry.shape, parts)
+    }
+
+    /// The entries of a tensor's slices, and where each lies: start and length by dimension.
+    fn parts_of(&mut self, key: &[u8], entry: &Entry) -> Result<Vec<Placed>, String> {
         // All are taken, so that those which are left belong to nobody.
         let found: Vec<Option<Entry>> =
             entry.slices.iter().map(|slice| self.parts.remove(&slices::key(key, slice))).collect();
-        let mut parts = Vec::with_capacity(found.len());
-        for (slice, part) in entry.slices.iter().zip(found) {
+        let placed = |(slice, part): (&slices::Slice, Option<Entry>)| {
             let extents = slices::within(slice, &entry.shape)
                 .ok_or_else(|| format!("a slice of it lies outside of shape {:?}", entry.shape))?;
             let part =
@@ -163,21 +171,42 @@ impl Bundle<'_> {
             {
                 return Err(format!("the slice {extents:?} has another dtype or shape"));
             }
-            let layout = self.layout(&part)?;
-            parts.push((extents, layout));
-        }
-        slices::assemble(&entry.shape, parts)
+            Ok((extents, part))
+        };
+        entry.slices.iter().zip(found).map(placed).collect()
     }
 
     fn strings(&mut self, key: &[u8], entry: &Entry) -> Result<()> {
-        let bytes = self.string_bytes(entry);
-        let found = bytes.as_ref().map_err(Clone::clone).and_then(|bytes| {
-            let count = numel(&entry.shape).ok_or("there are too many")?;
-            strings::split(bytes, count).map_err(|error| error.what().to_owned())
+        let parts = match entry.slices.is_empty() {
+            true => Ok(vec![(entry.shape.iter().map(|dim| (0, *dim)).collect(), entry.clone())]),
+            false => self.parts_of(key, entry),
+        };
+        let bytes = parts.and_then(|parts| {
+            let bytes = |(extents, part)| self.string_bytes(&part).map(|bytes| (extents, bytes));
+            parts.into_iter().map(bytes).collect::<Result<Vec<(slices::Extents, Vec<u8>)>, _>>()
+        });
+        let mut intact = true;
+        let found = bytes.as_ref().map_err(Clone::clone).and_then(|parts| {
+            let mut strings = Vec::with_capacity(parts.len());
+            for (extents, bytes) in parts {
+                let lengths: Vec<u64> = extents.iter().map(|(_, len)| *len).collect();
+                let count = numel(&lengths).ok_or("there are too many")?;
+                let split = strings::split(bytes, count);
+                let (found, right) = split.map_err(|error| error.what().to_owned())?;
+                intact &= right;
+                strings.push((extents.clone(), found));
+            }
+            match (entry.slices.is_empty(), strings.pop()) {
+                (true, Some((_, only))) => Ok(only),
+                (_, last) => {
+                    strings.extend(last);
+                    slices::place(&entry.shape, &strings)
+                }
+            }
         });
         // The checksum is of numbers in the byte order of whoever wrote them.
         let little = self.header.byte_order == statelens_checkpoint::ByteOrder::Little;
-        if little && matches!(found, Ok((_, false))) {
+        if little && found.is_ok() && !intact {
             self.leaves.problem(
                 Grade::Danger,
                 "The checksum of the lengths of strings is wrong",
@@ -185,19 +214,19 @@ impl Bundle<'_> {
                 "the strings are not what was written",
             );
         }
-        self.leaves.strings(key, &entry.shape, found.map(|(strings, _)| strings))
+        self.leaves.strings(key, &entry.shape, found)
     }
 
     fn string_bytes(&mut self, entry: &Entry) -> Result<Vec<u8>, String> {
-        if !entry.slices.is_empty() {
-            return Err("it is partitioned, which strings are not otherwise".into());
-        }
         let span = self.data.span(entry)?;
         self.left = self.left.checked_sub(span.len).ok_or("there are too many strings to hold")?;
         let read = self.files.read_vec(span.file, span.offset, span.len);
         read.map_err(|error| error.what().to_owned())
     }
 }
+
+/// A slice with its place.
+type Placed = (slices::Extents, Entry);
 
 /// The data files of a bundle.
 pub(super) struct Data<'a> {

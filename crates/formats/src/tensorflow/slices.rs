@@ -6,6 +6,7 @@
 use statelens_checkpoint::{Concat, Error, Layout, Part, Result, order};
 
 use super::proto::{Field, Message};
+use super::read::numel;
 
 /// Where a slice lies along one dimension; a length of `None` is the whole dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -16,6 +17,9 @@ pub(super) struct Extent {
 
 /// A slice: an extent for each dimension.
 pub(super) type Slice = Vec<Extent>;
+
+/// Where a slice lies in a tensor: start and length by dimension.
+pub(super) type Extents = Vec<(u64, u64)>;
 
 /// Reads a `TensorSliceProto`.
 pub(super) fn parse(bytes: &[u8]) -> Result<Slice> {
@@ -86,7 +90,7 @@ fn signed_increasing(key: &mut Vec<u8>, number: u64) {
 }
 
 /// The extents of a slice in a tensor of `shape`, if it lies inside.
-pub(super) fn within(slice: &[Extent], shape: &[u64]) -> Option<Vec<(u64, u64)>> {
+pub(super) fn within(slice: &[Extent], shape: &[u64]) -> Option<Extents> {
     if slice.len() != shape.len() {
         return None;
     }
@@ -104,10 +108,7 @@ pub(super) fn within(slice: &[Extent], shape: &[u64]) -> Option<Vec<(u64, u64)>>
 /// Puts slices together to a tensor of `shape`, or says why they can't be.
 ///
 /// TensorFlow's partitioners cut along whole dimensions, so slices form a grid.
-pub(super) fn assemble(
-    shape: &[u64],
-    mut parts: Vec<(Vec<(u64, u64)>, Layout)>,
-) -> Result<Layout, String> {
+pub(super) fn assemble(shape: &[u64], mut parts: Vec<(Extents, Layout)>) -> Result<Layout, String> {
     let mut grid = Vec::with_capacity(shape.len());
     for (axis, dim) in shape.iter().enumerate() {
         let mut cuts: Vec<(u64, u64)> = parts.iter().map(|(extents, _)| extents[axis]).collect();
@@ -137,7 +138,7 @@ pub(super) fn assemble(
     if parts.windows(2).any(|pair| pair[0].0 == pair[1].0) {
         return Err("two of its slices are the same".into());
     }
-    let part = |(extents, layout): (Vec<(u64, u64)>, Layout)| Part {
+    let part = |(extents, layout): (Extents, Layout)| Part {
         shape: extents.iter().map(|(_, len)| *len).collect(),
         layout,
     };
@@ -163,9 +164,56 @@ pub(super) fn assemble(
     parts.into_iter().next().map(|part| part.layout).ok_or_else(|| "it has no slices".into())
 }
 
+/// The most dimensions that TensorFlow has.
+const RANK: usize = 254;
+
+/// Puts the strings of slices, which lie as `extents` says, in the order of a tensor of `shape`.
+pub(super) fn place<'a>(
+    shape: &[u64],
+    parts: &[(Extents, Vec<&'a [u8]>)],
+) -> Result<Vec<&'a [u8]>, String> {
+    // Before anything is as large as the shape says.
+    let found: usize = parts.iter().map(|(_, strings)| strings.len()).sum();
+    if numel(shape) != Some(found as u64) || shape.len() > RANK {
+        return Err(format!("its slices hold {found} strings, which is not what its shape takes"));
+    }
+    let mut placed = vec![None; found];
+    for (extents, strings) in parts {
+        for (number, string) in (0u64..).zip(strings) {
+            // Where the string lies in the slice, from the last axis to the first, and so in the whole.
+            let (mut inner, mut at, mut stride) = (number, 0u64, 1u64);
+            for ((start, len), dim) in extents.iter().zip(shape).rev() {
+                at = at.saturating_add((start + inner % len.max(&1)).saturating_mul(stride));
+                inner /= len.max(&1);
+                stride = stride.saturating_mul(*dim);
+            }
+            let place = usize::try_from(at).ok().and_then(|at| placed.get_mut(at));
+            match place {
+                Some(place @ None) if inner == 0 => *place = Some(*string),
+                _ => return Err("its slices overlap".into()),
+            }
+        }
+    }
+    placed.into_iter().collect::<Option<_>>().ok_or_else(|| "its slices leave gaps".into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn strings_come_in_the_order_of_the_whole() {
+        let left = (vec![(0, 2), (0, 1)], vec![&b"a"[..], b"c"]);
+        let right = (vec![(0, 2), (1, 1)], vec![&b"b"[..], b"d"]);
+        let whole = place(&[2, 2], &[right.clone(), left.clone()]).unwrap();
+        assert_eq!(whole, [b"a", b"b", b"c", b"d"]);
+        assert!(place(&[2, 2], &[left.clone(), left.clone()]).unwrap_err().contains("overlap"));
+        assert!(place(&[2, 2], std::slice::from_ref(&left)).is_err());
+        assert!(place(&[1 << 40, 1 << 20], &[left, right]).is_err());
+        assert_eq!(place(&[0, 3], &[(vec![(0, 0), (0, 3)], Vec::new())]).unwrap().len(), 0);
+        let long = (vec![(0, 1)], vec![&b"a"[..], b"b"]);
+        assert!(place(&[2], &[long]).unwrap_err().contains("overlap"));
+    }
 
     fn coded(number: u64) -> Vec<u8> {
         let mut key = Vec::new();

@@ -143,6 +143,30 @@ fn what_only_restore_reads() {
     assert!(checkpoint.findings.is_empty(), "{:?}", checkpoint.findings);
 }
 
+/// TensorFlow writes slices of strings and restores each by itself; asked for the whole, it refuses.
+#[test]
+fn slices_of_strings_are_put_together() {
+    for main in ["v2.index", "v1"] {
+        let checkpoint = open("tf/raw_string_slices", main).unwrap();
+        assert_eq!(checkpoint.findings, [], "{main}");
+        let leaves = checkpoint.leaves();
+        let found: Vec<_> = leaves
+            .iter()
+            .map(|leaf| strings(&checkpoint, checkpoint.value(leaf.id)).unwrap())
+            .collect();
+        let flat = [&b"a"[..], b"bb", b"", b"dddd", b"\xff\x00"].map(<[u8]>::to_vec);
+        let grid = ["p", "q", "r", "s", "t", "u"].map(|text| text.as_bytes().to_vec());
+        assert_eq!(found, [(flat.to_vec(), vec![5]), (grid.to_vec(), vec![2, 3])], "{main}");
+    }
+    // Without one of them, nothing is made up.
+    let mut files = files("tf/raw_string_slices", "v2.index");
+    let data = files.iter_mut().find(|(name, _)| name.contains("data")).unwrap();
+    data.1.pop();
+    let checkpoint = open_files(&files).unwrap();
+    assert_eq!(checkpoint.findings.len(), 1);
+    assert!(checkpoint.findings[0].title.contains("Strings can't be read"));
+}
+
 /// TensorFlow checks the checksums of data, and so refuses these; opening reads no data.
 #[test]
 fn missing_checksums_are_told() {

@@ -111,27 +111,26 @@ fn leaf(
     values: &mut HashMap<(Vec<u8>, Slice), Values>,
 ) -> Result<()> {
     let missing = || "a slice of it is not in the file".to_owned();
+    let outside = || format!("a slice of it lies outside of shape {:?}", meta.shape);
     if dtype::plain(meta.dtype) == dtype::STRING {
-        let [slice] = &meta.slices[..] else {
-            let reason = "it is partitioned, which strings are not otherwise".to_owned();
-            return leaves.strings(name, &meta.shape, Err(reason));
+        let mut part = |slice: &Slice| match values.remove(&(name.to_vec(), slice.clone())) {
+            Some(Values::Strings(strings)) => {
+                Ok((slices::within(slice, &meta.shape).ok_or_else(outside)?, strings))
+            }
+            _ => Err(missing()),
         };
-        let found = values.remove(&(name.to_vec(), slice.clone()));
-        let Some(Values::Strings(strings)) = &found else {
-            return leaves.strings(name, &meta.shape, Err(missing()));
-        };
-        let strings: Vec<&[u8]> = strings.iter().map(Vec::as_slice).collect();
-        let fits = numel(&meta.shape) == Some(strings.len() as u64);
-        let strings = match fits {
-            true => Ok(strings),
-            false => Err(format!("{} strings are there", strings.len())),
-        };
-        return leaves.strings(name, &meta.shape, strings);
+        let parts: Result<Vec<_>, String> = meta.slices.iter().map(&mut part).collect();
+        let found = parts.as_ref().map_err(Clone::clone).and_then(|parts| {
+            let borrowed = parts.iter().map(|(extents, strings)| {
+                (extents.clone(), strings.iter().map(Vec::as_slice).collect())
+            });
+            slices::place(&meta.shape, &borrowed.collect::<Vec<_>>())
+        });
+        return leaves.strings(name, &meta.shape, found);
     }
     let itemsize = dtype::elements(meta.dtype).map_or(1, |dtype| dtype.itemsize());
     let mut part = |slice: &Slice| {
-        let extents = slices::within(slice, &meta.shape)
-            .ok_or_else(|| format!("a slice of it lies outside of shape {:?}", meta.shape))?;
+        let extents = slices::within(slice, &meta.shape).ok_or_else(outside)?;
         let lengths: Vec<u64> = extents.iter().map(|(_, len)| *len).collect();
         let needed = numel(&lengths).and_then(|numel| numel.checked_mul(itemsize));
         let layout = match values.remove(&(name.to_vec(), slice.clone())) {

@@ -18,6 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use index::{Index, Place, Row, Sum};
+pub(crate) use losses::dtypes as dtypes_left_out;
 use names::Named;
 use statelens_checkpoint::{
     Checkpoint, Checksum, Data, Error, Outcome, Outcomes, Plan, PlannedFile, Result, Segment,

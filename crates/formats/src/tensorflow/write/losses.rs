@@ -1,8 +1,30 @@
 //! What a bundle could not hold, gathered by kind.
 
-use statelens_checkpoint::{Loss, Text};
+use statelens_checkpoint::{Checkpoint, Loss, Text};
 
 use super::graph::COUNTER;
+use crate::tensorflow::dtype;
+
+/// What a format that is not TensorFlow's loses of a checkpoint that is: which dtype whole numbers
+/// had that are quantised, or take fewer than eight bits.
+pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
+    let mut keys = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
+    for leaf in source.leaves() {
+        let Some((_, tensor)) = source.tensor_of(leaf.id) else { continue };
+        let Some((_, name)) = dtype::original(source, leaf.target, tensor) else { continue };
+        keys.push(leaf.flat.to_string());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    (!keys.is_empty()).then(|| Loss {
+        keys,
+        what: format!("{} become whole numbers of whole bytes", names.join(", ")),
+        why: "The target has no such dtype. The values are the same.".into(),
+        harmless: false,
+    })
+}
 
 /// Losses while they are found.
 #[derive(Default)]

@@ -11,6 +11,7 @@ use statelens_checkpoint::{
 
 use super::{Options, plan};
 use crate::shards::Shards;
+use crate::tensorflow::dtype;
 use crate::tensorflow::tests::{expected, files, logical_bytes, open, open_files};
 
 /// The files of a plan.
@@ -47,6 +48,23 @@ fn run(plan: &Plan) -> Vec<(String, Vec<u8>)> {
     done
 }
 
+#[test]
+fn dtypes_of_tensorflow_alone_are_told_where_they_are_lost() {
+    let source = Arc::new(open("tf/saver_v2_dtypes", "all.index").unwrap());
+    let told = |target: &str| {
+        let target = crate::writing(target).unwrap().target(&crate::Asked::default()).unwrap();
+        let plan = crate::plan(source.clone(), &target, "out").unwrap();
+        let told = plan.losses.into_iter().find(|loss| loss.what.contains("whole bytes"));
+        told.map(|loss| (loss.keys.join(" "), loss.what))
+    };
+    let lost = "qint16, qint32, qint8, quint16, quint8, uint4";
+    let what = format!("{lost} become whole numbers of whole bytes");
+    for target in ["torch", "safetensors", "npz"] {
+        assert_eq!(told(target), Some((lost.replace(',', ""), what.clone())), "{target}");
+    }
+    assert_eq!(told("tensorflow"), None);
+}
+
 /// The files of a plan, the index first.
 fn written(source: Checkpoint, options: &Options, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut files = run(&plan(Arc::new(source), options, name).unwrap());
@@ -79,7 +97,7 @@ fn the_saver_would_have_written_the_same_bytes() {
 
 #[test]
 fn every_fixture_is_read_as_it_was_after_it_is_written() {
-    let mut compared = 0;
+    let (mut compared, mut real_dtypes) = (0, 0);
     for (folder, main, _) in expected() {
         let source = open(&folder, &main).unwrap();
         if source.tensors().iter().any(|t| matches!(t.layout, Layout::Missing(_))) {
@@ -96,6 +114,12 @@ fn every_fixture_is_read_as_it_was_after_it_is_written() {
             match (again.tensor_of(ours.id), source.tensor_of(theirs.id)) {
                 (Some((_, one)), Some((_, other))) => {
                     assert_eq!((&one.dtype, &one.shape), (&other.dtype, &other.shape));
+                    let [dtype, expected] = [
+                        dtype::original(&again, ours.target, one),
+                        dtype::original(&source, theirs.target, other),
+                    ];
+                    assert_eq!(dtype, expected, "{folder} {}", ours.flat);
+                    real_dtypes += usize::from(dtype.is_some());
                     let bytes = [logical_bytes(&again, one), logical_bytes(&source, other)];
                     let [one, other] = bytes.map(Result::unwrap);
                     assert_eq!(one, other, "{folder} {}", ours.flat);
@@ -108,6 +132,7 @@ fn every_fixture_is_read_as_it_was_after_it_is_written() {
         }
     }
     assert!(compared > 400, "{compared}");
+    assert!(real_dtypes >= 6, "{real_dtypes}");
 }
 
 /// A state with something of everything.

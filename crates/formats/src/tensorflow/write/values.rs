@@ -160,7 +160,10 @@ impl Items<'_> {
             self.push(key, dtype::STRING, tensor.shape.clone(), body);
             return;
         }
-        let (number, shape, loss) = elements(tensor);
+        let (number, shape, loss) = match dtype::original(self.source, leaf.target, tensor) {
+            Some((number, _)) => (number, tensor.shape.clone(), None),
+            None => elements(tensor),
+        };
         if let Some(loss) = loss {
             self.losses.add(loss, &leaf.flat);
         }
