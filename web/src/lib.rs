@@ -11,4 +11,5 @@ pub mod page;
 pub mod protocol;
 pub mod rows;
 pub mod state;
+pub mod wire;
 pub mod worker;

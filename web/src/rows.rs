@@ -6,6 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wire::{put, put_bytes, take, take_bytes};
+
 /// What a leaf is. The names are those of the command's manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -129,21 +131,21 @@ impl PackedRows {
             let shared = common_prefix(before, &row.key);
             out.count += 1;
             put(&mut out.bytes, shared as u64);
-            put_str(&mut out.bytes, &row.key[shared..]);
+            put_bytes(&mut out.bytes, row.key[shared..].as_bytes());
             out.bytes.push(row.kind as u8);
-            put_str(&mut out.bytes, &row.dtype);
+            put_bytes(&mut out.bytes, row.dtype.as_bytes());
             put(&mut out.bytes, row.shape.len() as u64);
             for &dim in &row.shape {
                 put(&mut out.bytes, dim);
             }
             put(&mut out.bytes, row.params);
             put(&mut out.bytes, row.bytes);
-            put_str(&mut out.bytes, &row.value);
+            put_bytes(&mut out.bytes, row.value.as_bytes());
             match &row.link {
                 None => out.bytes.push(0),
                 Some(target) => {
                     out.bytes.push(1);
-                    put_str(&mut out.bytes, target);
+                    put_bytes(&mut out.bytes, target.as_bytes());
                 }
             }
             before = &row.key;
@@ -191,42 +193,14 @@ fn common_prefix(a: &str, b: &str) -> usize {
         .map_or_else(|| a.len().min(b.len()), |((at, _), _)| at)
 }
 
-fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-fn put_str(out: &mut Vec<u8>, text: &str) {
-    put(out, text.len() as u64);
-    out.extend_from_slice(text.as_bytes());
-}
-
 fn take_byte(rest: &mut &[u8]) -> Option<u8> {
     let (&byte, tail) = rest.split_first()?;
     *rest = tail;
     Some(byte)
 }
 
-fn take(rest: &mut &[u8]) -> Option<u64> {
-    let mut number = 0u64;
-    for shift in (0..64).step_by(7) {
-        let byte = take_byte(rest)?;
-        number |= u64::from(byte & 0x7f) << shift;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
-}
-
 fn take_str<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
-    let length = usize::try_from(take(rest)?).ok()?;
-    let (text, tail) = rest.split_at_checked(length)?;
-    *rest = tail;
-    std::str::from_utf8(text).ok()
+    str::from_utf8(take_bytes(rest)?).ok()
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use serde::Serialize;
+use js_sys::Uint8Array;
+use serde::{Serialize, de::DeserializeOwned};
 use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
+use crate::wire;
 
 /// What came from the worker: the message, and what came beside it.
 pub type Answer = (FromWorker, JsValue);
@@ -80,9 +82,7 @@ impl Bridge {
                 | ToWorker::Measure
                 | ToWorker::Run { .. }
         );
-        let Ok(message) = message.serialize(&serializer()) else { return };
-        let envelope = js_sys::Object::new();
-        set(&envelope, MESSAGE, &message);
+        let envelope = envelope(message);
         set(&envelope, FILES, files);
         set(&envelope, HANDLE, handle);
         let mut inner = self.inner.borrow_mut();
@@ -102,11 +102,8 @@ impl Bridge {
         let answers = self.answers.clone();
         let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
-            let Ok(message) = serde_wasm_bindgen::from_value::<FromWorker>(get(&data, MESSAGE))
-            else {
-                return;
-            };
-            if message == FromWorker::Ready {
+            let Some(message) = message::<FromWorker>(&data) else { return };
+            if matches!(message, FromWorker::Ready) {
                 let mut inner = shared.borrow_mut();
                 inner.ready = true;
                 let waiting = std::mem::take(&mut inner.waiting);
@@ -161,10 +158,18 @@ impl Bridge {
     }
 }
 
-/// How messages become JS values: numbers of 64 bits as numbers where they fit exactly, since
-/// `BigInt`s would be slower and sizes are far below 2^53.
-pub fn serializer() -> serde_wasm_bindgen::Serializer {
-    serde_wasm_bindgen::Serializer::new().serialize_missing_as_null(true)
+/// An object to post, with a message in it.
+pub fn envelope(message: &impl Serialize) -> js_sys::Object {
+    let envelope = js_sys::Object::new();
+    let bytes = Uint8Array::from(wire::to_bytes(message).as_slice());
+    set(&envelope, MESSAGE, &bytes);
+    envelope
+}
+
+/// The message in an object that [`envelope`] made; `None` in any other.
+pub fn message<T: DeserializeOwned>(posted: &JsValue) -> Option<T> {
+    let bytes: Uint8Array = get(posted, MESSAGE).dyn_into().ok()?;
+    Some(wire::from_bytes(&bytes.to_vec()))
 }
 
 /// A property of a JS object; undefined if there is none.

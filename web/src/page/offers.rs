@@ -2,7 +2,6 @@
 //! files that were opened before, or the bundled examples.
 
 use js_sys::{Array, Function, Promise};
-use serde::Deserialize;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{Event, File, HtmlInputElement};
@@ -24,28 +23,23 @@ const EXAMPLES: [(&str, &str, &str); 3] = [
 ];
 
 /// The folder that the command serves.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Listing {
     folder: String,
     checkpoints: Vec<Listed>,
 }
 
-#[derive(Debug, Clone, PartialEq, Deserialize)]
 struct Listed {
     /// The path of the file to open, from the folder.
     main: String,
-    files: Vec<ListedFile>,
-}
-
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-struct ListedFile {
+    /// How many files it has, and their length together.
+    files: u32,
     bytes: u64,
 }
 
 /// Files that were opened before, as `web/files.js` tells of them.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Clone)]
 struct Recent {
-    id: f64,
+    id: JsValue,
     name: String,
     about: String,
 }
@@ -122,13 +116,12 @@ fn Served(props: &ServedProps) -> Html {
                 <div class="lab exhead">{ format!("In {}", listing.folder) }</div>
                 <div class="exs">
                 { for listing.checkpoints.iter().map(|found| {
-                    let bytes = found.files.iter().map(|file| file.bytes).fold(0, u64::saturating_add);
-                    let about = match found.files.len() {
+                    let about = match found.files {
                         1 => String::new(),
                         files => format!("{files} files"),
                     };
                     let (actor, url) = (actor.clone(), address(&props.base, &found.main));
-                    row(&found.main, &about, &fmt::bytes(bytes), Callback::from(move |_| actor.ask_address(&url)))
+                    row(&found.main, &about, &fmt::bytes(found.bytes), Callback::from(move |_| actor.ask_address(&url)))
                 }) }
                 </div>
             </>
@@ -145,9 +138,14 @@ fn RecentOrExamples() -> Html {
         move || {
             let recent = recent.clone();
             spawn_local(async move {
-                let list = settled("list", &JsValue::UNDEFINED).await.ok();
-                let list = list.and_then(|list| serde_wasm_bindgen::from_value(list).ok());
-                recent.set(list.unwrap_or_default());
+                let list = settled("list", &JsValue::UNDEFINED).await.unwrap_or_default();
+                let list: Array = list.dyn_into().unwrap_or_default();
+                let entry = |entry: JsValue| Recent {
+                    id: get(&entry, "id"),
+                    name: text(&entry, "name"),
+                    about: text(&entry, "about"),
+                };
+                recent.set(list.iter().map(entry).collect());
             });
         }
     };
@@ -206,14 +204,14 @@ fn row(name: &str, about: &str, size: &str, onclick: Callback<MouseEvent>) -> Ht
 fn open_recent(actor: &Actor, entry: &Recent) {
     let (actor, entry) = (actor.clone(), entry.clone());
     spawn_local(async move {
-        match settled("open", &entry.id.into()).await {
+        match settled("open", &entry.id).await {
             Ok(files) => actor.open(dropped(&files), None),
             Err(error) => actor.act(Action::Fail(ErrorText {
                 kind: ErrorKind::Io,
                 title: format!("{} could not be opened again.", entry.name),
                 text: format!(
                     "It was moved or removed, or the browser was not allowed to read it: {}.",
-                    get(&error, "message").as_string().unwrap_or_default()
+                    text(&error, "message")
                 ),
                 place: String::new(),
                 lines: Vec::new(),
@@ -240,7 +238,28 @@ async fn listed(base: &str) -> Result<Listing, String> {
         return Err(text.as_string().unwrap_or_default());
     }
     let json = JsFuture::from(answer.json().map_err(failed)?).await.map_err(failed)?;
-    serde_wasm_bindgen::from_value(json).map_err(|error| error.to_string())
+    let listed = |found: JsValue| {
+        let files = list(&found, "files");
+        let bytes =
+            files.iter().map(|file| get(&file, "bytes").as_f64().unwrap_or_default() as u64);
+        Listed {
+            main: text(&found, "main"),
+            files: files.length(),
+            bytes: bytes.fold(0, u64::saturating_add),
+        }
+    };
+    let checkpoints = list(&json, "checkpoints").iter().map(listed).collect();
+    Ok(Listing { folder: text(&json, "folder"), checkpoints })
+}
+
+/// A list in a JS object; empty if there is none.
+fn list(object: &JsValue, name: &str) -> Array {
+    get(object, name).dyn_into().unwrap_or_default()
+}
+
+/// A text in a JS object; empty if there is none.
+fn text(object: &JsValue, name: &str) -> String {
+    get(object, name).as_string().unwrap_or_default()
 }
 
 /// An array of files as files to open.

@@ -21,14 +21,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use serde::Serialize;
 use statelens_checkpoint::{Checkpoint, Leaf, Plan};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
-use crate::page::bridge::{get, serializer, set};
-use crate::protocol::{FILES, Fact, FromWorker, HANDLE, MESSAGE, ToWorker};
+use crate::page::bridge::{envelope, get, message, set};
+use crate::protocol::{FILES, Fact, FromWorker, HANDLE, ToWorker};
 use crate::worker::running::Cancel;
 
 /// What the worker holds between messages.
@@ -75,7 +74,7 @@ pub fn start() {
     let desk = Rc::new(RefCell::new(Desk::default()));
     let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let data = event.data();
-        if let Ok(message) = serde_wasm_bindgen::from_value::<ToWorker>(get(&data, MESSAGE)) {
+        if let Some(message) = message(&data) {
             answer(&desk, message, &data);
         }
     });
@@ -105,9 +104,7 @@ pub fn post(message: &FromWorker) {
 
 /// Posts a message with a finished file beside it.
 pub fn post_with(message: &FromWorker, handle: &JsValue) {
-    let Ok(message) = message.serialize(&serializer()) else { return };
-    let envelope = js_sys::Object::new();
-    set(&envelope, MESSAGE, &message);
+    let envelope = envelope(message);
     set(&envelope, HANDLE, handle);
     // Messages are plain values and blobs: all of them can be cloned.
     let _ = scope().post_message(&envelope);
