@@ -87,6 +87,40 @@ fn no_bit_of_a_distributed_checkpoint_flips_unnoticed() {
 fn no_bit_of_an_hdf5_file_with_checksums_flips_unnoticed() {
     no_flip_goes_unnoticed("hdf5/filter_fletcher32_l.h5", &[]);
     no_flip_goes_unnoticed("hdf5/filter_fletcher_deflate_l.h5", &[]);
+    no_flip_goes_unnoticed("hdf5/filter_zstd_checksum_l.h5", &[]);
+}
+
+#[test]
+fn the_checksums_of_zstd_frames_and_tar_headers_are_looked_at() {
+    let folder = Folder::new();
+    let checksums = |file: &str| run(["verify", file, "--json"]).json()["checksums"].clone();
+    let zstd = fs::read(fixture("hdf5/filter_zstd_checksum_l.h5")).unwrap();
+    let sound = text(&folder.with("sound.h5", &zstd));
+    assert_eq!(checksums(&sound), serde_json::json!({ "XXH64 (zstd chunks)": 6 }));
+    let none = text(&fixture("hdf5/filter_zstd_e.h5"));
+    assert_eq!(checksums(&none), serde_json::json!({}));
+    // The last byte of the first frame's checksum: it decodes as before. The second lies behind it.
+    let magic = [0x28, 0xb5, 0x2f, 0xfd];
+    let second = (0..zstd.len()).filter(|at| zstd[*at..].starts_with(&magic)).nth(1).unwrap();
+    let mut bytes = zstd.clone();
+    bytes[second - 1] ^= 1;
+    let broken = text(&folder.with("broken.h5", &bytes));
+    let ran = run(["verify", &broken]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("zstd chunk has the checksum"), "{}", ran.out);
+
+    let tar = fs::read(fixture("torch_crafted/tar_0_1.pth")).unwrap();
+    let sound = text(&folder.with("sound.pth", &tar));
+    let count = checksums(&sound)["tar header sum"].as_u64().unwrap();
+    assert!(count >= 4, "{count}");
+    // The owner of the first member, which says nothing about the checkpoint.
+    let mut bytes = tar.clone();
+    bytes[109] ^= 1;
+    let broken = text(&folder.with("broken.pth", &bytes));
+    let ran = run(["verify", &broken]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("checksum") && ran.out.contains("tar header sum"), "{}", ran.out);
+    assert!(ran.out.ends_with("it is not sound: 1 problem\n"), "{}", ran.out);
 }
 
 #[test]

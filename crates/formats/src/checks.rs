@@ -4,6 +4,7 @@
 //! | container | checksum |
 //! |---|---|
 //! | zip (PyTorch, `.npz`, Keras, distributed checkpoints) | CRC-32 of each member |
+//! | tar (PyTorch before 0.2) | a sum of each header; none of what is in the members |
 //! | TensorFlow | masked CRC-32C of each block of a table, and of each tensor of a bundle |
 //! | HDF5 | of structures and of chunks: whoever reads those is told, so there is no list |
 //! | all others | none |
@@ -14,7 +15,7 @@ use statelens_checkpoint::{Checkpoint, Error, FileId, Layout, Limits, Result, Sp
 use statelens_tensor::crc::Summing;
 
 use crate::archive::{Archive, is_zip};
-use crate::{dcp, tensorflow};
+use crate::{dcp, tensorflow, torch};
 
 /// The checksums of a checkpoint's files.
 #[derive(Debug, Default)]
@@ -49,6 +50,8 @@ pub enum Algorithm {
     Crc32,
     /// CRC-32C, masked as TensorFlow does it.
     MaskedCrc32c,
+    /// The sum of the bytes of a tar header, which is made when the checksum is found.
+    Tar,
 }
 
 impl Algorithm {
@@ -57,13 +60,14 @@ impl Algorithm {
         match self {
             Self::Crc32 => "CRC-32",
             Self::MaskedCrc32c => "masked CRC-32C",
+            Self::Tar => "tar header sum",
         }
     }
 
     /// Of no bytes yet; [`Algorithm::stored`] makes of the sum what a file has.
     pub fn begin(self) -> Summing {
         match self {
-            Self::Crc32 => Summing::Crc32(0),
+            Self::Crc32 | Self::Tar => Summing::Crc32(0),
             Self::MaskedCrc32c => Summing::Crc32c(0),
         }
     }
@@ -71,7 +75,7 @@ impl Algorithm {
     /// What a file has for a sum.
     pub fn stored(self, sum: u32) -> u32 {
         match self {
-            Self::Crc32 => sum,
+            Self::Crc32 | Self::Tar => sum,
             Self::MaskedCrc32c => tensorflow::mask(sum),
         }
     }
@@ -82,6 +86,7 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     let files = &checkpoint.files;
     match checkpoint.format.id {
         "tensorflow" | "tensorflow-v1" => return tensorflow::checks::checks(files, limits),
+        "torch-tar" => return torch::read::tar::checks(files, limits),
         "torch-dcp" => {
             let mut checks = Checks::default();
             for span in dcp::read::places(files, limits)? {

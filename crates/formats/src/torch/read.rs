@@ -5,7 +5,7 @@ mod folder;
 mod records;
 mod script;
 mod stream;
-mod tar;
+pub(crate) mod tar;
 
 use std::sync::Arc;
 

@@ -9,11 +9,20 @@ pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
     read(flate2::read::ZlibDecoder::new(input), limit, "gzip")
 }
 
-/// Undoes Zstandard; an error if more than `limit` bytes come out.
+/// Undoes Zstandard; an error if more than `limit` bytes come out, or others than its checksum is
+/// of, where it has one.
 pub(super) fn decode_zstd(input: &[u8], limit: usize) -> Result<Vec<u8>> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(input)
+    let mut decoder = ruzstd::decoding::StreamingDecoder::new(input)
         .map_err(|error| Error::damaged(format!("a zstd chunk does not decode: {error}")))?;
-    read(decoder, limit, "zstd")
+    let out = read(&mut decoder, limit, "zstd")?;
+    let frame = decoder.into_frame_decoder();
+    match (frame.get_checksum_from_data(), frame.get_calculated_checksum()) {
+        (Some(stored), Some(made)) if stored != made => {
+            Err(Error::damaged(format!("a zstd chunk has the checksum {made:08x}"))
+                .expected(format!("{stored:08x}, as it says itself")))
+        }
+        _ => Ok(out),
+    }
 }
 
 fn read(decoder: impl Read, limit: usize, name: &str) -> Result<Vec<u8>> {

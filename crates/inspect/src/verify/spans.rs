@@ -7,8 +7,17 @@ use statelens_checkpoint::{Checkpoint, FileId, Layout, Result, Span, Tensor, Ten
 use super::report::{Problem, Trouble};
 
 /// The filters of HDF5 that carry a checksum, by their names for people.
-const WITH_CHECKSUM: [(&str, &str); 2] =
-    [("fletcher32", "Fletcher-32 (chunks)"), ("gzip", "Adler-32 (gzip chunks)")];
+const WITH_CHECKSUM: [(&str, &str); 3] = [
+    ("fletcher32", "Fletcher-32 (chunks)"),
+    ("gzip", "Adler-32 (gzip chunks)"),
+    (ZSTD, "XXH64 (zstd chunks)"),
+];
+
+/// Carries one only where that was asked for.
+const ZSTD: &str = "zstd";
+
+/// The flag in a frame's head that says so, and where it is (RFC 8878, 3.1.1.1.1).
+const FRAME_CHECKSUM: (u64, u8) = (4, 1 << 2);
 
 /// What was found out about where all tensors lie.
 #[derive(Default)]
@@ -97,8 +106,20 @@ impl Places {
                         // In the order they were applied: a bit of the mask skips one.
                         let place = filters.split(", ").position(|name| name.starts_with(filter));
                         let Some(place) = place else { continue };
-                        let with = table.iter().filter(|chunk| chunk.mask >> place & 1 == 0);
-                        self.count(kind, with.count() as u64);
+                        let mut with = table.iter().filter(|chunk| chunk.mask >> place & 1 == 0);
+                        if filter == ZSTD {
+                            // All chunks of a dataset are written in one way: the first tells. What
+                            // another filter changed afterwards has no head to look at.
+                            let last = place + 1 == filters.split(", ").count();
+                            let first = with.clone().next().filter(|_| last);
+                            let Some(first) = first else { continue };
+                            let at = first.span.offset.saturating_add(FRAME_CHECKSUM.0);
+                            let head = checkpoint.files.read_vec(first.span.file, at, 1)?;
+                            if head[0] & FRAME_CHECKSUM.1 == 0 {
+                                continue;
+                            }
+                        }
+                        self.count(kind, with.by_ref().count() as u64);
                         self.checked.push(id);
                     }
                 }

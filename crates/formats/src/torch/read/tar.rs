@@ -4,6 +4,7 @@
 //! `torch/serialization.py`).
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
@@ -12,8 +13,12 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Node, NodeId, Pickle, Storage, Storages};
 
+use crate::checks::{Algorithm, Check, Checks};
+
 /// Unit of a tar archive.
 const BLOCK: u64 = 512;
+/// Where a header's checksum is.
+const SUM: Range<usize> = 148..156;
 /// What is read of a small pickle at first.
 const GUESS: u64 = 1 << 10;
 
@@ -96,35 +101,74 @@ impl Tar {
     }
 }
 
+/// The sums of the headers of all members.
+pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
+    let (file, cache) = (files.main()?, super::cache(files)?);
+    let mut checks = Checks::default();
+    headers(&cache, limits, &mut |at, header, _| {
+        let what = name(header);
+        let Some(expected) = number(&header[SUM]).and_then(|sum| u32::try_from(sum).ok()) else {
+            let error = Error::damaged("the header of a member has no checksum").at(at);
+            checks.broken.push((what, error.in_file(files.name(file))));
+            return;
+        };
+        let bytes = |byte: usize| if SUM.contains(&byte) { b' ' } else { header[byte] };
+        let unsigned: u32 = (0..header.len()).map(|byte| u32::from(bytes(byte))).sum();
+        // Some old programs took bytes for signed.
+        let signed: i64 = (0..header.len()).map(|byte| i64::from(bytes(byte).cast_signed())).sum();
+        let found = if signed == i64::from(expected) { expected } else { unsigned };
+        let layout = Layout::Span(Span { file, offset: at, len: BLOCK });
+        let (algorithm, found) = (Algorithm::Tar, Some(found));
+        checks.checks.push(Check { what, algorithm, layout, expected, found });
+    })?;
+    Ok(checks)
+}
+
 /// Names and places of the members, plain files only.
 fn members(cache: &BlockCache, file: FileId, limits: &Limits) -> Result<Vec<(String, Span)>> {
     let mut members = Vec::new();
-    let mut at = 0;
+    headers(cache, limits, &mut |at, header, len| {
+        if matches!(header[156], 0 | b'0') {
+            members.push((name(header), Span { file, offset: at + BLOCK, len }));
+        }
+    })?;
+    Ok(members)
+}
+
+fn name(header: &[u8]) -> String {
+    let name = header[..100].split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name);
+    name.strip_prefix("./").unwrap_or(&name).to_owned()
+}
+
+/// Goes through the headers: where each is, what is in it, and how long its member is.
+fn headers(
+    cache: &BlockCache,
+    limits: &Limits,
+    each: &mut dyn FnMut(u64, &[u8; BLOCK as usize], u64),
+) -> Result<()> {
+    let (mut at, mut count) = (0, 0);
     loop {
         let mut header = [0; BLOCK as usize];
         if cache.len() - at < BLOCK {
-            return Ok(members);
+            return Ok(());
         }
         cache.read_at(at, &mut header)?;
         if header.iter().all(|byte| *byte == 0) {
-            return Ok(members);
+            return Ok(());
         }
         let broken = |what: &str| {
             Error::damaged(format!("a member of the tar archive {what}"))
                 .at(at)
                 .advice("The file may be cut short: compare its size with the original.")
         };
-        let name = header[..100].split(|byte| *byte == 0).next().unwrap_or_default();
         let len = number(&header[124..136]).ok_or_else(|| broken("has no length"))?;
         let data = at + BLOCK;
         let end = data.checked_add(len).filter(|end| *end <= cache.len());
         let end = end.ok_or_else(|| broken("goes on past the end of the file"))?;
-        if matches!(header[156], 0 | b'0') {
-            Limits::check("members of the archive", members.len() as u64, limits.members)?;
-            let name = String::from_utf8_lossy(name);
-            let name = name.strip_prefix("./").unwrap_or(&name).to_owned();
-            members.push((name, Span { file, offset: data, len }));
-        }
+        Limits::check("members of the archive", count, limits.members)?;
+        count += 1;
+        each(at, &header, len);
         // The last member may lack its padding.
         at = end.next_multiple_of(BLOCK).min(cache.len());
     }
