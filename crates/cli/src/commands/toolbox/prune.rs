@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_inspect::{Json, visible};
 
 use crate::args::Prune;
+use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, grouped, size_text};
 
 /// Where files go that are not deleted for good, in the run folder.
@@ -19,7 +21,13 @@ pub(crate) fn run(args: &Prune) -> Outcome {
     let mut printer = Printer::new();
     let mut freed = 0u64;
     let mut gone = Vec::new();
-    for entry in run.prunable(keep, args.every) {
+    let stop = if args.apply { Some(stop_signal()?) } else { None };
+    let all = run.prunable(keep, args.every);
+    for entry in &all {
+        // Between two files: each is in its place or in the trash.
+        if stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+            return Err(stopped(args, gone.len(), all.len()).into());
+        }
         let path = folder.join(&entry.name);
         // A link is only a name: what it leads to lies elsewhere.
         if !fs::symlink_metadata(&path).is_ok_and(|data| data.is_file()) {
@@ -38,6 +46,15 @@ pub(crate) fn run(args: &Prune) -> Outcome {
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// What is said when it is stopped midway.
+fn stopped(args: &Prune, done: usize, all: usize) -> Error {
+    let (done, all) = (grouped(done as u64), grouped(all as u64));
+    let word = if args.delete { "deleted" } else { "moved to the trash" };
+    Error::io(format!("stopped when {done} of {all} files were {word}"))
+        .in_file(args.folder.folder.display().to_string())
+        .advice("The others are where they were; the same command goes on.")
 }
 
 fn remove(folder: &Path, path: &Path, name: &str, delete: bool) -> Result<()> {
