@@ -186,7 +186,7 @@ for (const [first, second] of [
       for (const options of [[], ["--no-strict"]]) {
         const json = JSON.parse(run("check", fixture(first), "--against", fixture(second), "--json", ...options));
         if (options.length) {
-          await page.click("#loads .chip");
+          await page.click("#loads .chip[aria-pressed]");
           await page.waitForSelector('#loads .chip[aria-pressed="false"]');
         }
         const answer = json.loads ? "Yes." : "No.";
@@ -197,6 +197,28 @@ for (const [first, second] of [
           assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
         }
       }
+      // Missing and unexpected keys count again; then a release after the other.
+      await page.click("#loads .chip[aria-pressed]");
+      const menu = page.getByLabel("Filter by release");
+      const releases = await menu.locator("option").allTextContents();
+      assert.equal(releases[0], "any");
+      for (const release of ["2.10", "2.9", "2.4"]) {
+        assert.ok(releases.includes(release));
+        const json = JSON.parse(run("check", fixture(first), "--against", fixture(second), "--json", "--release", release));
+        const told = run("check", fixture(first), "--against", fixture(second), "--release", release);
+        const expected = [...told.matchAll(/^(?:release|format) +(.*)$/gm)].map(([, text]) => text.replaceAll("`", "").toLowerCase());
+        assert.ok(expected.length > 0, told);
+        await menu.selectOption(release);
+        await page.waitForFunction(
+          ([texts, answer]) => {
+            const said = document.querySelector("#loads").textContent.toLowerCase();
+            return said.includes(answer) && texts.every((text) => said.includes(text));
+          },
+          [expected, json.loads ? " yes. " : " no. "],
+        );
+      }
+      await menu.selectOption("");
+      await page.waitForFunction(() => !document.querySelector("#loads .release"));
     });
   });
 }

@@ -71,7 +71,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             } else {
                 <div class="tape none"></div>
             }
-            { tabs(&actor, props.tab) }
+            { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
             <div class={classes!("cols", view, props.tree_shown.then_some("with-tree"))}>
                 <TreePane work={work.clone()} />
                 <section class="mid" aria-label="Keys">
@@ -132,15 +132,17 @@ fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
     }
 }
 
-fn tabs(actor: &Actor, tab: Tab) -> Html {
-    let one = |this: Tab, name: &'static str| {
-        let actor = actor.clone();
-        let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
-        html! { <button role="tab" aria-selected={(tab == this).to_string()} class={classes!((tab == this).then_some("on"))} {onclick}>{ name }</button> }
-    };
+/// Which pane a small screen shows. A screen of two has no tree.
+pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Html {
+    let two = panes.len() == 2;
+    let tab = if two && tab == Tab::Tree { Tab::Keys } else { tab };
     html! {
-        <div class="tabs" role="tablist" aria-label="Panes">
-            { one(Tab::Tree, "Tree") }{ one(Tab::Keys, "Keys") }{ one(Tab::Tensor, "Tensor") }
+        <div class={classes!("tabs", two.then_some("two"))} role="tablist" aria-label="Panes">
+            { for panes.iter().map(|&(this, name)| {
+                let (actor, on) = (actor.clone(), tab == this);
+                let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
+                html! { <button role="tab" aria-selected={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
+            }) }
         </div>
     }
 }
@@ -241,8 +243,10 @@ fn FilterBar(props: &FilterProps) -> Html {
             <span class="chips" role="group" aria-label="Filters">
                 <button class={classes!("chip", work.view.fold.then_some("on"))} aria-pressed={work.view.fold.to_string()} onclick={fold}
                     title="Fold repeated layers (L)">{ "fold layers" }</button>
+                <span class="only-l chips">
                 if dtypes.len() > 1 { { menu("dtype", &dtypes, current(&work.filter, "dtype:"), choose("dtype:")) } }
                 if states.len() > 1 { { menu("state", &states, current(&work.filter, "state:"), choose("state:")) } }
+                </span>
                 <button class={classes!("chip", has("kind:tensor").then_some("on"))} aria-pressed={has("kind:tensor").to_string()}
                     onclick={term("kind:tensor", "kind:")}>{ "tensors " }<span class="m">{ fmt::exact(work.sums.tensors) }</span></button>
                 <button class={classes!("chip", has("kind:value").then_some("on"))} aria-pressed={has("kind:value").to_string()}
@@ -261,7 +265,7 @@ fn current(filter: &str, family: &str) -> String {
 }
 
 /// A chip that is a menu: a real select, drawn as a chip.
-fn menu(
+pub(super) fn menu(
     name: &'static str,
     choices: &[String],
     current: String,
@@ -269,7 +273,7 @@ fn menu(
 ) -> Html {
     let any = if name == "state" { "all" } else { "any" };
     html! {
-        <label class={classes!("chip", "menu", "only-l", (!current.is_empty()).then_some("on"))}>
+        <label class={classes!("chip", "menu", (!current.is_empty()).then_some("on"))}>
             { name }
             <select {onchange} aria-label={format!("Filter by {name}")}>
                 <option value="" selected={current.is_empty()}>{ any }</option>

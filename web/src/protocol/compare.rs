@@ -27,6 +27,8 @@ pub enum Ask {
     Check {
         /// Missing and unexpected keys are errors.
         strict: bool,
+        /// The release that would load it; empty for any.
+        release: String,
     },
     /// Hand over the report of a comparison that is complete.
     Report,
@@ -220,4 +222,8 @@ pub struct Checked {
     pub prefixed: bool,
     /// True if missing and unexpected keys counted.
     pub strict: bool,
+    /// What there is to say about the release that was asked about.
+    pub of_release: Vec<String>,
+    /// The releases that can be asked about; none of what no trainer wrote.
+    pub releases: Vec<String>,
 }

@@ -82,11 +82,11 @@ pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
             }
         }
         Ask::Stop => desk.borrow_mut().second.running = None,
-        Ask::Check { strict } => {
+        Ask::Check { strict, release } => {
             if let Desk { open: Some(left), second: Second { open: Some(right), .. }, .. } =
                 &*desk.borrow()
             {
-                tell(Told::Checked(would_load(left, &right.open, strict)));
+                tell(Told::Checked(would_load(left, &right.open, strict, &release)));
             }
         }
         Ask::Report => {
@@ -360,18 +360,23 @@ fn told_numbers(numbers: &Numbers, first: &[u64]) -> protocol::Numbers {
 }
 
 /// Whether the first would load into the second, as `statelens check` says it.
-fn would_load(left: &Open, right: &Open, strict: bool) -> protocol::Checked {
-    let options = check::Options { strict, ..check::Options::default() };
+fn would_load(left: &Open, right: &Open, strict: bool, release: &str) -> protocol::Checked {
+    let release = check::Release::parse(release).ok();
+    let options = check::Options { strict, release, ..check::Options::default() };
     let state = options.state.as_deref().unwrap_or_default();
     let (file, reference) = (&left.checkpoint, &right.checkpoint);
+    let version = check::version_of(file);
     let answer = check::check(
         check::expected_of(file, &left.leaves),
         check::has_state(file, state),
         check::expected_of(reference, &right.leaves),
         check::has_state(reference, state),
-        check::version_of(file).as_deref(),
+        version.as_deref(),
         &options,
-    );
+    )
+    .with_format(release.and_then(|release| release.refuses(file)));
+    let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
+    let releases = check::RELEASES.iter().filter(|_| of_trainer);
     let line =
         |line: check::Line| (line.word.to_owned(), line.key, line.text, line.keys, line.numbers);
     let count = |list: usize| list as u64;
@@ -386,6 +391,8 @@ fn would_load(left: &Open, right: &Open, strict: bool) -> protocol::Checked {
         lines: answer.lines().into_iter().map(line).collect(),
         rename: answer.rename.as_ref().map(|(prefix, keys)| (prefix.option(), *keys)),
         prefixed: answer.prefixed,
+        of_release: answer.of_release().into_iter().map(|(_, text)| text).collect(),
+        releases: releases.map(|release| (*release).to_owned()).collect(),
         states: answer.states,
         strict,
     }

@@ -19,7 +19,7 @@ use statelens_checkpoint::{Checkpoint, KeyPart, Leaf, Value};
 pub use layers::{Layer, by_layer};
 pub use lines::Line;
 pub use reference::{Expected, parse_list};
-pub use release::{Release, Verdict, version_of};
+pub use release::{RELEASES, Release, Verdict, version_of};
 pub use rename::Prefix;
 
 use crate::{Json, dtype_of, shape_of};
@@ -168,7 +168,14 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
 }
 
 impl Answer {
-    /// Adds why the release can't read the format of the file, see [`Release::unreadable`].
+    /// What there is to say about the release: a word and a text of each.
+    pub fn of_release(&self) -> Vec<(&'static str, String)> {
+        let release = self.release.as_ref().map(|release| ("release", release.text()));
+        let upgrade = |why: &String| ("format", format!("{why}: see `statelens upgrade`"));
+        release.into_iter().chain(self.format.as_ref().map(upgrade)).collect()
+    }
+
+    /// Adds why the release can't read the format of the file, see [`Release::refuses`].
     #[must_use]
     pub fn with_format(mut self, why: Option<String>) -> Self {
         self.loads &= why.is_none();

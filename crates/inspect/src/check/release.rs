@@ -13,6 +13,10 @@ pub struct Release {
     pub minor: u64,
 }
 
+/// The releases that are known, the newest first: those whose trainer looks at the version.
+pub const RELEASES: [&str; 11] =
+    ["2.10", "2.9", "2.8", "2.7", "2.6", "2.5", "2.4", "2.3", "2.2", "2.1", "2.0"];
+
 /// What the trainer says about a checkpoint's version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
@@ -42,11 +46,17 @@ impl Release {
         Some(Self { major: numbers.next()??, minor: numbers.next()?? })
     }
 
-    /// Why this release can't read a Cerebras checkpoint of a format version, if it can't.
+    /// Why this release can't read the format of a checkpoint, if it is one of Cerebras.
+    pub fn refuses(self, checkpoint: &Checkpoint) -> Option<String> {
+        let format = &checkpoint.format;
+        if format.id == "cerebras-h5" { self.unreadable(&format.version) } else { None }
+    }
+
+    /// Why it can't read a format version of Cerebras checkpoints.
     ///
     /// Releases 2.0 to 2.4 refuse 0.5. Release 2.5 and later ask for a version, which 0.1 has
     /// none of, and from 2.6 on fail to load entries that do not name their codec, as 0.2 has.
-    pub fn unreadable(self, format: &str) -> Option<String> {
+    fn unreadable(self, format: &str) -> Option<String> {
         let at_least = |minor| (self.major, self.minor) >= (2, minor);
         let by = match format {
             "0.5" if !at_least(5) => "2.5 and later",

@@ -4,10 +4,12 @@ use yew::prelude::*;
 
 use super::model::Compare;
 use crate::page::app::Actor;
-use crate::page::marks::{Copy, good, key, severity};
+use crate::page::marks::{Copy, good, key, prose, severity};
+use crate::page::workspace::menu;
 use crate::protocol::Severity;
 use crate::protocol::compare::Checked;
 use crate::state::fmt;
+use crate::worker::text::title;
 
 /// Lines that are shown, fewer where nothing stands against it.
 const SHOWN: (usize, usize) = (12, 4);
@@ -21,18 +23,29 @@ pub(super) fn loads(actor: &Actor, compare: &Compare) -> Html {
             actor.compare(|compare| compare.strict = !compare.strict);
         })
     };
+    let release = {
+        let actor = actor.clone();
+        Callback::from(move |event: Event| {
+            let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
+            let value = select.map(|select| select.value()).unwrap_or_default();
+            actor.compare(|compare| compare.release = value);
+        })
+    };
     let on = compare.strict;
     let shown = if checked.loads { SHOWN.1 } else { SHOWN.0 };
     html! {
         <section class="loads" id="loads">
             <div class="hd"><h3>{ "Would A load into B?" }</h3>
-                <span class="tools"><button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} onclick={strict}
+                <span class="tools">
+                if !checked.releases.is_empty() { { menu("release", &checked.releases, compare.release.clone(), release) } }
+                <button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} onclick={strict}
                     title="Missing and unexpected keys are errors">{ "strict" }</button></span></div>
             <p>
                 if checked.loads { <span class="w-good">{ good() }{ " Yes. " }</span> }
                 else { <span class="w-warn">{ severity(Severity::Warning) }{ " No. " }</span> }
                 <span class="mid-ink">{ told(checked) }</span>
             </p>
+            { for checked.of_release.iter().map(|text| html! { <p class="release">{ prose(&title(text)) }{ "." }</p> }) }
             if !checked.lines.is_empty() {
                 <dl class="kv l">
                     { for checked.lines.iter().take(shown).map(line) }

@@ -114,11 +114,11 @@ pub fn use_compare(model: &Model, actor: &Actor) {
         .compare
         .as_ref()
         .filter(|compare| compare.opened.is_some())
-        .map(|compare| (Same(compare.rows.clone()), compare.strict));
+        .map(|compare| (Same(compare.rows.clone()), compare.strict, compare.release.clone()));
     let bridge = actor.bridge.clone();
     use_effect_with(asked, move |asked| {
-        if let Some((_, strict)) = asked {
-            bridge.post(&ToWorker::Compare(Ask::Check { strict: *strict }));
+        if let Some((_, strict, release)) = asked.clone() {
+            bridge.post(&ToWorker::Compare(Ask::Check { strict, release }));
         }
     });
 }

@@ -64,6 +64,8 @@ pub struct Compare {
     pub checked: Option<Rc<Checked>>,
     /// Whether missing and unexpected keys count for that.
     pub strict: bool,
+    /// The release that would load it; empty for any.
+    pub release: String,
     /// What the table shows.
     pub view: View,
     /// Its lines.
@@ -105,6 +107,7 @@ impl Compare {
             reading: Reading::Structure,
             checked: None,
             strict: true,
+            release: String::new(),
             view: View::default(),
             lines: Rc::new(Vec::new()),
             filter_error: None,

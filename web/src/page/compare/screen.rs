@@ -13,6 +13,7 @@ use crate::page::app::Actor;
 use crate::page::error::kind_word;
 use crate::page::marks::{Copy, Mark as Logo, cap, good, prose, severity};
 use crate::page::model::{Action, Sheet, Tab};
+use crate::page::workspace::tabs;
 use crate::protocol::compare::Ask;
 use crate::protocol::{ErrorText, Opened, Severity, ToWorker};
 use crate::state::fmt;
@@ -46,7 +47,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             <div class="strip">
                 if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
             </div>
-            { tabs(&actor, props.tab) }
+            { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }
             <div class={classes!("cols", view)}>
                 <section class="mid" aria-label="Differences">
                     if let Some(error) = &compare.error {
@@ -122,20 +123,6 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>) -> Html {
                 else { <span class="dim">{ "being opened" }</span> }
             </span>
         </>
-    }
-}
-
-fn tabs(actor: &Actor, tab: Tab) -> Html {
-    let detail = tab == Tab::Tensor;
-    let one = |to: Tab, on: bool, name: &'static str| {
-        let actor = actor.clone();
-        let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(to)));
-        html! { <button role="tab" aria-selected={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
-    };
-    html! {
-        <div class="tabs two" role="tablist" aria-label="Panes">
-            { one(Tab::Keys, !detail, "Keys") }{ one(Tab::Tensor, detail, "Details") }
-        </div>
     }
 }
 

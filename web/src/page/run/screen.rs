@@ -14,6 +14,7 @@ use crate::page::hooks::use_small;
 use crate::page::marks::{Mark, cap, good, severity};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::rows::Rows;
+use crate::page::workspace::tabs;
 use crate::protocol::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};
@@ -54,7 +55,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
         <div class="app ws run" id="run">
             { top(&actor, view) }
             <Timeline view={view.clone()} />
-            { tabs(&actor, props.tab) }
+            { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
             <div class={classes!("cols", pane)}>
                 <section class="mid" aria-label="Files">
                     <div class="gridbox" role="grid" aria-label="Checkpoints" tabindex="0" aria-rowcount={count.to_string()}
@@ -121,20 +122,6 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
                     <span class="cut">{ format!("Open {}", view.label()) }</span>{ " " }{ cap("\u{23ce}") }</button>
             </span>
         </header>
-    }
-}
-
-fn tabs(actor: &Actor, tab: Tab) -> Html {
-    let detail = tab == Tab::Tensor;
-    let one = |to: Tab, on: bool, name: &'static str| {
-        let actor = actor.clone();
-        let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(to)));
-        html! { <button role="tab" aria-selected={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
-    };
-    html! {
-        <div class="tabs two" role="tablist" aria-label="Panes">
-            { one(Tab::Keys, !detail, "Files") }{ one(Tab::Tensor, detail, "Details") }
-        </div>
     }
 }
 

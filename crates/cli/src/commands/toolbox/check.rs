@@ -29,8 +29,7 @@ pub(crate) fn run(args: &Check) -> Outcome {
     let file_has = has_state(checkpoint, state);
     let (reference, reference_has) = reference(&args.against, state)?;
     let version = version_of(checkpoint);
-    let format = options.release.filter(|_| checkpoint.format.id == "cerebras-h5");
-    let unreadable = format.and_then(|release| release.unreadable(&checkpoint.format.version));
+    let unreadable = options.release.and_then(|release| release.refuses(checkpoint));
     let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options)
         .with_format(unreadable);
     let mut printer = Printer::new();
@@ -124,11 +123,8 @@ fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), F
             prefix.option()
         ))?;
     }
-    if let Some(release) = &answer.release {
-        printer.line(&format!("release     {}", release.text()))?;
-    }
-    if let Some(why) = &answer.format {
-        printer.line(&format!("format      {why}: see `statelens upgrade`"))?;
+    for (word, text) in answer.of_release() {
+        printer.line(&format!("{word:<11} {text}"))?;
     }
     let (missing, unexpected) = (answer.missing.len() as u64, answer.unexpected.len() as u64);
     printer.line(&format!(
