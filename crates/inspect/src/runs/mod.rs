@@ -244,13 +244,10 @@ fn kind(name: &str, pattern: &NamePattern) -> Kind {
     }
 }
 
-/// `NAME.0123abcd.tmp`, as the Cerebras library names a file until it is complete; what this
-/// program does until then.
+/// `NAME.0123abcd.tmp`, as the Cerebras library names a file until it is complete, and whatever else
+/// ends so; what this program does until then.
 fn is_temporary(name: &str) -> bool {
-    let hex = name.strip_suffix(".tmp").and_then(|rest| rest.rsplit_once('.'));
-    let of_library = hex
-        .is_some_and(|(_, hex)| hex.len() == 8 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    of_library || name.starts_with(".statelens-") && name.ends_with(".part")
+    name.ends_with(".tmp") || name.starts_with(".statelens-") && name.ends_with(".part")
 }
 
 #[cfg(test)]
@@ -263,7 +260,7 @@ mod tests {
         Run::new(files, index, &NamePattern::default())
     }
 
-    const NAMES: [&str; 12] = [
+    const NAMES: [&str; 13] = [
         "checkpoint_20.mdl",
         "checkpoint_100.mdl",
         "checkpoint_100_20240131_235959.mdl",
@@ -271,6 +268,7 @@ mod tests {
         "checkpoint_100_20240231_000000.mdl",
         "model_checkpoint_500.mdl",
         "checkpoint_200.mdl.0a1b2c3d.tmp",
+        "checkpoint_300.mdl.tmp",
         "trainer_state_100.mdl",
         "checkpoints_index.yaml",
         "checkpoints_index.yaml.lock",
@@ -294,6 +292,7 @@ mod tests {
                 ("model_checkpoint_500.mdl", "subset"),
                 ("trainer_state_100.mdl", "trainer state"),
                 ("checkpoint_200.mdl.0a1b2c3d.tmp", "temporary"),
+                ("checkpoint_300.mdl.tmp", "temporary"),
                 ("checkpoints_index.yaml", "index"),
                 ("checkpoints_index.yaml.lock", "index"),
                 ("checkpoint_100_1700000000.5.mdl", "other"),

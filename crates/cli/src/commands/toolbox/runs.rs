@@ -123,8 +123,9 @@ fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result
     let checkpoints = run.checkpoints().count() as u64;
     let bytes = run.checkpoints().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     printer.line(&format!(
-        "{} checkpoints, {}{}",
+        "{} checkpoint{}, {}{}",
         grouped(checkpoints),
+        if checkpoints == 1 { "" } else { "s" },
         size_text(bytes),
         if run.indexed { "" } else { "; there is no index" }
     ))
