@@ -47,9 +47,10 @@ Examples:
     /// Reads everything once and tells whether it is sound; exit status 1 if not
     #[command(after_help = "\
 Looks at every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
-gzip's Adler-32 of HDF5 chunks, CRC-32C of TensorFlow's blocks and tensors; safetensors, GGUF and
-plain HDF5 have none), at what runs past the end of a file or lies in one place with another
-tensor, and counts what is NaN or infinite, which is told and no fault unless --finite is given.
+gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's blocks and tensors,
+the sums of tar headers; safetensors, GGUF and plain HDF5 have none), at what runs past the end of a
+file or lies in one place with another tensor, and counts what is NaN or infinite, which is told
+and no fault unless --finite is given.
 
 Examples:
   statelens verify checkpoint_1000.mdl

@@ -65,7 +65,7 @@ fn every_file_opens() {
             opened += 1;
         }
     }
-    assert_eq!(opened, 87);
+    assert_eq!(opened, 88);
 }
 
 #[test]
