@@ -87,9 +87,10 @@ pub(super) fn against(
     let mut unwatched = Unwatched;
     let mut known = Known::new(checkpoint, hashes, &mut unwatched);
     // Two leaves may have one key: they are met in order.
-    let mut by_key: HashMap<Text, VecDeque<usize>> = HashMap::new();
-    for index in 0..manifest.len() {
-        by_key.entry(manifest.key(index)).or_default().push_back(index);
+    let keys: Vec<Text> = (0..manifest.len()).map(|index| manifest.key(index)).collect();
+    let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
+    for (index, key) in keys.iter().enumerate() {
+        by_key.entry(key).or_default().push_back(index);
     }
     let (mut matching, mut problems) = (0, Vec::new());
     let mut met = vec![false; manifest.len()];

@@ -12,24 +12,26 @@
 mod against;
 mod report;
 mod spans;
+mod table;
 mod tally;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     Checkpoint, DType, Error, FileId, Grade, Layout, Leaf, Progress, Quantizer, Result, Span,
-    Tensor, TensorId, Value, ValueId,
+    Tensor, TensorId, Value, ValueId, order,
 };
-use statelens_formats::checks::{Algorithm, Check, Checks};
+use statelens_formats::checks::{Check, Checks};
 use statelens_tensor::crc::Summing;
 use statelens_tensor::{Gather, Need as GatherNeed, elements, verbatim_span};
 
 use crate::manifest::Repetition;
 use spans::Places;
+use table::Table;
 use tally::Tally;
 
 pub use against::Manifest;
@@ -57,7 +59,7 @@ const BUFFER: usize = 256 << 10;
 pub struct Verification {
     checkpoint: Arc<Checkpoint>,
     leaves: Vec<Leaf>,
-    keys: HashMap<TensorId, String>,
+    keys: Table<String>,
     checks: Vec<Check>,
     jobs: Vec<Job>,
     next: usize,
@@ -65,8 +67,7 @@ pub struct Verification {
     /// Whether hashes are wanted, too.
     hashing: bool,
     hashes: HashMap<TensorId, String>,
-    not_finite: HashMap<TensorId, NonFinite>,
-    counts: BTreeMap<Algorithm, u64>,
+    not_finite: Table<NonFinite>,
     report: Report,
     progress: (u64, u64),
 }
@@ -114,6 +115,7 @@ impl Verification {
             report.problems.push(Problem::of_error(Trouble::Damaged, what, error));
         }
         let places = spans::places(&checkpoint, &keys);
+        let not_finite = Table::of(&checkpoint);
         let mut verification = Self {
             checkpoint,
             leaves,
@@ -124,8 +126,7 @@ impl Verification {
             current: None,
             hashing,
             hashes: HashMap::new(),
-            not_finite: HashMap::new(),
-            counts: BTreeMap::new(),
+            not_finite,
             report,
             progress: (0, 0),
         };
@@ -170,19 +171,13 @@ impl Verification {
     /// What was found; complete once nothing is needed any more. Hashes were asked for if there
     /// is a manifest.
     pub fn into_report(mut self, manifest: Option<&Manifest>) -> Result<Report> {
-        let counts = self.counts.iter().map(|(algorithm, count)| (algorithm.name(), *count));
-        self.report.checksums.extend(counts);
-        let mut told = HashSet::new();
         for leaf in &self.leaves {
             for (tensor_id, _) in tensors_of(&self.checkpoint, leaf.target) {
-                let Some(found) = self.not_finite.get(&tensor_id) else { continue };
-                if !told.insert(tensor_id) {
-                    continue;
-                }
+                let Some(found) = self.not_finite.take(tensor_id) else { continue };
                 let tensor = self.checkpoint.tensor(tensor_id)?;
                 self.report.numbers.push(Numbers {
-                    key: self.keys.get(&tensor_id).cloned().unwrap_or_default(),
-                    found: *found,
+                    key: self.keys.get(tensor_id).cloned().unwrap_or_default(),
+                    found,
                     elements: tensor.numel().unwrap_or(0),
                     first: crate::compare::unravel(found.first.unwrap_or(0), &tensor.shape),
                 });
@@ -199,7 +194,7 @@ impl Verification {
     }
 
     /// Decides what is read, in the order in which it lies in the files.
-    fn plan(&mut self, order: &[TensorId], places: Places) {
+    fn plan(&mut self, ids: &[TensorId], places: Places) {
         self.report.problems.extend(places.problems);
         self.report.checksums = places.in_chunks;
         let mut jobs: Vec<((FileId, u64), Job)> = Vec::new();
@@ -211,16 +206,14 @@ impl Verification {
             let job = Job { check: Some(index), tensors: Vec::new(), bytes };
             jobs.push(((span.file, span.offset), job));
         }
-        spans.sort_unstable_by_key(|(span, _)| (span.file, span.offset, span.len));
+        order::by_key(&mut spans, |(span, _)| (span.file, span.offset, span.len));
         let mut repetition = Repetition::new(&self.checkpoint);
-        let missing: HashMap<TensorId, String> = places.missing.into_iter().collect();
         // Those that are read by themselves.
         let mut alone: Vec<Inner> = Vec::new();
-        let in_chunks: HashSet<TensorId> = places.checked.into_iter().collect();
-        for id in order {
+        for id in ids {
             let Ok(tensor) = self.checkpoint.tensor(*id) else { continue };
-            let key = self.keys.get(id).cloned().unwrap_or_default();
-            if let Some(why) = missing.get(id) {
+            let key = self.keys.get(*id).cloned().unwrap_or_default();
+            if let Some(why) = places.missing.get(*id) {
                 self.report.unread.push((key, why.clone()));
                 continue;
             }
@@ -239,7 +232,7 @@ impl Verification {
                 continue;
             }
             let lies = !matches!(tensor.layout, Layout::Fill(_) | Layout::Inline(_));
-            let covered = in_chunks.contains(id) || covered(&tensor.layout, &spans);
+            let covered = places.checked.get(*id).is_some() || covered(&tensor.layout, &spans);
             self.report.unchecked += u64::from(lies && nbytes > 0 && !covered);
             alone.push(Inner { range: 0..nbytes, tensor: *id });
         }
@@ -247,11 +240,11 @@ impl Verification {
             alone.extend(job.part());
         }
         for inner in alone {
-            let place = places.starts.get(&inner.tensor).copied().unwrap_or((FileId(0), 0));
+            let place = places.starts.get(inner.tensor).copied().unwrap_or((FileId(0), 0));
             let bytes = inner.range.end;
             jobs.push((place, Job { check: None, tensors: vec![inner], bytes }));
         }
-        jobs.sort_by_key(|(place, _)| *place);
+        order::by_key(&mut jobs, |(place, _)| *place);
         self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
         self.progress.1 = self.jobs.iter().fold(0, |sum, job| sum.saturating_add(job.bytes));
     }
@@ -358,7 +351,7 @@ impl Verification {
         self.progress.0 = self.progress.0.saturating_add(job.bytes);
         let check = job.check.and_then(|index| self.checks.get(index));
         let first = job.tensors.first().map(|inner| inner.tensor);
-        let key = |id: &TensorId| self.keys.get(id).cloned().unwrap_or_default();
+        let key = |id: &TensorId| self.keys.get(*id).cloned().unwrap_or_default();
         match (outcome, check) {
             (Err(error), check) => {
                 let what = match (check, &first) {
@@ -376,7 +369,7 @@ impl Verification {
                 self.report.problems.push(problem);
             }
             (Ok(sum), Some(check)) => {
-                *self.counts.entry(check.algorithm).or_default() += 1;
+                report::count(&mut self.report.checksums, check.algorithm.name(), 1);
                 let made = || sum.map(|sum| check.algorithm.stored(sum));
                 let found = check.found.or_else(made).unwrap_or_default();
                 if found != check.expected {
@@ -428,11 +421,11 @@ impl Verification {
                 found.nan = found.nan.saturating_mul(numel);
                 found.inf = found.inf.saturating_mul(numel);
                 if found.first.is_some() {
-                    self.not_finite.insert(id, found);
+                    self.not_finite.set(id, found);
                 }
             }
             Err(error) => {
-                let key = self.keys.get(&id).cloned().unwrap_or_default();
+                let key = self.keys.get(id).cloned().unwrap_or_default();
                 self.report.problems.push(Problem::of_error(Trouble::Damaged, &key, &error));
             }
         }
@@ -443,7 +436,7 @@ impl Job {
     /// Puts its tensors in order; takes out those that overlap others, to be read by themselves.
     fn part(&mut self) -> Vec<Inner> {
         let mut tensors = std::mem::take(&mut self.tensors);
-        tensors.sort_unstable_by_key(|inner| (inner.range.start, inner.range.end));
+        order::by_key(&mut tensors, |inner| (inner.range.start, inner.range.end));
         let mut alone = Vec::new();
         for inner in tensors {
             match self.tensors.last() {
@@ -464,7 +457,7 @@ struct Passing<'a> {
     tensors: &'a [Inner],
     hashing: bool,
     hashes: &'a mut HashMap<TensorId, String>,
-    not_finite: &'a mut HashMap<TensorId, NonFinite>,
+    not_finite: &'a mut Table<NonFinite>,
     at: &'a mut u64,
     inner: &'a mut usize,
     tally: &'a mut Option<Tally>,
@@ -496,7 +489,7 @@ impl Passing<'_> {
             let Some(tally) = self.tally.take() else { continue };
             let (found, hash) = tally.finish();
             if found.first.is_some() {
-                self.not_finite.insert(*id, found);
+                self.not_finite.set(*id, found);
             }
             if let Some(hash) = hash {
                 self.hashes.insert(*id, hash);
@@ -614,17 +607,18 @@ fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'static s
 }
 
 /// What tensors are called, and in which order they come.
-fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (HashMap<TensorId, String>, Vec<TensorId>) {
-    let (mut keys, mut order) = (HashMap::new(), Vec::new());
+fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (Table<String>, Vec<TensorId>) {
+    let (mut keys, mut order) = (Table::of(checkpoint), Vec::new());
     for leaf in leaves {
         for (id, part) in tensors_of(checkpoint, leaf.target) {
-            keys.entry(id).or_insert_with(|| {
+            if keys.get(id).is_none() {
                 order.push(id);
-                match part {
-                    "" => leaf.flat.to_lossy().into_owned(),
-                    part => format!("{}: {part}", leaf.flat.to_lossy()),
-                }
-            });
+                let key = leaf.flat.to_lossy();
+                keys.set(
+                    id,
+                    if part.is_empty() { key.into_owned() } else { format!("{key}: {part}") },
+                );
+            }
         }
     }
     (keys, order)

@@ -152,6 +152,14 @@ impl Numbers {
     }
 }
 
+/// Counts checksums that are looked at, by kind.
+pub(super) fn count(checksums: &mut Vec<(&'static str, u64)>, kind: &'static str, more: u64) {
+    match checksums.iter_mut().find(|(known, _)| *known == kind) {
+        Some((_, count)) => *count += more,
+        None => checksums.push((kind, more)),
+    }
+}
+
 impl Report {
     /// Whether nothing is wrong.
     pub fn sound(&self) -> bool {

@@ -1,10 +1,9 @@
 //! Where tensors lie: whether that is in the files, and whether two lie in one place.
 
-use std::collections::HashMap;
+use statelens_checkpoint::{Checkpoint, FileId, Layout, Result, Span, Tensor, TensorId, order};
 
-use statelens_checkpoint::{Checkpoint, FileId, Layout, Result, Span, Tensor, TensorId};
-
-use super::report::{Problem, Trouble};
+use super::report::{Problem, Trouble, count};
+use super::table::Table;
 
 /// The filters of HDF5 that carry a checksum, by their names for people.
 const WITH_CHECKSUM: [(&str, &str); 3] = [
@@ -20,17 +19,16 @@ const ZSTD: &str = "zstd";
 const FRAME_CHECKSUM: (u64, u8) = (4, 1 << 2);
 
 /// What was found out about where all tensors lie.
-#[derive(Default)]
 pub(super) struct Places {
     pub(super) problems: Vec<Problem>,
     /// Checksums that are looked at when chunks are decoded, by kind.
     pub(super) in_chunks: Vec<(&'static str, u64)>,
     /// Tensors whose chunks carry one.
-    pub(super) checked: Vec<TensorId>,
+    pub(super) checked: Table<()>,
     /// Tensors that are nowhere, and why.
-    pub(super) missing: Vec<(TensorId, String)>,
+    pub(super) missing: Table<String>,
     /// Where the first byte of each tensor is.
-    pub(super) starts: HashMap<TensorId, (FileId, u64)>,
+    pub(super) starts: Table<(FileId, u64)>,
 }
 
 /// A run of a file that belongs to a tensor.
@@ -41,13 +39,19 @@ struct Run {
 }
 
 /// Looks at all tensors; reads the indexes of chunks and no weights.
-pub(super) fn places(checkpoint: &Checkpoint, keys: &HashMap<TensorId, String>) -> Places {
-    let mut places = Places::default();
+pub(super) fn places(checkpoint: &Checkpoint, keys: &Table<String>) -> Places {
+    let mut places = Places {
+        problems: Vec::new(),
+        in_chunks: Vec::new(),
+        checked: Table::of(checkpoint),
+        missing: Table::of(checkpoint),
+        starts: Table::of(checkpoint),
+    };
     let mut all: Vec<Run> = Vec::new();
     for (number, tensor) in (0..).zip(checkpoint.tensors()) {
         let id = TensorId(number);
         // What hangs nowhere in the tree is nobody's.
-        let Some(key) = keys.get(&id) else { continue };
+        let Some(key) = keys.get(id) else { continue };
         let start = all.len();
         if let Err(error) = places.tensor(checkpoint, id, tensor, &mut all) {
             places.problems.push(Problem::of_error(Trouble::Damaged, key, &error));
@@ -59,7 +63,7 @@ pub(super) fn places(checkpoint: &Checkpoint, keys: &HashMap<TensorId, String>) 
             places.problems.push(overlap(checkpoint, key, key, one, other));
         }
         if let Some(first) = all.get(start) {
-            places.starts.insert(id, (first.span.file, first.span.offset));
+            places.starts.set(id, (first.span.file, first.span.offset));
         }
         for run in &all[start..] {
             let len = checkpoint.files.len(run.span.file);
@@ -119,37 +123,25 @@ impl Places {
                                 continue;
                             }
                         }
-                        self.count(kind, with.by_ref().count() as u64);
-                        self.checked.push(id);
+                        count(&mut self.in_chunks, kind, with.by_ref().count() as u64);
+                        self.checked.set(id, ());
                     }
                 }
-                Layout::Missing(why) => self.missing.push((id, why.to_lossy().into_owned())),
+                Layout::Missing(why) => self.missing.set(id, why.to_lossy().into_owned()),
                 Layout::Fill(_) | Layout::Inline(_) => {}
             }
         }
         Ok(())
     }
 
-    fn count(&mut self, kind: &'static str, more: u64) {
-        match self.in_chunks.iter_mut().find(|(known, _)| *known == kind) {
-            Some((_, count)) => *count += more,
-            None => self.in_chunks.push((kind, more)),
-        }
-    }
-
     /// Finds runs of different tensors that overlap. Tensors that share a storage may, and so may
     /// those that lie in the very same run.
-    fn between(
-        &mut self,
-        checkpoint: &Checkpoint,
-        keys: &HashMap<TensorId, String>,
-        mut all: Vec<Run>,
-    ) {
-        all.sort_unstable_by_key(|run| (run.span.file, run.span.offset, run.span.len, run.tensor));
+    fn between(&mut self, checkpoint: &Checkpoint, keys: &Table<String>, mut all: Vec<Run>) {
+        order::by_key(&mut all, |run| (run.span.file, run.span.offset, run.span.len, run.tensor));
         let storage = |run: &Run| {
             checkpoint.tensors().get(run.tensor as usize).and_then(|tensor| tensor.storage)
         };
-        let name = |run: &Run| keys.get(&TensorId(run.tensor)).map_or("", String::as_str);
+        let name = |run: &Run| keys.get(TensorId(run.tensor)).map_or("", String::as_str);
         // The run that reaches furthest of those before.
         let mut last: Option<Run> = None;
         for run in all {
@@ -174,7 +166,7 @@ impl Places {
 /// returns those that overlap.
 fn merged(all: &mut Vec<Run>, start: usize) -> Vec<(Span, Span)> {
     let mut runs = all.split_off(start);
-    runs.sort_unstable_by_key(|run| (run.span.file, run.span.offset, run.span.len));
+    order::by_key(&mut runs, |run| (run.span.file, run.span.offset, run.span.len));
     let mut found = Vec::new();
     for run in runs {
         match all[start..].last_mut() {

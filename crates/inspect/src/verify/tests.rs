@@ -7,6 +7,7 @@ use statelens_checkpoint::{
 use statelens_formats::checks::Check;
 
 use super::*;
+use statelens_formats::checks::Algorithm;
 
 const LEN: u64 = 64;
 

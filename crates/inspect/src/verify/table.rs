@@ -1,0 +1,27 @@
+//! What is known of some of the tensors.
+
+use statelens_checkpoint::{Checkpoint, TensorId};
+
+/// A value for some of the tensors of a checkpoint, by their numbers.
+pub(super) struct Table<T>(Vec<Option<T>>);
+
+impl<T> Table<T> {
+    /// Of nothing yet.
+    pub(super) fn of(checkpoint: &Checkpoint) -> Self {
+        Self(checkpoint.tensors().iter().map(|_| None).collect())
+    }
+
+    pub(super) fn get(&self, id: TensorId) -> Option<&T> {
+        self.0.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn set(&mut self, id: TensorId, value: T) {
+        if let Some(place) = self.0.get_mut(id.0 as usize) {
+            *place = Some(value);
+        }
+    }
+
+    pub(super) fn take(&mut self, id: TensorId) -> Option<T> {
+        self.0.get_mut(id.0 as usize)?.take()
+    }
+}
