@@ -39,6 +39,7 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         report.step("build of the page", page::build);
         report.step("budget", dist::budget);
         report.step("page in a browser", || page::test_built(None));
+        report.step("object stores", object_stores);
         report.step("interop with the real libraries", interop);
         report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
     }
@@ -49,6 +50,13 @@ pub(crate) fn run(quick: bool) -> ExitCode {
 pub(crate) fn interop() -> Result<()> {
     let command = page::debug_command()?;
     real_libraries::run(project::root(), &command).map_err(Error::msg)
+}
+
+/// The command with the feature that few need, against stores that its tests imitate.
+fn object_stores() -> Result<()> {
+    let with = ["--locked", "--profile", "tools", "-p", "statelens", "--features", "object-store"];
+    cargo(&[&["clippy"][..], &with, &["--all-targets", "--", "-D", "warnings"]].concat())?;
+    cargo(&[&["test"][..], &with, &["--test", "objects"]].concat())
 }
 
 fn cargo(arguments: &[&str]) -> Result<()> {

@@ -64,7 +64,14 @@ impl Place {
                 (store.clone(), store)
             }
             ObjectStoreScheme::GoogleCloudStorage => {
-                let builder = GoogleCloudStorageBuilder::from_env().with_url(text);
+                let mut builder = GoogleCloudStorageBuilder::from_env().with_url(text);
+                // As Google's own libraries have it: an emulator asks for no credentials.
+                if let Ok(host) = std::env::var("STORAGE_EMULATOR_HOST") {
+                    let host = host.trim_end_matches('/');
+                    let scheme = if host.contains("://") { "" } else { "http://" };
+                    builder = builder.with_base_url(&format!("{scheme}{host}"));
+                    builder = builder.with_skip_signature(true);
+                }
                 let store = Arc::new(builder.with_retry(retry).build().map_err(failed)?);
                 (store.clone(), store)
             }
@@ -196,22 +203,63 @@ fn told(error: &object_store::Error, address: &str) -> Error {
             Error::io("the object was changed since it was opened").advice("Open it again.")
         }
         E::AlreadyExists { .. } => exists(),
-        other => {
-            // Each cause, in short: the store's own words are in the innermost.
-            let mut words = other.to_string();
-            let mut cause = std::error::Error::source(other);
-            while let Some(error) = cause {
-                let more = error.to_string();
-                if !words.contains(&more) {
-                    words = format!("{words}: {more}");
-                }
-                cause = error.source();
-            }
-            Error::io(words.replace('\n', " "))
-                .advice("Look at the address, and at the variables of the environment that name the endpoint and the credentials.")
-        }
+        other => failed(&words(other), address),
     };
     error.in_file(address)
+}
+
+/// What a request failed of that the store did not judge, by the library's words.
+fn failed(words: &str, address: &str) -> Error {
+    let says = |part: &str| words.contains(part);
+    if says("non-partial response") {
+        return Error::unsupported(
+            "the store gives objects only as a whole: it was asked for a part and began to send everything",
+        )
+        .advice("Fetch the object with the store's own tool, and open it from the disk.");
+    }
+    // Without credentials in the environment, the machine's own are asked for, which only machines
+    // of a cloud have; an account has no such place.
+    let own = ["latest/api/token", "computeMetadata", "metadata/identity", "Account must be"];
+    if own.into_iter().any(says) {
+        let named = match address.split(':').next().unwrap_or_default() {
+            "s3" | "s3a" => {
+                "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket."
+            }
+            "gs" => {
+                "Set GOOGLE_APPLICATION_CREDENTIALS to a file of credentials, or GOOGLE_SKIP_SIGNATURE=true for a public bucket."
+            }
+            _ => {
+                "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_SKIP_SIGNATURE=true for a public container."
+            }
+        };
+        return Error::io("there are no credentials for this store in the environment")
+            .advice(named);
+    }
+    Error::io(words.to_owned())
+        .advice("Look at the address, and at the variables of the environment that name the endpoint and the credentials.")
+}
+
+/// An error with each of its causes, in short: the store's own words are in the innermost. Without
+/// the queries of addresses: a token may be in them.
+fn words(error: &object_store::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !words.contains(&more) {
+            words = format!("{words}: {more}");
+        }
+        cause = error.source();
+    }
+    let mut told = String::with_capacity(words.len());
+    let mut in_query = false;
+    for c in words.chars() {
+        in_query = if in_query { !(c.is_whitespace() || "()\"'".contains(c)) } else { c == '?' };
+        if !in_query {
+            told.push(if c == '\n' { ' ' } else { c });
+        }
+    }
+    told
 }
 
 fn exists() -> Error {

@@ -1,0 +1,288 @@
+//! Checkpoints in object stores: read by ranges, written by parts, against a store that speaks the
+//! protocols of S3, Google and Azure (`store.rs`).
+#![cfg(feature = "object-store")]
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod store;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use common::{Folder, Ran, fixture, statelens};
+use store::{KINDS, Kind, SECRET, Store};
+
+/// The command in an environment that leads to a store and nowhere else.
+fn command(environment: &[(&'static str, String)]) -> Command {
+    let mut command = statelens();
+    for (name, _) in std::env::vars() {
+        if ["AWS_", "GOOGLE_", "AZURE_", "STORAGE_"].iter().any(|start| name.starts_with(start)) {
+            command.env_remove(name);
+        }
+    }
+    command.envs(environment.iter().map(|(name, value)| (*name, value)));
+    command
+}
+
+/// Runs it; whatever it says, it says nothing that is secret.
+fn run(store: &Store, args: &[&str]) -> Ran {
+    let ran = Ran::from(command(&store.environment()).args(args).output().unwrap());
+    assert!(!ran.out.contains(SECRET) && !ran.err.contains(SECRET), "{}{}", ran.out, ran.err);
+    ran
+}
+
+fn example() -> Vec<u8> {
+    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/examples/gpt_small.mdl")).unwrap()
+}
+
+/// A safetensors file of one tensor whose bytes tell where they are.
+fn large(megabytes: usize) -> Vec<u8> {
+    let len = megabytes << 20;
+    let head =
+        format!(r#"{{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{len}]}}}}"#, len / 4);
+    let mut file = (head.len() as u64).to_le_bytes().to_vec();
+    file.extend(head.as_bytes());
+    file.extend((0..len as u32 / 4).flat_map(|at| (at as f32).to_le_bytes()));
+    file
+}
+
+#[test]
+fn an_object_is_the_file_of_the_disk() {
+    let folder = Folder::new();
+    let file = folder.with("a b.mdl", &example());
+    let file = file.to_str().unwrap();
+    for kind in KINDS {
+        let store = Store::start(kind);
+        store.put("bucket/m/a b.mdl", example());
+        let url = store.at("bucket/m/a b.mdl");
+        for command in ["info", "ls", "manifest", "scan"] {
+            assert_eq!(run(&store, &[command, &url]).ok(), run(&store, &[command, file]).ok());
+        }
+        assert_eq!(run(&store, &["diff", &url, file]).code, Some(0));
+        for asked in &store.shelf().asked {
+            let ranged = asked.method == "GET" && asked.head.contains_key("range");
+            assert!(ranged || asked.method == "HEAD", "{kind:?}: {asked:?}");
+        }
+    }
+}
+
+#[test]
+fn the_files_of_a_set_are_found_by_its_index() {
+    let folder = fixture("hf_sharded_safetensors");
+    let index = folder.join("model.safetensors.index.json");
+    for kind in KINDS {
+        let store = Store::start(kind);
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            store.put(&format!("bucket/set/{name}"), fs::read(&path).unwrap());
+        }
+        let url = store.at("bucket/set/model.safetensors.index.json");
+        let expected = run(&store, &["manifest", index.to_str().unwrap()]).ok();
+        assert_eq!(run(&store, &["manifest", &url]).ok(), expected);
+    }
+}
+
+#[test]
+fn what_is_written_into_a_bucket_is_what_is_written_to_the_disk() {
+    let folder = Folder::new();
+    let source = large(11);
+    let file = folder.with("source.safetensors", &source);
+    for (kind, target, more) in [
+        (Kind::S3, "out.pt", &[][..]),
+        (Kind::S3, "out.mdl", &["--compress", "gzip"]),
+        (Kind::S3, "out.npz", &["--cast", "bfloat16", "--lossy"]),
+        (Kind::Google, "out.pt", &[]),
+        (Kind::Azure, "out.pt", &[]),
+        (Kind::Azure, "out.mdl", &[]),
+    ] {
+        let store = Store::start(kind);
+        store.put("bucket/source.safetensors", source.clone());
+        let (from, to) =
+            (store.at("bucket/source.safetensors"), store.at(&format!("other/x/{target}")));
+        run(&store, &[&["convert", &from, &to][..], more].concat()).ok();
+        let here = folder.file(target);
+        run(
+            &store,
+            &[&["convert", file.to_str().unwrap(), here.to_str().unwrap(), "--force"][..], more]
+                .concat(),
+        )
+        .ok();
+        let written = store.object(&format!("other/x/{target}"));
+        assert!(
+            written.is_some_and(|bytes| *bytes == fs::read(&here).unwrap()),
+            "{kind:?} {target}"
+        );
+        assert!(store.shelf().uploads.is_empty(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_set_of_files_is_written_as_one_of_objects() {
+    let index = fixture("hf_sharded_safetensors/model.safetensors.index.json");
+    let expected = Ran::from(command(&[]).arg("manifest").arg(&index).output().unwrap()).ok();
+    for kind in KINDS {
+        let store = Store::start(kind);
+        let to = store.at("bucket/new.safetensors");
+        run(&store, &["convert", index.to_str().unwrap(), &to, "--shard-size", "700"]).ok();
+        let names: Vec<String> = store.shelf().objects.keys().cloned().collect();
+        assert!(names.len() > 2, "{names:?}");
+        let index = names.iter().find(|name| name.ends_with(".index.json")).unwrap();
+        assert_eq!(run(&store, &["manifest", &store.at(index)]).ok(), expected);
+    }
+}
+
+#[test]
+fn an_object_is_replaced_only_if_that_is_asked_for() {
+    let folder = Folder::new();
+    let file = folder.with("a.mdl", &example());
+    for kind in KINDS {
+        let store = Store::start(kind);
+        store.put("bucket/a.pt", b"old".to_vec());
+        let to = store.at("bucket/a.pt");
+        let error = run(&store, &["convert", file.to_str().unwrap(), &to]).failed();
+        assert!(error.contains("exists") && error.contains("--force"), "{error}");
+        assert_eq!(**store.object("bucket/a.pt").unwrap(), *b"old");
+        run(&store, &["convert", file.to_str().unwrap(), &to, "--force"]).ok();
+        assert!(store.object("bucket/a.pt").unwrap().len() > 100_000);
+    }
+}
+
+#[test]
+fn what_goes_wrong_is_told_and_leaves_nothing() {
+    let folder = Folder::new();
+    let file = folder.with("large.safetensors", &large(40));
+    let file = file.to_str().unwrap();
+    for kind in KINDS {
+        let store = Store::start(kind);
+        let error = run(&store, &["ls", &store.at("bucket/none.pt")]).failed();
+        assert!(error.contains("there is no such object"), "{error}");
+        let error = run(&store, &["ls", &store.at("bucket/folder/")]).failed();
+        assert!(error.contains("names a bucket or a folder"), "{error}");
+
+        let store = Store::twisted(kind, |_, _| Some((403, String::new(), Vec::new())));
+        let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
+        assert!(error.contains("does not let you") && error.contains("credentials"), "{error}");
+
+        // A store that gives objects only as a whole.
+        let whole = example();
+        let store = Store::twisted(kind, move |asked, _| {
+            let head = "ETag: \"1\"\r\nLast-Modified: Fri, 01 Mar 2024 12:00:00 GMT\r\n".to_owned();
+            (asked.method == "GET").then(|| (200, head, whole.clone()))
+        });
+        store.put("bucket/a.mdl", example());
+        let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
+        assert!(error.contains("gives objects only as a whole"), "{error}");
+
+        // It is another one by the time that it is read.
+        let store = Store::twisted(kind, |asked, _| {
+            (asked.method == "GET").then(|| (412, String::new(), Vec::new()))
+        });
+        store.put("bucket/a.mdl", example());
+        let error = run(&store, &["ls", &store.at("bucket/a.mdl")]).failed();
+        assert!(error.contains("was changed since it was opened"), "{error}");
+
+        // A part that the store refuses: no object, and no parts of one.
+        let store = Store::twisted(kind, |asked, _| {
+            let part = asked.query.get("partNumber").is_some_and(|number| number == "2");
+            let block = asked.query.get("comp").is_some_and(|comp| comp == "block");
+            (part || block).then(|| (403, String::new(), Vec::new()))
+        });
+        let error = run(&store, &["convert", file, &store.at("bucket/a.pt")]).failed();
+        assert!(error.contains("a part could not be written"), "{error}");
+        assert!(store.shelf().uploads.is_empty() && store.shelf().objects.is_empty());
+    }
+}
+
+#[test]
+fn without_credentials_it_says_which_are_missing() {
+    let folder = Folder::new();
+    let store = Store::start(Kind::S3);
+    for (kind, words) in [
+        (Kind::S3, "AWS_ACCESS_KEY_ID"),
+        (Kind::Google, "GOOGLE_APPLICATION_CREDENTIALS"),
+        (Kind::Azure, "AZURE_STORAGE_ACCOUNT_NAME"),
+    ] {
+        let url = match kind {
+            Kind::S3 => "s3://bucket/a.pt",
+            Kind::Google => "gs://bucket/a.pt",
+            Kind::Azure => "az://bucket/a.pt",
+        };
+        let mut command = command(&[]);
+        // Where machines of a cloud find theirs, nobody answers here.
+        command.env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
+        command.env("GCE_METADATA_HOST", "127.0.0.1:1").env("GCE_METADATA_IP", "127.0.0.1:1");
+        command.env("HOME", folder.path());
+        let error = Ran::from(command.args(["ls", url]).output().unwrap()).failed();
+        assert!(error.contains(words), "{error}");
+    }
+    assert!(store.shelf().asked.is_empty());
+}
+
+#[test]
+fn what_is_interrupted_leaves_nothing() {
+    let folder = Folder::new();
+    let file = folder.with("large.safetensors", &large(100));
+    // Azure has no request for it: it forgets blocks that nobody lists, after a week.
+    for kind in [Kind::S3, Kind::Google] {
+        let store = Store::twisted(kind, |asked, _| {
+            if asked.method == "PUT" {
+                std::thread::sleep(std::time::Duration::from_millis(200));
+            }
+            None
+        });
+        let to = store.at("bucket/a.pt");
+        let mut command = command(&store.environment());
+        command.args(["convert", file.to_str().unwrap(), &to]).stderr(Stdio::piped());
+        let child = command.spawn().unwrap();
+        let begun = |store: &Store| store.shelf().uploads.values().any(|parts| !parts.is_empty());
+        while !begun(&store) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        let shelf = store.shelf();
+        assert!(shelf.uploads.is_empty() && shelf.objects.is_empty(), "{kind:?}");
+        assert_eq!(shelf.asked.iter().filter(|asked| asked.method == "DELETE").count(), 1);
+    }
+}
+
+/// The most memory that a process had, in bytes, as long as it runs.
+#[cfg(target_os = "linux")]
+fn peak(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? << 10)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_checkpoint_goes_from_bucket_to_bucket_in_bounded_memory() {
+    let source = large(400);
+    for kind in KINDS {
+        let store = Store::start(kind);
+        store.put("from/large.safetensors", source.clone());
+        let (from, to) = (store.at("from/large.safetensors"), store.at("to/large.pt"));
+        let mut child = command(&store.environment())
+            .args(["convert", &from, &to])
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut most = 0;
+        while child.try_wait().unwrap().is_none() {
+            most = most.max(peak(child.id()).unwrap_or(0));
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let ran = Ran::from(child.wait_with_output().unwrap());
+        assert_eq!(ran.code, Some(0), "{}", ran.err);
+        println!("{kind:?}: 419 MB from bucket to bucket with {} MB of memory", most / 1_000_000);
+        assert!(most > 0 && most < 160 << 20, "{kind:?}: {most} bytes of memory");
+        let written = store.object("to/large.pt").unwrap();
+        let tensor = &source[source.len() - (400 << 20)..];
+        let at = written.windows(64).position(|window| *window == tensor[4..68]).unwrap() - 4;
+        assert!(written[at..].starts_with(tensor), "{kind:?}");
+    }
+}
