@@ -38,7 +38,7 @@ use statelens_checkpoint::{
 };
 use statelens_tensor::{BUFFER, drain};
 
-use crate::{Json, Statistician, Statistics, dtype_of, shape_text, text_of, type_name};
+use crate::{Json, dtype_of, shape_text, text_of, type_name};
 
 /// A text that a link does not repeat: a file that links to one long text a million times must
 /// not become a million long texts.
@@ -95,28 +95,7 @@ pub fn write_manifest_lines(
     progress: &mut dyn Progress,
     out: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<()> {
-    write_lines(&mut Hashes::new(checkpoint, leaves, progress), leaves, out)
-}
-
-/// The same, and in the same pass the statistics of every tensor that has some.
-pub(crate) fn measure_lines(
-    checkpoint: &Checkpoint,
-    leaves: &[Leaf],
-    progress: &mut dyn Progress,
-    out: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<HashMap<TensorId, Statistics>> {
     let mut hashes = Hashes::new(checkpoint, leaves, progress);
-    hashes.statistics = Some(HashMap::new());
-    write_lines(&mut hashes, leaves, out)?;
-    Ok(hashes.statistics.unwrap_or_default())
-}
-
-fn write_lines(
-    hashes: &mut Hashes<'_>,
-    leaves: &[Leaf],
-    out: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<()> {
-    let checkpoint = hashes.checkpoint;
     for leaf in leaves {
         let facts = hashes.facts(leaf.target)?;
         out(&(columns(checkpoint, leaf, &facts).join("\t") + "\n"))?;
@@ -221,8 +200,6 @@ struct Hashes<'a> {
     repetition: Repetition,
     /// Whether a tensor whose hash is not known is read.
     reads: bool,
-    /// Statistics of what was hashed, if they are wanted.
-    statistics: Option<HashMap<TensorId, Statistics>>,
 }
 
 /// Progress of one tensor among all.
@@ -248,7 +225,6 @@ impl<'a> Hashes<'a> {
             tensors: HashMap::new(),
             bytes: HashMap::new(),
             progress: Part { whole, before: 0, total: summary.all.bytes },
-            statistics: None,
         }
     }
 
@@ -293,17 +269,10 @@ impl<'a> Hashes<'a> {
         }
         let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
         let mut hasher = Sha256::new();
-        let mut measure = self.statistics.as_ref().and_then(|_| Statistician::new(&tensor.dtype));
         drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
             hasher.update(bytes);
-            if let Some(measure) = &mut measure {
-                measure.feed(bytes);
-            }
             Ok(())
         })?;
-        if let (Some(all), Some(measure)) = (&mut self.statistics, measure) {
-            all.insert(tensor_id, measure.finish());
-        }
         self.progress.before = self.progress.before.saturating_add(nbytes);
         let hash = hex(&hasher.finalize());
         self.tensors.insert(tensor_id, hash.clone());

@@ -15,7 +15,8 @@ pub(crate) struct Summary {
     #[arg(long, value_name = "FORMAT")]
     pub(crate) to: Option<To>,
 
-    /// Reads all values: statistics of each tensor, and the fingerprint of the content
+    /// Reads all values: statistics of each tensor, rounded in a link, and the fingerprint of the
+    /// content
     #[arg(long)]
     pub(crate) stats: bool,
 
@@ -32,7 +33,7 @@ pub(crate) struct Summary {
     pub(crate) force: bool,
 
     /// Prints a link to a page of Statelens at BASE that holds the structure behind its #
-    #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "stats", "content", "output"])]
+    #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "content", "output"])]
     pub(crate) link: Option<String>,
 
     /// How the link tells keys: as they are, each part as four letters, or not at all

@@ -17,7 +17,10 @@ pub(crate) fn run(args: &Summary) -> Outcome {
     let leaves = checkpoint.leaves();
     let mut outline = Outline::new(&checkpoint, &leaves);
     let text = match &args.link {
-        Some(base) => address(base, &outline, args)?,
+        Some(base) => {
+            read_values(args, &mut outline, &checkpoint, &leaves)?;
+            address(base, &outline, args)?
+        }
         None => {
             let to = kind(args)?;
             if let Some(target) = &args.output {
@@ -71,7 +74,12 @@ fn address(base: &str, outline: &Outline, args: &Summary) -> Result<String> {
         Keys::Coded => KeysAs::Coded,
         Keys::Hidden => KeysAs::Hidden,
     };
-    let options = LinkOptions { keys, values: args.values, findings: !args.no_findings };
+    let options = LinkOptions {
+        keys,
+        values: args.values,
+        findings: !args.no_findings,
+        statistics: args.stats,
+    };
     let fragment = link(outline, &options).map_err(|error| {
         error.advice(
             "Write it to a file that opens everywhere: `statelens summary FILE -o OUT.html`.",

@@ -7,12 +7,11 @@
 //! structure. Format, file order and links do not matter.
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result, order};
+use statelens_checkpoint::order;
 
-use crate::manifest::measure_lines;
-use crate::{shape_text, visible, write_manifest_lines};
+use crate::{shape_text, visible};
 
-use super::{Entry, Outline};
+use super::Entry;
 
 const LETTERS: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
 
@@ -34,36 +33,8 @@ pub fn structure_fingerprint(entries: &[Entry]) -> Fingerprint {
     of_lines(entries.iter().map(line).collect())
 }
 
-impl Outline {
-    /// Reads all tensors, once: the fingerprint of keys, dtypes, shapes and values, and with
-    /// `statistics` also those. The outline is that of this checkpoint and these leaves.
-    pub fn read_values(
-        &mut self,
-        checkpoint: &Checkpoint,
-        leaves: &[Leaf],
-        statistics: bool,
-        progress: &mut dyn Progress,
-    ) -> Result<()> {
-        let mut lines = Vec::with_capacity(leaves.len());
-        let mut keep = |line: &str| {
-            lines.push(line.to_owned());
-            Ok(())
-        };
-        if statistics {
-            let found = measure_lines(checkpoint, leaves, progress, &mut keep)?;
-            for (entry, leaf) in self.entries.iter_mut().zip(leaves) {
-                let tensor = checkpoint.tensor_of(leaf.target);
-                entry.statistics = tensor.and_then(|(id, _)| found.get(&id).copied());
-            }
-        } else {
-            write_manifest_lines(checkpoint, leaves, progress, &mut keep)?;
-        }
-        self.content = Some(of_lines(lines));
-        Ok(())
-    }
-}
-
-fn of_lines(mut lines: Vec<String>) -> Fingerprint {
+/// The fingerprint of lines of a manifest, in whatever order.
+pub(super) fn of_lines(mut lines: Vec<String>) -> Fingerprint {
     order::natural(&mut lines);
     let mut hasher = Sha256::new();
     lines.iter().for_each(|line| hasher.update(line));

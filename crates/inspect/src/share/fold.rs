@@ -69,11 +69,13 @@ pub struct Line {
     pub entry: Entry,
     /// How many leaves it stands for.
     pub times: u64,
+    /// The least and the largest standard deviation of those, if they are known.
+    pub std: Option<(f64, f64)>,
 }
 
 /// A folded list of the entries.
 pub fn lines(outline: &Outline) -> Vec<Line> {
-    Folded::new(&outline.entries).lines()
+    Folded::new(&outline.entries).lines(&outline.entries)
 }
 
 impl Folded {
@@ -144,14 +146,21 @@ impl Folded {
         Ok(made.entries)
     }
 
-    fn lines(&self) -> Vec<Line> {
+    fn lines(&self, entries: &[Entry]) -> Vec<Line> {
         let mut out = Vec::new();
         let mut rest = self.numbers.as_slice();
+        let mut at = 0;
         for node in &self.nodes {
             let (numbers, tail) = rest.split_at(self.arity(node).min(rest.len()));
             rest = tail;
             let ranges = numbers.iter().map(|first| Range::at(*first)).collect();
-            self.ranges(node, ranges, 1, &mut out);
+            self.ranges(node, ranges, vec![at], &mut |entry, members: &[usize]| {
+                let stds = members.iter().filter_map(|at| entries.get(*at)?.statistics);
+                let std =
+                    stds.map(|of| (of.std, of.std)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+                out.push(Line { entry, times: members.len() as u64, std });
+            });
+            at += node.leaves();
         }
         out
     }
@@ -183,21 +192,35 @@ impl Folded {
         }
     }
 
-    fn ranges(&self, node: &Node, mut ranges: Vec<Range>, times: u64, out: &mut Vec<Line>) {
+    /// Each leaf of a node with the ranges of its numbers, and which entries it stands for; the
+    /// node stands for those that begin at `members`.
+    fn ranges(
+        &self,
+        node: &Node,
+        mut ranges: Vec<Range>,
+        members: Vec<usize>,
+        out: &mut dyn FnMut(Entry, &[usize]),
+    ) {
         match node {
             Node::Leaf(pattern) => {
                 let Some(pattern) = self.patterns.get(*pattern) else { return };
-                out.push(Line { entry: pattern.entry(ranges.iter().map(Range::text)), times });
+                out(pattern.entry(ranges.iter().map(Range::text)), &members);
             }
             Node::Run { count, body, steps } => {
                 for (range, step) in ranges.iter_mut().zip(steps) {
                     range.grow(*count, *step);
                 }
+                let period: usize = body.iter().map(Node::leaves).sum();
+                let all = members
+                    .iter()
+                    .flat_map(|from| (0..*count as usize).map(move |at| from + at * period));
+                let mut members: Vec<usize> = all.collect();
                 let mut rest = ranges.as_slice();
                 for node in body {
                     let (own, tail) = rest.split_at(self.arity(node).min(rest.len()));
                     rest = tail;
-                    self.ranges(node, own.to_vec(), times.saturating_mul(*count), out);
+                    self.ranges(node, own.to_vec(), members.clone(), out);
+                    members.iter_mut().for_each(|at| *at += node.leaves());
                 }
             }
         }
@@ -240,6 +263,16 @@ impl Folded {
 }
 
 impl Node {
+    /// How many leaves it unfolds to.
+    fn leaves(&self) -> usize {
+        match self {
+            Self::Leaf(_) => 1,
+            Self::Run { count, body, .. } => {
+                *count as usize * body.iter().map(Self::leaves).sum::<usize>()
+            }
+        }
+    }
+
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Leaf(pattern) => put(out, (*pattern as u64) << 1),

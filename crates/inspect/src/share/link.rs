@@ -1,5 +1,6 @@
 //! Links that hold the structure of a checkpoint behind their `#`, which no browser sends to a
-//! server: `BASE#s=1.` and the outline, packed (`pack.rs`), deflated and in base 64.
+//! server: `BASE#s=1.`, or `s=2.` with statistics, and the outline, packed (`pack.rs`), deflated and
+//! in base 64.
 
 use std::collections::HashMap;
 
@@ -11,8 +12,10 @@ use super::{Entry, Outline, base64, pack};
 /// The longest link that is made or opened, in characters behind the `#`.
 pub const MOST_CHARACTERS: usize = 16_000;
 
-/// What stands between the `#` and the data: the name of what it is, and the version.
+/// What stands between the `#` and the data: the name of what it is, and the version. The second
+/// has statistics; links without go on being of the first, which every Statelens opens.
 const MARK: &str = "s=1.";
+const MARK_STATISTICS: &str = "s=2.";
 /// Bytes that a fragment may inflate to.
 const MOST_BYTES: usize = 1 << 20;
 
@@ -38,6 +41,8 @@ pub struct LinkOptions {
     pub values: bool,
     /// Findings. Only with plain keys: a finding may tell of one.
     pub findings: bool,
+    /// Statistics of tensors, rounded, if they were computed.
+    pub statistics: bool,
 }
 
 /// The characters that the parts of a link take.
@@ -47,6 +52,8 @@ pub struct LinkParts {
     pub head: usize,
     /// Keys, dtypes and shapes.
     pub keys: usize,
+    /// Statistics.
+    pub statistics: usize,
     /// Findings.
     pub findings: usize,
     /// Values.
@@ -67,7 +74,7 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
             key: if options.keys == KeysAs::Hidden { at.to_string() } else { name(&entry.key) },
             link: entry.link.as_deref().map(&mut name),
             value: if plain && options.values { entry.value.clone() } else { String::new() },
-            statistics: None,
+            statistics: entry.statistics.filter(|_| options.statistics),
             ..entry.clone()
         }
     });
@@ -104,7 +111,12 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
         ))
         .advice(again));
     }
-    let Some(data) = fragment.strip_prefix(MARK) else {
+    type Unpack = fn(&[u8]) -> Result<Outline>;
+    let known: [(&str, Unpack); 2] =
+        [(MARK, pack::unpack), (MARK_STATISTICS, pack::unpack_rounded)];
+    let read =
+        known.into_iter().find_map(|(mark, unpack)| Some((fragment.strip_prefix(mark)?, unpack)));
+    let Some((data, unpack)) = read else {
         return Err(match fragment.strip_prefix("s=") {
             Some(_) => Error::unsupported("this link was made by a newer Statelens")
                 .advice("Open it with a newer one."),
@@ -113,12 +125,12 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
     };
     let damaged = || Error::damaged("this link is damaged: a part of it was lost or changed");
     let bytes = base64::decode(data).ok_or_else(|| damaged().advice(again))?;
-    inflate(&bytes).ok_or_else(damaged).and_then(|bytes| pack::unpack(&bytes)).map_err(|error| {
-        match error.kind() {
+    inflate(&bytes).ok_or_else(damaged).and_then(|bytes| unpack(&bytes)).map_err(
+        |error| match error.kind() {
             statelens_checkpoint::ErrorKind::Limit => error.advice(again),
             _ => damaged().advice(again),
-        }
-    })
+        },
+    )
 }
 
 impl LinkParts {
@@ -131,11 +143,14 @@ impl LinkParts {
         let no_values = length(&left);
         left.findings.clear();
         let no_findings = length(&left);
+        left.entries.iter_mut().for_each(|entry| entry.statistics = None);
+        let no_statistics = length(&left);
         left.entries.clear();
         let head = length(&left);
         Self {
             head,
-            keys: no_findings.saturating_sub(head),
+            keys: no_statistics.saturating_sub(head),
+            statistics: no_findings.saturating_sub(no_statistics),
             findings: no_values.saturating_sub(no_findings),
             values: all.saturating_sub(no_values),
         }
@@ -143,6 +158,10 @@ impl LinkParts {
 }
 
 fn fragment(outline: &Outline) -> String {
+    if outline.entries.iter().any(|entry| entry.statistics.is_some()) {
+        let bytes = deflate(&pack::pack_rounded(outline));
+        return format!("{MARK_STATISTICS}{}", base64::encode(&bytes));
+    }
     format!("{MARK}{}", packed(outline))
 }
 

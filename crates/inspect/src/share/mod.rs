@@ -9,6 +9,7 @@ mod html;
 mod json;
 mod link;
 mod markdown;
+mod measure;
 mod outline;
 mod pack;
 #[cfg(test)]
@@ -21,4 +22,5 @@ pub use html::write_html;
 pub use json::write_json;
 pub use link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link, without_link};
 pub use markdown::{write_markdown, write_text};
+pub use measure::Measuring;
 pub use outline::{Entry, Outline, Totals};

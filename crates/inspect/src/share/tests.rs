@@ -2,8 +2,9 @@
 
 use super::fold::Folded;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
-use super::pack::{pack, put, put_bytes, unpack};
+use super::pack::{pack, pack_rounded, put, put_bytes, unpack, unpack_rounded};
 use super::{Entry, Outline, base64, lines, structure_fingerprint};
+use crate::Statistics;
 use statelens_checkpoint::{ErrorKind, Finding, Grade};
 
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
@@ -72,7 +73,8 @@ fn llama(layers: u64) -> Outline {
     }
 }
 
-const ALL: LinkOptions = LinkOptions { keys: KeysAs::Plain, values: true, findings: true };
+const ALL: LinkOptions =
+    LinkOptions { keys: KeysAs::Plain, values: true, findings: true, statistics: true };
 
 #[test]
 fn links_of_large_models_are_short_and_come_back_whole() {
@@ -84,7 +86,116 @@ fn links_of_large_models_are_short_and_come_back_whole() {
         assert_eq!(open_link(&made).unwrap(), outline);
         let parts = LinkParts::measure(&outline, &ALL);
         let all = parts.head + parts.keys + parts.findings + parts.values;
-        assert_eq!(all + 1, made.len());
+        assert_eq!((all + 1, parts.statistics), (made.len(), 0));
+        assert!(made.starts_with("#s=1."), "every Statelens opens it");
+    }
+}
+
+/// With statistics of all tensors, such as weights have.
+fn measured(mut outline: Outline) -> Outline {
+    let mut state = 1u64;
+    for entry in outline.entries.iter_mut().filter(|entry| entry.is_tensor()) {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let std = 0.02 * (1.0 + (state >> 40) as f64 / (1u64 << 24) as f64);
+        entry.statistics = Some(Statistics {
+            count: entry.params,
+            nan: 0,
+            infinite: 0,
+            zeros: 0,
+            min: -5.1 * std,
+            max: 5.3 * std,
+            mean: std * 1e-3,
+            std,
+        });
+    }
+    outline
+}
+
+#[test]
+fn statistics_fit_into_links_rounded() {
+    // As many as a model of 80 layers has tensors; with the state of Adam, three times as many.
+    let mut model = measured(llama(80));
+    model.entries.retain(|entry| !entry.key.starts_with("optimizer."));
+    let made = link(&model, &ALL).unwrap();
+    assert!(made.starts_with("#s=2.") && made.len() < 8_000, "{} characters", made.len());
+    let opened = open_link(&made).unwrap();
+    for (entry, found) in model.entries.iter().zip(&opened.entries) {
+        let (of, found) = (entry.statistics.unwrap(), found.statistics.unwrap());
+        assert_eq!((of.count, of.nan, of.zeros), (found.count, found.nan, found.zeros));
+        for (exact, told) in
+            [(of.min, found.min), (of.max, found.max), (of.mean, found.mean), (of.std, found.std)]
+        {
+            assert!((told / exact - 1.0).abs() < 0.004, "{exact} is told as {told}");
+        }
+    }
+    // It is given on as it came, and left out if that is asked for.
+    assert_eq!(link(&opened, &ALL).unwrap(), made);
+    let without = link(&model, &LinkOptions { statistics: false, ..ALL }).unwrap();
+    assert!(without.starts_with("#s=1.") && without.len() < 1_000);
+    let parts = LinkParts::measure(&model, &ALL);
+    assert_eq!(
+        parts.head + parts.keys + parts.statistics + parts.findings + parts.values + 1,
+        made.len()
+    );
+    let error = link(&measured(llama(160)), &ALL).unwrap_err();
+    assert!(error.kind() == ErrorKind::Limit && error.to_string().contains("characters"));
+    // Layers are told with the least and the largest.
+    let line = lines(&model).into_iter().find(|line| line.entry.key.ends_with("q_proj.weight"));
+    let (least, most) = line.unwrap().std.unwrap();
+    let all = model.entries.iter().filter(|entry| entry.key.ends_with("q_proj.weight"));
+    let all: Vec<f64> = all.map(|entry| entry.statistics.unwrap().std).collect();
+    assert_eq!(all.len(), 80);
+    assert!(all.iter().all(|std| (least..=most).contains(std)) && all.contains(&least));
+}
+
+#[test]
+fn odd_statistics_come_back_and_damaged_ones_are_refused() {
+    let mut outline = measured(llama(2));
+    let none = f64::NAN;
+    for (at, of) in [
+        Statistics {
+            count: 3,
+            nan: 3,
+            infinite: 0,
+            zeros: 0,
+            min: none,
+            max: none,
+            mean: none,
+            std: none,
+        },
+        Statistics {
+            count: u64::MAX,
+            nan: 1,
+            infinite: 2,
+            zeros: 3,
+            min: -1e300,
+            max: 1e300,
+            mean: -0.0,
+            std: 1e-300,
+        },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        outline.entries[at].statistics = Some(of);
+    }
+    let whole = pack_rounded(&outline);
+    let opened = unpack_rounded(&whole).unwrap();
+    assert_eq!(pack_rounded(&opened), whole);
+    let found = opened.entries[1].statistics.unwrap();
+    assert_eq!((found.count, found.infinite, found.zeros), (u64::MAX, 2, 3));
+    assert!(found.min.is_finite() && found.min < -3e38 && found.std == 0.0);
+    assert!(opened.entries[0].statistics.unwrap().mean.is_nan());
+    for end in 0..whole.len() {
+        assert!(unpack_rounded(&whole[..end]).is_err(), "cut at {end}");
+    }
+    for at in 0..whole.len() {
+        for other in [0, 1, 0x7f, 0x80, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] = other;
+            // Another number, or refused; never a panic.
+            let _ = unpack_rounded(&bytes);
+        }
     }
 }
 
@@ -193,7 +304,7 @@ fn damaged_links_are_refused() {
     for text in ["", "#", "#x", "#s=1.", "#s=1.!!", "#s=1.AAAA"] {
         assert_eq!(open_link(text).unwrap_err().kind(), ErrorKind::Damaged, "{text}");
     }
-    let newer = open_link("#s=2.AAAA").unwrap_err();
+    let newer = open_link("#s=3.AAAA").unwrap_err();
     assert_eq!(newer.kind(), ErrorKind::Unsupported);
 }
 
