@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -187,21 +187,180 @@ test("the files of a set are found by its index", async () => {
   }
 });
 
-test("a redirection to another server is followed once and shown", async () => {
+/** A server that leads to another one, which gives the example. */
+async function leading(path = "/gpt_small.mdl") {
   const target = await serve({ "/blob": example });
   const server = await serve({}, (request, response) => {
+    if (!request.url.startsWith(path)) return false;
     response.writeHead(302, { Location: target.at("/blob") }).end();
     return true;
   });
+  return { target, server, close: () => Promise.all([server.close(), target.close()]) };
+}
+
+test("another server that an address leads to is asked when the user says so, once, and shown", async () => {
+  const { target, server, close } = await leading();
   await at(server.at("/gpt_small.mdl"), [server.host, target.host], async (page) => {
     await agree(page, server.host);
+    assert.match(await failure(page), new RegExp(`${server.host} leads requests for this file on to another address`));
+    assert.equal(server.requests.length, 1);
+    assert.equal(target.requests.length, 0, "asked without the user's word");
+    assert.match(await page.textContent("#again"), /Follow it/);
+    await page.click("#again");
     await page.waitForSelector("#work .row");
     assert.match(await page.textContent("#fetched"), new RegExp(`from ${server.host} \\(through ${target.host}\\)`));
-    assert.equal(server.requests.length, 1);
+    assert.equal(server.requests.length, 2);
     assert.ok(target.requests.length > 1);
   });
+  await close();
+});
+
+test("the page's own site leads nowhere without a question, and not later either", async () => {
+  // The page from a server that redirects one of its own files.
+  const { target, server, close } = await leading("/led.mdl");
+  let led = 0;
+  const own = await serve({}, (request, response, bytes, number) => {
+    const to = request.url.startsWith("/led.mdl") || (request.url.startsWith("/later.mdl") && led++ > 0);
+    if (to) return void response.writeHead(302, { Location: server.at("/led.mdl") }).end(), true;
+    if (request.url.startsWith("/later.mdl")) return void part(request, response, example, '"1"'), true;
+    fetch(site + request.url.slice(1)).then(async (answer) => {
+      response.writeHead(answer.status, { "Content-Type": answer.headers.get("content-type") ?? "" });
+      response.end(Buffer.from(await answer.arrayBuffer()));
+    });
+    return true;
+  });
+  const context = await browser.newContext();
+  const page = await context.newPage();
+  await page.goto(own.at("/?url=led.mdl"));
+  assert.match(await failure(page), /leads requests for this file on to another address/);
+  assert.equal(server.requests.length + target.requests.length, 0);
+  // What was at the site when it was opened is somewhere else by now: what comes is not taken. That
+  // a request which cannot wait was led there is the browser's doing, and is told.
+  await page.goto(own.at("/?url=later.mdl"));
+  assert.match(await failure(page), /leads requests for this file on to another address/);
+  await context.close();
+  await own.close();
+  await close();
+});
+
+test("what one action may fetch can be raised where it was reached", async () => {
+  // A structure of 70 MB: most of it is blank.
+  const header = JSON.stringify({ weight: { dtype: "U8", shape: [4], data_offsets: [0, 4] } }).padEnd(70e6, " ");
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  const server = await serve({ "/a.safetensors": Buffer.concat([length, Buffer.from(header), Buffer.alloc(4)]) });
+  await at(server.at("/a.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    assert.match(await failure(page), /more than the 64 MB that one action may fetch/);
+    const fetched = () => server.requests.map(({ headers }) => /(\d+)-(\d+)/.exec(headers.range)).reduce((sum, [, a, b]) => sum + Number(b) - a + 1, 0);
+    assert.ok(fetched() <= 64e6, `${fetched()} bytes were asked for`);
+    assert.match(await page.textContent("#again"), /Allow 1 GB/);
+    await page.click("#again");
+    await page.waitForSelector("#work .row", { timeout: 60000 });
+    assert.equal(await page.locator(".limit select").evaluate((select) => select.selectedOptions[0].textContent), "1 GB");
+  });
   await server.close();
-  await target.close();
+});
+
+/** A safetensors file of so many bytes of weights, whose bytes tell where they are. */
+function weights(count, each) {
+  const tensors = {};
+  for (let at = 0; at < count; at++) tensors[`layers.${at}.weight`] = { dtype: "F32", shape: [each / 4], data_offsets: [at * each, (at + 1) * each] };
+  const header = Buffer.from(JSON.stringify(tensors));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  const data = Buffer.alloc(count * each);
+  for (let at = 0; at < data.length; at += 4) data.writeFloatLE(at / 4, at);
+  return Buffer.concat([length, header, data]);
+}
+
+/** Delays each answer, and counts how many are under way at once. */
+function delayed(millis) {
+  const seen = { now: 0, most: 0 };
+  const answer = (request, response, bytes) => {
+    seen.most = Math.max(seen.most, ++seen.now);
+    response.on("close", () => seen.now--);
+    setTimeout(() => part(request, response, bytes, '"1"'), millis);
+    return true;
+  };
+  return { seen, answer };
+}
+
+async function startConverting(page) {
+  await page.selectOption(".limit select", "no limit");
+  await page.keyboard.press("c");
+  await page.click('[role="radio"]:has-text("npz")');
+  await page.waitForSelector(".plan:not(.late)");
+  for (const box of await page.$$(".loss input")) await box.check();
+  await page.click("#write:not([disabled])");
+}
+
+test("a conversion asks for parts before it needs them, for a few at a time", async () => {
+  const { seen, answer } = delayed(50);
+  const file = weights(24, 4 << 20);
+  const server = await serve({ "/a.safetensors": file }, answer);
+  await at(server.at("/a.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    seen.most = 0;
+    const before = server.requests.length;
+    const began = Date.now();
+    const download = page.waitForEvent("download", { timeout: 60000 });
+    await startConverting(page);
+    const written = readFileSync(await (await download).path());
+    const took = Date.now() - began;
+    const asked = server.requests.slice(before);
+    console.log(`100 MB with 50 ms before each answer: ${took} ms, ${asked.length} requests, up to ${seen.most} at once`);
+    assert.ok(seen.most >= 3 && seen.most <= 8, `${seen.most} requests at once`);
+    assert.ok(asked.length < 60, `${asked.length} requests`);
+    const expected = join(folder, "ahead.npz");
+    const local = join(folder, "ahead.safetensors");
+    writeFileSync(local, file);
+    execFileSync(command, ["convert", local, expected], { stdio: "pipe" });
+    assert.ok(written.equals(readFileSync(expected)));
+  });
+  await server.close();
+});
+
+test("a conversion that waits for its server can be cancelled, and asks for nothing more", async () => {
+  const { seen, answer } = delayed(50);
+  let slow = false;
+  const server = await serve({ "/a.safetensors": weights(24, 4 << 20) }, (request, response, bytes) => {
+    // From a certain point on it does not answer at all.
+    if (slow && /bytes=(\d+)/.exec(request.headers.range)[1] > 8e6) return true;
+    return answer(request, response, bytes);
+  });
+  await at(server.at("/a.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    slow = true;
+    await startConverting(page);
+    await page.getByRole("button", { name: /^Cancel/ }).waitFor();
+    await page.waitForTimeout(800);
+    const asked = server.requests.length;
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#write", { timeout: 5000 });
+    await page.waitForTimeout(300);
+    assert.equal(server.requests.length, asked);
+  }, { quiet: false });
+  assert.equal(seen.now, 0);
+  await server.close();
+});
+
+test("all values of a remote checkpoint are read when it was said how much that fetches", async () => {
+  const server = await serve({ "/gpt_small.mdl": example });
+  const stats = execFileSync(command, ["summary", `${root}web/examples/gpt_small.mdl`, "--to", "json", "--stats"], { encoding: "utf8", maxBuffer: 1 << 26 });
+  await at(server.at("/gpt_small.mdl"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("s");
+    await page.getByText(new RegExp(`This fetches about [\\d.]+ [kM]B from ${server.host}`)).waitFor();
+    await page.getByRole("button", { name: /^Read all values/ }).click();
+    await page.getByText(JSON.parse(stats).fingerprints.content.short).waitFor();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: /^JSON/ }).click()]);
+    assert.equal(readFileSync(await download.path(), "utf8"), stats);
+  });
+  await server.close();
 });
 
 test("a server without ranges gives a small file as a whole, and no large one", async () => {

@@ -33,8 +33,8 @@ pub enum ToWorker {
     OpenAddress {
         /// The address, absolute.
         url: String,
-        /// How many bytes one action may fetch.
-        cap: u64,
+        /// What may be done.
+        agreed: Agreed,
     },
     /// Change how many bytes one action may fetch.
     Allow {
@@ -57,7 +57,10 @@ pub enum ToWorker {
         kind: SummaryKind,
     },
     /// Read all values, for the statistics of tensors and the fingerprint of the content.
-    Measure,
+    Measure {
+        /// False stops it.
+        go: bool,
+    },
     /// Tell everything about one row.
     Inspect {
         /// The row, as numbered by [`Opened::rows`].
@@ -101,6 +104,15 @@ pub enum ToWorker {
     },
     /// Forget the open checkpoint and remove temporary files.
     Close,
+}
+
+/// What the user agreed to about an address.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Agreed {
+    /// How many bytes one action may fetch.
+    pub cap: u64,
+    /// Whether other servers may be asked that the address leads to.
+    pub follow: bool,
 }
 
 /// A file of a drop: where it was, relative to what was dropped, and how long it is.
@@ -225,8 +237,8 @@ pub enum FromWorker {
         /// All of them.
         total: u64,
     },
-    /// The answer to [`ToWorker::Measure`]: why it failed, if it did.
-    Measured(Option<ErrorText>),
+    /// The answer to [`ToWorker::Measure`]: whether it was not stopped, or why it failed.
+    Measured(Result<bool, ErrorText>),
     /// Everything about a row.
     Inspected(Inspected),
     /// Values of a tensor.
@@ -403,7 +415,7 @@ pub struct Choice {
 }
 
 /// Everything about a row.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inspected {
     /// The row.
     pub row: u32,

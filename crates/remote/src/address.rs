@@ -67,6 +67,17 @@ impl Address {
         origin.strip_prefix(self.scheme).is_some_and(|host| host.eq_ignore_ascii_case(&self.host))
     }
 
+    /// Whether its server is known to keep files on other servers of its own.
+    pub fn leads_on(&self) -> bool {
+        self.host == HUGGING_FACE[0]
+    }
+
+    /// Whether a server is the same, or one of those that it keeps its files on.
+    pub fn may_lead_to(&self, host: &str) -> bool {
+        let own = |name| host.strip_suffix(name).is_some_and(|rest| rest.ends_with('.'));
+        host == self.host || self.leads_on() && HUGGING_FACE.into_iter().any(own)
+    }
+
     /// Whether the way there is not encrypted and leaves this computer.
     pub fn is_open_road(&self) -> bool {
         let host = self.host.rsplit_once(':').map_or(&*self.host, |(host, _)| host);
@@ -252,6 +263,23 @@ mod tests {
             index.beside("https:%2f%2fevil").unwrap().to_string(),
             "https://a.org/m/https%3A%252f%252fevil?token=1"
         );
+    }
+
+    #[test]
+    fn only_its_own_servers_are_those_that_it_may_lead_to() {
+        let model = parsed("https://huggingface.co/a/b/resolve/main/model.safetensors");
+        for (host, own) in [
+            ("huggingface.co", true),
+            ("cdn-lfs.huggingface.co", true),
+            ("cas-bridge.xethub.hf.co", true),
+            ("evilhf.co", false),
+            ("hf.co.evil.org", false),
+            ("example.org", false),
+        ] {
+            assert_eq!(model.may_lead_to(host), own, "{host}");
+        }
+        let other = parsed("https://example.org/a.pt");
+        assert!(other.may_lead_to("example.org") && !other.may_lead_to("cdn.example.org"));
     }
 
     #[test]

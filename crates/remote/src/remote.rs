@@ -76,6 +76,24 @@ impl<F: Fetch> Remote<F> {
         }
     }
 
+    /// Where the file is at the moment: a request to there may be made in another way than
+    /// [`ReadAt`] would, which is the way to take when that fails.
+    pub fn url(&self) -> String {
+        let direct = self.direct.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        direct.unwrap_or_else(|| self.address.to_string())
+    }
+
+    /// Whether such an answer holds the `wanted` bytes from `offset` of this version of the file.
+    pub fn is_good(&self, head: &Head, offset: u64, got: u64, wanted: u64) -> bool {
+        let verdict = part(&self.address, head, &self.identity, offset, got, wanted);
+        matches!(verdict, Verdict::Good(()))
+    }
+
+    /// What counts its requests.
+    pub fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
     /// One request, and the same again where that may help.
     fn piece(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let wanted = buffer.len() as u64;

@@ -8,7 +8,7 @@ use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{cross, good, severity};
 use crate::page::model::{Action, Model, Sheet};
 use crate::page::offers::served;
-use crate::protocol::{Fetched, Severity, ToWorker};
+use crate::protocol::{Agreed, ErrorKind, Fetched, Severity, ToWorker};
 use crate::state::fmt;
 
 /// What one action may fetch: at first, and what else can be chosen.
@@ -24,17 +24,17 @@ impl Actor {
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
             // What the command serves lies on this machine.
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
-            self.open_address(&url, cap);
+            self.open_address(&url, Agreed { cap, follow: false });
         } else {
             self.act(Action::AskAddress(url.into()));
         }
     }
 
-    /// Opens the checkpoint at an address; one action may fetch `cap` bytes.
-    pub fn open_address(&self, url: &str, cap: u64) {
+    /// Opens the checkpoint at an address.
+    pub fn open_address(&self, url: &str, agreed: Agreed) {
         self.bridge.restart_if_busy();
-        self.bridge.post(&ToWorker::OpenAddress { url: url.to_owned(), cap });
-        self.begin(Action::OpenAddress(url.to_owned().into(), cap));
+        self.bridge.post(&ToWorker::OpenAddress { url: url.to_owned(), agreed });
+        self.begin(Action::OpenAddress(url.to_owned().into(), agreed));
     }
 }
 
@@ -98,7 +98,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
         let url = asked.as_ref().ok().map(Address::to_string);
         move || {
             if let Some(url) = &url {
-                actor.open_address(url, CAPS[0].0);
+                actor.open_address(url, Agreed { cap: CAPS[0].0, follow: false });
             }
         }
     };
@@ -168,6 +168,7 @@ fn about(text: &str, asked: &Result<Address, String>) -> Html {
         Ok(address) => html! {
             <>
                 <p>{ "Parts of the file are fetched from " }<b class="m">{ address.host().to_owned() }</b>
+                    if address.leads_on() { { " and from the servers at " }<b class="m">{ "hf.co" }</b>{ " where it keeps large files" } }
                     { ", as many as are needed to show what is in it and what you look at: not more than 64 MB for one action. \
                        If it names further files, these are fetched from beside it." }</p>
                 <p>{ "The server learns which parts you ask for, and from where, as with any download. Nothing else is sent." }</p>
@@ -214,17 +215,25 @@ pub fn fetched(actor: &Actor, fetched: &Fetched) -> Html {
     }
 }
 
-/// A way to go on after an address could not be opened: again, and with a larger limit if that
-/// was reached.
-pub fn again(actor: &Actor, address: &AttrValue, cap: u64, limit: bool) -> Html {
-    let larger = CAPS.iter().find(|(larger, _)| *larger > cap).filter(|_| limit);
-    let (cap, text, word) = match larger {
-        Some((cap, name)) => (*cap, "More may be fetched", format!("Allow {name}")),
-        None => (cap, "The server may answer now", "Try again".to_owned()),
-    };
+/// A way to go on after an address could not be opened: again, with a larger limit if that was
+/// reached, or to where its server leads if that was not agreed to.
+pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind) -> Html {
+    let mut next = agreed;
+    let mut hint = ("The server may answer now", "Try again".to_owned());
+    match CAPS.iter().find(|(larger, _)| *larger > agreed.cap) {
+        Some((larger, name)) if kind == ErrorKind::Limit => {
+            next.cap = *larger;
+            hint = ("More may be fetched", format!("Allow {name}"));
+        }
+        _ if kind == ErrorKind::Refused && !agreed.follow => {
+            next.follow = true;
+            hint = ("You trust it to choose another server", "Follow it".to_owned());
+        }
+        _ => {}
+    }
     let (actor, address) = (actor.clone(), address.clone());
-    let onclick = Callback::from(move |_: MouseEvent| actor.open_address(&address, cap));
-    html! { <div class="hint"><span>{ text }</span><button class="btn" id="again" {onclick}>{ word }</button></div> }
+    let onclick = Callback::from(move |_: MouseEvent| actor.open_address(&address, next));
+    html! { <div class="hint"><span>{ hint.0 }</span><button class="btn" id="again" {onclick}>{ hint.1 }</button></div> }
 }
 
 /// The sheet, if it is asked for.

@@ -106,6 +106,11 @@ impl Actor {
 
     /// Something is being opened: shows that, if it takes longer than a moment.
     pub fn begin(&self, action: Action) {
+        match &action {
+            Action::Open(files, _) if !files.is_empty() => share::leave_link(false),
+            Action::OpenAddress(..) => share::leave_link(true),
+            _ => {}
+        }
         self.act(action);
         let dispatch = self.dispatch.clone();
         gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading))
@@ -314,7 +319,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
         (Screen::Error, _) => match &model.error {
             Some(error) => {
                 html! { <ErrorScreen error={error.clone()} name={loading_name(model)} size={loading_size(model)} others={model.files.len()}
-                address={model.address.clone()} cap={model.cap} /> }
+                address={model.address.clone()} agreed={model.agreed} /> }
             }
             None => html! {},
         },
@@ -368,7 +373,7 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
         }
         (Some(Sheet::Share), _) => {
             html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} measure={model.measure.clone()}
-            files={model.files.clone()} asked={model.asked} /> }
+            host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
         (Some(Sheet::Verify), _) => {

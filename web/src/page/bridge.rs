@@ -79,7 +79,7 @@ impl Bridge {
             message,
             ToWorker::Open { .. }
                 | ToWorker::OpenAddress { .. }
-                | ToWorker::Measure
+                | ToWorker::Measure { go: true }
                 | ToWorker::Run { .. }
         );
         let envelope = envelope(message);

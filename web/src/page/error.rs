@@ -8,7 +8,7 @@ use crate::page::address;
 use crate::page::app::Actor;
 use crate::page::marks::{Copy, Mark, cap, prose, severity};
 use crate::page::model::Action;
-use crate::protocol::{ErrorKind, ErrorText, Severity};
+use crate::protocol::{Agreed, ErrorKind, ErrorText, Severity};
 use crate::state::fmt;
 
 /// A file that could not be opened.
@@ -24,8 +24,8 @@ pub struct ErrorProps {
     pub others: usize,
     /// Its address, if it is a remote one.
     pub address: Option<AttrValue>,
-    /// How much of it one action may fetch.
-    pub cap: u64,
+    /// What the user agreed to about it.
+    pub agreed: Agreed,
 }
 
 /// The word over the error.
@@ -96,7 +96,7 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                         </div>
                     }) }
                     if let Some(address) = &props.address {
-                        { address::again(&again, address, props.cap, error.kind == ErrorKind::Limit) }
+                        { address::again(&again, address, props.agreed, error.kind) }
                     }
                     <div class="hint"><span>{ "You have another copy of it" }</span>
                         <button class="btn" onclick={choose}>{ "Open it" }</button></div>

@@ -13,8 +13,8 @@ use crate::page::naming::default_name;
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
 use crate::protocol::{
-    ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened, Planned,
-    Running, Values,
+    Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened,
+    Planned, Running, Values,
 };
 use crate::state::share::Shared;
 use crate::state::table::Column;
@@ -176,8 +176,8 @@ pub struct Model {
     pub files: Rc<Vec<Dropped>>,
     /// The address that is open, being opened or asked about; then there are no files.
     pub address: Option<AttrValue>,
-    /// How much of it one action may fetch.
-    pub cap: u64,
+    /// What the user agreed to about it.
+    pub agreed: Agreed,
     /// What has been fetched of it.
     pub fetched: Option<Fetched>,
     /// Which of them is asked for.
@@ -222,8 +222,8 @@ pub enum Action {
     Open(Vec<Dropped>, Option<u32>),
     /// A remote checkpoint is asked about.
     AskAddress(AttrValue),
-    /// A remote checkpoint is being opened, and one action may fetch so many bytes.
-    OpenAddress(AttrValue, u64),
+    /// A remote checkpoint is being opened.
+    OpenAddress(AttrValue, Agreed),
     /// One action may fetch so many bytes.
     Allow(u64),
     /// Opening takes longer than a moment.
@@ -271,7 +271,7 @@ impl Default for Model {
             over: None,
             files: Rc::new(Vec::new()),
             address: None,
-            cap: 0,
+            agreed: Agreed::default(),
             fetched: None,
             asked: None,
             loading: Loading::default(),
@@ -317,17 +317,17 @@ impl Reducible for Model {
                 next.address = Some(address);
                 next.sheet = Some(Sheet::Address);
             }
-            Action::OpenAddress(address, cap) => {
+            Action::OpenAddress(address, agreed) => {
                 next.sheet = None;
                 next.files = Rc::default();
                 next.fetched = None;
-                (next.address, next.cap) = (Some(address), cap);
+                (next.address, next.agreed) = (Some(address), agreed);
                 next.asked = None;
                 next.loading = Loading::default();
                 next.screen = Screen::Loading;
             }
             Action::Allow(cap) => {
-                next.cap = cap;
+                next.agreed.cap = cap;
                 if let Some(fetched) = &mut next.fetched {
                     fetched.cap = cap;
                 }
@@ -407,8 +407,13 @@ impl Model {
             FromWorker::Ready | FromWorker::Summary { .. } => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Measuring { done, total } => self.measure = Measure::Now(done, total),
-            FromWorker::Measured(None) => self.measure = Measure::Done,
-            FromWorker::Measured(Some(error)) => self.measure = Measure::Failed(Rc::new(error)),
+            FromWorker::Measured(ended) => {
+                self.measure = match ended {
+                    Ok(true) => Measure::Done,
+                    Ok(false) => Measure::No,
+                    Err(error) => Measure::Failed(Rc::new(error)),
+                }
+            }
             FromWorker::Opening { doing, keys, read, calls } => {
                 self.loading = Loading { doing, keys, read, calls, shown: self.loading.shown };
             }

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::drop::Dropped;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, copy, key};
 use crate::page::model::{Action, Measure};
@@ -42,6 +41,23 @@ pub fn use_link_of_page(actor: &Actor) {
     use_effect_with((), move |()| open());
 }
 
+/// Something else takes the place of what the page's own address holds: the summary behind its `#`,
+/// and, unless that is kept, what it asks for. Otherwise a reload would open those again.
+pub fn leave_link(keep_asked: bool) {
+    let Some(window) = web_sys::window() else { return };
+    let (href, hash) = (window.location().href(), window.location().hash());
+    let (Ok(href), Ok(hash)) = (href, hash) else { return };
+    let asked = !keep_asked && href.contains("?url=");
+    if !asked && !hash.starts_with(MARK) {
+        return;
+    }
+    let left = href.split(if asked { '?' } else { '#' }).next();
+    if let Ok(history) = window.history() {
+        // A page from the disk may not leave out what is asked for; then it stays.
+        let _ = history.replace_state_with_url(&wasm_bindgen::JsValue::NULL, "", left);
+    }
+}
+
 /// The address of the page without what it was asked for.
 fn base() -> String {
     let href = web_sys::window().and_then(|window| window.location().href().ok());
@@ -72,10 +88,8 @@ pub struct ShareProps {
     pub shared: Option<Rc<Shared>>,
     /// Whether all values were read, or how far that is.
     pub measure: Measure,
-    /// The files that are open; none of a summary or an address.
-    pub files: Rc<Vec<Dropped>>,
-    /// Which of them.
-    pub asked: Option<u32>,
+    /// The server that the checkpoint is on, if it is a remote one.
+    pub host: Option<AttrValue>,
 }
 
 /// The share sheet.
@@ -127,8 +141,10 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <div class="states one">
                             { part("name, format, size", shared.parts[0], true, None) }
                             { part("keys, dtypes and shapes, layers folded", shared.parts[1], true, None) }
-                            { part("findings", shared.parts[2], options.findings && plain, tick(|options| options.findings = !options.findings)) }
-                            { part("values that are not tensors", shared.parts[3], options.values && plain, tick(|options| options.values = !options.values)) }
+                            { part(if shared.measured { "statistics, rounded" } else { "statistics, once all values are read" }, shared.parts[2], options.statistics,
+                                shared.measured.then(|| set(|options| options.statistics = !options.statistics).reform(|_: Event| ()))) }
+                            { part("findings", shared.parts[3], options.findings && plain, tick(|options| options.findings = !options.findings)) }
+                            { part("values that are not tensors", shared.parts[4], options.values && plain, tick(|options| options.values = !options.values)) }
                         </div>
                         <p class="dim">{ "Numbers are characters in the link. Weights are never in it." }
                             if !plain { { " Findings and values may tell names, so they go with plain keys only." } }</p>
@@ -179,36 +195,36 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
 
 /// Reading all values, where they are at hand.
 fn statistics(actor: &Actor, props: &ShareProps) -> Html {
-    if props.files.is_empty() || props.work.sums.bytes == 0 {
+    let bytes = props.work.sums.bytes;
+    if props.work.opened.summary || bytes == 0 {
         return html! {};
     }
-    let body = match &props.measure {
-        Measure::No => {
-            let actor = actor.clone();
-            let onclick = Callback::from(move |_: MouseEvent| {
+    let measure = |go: bool| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            if go {
                 actor.act(Action::Measure);
-                actor.bridge.post(&ToWorker::Measure);
-            });
-            html! {
-                <><button class="btn" {onclick}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(props.work.sums.bytes)) }</span></button>
-                <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and gives the content a fingerprint." }</p></>
             }
-        }
+            actor.bridge.post(&ToWorker::Measure { go });
+        })
+    };
+    let body = match &props.measure {
+        Measure::No => html! {
+            <><button class="btn" onclick={measure(true)}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(bytes)) }</span></button>
+            <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and the link if you like, and gives the content a fingerprint." }
+                if let Some(host) = &props.host { <b>{ format!(" This fetches about {} from {host}.", fmt::bytes(bytes)) }</b> }</p></>
+        },
         Measure::Now(done, total) => {
             let percent = fmt::percent(*done, *total);
-            let (actor, files, asked) = (actor.clone(), props.files.clone(), props.asked);
-            // The worker is busy and can't hear: it is ended, and the file opened again.
-            let stop = Callback::from(move |_: MouseEvent| {
-                actor.bridge.restart();
-                actor.open(files.as_ref().clone(), asked);
-            });
             html! {
                 <div class="long" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
                     <span class="big">{ format!("{percent} %") }</span><span class="dim">{ "read" }</span>
-                    <button class="btn" onclick={stop}>{ "Stop" }</button></div>
+                    <button class="btn" onclick={measure(false)}>{ "Stop" }</button></div>
             }
         }
-        Measure::Done => html! { <p>{ "The files hold the statistics of each tensor." }</p> },
+        Measure::Done => {
+            html! { <p>{ "The files hold the statistics of each tensor, and the link can." }</p> }
+        }
         Measure::Failed(error) => {
             html! { <p class="w-warn">{ &error.title }{ " " }{ &error.place }</p> }
         }
@@ -288,7 +304,8 @@ fn seen(work: &Work, shared: &Shared) -> Html {
                 { for shared.lines.iter().map(|line| html! {
                     <li>{ key(&line.key) }
                         if line.times > 1 { <span class="dim">{ format!("\u{d7}{}", fmt::exact(line.times)) }</span> }
-                        <span class="num">{ &line.what }</span></li>
+                        <span class="num">{ &line.what }</span>
+                        if !line.std.is_empty() { <span class="num std"><span class="dim">{ "\u{3c3} " }</span>{ &line.std }</span> }</li>
                 }) }
                 if shared.more > 0 { <li class="dim">{ format!("and {} more", fmt::exact(shared.more)) }</li> }
             </ul>

@@ -77,7 +77,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <section class="mid" aria-label="Keys">
                     { notice(&actor, work) }
                     if work.opened.summary {
-                        <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes. The file, with its weights, is with whoever sent it." }</p>
+                        <p class="notice summary-only">{ "This is a summary from a link: keys, dtypes and shapes, no values. The file, with its weights, is with whoever sent it." }</p>
                     }
                     <FilterBar work={work.clone()} />
                     <TablePane work={work.clone()} />

@@ -23,11 +23,13 @@ pub struct ShareOptions {
     pub values: bool,
     /// Findings.
     pub findings: bool,
+    /// Statistics of tensors, once they are computed.
+    pub statistics: bool,
 }
 
 impl Default for ShareOptions {
     fn default() -> Self {
-        Self { keys: Keys::Plain, values: false, findings: true }
+        Self { keys: Keys::Plain, values: false, findings: true, statistics: false }
     }
 }
 
@@ -40,8 +42,10 @@ pub struct Shared {
     pub link: Result<String, String>,
     /// Characters behind the `#`, whether it is a link or too long for one.
     pub length: u64,
-    /// The same of its parts: head, keys, findings, values.
-    pub parts: [u64; 4],
+    /// The same of its parts: head, keys, statistics, findings, values.
+    pub parts: [u64; 5],
+    /// Whether statistics were computed.
+    pub measured: bool,
     /// Bytes of the HTML, Markdown and JSON.
     pub sizes: [u64; 3],
     /// The beginning of the list that the link holds, folded.
@@ -63,6 +67,8 @@ pub struct SharedLine {
     pub times: u64,
     /// The dtype and shape, or the kind.
     pub what: String,
+    /// The standard deviation, or the least and the largest of several; empty if not in the link.
+    pub std: String,
 }
 
 /// A file to save.

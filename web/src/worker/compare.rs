@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, FileSet, Result, Span};
+use statelens_checkpoint::{Checkpoint, FileSet, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
 use statelens_inspect::compare::{
@@ -21,7 +21,8 @@ use crate::protocol::compare::{
 };
 use crate::protocol::{FILES, FromWorker};
 use crate::worker::planning::quoted;
-use crate::worker::running::{Cancel, FETCH, Guard, Pulse, Stream};
+use crate::worker::reading::Reader;
+use crate::worker::running::{Cancel, Guard, Pulse};
 use crate::worker::{Desk, Open, now, open, post, remote, text};
 
 /// What the worker holds of a comparison.
@@ -111,8 +112,6 @@ struct Job {
     left: FileSet,
     right: FileSet,
     base: usize,
-    /// Whether the first is fetched from an address.
-    remote: bool,
     began: f64,
     /// How many differences and pairs were told of.
     told: (usize, usize),
@@ -150,7 +149,6 @@ fn begin(
         left: first.files.clone(),
         right: second.files.clone(),
         base: right.base,
-        remote: remote::is_open(),
         comparison: Comparison::new(first, second, how),
         began: now(),
         told: (0, 0),
@@ -254,19 +252,16 @@ impl Job {
     }
 
     async fn all(&mut self, cancel: &Cancel) -> Result<()> {
-        let mut streams = (None, None);
-        let ended = self.feed(&mut streams, cancel).await;
-        for stream in [streams.0, streams.1].into_iter().flatten() {
-            stream.close().await;
-        }
+        // What one action may fetch of the first was agreed: beyond that it ends.
+        let mut left = Reader::of_open(cancel);
+        let mut right = Reader::new(Some(self.base), cancel);
+        let ended = self.feed(&mut left, &mut right, cancel).await;
+        left.close().await;
+        right.close().await;
         ended
     }
 
-    async fn feed(
-        &mut self,
-        streams: &mut (Option<Stream>, Option<Stream>),
-        cancel: &Cancel,
-    ) -> Result<()> {
+    async fn feed(&mut self, left: &mut Reader, right: &mut Reader, cancel: &Cancel) -> Result<()> {
         let mut pulse = Pulse::new();
         loop {
             // After each await: the files may be others by now.
@@ -276,12 +271,8 @@ impl Job {
                 Need::Step => self.comparison.step()?,
                 Need::Feed(side, span) => {
                     let piece = match side {
-                        // What one action may fetch was agreed: beyond that it ends.
-                        Side::Left if self.remote => {
-                            self.left.read_vec(span.file, span.offset, span.len.min(FETCH))?
-                        }
-                        Side::Left => piece(&mut streams.0, &self.left, span, 0).await?,
-                        Side::Right => piece(&mut streams.1, &self.right, span, self.base).await?,
+                        Side::Left => left.piece(&self.left, span).await?,
+                        Side::Right => right.piece(&self.right, span).await?,
                     };
                     cancel.check()?;
                     self.comparison.feed(&piece)?;
@@ -310,22 +301,6 @@ async fn run(desk: Rc<RefCell<Desk>>, mut job: Job, cancel: Cancel) {
         Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
     };
     tell(Told::Ended { request, end, millis: now() - began, close, nans });
-}
-
-/// The next bytes of a span, from the stream that is open or another one.
-pub(super) async fn piece(
-    stream: &mut Option<Stream>,
-    files: &FileSet,
-    span: Span,
-    base: usize,
-) -> Result<Vec<u8>> {
-    if let Some(other) = stream.take_if(|stream| !stream.reaches(span)) {
-        other.close().await;
-    }
-    match stream {
-        Some(stream) => stream.piece(span).await,
-        none => none.insert(Stream::open(files, span, base)?).piece(span).await,
-    }
 }
 
 /// What differs, and what stands on either side.

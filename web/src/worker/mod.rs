@@ -7,6 +7,7 @@ pub mod check;
 pub mod compare;
 pub mod open;
 pub mod planning;
+pub mod reading;
 pub mod remote;
 pub mod repair;
 pub mod run;
@@ -27,8 +28,8 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
 use crate::page::bridge::{envelope, get, message, set};
-use crate::protocol::{FILES, Fact, FromWorker, HANDLE, ToWorker};
-use crate::worker::running::Cancel;
+use crate::protocol::{FILES, Fact, FromWorker, HANDLE, Inspected, ToWorker};
+use crate::worker::running::{Cancel, Guard};
 
 /// What the worker holds between messages.
 #[derive(Default)]
@@ -39,8 +40,9 @@ struct Desk {
     summary: Option<share::Summary>,
     cancel: Option<Cancel>,
     second: compare::Second,
-    looking: Option<running::Guard>,
-    verifying: Option<running::Guard>,
+    /// Looking through the files of a run folder, or reading all values.
+    working: Option<Guard>,
+    verifying: Option<Guard>,
 }
 
 /// The open checkpoint, and its leaves by row.
@@ -113,12 +115,12 @@ pub fn post_with(message: &FromWorker, handle: &JsValue) {
 fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
     remote::begin_action();
     match message {
-        ToWorker::OpenAddress { url, cap } => {
+        ToWorker::OpenAddress { url, agreed } => {
             *desk.borrow_mut() = Desk::default();
             blob::forget();
             let desk = desk.clone();
             spawn_local(async move {
-                match open::open_address(&url, cap).await {
+                match open::open_address(&url, agreed).await {
                     Ok((open, opened)) => {
                         desk.borrow_mut().open = Some(open);
                         post(&FromWorker::Opened(Box::new(opened)));
@@ -163,16 +165,27 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
                 post(&FromWorker::Shared(Box::new(summary.shared(options))));
             }
         }
-        ToWorker::Measure => {
+        ToWorker::Measure { go: false } => desk.borrow_mut().working = None,
+        ToWorker::Measure { go: true } => {
             let summary = desk.borrow_mut().summary();
             let Some((open, summary)) = desk.borrow().open.clone().zip(summary) else { return };
-            match summary.measured(&open) {
-                Ok(summary) => {
-                    desk.borrow_mut().summary = Some(summary);
-                    post(&FromWorker::Measured(None));
-                }
-                Err(error) => post(&FromWorker::Measured(Some(text::error(&error)))),
-            }
+            let cancel = Cancel::default();
+            desk.borrow_mut().working = Some(Guard(cancel.clone()));
+            let desk = desk.clone();
+            spawn_local(async move {
+                let measured = summary.measured(&open, &cancel).await;
+                post(&FromWorker::Measured(match measured {
+                    Ok(summary) => {
+                        // Else another one is open by now.
+                        if cancel.check().is_ok() {
+                            desk.borrow_mut().summary = Some(summary);
+                        }
+                        Ok(true)
+                    }
+                    Err(error) => text::failure(&error).map_or(Ok(false), Err),
+                }));
+                remote::tell();
+            });
         }
         ToWorker::Summarize { kind } => {
             if let Some(summary) = desk.borrow_mut().summary() {
@@ -182,8 +195,11 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
         }
         ToWorker::Inspect { row } => {
             let desk = desk.borrow();
-            if let Some(mut inspected) = desk.open.as_ref().and_then(|open| ask::inspect(open, row))
-            {
+            let found = match &desk.open {
+                Some(open) => ask::inspect(open, row),
+                None => Some(Inspected { row, ..Inspected::default() }),
+            };
+            if let Some(mut inspected) = found {
                 inspected.statistics = desk.statistics(row);
                 post(&FromWorker::Inspected(inspected));
             }

@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 use statelens_inspect::share::Entry;
 use web_sys::File;
 
-use crate::protocol::{ErrorText, FileName, Finding, FromWorker, Opened, Severity};
+use crate::protocol::{Agreed, ErrorText, FileName, Finding, FromWorker, Opened, Severity};
 use crate::rows::{PackedRows, Row};
 use crate::worker::{Open, blob, now, planning, post, remote, repair, share, text};
 
@@ -95,9 +95,9 @@ fn open_sources(
 ///
 /// # Errors
 /// The text of why it can't be opened.
-pub async fn open_address(url: &str, cap: u64) -> Result<(Open, Opened), Box<ErrorText>> {
+pub async fn open_address(url: &str, agreed: Agreed) -> Result<(Open, Opened), Box<ErrorText>> {
     let began = now();
-    let found = remote::open(url, cap).await.map_err(|error| Box::new(text::error(&error)))?;
+    let found = remote::open(url, agreed).await.map_err(|error| Box::new(text::error(&error)))?;
     let files = &found.files;
     let main = files.main().unwrap_or(FileId(0));
     let name = files.name(main);

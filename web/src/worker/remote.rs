@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use js_sys::{ArrayBuffer, Uint8Array};
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Memory, ReadAt, Result};
+use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Limits, Memory, ReadAt, Result};
 use statelens_remote::{
     Address, Begin, FIRST, Fetch, Head, Identity, Meter, Next, Remote, Verdict, begin, cached,
     length_unknown, unreachable,
@@ -17,11 +17,11 @@ use statelens_remote::{
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    AbortController, RequestCache, RequestInit, RequestMode, Response, XmlHttpRequest,
-    XmlHttpRequestResponseType,
+    AbortController, AbortSignal, RequestCache, RequestInit, RequestRedirect, Response,
+    ResponseType, XmlHttpRequest, XmlHttpRequestResponseType,
 };
 
-use crate::protocol::{Fetched, FromWorker};
+use crate::protocol::{Agreed, Fetched, FromWorker};
 use crate::worker::open::Watch;
 use crate::worker::{now, post, scope};
 
@@ -40,7 +40,12 @@ struct Source {
     whole: bool,
     meter: Arc<Meter>,
     told: u64,
+    /// Its files that are read by parts, by their numbers.
+    files: Vec<Option<Arc<File>>>,
 }
+
+/// A file that is read by parts.
+pub type File = Remote<Xhr>;
 
 thread_local! {
     static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) };
@@ -54,15 +59,15 @@ pub struct Found {
     pub checkpoint: Checkpoint,
 }
 
-/// Opens the file at an address, with the files that belong to it and lie beside it. `cap` is how
-/// many bytes one action may fetch.
+/// Opens the file at an address, with the files that belong to it and lie beside it.
 ///
 /// # Errors
 /// As the server or the core says it.
-pub async fn open(url: &str, cap: u64) -> Result<Found> {
+pub async fn open(url: &str, agreed: Agreed) -> Result<Found> {
     let address = Address::parse(url)?;
-    let meter =
-        Arc::new(Meter::new(cap, "Allow more at the bottom of the page, or download the file."));
+    let advice = "Allow more at the bottom of the page, or download the file.";
+    let meter = Arc::new(Meter::new(agreed.cap, advice));
+    let begun = |address| begun(address, &meter, agreed.follow);
     SOURCE.set(Some(Source {
         url: address.to_string(),
         host: address.host().to_owned(),
@@ -70,12 +75,13 @@ pub async fn open(url: &str, cap: u64) -> Result<Found> {
         whole: false,
         meter: meter.clone(),
         told: 0,
+        files: Vec::new(),
     }));
     let name = address.name();
     let named = |error: Error| error.in_file(name.as_str());
-    let main = begun(&address, &meter).await.and_then(|found| found).map_err(named)?;
+    let main = begun(address.clone()).await.and_then(|found| found).map_err(named)?;
     let mut files = FileSet::default().noting_missed();
-    files.push(name.as_str(), main);
+    push(&mut files, &name, main);
     let mut tried = BTreeSet::new();
     loop {
         let opened =
@@ -89,11 +95,11 @@ pub async fn open(url: &str, cap: u64) -> Result<Found> {
             .collect();
         let before = files.count();
         for some in wanted.chunks(AT_ONCE) {
-            let asked: Vec<_> = some.iter().map(|(_, address)| begun(address, &meter)).collect();
+            let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
             for ((name, _), found) in some.iter().zip(all(asked).await) {
                 // A file that is not there is missing, which the checkpoint says by itself.
                 if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {
-                    files.push(name.as_str(), source);
+                    push(&mut files, name, source);
                 }
             }
             tell();
@@ -102,6 +108,20 @@ pub async fn open(url: &str, cap: u64) -> Result<Found> {
             return Ok(Found { files, checkpoint: opened? });
         }
     }
+}
+
+/// A file's bytes, and the file itself if it is read by parts.
+type Begun = (Arc<dyn ReadAt>, Option<Arc<File>>);
+
+fn push(files: &mut FileSet, name: &str, (bytes, file): Begun) {
+    files.push(name, bytes);
+    note(|source| source.files.push(file));
+}
+
+/// A file of the open checkpoint, if it is remote and read by parts.
+#[must_use]
+pub fn file(id: FileId) -> Option<Arc<File>> {
+    SOURCE.with_borrow(|source| source.as_ref()?.files.get(id.0 as usize)?.clone())
 }
 
 /// Whether the open checkpoint is a remote one.
@@ -179,26 +199,35 @@ pub fn tell() {
     }
 }
 
-/// The first request for a file. `Ok(Err(…))` where the server has no such file.
-async fn begun(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
+/// The first request for a file. `Ok(Err(…))` where the server has no such file. Unless that was
+/// agreed to, no other server is asked than the one of the address, or its own.
+async fn begun(address: Address, meter: &Arc<Meter>, follow: bool) -> Result<Result<Begun>> {
     let (url, host) = (address.to_string(), address.host());
+    let redirect = match follow || address.leads_on() {
+        true => RequestRedirect::Follow,
+        false => RequestRedirect::Manual,
+    };
     let mut tried = 0;
     loop {
         meter.check(FIRST as u64, host)?;
-        let (verdict, head, bytes, response) = match first(&url).await {
+        let (verdict, head, bytes, response) = match first(&url, redirect).await {
             Ok((head, bytes, response, abort)) => {
                 meter.count(bytes.len() as u64);
+                let stranger =
+                    !follow && head.url.as_deref().is_some_and(|to| !leads(&address, to));
+                if stranger || response.type_() == ResponseType::Opaqueredirect {
+                    abort.abort();
+                    return Err(leads_elsewhere(host));
+                }
                 let most = meter.cap();
-                let verdict = begin(address, &head, bytes.len() as u64, FIRST as u64, most);
+                let verdict = begin(&address, &head, bytes.len() as u64, FIRST as u64, most);
                 if !matches!(verdict, Verdict::Good(Begin::Whole(_))) {
                     abort.abort();
                 }
                 (verdict, head, bytes, Some(response))
             }
-            Err(_) if tried == 0 && answers(&url).await => return Err(no_cors(host)),
             Err(why) => {
-                let error = unreachable(host, &why);
-                (Verdict::Again(None, error), Head::default(), Vec::new(), None)
+                (Verdict::Again(None, silent(host, &why)), Head::default(), Vec::new(), None)
             }
         };
         tried += 1;
@@ -212,7 +241,7 @@ async fn begun(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn R
         let identity = match began {
             Begin::Ranges(identity) => identity,
             Begin::LengthUnknown => {
-                let len = length(&url).await.ok_or_else(|| length_unknown(host))?;
+                let len = length(&url, redirect).await.ok_or_else(|| length_unknown(host))?;
                 Identity { len, etag: head.etag.clone(), modified: head.modified.clone() }
             }
             Begin::Whole(len) => {
@@ -230,17 +259,53 @@ async fn begun(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn R
                     )));
                 }
                 note(|source| source.whole = true);
-                return Ok(Ok(Arc::new(Memory::from(bytes))));
+                return Ok(Ok((Arc::new(Memory::from(bytes)), None)));
             }
-            Begin::Empty => return Ok(Ok(Arc::new(Memory::from(Vec::new())))),
+            Begin::Empty => return Ok(Ok((Arc::new(Memory::from(Vec::new())), None))),
             Begin::Absent(error) => return Ok(Err(error)),
         };
         if let Some(url) = head.url.as_deref().and_then(|url| Address::parse(url).ok()) {
             note(|source| source.via = url.host().to_owned());
         }
-        let remote = Remote::new(address.clone(), Xhr, identity, meter.clone(), bytes, head.url);
-        return Ok(Ok(cached(Arc::new(remote))));
+        let xhr = Xhr((!follow).then(|| address.clone()));
+        let remote = Arc::new(Remote::new(address, xhr, identity, meter.clone(), bytes, head.url));
+        return Ok(Ok((cached(remote.clone()), Some(remote))));
     }
+}
+
+/// Whether an address of a server leads to another one that is its own.
+fn leads(address: &Address, to: &str) -> bool {
+    Address::parse(to).is_ok_and(|to| address.may_lead_to(to.host()))
+}
+
+/// The error of an address that leads elsewhere, which was not agreed to.
+fn leads_elsewhere(host: &str) -> Error {
+    Error::refused(format!("{host} leads requests for this file on to another address"))
+        .advice("The browser tells which only when it was asked, too. No other server is asked without your word.")
+}
+
+/// Asks for a part of a file on the way that the browser prefers; nothing if it did not come as it
+/// should. No other server is asked than the one that the file is known to be at.
+pub async fn part(
+    file: Arc<File>,
+    offset: u64,
+    len: u64,
+    signal: Option<AbortSignal>,
+) -> Option<Uint8Array> {
+    let init = request(offset, len);
+    init.set_redirect(RequestRedirect::Error);
+    init.set_cache(RequestCache::NoStore);
+    init.set_signal(signal.as_ref());
+    let got = async {
+        let response = fetched(&file.url(), &init).await.ok()?;
+        let head = head(&response);
+        let promise = response.array_buffer().ok().filter(|_| head.status == 206)?;
+        Some((head, Uint8Array::new(&JsFuture::from(promise).await.ok()?)))
+    };
+    let got = got.await;
+    file.meter().count(got.as_ref().map_or(0, |(_, bytes)| bytes.length().into()));
+    let (head, bytes) = got?;
+    file.is_good(&head, offset, bytes.length().into(), len).then_some(bytes)
 }
 
 fn note(change: impl FnOnce(&mut Source)) {
@@ -250,21 +315,34 @@ fn note(change: impl FnOnce(&mut Source)) {
 /// Asks for the first bytes; reads them if they are what came.
 async fn first(
     url: &str,
+    redirect: RequestRedirect,
 ) -> std::result::Result<(Head, Vec<u8>, Response, AbortController), String> {
     let abort = AbortController::new().map_err(|error| text(&error))?;
-    let init = RequestInit::new();
+    let init = request(0, FIRST as u64);
     init.set_signal(Some(&abort.signal()));
+    init.set_redirect(redirect);
     // What is in the browser's cache may be of an older version of the file than the rest.
     init.set_cache(RequestCache::NoCache);
-    let headers = js_sys::Object::new();
-    crate::page::bridge::set(&headers, "Range", &format!("bytes=0-{}", FIRST - 1).into());
-    init.set_headers(&headers);
     let response = fetched(url, &init).await?;
-    let names = response.headers();
-    let mut head = Head::new(response.status(), |name| names.get(name).ok().flatten());
+    let mut head = head(&response);
     head.url = Some(response.url()).filter(|to| response.redirected() && !to.is_empty());
     let bytes = if head.status == 206 { body(&response).await? } else { Vec::new() };
     Ok((head, bytes, response, abort))
+}
+
+/// A request for a part.
+fn request(offset: u64, len: u64) -> RequestInit {
+    let headers = js_sys::Object::new();
+    let range = format!("bytes={offset}-{}", offset + len - 1);
+    crate::page::bridge::set(&headers, "Range", &range.into());
+    let init = RequestInit::new();
+    init.set_headers(&headers);
+    init
+}
+
+fn head(response: &Response) -> Head {
+    let names = response.headers();
+    Head::new(response.status(), |name| names.get(name).ok().flatten())
 }
 
 async fn fetched(url: &str, init: &RequestInit) -> std::result::Result<Response, String> {
@@ -279,28 +357,23 @@ async fn body(response: &Response) -> std::result::Result<Vec<u8>, String> {
     Ok(Uint8Array::new(&buffer).to_vec())
 }
 
-/// Whether a server answers at all, to a request whose answer the page can't see.
-async fn answers(url: &str) -> bool {
-    let init = RequestInit::new();
-    init.set_method("HEAD");
-    init.set_mode(RequestMode::NoCors);
-    fetched(url, &init).await.is_ok()
-}
-
 /// The length of a file whose server does not let pages see it in an answer to a range request.
-async fn length(url: &str) -> Option<u64> {
+async fn length(url: &str, redirect: RequestRedirect) -> Option<u64> {
     let init = RequestInit::new();
     init.set_method("HEAD");
+    init.set_redirect(redirect);
     init.set_cache(RequestCache::NoCache);
     let response = fetched(url, &init).await.ok().filter(Response::ok)?;
     response.headers().get("content-length").ok()??.parse().ok()
 }
 
-fn no_cors(host: &str) -> Error {
-    Error::unsupported(format!(
-        "{host}, or a server that it leads to, does not let pages of other sites read its files (CORS)"
+/// The error of a server whose answer the browser does not show. Which of both it is could be told
+/// by a request that is sent wherever the server leads it: that is not done.
+fn silent(host: &str, why: &str) -> Error {
+    Error::io(format!(
+        "{host} could not be reached, or does not let pages of other sites read its files (CORS): {why}"
     ))
-    .advice("Download the file and open it from the disk, or give its address to the command: `statelens info ADDRESS`.")
+    .advice("If the address opens in a browser, download the file and open it from the disk, or give the address to the command: `statelens info ADDRESS`.")
 }
 
 fn text(error: &JsValue) -> String {
@@ -326,9 +399,9 @@ async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
     waiting.into_iter().filter_map(|(_, done)| done).collect()
 }
 
-/// Synchronous requests.
+/// Synchronous requests; with an address, those must not be led to a server that is not its own.
 #[derive(Debug)]
-struct Xhr;
+pub struct Xhr(Option<Address>);
 
 impl Fetch for Xhr {
     fn fetch(
@@ -356,6 +429,11 @@ impl Fetch for Xhr {
             headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.clone())
         });
         head.url = Some(xhr.response_url()).filter(|to| !to.is_empty() && to != url);
+        if let (Some(address), Some(to)) = (&self.0, &head.url)
+            && !leads(address, to)
+        {
+            return Err(leads_elsewhere(address.host()));
+        }
         let mut got = 0;
         if head.status == 206
             && let Ok(bytes) = xhr.response().map_err(failed)?.dyn_into::<ArrayBuffer>()

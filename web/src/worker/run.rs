@@ -37,7 +37,7 @@ pub(super) fn look(
     remote::forget();
     let sources = blob::sources(handles);
     let cancel = Cancel::default();
-    desk.borrow_mut().looking = Some(Guard(cancel.clone()));
+    desk.borrow_mut().working = Some(Guard(cancel.clone()));
     spawn_local(async move {
         for file in asked {
             // Leaves room for messages; the files may be others afterwards.

@@ -1,28 +1,20 @@
 //! Runs a plan: feeds it from streams, passes its bytes on, tells how far it is, stops when asked.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use js_sys::{ArrayBuffer, Uint8Array};
-use statelens_checkpoint::{Error, FileId, FileSet, Plan, Result, Segment, Span, TensorId};
+use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
 use statelens_convert::{Composition, Options, Run, Step, composable};
 use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::JsFuture;
-use web_sys::{ReadableStreamByobReader, ReadableStreamGetReaderOptions, ReadableStreamReaderMode};
+use web_sys::AbortController;
 
-use crate::page::bridge::get;
 use crate::protocol::{self, Done, FromWorker, Running};
+use crate::worker::reading::Reader;
 use crate::worker::sink::Sink;
-use crate::worker::{blob, check, now, post, remote};
+use crate::worker::{check, now, post, remote};
 
-/// The stream's buffer.
-const BUFFER: u32 = 4 << 20;
-/// What is fetched of a remote file at once.
-pub(super) const FETCH: u64 = 8 << 20;
-/// A gap in a file that is cheaper to read over than to open another stream behind it.
-const GAP: u64 = 1 << 20;
-/// How long the machine may run without listening.
+/// How long a machine may run without listening.
 const SLICE: f64 = 40.0;
 
 /// Looks at the clock between steps of work that takes long.
@@ -54,12 +46,20 @@ impl Pulse {
 
 /// The wish to stop, shared with whoever may have it.
 #[derive(Debug, Clone, Default)]
-pub struct Cancel(Rc<Cell<bool>>);
+pub struct Cancel(Rc<(Cell<bool>, RefCell<Option<AbortController>>)>);
 
 impl Cancel {
     /// Stops what looks at it.
     pub fn set(&self) {
-        self.0.set(true);
+        self.0.0.set(true);
+        self.aborts(None);
+    }
+
+    /// The wish gives up these requests, too, in the place of those before.
+    pub(super) fn aborts(&self, requests: Option<AbortController>) {
+        if let Some(before) = self.0.1.replace(requests) {
+            before.abort();
+        }
     }
 
     /// An error once it was asked to stop.
@@ -67,7 +67,7 @@ impl Cancel {
     /// # Errors
     /// That it is cancelled.
     pub fn check(&self) -> Result<()> {
-        if self.0.get() { Err(Error::cancelled()) } else { Ok(()) }
+        if self.0.0.get() { Err(Error::cancelled()) } else { Ok(()) }
     }
 }
 
@@ -92,8 +92,7 @@ pub async fn run(
     cancel: &Cancel,
 ) -> Result<(Done, JsValue)> {
     let began = now();
-    let remote = remote::is_open();
-    let compose = composable(&plan) && to == protocol::Sink::Download && !remote;
+    let compose = composable(&plan) && to == protocol::Sink::Download && !remote::is_open();
     // How much it takes was agreed to when the plan was.
     let cap = remote::allow(u64::MAX);
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
@@ -102,13 +101,13 @@ pub async fn run(
     let planned = plan.source.clone();
     let mut job = Job {
         run: Run::new(plan, Options { compose })?,
-        remote,
-        stream: None,
+        reader: Reader::of_open(cancel),
         cancel,
         began,
         keys,
     };
     let ran = job.all(&mut sinks).await;
+    job.reader.close().await;
     remote::allow(cap);
     match ran {
         Ok(()) => {
@@ -171,9 +170,7 @@ impl Sinks {
 
 struct Job<'a> {
     run: Run,
-    /// Files are not the browser's: they are fetched as they are read.
-    remote: bool,
-    stream: Option<Stream>,
+    reader: Reader,
     cancel: &'a Cancel,
     began: f64,
     keys: Keys,
@@ -191,14 +188,13 @@ impl Job<'_> {
                 continue;
             }
             if step == Step::Done {
-                self.close().await;
                 return Ok(());
             }
             let sink = sinks.current()?;
             match step {
                 Step::Begin(_) | Step::Done => {}
                 Step::Read(span) => {
-                    let piece = self.piece(span).await?;
+                    let piece = self.reader.piece(self.run.files(), span).await?;
                     self.run.feed(&piece, &mut |bytes| {
                         sink.put(bytes);
                         Ok(())
@@ -209,7 +205,7 @@ impl Job<'_> {
                     self.run.copied(span.len);
                 }
                 Step::Copy(span) => {
-                    let piece = self.piece(span).await?;
+                    let piece = self.reader.piece(self.run.files(), span).await?;
                     sink.put(&piece);
                     self.run.copied(piece.len() as u64);
                 }
@@ -238,109 +234,6 @@ impl Job<'_> {
             millis: time - self.began,
             key: self.keys.at(done),
         }));
-    }
-
-    /// The first bytes of a span.
-    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
-        if self.remote {
-            return self.run.files().read_vec(span.file, span.offset, span.len.min(FETCH));
-        }
-        self.stream_at(span).await?.piece(span).await
-    }
-
-    /// The stream that gives a span's first byte next; another one if this is elsewhere.
-    async fn stream_at(&mut self, span: Span) -> Result<&mut Stream> {
-        let fits = self.stream.as_ref().is_some_and(|stream| stream.reaches(span));
-        if !fits {
-            self.close().await;
-        }
-        match &mut self.stream {
-            Some(stream) => Ok(stream),
-            none => Ok(none.insert(Stream::open(self.run.files(), span, 0)?)),
-        }
-    }
-
-    async fn close(&mut self) {
-        if let Some(stream) = self.stream.take() {
-            stream.close().await;
-        }
-    }
-}
-
-/// A file being read forwards, from one buffer that goes to the browser and comes back.
-pub(super) struct Stream {
-    file: FileId,
-    reader: ReadableStreamByobReader,
-    buffer: Option<ArrayBuffer>,
-    /// What was read and not taken yet; `at` is the offset of its first byte in the file.
-    held: Vec<u8>,
-    taken: usize,
-    at: u64,
-}
-
-impl Stream {
-    /// A stream from the start of a span on; `base` is where in the table the files begin.
-    pub(super) fn open(files: &FileSet, span: Span, base: usize) -> Result<Self> {
-        let index = blob::index(files, span.file, base)?;
-        let end = files.len(span.file);
-        let slice = blob::slice(index, span.offset, end.saturating_sub(span.offset))?;
-        let options = ReadableStreamGetReaderOptions::new();
-        options.set_mode(ReadableStreamReaderMode::Byob);
-        let reader = slice.stream().get_reader_with_options(&options).unchecked_into();
-        Ok(Self {
-            file: span.file,
-            reader,
-            buffer: Some(ArrayBuffer::new(BUFFER)),
-            held: Vec::new(),
-            taken: 0,
-            at: span.offset,
-        })
-    }
-
-    /// Whether it gives the first byte of a span before it would pay to open another.
-    pub(super) fn reaches(&self, span: Span) -> bool {
-        self.file == span.file && (self.at..=self.end() + GAP).contains(&span.offset)
-    }
-
-    fn end(&self) -> u64 {
-        self.at + (self.held.len() - self.taken) as u64
-    }
-
-    /// The first bytes of a span that [`Stream::reaches`] holds, as many as there are at once.
-    pub(super) async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
-        while self.end() <= span.offset {
-            self.at = self.end();
-            self.fill().await?;
-        }
-        let skip = (span.offset - self.at) as usize;
-        self.taken += skip;
-        self.at += skip as u64;
-        let len = span.len.min((self.held.len() - self.taken) as u64) as usize;
-        let piece = self.held[self.taken..self.taken + len].to_vec();
-        self.taken += len;
-        self.at += len as u64;
-        Ok(piece)
-    }
-
-    async fn fill(&mut self) -> Result<()> {
-        self.held.clear();
-        self.taken = 0;
-        let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
-        let view = Uint8Array::new(&buffer);
-        let promise = self.reader.read_with_array_buffer_view(&view);
-        let result = JsFuture::from(promise).await.map_err(|_| blob::gone(""))?;
-        let view: Uint8Array = get(&result, "value").dyn_into().map_err(|_| blob::gone(""))?;
-        self.buffer = Some(view.buffer());
-        if view.length() == 0 {
-            return Err(Error::io("the file is shorter than it was when it was opened").at(self.at));
-        }
-        self.held.resize(view.length() as usize, 0);
-        view.copy_to(&mut self.held);
-        Ok(())
-    }
-
-    pub(super) async fn close(self) {
-        let _ = JsFuture::from(self.reader.cancel()).await;
     }
 }
 

@@ -2,18 +2,22 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::Progress;
+use statelens_checkpoint::{FileSet, float_repr};
 use statelens_inspect::share::lines;
 use statelens_inspect::share::{
-    Entry, KeysAs, LinkOptions, LinkParts, Outline, link, open_link, structure_fingerprint,
-    without_link, write_html, write_json, write_markdown,
+    Entry, KeysAs, LinkOptions, LinkParts, Measuring, Outline, link, open_link,
+    structure_fingerprint, without_link, write_html, write_json, write_markdown,
 };
 use statelens_inspect::{Statistics, shape_text};
+use statelens_tensor::Need;
 
 use crate::protocol::{ErrorText, FromWorker, Opened};
 use crate::rows::{Kind, PackedRows, Row};
+use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
-use crate::worker::{Open, now, post, text};
+use crate::worker::reading::Reader;
+use crate::worker::running::{Cancel, Pulse};
+use crate::worker::{Open, post, remote, text};
 
 /// Lines of a link that are shown.
 const SHOWN: usize = 200;
@@ -48,10 +52,22 @@ impl Summary {
     /// With what all values tell: statistics, and the fingerprint of the content.
     ///
     /// # Errors
-    /// If some of them can't be read.
-    pub fn measured(&self, open: &Open) -> statelens_checkpoint::Result<Self> {
+    /// If some of them can't be read, or it was stopped.
+    pub async fn measured(
+        &self,
+        open: &Open,
+        cancel: &Cancel,
+    ) -> statelens_checkpoint::Result<Self> {
+        let mut measuring = Measuring::new(&open.checkpoint, &open.leaves, true);
+        let mut reader = Reader::of_open(cancel);
+        // How much it takes was agreed to when it was asked for.
+        let cap = remote::allow(u64::MAX);
+        let ended = feed(&mut measuring, &mut reader, &open.checkpoint.files, cancel).await;
+        remote::allow(cap);
+        reader.close().await;
+        ended?;
         let mut outline = (*self.outline).clone();
-        outline.read_values(&open.checkpoint, &open.leaves, true, &mut Reading { last: now() })?;
+        measuring.finish(&mut outline)?;
         Ok(Self::new(outline))
     }
 
@@ -72,21 +88,28 @@ impl Summary {
             },
             values: options.values,
             findings: options.findings,
+            statistics: options.statistics,
         };
         let link = link(&self.outline, &of_link);
         let parts = LinkParts::measure(&self.outline, &of_link);
-        let parts = [parts.head, parts.keys, parts.findings, parts.values].map(|part| part as u64);
+        let parts = [parts.head, parts.keys, parts.statistics, parts.findings, parts.values]
+            .map(|part| part as u64);
         let all = lines(&without_link(&self.outline, &of_link));
         let told = all.iter().take(SHOWN).map(|line| SharedLine {
             key: line.entry.key.clone(),
             times: line.times,
             what: what(&line.entry),
+            std: line.std.map_or_else(String::new, |(least, most)| {
+                let [least, most] = [least, most].map(|std| cell(&float_repr(std)));
+                if least == most { least } else { format!("{least}\u{2013}{most}") }
+            }),
         });
         Shared {
             options,
             length: parts.iter().sum(),
             link: link.map_err(|error| text::sentence(error.what())),
             parts,
+            measured: self.outline.entries.iter().any(|entry| entry.statistics.is_some()),
             sizes: self.sizes,
             lines: told.collect(),
             more: all.len().saturating_sub(SHOWN) as u64,
@@ -107,20 +130,29 @@ impl Summary {
     }
 }
 
-/// Tells the page how far it is, four times a second at most.
-struct Reading {
-    last: f64,
-}
-
-impl Progress for Reading {
-    fn report(&mut self, done: u64, total: u64) -> bool {
-        let time = now();
-        if time - self.last >= 250.0 {
-            self.last = time;
-            post(&FromWorker::Measuring { done, total });
+/// Reads to the end, and tells the page how far it is, four times a second at most.
+async fn feed(
+    measuring: &mut Measuring<'_>,
+    reader: &mut Reader,
+    files: &FileSet,
+    cancel: &Cancel,
+) -> statelens_checkpoint::Result<()> {
+    let mut pulse = Pulse::new();
+    loop {
+        cancel.check()?;
+        match measuring.need() {
+            Need::Done => return Ok(()),
+            Need::Step => measuring.step()?,
+            Need::Feed(span) => {
+                let piece = reader.piece(files, span).await?;
+                measuring.feed(&piece)?;
+            }
         }
-        // It is stopped by ending the worker: it could not hear the wish.
-        true
+        if pulse.beat().await {
+            let (done, total) = measuring.progress();
+            post(&FromWorker::Measuring { done, total });
+            remote::tell();
+        }
     }
 }
 

@@ -13,9 +13,9 @@ use web_sys::File;
 use crate::page::bridge::get;
 use crate::protocol::verify::{Told, Verified};
 use crate::protocol::{FILES, FromWorker, Running};
-use crate::worker::compare::piece;
 use crate::worker::planning::quoted;
-use crate::worker::running::{Cancel, FETCH, Guard, Pulse, Stream};
+use crate::worker::reading::Reader;
+use crate::worker::running::{Cancel, Guard, Pulse};
 use crate::worker::{Desk, Open, blob, now, post, remote, text};
 
 /// The longest manifest that is read.
@@ -51,11 +51,9 @@ async fn verify(open: &Open, manifest: Option<File>, cancel: &Cancel) -> Result<
     let manifest = manifest.map(read).transpose()?;
     let checks = checks(checkpoint, &Limits::default())?;
     let mut verification = Verification::new(checkpoint.clone(), checks, manifest.is_some());
-    let mut stream = None;
-    let fed = feed(&mut verification, &checkpoint.files, &mut stream, cancel, began).await;
-    if let Some(stream) = stream {
-        stream.close().await;
-    }
+    let mut reader = Reader::of_open(cancel);
+    let fed = feed(&mut verification, &checkpoint.files, &mut reader, cancel, began).await;
+    reader.close().await;
     fed?;
     let (bytes, _) = verification.progress();
     let report = verification.into_report(manifest.as_ref())?;
@@ -82,7 +80,7 @@ async fn verify(open: &Open, manifest: Option<File>, cancel: &Cancel) -> Result<
 async fn feed(
     verification: &mut Verification,
     files: &FileSet,
-    stream: &mut Option<Stream>,
+    reader: &mut Reader,
     cancel: &Cancel,
     began: f64,
 ) -> Result<()> {
@@ -94,11 +92,8 @@ async fn feed(
             Need::Done => return Ok(()),
             Need::Step => verification.step()?,
             Need::Feed(span) => {
-                let piece = match remote::is_open() {
-                    // What one action may fetch was agreed: beyond that it ends.
-                    true => files.read_vec(span.file, span.offset, span.len.min(FETCH))?,
-                    false => piece(stream, files, span, 0).await?,
-                };
+                // What one action may fetch of a remote file was agreed: beyond that it ends.
+                let piece = reader.piece(files, span).await?;
                 cancel.check()?;
                 verification.feed(&piece)?;
             }

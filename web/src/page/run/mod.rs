@@ -36,6 +36,7 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
             None => None,
         };
         let sorted = sort(&names, &folder, index);
+        crate::page::share::leave_link(false);
         actor.act(Action::OpenRun(Box::new(RunView::new(folder.name, files, sorted))));
     });
     Ok(())

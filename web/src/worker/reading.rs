@@ -1,0 +1,254 @@
+//! Reading files forwards, for what goes through all of their bytes: files of the disk from a stream
+//! of the browser, remote ones by parts that are asked for before they are needed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use js_sys::{ArrayBuffer, Promise, Uint8Array};
+use statelens_checkpoint::{Error, FileId, FileSet, ReadAt as _, Result, Span};
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::{JsFuture, future_to_promise};
+use web_sys::{
+    AbortController, ReadableStreamByobReader, ReadableStreamGetReaderOptions,
+    ReadableStreamReaderMode,
+};
+
+use crate::page::bridge::get;
+use crate::worker::blob;
+use crate::worker::remote::{self, File};
+use crate::worker::running::Cancel;
+
+/// The stream's buffer.
+const BUFFER: u32 = 4 << 20;
+/// A gap in a file that is cheaper to read over than to begin again behind it.
+const GAP: u64 = 1 << 20;
+/// What is asked for at once of a remote file, at first and at most.
+const LEAST: u64 = 1 << 20;
+const PIECE: u64 = 4 << 20;
+/// What may be on its way, at most.
+const WINDOW: u64 = 16 << 20;
+
+/// Reads the files of a checkpoint.
+pub(super) struct Reader {
+    /// Where in the table of files those of the checkpoint begin; `None` for a remote one.
+    base: Option<usize>,
+    stream: Option<Stream>,
+    ahead: Option<Ahead>,
+    cancel: Cancel,
+}
+
+impl Reader {
+    /// Of the open checkpoint.
+    pub(super) fn of_open(cancel: &Cancel) -> Self {
+        Self::new((!remote::is_open()).then_some(0), cancel)
+    }
+
+    /// Of a checkpoint whose files begin there in the table.
+    pub(super) fn new(base: Option<usize>, cancel: &Cancel) -> Self {
+        Self { base, stream: None, ahead: None, cancel: cancel.clone() }
+    }
+
+    /// The first bytes of a span, as many as there are at once.
+    pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Vec<u8>> {
+        let Some(base) = self.base else {
+            let Some(file) = remote::file(span.file) else {
+                // Fetched as a whole.
+                return files.read_vec(span.file, span.offset, span.len.min(PIECE));
+            };
+            self.ahead.take_if(|ahead| !ahead.reaches(span));
+            let cancel = &self.cancel;
+            let ahead = self.ahead.get_or_insert_with(|| Ahead::new(file, span, cancel));
+            return ahead.piece(span, cancel).await;
+        };
+        if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
+            other.close().await;
+        }
+        match &mut self.stream {
+            Some(stream) => stream.piece(span).await,
+            none => none.insert(Stream::open(files, span, base)?).piece(span).await,
+        }
+    }
+
+    pub(super) async fn close(self) {
+        if let Some(stream) = self.stream {
+            stream.close().await;
+        }
+    }
+}
+
+/// A file being read forwards, from one buffer that goes to the browser and comes back.
+struct Stream {
+    file: FileId,
+    reader: ReadableStreamByobReader,
+    buffer: Option<ArrayBuffer>,
+    held: Held,
+}
+
+/// Bytes that were read and not taken yet; `at` is the offset of the first in the file.
+#[derive(Default)]
+struct Held {
+    bytes: Vec<u8>,
+    taken: usize,
+    at: u64,
+}
+
+impl Held {
+    fn end(&self) -> u64 {
+        self.at + (self.bytes.len() - self.taken) as u64
+    }
+
+    /// The first bytes of a span that begins in them.
+    fn take(&mut self, span: Span) -> Vec<u8> {
+        self.taken += (span.offset - self.at) as usize;
+        let len = span.len.min((self.bytes.len() - self.taken) as u64) as usize;
+        let piece = self.bytes[self.taken..self.taken + len].to_vec();
+        self.taken += len;
+        self.at = span.offset + len as u64;
+        piece
+    }
+}
+
+impl Stream {
+    /// A stream from the start of a span on; `base` is where in the table the files begin.
+    fn open(files: &FileSet, span: Span, base: usize) -> Result<Self> {
+        let index = blob::index(files, span.file, base)?;
+        let end = files.len(span.file);
+        let slice = blob::slice(index, span.offset, end.saturating_sub(span.offset))?;
+        let options = ReadableStreamGetReaderOptions::new();
+        options.set_mode(ReadableStreamReaderMode::Byob);
+        let reader = slice.stream().get_reader_with_options(&options).unchecked_into();
+        Ok(Self {
+            file: span.file,
+            reader,
+            buffer: Some(ArrayBuffer::new(BUFFER)),
+            held: Held { at: span.offset, ..Held::default() },
+        })
+    }
+
+    /// Whether it gives the first byte of a span before it would pay to open another.
+    fn reaches(&self, span: Span) -> bool {
+        self.file == span.file && (self.held.at..=self.held.end() + GAP).contains(&span.offset)
+    }
+
+    /// The first bytes of a span that [`Stream::reaches`] holds, as many as there are at once.
+    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
+        while self.held.end() <= span.offset {
+            self.fill().await?;
+        }
+        Ok(self.held.take(span))
+    }
+
+    async fn fill(&mut self) -> Result<()> {
+        let held = &mut self.held;
+        (held.at, held.taken) = (held.end(), 0);
+        held.bytes.clear();
+        let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
+        let view = Uint8Array::new(&buffer);
+        let promise = self.reader.read_with_array_buffer_view(&view);
+        let result = JsFuture::from(promise).await.map_err(|_| blob::gone(""))?;
+        let view: Uint8Array = get(&result, "value").dyn_into().map_err(|_| blob::gone(""))?;
+        self.buffer = Some(view.buffer());
+        if view.length() == 0 {
+            return Err(Error::io("the file is shorter than it was when it was opened").at(held.at));
+        }
+        held.bytes.resize(view.length() as usize, 0);
+        view.copy_to(&mut held.bytes);
+        Ok(())
+    }
+
+    async fn close(self) {
+        let _ = JsFuture::from(self.reader.cancel()).await;
+    }
+}
+
+/// A remote file being read forwards: parts follow each other without a gap, and more of them are
+/// under way the longer it is read on. What is not needed after all is given up.
+struct Ahead {
+    id: FileId,
+    file: Arc<File>,
+    held: Held,
+    /// What is on its way: offset, length, and the bytes or nothing.
+    parts: VecDeque<(u64, u64, Promise)>,
+    /// What may be on its way.
+    window: u64,
+    abort: Option<AbortController>,
+}
+
+impl Drop for Ahead {
+    fn drop(&mut self) {
+        if let Some(abort) = &self.abort {
+            abort.abort();
+        }
+    }
+}
+
+impl Ahead {
+    fn new(file: Arc<File>, span: Span, cancel: &Cancel) -> Self {
+        let abort = AbortController::new().ok();
+        cancel.aborts(abort.clone());
+        let held = Held { at: span.offset, ..Held::default() };
+        // A span that was asked for is wanted as a whole.
+        let window = span.len.clamp(LEAST, WINDOW);
+        Self { id: span.file, file, held, parts: VecDeque::new(), window, abort }
+    }
+
+    fn reaches(&self, span: Span) -> bool {
+        let end = self.asked() + GAP;
+        self.id == span.file && (self.held.at..=end).contains(&span.offset)
+    }
+
+    /// The end of what was asked for.
+    fn asked(&self) -> u64 {
+        self.parts.back().map_or(self.held.end(), |(offset, len, _)| offset + len)
+    }
+
+    async fn piece(&mut self, span: Span, cancel: &Cancel) -> Result<Vec<u8>> {
+        while self.held.end() <= span.offset {
+            self.next(cancel).await?;
+        }
+        Ok(self.held.take(span))
+    }
+
+    /// Takes the next part, and asks for those behind it.
+    async fn next(&mut self, cancel: &Cancel) -> Result<()> {
+        let at = self.held.end();
+        self.held = Held { at, ..Held::default() };
+        self.ask(at);
+        let mut len = LEAST.min(self.file.len() - at);
+        let mut came = None;
+        if let Some((_, asked, bytes)) = self.parts.pop_front() {
+            len = asked;
+            came = JsFuture::from(bytes).await.ok().and_then(|bytes| bytes.dyn_into().ok());
+            cancel.check()?;
+        }
+        self.held.bytes = match came {
+            Some(bytes) => Uint8Array::to_vec(&bytes),
+            // Asks again where that may help, and says what is wrong where it does not.
+            None => {
+                let mut bytes = vec![0; len as usize];
+                self.file.read_at(at, &mut bytes)?;
+                bytes
+            }
+        };
+        self.window = (self.window * 2).min(WINDOW);
+        self.ask(self.held.end());
+        Ok(())
+    }
+
+    /// Asks for parts until the window behind `from` is full, or what was agreed to is spent.
+    fn ask(&mut self, from: u64) {
+        let end = self.file.len().min(from + self.window);
+        let len = (self.window / 4).clamp(LEAST, PIECE);
+        loop {
+            let at = self.asked();
+            let len = len.min(self.file.len() - at);
+            if at >= end || self.file.meter().check(at + len - from, "").is_err() {
+                return;
+            }
+            let signal = self.abort.as_ref().map(AbortController::signal);
+            let bytes = remote::part(self.file.clone(), at, len, signal);
+            let bytes = future_to_promise(async move { Ok(bytes.await.into()) });
+            self.parts.push_back((at, len, bytes));
+        }
+    }
+}
