@@ -45,6 +45,25 @@ impl Key {
     }
 }
 
+/// A key as the user knows it: a variable of a graph of TensorFlow's objects without what all of
+/// them have behind their names.
+pub fn known_key(key: &str) -> &str {
+    key.strip_suffix("/.ATTRIBUTES/VARIABLE_VALUE").filter(|name| !name.is_empty()).unwrap_or(key)
+}
+
+/// What stands between the segments of keys: a slash where names have it rather than dots, as those
+/// of TensorFlow's variables do.
+pub fn separator(format: &str, keys: &mut dyn Iterator<Item = &str>) -> char {
+    let (mut slashes, mut dots) = (0, 0);
+    if format.starts_with("tensorflow") {
+        for key in keys {
+            slashes += u64::from(key.contains('/'));
+            dots += u64::from(key.contains('.'));
+        }
+    }
+    if slashes > 0 && slashes >= dots { '/' } else { '.' }
+}
+
 /// Python's `repr` of a float: the shortest digits that round-trip.
 pub fn float_repr(value: f64) -> String {
     if value.is_nan() {

@@ -87,12 +87,6 @@ pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
     text_of(checkpoint, leaf.target)
 }
 
-/// A key as the user knows it: a variable of a graph of TensorFlow's objects without what all of
-/// them have behind their names.
-pub fn known_key(key: &str) -> &str {
-    key.strip_suffix("/.ATTRIBUTES/VARIABLE_VALUE").filter(|name| !name.is_empty()).unwrap_or(key)
-}
-
 /// `text` without control characters, which a terminal would obey: they are escaped.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());

@@ -76,7 +76,12 @@ impl Summary {
         let mut seen = vec![false; checkpoint.tensors().len()];
         for leaf in leaves {
             let name = first_part(&leaf.key);
-            let state = slot(&mut summary.by_state, &mut states, &name.to_lossy());
+            let name = name.to_lossy();
+            // Leaves of one state mostly come one after the other.
+            let state = match summary.by_state.last_mut() {
+                Some((last, state)) if *last == *name => state,
+                _ => slot(&mut summary.by_state, &mut states, &name),
+            };
             state.leaves += 1;
             summary.links += u64::from(leaf.alias_of.is_some());
             for (id, tensor) in tensors_of(checkpoint, leaf) {

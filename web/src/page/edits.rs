@@ -19,8 +19,7 @@ const MOST_LINES: usize = 8;
 
 /// A check box for each state. Those that start with `__` stay with any choice.
 pub fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
-    // Names with slashes have no states: what stands before the first is a scope.
-    if work.states.len() < 2 || work.states.len() > MOST_STATES || work.view.dot != '.' {
+    if work.states.len() < 2 || work.states.len() > MOST_STATES {
         return html! {};
     }
     let all: Vec<String> = work.states.iter().map(|(name, _)| name.clone()).collect();

@@ -1,8 +1,8 @@
 //! Numbers and keys as text.
 
+use statelens_checkpoint::known_key;
 /// An exact count with commas: `13,476,889,245`.
 pub use statelens_inspect::grouped as exact;
-use statelens_inspect::known_key;
 
 /// Bytes in decimal units: `13.48 GB`, `262.1 MB`, `8.19 kB`, `4 B`.
 #[must_use]

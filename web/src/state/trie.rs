@@ -109,14 +109,6 @@ pub struct Trie {
     pub dot: char,
 }
 
-/// What stands between the segments of keys: a slash where names have it rather than dots, as those
-/// of TensorFlow's variables do.
-#[must_use]
-pub fn separator(format_id: &str, rows: &[Row]) -> char {
-    let with = |dot: char| rows.iter().filter(|row| row.key.contains(dot)).count();
-    if format_id == "tensorflow" && with('/') >= with('.') { '/' } else { '.' }
-}
-
 impl Trie {
     /// Builds the tree of the rows whose numbers are given, in that order.
     #[must_use]
@@ -321,6 +313,8 @@ pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<Kind> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use statelens_checkpoint::separator;
+
     use crate::state::sample::{all, gpt, tensor, value};
 
     fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
@@ -427,8 +421,8 @@ mod tests {
             names.iter().map(|name| tensor(name, "float32", &[2])).collect()
         };
         let rows = named(&["net/dense_1.5/kernel", "net/dense_1.5/bias", "step"]);
-        assert_eq!(separator("tensorflow", &rows), '/');
-        assert_eq!(separator("safetensors", &rows), '.');
+        assert_eq!(separator("tensorflow", &mut rows.iter().map(|row| &*row.key)), '/');
+        assert_eq!(separator("safetensors", &mut rows.iter().map(|row| &*row.key)), '.');
         let trie = Trie::new(&rows, &all(&rows), '/');
         assert_eq!(labels(&trie, &["net"]), [("dense_1.5".to_owned(), 1, false)]);
         let kernel = trie.nodes.iter().position(|node| node.name == "kernel").unwrap();
@@ -440,6 +434,6 @@ mod tests {
         };
         assert_eq!(["m", "lst", "0", "w"].map(is_value), [false, false, true, true].map(Some));
         // A state that was written to TensorFlow's format keeps its dots.
-        assert_eq!(separator("tensorflow", &named(&["model.w", "model.b", "a/b"])), '.');
+        assert_eq!(separator("tensorflow", &mut ["model.w", "model.b", "a/b"].into_iter()), '.');
     }
 }

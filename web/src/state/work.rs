@@ -2,7 +2,7 @@
 //!
 //! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
-use statelens_checkpoint::order;
+use statelens_checkpoint::{order, separator};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::state::filter::Filter;
 use crate::state::table::{Column, Fold, Item, Table, View};
 use crate::state::tape::{self, Part};
 use crate::state::tree::{Branch, branches, holding};
-use crate::state::trie::{Sums, Trie, separator, sums};
+use crate::state::trie::{Sums, Trie, sums};
 
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,7 +84,7 @@ impl Work {
     #[must_use]
     pub fn new(opened: Opened, rows: Vec<Row>) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
-        let dot = separator(&opened.format_id, &rows);
+        let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, &all, dot);
         let view = View { fold: true, dot, ..View::default() };
         let table = Table::new(&rows, &all, &view);

@@ -1,10 +1,8 @@
 //! `statelens ls`.
 
-use statelens_checkpoint::{Checkpoint, Leaf};
+use statelens_checkpoint::{Checkpoint, Leaf, known_key};
 use statelens_convert::Pattern;
-use statelens_inspect::{
-    Json, dtype_of, kind_of, known_key, shape_of, shape_text, type_name, value_text,
-};
+use statelens_inspect::{Json, dtype_of, kind_of, shape_of, shape_text, type_name, value_text};
 
 use crate::args::Ls;
 use crate::print::{Outcome, Printer, Table, grouped};

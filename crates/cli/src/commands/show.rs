@@ -1,9 +1,11 @@
 //! `statelens show`.
 
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr};
+use statelens_checkpoint::{
+    Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
+};
 use statelens_inspect::{
-    Json, dtype_of, element_text, kind_of, known_key, layout_text, near_keys, shape_of, shape_text,
-    type_name, value_text,
+    Json, dtype_of, element_text, kind_of, layout_text, near_keys, shape_of, shape_text, type_name,
+    value_text,
 };
 use statelens_tensor::elements;
 

@@ -5,7 +5,7 @@ use std::collections::{HashMap, VecDeque};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, Error, Leaf, List, Opaque, Result, Set, Text, Tuple, TupleClass,
-    Value, ValueId,
+    Value, ValueId, known_key, separator,
 };
 
 use crate::{Edit, Pattern};
@@ -17,27 +17,29 @@ const NAMED: usize = 12;
 pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     let mut leaves = source.leaves();
     leaves.retain(|leaf| !leaf.inside_object);
-    check_states(edit, &leaves)?;
+    let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
+    let dot = separator(source.format.id, &mut flats.iter().map(|flat| &**flat));
+    check_states(edit, &leaves, dot)?;
     let mut used = vec![false; edit.select.len()];
     let mut kept = vec![false; source.values().len()];
     let parents = super::parents(source);
     let mut any = false;
-    for leaf in &leaves {
+    for (leaf, key) in leaves.iter().zip(&flats) {
         if !edit.states.is_empty() {
-            let state = state(leaf);
+            let state = state(leaf, dot);
             if !state.starts_with("__") && !edit.states.contains(&state) {
                 continue;
             }
         }
-        let key = leaf.flat.to_lossy();
+        let matches = |pattern: &Pattern| pattern.matches(key) || pattern.matches(known_key(key));
         let mut selected = edit.select.is_empty();
         for (pattern, used) in edit.select.iter().zip(&mut used) {
-            if pattern.matches(&key) {
+            if matches(pattern) {
                 selected = true;
                 *used = true;
             }
         }
-        if !selected || edit.exclude.iter().any(|pattern| pattern.matches(&key)) {
+        if !selected || edit.exclude.iter().any(matches) {
             continue;
         }
         any = true;
@@ -59,27 +61,28 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     }
 }
 
-/// The top-level state that a leaf belongs to: the first step of its key, up to the first dot.
-fn state(leaf: &Leaf) -> String {
+/// The top-level state that a leaf belongs to: the first step of its key, up to the first dot, or
+/// what separates names in the file.
+fn state(leaf: &Leaf, dot: char) -> String {
     let first = match leaf.key.parts.first() {
         Some(first) => statelens_checkpoint::Key { parts: vec![first.clone()] }.flat(),
         None => leaf.flat.clone(),
     };
     let name = first.to_lossy();
-    match name.split_once('.') {
+    match name.split_once(dot) {
         Some((state, _)) => state.to_owned(),
         None => name.into_owned(),
     }
 }
 
-fn check_states(edit: &Edit, leaves: &[Leaf]) -> Result<()> {
+fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
     if edit.states.is_empty() {
         return Ok(());
     }
     let mut there: Vec<String> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for leaf in leaves {
-        let state = state(leaf);
+        let state = state(leaf, dot);
         if seen.insert(state.clone()) {
             there.push(state);
         }

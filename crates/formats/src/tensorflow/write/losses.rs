@@ -20,7 +20,7 @@ pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
     }
     (!keys.is_empty()).then(|| Loss {
         keys,
-        what: format!("{} become whole numbers of whole bytes", names.join(", ")),
+        what: format!("{} tensors become plain integers", names.join(", ")),
         why: "The target has no such dtype. The values are the same.".into(),
         harmless: false,
     })

@@ -54,11 +54,11 @@ fn dtypes_of_tensorflow_alone_are_told_where_they_are_lost() {
     let told = |target: &str| {
         let target = crate::writing(target).unwrap().target(&crate::Asked::default()).unwrap();
         let plan = crate::plan(source.clone(), &target, "out").unwrap();
-        let told = plan.losses.into_iter().find(|loss| loss.what.contains("whole bytes"));
+        let told = plan.losses.into_iter().find(|loss| loss.what.contains("plain integers"));
         told.map(|loss| (loss.keys.join(" "), loss.what))
     };
     let lost = "qint16, qint32, qint8, quint16, quint8, uint4";
-    let what = format!("{lost} become whole numbers of whole bytes");
+    let what = format!("{lost} tensors become plain integers");
     for target in ["torch", "safetensors", "npz"] {
         assert_eq!(told(target), Some((lost.replace(',', ""), what.clone())), "{target}");
     }
