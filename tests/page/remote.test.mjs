@@ -164,6 +164,46 @@ test("what is written from a remote checkpoint is what the command writes from t
   await server.close();
 });
 
+test("a remote checkpoint is verified, with as much as may be fetched", async () => {
+  const broken = readFileSync(fixture("torch/zip_module_state_dict.pt"));
+  const lies = JSON.parse(execFileSync(command, ["show", fixture("torch/zip_module_state_dict.pt"), "emb.weight", "--json"], { encoding: "utf8" }));
+  broken[Number(/bytes (\d+)/.exec(lies[0].lies_in)[1])] ^= 1;
+  const size = 80 << 20;
+  const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(head.length));
+  const large = Buffer.concat([length, head, Buffer.alloc(size)]);
+  const server = await serve({ "/broken.pt": broken, "/large.safetensors": large });
+  await at(server.at("/broken.pt"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("v");
+    assert.match(await page.textContent("#verify-form"), /all of it, from where it is/);
+    await page.click("#verify-begin");
+    await page.waitForSelector("#verify-done");
+    const said = await page.textContent("#verify-done");
+    assert.match(said, /It is not sound: 1 problem/);
+    assert.match(said, /emb\.weight lies there/);
+  });
+  await at(server.at("/large.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("v");
+    await page.click("#verify-begin");
+    await page.waitForSelector(".sheet [role=alert]");
+    assert.match(await page.textContent(".sheet"), /Limit/i);
+    // More is allowed, and it goes to its end.
+    await page.keyboard.press("Escape");
+    await page.getByLabel("How much one action may fetch").selectOption({ index: 1 });
+    await page.click("#verify");
+    await page.getByRole("button", { name: "Verify again" }).click();
+    await page.click("#verify-begin");
+    await page.waitForSelector("#verify-done");
+    assert.match(await page.textContent("#verify-done"), /nothing is wrong/);
+  });
+  await server.close();
+});
+
 test("the files of a set are found by its index", async () => {
   for (const [set, index] of [
     ["hf_sharded_safetensors", "model.safetensors.index.json"],
