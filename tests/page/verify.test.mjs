@@ -126,6 +126,13 @@ test("numbers that are none are counted, and are no fault", async () => {
     assert.ok(sound);
     assert.match(shown, /layer\.weight2 NaN, 1 infinite of 4 elements, first at \[0, 1\]/);
     assert.match(shown, /there are none of tensors in this file/);
+    // Or a fault, where that is asked for.
+    await page.getByRole("button", { name: "Verify again" }).click();
+    await page.check("#finite");
+    const finite = await verify(page, path, "--finite");
+    assert.ok(!finite.sound);
+    assert.match(finite.shown, /It is not finite/);
+    assert.match(finite.shown, /--finite/);
   });
 });
 

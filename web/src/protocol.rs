@@ -92,8 +92,8 @@ pub enum ToWorker {
     /// About comparing with a second checkpoint.
     Compare(compare::Ask),
     /// Read everything once and tell whether it is sound, also against the manifest that may come
-    /// beside this message; `false` stops that.
-    Verify(bool),
+    /// beside this message; with `true` only if all numbers are finite. `None` stops that.
+    Verify(Option<bool>),
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {

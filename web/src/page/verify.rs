@@ -25,6 +25,8 @@ use crate::worker::text::title;
 pub struct Verification {
     /// What it is held against.
     pub manifest: Option<File>,
+    /// Whether numbers that are not finite are wrong.
+    pub finite: bool,
     /// Where it is.
     pub stage: Stage,
 }
@@ -68,7 +70,7 @@ impl Actor {
 
 /// Stops reading.
 pub fn stop(actor: &Actor) {
-    actor.bridge.post(&ToWorker::Verify(false));
+    actor.bridge.post(&ToWorker::Verify(None));
     actor.verify(|verification| verification.stage = Stage::Form);
 }
 
@@ -86,8 +88,8 @@ pub fn takes(model: &Model, actor: &Actor, dropped: &[Dropped]) -> bool {
 
 /// Holds the checkpoint against another manifest, which has to be read for then.
 fn hold(actor: &Actor, manifest: Option<File>) {
-    actor.bridge.post(&ToWorker::Verify(false));
-    actor.verify(|verification| *verification = Verification { manifest, stage: Stage::Form });
+    stop(actor);
+    actor.verify(|verification| verification.manifest = manifest);
 }
 
 /// The button of the bar at the bottom, which also says how it stands.
@@ -99,8 +101,13 @@ pub fn status(actor: &Actor, stage: &Stage) -> Html {
         Stage::Now(now, _) => {
             html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
         }
-        Stage::Done(done) if done.sound => html! { <>{ good() }{ "sound" }</> },
-        Stage::Done(_) => html! { <>{ severity(Severity::Danger) }<b>{ "not sound" }</b></> },
+        Stage::Done(done) => {
+            // The short of `it is not sound: 3 problems`.
+            let short = done.verdict.strip_prefix("it is ").unwrap_or_default();
+            let short = short.split_once(':').map_or(short, |(short, _)| short);
+            let mark = if done.sound { good() } else { severity(Severity::Danger) };
+            html! { <>{ mark }<b>{ short }</b></> }
+        }
         Stage::Failed(_) => html! { <>{ severity(Severity::Warning) }<b>{ "not verified" }</b></> },
     };
     html! { <button class="textrow" id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
@@ -134,10 +141,11 @@ pub fn VerifySheet(props: &VerifyProps) -> Html {
 
 fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
     let (actor, manifest) = (actor.clone(), verification.manifest.clone());
+    let finite = verification.finite;
     Callback::from(move |_: MouseEvent| {
         let files: js_sys::Array =
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
-        actor.bridge.post_with(&ToWorker::Verify(true), &files, &JsValue::UNDEFINED);
+        actor.bridge.post_with(&ToWorker::Verify(Some(finite)), &files, &JsValue::UNDEFINED);
         let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
         actor.verify(|verification| verification.stage = Stage::Now(now, Rc::default()));
     })
@@ -160,6 +168,12 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| hold(&actor, None))
     };
+    let finite = {
+        let actor = actor.clone();
+        Callback::from(move |_: Event| {
+            actor.verify(|verification| verification.finite = !verification.finite);
+        })
+    };
     let bytes = fmt::bytes(props.work.sums.bytes);
     html! {
         <>
@@ -181,6 +195,11 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                         <button class="btn" onclick={choose}>{ "Choose a manifest\u{2026}" }</button>
                     }
                     <p class="dim">{ prose("Tells whether it is still the same as when `statelens manifest FILE -o MANIFEST` was made of it. Not needed for the rest.") }</p>
+                </div></div>
+                <div class="fs"><span class="lab">{ "Numbers" }</span><div>
+                    <label class="check one"><input type="checkbox" class="cb" id="finite" checked={props.verification.finite} onchange={finite} />
+                        <span>{ "NaN and infinite ones are a fault" }</span></label>
+                    <p class="dim">{ "Else they are counted only." }</p>
                 </div></div>
                 if let Some(cap) = props.cap {
                     <div class="fs"><span class="lab">{ "Fetches" }</span><p>

@@ -244,7 +244,7 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             }
         }
         ToWorker::Compare(ask) => compare::answer(desk, ask, data),
-        ToWorker::Verify(on) => verify::answer(desk, on, data),
+        ToWorker::Verify(finite) => verify::answer(desk, finite, data),
         ToWorker::Look { files, asked } => run::look(desk, files, asked, data),
         ToWorker::Close => {
             *desk.borrow_mut() = Desk::default();

@@ -24,15 +24,15 @@ const LONGEST: u64 = 256 << 20;
 const SHOWN: usize = 200;
 
 /// Begins, with the manifest that may come beside the message; or stops.
-pub(super) fn answer(desk: &Rc<RefCell<Desk>>, on: bool, data: &JsValue) {
+pub(super) fn answer(desk: &Rc<RefCell<Desk>>, finite: Option<bool>, data: &JsValue) {
     desk.borrow_mut().verifying = None;
     let open = desk.borrow().open.clone();
-    let Some(open) = open.filter(|_| on) else { return };
+    let Some((open, finite)) = open.zip(finite) else { return };
     let manifest = js_sys::Array::from(&get(data, FILES)).get(0).dyn_into::<File>().ok();
     let cancel = Cancel::default();
     desk.borrow_mut().verifying = Some(Guard(cancel.clone()));
     spawn_local(async move {
-        let ended = verify(&open, manifest, &cancel).await;
+        let ended = verify(&open, manifest, finite, &cancel).await;
         if cancel.check().is_ok() {
             tell(Told::Ended(ended.map(Box::new).map_err(|error| text::error(&error))));
         }
@@ -44,7 +44,12 @@ fn tell(told: Told) {
     post(&FromWorker::Verify(told));
 }
 
-async fn verify(open: &Open, manifest: Option<File>, cancel: &Cancel) -> Result<Verified> {
+async fn verify(
+    open: &Open,
+    manifest: Option<File>,
+    finite: bool,
+    cancel: &Cancel,
+) -> Result<Verified> {
     let began = now();
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
@@ -57,7 +62,7 @@ async fn verify(open: &Open, manifest: Option<File>, cancel: &Cancel) -> Result<
     fed?;
     let (bytes, _) = verification.progress();
     let report = verification.into_report(manifest.as_ref())?;
-    let lines = report.lines(false);
+    let lines = report.lines(finite);
     let mut more = report.more();
     if let Some(rest) = lines.len().checked_sub(SHOWN).filter(|rest| *rest > 0) {
         more.insert(0, format!("and {} more lines", crate::state::fmt::exact(rest as u64)));
@@ -65,13 +70,13 @@ async fn verify(open: &Open, manifest: Option<File>, cancel: &Cancel) -> Result<
     let line = |line: Line| (text::severity(line.grade), line.word.to_owned(), line.key, line.text);
     let label = |(label, text): (&str, String)| (label.to_owned(), text);
     Ok(Verified {
-        sound: report.answer(false),
-        verdict: report.verdict(false),
+        sound: report.answer(finite),
+        verdict: report.verdict(finite),
         looked_at: report.looked_at().into_iter().map(label).collect(),
         lines: lines.into_iter().take(SHOWN).map(line).collect(),
         more,
-        command: command(&checkpoint.files, name),
-        report: report.json(report.answer(false)) + "\n",
+        command: command(&checkpoint.files, name, finite),
+        report: report.json(report.answer(finite)) + "\n",
         bytes,
         millis: now() - began,
     })
@@ -120,9 +125,12 @@ fn read(file: File) -> Result<Manifest> {
 }
 
 /// The command that does the same, quoted for a shell.
-fn command(files: &FileSet, manifest: Option<String>) -> String {
+fn command(files: &FileSet, manifest: Option<String>, finite: bool) -> String {
     let name = files.main().map(|id| files.name(id).to_owned()).unwrap_or_default();
     let mut words = vec!["statelens".to_owned(), "verify".to_owned(), name];
     words.extend(manifest.into_iter().flat_map(|name| ["--manifest".to_owned(), name]));
+    if finite {
+        words.push("--finite".to_owned());
+    }
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }
