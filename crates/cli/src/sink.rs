@@ -11,8 +11,9 @@ use statelens_convert::Sink;
 
 use crate::print::grouped;
 
-/// Bytes that are written at once: few enough to be in the processor's cache still.
-const BUFFER: usize = 512 << 10;
+/// Bytes that are written at once: few enough to be in the processor's cache still, and so many
+/// that the two threads seldom wake each other.
+const BUFFER: usize = 1 << 20;
 /// Where buffers begin: the system copies faster to and from whole lines of the cache.
 const ALIGNMENT: usize = 64;
 /// Buffers that wait to be written at most.

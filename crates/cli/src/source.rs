@@ -121,14 +121,20 @@ pub(crate) fn open_alone(path: &Path) -> Result<FileSet> {
     Ok(opened.files)
 }
 
+/// Files of which an Orbax checkpoint, a folder, has one at least.
+const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"];
+
 /// The file to open of the one checkpoint in a folder; an error that lists them if there are
 /// several.
 fn within(folder: &Path) -> Result<PathBuf> {
     let (_, found) = checkpoints(folder, |_| true)?;
-    let error = match found.as_slice() {
-        [one] => return Ok(folder.join(&one.main)),
-        [] => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
-        several => {
+    let part = || ORBAX.iter().map(|name| folder.join(name)).find(|part| part.is_file());
+    let error = match (found.as_slice(), part()) {
+        ([one], _) => return Ok(folder.join(&one.main)),
+        // Opening it says what the folder is.
+        ([], Some(part)) => return Ok(part),
+        ([], None) => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
+        (several, _) => {
             let shown: Vec<&str> = several.iter().take(8).map(|one| one.main.as_str()).collect();
             let more = match several.len() - shown.len() {
                 0 => String::new(),

@@ -47,6 +47,10 @@ fn a_folder_an_index_and_a_shard_name_the_same_checkpoint() {
     let empty = Folder::new();
     let error = run(["ls", &text(empty.path())]).failed();
     assert!(error.contains("holds no checkpoint"), "{error}");
+    let orbax = Folder::new();
+    fs::write(orbax.file("_CHECKPOINT_METADATA"), "{\"item_handlers\": {}}").unwrap();
+    let error = run(["ls", &text(orbax.path())]).failed();
+    assert!(error.contains("Orbax"), "{error}");
 }
 
 #[test]
