@@ -1,6 +1,5 @@
 //! Quantised blocks on their way into formats that have none.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
@@ -17,10 +16,10 @@ pub(crate) fn expand(
     if !source.tensors().iter().any(|tensor| is_foreign(&tensor.dtype)) {
         return Ok((source, Vec::new()));
     }
-    let mut keys: BTreeMap<TensorId, Vec<String>> = BTreeMap::new();
+    let mut keys: Vec<Vec<String>> = vec![Vec::new(); source.tensors().len()];
     for leaf in source.leaves() {
         if let Some((id, _)) = source.tensor_of(leaf.id) {
-            keys.entry(id).or_default().push(leaf.flat.to_lossy().into_owned());
+            keys[id.0 as usize].push(leaf.flat.to_lossy().into_owned());
         }
     }
     let mut builder = source.edit();
@@ -31,7 +30,7 @@ pub(crate) fn expand(
             continue;
         }
         let id = TensorId(index as u32);
-        let keys = keys.remove(&id).unwrap_or_default();
+        let keys = std::mem::take(&mut keys[index]);
         let expanded = match statelens_tensor::dequantized(tensor) {
             Some(numbers) => {
                 decoded.extend(keys);

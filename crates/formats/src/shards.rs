@@ -4,7 +4,7 @@
 //! `model.safetensors.index.json` that says where each tensor is,
 //! <https://huggingface.co/docs/transformers/big_models>.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, PlannedFile, Result, Segment, Text};
@@ -109,7 +109,7 @@ fn named(names: &HashMap<Text, String>, name: &str, tensors: &[(Text, u64)]) -> 
         files.push(name.to_owned());
     }
     // Two names that differ in case only are one file on many disks.
-    let folded: BTreeSet<String> = files.iter().map(|file| file.to_lowercase()).collect();
+    let folded: HashSet<String> = files.iter().map(|file| file.to_lowercase()).collect();
     match folded.len() == files.len() {
         true => Ok(Assignment { files, of }),
         false => {

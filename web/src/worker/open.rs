@@ -1,11 +1,11 @@
 //! Opening: finds which file to open, reads its structure, and tells it as rows.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     BlockCache, Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, ReadAt,
-    Unwatched,
+    Unwatched, order,
 };
 use statelens_inspect::share::Entry;
 use web_sys::File;
@@ -231,8 +231,10 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> =
         leaves.iter().map(|leaf| share::row(&Entry::new(checkpoint, leaf))).collect();
-    let missing: BTreeSet<String> =
+    let mut missing: Vec<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
+    order::natural(&mut missing);
+    missing.dedup();
     let mut findings: Vec<Finding> = checkpoint
         .findings
         .iter()
@@ -258,7 +260,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         findings,
         offers,
         targets: planning::targets(),
-        missing: missing.into_iter().collect(),
+        missing,
         millis: 0.0,
         read: 0,
         calls: 0,

@@ -10,7 +10,7 @@ mod sharded;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 pub(crate) use sharded::Sharded;
 use statelens_checkpoint::{FileSet, order};
@@ -38,24 +38,26 @@ const RULES: &[Rule] = &[sharded::find, tensorflow, tensorflow_v1, distributed, 
 ///
 /// Reads indexes of shards, and the first bytes of each file that belongs to no set.
 pub fn sort(files: &FileSet) -> Vec<Found> {
-    let all: BTreeSet<&str> = files.iter().map(|(_, file)| file.name.as_str()).collect();
-    let mut names = Names { all };
+    let mut names = Names { all: files.iter().map(|(_, file)| file.name.as_str()).collect() };
+    order::natural(&mut names.all);
+    names.all.dedup();
     let mut found = Vec::new();
     for rule in RULES {
         let sets = rule(&names);
-        for name in sets.iter().flat_map(|set| &set.members) {
-            names.all.remove(name.as_str());
-        }
+        let claimed: HashSet<&str> =
+            sets.iter().flat_map(|set| &set.members).map(String::as_str).collect();
+        names.all.retain(|name| !claimed.contains(name));
         found.extend(sets);
     }
+    let mut left: HashSet<&str> = names.all.into_iter().collect();
     for set in &mut found {
         let named = sharded::named(files, &set.main).into_iter();
-        set.members.extend(named.filter(|name| names.all.remove(name.as_str())));
+        set.members.extend(named.filter(|name| left.remove(name.as_str())));
         order::natural(&mut set.members);
     }
     order::by(&mut found, |one: &Found, other| one.main.cmp(&other.main));
     for (id, file) in files.iter() {
-        if names.all.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
+        if left.remove(file.name.as_str()) && crate::is_claimed(&files.opened_at(id)) {
             let name = base(&file.name).to_owned();
             found.push(Found { name, main: file.name.clone(), members: vec![file.name.clone()] });
         }
@@ -65,7 +67,7 @@ pub fn sort(files: &FileSet) -> Vec<Found> {
 
 /// The names that nobody has claimed yet, sorted.
 pub(crate) struct Names<'a> {
-    all: BTreeSet<&'a str>,
+    all: Vec<&'a str>,
 }
 
 impl<'a> Names<'a> {
@@ -76,12 +78,13 @@ impl<'a> Names<'a> {
 
     /// Whether there is such a file.
     pub(crate) fn has(&self, name: &str) -> bool {
-        self.all.contains(name)
+        self.all.binary_search(&name).is_ok()
     }
 
     /// The names that begin so, sorted.
     pub(crate) fn starting(&self, start: &'a str) -> impl Iterator<Item = &'a str> {
-        self.all.range(start..).copied().take_while(move |name| name.starts_with(start))
+        let first = self.all.partition_point(|&name| name < start);
+        self.all.iter().skip(first).copied().take_while(move |name| name.starts_with(start))
     }
 }
 

@@ -5,7 +5,7 @@
 //! <https://huggingface.co/docs/transformers/big_models>. The index says in which shard each
 //! tensor is; its `total_size` is often wrong and nothing here depends on it.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order,
@@ -133,36 +133,36 @@ impl Sharded {
 /// The sets among many files.
 pub(super) fn find(names: &Names<'_>) -> Vec<Found> {
     let mut found: Vec<Found> = Vec::new();
-    let mut shards: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    let mut shards: Vec<Vec<&str>> = Vec::new();
+    let mut families: HashMap<String, usize> = HashMap::new();
     for name in names.iter() {
-        if let Some(number) = Number::parse(name) {
-            shards.entry(number.family()).or_default().push(name);
+        let Some(number) = Number::parse(name) else { continue };
+        let family = *families.entry(number.family()).or_insert(shards.len());
+        if family == shards.len() {
+            shards.push(Vec::new());
         }
+        shards[family].push(name);
     }
     // Which index is whose stands in the index; for numbered shards a name like theirs is enough.
     for name in names.iter().filter(|name| is_index(name)) {
         let (stem, variant) = index_stem(name);
         let (stem, extension) = stem.rsplit_once('.').unwrap_or((stem, ""));
         let stem = if variant.is_empty() { stem.to_owned() } else { format!("{stem}.{variant}") };
-        let families: Vec<String> = shards
-            .iter()
-            .filter(|(_, members)| {
-                members.first().and_then(|name| Number::parse(name)).is_some_and(|number| {
-                    number.stem == stem && (extension.is_empty() || number.extension == extension)
-                })
-            })
-            .map(|(family, _)| family.clone())
-            .collect();
         let mut members = vec![name.to_owned()];
-        for family in families {
-            members
-                .extend(shards.remove(&family).unwrap_or_default().into_iter().map(String::from));
+        for family in &mut shards {
+            let number = family.first().and_then(|name| Number::parse(name));
+            let is_named = number.is_some_and(|number| {
+                number.stem == stem && (extension.is_empty() || number.extension == extension)
+            });
+            if is_named {
+                members.extend(std::mem::take(family).into_iter().map(String::from));
+            }
         }
         order::natural(&mut members);
         let called = format!("{}.{extension}", base(&stem));
         found.push(Found { name: called, main: name.to_owned(), members });
     }
-    for members in shards.into_values() {
+    for members in shards {
         let Some(number) = members.first().and_then(|name| Number::parse(name)) else { continue };
         if number.count > 1 {
             found.push(Found {

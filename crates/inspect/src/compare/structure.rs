@@ -1,9 +1,9 @@
 //! What formats differ in, and is compared only if asked: the classes of containers, and which
 //! tensors are one and the same.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Checkpoint, Leaf, Text, ValueId};
+use statelens_checkpoint::{Checkpoint, Leaf, Text, ValueId, order};
 
 use super::{Report, What};
 use crate::type_name;
@@ -11,13 +11,15 @@ use crate::type_name;
 /// Compares both, at keys that are on both sides. Their differences stand behind those of leaves.
 pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Report) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
-    let order = of_left.len() + of_right.len();
+    let behind = of_left.len() + of_right.len();
     let right_classes = classes(right);
-    for (key, left) in classes(left) {
+    let mut left_classes: Vec<(Text, String)> = classes(left).into_iter().collect();
+    order::by(&mut left_classes, |(one, _), (other, _)| one.cmp(other));
+    for (key, left) in left_classes {
         match right_classes.get(&key) {
             Some(right) if *right != left => {
                 let what = What::Type { left, right: right.clone() };
-                report.differ(order, &key, "container", what);
+                report.differ(behind, &key, "container", what);
             }
             _ => {}
         }
@@ -38,13 +40,13 @@ pub(super) fn structure(left: &Checkpoint, right: &Checkpoint, report: &mut Repo
         let (left, right) = (left_ties.get(key), right_ties.get(key));
         if left != right {
             let what = What::Value { left: text(left), right: text(right) };
-            report.differ(order, key, "tie", what);
+            report.differ(behind, key, "tie", what);
         }
     }
 }
 
 /// What the containers are that are not empty, by key.
-fn classes(checkpoint: &Checkpoint) -> BTreeMap<Text, String> {
+fn classes(checkpoint: &Checkpoint) -> HashMap<Text, String> {
     let containers: HashSet<ValueId> = (0..)
         .zip(checkpoint.values())
         .filter(|(_, value)| value.is_container() && !value.children().is_empty())

@@ -5,12 +5,12 @@
 //! (`torch/export/pt2_archive`, `torch/_export/serde/schema.py`). Before, and in the first of
 //! these archives, they are a file of `torch.save` inside the archive. The program is not shown.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Grade,
-    Layout, Limits, ReadAt, Result, Tensor, TensorClass, Text, Value, ValueId,
+    Layout, Limits, ReadAt, Result, Tensor, TensorClass, Text, Value, ValueId, order,
 };
 use statelens_pickle::Storage;
 
@@ -66,7 +66,7 @@ pub(super) fn read(
     let mut facts = vec![("Records".to_owned(), archive.len().to_string())];
     if !early {
         let models = models(archive);
-        facts.push(("Models".into(), models.into_iter().collect::<Vec<_>>().join(", ")));
+        facts.push(("Models".into(), models.join(", ")));
     }
     facts.push(("Program".into(), "there; it is not shown".into()));
     facts.extend(super::extra_files(archive, if early { "extra_files/" } else { "extra/" }));
@@ -104,14 +104,17 @@ pub(super) fn scan(
     Ok(findings)
 }
 
-/// The names of the models.
-fn models(archive: &Archive) -> BTreeSet<String> {
+/// The names of the models, sorted.
+fn models(archive: &Archive) -> Vec<String> {
     let folder = format!("{}models/", archive.root());
     let names = archive.records().iter().filter_map(|record| {
         let name = record.name.strip_prefix(folder.as_bytes())?.strip_suffix(b".json")?;
         String::from_utf8(name.to_vec()).ok()
     });
-    names.collect()
+    let mut names: Vec<String> = names.collect();
+    order::natural(&mut names);
+    names.dedup();
+    names
 }
 
 struct Reading<'a> {
