@@ -14,18 +14,18 @@ use crate::page::bridge::Bridge;
 use crate::page::compare::{self, BesideDialog, CompareScreen};
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
-use crate::page::error::ErrorScreen;
+use crate::page::error::{Failed, error_screen};
 use crate::page::findings::FindingsSheet;
 use crate::page::hooks::{Same, use_window_event};
-use crate::page::loading::LoadingScreen;
-use crate::page::marks::copy;
+use crate::page::loading::loading_screen;
+use crate::page::marks::{classes, copy, when};
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
 use crate::page::offers::{self, use_desktop_files};
 use crate::page::offline::NewVersion;
 use crate::page::run::{self, RunScreen};
 use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
-use crate::page::start::StartScreen;
+use crate::page::start::start_screen;
 use crate::page::verify::{self, VerifySheet};
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
@@ -284,7 +284,7 @@ fn dropover(model: &Model) -> Html {
         };
         return html! { <div class="dropover"><b>{ text }</b></div> };
     };
-    let half = |beside: bool| classes!((beside == model.over_beside).then_some("on"));
+    let half = |beside: bool| classes(&[when(beside == model.over_beside, "on")]);
     html! {
         <div class="dropover halves">
             <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It takes the place of what is open." }</span></div>
@@ -314,12 +314,19 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
             None => html! {},
         },
         (Screen::Loading, _) if model.loading.shown => {
-            html! { <LoadingScreen loading={model.loading.clone()} name={loading_name(model)} size={loading_size(model)} /> }
+            loading_screen(actor, &model.loading, loading_name(model), loading_size(model))
         }
         (Screen::Error, _) => match &model.error {
             Some(error) => {
-                html! { <ErrorScreen error={error.clone()} name={loading_name(model)} size={loading_size(model)} others={model.files.len()}
-                address={model.address.clone()} agreed={model.agreed} /> }
+                let failed = Failed {
+                    error,
+                    name: loading_name(model),
+                    size: loading_size(model),
+                    others: model.files.len(),
+                    address: model.address.as_ref(),
+                    agreed: model.agreed,
+                };
+                error_screen(actor, &failed)
             }
             None => html! {},
         },
@@ -328,7 +335,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} verifying={model.verification.stage.clone()} />
         },
-        _ => html! { <StartScreen over={model.over} /> },
+        _ => start_screen(actor, model.over),
     }
 }
 

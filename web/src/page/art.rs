@@ -87,16 +87,8 @@ fn ticks() -> String {
         .collect()
 }
 
-/// What the picture needs.
-#[derive(Properties, PartialEq)]
-pub struct ArtProps {
-    /// How many things are dragged over the page.
-    pub over: Option<usize>,
-}
-
-/// The picture of the first screen.
-#[component]
-pub fn Art(props: &ArtProps) -> Html {
+/// The picture of the first screen, with how many things are dragged over the page.
+pub fn art(over: Option<usize>) -> Html {
     let (x, y, step) = LENS;
     let bars: String = KEYS
         .iter()
@@ -121,7 +113,7 @@ pub fn Art(props: &ArtProps) -> Html {
             <circle class="glass" cx={x.to_string()} cy={y.to_string()} r="200" />
             <g clip-path="url(#lens)">
                 <rect x="270" y="341.5" width="356" height="41" fill="var(--accent-wash)" />
-                if let Some(over) = props.over {
+                if let Some(over) = over {
                     <text class="waits" x={x.to_string()} y="368" text-anchor="middle">{ waiting(over) }</text>
                 } else {
                     { for (0..KEYS.len()).filter(|at| at.abs_diff(LOOKED_AT) <= 5).map(|at| {

@@ -8,7 +8,7 @@ use crate::page::app::Actor;
 use crate::page::edits;
 use crate::page::error::kind_word;
 use crate::page::files;
-use crate::page::marks::{copy, good, prose, severity};
+use crate::page::marks::{classes, copy, good, one_of, prose, severity, when};
 use crate::page::model::{Convert, Phase};
 use crate::page::repair;
 use crate::page::running::{done_body, failed_body, running_body};
@@ -122,7 +122,7 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
                             convert.acknowledged.clear();
                         });
                     });
-                    html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &target.name }</button> }
+                    one_of("radio", on, &target.name, onclick)
                 }) }
             </span>
             <p class="dim">{ &chosen.about }</p>
@@ -179,7 +179,7 @@ pub(super) fn radios(
                     let id = id.clone();
                     change(&actor, move |convert| set(convert, id));
                 });
-                html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ &choice.name }</button> }
+                one_of("radio", on, &choice.name, onclick)
             }) }
         </span>
     }
@@ -237,7 +237,7 @@ fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Htm
     let moved =
         if plan.zero_copy { "none: the file is composed of slices" } else { "one 4 MB buffer" };
     html! {
-        <div class={classes!("plan", convert.planning.then_some("late"))}>
+        <div class={classes(&["plan", when(convert.planning, "late")])}>
             <div class="lab">{ if plan.exact { "Output, exactly" } else { "Output, at most" } }</div>
             <div class="big">{ fmt::exact(plan.size) }<span class="dim unit">{ " bytes" }</span></div>
             <TapeView parts={output_parts(plan)} />
@@ -314,7 +314,7 @@ fn foot(actor: &Actor, convert: &Convert) -> Html {
                 if let Some(plan) = &plan { <span class="only-s m">{ format!("{} bytes", fmt::exact(plan.size)) }</span> }
             </span>
             if !command.is_empty() { <button class="btn quiet only-l" onclick={oncopy}>{ "Copy command" }</button> }
-            <button class={classes!("btn", ready.then_some("pri"))} id="write" disabled={!ready} onclick={run}>{ text }</button>
+            <button class={classes(&["btn", when(ready, "pri")])} id="write" disabled={!ready} onclick={run}>{ text }</button>
         </footer>
     }
 }

@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::convert::change;
-use crate::page::marks::{good, key};
+use crate::page::marks::{classes, good, key, when};
 use crate::page::model::Convert;
 use crate::page::table::holdings;
 use crate::protocol::{KeyChange, Preview};
@@ -135,7 +135,7 @@ fn table(preview: &Preview) -> Html {
             None => html! { <span class="dim">{ "left out" }</span> },
         };
         html! {
-            <tr class={classes!(change.new.is_none().then_some("out"))}>
+            <tr class={classes(&[when(change.new.is_none(), "out")])}>
                 <td title={change.old.clone()}>{ key(&change.old) }</td>
                 <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
                 <td title={change.new.clone()}>{ new }</td>

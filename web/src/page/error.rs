@@ -1,29 +1,26 @@
 //! A file that could not be opened: what it is, what is wrong, where, and what to do next.
 
-use std::rc::Rc;
-
 use yew::prelude::*;
 
 use crate::page::address;
 use crate::page::app::Actor;
-use crate::page::marks::{Copy, Mark, cap, prose, severity};
+use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::Action;
 use crate::protocol::{Agreed, ErrorKind, ErrorText, Severity};
 use crate::state::fmt;
 
 /// A file that could not be opened.
-#[derive(Properties, PartialEq)]
-pub struct ErrorProps {
+pub struct Failed<'a> {
     /// The error.
-    pub error: Rc<ErrorText>,
+    pub error: &'a ErrorText,
     /// The file's name.
-    pub name: AttrValue,
+    pub name: String,
     /// Its size.
     pub size: u64,
     /// How many files were dropped with it.
     pub others: usize,
     /// Its address, if it is a remote one.
-    pub address: Option<AttrValue>,
+    pub address: Option<&'a AttrValue>,
     /// What the user agreed to about it.
     pub agreed: Agreed,
 }
@@ -53,24 +50,23 @@ pub fn report(error: &ErrorText, name: &str, size: u64) -> String {
     out
 }
 
-/// A file that could not be opened.
-#[component]
-pub fn ErrorScreen(props: &ErrorProps) -> Html {
-    let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let error = &props.error;
+/// What is shown of it.
+pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
+    let error = failed.error;
     let choose = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.choose_files())
     };
     let again = actor.clone();
+    let actor = actor.clone();
     let back = Callback::from(move |_: MouseEvent| actor.act(Action::Leave));
     html! {
         <div class="solo" id="error">
             <header class="top">
-                <button class="home" onclick={back} aria-label="Back to the first screen"><Mark /></button>
+                <button class="home" onclick={back} aria-label="Back to the first screen">{ logo() }</button>
                 <span class="vr"></span>
-                <span class="name">{ props.name.clone() }</span>
-                if props.address.is_none() && !props.name.is_empty() { <span class="m dim only-l">{ format!("{} bytes", fmt::exact(props.size)) }</span> }
+                <span class="name">{ failed.name.clone() }</span>
+                if failed.address.is_none() && !failed.name.is_empty() { <span class="m dim only-l">{ format!("{} bytes", fmt::exact(failed.size)) }</span> }
                 <span class="acts"><button class="btn" onclick={choose.clone()}>{ "Open files " }{ cap("O") }</button></span>
             </header>
             <main class="body" role="alert">
@@ -95,17 +91,17 @@ pub fn ErrorScreen(props: &ErrorProps) -> Html {
                             }
                         </div>
                     }) }
-                    if let Some(address) = &props.address {
-                        { address::again(&again, address, props.agreed, error.kind) }
+                    if let Some(address) = failed.address {
+                        { address::again(&again, address, failed.agreed, error.kind) }
                     }
                     <div class="hint"><span>{ "You have another copy of it" }</span>
                         <button class="btn" onclick={choose}>{ "Open it" }</button></div>
                     <div class="hint"><span>{ "It should open after all" }</span>
                         <span class="copyline">{ "Copy a report" }
-                            <Copy text={report(error, &props.name, props.size)} what="report" /></span></div>
+                            <Copy text={report(error, &failed.name, failed.size)} what="report" /></span></div>
                 </div>
-                if props.others > 1 {
-                    <p class="dim">{ format!("It is one of {} files of this drop; none of them could be opened as a checkpoint.", props.others) }</p>
+                if failed.others > 1 {
+                    <p class="dim">{ format!("It is one of {} files of this drop; none of them could be opened as a checkpoint.", failed.others) }</p>
                 }
             </main>
         </div>

@@ -4,7 +4,7 @@ use statelens_checkpoint::order;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::marks::{cap, good, prose, severity, severity_word};
+use crate::page::marks::{cap, chip, classes, good, prose, severity, severity_word, when};
 use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
@@ -32,12 +32,13 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
         let only = only.clone();
         let on = *only == grade;
         let onclick = Callback::from(move |_: MouseEvent| only.set(grade));
-        html! {
-            <button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} {onclick}>
+        let content = html! {
+            <>
                 if let Some(grade) = grade { { severity(grade) } }
                 { name }<span class="m">{ number }</span>
-            </button>
-        }
+            </>
+        };
+        chip(on, None, onclick, content)
     };
     let verify = {
         let actor = actor.clone();
@@ -96,7 +97,7 @@ fn article(actor: &Actor, work: &Work, at: u32, finding: &Finding) -> Html {
         || !finding.advice.is_empty()
         || !finding.call.is_empty();
     html! {
-        <article class={classes!("find", class)}>
+        <article class={classes(&["find", class])}>
             <div><div class="sev">{ severity(finding.severity) }<span class={format!("w-{class}")}>{ word }</span></div>
                 if !finding.place.is_empty() { <div class="tag where">{ &finding.place }</div> }
             </div>
@@ -108,7 +109,7 @@ fn article(actor: &Actor, work: &Work, at: u32, finding: &Finding) -> Html {
                     <dl class="glob">
                         { for finding.call.iter().map(|(label, text)| {
                             let hot = finding.severity == Severity::Danger && matches!(label.as_str(), "module" | "name");
-                            html! { <><dt>{ label }</dt><dd class={classes!(hot.then_some("hot"))}>{ text }</dd></> }
+                            html! { <><dt>{ label }</dt><dd class={classes(&[when(hot, "hot")])}>{ text }</dd></> }
                         }) }
                     </dl>
                 }

@@ -3,32 +3,20 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::marks::{Mark, cap, good};
+use crate::page::marks::{cap, good, logo};
 use crate::page::model::Loading;
 use crate::state::fmt;
 
-/// A file that is being opened.
-#[derive(Properties, PartialEq)]
-pub struct LoadingProps {
-    /// How far it is.
-    pub loading: Loading,
-    /// The file's name.
-    pub name: AttrValue,
-    /// Its size.
-    pub size: u64,
-}
-
-/// A file that is being opened.
-#[component]
-pub fn LoadingScreen(props: &LoadingProps) -> Html {
-    let Some(actor) = use_context::<Actor>() else { return html! {} };
+/// A file of this name and size that is being opened.
+pub fn loading_screen(actor: &Actor, loading: &Loading, name: String, size: u64) -> Html {
+    let actor = actor.clone();
     let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
-    let Loading { doing, keys, read, calls, .. } = &props.loading;
+    let Loading { doing, keys, read, calls, .. } = loading;
     html! {
         <div class="app loading" id="loading">
             <header class="top">
-                <Mark /><span class="vr"></span><span class="name">{ props.name.clone() }</span>
-                if props.size > 0 { <span class="facts"><span><b>{ fmt::bytes(props.size) }</b>{ " on disk" }</span></span> }
+                { logo() }<span class="vr"></span><span class="name">{ name }</span>
+                if size > 0 { <span class="facts"><span><b>{ fmt::bytes(size) }</b>{ " on disk" }</span></span> }
                 <span class="acts"><button class="btn" onclick={cancel}>{ "Cancel " }{ cap("Esc") }</button></span>
             </header>
             <div class="tape reading" role="status">

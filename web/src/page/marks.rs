@@ -8,8 +8,7 @@ use crate::state::dtype::{family, gauge, short};
 use crate::state::fmt::key_parts;
 
 /// The sign of the tool: a scale and a lens.
-#[component]
-pub fn Mark() -> Html {
+pub fn logo() -> Html {
     html! {
         <span class="mark">
             <svg width="20" height="20" viewBox="0 0 24 24" aria-hidden="true" fill="none">
@@ -19,6 +18,40 @@ pub fn Mark() -> Html {
             </svg>
             <b>{ "Statelens" }</b>
         </span>
+    }
+}
+
+/// Classes of an element. An empty name is none.
+pub fn classes(names: &[&'static str]) -> Classes {
+    names.iter().copied().filter(|name| !name.is_empty()).collect()
+}
+
+/// The name of a class if something holds, else none.
+pub fn when(holds: bool, class: &'static str) -> &'static str {
+    if holds { class } else { "" }
+}
+
+/// One of several that exclude each other, by its role: a radio button or a tab.
+pub fn one_of(role: &'static str, on: bool, name: &str, onclick: Callback<MouseEvent>) -> Html {
+    let on_text = Some(if on { "true" } else { "false" });
+    let (checked, selected) = if role == "tab" { (None, on_text) } else { (on_text, None) };
+    html! {
+        <button {role} aria-checked={checked} aria-selected={selected} class={classes(&[when(on, "on")])} {onclick}>{ name.to_owned() }</button>
+    }
+}
+
+/// What the chip that folds layers says of itself, wherever it is.
+pub const FOLD: Option<&str> = Some("Fold repeated layers (L)");
+
+/// A chip that is on or off.
+pub fn chip(
+    on: bool,
+    title: Option<&'static str>,
+    onclick: Callback<MouseEvent>,
+    content: Html,
+) -> Html {
+    html! {
+        <button class={classes(&["chip", when(on, "on")])} aria-pressed={on.to_string()} {title} {onclick}>{ content }</button>
     }
 }
 
@@ -78,7 +111,7 @@ pub fn cross() -> Html {
 /// The gauge and the word of a dtype.
 pub fn dtype(name: &str) -> Html {
     html! {
-        <span class={classes!("dt", gauge(name), family(name).class())} title={format!("torch.{name}")}>
+        <span class={classes(&["dt", gauge(name), family(name).class()])} title={format!("torch.{name}")}>
             <i></i>{ short(name) }
         </span>
     }

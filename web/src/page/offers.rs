@@ -45,8 +45,7 @@ struct Recent {
 }
 
 /// The lists of the first screen.
-#[component]
-pub fn Offers() -> Html {
+pub fn offers() -> Html {
     match served() {
         Some(base) => html! { <Served {base} /> },
         None => html! { <RecentOrExamples /> },

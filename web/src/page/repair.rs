@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::convert::{change, choices};
-use crate::page::marks::prose;
+use crate::page::marks::{one_of, prose};
 use crate::page::model::{Action, Convert, Phase, first_options};
 use crate::protocol::{Choice, ConvertOptions, Offer, Opened, Rewrite};
 use crate::state::work::Work;
@@ -54,7 +54,7 @@ pub fn tasks(actor: &Actor, work: &Work, convert: &Convert) -> Html {
                 choose(&actor, &opened, rewrite.as_ref());
             }
         });
-        html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ label.to_owned() }</button> }
+        one_of("radio", on, label, onclick)
     };
     // Each kind once: what repairs may be offered for two findings.
     let first = |at: usize, offer: &Offer| {

@@ -7,7 +7,7 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::hooks::use_window_event;
-use crate::page::marks::{Copy, cap, copy, key};
+use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
 use crate::page::model::{Action, Measure};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
@@ -177,7 +177,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                 </div>
                 <aside aria-label="What the other person sees">
                     <div class="lab">{ "What the other person sees" }</div>
-                    <div class={classes!("seen", late.then_some("late"))}>{ seen(work, shared) }</div>
+                    <div class={classes(&["seen", when(late, "late")])}>{ seen(work, shared) }</div>
                 </aside>
             </div>
             <footer>
@@ -241,10 +241,10 @@ fn link_part(shared: &Shared, address: Option<&str>) -> Html {
                 <div class="cmd"><code class="cut">{ address.to_owned() }</code><Copy text={address.to_owned()} what="link" /></div>
             }
             <div class="long"><span class="big">{ fmt::exact(shared.length) }</span><span class="dim">{ "characters" }</span></div>
-            <div class={classes!("gauge", address.is_none().then_some("over"))} aria-hidden="true">
+            <div class={classes(&["gauge", when(address.is_none(), "over")])} aria-hidden="true">
                 <i style={format!("width:{wide:.2}%")}></i>
                 { for [0, 2_000, 4_000, 8_000, MOST].into_iter().map(|tick| html! {
-                    <span class={classes!((tick == MOST).then_some("end"))} style={format!("left:{:.2}%", tick as f64 / MOST as f64 * 100.0)}>{ fmt::exact(tick) }</span>
+                    <span class={classes(&[when(tick == MOST, "end")])} style={format!("left:{:.2}%", tick as f64 / MOST as f64 * 100.0)}>{ fmt::exact(tick) }</span>
                 }) }
             </div>
             if let Err(why) = &shared.link {
@@ -276,7 +276,7 @@ fn part(name: &'static str, length: u64, on: bool, onchange: Option<Callback<Eve
 fn choice(options: &ShareOptions, keys: Keys, name: &'static str, choose: Callback<()>) -> Html {
     let onclick = choose.reform(|_: MouseEvent| ());
     let on = options.keys == keys;
-    html! { <button role="radio" aria-checked={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
+    one_of("radio", on, name, onclick)
 }
 
 fn about(keys: Keys) -> &'static str {

@@ -3,10 +3,10 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::art::{Art, heading};
-use crate::page::marks::{Mark, cap, good};
+use crate::page::art::{art, heading};
+use crate::page::marks::{cap, classes, good, logo, when};
 use crate::page::model::{Action, Sheet};
-use crate::page::offers::Offers;
+use crate::page::offers::offers;
 
 const WRITES: [(&str, &str); 5] = [
     ("Cerebras", ".mdl"),
@@ -23,35 +23,26 @@ const READS: [(&str, &str); 5] = [
     ("PyTorch DCP", ".distcp"),
 ];
 
-/// The first screen.
-#[derive(Properties, PartialEq)]
-pub struct StartProps {
-    /// How many things are dragged over the page.
-    pub over: Option<usize>,
-}
-
-/// The first screen.
-#[component]
-pub fn StartScreen(props: &StartProps) -> Html {
-    let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let over = props.over.is_some();
+/// The first screen, with how many things are dragged over the page.
+pub fn start_screen(actor: &Actor, dragged: Option<usize>) -> Html {
+    let over = dragged.is_some();
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| act(&actor))
     };
     html! {
-        <main class={classes!("start", over.then_some("over"))} id="start" aria-label="Statelens: drop a checkpoint">
+        <main class={classes(&["start", when(over, "over")])} id="start" aria-label="Statelens: drop a checkpoint">
             <div class="reg" aria-hidden="true"><i></i><i></i><i></i><i></i></div>
-            <div class="only-l picture"><Art over={props.over} /></div>
+            <div class="only-l picture">{ art(dragged) }</div>
             <header>
-                <Mark />
+                { logo() }
                 <span class="grow"></span>
                 <button class="btn quiet only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Keys))))}>
                     { "Shortcuts " }{ cap("?") }
                 </button>
             </header>
             <div class="say">
-                <h1 aria-live="polite">{ heading(props.over) }</h1>
+                <h1 aria-live="polite">{ heading(dragged) }</h1>
                 if over {
                     <p>{ "They are read where they lie: nothing is copied, nothing is sent. Files that link to each other are put together." }</p>
                 } else {
@@ -63,7 +54,7 @@ pub fn StartScreen(props: &StartProps) -> Html {
                         <button class="btn lg" onclick={on(Actor::choose_folder)}>{ "Open folder " }{ cap("\u{21e7}O") }</button>
                         <button class="btn lg quiet" id="open-address" onclick={on(|actor| actor.act(Action::AskAddress(AttrValue::default())))}>{ "Address " }{ cap("U") }</button>
                     </div>
-                    <Offers />
+                    { offers() }
                     <p class="priv">{ good() }<span>{ "Your files stay on this computer: nothing of them is sent, and the page works offline." }</span></p>
                 </div>
             </div>

@@ -4,7 +4,7 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::hooks::{Same, use_size, use_small};
-use crate::page::marks::{dtype, key, value_kind};
+use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, COLUMNS, Tab};
 use crate::rows::{Kind, Row};
 use crate::state::fmt;
@@ -146,7 +146,7 @@ fn head(actor: &Actor, work: &Work) -> Html {
                 let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.sort_by(column)));
                 let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
                 html! {
-                    <div class={classes!("c", class_of(column))} role="columnheader" aria-sort={aria}>
+                    <div class={classes(&["c", class_of(column)])} role="columnheader" aria-sort={aria}>
                         <button {onclick} title={format!("Sort by {name}")}>
                             { name }
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
@@ -207,7 +207,7 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     let last_kid = class == "kid"
         && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
     html! {
-        <div key={at} id={format!("line-{at}")} class={classes!("row", class, last_kid.then_some("last"), selected.then_some("sel"))}
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel")])}
             role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
             style={format!("top:{top}px")} onclick={look} ondblclick={toggle}>
             { cells }

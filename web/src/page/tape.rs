@@ -5,6 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::hooks::{use_size, use_small};
+use crate::page::marks::{classes, when};
 use crate::state::dtype::Family;
 use crate::state::fmt;
 use crate::state::tape::{Part, Tape, lay_out};
@@ -57,7 +58,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
         })
     });
     html! {
-        <div class={classes!("tapeview", pick.is_some().then_some("picks"))} ref={node}>
+        <div class={classes(&["tapeview", when(pick.is_some(), "picks")])} ref={node}>
             if width > 0.0 && total > 0 {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
                     role="img" aria-label={told(&props.parts)} onclick={pick}>

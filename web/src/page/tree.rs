@@ -3,6 +3,7 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
+use crate::page::marks::{classes, when};
 use crate::state::fmt;
 use crate::state::tree::Branch;
 use crate::state::work::Work;
@@ -70,16 +71,16 @@ fn line(actor: &Actor, index: usize, branch: &Branch, selected: bool, largest: u
         })
     };
     let share = branch.sums.bytes as f64 / largest as f64 * 100.0;
-    let class = classes!(
+    let class = classes(&[
         match branch.open {
             Some(true) => "open",
             Some(false) => "shut",
             None => "end",
         },
-        (branch.level == 0).then_some("top1"),
-        selected.then_some("sel"),
+        when(branch.level == 0, "top1"),
+        when(selected, "sel"),
         branch.family.class(),
-    );
+    ]);
     html! {
         <li id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
             aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}

@@ -7,7 +7,9 @@ use yew::prelude::*;
 use crate::page::address;
 use crate::page::app::Actor;
 use crate::page::inspector::Inspector;
-use crate::page::marks::{Mark, cap, good, prose, severity, severity_word};
+use crate::page::marks::{
+    FOLD, cap, chip, classes, good, logo, one_of, prose, severity, severity_word, when,
+};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
@@ -72,7 +74,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <div class="tape none"></div>
             }
             { tabs(&actor, props.tab, &[(Tab::Tree, "Tree"), (Tab::Keys, "Keys"), (Tab::Tensor, "Tensor")]) }
-            <div class={classes!("cols", view, props.tree_shown.then_some("with-tree"))}>
+            <div class={classes(&["cols", view, when(props.tree_shown, "with-tree")])}>
                 <TreePane work={work.clone()} />
                 <section class="mid" aria-label="Keys">
                     { notice(&actor, work) }
@@ -104,7 +106,7 @@ fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
     html! {
         <header class="top">
             <button class="home" onclick={on(|actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
-                title="Close and go to the first screen"><Mark /></button>
+                title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={opened.name.clone()}>{ &opened.name }</span>
             if !opened.others.is_empty() {
@@ -137,11 +139,11 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
     let two = panes.len() == 2;
     let tab = if two && tab == Tab::Tree { Tab::Keys } else { tab };
     html! {
-        <div class={classes!("tabs", two.then_some("two"))} role="tablist" aria-label="Panes">
+        <div class={classes(&["tabs", when(two, "two")])} role="tablist" aria-label="Panes">
             { for panes.iter().map(|&(this, name)| {
                 let (actor, on) = (actor.clone(), tab == this);
                 let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::Tab(this)));
-                html! { <button role="tab" aria-selected={on.to_string()} class={classes!(on.then_some("on"))} {onclick}>{ name }</button> }
+                one_of("tab", on, name, onclick)
             }) }
         </div>
     }
@@ -163,7 +165,7 @@ fn notice(actor: &Actor, work: &Work) -> Html {
     let class = if first.severity == Severity::Danger { "danger" } else { "warn" };
     let rest = findings.len() - 1;
     html! {
-        <button class={classes!("notice", class)} {onclick}>
+        <button class={classes(&["notice", class])} {onclick}>
             { severity(first.severity) }
             <span class="cut">{ prose(&first.title) }</span>
             <span class="more">
@@ -191,10 +193,6 @@ fn FilterBar(props: &FilterProps) -> Html {
             actor.work(move |work| work.set_filter(&text));
         })
     };
-    let term = |term: &'static str, family: &'static str| {
-        let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.work(move |work| work.toggle_term(term, family)))
-    };
     let choose = |family: &'static str| {
         let actor = actor.clone();
         Callback::from(move |event: Event| {
@@ -206,7 +204,14 @@ fn FilterBar(props: &FilterProps) -> Html {
             actor.work(move |work| work.toggle_term(&word, family));
         })
     };
-    let has = |word: &str| work.filter.split_whitespace().any(|other| other == word);
+    let kind = |term: &'static str, name: &'static str, count: u64| {
+        let actor = actor.clone();
+        let toggle = Callback::from(move |_: MouseEvent| {
+            actor.work(move |work| work.toggle_term(term, "kind:"));
+        });
+        let on = work.filter.split_whitespace().any(|word| word == term);
+        chip(on, None, toggle, html! { <>{ name }<span class="m">{ fmt::exact(count) }</span></> })
+    };
     let tree = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::ToggleTree))
@@ -241,16 +246,13 @@ fn FilterBar(props: &FilterProps) -> Html {
                 }
             </label>
             <span class="chips" role="group" aria-label="Filters">
-                <button class={classes!("chip", work.view.fold.then_some("on"))} aria-pressed={work.view.fold.to_string()} onclick={fold}
-                    title="Fold repeated layers (L)">{ "fold layers" }</button>
+                { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
                 <span class="only-l chips">
                 if dtypes.len() > 1 { { menu("dtype", &dtypes, current(&work.filter, "dtype:"), choose("dtype:")) } }
                 if states.len() > 1 { { menu("state", &states, current(&work.filter, "state:"), choose("state:")) } }
                 </span>
-                <button class={classes!("chip", has("kind:tensor").then_some("on"))} aria-pressed={has("kind:tensor").to_string()}
-                    onclick={term("kind:tensor", "kind:")}>{ "tensors " }<span class="m">{ fmt::exact(work.sums.tensors) }</span></button>
-                <button class={classes!("chip", has("kind:value").then_some("on"))} aria-pressed={has("kind:value").to_string()}
-                    onclick={term("kind:value", "kind:")}>{ "values " }<span class="m">{ fmt::exact(work.sums.values) }</span></button>
+                { kind("kind:tensor", "tensors ", work.sums.tensors) }
+                { kind("kind:value", "values ", work.sums.values) }
             </span>
         </div>
     }
@@ -273,7 +275,7 @@ pub(super) fn menu(
 ) -> Html {
     let any = if name == "state" { "all" } else { "any" };
     html! {
-        <label class={classes!("chip", "menu", (!current.is_empty()).then_some("on"))}>
+        <label class={classes(&["chip", "menu", when(!current.is_empty(), "on")])}>
             { name }
             <select {onchange} aria-label={format!("Filter by {name}")}>
                 <option value="" selected={current.is_empty()}>{ any }</option>

@@ -4,7 +4,7 @@ use yew::prelude::*;
 
 use super::model::Compare;
 use crate::page::app::Actor;
-use crate::page::marks::{Copy, good, key, prose, severity};
+use crate::page::marks::{Copy, chip, good, key, prose, severity};
 use crate::page::workspace::menu;
 use crate::protocol::Severity;
 use crate::protocol::compare::Checked;
@@ -38,8 +38,7 @@ pub(super) fn loads(actor: &Actor, compare: &Compare) -> Html {
             <div class="hd"><h3>{ "Would A load into B?" }</h3>
                 <span class="tools">
                 if !checked.releases.is_empty() { { menu("release", &checked.releases, compare.release.clone(), release) } }
-                <button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} onclick={strict}
-                    title="Missing and unexpected keys are errors">{ "strict" }</button></span></div>
+                { chip(on, Some("Missing and unexpected keys are errors"), strict, html! { "strict" }) }</span></div>
             <p>
                 if checked.loads { <span class="w-good">{ good() }{ " Yes. " }</span> }
                 else { <span class="w-warn">{ severity(Severity::Warning) }{ " No. " }</span> }

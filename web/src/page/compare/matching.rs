@@ -6,7 +6,7 @@ use yew::prelude::*;
 
 use crate::page::app::Actor;
 use crate::page::edits::Lines;
-use crate::page::marks::Copy;
+use crate::page::marks::{Copy, one_of};
 use crate::protocol::compare::CompareOptions;
 use crate::state::fmt;
 
@@ -139,8 +139,8 @@ fn Tolerance(props: &ToleranceProps) -> Html {
     html! {
         <div class="tolerance">
             <div class="seg" role="radiogroup" aria-label="Values match if">
-                <button role="radio" aria-checked={(!close).to_string()} class={classes!((!close).then_some("on"))} onclick={set(None)}>{ "equal" }</button>
-                <button role="radio" aria-checked={close.to_string()} class={classes!(close.then_some("on"))} onclick={set(Some((relative, absolute)))}>{ "close" }</button>
+                { one_of("radio", !close, "equal", set(None)) }
+                { one_of("radio", close, "close", set(Some((relative, absolute)))) }
             </div>
             if close {
                 { number("rtol", relative, |tolerance, value| tolerance.0 = value) }

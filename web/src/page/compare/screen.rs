@@ -11,7 +11,7 @@ use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
 use crate::page::app::Actor;
 use crate::page::error::kind_word;
-use crate::page::marks::{Copy, Mark as Logo, cap, good, prose, severity};
+use crate::page::marks::{Copy, cap, classes, good, logo, prose, severity};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::workspace::tabs;
 use crate::protocol::compare::Ask;
@@ -48,7 +48,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
                 if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
             </div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }
-            <div class={classes!("cols", view)}>
+            <div class={classes(&["cols", view])}>
                 <section class="mid" aria-label="Differences">
                     if let Some(error) = &compare.error {
                         { failed(&actor, error, compare) }
@@ -88,7 +88,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let complete = matches!(compare.reading, Reading::Done { .. }) && compare.error.is_none();
     html! {
         <header class="top">
-            <button class="home" onclick={home} aria-label="Back to the first checkpoint" title="Back to the first checkpoint (Esc)"><Logo /></button>
+            <button class="home" onclick={home} aria-label="Back to the first checkpoint" title="Back to the first checkpoint (Esc)">{ logo() }</button>
             <span class="vr"></span>
             <div class="ab">
                 { side("A", &props.name, props.work.as_ref().map(|work| &*work.opened)) }

@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use super::model::{Compare, Reading};
 use crate::page::app::Actor;
-use crate::page::marks::{cap, good, severity};
+use crate::page::marks::{cap, classes, good, severity, when};
 use crate::protocol::compare::{Ask, CompareOptions};
 use crate::protocol::{Severity, ToWorker};
 use crate::state::compare::{MARKS, Mark};
@@ -23,7 +23,7 @@ pub(super) fn summary(actor: &Actor, compare: &Compare) -> Html {
         <div class="summary" id="verdict">
             <b role="status">{ verdict(compare) }</b>
             { for shown.map(|(mark, count)| html! {
-                <span class={classes!("fig", (*mark == Mark::Equal || *mark == Mark::Waiting).then_some("dim"))}>
+                <span class={classes(&["fig", when(*mark == Mark::Equal || *mark == Mark::Waiting, "dim")])}>
                     <b>{ fmt::exact(count) }</b>{ " " }{ mark.word() }</span>
             }) }
             <span class="grow"></span>

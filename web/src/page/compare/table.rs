@@ -7,7 +7,7 @@ use yew::prelude::*;
 use super::model::Compare;
 use crate::page::app::Actor;
 use crate::page::hooks::use_small;
-use crate::page::marks::{dtype, key, value_kind};
+use crate::page::marks::{self, FOLD, classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
 use crate::protocol::compare::What;
@@ -42,7 +42,7 @@ pub(super) fn mark(mark: Mark) -> Html {
         Mark::Waiting => ("", "\u{2026}"),
         Mark::Equal => ("", "="),
     };
-    html! { <span class={classes!("ch", class)}><i aria-hidden="true">{ sign }</i>{ mark.word() }</span> }
+    html! { <span class={classes(&["ch", class])}><i aria-hidden="true">{ sign }</i>{ mark.word() }</span> }
 }
 
 /// The filter box and the marks.
@@ -80,10 +80,12 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
                 compare.show(|view| view.only = if on { None } else { Some(kind) });
             });
         });
-        html! {
-            <button class={classes!("chip", on.then_some("on"))} aria-pressed={on.to_string()} {onclick}>
-                { mark(kind) }<span class="m">{ fmt::exact(count) }</span></button>
-        }
+        marks::chip(
+            on,
+            None,
+            onclick,
+            html! { <>{ mark(kind) }<span class="m">{ fmt::exact(count) }</span></> },
+        )
     };
     let hits: u64 = compare.lines.iter().map(|line| line.pairs.len() as u64).sum();
     html! {
@@ -101,10 +103,8 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
                 }
             </label>
             <span class="chips" role="group" aria-label="Show">
-                <button class={classes!("chip", view.fold.then_some("on"))} aria-pressed={view.fold.to_string()} onclick={fold}
-                    title="Fold repeated layers (L)">{ "fold layers" }</button>
-                <button class={classes!("chip", view.hide_equal.then_some("on"))} aria-pressed={view.hide_equal.to_string()} onclick={hide}
-                    title="Equal keys as one line (E)">{ "hide equal" }</button>
+                { marks::chip(view.fold, FOLD, fold, html! { "fold layers" }) }
+                { marks::chip(view.hide_equal, Some("Equal keys as one line (E)"), hide, html! { "hide equal" }) }
                 { for MARKS.iter().zip(counts).filter(|(kind, count)| *count > 0 && **kind != Mark::Equal).map(|(kind, count)| chip(*kind, count)) }
             </span>
         </div>
@@ -145,7 +145,7 @@ fn head(actor: &Actor, compare: &Compare) -> Html {
                 }));
                 let title = order.map(|_| format!("Sort by {name}"));
                 html! {
-                    <div class={classes!("c", class)} role="columnheader" aria-sort={sorted.then_some("other")}>
+                    <div class={classes(&["c", class])} role="columnheader" aria-sort={sorted.then_some("other")}>
                         <button {onclick} {title} disabled={order.is_none()}>{ name }
                             if sorted { <span class="up">{ " \u{25be}" }</span> }</button>
                     </div>
@@ -172,7 +172,7 @@ fn line(actor: &Actor, compare: &Compare, known: &Pairs, at: usize, each: f64) -
         })
     };
     html! {
-        <div key={at} id={format!("line-{at}")} class={classes!("row", selected.then_some("sel"))} role="row"
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", when(selected, "sel")])} role="row"
             aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()} style={format!("top:{}px", at as f64 * each)} {onclick}>
             <div class="c ch1" role="gridcell">{ mark(line.mark) }</div>
             { if line.rest { rest(line) } else { cells(known, line) } }

@@ -11,7 +11,7 @@ use super::timeline::Timeline;
 use crate::page::app::Actor;
 use crate::page::drop;
 use crate::page::hooks::use_small;
-use crate::page::marks::{Mark, cap, good, severity};
+use crate::page::marks::{cap, classes, good, logo, severity, when};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::rows::Rows;
 use crate::page::workspace::tabs;
@@ -56,12 +56,12 @@ pub fn RunScreen(props: &RunProps) -> Html {
             { top(&actor, view) }
             <Timeline view={view.clone()} />
             { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
-            <div class={classes!("cols", pane)}>
+            <div class={classes(&["cols", pane])}>
                 <section class="mid" aria-label="Files">
                     <div class="gridbox" role="grid" aria-label="Checkpoints" tabindex="0" aria-rowcount={count.to_string()}
                         aria-activedescendant={format!("line-{}", view.at)}>
                         <div class="head" role="row">{ for COLUMNS.iter().map(|(name, class)| html! {
-                            <div class={classes!("c", *class)} role="columnheader"><span class="lab">{ *name }</span>
+                            <div class={classes(&["c", *class])} role="columnheader"><span class="lab">{ *name }</span>
                                 if *name == "step" { <span class="up lab">{ " \u{25be}" }</span> }</div>
                         }) }</div>
                         <Rows {count} height={each} at={view.at} scroll={view.scroll} {row} />
@@ -106,7 +106,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
     html! {
         <header class="top">
             <button class="home" onclick={on(|_, actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
-                title="Close and go to the first screen"><Mark /></button>
+                title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={name.clone()}>{ &name }</span>
             <span class="badge only-l">{ "Cerebras run folder" }</span>
@@ -201,11 +201,11 @@ fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64
         }
         _ => html! { <span class="dim">{ "not touched" }</span> },
     };
-    let class = classes!(
+    let class = classes(&[
         "row",
-        selected.then_some("sel"),
-        (!entry.is_checkpoint() && !entry.holds_states()).then_some("quiet")
-    );
+        when(selected, "sel"),
+        when(!entry.is_checkpoint() && !entry.holds_states(), "quiet"),
+    ]);
     html! {
         <div key={at} id={format!("line-{at}")} {class} role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
             style={format!("top:{}px", at as f64 * each)} {onclick} ondblclick={open}>

@@ -6,6 +6,7 @@ use yew::prelude::*;
 use super::model::RunView;
 use crate::page::app::Actor;
 use crate::page::hooks::use_size;
+use crate::page::marks::{classes, when};
 use crate::state::fmt;
 use crate::state::run::{step, ticks};
 
@@ -152,7 +153,7 @@ fn mark(actor: &Actor, view: &RunView, entry: &Entry, at: usize, x: f64, y: f64)
         })
     };
     html! {
-        <g {onclick} class={classes!((view.at == at).then_some("on"))}>
+        <g {onclick} class={classes(&[when(view.at == at, "on")])}>
             <title>{ &entry.name }</title>
             <rect x={format!("{:.1}", x - 9.0)} y={format!("{}", y - 17.0)} width="18" height="34" fill="transparent" />
             <rect x={format!("{:.1}", x - 4.0)} y={format!("{}", y - height / 2.0)} width="8" height={height.to_string()} {fill} {stroke} stroke-dasharray={dash} />
