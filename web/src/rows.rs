@@ -131,7 +131,7 @@ impl PackedRows {
             let shared = common_prefix(before, &row.key);
             out.count += 1;
             put(&mut out.bytes, shared as u64);
-            put_bytes(&mut out.bytes, row.key[shared..].as_bytes());
+            put_bytes(&mut out.bytes, &row.key.as_bytes()[shared..]);
             out.bytes.push(row.kind as u8);
             put_bytes(&mut out.bytes, row.dtype.as_bytes());
             put(&mut out.bytes, row.shape.len() as u64);
