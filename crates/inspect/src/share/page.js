@@ -142,7 +142,7 @@ for (const r of tensors) {
 }
 for (const dtype of new Set(tensors.map((r) => r.dtype))) {
   const of = tensors.filter((r) => r.dtype === dtype), [count, bytes] = total(of);
-  legend.append(color(make("span", "", `${dtype}  ${grouped(of.length)} tensors, ${scaled(count, ["", "k", "M", "B", "T"]).trim()} params, ${size(bytes)}`), dtype));
+  legend.append(color(make("span", "", `${dtype}  ${grouped(of.length)} tensor${of.length == 1 ? "" : "s"}, ${scaled(count, ["", "k", "M", "B", "T"]).trim()} param${count == 1 ? "" : "s"}, ${size(bytes)}`), dtype));
 }
 if (weight) head.append(tape, legend);
 page.replaceChildren(head);
