@@ -26,6 +26,19 @@ pub struct Leaf {
     pub inside_object: bool,
 }
 
+impl Leaf {
+    /// The top-level state that it belongs to: the first step of its key, up to the first dot, or
+    /// what else [`crate::separator`] says stands between names.
+    pub fn state(&self, separator: char) -> String {
+        let first = match self.key.parts.first() {
+            Some(first) => Key { parts: vec![first.clone()] }.flat(),
+            None => self.flat.clone(),
+        };
+        let name = first.to_lossy();
+        name.split_once(separator).map_or(&*name, |(state, _)| state).to_owned()
+    }
+}
+
 impl Checkpoint {
     /// All leaves in file order. Their number and the length of their keys are bounded: the
     /// checkpoint was built within [`crate::Limits`].

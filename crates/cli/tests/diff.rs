@@ -26,6 +26,16 @@ fn states_are_listed_with_their_sizes() {
     assert_eq!(named("model")["bytes"], 128_768);
     assert_eq!(named("global_step")["leaves"], 1);
     assert_eq!(named("global_step")["tensors"], 0);
+    // Those that `convert --states` takes, where nothing is nested, too.
+    for (file, expected) in [
+        ("hf_sharded_safetensors/model.safetensors.index.json", &["model"][..]),
+        ("tf/tf2_checkpoint/ckpt-1.index", &["_CHECKPOINTABLE_OBJECT_GRAPH", "mod", "model"]),
+    ] {
+        let listed = run(["states", "--json", &fixture(file).to_string_lossy()]).json();
+        let listed = listed["states"].as_array().unwrap().iter().map(|state| &state["state"]);
+        let listed: Vec<_> = listed.take(expected.len()).collect();
+        assert_eq!(listed, expected, "{file}");
+    }
     let error = run(["states", "no such file"]).failed();
     assert!(error.contains("no such file"), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, FormatInfo, Grade, Key, Layout, Leaf, Tensor, TensorId, Text, Value,
+    Checkpoint, FormatInfo, Grade, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 
 use crate::{Json, finding_json};
@@ -23,7 +23,7 @@ pub struct Summary {
     pub all: Count,
     /// Tensors and arrays by element type, in order of first appearance.
     pub by_dtype: Vec<(String, Count)>,
-    /// Leaves by the first part of their key, in order of first appearance.
+    /// Leaves by their states ([`Leaf::state`]), in order of first appearance.
     pub by_state: Vec<(String, State)>,
     /// Tensors whose bytes are nowhere.
     pub missing: u64,
@@ -40,7 +40,7 @@ pub struct Count {
     pub bytes: u64,
 }
 
-/// What hangs below one first part of a key.
+/// What belongs to one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct State {
     /// Leaves, links and plain values included.
@@ -74,12 +74,13 @@ impl Summary {
         let mut states: HashMap<String, usize> = HashMap::new();
         let mut dtypes: HashMap<String, usize> = HashMap::new();
         let mut seen = vec![false; checkpoint.tensors().len()];
+        let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
+        let dot = separator(checkpoint.format.id, &mut flats.iter().map(|flat| &**flat));
         for leaf in leaves {
-            let name = first_part(&leaf.key);
-            let name = name.to_lossy();
+            let name = leaf.state(dot);
             // Leaves of one state mostly come one after the other.
             let state = match summary.by_state.last_mut() {
-                Some((last, state)) if *last == *name => state,
+                Some((last, state)) if *last == name => state,
                 _ => slot(&mut summary.by_state, &mut states, &name),
             };
             state.leaves += 1;
@@ -177,11 +178,6 @@ fn tensors_of<'a>(checkpoint: &'a Checkpoint, leaf: &Leaf) -> Vec<(TensorId, &'a
         }
         _ => checkpoint.tensor_of(leaf.target).into_iter().collect(),
     }
-}
-
-/// The first step of a key, as it is shown; empty for the root itself.
-fn first_part(key: &Key) -> Text {
-    Key { parts: key.parts.iter().take(1).cloned().collect() }.flat()
 }
 
 pub(crate) fn slot<'a, T: Default>(

@@ -26,7 +26,7 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     let mut any = false;
     for (leaf, key) in leaves.iter().zip(&flats) {
         if !edit.states.is_empty() {
-            let state = state(leaf, dot);
+            let state = leaf.state(dot);
             if !state.starts_with("__") && !edit.states.contains(&state) {
                 continue;
             }
@@ -61,20 +61,6 @@ pub(super) fn keep(edit: &Edit, source: &Checkpoint) -> Result<Vec<bool>> {
     }
 }
 
-/// The top-level state that a leaf belongs to: the first step of its key, up to the first dot, or
-/// what separates names in the file.
-fn state(leaf: &Leaf, dot: char) -> String {
-    let first = match leaf.key.parts.first() {
-        Some(first) => statelens_checkpoint::Key { parts: vec![first.clone()] }.flat(),
-        None => leaf.flat.clone(),
-    };
-    let name = first.to_lossy();
-    match name.split_once(dot) {
-        Some((state, _)) => state.to_owned(),
-        None => name.into_owned(),
-    }
-}
-
 fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
     if edit.states.is_empty() {
         return Ok(());
@@ -82,7 +68,7 @@ fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
     let mut there: Vec<String> = Vec::new();
     let mut seen = std::collections::HashSet::new();
     for leaf in leaves {
-        let state = state(leaf, dot);
+        let state = leaf.state(dot);
         if seen.insert(state.clone()) {
             there.push(state);
         }
