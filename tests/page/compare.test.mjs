@@ -223,6 +223,29 @@ for (const [first, second] of [
   });
 }
 
+test("a manifest or a list of keys says whether it would load, as the command does", async () => {
+  const manifest = run("manifest", fixture("cerebras/v2.10.0/seed.mdl"), "--json");
+  const lines = run("manifest", fixture(GPT));
+  for (const [name, text] of [["seed.json", manifest], ["gpt.txt", lines], ["keys.txt", "model.lm_head.weight float32 [97, 32]\nnew.weight\n"]]) {
+    const path = join(folder, name);
+    writeFileSync(path, text);
+    const json = JSON.parse(run("check", fixture(GPT), "--against", path, "--json"));
+    await withPage(browser, async (page) => {
+      await drop(page, "body", [dropped(GPT)]);
+      await page.waitForSelector("#work .row");
+      await beside(page, [{ name, bytes: Buffer.from(text) }]);
+      await page.waitForSelector("#loads");
+      const said = await page.textContent("#loads");
+      assert.ok(said.includes(json.loads ? "Yes." : "No."), said);
+      assert.ok(said.includes(`${json.matching.toLocaleString("en")} key`), said);
+      for (const [list, word] of [[json.missing, "missing"], [json.unexpected, "unexpected"]]) {
+        assert.equal(said.includes(`${list.length.toLocaleString("en")} ${word}`), list.length > 0, said);
+      }
+      assert.match(await page.textContent("#compare"), /B is no checkpoint, but says what is expected of one/);
+    });
+  }
+});
+
 test("values are read with progress, stopped when asked, and read again", async () => {
   // A gigabyte on either side, which takes the disk no room.
   const size = 1 << 30;

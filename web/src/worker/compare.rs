@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, FileSet, Result};
+use statelens_checkpoint::{Checkpoint, ErrorKind, FileSet, ReadAt, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
 use statelens_inspect::compare::{
@@ -23,12 +23,19 @@ use crate::protocol::{FILES, FromWorker};
 use crate::worker::planning::quoted;
 use crate::worker::reading::Reader;
 use crate::worker::running::{Cancel, Guard, Pulse};
-use crate::worker::{Desk, Open, now, open, post, remote, text};
+use crate::worker::{Desk, Open, blob, now, open, post, remote, text};
+
+/// The longest list of keys that is read.
+const LONGEST: f64 = 64e6;
+/// The state that is checked, which is what the command checks unless another one is named.
+const STATE: &str = "model";
 
 /// What the worker holds of a comparison.
 #[derive(Default)]
 pub(super) struct Second {
     open: Option<Beside>,
+    /// What is expected, where it is no checkpoint but says that.
+    list: Option<Vec<check::Expected>>,
     running: Option<Guard>,
     report: Option<String>,
 }
@@ -52,12 +59,24 @@ pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
                 .iter()
                 .filter_map(|file| file.dyn_into().ok())
                 .collect();
+            let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
             let told = match open::open_beside(&files, handles, main) {
                 Ok((open, opened, base)) => {
                     desk.borrow_mut().second.open = Some(Beside { open, base });
                     Told::Opened(Box::new(opened))
                 }
-                Err(error) => Told::OpenFailed(*error),
+                Err(error) => match listed(listing.as_ref()) {
+                    Ok(Some(list)) => {
+                        let keys = list.len() as u64;
+                        desk.borrow_mut().second.list = Some(list);
+                        Told::Listed(keys)
+                    }
+                    Ok(None) => Told::OpenFailed(*error),
+                    Err(own) if own.kind() == ErrorKind::Refused => {
+                        Told::OpenFailed(text::error(&own))
+                    }
+                    Err(_) => Told::OpenFailed(*error),
+                },
             };
             tell(told);
         }
@@ -84,11 +103,18 @@ pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
         }
         Ask::Stop => desk.borrow_mut().second.running = None,
         Ask::Check { strict, release } => {
-            if let Desk { open: Some(left), second: Second { open: Some(right), .. }, .. } =
-                &*desk.borrow()
-            {
-                tell(Told::Checked(would_load(left, &right.open, strict, &release)));
-            }
+            let desk = desk.borrow();
+            let Some(left) = &desk.open else { return };
+            let reference = match &desk.second {
+                Second { open: Some(right), .. } => {
+                    let of = &right.open;
+                    let has = check::has_state(&of.checkpoint, STATE);
+                    (check::expected_of(&of.checkpoint, &of.leaves), has)
+                }
+                Second { list: Some(list), .. } => (list.clone(), check::lists_state(list, STATE)),
+                _ => return,
+            };
+            tell(Told::Checked(would_load(left, reference, strict, &release)));
         }
         Ask::Report => {
             if let Some(report) = &desk.borrow().second.report {
@@ -334,18 +360,38 @@ fn told_numbers(numbers: &Numbers, first: &[u64]) -> protocol::Numbers {
     }
 }
 
+/// A manifest, or a list of keys; `None` if it is neither.
+fn listed(file: Option<&File>) -> Result<Option<Vec<check::Expected>>> {
+    let Some(file) = file.filter(|file| file.size() <= LONGEST) else { return Ok(None) };
+    blob::with_more(vec![file.clone()], |sources| {
+        let Some(source) = sources.first() else { return Ok(None) };
+        let mut head = vec![0; source.len().min(512) as usize];
+        source.read_at(0, &mut head)?;
+        if !check::is_text(&head) {
+            return Ok(None);
+        }
+        let mut text = vec![0; source.len() as usize];
+        source.read_at(0, &mut text)?;
+        check::parse_reference(&text).map_err(|error| error.in_file(file.name()))
+    })
+}
+
 /// Whether the first would load into the second, as `statelens check` says it.
-fn would_load(left: &Open, right: &Open, strict: bool, release: &str) -> protocol::Checked {
+fn would_load(
+    left: &Open,
+    (reference, reference_has): (Vec<check::Expected>, bool),
+    strict: bool,
+    release: &str,
+) -> protocol::Checked {
     let release = check::Release::parse(release).ok();
     let options = check::Options { strict, release, ..check::Options::default() };
-    let state = options.state.as_deref().unwrap_or_default();
-    let (file, reference) = (&left.checkpoint, &right.checkpoint);
+    let file = &left.checkpoint;
     let version = check::version_of(file);
     let answer = check::check(
         check::expected_of(file, &left.leaves),
-        check::has_state(file, state),
-        check::expected_of(reference, &right.leaves),
-        check::has_state(reference, state),
+        check::has_state(file, STATE),
+        reference,
+        reference_has,
         version.as_deref(),
         &options,
     )

@@ -18,7 +18,7 @@ use statelens_checkpoint::{Checkpoint, KeyPart, Leaf, Value};
 
 pub use layers::{Layer, by_layer};
 pub use lines::Line;
-pub use reference::{Expected, parse_list};
+pub use reference::{Expected, is_text, parse_list, parse_reference};
 pub use release::{RELEASES, Release, Verdict, version_of};
 pub use rename::Prefix;
 

@@ -1,6 +1,7 @@
 //! What is expected of a checkpoint, and lists of it that people write.
 
 use statelens_checkpoint::{Error, Result};
+use statelens_formats::manifest;
 
 use crate::{Json, shape_text};
 
@@ -37,6 +38,31 @@ impl Expected {
             }
         });
     }
+}
+
+/// Whether what begins so may be a list or a manifest: it is text, and neither a web page nor what
+/// Git LFS puts in the place of a file.
+pub fn is_text(head: &[u8]) -> bool {
+    let other = [&b"<"[..], b"version https://git-lfs"];
+    !head.is_empty()
+        && !head.iter().any(|byte| *byte < 9 || *byte == 0x7f)
+        && !other.iter().any(|start| head.trim_ascii_start().starts_with(start))
+}
+
+/// What a manifest, or a list of keys, expects; `None` if it is neither.
+pub fn parse_reference(text: &[u8]) -> Result<Option<Vec<Expected>>> {
+    let start = text.trim_ascii_start();
+    if start.starts_with(b"{") || start.starts_with(b"[") {
+        // JSON that is no manifest may be the index of a checkpoint in shards.
+        let entries = manifest::read(text)?;
+        let expected = entries.into_iter().map(|entry| Expected {
+            key: entry.key.to_lossy().into_owned(),
+            dtype: entry.dtype,
+            shape: entry.shape,
+        });
+        return Ok(Some(expected.collect()).filter(|list: &Vec<_>| !list.is_empty()));
+    }
+    std::str::from_utf8(text).ok().map(parse_list).transpose()
 }
 
 /// A list of keys, one on a line: `key dtype shape`, of which the shape, or both, may be left
@@ -145,6 +171,24 @@ mod tests {
                 one("j", None, None),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_text_and_no_list_is_told_apart() {
+        for (head, is) in [
+            ("a float32 [2]\n", true),
+            ("{\"entries\":[]}", true),
+            ("", false),
+            ("\u{1}", false),
+            ("\n<!DOCTYPE html>", false),
+            ("version https://git-lfs.github.com/spec/v1\noid sha256:0\n", false),
+        ] {
+            assert_eq!(is_text(head.as_bytes()), is, "{head}");
+        }
+        let list = parse_reference(b"a float32 [2]").unwrap().unwrap();
+        assert_eq!(list, parse_list("a float32 [2]").unwrap());
+        assert_eq!(parse_reference(b"\xff a").unwrap(), None);
+        assert!(parse_reference(b"{").is_err());
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub(super) fn Detail(props: &DetailProps) -> Html {
     html! {
         <aside class="insp" aria-label="Details">
             if let Some((known, pair)) = looked { { of_pair(&actor, compare, known, &pair) } }
-            else { <section><p class="dim">{ "Choose a key to see how far apart the two are." }</p></section> }
+            else if compare.listed.is_none() { <section><p class="dim">{ "Choose a key to see how far apart the two are." }</p></section> }
             { loads(&actor, compare) }
         </aside>
     }

@@ -113,7 +113,7 @@ pub fn use_compare(model: &Model, actor: &Actor) {
     let asked = model
         .compare
         .as_ref()
-        .filter(|compare| compare.opened.is_some())
+        .filter(|compare| compare.opened.is_some() || compare.listed.is_some())
         .map(|compare| (Same(compare.rows.clone()), compare.strict, compare.release.clone()));
     let bridge = actor.bridge.clone();
     use_effect_with(asked, move |asked| {

@@ -46,6 +46,8 @@ pub struct Compare {
     pub opened: Option<Rc<Opened>>,
     /// Its rows.
     pub rows: Rc<Vec<Row>>,
+    /// How many keys it lists, if it is no checkpoint but says what is expected of one.
+    pub listed: Option<u64>,
     /// Why it can't be opened, or be compared.
     pub error: Option<Rc<ErrorText>>,
     /// How to compare.
@@ -98,6 +100,7 @@ impl Compare {
             main,
             opened: None,
             rows: Rc::new(Vec::new()),
+            listed: None,
             error: None,
             options: Rc::new(CompareOptions::default()),
             request: 0,
@@ -142,6 +145,7 @@ impl Compare {
                 }
                 None => self.error = Some(Rc::new(crate::page::model::misfit())),
             },
+            Told::Listed(keys) => self.listed = Some(keys),
             Told::OpenFailed(error) => self.error = Some(Rc::new(error)),
             Told::Structure { request, structure } if request == self.request => match structure {
                 Ok(structure) => self.begin(structure, first),

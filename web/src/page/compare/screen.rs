@@ -50,7 +50,10 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", view])}>
                 <section class="mid" aria-label="Differences">
-                    if let Some(error) = &compare.error {
+                    if let Some(keys) = compare.listed {
+                        <div class="failed"><h3 class="failed">{ format!("B is no checkpoint, but says what is expected of one: {}.", fmt::plural(keys, "key")) }</h3>
+                            <p class="mid-ink">{ "There are no values to compare. Under details stands whether A would load into it." }</p></div>
+                    } else if let Some(error) = &compare.error {
                         { failed(&actor, error, compare) }
                     } else {
                         <FilterBar compare={compare.clone()} />
@@ -91,8 +94,8 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
             <button class="home" onclick={home} aria-label="Back to the first checkpoint" title="Back to the first checkpoint (Esc)">{ logo() }</button>
             <span class="vr"></span>
             <div class="ab">
-                { side("A", &props.name, props.work.as_ref().map(|work| &*work.opened)) }
-                { side("B", &compare.name(), compare.opened.as_deref()) }
+                { side("A", &props.name, props.work.as_ref().map(|work| &*work.opened), false) }
+                { side("B", &compare.name(), compare.opened.as_deref(), compare.listed.is_some()) }
             </div>
             <span class="acts">
                 <button class="btn only-l" disabled={compare.opened.is_none() || swap.is_none()} onclick={swap}>{ "Swap A and B " }{ cap("X") }</button>
@@ -105,7 +108,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     }
 }
 
-fn side(letter: &'static str, name: &str, opened: Option<&Opened>) -> Html {
+fn side(letter: &'static str, name: &str, opened: Option<&Opened>, list: bool) -> Html {
     let badge = opened.map(|opened| {
         let format = format!("{} {}", opened.format, opened.version);
         match opened.producer.as_str() {
@@ -120,7 +123,7 @@ fn side(letter: &'static str, name: &str, opened: Option<&Opened>) -> Html {
                 <span class="name" title={name.to_owned()}>{ name.to_owned() }</span>
                 if let Some(badge) = badge { <span class="badge only-l">{ badge }</span> }
                 if let Some(opened) = opened { <span class="m dim">{ fmt::bytes(opened.size) }</span> }
-                else { <span class="dim">{ "being opened" }</span> }
+                else if !list { <span class="dim">{ "being opened" }</span> }
             </span>
         </>
     }

@@ -40,6 +40,9 @@ fn verdict(compare: &Compare) -> Html {
     if compare.error.is_some() {
         return html! { <>{ severity(Severity::Warning) }{ " Not compared." }</> };
     }
+    if compare.listed.is_some() {
+        return html! { { "A list of keys." } };
+    }
     let differ = compare.known.as_ref().is_some_and(|known| !known.found.is_empty());
     let text = match (&compare.reading, differ) {
         (Reading::Structure, _) if compare.opened.is_none() => "Opening B\u{2026}",

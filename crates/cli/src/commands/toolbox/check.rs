@@ -4,10 +4,10 @@ use std::fs;
 use std::io::Read as _;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, ErrorKind, Result};
+use statelens_checkpoint::{Error, Result};
 use statelens_inspect::check::{
-    Answer, Expected, Options, Release, check, expected_of, has_state, lists_state, parse_list,
-    version_of,
+    Answer, Expected, Options, Release, check, expected_of, has_state, is_text, lists_state,
+    parse_reference, version_of,
 };
 
 use crate::args::Check;
@@ -62,33 +62,13 @@ fn listed(path: &Path) -> Result<Option<Vec<Expected>>> {
     // What is wrong with it is told when it is opened as a checkpoint.
     let Some(file) = readable.then(|| fs::File::open(path).ok()).flatten() else { return Ok(None) };
     let mut head = Vec::new();
-    let text_like = |bytes: &[u8]| !bytes.iter().any(|byte| *byte < 9 || *byte == 0x7f);
-    if (&file).take(512).read_to_end(&mut head).is_err() || !text_like(&head) || head.is_empty() {
+    if (&file).take(512).read_to_end(&mut head).is_err() || !is_text(&head) {
         return Ok(None);
     }
-    let text = fs::read(path).map_err(|error| {
-        Error::io(format!("it can't be read: {error}")).in_file(path.display().to_string())
-    })?;
     let in_file = |error: Error| error.in_file(path.display().to_string());
-    if head.trim_ascii_start().starts_with(b"{") || head.trim_ascii_start().starts_with(b"[") {
-        let entries = statelens_formats::manifest::read(&text);
-        return match entries {
-            // JSON that is no manifest may be the index of a checkpoint in shards.
-            Ok(entries) if entries.is_empty() => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Damaged => Err(in_file(error)),
-            Err(error) => Err(error),
-            Ok(entries) => Ok(Some(entries.into_iter().map(expected).collect())),
-        };
-    }
-    match std::str::from_utf8(&text) {
-        Ok(text) => parse_list(text).map(Some).map_err(in_file),
-        Err(_) => Ok(None),
-    }
-}
-
-fn expected(entry: statelens_formats::manifest::Entry) -> Expected {
-    let key = entry.key.to_lossy().into_owned();
-    Expected { key, dtype: entry.dtype, shape: entry.shape }
+    let text =
+        fs::read(path).map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))?;
+    parse_reference(&text).map_err(in_file)
 }
 
 fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), Failure> {
