@@ -46,7 +46,7 @@ BUNDLES = {
     "tf_crafted/bigendian/m": [],
     "tf_crafted/snappy/m": [],
 }
-# These integers come back as the plain ones that they are stored as.
+# Of other libraries' files these integers become the plain ones that they are stored as.
 PLAIN = {"uint4": "uint8", "qint8": "int8", "quint8": "uint8", "qint16": "int16", "quint16": "uint16", "qint32": "int32"}
 
 # Files of other libraries.
@@ -74,7 +74,7 @@ SAME_BITS = {
     "complex32": "float16", "bcomplex32": "bfloat16",
 }
 # TensorFlow can save and restore these, and has no variables of them on a CPU.
-NO_VARIABLES = {"float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz"}
+NO_VARIABLES = {"float8_e4m3fnuz", "float8_e4m3b11fnuz", "float8_e5m2fnuz", "qint16", "quint16"}
 SCALARS = {"int": numpy.int64, "float": numpy.float64, "bool": numpy.bool_}
 
 
@@ -132,8 +132,7 @@ def described(value):
         items = [bytes(item) for item in array.reshape(-1)]
         return ("string", list(array.shape), items)
     array = numpy.ascontiguousarray(array)
-    dtype = tf.as_dtype(value.dtype).name
-    return (PLAIN.get(dtype, dtype), list(value.shape), hashlib.sha256(array.tobytes()).hexdigest())
+    return (tf.as_dtype(value.dtype).name, list(value.shape), hashlib.sha256(array.tobytes()).hexdigest())
 
 
 def read_bundle(prefix):
