@@ -5,7 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use statelens_inspect::share::{
-    KeysAs, LinkOptions, link, open_link, write_html, write_json, write_markdown, write_text,
+    KeysAs, LinkOptions, Outline, link, open_link, write_html, write_json, write_markdown,
+    write_text,
 };
 
 fuzz_target!(|bytes: &[u8]| {
@@ -13,26 +14,34 @@ fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes) {
         let _ = open_link(text);
     }
-    let Ok(outline) = open_link(&stored(bytes)) else { return };
+    for mark in ["#s=1.", "#s=2."] {
+        if let Ok(outline) = open_link(&stored(mark, bytes)) {
+            again(&outline);
+        }
+    }
+});
+
+/// Writes what a link held, in every way.
+fn again(outline: &Outline) {
     for text in
-        [write_html(&outline), write_json(&outline), write_markdown(&outline), write_text(&outline)]
+        [write_html(outline), write_json(outline), write_markdown(outline), write_text(outline)]
     {
         assert!(!text.is_empty());
     }
     for keys in [KeysAs::Plain, KeysAs::Coded, KeysAs::Hidden] {
         // What unfolds to a great deal of what does not fold again may be too long.
-        let options = LinkOptions { keys, values: true, findings: true };
-        let Ok(made) = link(&outline, &options) else { continue };
+        let options = LinkOptions { keys, values: true, findings: true, statistics: true };
+        let Ok(made) = link(outline, &options) else { continue };
         let again = open_link(&made).expect("what was just made opens");
         assert_eq!(again.entries.len(), outline.entries.len());
         if keys == KeysAs::Plain {
             assert_eq!(link(&again, &options).ok(), Some(made));
         }
     }
-});
+}
 
 /// A link whose data is deflated by leaving it as it is, so that the fuzzer's changes arrive.
-fn stored(bytes: &[u8]) -> String {
+fn stored(mark: &str, bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let bytes = &bytes[..bytes.len().min(11_000)];
     let length = bytes.len() as u16;
@@ -40,7 +49,7 @@ fn stored(bytes: &[u8]) -> String {
     data.extend(length.to_le_bytes());
     data.extend((!length).to_le_bytes());
     data.extend(bytes);
-    let mut out = String::from("#s=1.");
+    let mut out = String::from(mark);
     for three in data.chunks(3) {
         let at = |index: usize| u32::from(three.get(index).copied().unwrap_or(0));
         let word = at(0) << 16 | at(1) << 8 | at(2);

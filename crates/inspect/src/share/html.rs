@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Outline, base64, link, structure_fingerprint};
+use super::{Outline, base64, link, pack, structure_fingerprint};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -14,7 +14,7 @@ pub fn write_html(outline: &Outline) -> String {
     let content = outline.content.as_ref().map_or("", |print| &print.short);
     let structure = structure_fingerprint(&outline.entries).short;
     let title = escape(&outline.name);
-    let data = link::packed(outline);
+    let data = link::packed("", &pack::pack(outline));
     let (script, style) = (hash(SCRIPT), hash(STYLE));
     let parts: [(&str, &str); 8] = [
         ("script", &script),

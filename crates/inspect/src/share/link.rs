@@ -89,13 +89,22 @@ pub fn without_link(outline: &Outline, options: &LinkOptions) -> Outline {
 /// The link, as what follows the address of a page: `#s=1.…`. Fails if it would be longer than
 /// [`MOST_CHARACTERS`].
 pub fn link(outline: &Outline, options: &LinkOptions) -> Result<String> {
-    let fragment = fragment(&without_link(outline, options));
+    let (mark, bytes) = bytes(&without_link(outline, options));
+    let advice = "Share the summary as a file: HTML opens everywhere.";
+    if bytes.len() >= MOST_BYTES {
+        return Err(Error::limit(format!(
+            "the link would unfold to {} bytes, and fewer than {MOST_BYTES} are opened",
+            bytes.len()
+        ))
+        .advice(advice));
+    }
+    let fragment = packed(mark, &bytes);
     if fragment.len() > MOST_CHARACTERS {
         return Err(Error::limit(format!(
             "the link would take {} characters, and {MOST_CHARACTERS} are the most that are opened",
             fragment.len()
         ))
-        .advice("Share the summary as a file: HTML opens everywhere."));
+        .advice(advice));
     }
     Ok(format!("#{fragment}"))
 }
@@ -136,7 +145,10 @@ pub fn open_link(fragment: &str) -> Result<Outline> {
 impl LinkParts {
     /// Measured by leaving parts out.
     pub fn measure(outline: &Outline, options: &LinkOptions) -> Self {
-        let length = |outline: &Outline| fragment(outline).len();
+        let length = |outline: &Outline| {
+            let (mark, bytes) = bytes(outline);
+            packed(mark, &bytes).len()
+        };
         let mut left = without_link(outline, options);
         let all = length(&left);
         left.entries.iter_mut().for_each(|entry| entry.value.clear());
@@ -157,17 +169,17 @@ impl LinkParts {
     }
 }
 
-fn fragment(outline: &Outline) -> String {
-    if outline.entries.iter().any(|entry| entry.statistics.is_some()) {
-        let bytes = deflate(&pack::pack_rounded(outline));
-        return format!("{MARK_STATISTICS}{}", base64::encode(&bytes));
+/// The outline, packed, and the mark of how.
+fn bytes(outline: &Outline) -> (&'static str, Vec<u8>) {
+    match outline.entries.iter().any(|entry| entry.statistics.is_some()) {
+        true => (MARK_STATISTICS, pack::pack_rounded(outline)),
+        false => (MARK, pack::pack(outline)),
     }
-    format!("{MARK}{}", packed(outline))
 }
 
-/// The outline, packed and deflated and in base 64.
-pub(super) fn packed(outline: &Outline) -> String {
-    base64::encode(&deflate(&pack::pack(outline)))
+/// What was packed, deflated and in base 64, behind its mark.
+pub(super) fn packed(mark: &str, bytes: &[u8]) -> String {
+    format!("{mark}{}", base64::encode(&deflate(bytes)))
 }
 
 fn deflate(bytes: &[u8]) -> Vec<u8> {
@@ -192,7 +204,8 @@ fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
     loop {
         let rest = bytes.get(machine.total_in() as usize..)?;
         let before = (machine.total_in(), machine.total_out());
-        match machine.decompress_vec(rest, &mut out, FlushDecompress::Finish).ok()? {
+        // `Finish` would say that all of it fits into what `out` has room for now.
+        match machine.decompress_vec(rest, &mut out, FlushDecompress::None).ok()? {
             Status::StreamEnd => {
                 return (machine.total_in() as usize == bytes.len()).then_some(out);
             }

@@ -393,3 +393,14 @@ fn folding_a_list_of_many_keys_takes_no_time() {
     let folded = Folded::new(&entries);
     assert_eq!(folded.entries().unwrap(), entries);
 }
+
+#[test]
+fn links_that_unfold_to_much_open() {
+    let mut outline = llama(1);
+    let name =
+        |at: u64| format!("a.block.of.many.{:x}", at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48);
+    outline.entries = (0..2_000).map(|at| tensor(&name(at), "float32", &[4])).collect();
+    assert!(pack(&outline).len() > 16 << 10);
+    let again = open_link(&link(&outline, &LinkOptions::default()).unwrap()).unwrap();
+    assert_eq!(again.entries, outline.entries);
+}
