@@ -210,6 +210,14 @@ impl Pickle {
         match self.node(id) {
             Node::Global(global) => Some(global.clone()),
             Node::Object(object) => self.spelled_global(object),
+            // `('module', class, file, source)`: a class of `torch.nn.Module` with its source.
+            Node::Persistent(id) => match self.sequence(*id)? {
+                [kind, class, ..] if self.str(*kind) == Some("module") => match self.node(*class) {
+                    Node::Global(global) => Some(global.clone()),
+                    _ => None,
+                },
+                _ => None,
+            },
             _ => None,
         }
     }

@@ -13,6 +13,8 @@ use crate::{Broken, Node, Pickle, read};
 /// The first of the pickles, as `LONG1`.
 const MAGIC: &[u8] =
     &[crate::opcode::LONG1, 10, 0x6c, 0xfc, 0x9c, 0x46, 0xf9, 0x20, 0x6a, 0xa8, 0x50, 0x19, b'.'];
+/// As protocols 0 and 1 spell it.
+const MAGIC_TEXT: &[u8] = b"L119547037146038801333356L\n.";
 /// What may come before it: `PROTO` and a frame.
 const PREFIX: usize = 11;
 
@@ -48,6 +50,9 @@ impl Stream {
 
 /// Whether a file that starts like that is such a stream.
 pub fn is_stream(head: &[u8]) -> bool {
+    if head.starts_with(MAGIC_TEXT) {
+        return true;
+    }
     let head = &head[..head.len().min(PREFIX + MAGIC.len())];
     head.first() == Some(&crate::opcode::PROTO)
         && head.windows(MAGIC.len()).any(|bytes| bytes == MAGIC)

@@ -76,6 +76,9 @@ fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<
         Node::Str(text) => DictKey::Str(text.clone()),
         Node::Bytes(bytes) => DictKey::Bytes(bytes.clone()),
         Node::Object(_) if depth > 0 => {
+            if let Some(key) = numpy_scalar(pickle, id) {
+                return Some(key);
+            }
             let spelled = pickle.spelled(id)?;
             let len = Some(pickle.spelled_len(spelled)).filter(|len| *len <= KEY_BYTES)?;
             *parts = parts.checked_sub(len / 64)?;
@@ -86,6 +89,44 @@ fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<
             let items = items.iter().map(|item| part(pickle, *item, depth, parts));
             DictKey::Tuple(items.collect::<Option<_>>()?)
         }
+        _ => return None,
+    })
+}
+
+/// A scalar of numpy that is an integer, a bool, a `float64` or a string: it equals Python's, and
+/// prints as it.
+fn numpy_scalar(pickle: &Pickle, id: NodeId) -> Option<DictKey> {
+    let (global, args) = pickle.call(id)?;
+    let [dtype, data] = args else { return None };
+    if &*global.name != "scalar" || !global.module.starts_with("numpy") {
+        return None;
+    }
+    let (_, names) = pickle.call(*dtype)?;
+    let code = pickle.str(*names.first()?)?;
+    let spelled = pickle.spelled(*data).filter(|data| pickle.spelled_len(*data) <= KEY_BYTES)?;
+    let mut data = pickle.spelled_bytes(spelled)?.to_vec();
+    let state = pickle.state(*dtype).and_then(|state| pickle.sequence(state)).unwrap_or_default();
+    let text = code.starts_with('U');
+    if state.get(1).and_then(|order| pickle.str(*order)) == Some(">") {
+        let unit = if text { 4 } else { data.len() };
+        data.chunks_exact_mut(unit.max(1)).for_each(<[u8]>::reverse);
+    }
+    if text {
+        let (units, []) = data.as_chunks::<4>() else { return None };
+        let text = units.iter().map(|unit| char::from_u32(u32::from_le_bytes(*unit)));
+        return Some(DictKey::Str(text.collect::<Option<String>>()?.into()));
+    }
+    if data.is_empty() || data.len() > 8 {
+        return None;
+    }
+    let negative = code.starts_with('i') && data.last().is_some_and(|byte| *byte >= 0x80);
+    let mut bits = [if negative { 0xff } else { 0 }; 8];
+    bits[..data.len()].copy_from_slice(&data);
+    Some(match code {
+        "b1" => DictKey::Bool(bits[0] != 0),
+        "i1" | "i2" | "i4" | "i8" => DictKey::Int(i64::from_le_bytes(bits).into()),
+        "u1" | "u2" | "u4" | "u8" => DictKey::Int(u64::from_le_bytes(bits).into()),
+        "f8" => DictKey::Float(f64::from_le_bytes(bits)),
         _ => return None,
     })
 }

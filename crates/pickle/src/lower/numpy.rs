@@ -177,17 +177,19 @@ impl Lowering<'_> {
             _ => ByteOrder::Little,
         };
         let plain = |dtype| Some(Element { dtype, order, objects: false });
-        if let Some(global) = self.pickle.global(first) {
+        let named = self.pickle.global(first);
+        // A record array's own class of records has a state as any other record has.
+        if let Some(global) = named.filter(|global| !global.is("numpy", "record")) {
             // The dtypes of `ml_dtypes` are named by their classes.
             return plain(extension_dtype(&global.name)?);
         }
-        let code = self.pickle.text(first)?;
-        let code = code.as_str()?;
         if let Some(names) = state.get(3).filter(|id| !matches!(self.pickle.node(**id), Node::None))
         {
             let dtype = self.record(*names, state, depth)?;
             return Some(Element { dtype, order: ByteOrder::Big, objects: false });
         }
+        let code = self.pickle.text(first)?;
+        let code = code.as_str()?;
         let (kind, digits) = code.split_at_checked(1)?;
         let size = match state.get(5).and_then(|size| self.pickle.int(*size)) {
             Some(size) if size > 0 => u64::try_from(size).ok()?,

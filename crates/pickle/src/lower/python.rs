@@ -181,7 +181,11 @@ impl Lowering<'_> {
                 let class = TupleClass::Named((*class).clone());
                 Some(with_state(object, Assembly::Tuple(class), items.clone()))
             }
-            ("object", _) => self.plain_instance(id, object, &class),
+            ("object", _) => self.plain_instance(id, object, &class, &[]),
+            // A kind of number or string is made from its value, as protocol 2 would say.
+            ("int" | "float" | "str" | "bytes" | "complex", _) => {
+                self.plain_instance(id, object, &class, &[*value])
+            }
             _ => None,
         }
     }
@@ -212,15 +216,21 @@ impl Lowering<'_> {
     }
 
     /// An instance as protocol 2 would have written it.
-    fn plain_instance(&self, id: NodeId, object: &Object, class: &Arc<Global>) -> Option<Shape> {
-        let mut parts = Vec::new();
+    fn plain_instance(
+        &self,
+        id: NodeId,
+        object: &Object,
+        class: &Arc<Global>,
+        args: &[NodeId],
+    ) -> Option<Shape> {
+        let mut parts = args.to_vec();
         parts.extend(object.states.last());
         let mut opaque = Box::new(super::empty((**class).clone(), Form::Instance));
         opaque.repr = self.repr(id).map(Into::into);
-        let state = !parts.is_empty();
+        let state = parts.len() > args.len();
         let untouched = object.items.is_empty() && object.entries.is_empty();
-        untouched
-            .then_some(Shape::Parts(Assembly::Opaque { opaque, args: 0, state, items: 0 }, parts))
+        let assembly = Assembly::Opaque { opaque, args: args.len(), state, items: 0 };
+        untouched.then_some(Shape::Parts(assembly, parts))
     }
 
     /// TorchScript marks lists with their element type: `build_intlist([1, 2])`,

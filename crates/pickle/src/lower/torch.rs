@@ -45,6 +45,17 @@ impl Lowering<'_> {
             ("torch._utils", "_rebuild_sparse_tensor", [layout, data]) => {
                 self.sparse(*layout, *data)
             }
+            ("torch._utils", "_rebuild_parameter", [data, ..]) if self.is_sparse(*data) => {
+                Some(Shape::Same(*data))
+            }
+            (module, "_rebuild_from_type_v2", [function, _class, data, _state])
+                if rebuilds(module, "_rebuild_") && self.names_sparse(*function) =>
+            {
+                let [layout, data] = self.pickle.sequence(*data).unwrap_or_default() else {
+                    return Ok(None);
+                };
+                self.sparse(*layout, *data)
+            }
             (module, name, _) if rebuilds(module, name) => self.rebuilt(id),
             _ => None,
         };
@@ -424,6 +435,15 @@ impl Lowering<'_> {
             }
             _ => None,
         }
+    }
+
+    fn is_sparse(&self, id: NodeId) -> bool {
+        self.pickle.object(id).is_some_and(|object| self.names_sparse(object.callable))
+    }
+
+    fn names_sparse(&self, function: NodeId) -> bool {
+        let global = self.pickle.global(function);
+        global.is_some_and(|global| global.is("torch._utils", "_rebuild_sparse_tensor"))
     }
 
     fn sparse(&mut self, layout: NodeId, data: NodeId) -> Option<Shape> {
