@@ -65,7 +65,10 @@ fn a_sparse_parameter_is_sparse() {
 _get_layout\nX\x10\x00\x00\x00torch.sparse_coo\x85RNN(K\x02K\x03t\x87\x86R\x88)tR.",
     );
     let Value::Sparse(sparse) = checkpoint.value(checkpoint.root()) else { panic!() };
-    assert_eq!((sparse.layout.as_str(), sparse.shape.as_slice()), ("sparse_coo", [2, 3].as_slice()));
+    assert_eq!(
+        (sparse.layout.as_str(), sparse.shape.as_slice()),
+        ("sparse_coo", [2, 3].as_slice())
+    );
 }
 
 #[test]
