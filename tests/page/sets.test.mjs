@@ -2,8 +2,8 @@
 // writes.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs";
+import { execFileSync, spawnSync } from "node:child_process";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -150,5 +150,47 @@ test("names of TensorFlow's variables are a tree of what lies between slashes", 
     await page.waitForSelector("#work .row");
     const lines = await page.$$eval('[role="treeitem"]', (items) => items.map((item) => item.textContent));
     assert.ok(lines.length > 0 && lines.every((line) => !line.includes("/")), lines.join());
+  });
+});
+
+test("a folder that holds no checkpoint says what it is, as the command does", async () => {
+  const clone = mkdtempSync(join(folder, "clone-"));
+  const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
+  writeFileSync(join(clone, "config.json"), "{}");
+  writeFileSync(join(clone, "model.safetensors"), pointer);
+  for (const source of [fixture("orbax/steps"), clone]) {
+    const { stderr } = spawnSync(command, ["info", source], { encoding: "utf8" });
+    const said = /: this is (.*?)\. /.exec(stderr)[1];
+    await withPage(browser, async (page) => {
+      await page.setInputFiles("#choose-folder", source);
+      await page.waitForSelector("#error");
+      const text = await page.textContent("#error");
+      assert.ok(text.includes(said), `${text}\n${said}`);
+      if (source === clone) assert.match(text, /model\.safetensors.*git lfs pull --include model\.safetensors/s);
+      // The same files without their folder.
+      await page.click("#error .home");
+      await page.waitForSelector("#start");
+      const names = readdirSync(source, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
+      await drop(page, "body", names.map(({ parentPath, name }) => ({ name, bytes: readFileSync(join(parentPath, name)) })));
+      await page.waitForSelector("#error");
+      assert.ok((await page.textContent("#error")).includes(said));
+    });
+  }
+});
+
+test("a shard that is a Git LFS pointer is named, and the real one takes its place", async () => {
+  const set = mkdtempSync(join(folder, "set-"));
+  const name = "model-00002-of-00003.safetensors";
+  cpSync(fixture("hf_sharded_safetensors"), set, { recursive: true });
+  writeFileSync(join(set, name), "version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4096\n");
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-folder", set);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("f");
+    const sheet = await page.textContent('[role="dialog"]');
+    for (const word of [name, "Git LFS pointer", `git lfs pull --include ${name}`]) assert.ok(sheet.includes(word), word);
+    await page.keyboard.press("Escape");
+    await drop(page, "body", [dropped(`hf_sharded_safetensors/${name}`)]);
+    await page.waitForFunction(() => !document.querySelector(".status").textContent.includes("danger"));
   });
 });

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{BlockCache, Error, FileSet, ReadAt, Result};
-use statelens_formats::sets::Found;
+use statelens_formats::sets::{Found, ORBAX};
 
 /// Block and number of blocks of the cache that structure is read through: 4 MiB at most.
 const BLOCK: usize = 32 << 10;
@@ -121,20 +121,25 @@ pub(crate) fn open_alone(path: &Path) -> Result<FileSet> {
     Ok(opened.files)
 }
 
-/// Files of which an Orbax checkpoint, a folder, has one at least.
-const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"];
-
 /// The file to open of the one checkpoint in a folder; an error that lists them if there are
 /// several.
 fn within(folder: &Path) -> Result<PathBuf> {
-    let (_, found) = checkpoints(folder, |_| true)?;
-    let part = || ORBAX.iter().map(|name| folder.join(name)).find(|part| part.is_file());
-    let error = match (found.as_slice(), part()) {
-        ([one], _) => return Ok(folder.join(&one.main)),
-        // Opening it says what the folder is.
-        ([], Some(part)) => return Ok(part),
-        ([], None) => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
-        (several, _) => {
+    let (files, found) = match checkpoints(folder, |_| true) {
+        Ok(found) => found,
+        Err(error) => {
+            // Orbax may write a file for each array. Opening one says what the folder is.
+            let part = ORBAX.iter().map(|name| folder.join(name)).find(|part| part.is_file());
+            return part.ok_or(error);
+        }
+    };
+    let error = match found.as_slice() {
+        [one] => return Ok(folder.join(&one.main)),
+        [] => match statelens_formats::telling(&files) {
+            // Opening it says why there is no checkpoint.
+            Some(file) => return Ok(folder.join(files.name(file))),
+            None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
+        },
+        several => {
             let shown: Vec<&str> = several.iter().take(8).map(|one| one.main.as_str()).collect();
             let more = match several.len() - shown.len() {
                 0 => String::new(),

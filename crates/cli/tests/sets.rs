@@ -47,10 +47,22 @@ fn a_folder_an_index_and_a_shard_name_the_same_checkpoint() {
     let empty = Folder::new();
     let error = run(["ls", &text(empty.path())]).failed();
     assert!(error.contains("holds no checkpoint"), "{error}");
-    let orbax = Folder::new();
-    fs::write(orbax.file("_CHECKPOINT_METADATA"), "{\"item_handlers\": {}}").unwrap();
-    let error = run(["ls", &text(orbax.path())]).failed();
-    assert!(error.contains("Orbax"), "{error}");
+}
+
+#[test]
+fn a_folder_without_a_checkpoint_says_what_it_is() {
+    for folder in ["orbax/steps", "orbax/steps/10", "orbax/steps/0/default"] {
+        let error = run(["ls", &text(&fixture(folder))]).failed();
+        assert!(error.contains("Orbax") && error.contains("orbax.checkpoint"), "{error}");
+    }
+    let clone = Folder::new();
+    fs::write(clone.file("config.json"), "{}").unwrap();
+    let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4938993736\n";
+    fs::write(clone.file("model.safetensors"), pointer).unwrap();
+    let error = run(["ls", &text(clone.path())]).failed();
+    for word in ["model.safetensors: ", "4938993736 bytes", "git lfs pull"] {
+        assert!(error.contains(word), "{error}");
+    }
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod probe;
 pub mod safetensors;
 pub mod sets;
 mod shards;
+mod stray;
 mod table;
 pub mod tensorflow;
 pub mod torch;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 pub use probe::{Probe, Score};
 pub use shards::Shards;
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Finding, Limits, Plan, Progress, Result};
+pub use stray::{is_named_so, telling};
 pub use table::{
     Asked, Choice, FORMATS, Format, Writing, markdown, writing, writing_for_name, writing_of,
     writings,
@@ -61,10 +63,12 @@ const READERS: &[Reader] = &[
 /// The first file of the set is the one that is opened; the others are there for links to them.
 /// `progress` counts keys. Errors say what the file is if it is no checkpoint.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
-    match sets::Sharded::of(&files, limits)? {
+    let mut checkpoint = match sets::Sharded::of(&files, limits)? {
         Some(set) => set.open(&files, limits, progress),
         None => open_one(files, limits, progress),
-    }
+    }?;
+    checkpoint.findings.extend(stray::impostors(&checkpoint));
+    Ok(checkpoint)
 }
 
 /// [`open`], for a file that is a checkpoint of its own even if it is a shard of a larger one.
@@ -84,7 +88,7 @@ pub(crate) fn open_one(
             let name = probe.name().to_owned();
             (reader.read)(files, limits, progress).map_err(|error| error.in_file(name))
         }
-        _ => Err(probe.explain()),
+        _ => Err(stray::explain(&probe)),
     }
 }
 

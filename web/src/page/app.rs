@@ -355,13 +355,22 @@ fn loading_name(model: &Model) -> String {
     if let Some(address) = &model.address {
         return address.split('?').next().unwrap_or_default().to_owned();
     }
-    let at = model.asked.unwrap_or(0) as usize;
-    model.files.get(at).map(|dropped| dropped.name.path.clone()).unwrap_or_default()
+    loading(model).map(|dropped| dropped.name.path.clone()).unwrap_or_default()
 }
 
 fn loading_size(model: &Model) -> u64 {
-    let at = model.asked.unwrap_or(0) as usize;
-    model.files.get(at).map_or(0, |dropped| dropped.name.size)
+    loading(model).map_or(0, |dropped| dropped.name.size)
+}
+
+/// The file that is opened, or that an error is about.
+fn loading(model: &Model) -> Option<&Dropped> {
+    let error = model.error.as_deref().filter(|_| model.screen == Screen::Error);
+    let about = |error: &ErrorText| {
+        let name = error.place.split(", at byte").next();
+        model.files.iter().find(|dropped| Some(dropped.name.path.as_str()) == name)
+    };
+    let first = || model.files.get(model.asked.unwrap_or(0) as usize);
+    error.and_then(about).or_else(first)
 }
 
 fn sheet(model: &UseReducerHandle<Model>) -> Html {
@@ -402,7 +411,10 @@ fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
     }
     if model.joins(&dropped) {
         let mut all = model.files.as_ref().clone();
-        for file in dropped {
+        for mut file in dropped {
+            if let Some(path) = model.missing(&file.name.path) {
+                file.name.path = path.to_owned();
+            }
             // One that comes again may be another one by now.
             match all.iter_mut().find(|known| known.name.path == file.name.path) {
                 Some(known) => *known = file,

@@ -518,18 +518,26 @@ impl Model {
     /// The files of a drop that are what the open checkpoint misses, or the state of its
     /// dataloader: it is opened again with them.
     pub fn joins(&self, dropped: &[Dropped]) -> bool {
-        let Some(work) = self.work.as_ref().filter(|_| self.screen == Screen::Work) else {
-            return false;
-        };
-        let base = |path: &str| path.rsplit(['/', '\\']).next().unwrap_or_default().to_owned();
-        !dropped.is_empty()
+        self.screen == Screen::Work
+            && self.work.is_some()
+            && !dropped.is_empty()
             && !self.files.is_empty()
             && dropped.iter().all(|file| {
-                let name = base(&file.name.path);
-                is_state_file(&name)
-                    || work.opened.missing.iter().any(|missing| base(missing) == name)
+                let name = &file.name.path;
+                is_state_file(base(name)) || self.missing(name).is_some()
             })
     }
+
+    /// The path of the file that the open checkpoint misses under that name.
+    pub fn missing(&self, path: &str) -> Option<&str> {
+        let missing = &self.work.as_ref()?.opened.missing;
+        missing.iter().map(String::as_str).find(|missing| base(missing) == base(path))
+    }
+}
+
+/// A path without its folders.
+fn base(path: &str) -> &str {
+    path.rsplit(['/', '\\']).next().unwrap_or_default()
 }
 
 /// What is said when page and worker are of different versions.

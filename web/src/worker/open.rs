@@ -148,14 +148,19 @@ fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
         }
     }
     if order.is_empty() {
+        order.extend(statelens_formats::telling(set).map(alone));
+    }
+    if order.is_empty() {
         order.extend(set.iter().map(|(main, _)| alone(main)));
     }
     order
 }
 
 fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
+    // Of a set, it is a file that something is wrong with.
+    let file = error.file().and_then(|name| set.find(name)).unwrap_or(file);
     let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
-    text::explain(text::error(error), set.name(file), &head)
+    text::explain(text::error(error), &head)
 }
 
 /// The first file that is named like a checkpoint and belongs to none.
@@ -170,15 +175,11 @@ fn stray(set: &FileSet, found: &[Candidate], opened: &Checkpoint) -> Option<File
         .collect();
     let members: HashSet<&str> =
         found.iter().flat_map(|found| &found.members).map(String::as_str).collect();
-    let named_so = |name: &str| {
-        let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
-        let known = statelens_formats::FORMATS.iter().flat_map(|format| format.extensions);
-        extension.is_some_and(|extension| known.into_iter().any(|end| *end == extension))
-    };
     let mut files = set.iter();
     files.find_map(|(id, file)| {
         let name = file.name.as_str();
-        (!members.contains(name) && !used.contains(&id) && named_so(name)).then_some(id)
+        let is_free = !members.contains(name) && !used.contains(&id);
+        (is_free && statelens_formats::is_named_so(name)).then_some(id)
     })
 }
 

@@ -50,7 +50,16 @@ pub fn error(error: &Error) -> ErrorText {
             .unwrap_or_default(),
         place: place.join(", "),
         lines: Vec::new(),
-        next: error.next_step().map(|text| (sentence(text), String::new())).into_iter().collect(),
+        next: error.next_step().map(next).into_iter().collect(),
+    }
+}
+
+/// What to do, and the command to do it with where the sentence ends with one.
+fn next(text: &str) -> (String, String) {
+    let command = text.strip_suffix("`.").and_then(|text| text.split_once(": `"));
+    match command {
+        Some((text, command)) => (sentence(text), command.to_owned()),
+        None => (sentence(text), String::new()),
     }
 }
 
@@ -97,46 +106,23 @@ pub fn finding(finding: &Finding) -> protocol::Finding {
     }
 }
 
-/// What a small text file says about itself, where that explains why it is no checkpoint: the
-/// lines of a Git LFS pointer, the first lines of a web page.
+/// Adds the first lines of a small text file, where they show why it is no checkpoint.
 #[must_use]
-pub fn explain(mut error: ErrorText, name: &str, head: &[u8]) -> ErrorText {
+pub fn explain(mut error: ErrorText, head: &[u8]) -> ErrorText {
     let text = String::from_utf8_lossy(head);
-    let lines = |most: usize| -> Vec<String> {
-        text.lines().take(most).map(|line| line.chars().take(160).collect()).collect()
-    };
-    let base = name.rsplit('/').next().unwrap_or(name);
-    if text.starts_with("version https://git-lfs.github.com/spec/") {
-        let size =
-            text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse::<u64>().ok());
+    let start = text.trim_start();
+    if start.starts_with('<') || start.starts_with("version https://git-lfs") {
         error.kind = protocol::ErrorKind::NotACheckpoint;
-        error.title =
-            "This is a Git LFS pointer, not a checkpoint. The weights were never downloaded."
-                .into();
-        error.text = match size {
-            Some(size) => format!(
-                "The file holds a few lines that name the real one, which has {} bytes:",
-                exact(size)
-            ),
-            None => "The file holds a few lines that name the real one:".into(),
-        };
-        error.lines = lines(5);
-        error.place = String::new();
-        error.next = vec![(
-            "Fetch it in the clone it came from".into(),
-            format!("git lfs pull --include {base}"),
-        )];
-    } else if text.trim_start().to_ascii_lowercase().starts_with("<!doctype html")
-        || text.trim_start().to_ascii_lowercase().starts_with("<html")
-    {
-        error.kind = protocol::ErrorKind::NotACheckpoint;
-        error.lines = lines(4);
+        let lines = text.lines().take(5);
+        error.lines = lines.map(|line| line.chars().take(160).collect()).collect();
     }
     error
 }
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched};
+
     use super::*;
 
     #[test]
@@ -166,9 +152,13 @@ mod tests {
     fn a_pointer_explains_itself() {
         let head =
             b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
-        let text = explain(error(&Error::unsupported("x")), "dir/model.mdl", head);
-        assert!(text.text.contains("4,938,993,736"));
+        let files = FileSet::single("dir/model.mdl", Memory::from(head.to_vec()));
+        let failed = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
+        let text = explain(error(&failed.unwrap_err()), head);
+        assert_eq!(text.kind, protocol::ErrorKind::NotACheckpoint);
+        assert!(text.title.contains("4938993736 bytes"), "{}", text.title);
         assert_eq!(text.lines.len(), 3);
+        assert!(text.next[0].0.ends_with("came from."), "{}", text.next[0].0);
         assert_eq!(text.next[0].1, "git lfs pull --include model.mdl");
     }
 }

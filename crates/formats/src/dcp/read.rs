@@ -14,6 +14,7 @@ use super::detect::{folder, metadata};
 use super::grid::{Chunk, assemble};
 use super::metadata::{Entry, Kind, Metadata, Place};
 use super::tree::Tree;
+use crate::stray;
 use crate::torch;
 use crate::unread::Unread;
 
@@ -226,7 +227,8 @@ impl<'a> Reading<'a> {
             ));
         }
         let path = format!("{}{name}", self.folder);
-        let file = self.by_name.get(&*path).ok_or(Reason::Absent(path))?;
+        let file = self.by_name.get(&*path).filter(|id| !stray::is_pointer(self.files, **id));
+        let file = file.ok_or(Reason::Absent(path))?;
         let len = self.files.len(*file);
         match place.offset.checked_add(place.len) {
             Some(end) if end <= len => {

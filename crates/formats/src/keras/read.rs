@@ -12,6 +12,7 @@ use super::detect::is_index;
 use super::grow::Growing;
 use crate::archive::{Archive, is_zip};
 use crate::sets::{base, folder};
+use crate::stray;
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -146,13 +147,14 @@ fn read_shards(
     let mut growing = Growing::new(limits);
     let mut missing = Vec::new();
     for shard in &shards {
-        match files.find(&format!("{}{shard}", folder(index))) {
+        let path = format!("{}{shard}", folder(index));
+        match stray::data_file(&files, &path) {
             Some(id) => {
                 growing = growing
                     .add(&files, id, 0, progress)
                     .map_err(|error| error.in_file(files.name(id)))?;
             }
-            None => missing.push(shard.as_str()),
+            None => missing.push(path),
         }
     }
     let Some(root) = growing.root else {
@@ -167,7 +169,8 @@ fn read_shards(
                 format!("{} of {} shards are missing", missing.len(), shards.len()),
             )
             .detail(format!("Not there: {}.", missing.join(", ")))
-            .advice("Put them beside the others, or add them to what you open."),
+            .advice("Put them beside the others, or add them to what you open.")
+            .missing(missing),
         );
     }
     for path in paths {

@@ -31,7 +31,8 @@ pub struct Found {
 type Rule = fn(&Names<'_>) -> Vec<Found>;
 
 /// The kinds of sets. What one has found, the next ones don't see.
-const RULES: &[Rule] = &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards];
+const RULES: &[Rule] =
+    &[sharded::find, tensorflow, tensorflow_v1, distributed, keras_shards, orbax];
 
 /// Takes many files apart into checkpoints, those of several files first, each lot by name. Files
 /// that no format claims are in none.
@@ -202,4 +203,22 @@ fn keras_shards(names: &Names<'_>) -> Vec<Found> {
         }
     }
     found
+}
+
+/// Files of which an Orbax checkpoint, a folder, has one at least; what says most comes first.
+pub const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"];
+
+/// What Orbax writes. Nothing of it is read; its pieces are no checkpoints of their own, though,
+/// and opening it says what it is. All that is there, of several steps perhaps, is one.
+fn orbax(names: &Names<'_>) -> Vec<Found> {
+    let all: Vec<&str> = names.iter().filter(|name| ORBAX.contains(&base(name))).collect();
+    let main = ORBAX.iter().find_map(|part| all.iter().find(|name| base(name) == *part));
+    let set = |main: &&str| {
+        let below = |name: &&str| all.iter().any(|part| name.starts_with(folder(part)));
+        let members = names.iter().filter(below).filter(|name| !crate::is_named_so(name));
+        let name = base(folder(main).trim_end_matches('/'));
+        let name = if name.is_empty() { base(main) } else { name }.to_owned();
+        Found { name, main: main.to_string(), members: members.map(str::to_owned).collect() }
+    };
+    main.map(set).into_iter().collect()
 }

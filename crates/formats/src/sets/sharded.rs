@@ -14,6 +14,7 @@ use statelens_checkpoint::{
 use super::join::Join;
 use super::{Found, Names, base, folder};
 use crate::json::{Document, Node};
+use crate::{Probe, stray};
 
 /// Checkpoints that are parts of one.
 pub(crate) struct Sharded {
@@ -27,7 +28,7 @@ impl Sharded {
     pub(crate) fn of(files: &FileSet, limits: &Limits) -> Result<Option<Self>> {
         let main = files.main()?;
         let name = files.name(main);
-        if is_index(name) {
+        if is_index(name) && !stray::is_pointer(files, main) {
             let index = Index::read(files, main, limits).map_err(|error| error.in_file(name))?;
             return Ok(Some(Self::indexed(files, index)));
         }
@@ -49,13 +50,13 @@ impl Sharded {
         }
         let Some(number) = number else { return Ok(None) };
         let shards = number.all(|name| files.find(name).is_some());
-        let shards: Vec<_> = shards.map(|name| (files.find(&name), name)).collect();
-        let shards = shards.into_iter().map(|(id, name)| (name, id)).collect();
+        let shards = shards.map(|name| (shard(files, &name), name)).map(|(id, name)| (name, id));
+        let shards = shards.collect();
         Ok(Some(Self { index: None, shards }).filter(|_| number.count > 1))
     }
 
     fn indexed(files: &FileSet, index: Index) -> Self {
-        let shards = index.shards.iter().map(|name| (name.clone(), files.find(name))).collect();
+        let shards = index.shards.iter().map(|name| (name.clone(), shard(files, name))).collect();
         Self { index: Some(index), shards }
     }
 
@@ -74,6 +75,10 @@ impl Sharded {
         Limits::check("shards", self.shards.len() as u64, limits.members)?;
         let missing = self.missing();
         if missing.len() == self.shards.len() {
+            if let Some(id) = missing.iter().find_map(|name| files.find(name)) {
+                // What it is says more than that the others are not there, either.
+                return Err(stray::explain(&Probe::new(&files.opened_at(id))?));
+            }
             return Err(Error::damaged(format!(
                 "this is an index; the weights are in {}, which were not given",
                 some(&missing)
@@ -128,6 +133,11 @@ impl Sharded {
         let missing = self.shards.iter().filter(|(_, id)| id.is_none());
         missing.map(|(name, _)| name.clone()).collect()
     }
+}
+
+/// The shard of that name; what no format claims is none.
+fn shard(files: &FileSet, name: &str) -> Option<FileId> {
+    files.find(name).filter(|id| crate::is_claimed(&files.opened_at(*id)))
 }
 
 /// The sets among many files.

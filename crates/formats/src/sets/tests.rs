@@ -260,3 +260,26 @@ fn indexes_that_are_none_say_so() {
         assert!(error.to_string().contains(word), "{error}");
     }
 }
+
+#[test]
+fn what_orbax_writes_is_one_set_whatever_its_arrays_look_like() {
+    assert_eq!(
+        sorted(&[
+            "run/0/_CHECKPOINT_METADATA",
+            "run/0/default/_METADATA",
+            "run/0/default/params.w/.zarray",
+            "run/0/default/params.w/0.0",
+            "run/10/_CHECKPOINT_METADATA",
+            "run/10/default/manifest.ocdbt",
+            "run/10/default/d/af9dfc7d",
+            "run/notes.txt",
+        ]),
+        [row("0", "run/0/_CHECKPOINT_METADATA", 7)]
+    );
+    // Loose files have no folders.
+    assert_eq!(sorted(&["_METADATA", "manifest.ocdbt"]), [row("_METADATA", "_METADATA", 2)]);
+    let array = b"\x80\x02}.";
+    let set = files(&[("o/_METADATA", b"{}"), ("o/w/0", array), ("o/state.pkl", array)]);
+    let mains: Vec<String> = sort(&set).into_iter().map(|found| found.main).collect();
+    assert_eq!(mains, ["o/_METADATA", "o/state.pkl"]);
+}

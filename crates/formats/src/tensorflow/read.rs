@@ -253,7 +253,8 @@ impl<'a> Data<'a> {
             return Err(format!("it is said to be in data file {shard} of {}", self.shards));
         }
         let name = self.name(shard);
-        let file = *self.known.entry(shard).or_insert_with(|| self.files.find(&name));
+        let find = || crate::stray::data_file(self.files, &name);
+        let file = *self.known.entry(shard).or_insert_with(find);
         let file = file.ok_or_else(|| format!("the file {name} is not here"))?;
         let len = self.files.len(file);
         match offset.checked_add(size) {

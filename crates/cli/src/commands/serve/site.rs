@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use statelens_formats::sets::Found;
 use statelens_inspect::Json;
 use statelens_serve::{Answer, Folder, Request, Site, content_type};
 
@@ -112,10 +113,17 @@ fn listing(folder: &Folder) -> Answer {
         true => path.is_file() && path.canonicalize().is_ok_and(|to| to.starts_with(folder.path())),
         false => true,
     };
-    let (files, found) = match source::checkpoints(folder.path(), keep) {
+    let (files, mut found) = match source::checkpoints(folder.path(), keep) {
         Ok(found) => found,
         Err(error) => return Answer::text(404, &error.to_string()),
     };
+    if found.is_empty() {
+        // Opening it says why there is none.
+        found.extend(statelens_formats::telling(&files).map(|id| {
+            let name = files.name(id).to_owned();
+            Found { name: name.clone(), main: name.clone(), members: vec![name] }
+        }));
+    }
     let size = |name: &str| {
         files.iter().find(|(_, file)| file.name == name).map_or(0, |(id, _)| files.len(id))
     };

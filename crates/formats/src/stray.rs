@@ -1,0 +1,330 @@
+//! Files that are no checkpoints and are found where checkpoints are expected: what they are, and
+//! what to do about it.
+
+use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade};
+
+use crate::{Probe, sets};
+
+/// What a file is that no format claims; of several, the first of these says most about them all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// A part of an Orbax checkpoint.
+    Orbax,
+    Onnx,
+    /// A Git LFS pointer.
+    Pointer,
+    WebPage,
+    /// An object store's.
+    ServerError,
+    Empty,
+    Zeros,
+    Unknown,
+}
+
+/// What a Git LFS pointer begins with.
+const POINTER: &str = "version https://git-lfs";
+/// Git LFS takes nothing longer for a pointer.
+const LONGEST_POINTER: u64 = 1024;
+/// What a file of OCDBT, TensorStore's key-value store, begins with: manifest and tree nodes.
+const OCDBT: &[u8] = &[0x0c, 0xdb];
+
+/// The error for a file that no format claims: says what it is, if that can be told.
+pub(crate) fn explain(probe: &Probe<'_>) -> Error {
+    let error = match kind(probe) {
+        Kind::Empty => Error::damaged("the file is empty")
+            .advice("The download or the copy did not finish: fetch it again."),
+        Kind::Pointer => {
+            let of = match pointed_size(probe.head()) {
+                Some(size) => format!(" of {size} bytes"),
+                None => String::new(),
+            };
+            let name = sets::base(probe.name());
+            Error::unsupported(format!(
+                "this is a Git LFS pointer to a file{of}, not the checkpoint itself"
+            ))
+            .advice(format!(
+                "Download the file itself from the repository's page, or fetch it in the clone that \
+                 this one came from: `git lfs pull --include {name}`."
+            ))
+        }
+        Kind::WebPage => Error::unsupported(
+            "this is a web page that was saved under the name of a model",
+        )
+        .advice(
+            "Open it in a browser to see what the server said; you may need to log in, then \
+                 download the file again.",
+        ),
+        Kind::ServerError => Error::unsupported(
+            "this is a server's error message that was saved under the name of a model",
+        )
+        .advice(
+            "Open it in a text editor to see what the server said, then download the file again.",
+        ),
+        Kind::Orbax => Error::unsupported(
+            "this is a part of an Orbax checkpoint, a folder of JAX arrays, which Statelens does \
+             not read",
+        )
+        .advice(
+            "Restore it with `orbax.checkpoint` and save it as msgpack with \
+             `flax.serialization.to_bytes`, or as an .npz file with `numpy.savez`.",
+        ),
+        Kind::Onnx => Error::unsupported(
+            "this is an ONNX model, a graph of computations, not a checkpoint",
+        )
+        .advice(
+            "Statelens reads state dicts. The weights of the graph can be had with `onnx.load` and \
+             `onnx.numpy_helper.to_array`, and saved with `numpy.savez`.",
+        ),
+        Kind::Zeros => Error::damaged("the file starts with nothing but zeros")
+            .advice("The download was interrupted or the disk lost it: fetch it again."),
+        Kind::Unknown => Error::unsupported("this is no checkpoint format that Statelens knows")
+            .expected(format!("one of: {}", names()))
+            .advice(
+                "If it was downloaded, compare its size with the original: only a part of it may \
+                 be there.",
+            ),
+    };
+    error.in_file(probe.name())
+}
+
+/// Of files among which there is no checkpoint, the one that says why: what opening it says is
+/// what there is to say of them all.
+pub fn telling(files: &FileSet) -> Option<FileId> {
+    let told = files.iter().filter_map(|(id, file)| {
+        let kind = kind(&Probe::new(&files.opened_at(id)).ok()?);
+        let named = is_named_so(&file.name);
+        // Any folder may have empty files, web pages and pointers to pictures.
+        let says = named || kind <= Kind::Pointer;
+        (kind < Kind::Unknown && says).then_some((kind > Kind::Onnx && !named, kind, id))
+    });
+    told.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
+}
+
+/// Whether a name ends as those of checkpoints do.
+pub fn is_named_so(name: &str) -> bool {
+    let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+    let mut known = crate::FORMATS.iter().flat_map(|format| format.extensions);
+    extension.is_some_and(|extension| known.any(|end| *end == extension))
+}
+
+/// The file of that name with the bytes of tensors; a Git LFS pointer in its place is none.
+pub(crate) fn data_file(files: &FileSet, name: &str) -> Option<FileId> {
+    files.find(name).filter(|id| !is_pointer(files, *id))
+}
+
+/// Whether a file is a Git LFS pointer. Nothing is read of one that is too long.
+pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
+    let len = files.len(id);
+    len < LONGEST_POINTER
+        && files.read_vec(id, 0, len).is_ok_and(|bytes| bytes.starts_with(POINTER.as_bytes()))
+}
+
+/// Says of files that a checkpoint misses what lies in their places.
+pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
+    let files = &checkpoint.files;
+    let mut found: Vec<Finding> = Vec::new();
+    for name in checkpoint.findings.iter().flat_map(|finding| &finding.missing) {
+        let Some(id) = files.find(name) else { continue };
+        let set = files.opened_at(id);
+        let Ok(probe) = Probe::new(&set) else { continue };
+        let error = explain(&probe);
+        if found.len() == MOST_TOLD {
+            break;
+        }
+        found.push(
+            Finding::new(Grade::Danger, format!("Not the file that it should be: {name}"))
+                .detail(format!("{}.", capital(error.what())))
+                .advice(error.next_step().unwrap_or_default()),
+        );
+    }
+    found
+}
+
+/// Files in the places of others that are told one by one.
+const MOST_TOLD: usize = 5;
+
+/// With a capital.
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+fn kind(probe: &Probe<'_>) -> Kind {
+    let head = probe.head();
+    let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
+    match () {
+        () if probe.is_empty() => Kind::Empty,
+        () if text.starts_with(POINTER) => Kind::Pointer,
+        () if text.starts_with("<!doctype html") || text.starts_with("<html") => Kind::WebPage,
+        () if text.starts_with("<?xml") && text.contains("<error>") => Kind::ServerError,
+        () if is_orbax(probe) => Kind::Orbax,
+        () if is_onnx(probe) => Kind::Onnx,
+        () if head.iter().all(|byte| *byte == 0) => Kind::Zeros,
+        () => Kind::Unknown,
+    }
+}
+
+/// The length of the file that a Git LFS pointer stands for.
+fn pointed_size(head: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(head).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("size ")?.trim().parse().ok())
+}
+
+/// Orbax writes a folder: JSON about it, and arrays as OCDBT (`manifest.ocdbt`, `d/…`) or as
+/// zarr (`.zarray`).
+fn is_orbax(probe: &Probe<'_>) -> bool {
+    let json = probe.head().trim_ascii_start().starts_with(b"{");
+    let holds = |word: &[u8]| probe.head().windows(word.len()).any(|bytes| bytes == word);
+    match sets::base(probe.name()) {
+        "_CHECKPOINT_METADATA" | "_METADATA" => json,
+        ".zarray" => json && holds(b"zarr_format"),
+        _ => probe.head().starts_with(OCDBT),
+    }
+}
+
+/// A protocol buffer that begins with `ir_version`, a small number, and then the producer (a
+/// text), the opset or the graph, as exporters write it.
+fn is_onnx(probe: &Probe<'_>) -> bool {
+    match *probe.head() {
+        [0x08, 1..=20, 0x12, len, ref rest @ ..] => {
+            let producer = rest.get(..usize::from(len));
+            producer.is_some_and(|text| text.iter().all(|byte| (0x20..0x7f).contains(byte)))
+        }
+        [0x08, 1..=20, 0x3a | 0x42, ..] => probe.name().to_ascii_lowercase().ends_with(".onnx"),
+        _ => false,
+    }
+}
+
+/// The formats that are read, by name.
+fn names() -> String {
+    let names: Vec<&str> = crate::FORMATS.iter().map(|format| format.name).collect();
+    names.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use statelens_checkpoint::{FileSet, Finding, Limits, Memory, Unwatched};
+
+    /// Files that are no checkpoints, by name and first bytes, and a word of what is said of them.
+    #[test]
+    fn what_is_no_checkpoint_is_told_and_what_to_do() {
+        let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
+        let cases: [(&str, &[u8], &str); 11] = [
+            ("model.bin", b"", "empty"),
+            ("model.bin", &[0; 5000], "zeros"),
+            (
+                "model.safetensors",
+                b"version https://git-lfs.github.com/spec/v1\noid sha256:",
+                "git lfs pull",
+            ),
+            ("model.pt", b"\n<!DOCTYPE html><html>", "web page"),
+            (
+                "model.pt",
+                b"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>",
+                "error message",
+            ),
+            ("ckpt/_METADATA", b"{\"tree_metadata\": {}}", "Orbax"),
+            ("ckpt/_CHECKPOINT_METADATA", b"{\"item_handlers\": {}}", "Orbax"),
+            ("ckpt/params.kernel/.zarray", b"{\"chunks\":[2],\"zarr_format\":2}", "Orbax"),
+            ("ckpt/manifest.ocdbt", b"\x0c\xdb\x3a\x2a\0\0", "Orbax"),
+            ("model.onnx", onnx, "ONNX"),
+            ("model.xyz", b"nothing that anybody knows", "GGUF"),
+        ];
+        for (name, bytes, word) in cases {
+            let files = FileSet::single(name, Memory::from(bytes.to_vec()));
+            let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
+            assert!(error.to_string().contains(word), "{name}: {error}");
+            assert!(error.next_step().is_some(), "{name}: {error}");
+        }
+    }
+
+    const LFS: &[u8] = b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4096\n";
+
+    /// Files by name and content.
+    type Named<'a> = &'a [(&'a str, &'a [u8])];
+
+    fn files(named: Named<'_>) -> FileSet {
+        let mut files = FileSet::default();
+        for (name, bytes) in named {
+            files.push(*name, Arc::new(Memory::from(bytes.to_vec())));
+        }
+        files
+    }
+
+    #[test]
+    fn of_many_files_the_one_that_tells_why_there_is_no_checkpoint() {
+        let cases: [(Named<'_>, Option<&str>); 6] = [
+            (
+                &[("m/config.json", b"{}"), ("m/model.safetensors", LFS)],
+                Some("m/model.safetensors"),
+            ),
+            (&[("m/logo.png", LFS), ("m/model.gguf", LFS)], Some("m/model.gguf")),
+            (&[("m/__init__.py", b""), ("m/model.pt", b"<html>")], Some("m/model.pt")),
+            (&[("m/a.onnx", b"\x08\x08\x12\x01x"), ("m/b.bin", LFS)], Some("m/a.onnx")),
+            (&[("m/__init__.py", b""), ("m/index.html", b"<html>")], None),
+            (&[("m/readme.md", b"# A model")], None),
+        ];
+        for (named, expected) in cases {
+            let files = files(named);
+            assert_eq!(super::telling(&files).map(|id| files.name(id)), expected);
+        }
+    }
+
+    /// What is said of each file that is missing, as finding titles and details.
+    fn told(files: FileSet) -> Vec<String> {
+        let opened = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+        let missing = opened.findings.iter().flat_map(|finding| &finding.missing);
+        assert_eq!(missing.count(), 1, "{:?}", opened.findings);
+        let text =
+            |finding: &Finding| format!("{}: {} {}", finding.title, finding.detail, finding.advice);
+        opened.findings.iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_pointer_in_the_place_of_a_file_is_told_with_the_name() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+        let sets = [
+            (
+                "hf_sharded_safetensors",
+                "model.safetensors.index.json",
+                "model-00002-of-00003.safetensors",
+            ),
+            (
+                "hf_sharded_safetensors",
+                "model-00001-of-00003.safetensors",
+                "model-00003-of-00003.safetensors",
+            ),
+            ("tf/saver_v2_sharded", "sh.index", "sh.data-00002-of-00003"),
+            ("dcp_ranks", ".metadata", "__3_0.distcp"),
+            ("keras", "k3_sharded.weights.json", "k3_sharded_00001.weights.h5"),
+        ];
+        for (folder, main, pointer) in sets {
+            let mut files = FileSet::default();
+            for entry in std::fs::read_dir(fixtures.join(folder)).unwrap() {
+                let (name, path) = (entry.as_ref().unwrap().file_name(), entry.unwrap().path());
+                let bytes = match name.to_str() {
+                    Some(name) if name == pointer => LFS.to_vec(),
+                    _ => std::fs::read(path).unwrap(),
+                };
+                files.push(name.to_str().unwrap(), Arc::new(Memory::from(bytes)));
+            }
+            let main = files.find(main).unwrap();
+            let told = told(files.opened_at(main));
+            let is_told = |text: &&String| text.contains(pointer) && text.contains("git lfs pull");
+            assert_eq!(told.iter().filter(is_told).count(), 1, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn a_set_of_nothing_but_pointers_is_an_error_that_names_one() {
+        let index = br#"{"weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors"}}"#;
+        let (one, two) = ("d/m-1.safetensors", "d/m-2.safetensors");
+        let files = files(&[("d/m.safetensors.index.json", index), (one, LFS), (two, LFS)]);
+        let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
+        assert_eq!(error.file(), Some(one));
+        assert!(error.to_string().contains("4096 bytes"), "{error}");
+    }
+}
