@@ -174,10 +174,14 @@ impl Element {
 }
 
 fn complex(part: &Element) -> Option<Element> {
-    let dtype = match part.dtype {
+    let dtype = match &part.dtype {
         DType::F16 => DType::C32,
         DType::F32 => DType::C64,
         DType::F64 => DType::C128,
+        // Of two `long double`s.
+        DType::Numpy(long) if long.code.starts_with('f') => {
+            DType::from_numpy_code(&format!("c{}", 2 * long.itemsize))?
+        }
         _ => return None,
     };
     Some(Element { dtype, ..part.clone() })
@@ -189,4 +193,28 @@ fn numpy(name: String, code: String, itemsize: u64) -> DType {
 
 fn named(name: String, code: String, itemsize: u64) -> NumpyType {
     NumpyType { name, code, itemsize, words: Vec::new(), fields: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that fails should stop")]
+
+    use super::*;
+    use crate::datatype::Member;
+
+    #[test]
+    fn pairs_of_long_doubles_are_complex() {
+        // numpy's complex256 on x86-64, as h5py writes it.
+        let format = FloatFormat { precision: 80, exponent: 15, mantissa: 64, bias: 16383 };
+        let part =
+            Datatype { size: 16, class: Class::Float { format, order: Some(ByteOrder::Little) } };
+        let member =
+            |name: &str, offset| Member { name: name.into(), offset, datatype: part.clone() };
+        let pair = Class::Compound(vec![member("r", 0), member("i", 16)]);
+        let element = Datatype { size: 32, class: pair }.element().unwrap();
+        assert_eq!(
+            (element.dtype.to_string().as_str(), element.dtype.itemsize()),
+            ("complex256", 32)
+        );
+    }
 }

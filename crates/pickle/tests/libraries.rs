@@ -88,3 +88,41 @@ fn protocols_0_and_1_begin_streams_of_torch_too() {
     assert!(is_stream(b"L119547037146038801333356L\n.M\xe9\x03.}q\x00("));
     assert!(!is_stream(b"L119547037146038801333357L\n."));
 }
+
+#[test]
+fn dill_spells_what_it_finds_in_c_by_where_it_is() {
+    // dill.dumps([np.int64(3), 1j, int, (1, (2,))], protocol=2) of numpy 1.24
+    let bytes = b"\x80\x02]q\x00(cdill._dill\n_get_attr\nq\x01cdill._dill\n_import_module\nq\x02X\x1c\x00\x00\x00numpy.core\
+._multiarray_umathq\x03\x85q\x04Rq\x05X\x06\x00\x00\x00scalarq\x06\x86q\x07Rq\x08cnumpy\ndtype\nq\tX\x02\x00\x00\x00i8q\n\
+\x89\x88\x87q\x0bRq\x0c(K\x03X\x01\x00\x00\x00<q\rNNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x0ebh\x01h\x02X\x07\x00\
+\x00\x00_codecsq\x0f\x85q\x10Rq\x11X\x06\x00\x00\x00encodeq\x12\x86q\x13Rq\x14X\x08\x00\x00\x00\x03\x00\x00\x00\x00\x00\
+\x00\x00q\x15X\x06\x00\x00\x00latin1q\x16\x86q\x17Rq\x18\x86q\x19Rq\x1acdill._dill\n_load_type\nq\x1bX\x07\x00\x00\x00\
+complexq\x1c\x85q\x1dRq\x1eG\x00\x00\x00\x00\x00\x00\x00\x00G?\xf0\x00\x00\x00\x00\x00\x00\x86q\x1fRq h\x1bX\x03\x00\x00\
+\x00intq!\x85q\"Rq#K\x01K\x02\x85q$\x86q%e.";
+    let pickle = read(bytes, 0, &Limits::default()).unwrap();
+    let keys = pickle.sequence(pickle.root()).unwrap().iter().map(|id| pickle.dict_key(*id));
+    let keys: Vec<_> = keys.map(|key| key.map(|key| key.to_string())).collect();
+    assert_eq!(keys, [Some("3".into()), None, None, Some("(1, (2,))".into())]);
+    // dill.dumps(np.matrix([[1, 2]], dtype='i1'), protocol=2)
+    let checkpoint = lowered(
+        b"\x80\x02cdill._dill\n_create_array\nq\x00(cdill._dill\n_get_attr\nq\x01cdill._dill\n_import_module\nq\x02X\x1c\x00\
+\x00\x00numpy.core._multiarray_umathq\x03\x85q\x04Rq\x05X\x0c\x00\x00\x00_reconstructq\x06\x86q\x07Rq\x08cnumpy\nmatrix\nq\t\
+K\x00\x85q\nh\x01h\x02X\x07\x00\x00\x00_codecsq\x0b\x85q\x0cRq\rX\x06\x00\x00\x00encodeq\x0e\x86q\x0fRq\x10X\x01\x00\x00\
+\x00bq\x11X\x06\x00\x00\x00latin1q\x12\x86q\x13Rq\x14\x87q\x15(K\x01K\x01K\x02\x86q\x16cnumpy\ndtype\nq\x17X\x02\x00\x00\
+\x00i1q\x18\x89\x88\x87q\x19Rq\x1a(K\x03X\x01\x00\x00\x00|q\x1bNNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x1cb\x89h\x10X\
+\x02\x00\x00\x00\x01\x02q\x1dh\x12\x86q\x1eRq\x1ftq }q!X\x08\x00\x00\x00_getitemq\"\x89stq#Rq$.",
+    );
+    let Value::Array(array) = checkpoint.value(checkpoint.root()) else { panic!() };
+    assert_eq!(checkpoint.tensor(array.tensor).unwrap().shape, [1, 2]);
+}
+
+#[test]
+fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
+    // As `dill` pickles an instance of a class of a script, without what the class can do.
+    let checkpoint = lowered(
+        b"\x80\x02cdill._dill\n_create_type\n(cdill._dill\n_load_type\nX\x04\x00\x00\x00type\x85RX\x06\x00\x00\x00Config)\
+}X\x0a\x00\x00\x00__module__X\x08\x00\x00\x00__main__stR)\x81}X\x02\x00\x00\x00lrK\x01sb.",
+    );
+    let Value::Opaque(opaque) = checkpoint.value(checkpoint.root()) else { panic!() };
+    assert_eq!(opaque.global.to_string(), "__main__.Config");
+}

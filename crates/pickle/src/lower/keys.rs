@@ -15,6 +15,13 @@ const KEY_BYTES: usize = 4096;
 /// How deep tuples in a key may be nested.
 const KEY_DEPTH: usize = 8;
 
+impl Pickle {
+    /// The key that a node is, if it is one of plain parts; see [`DictKey`].
+    pub fn dict_key(&self, id: NodeId) -> Option<DictKey> {
+        part(self, id, KEY_DEPTH, &mut { KEY_PARTS })
+    }
+}
+
 impl Lowering<'_> {
     /// Keys and the nodes of their values: a later entry of an equal key replaces the earlier
     /// one's value in its place, as in Python.

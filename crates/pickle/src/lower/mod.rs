@@ -353,7 +353,7 @@ impl Lowering<'_> {
             // The function is itself the result of a call, which is kept as the first argument.
             None => {
                 parts.push(object.callable);
-                Global::new("?", "call")
+                self.made_class(object.callable).unwrap_or_else(|| Global::new("?", "call"))
             }
         };
         match pickle.sequence(object.args) {
@@ -375,6 +375,20 @@ impl Lowering<'_> {
         let opaque =
             Box::new(Opaque { repr: self.repr(id).map(Into::into), ..empty(global, object.form) });
         Shape::Parts(Assembly::Opaque { opaque, args, state, items }, parts)
+    }
+
+    /// The name of a class that `dill` makes anew: `_create_type(type, 'Name', bases, dict)`.
+    fn made_class(&self, id: NodeId) -> Option<Global> {
+        let pickle = self.pickle;
+        let (function, args) = pickle.call(id)?;
+        let [_meta, name, _bases, dict] = args else { return None };
+        if !crate::graph::is_dill(&function) || &*function.name != "_create_type" {
+            return None;
+        }
+        let short = |id| pickle.str(id).filter(|name| name.len() < 1000);
+        let found = pickle.dict(*dict).is_some_and(|dict| dict.len() < 1000);
+        let module = found.then(|| pickle.field(*dict, "__module__")).flatten().and_then(short);
+        Some(Global::new(module.unwrap_or("__main__"), short(*name)?))
     }
 }
 

@@ -8,6 +8,7 @@ use statelens_checkpoint::{
 
 use super::torch::RANK;
 use super::{Assembly, Lowering, Shape};
+use crate::graph::is_dill;
 use crate::{Node, NodeId};
 
 /// What a numpy dtype says of an element.
@@ -37,10 +38,16 @@ impl Lowering<'_> {
                 | "numpy._core._multiarray_umath",
                 name,
             ) => match (name, args) {
-                ("_reconstruct", _) => self.array(id),
+                ("_reconstruct", _) => self.array(self.pickle.state(id)?),
                 ("scalar", [dtype, data]) => self.scalar(*dtype, *data),
                 _ => None,
             },
+            // `_create_array(_reconstruct, arguments, state)`: a matrix, or an array of records.
+            (_, "_create_array") if is_dill(&global) => {
+                let [function, _args, state, ..] = args else { return None };
+                let function = self.pickle.global(*function)?;
+                (&*function.name == "_reconstruct").then(|| self.array(*state))?
+            }
             ("numpy.core.numeric" | "numpy._core.numeric", "_frombuffer") => {
                 let [data, dtype, shape, order] = args else { return None };
                 let fortran = self.pickle.str(*order)? == "F";
@@ -58,9 +65,9 @@ impl Lowering<'_> {
         }
     }
 
-    /// `_reconstruct(ndarray, (0,), b'b')` and its state.
-    fn array(&mut self, id: NodeId) -> Option<Shape> {
-        let state = self.pickle.sequence(self.pickle.state(id)?)?;
+    /// The state of `_reconstruct(ndarray, (0,), b'b')`.
+    fn array(&mut self, state: NodeId) -> Option<Shape> {
+        let state = self.pickle.sequence(state)?;
         let [_version, shape, dtype, fortran, data] = state else { return None };
         let fortran = matches!(self.pickle.node(*fortran), Node::Bool(true) | Node::Int(_))
             && self.pickle.int(*fortran)? != 0;

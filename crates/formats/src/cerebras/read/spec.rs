@@ -330,20 +330,11 @@ fn key_repr(key: &DictKey) -> String {
 }
 
 fn pickle_key(pickle: &Pickle, id: NodeId) -> DictKey {
-    match pickle.node(id) {
-        PickleNode::Str(text) => DictKey::Str(text.clone()),
-        PickleNode::Int(int) => DictKey::Int(int.clone()),
-        PickleNode::Bool(value) => DictKey::Bool(*value),
-        PickleNode::Float(float) => DictKey::Float(*float),
-        PickleNode::None => DictKey::None,
-        PickleNode::Bytes(bytes) => DictKey::Bytes(bytes.clone()),
-        PickleNode::Tuple(items) => {
-            let simple = items.iter().all(|id| !matches!(pickle.node(*id), PickleNode::Tuple(_)));
-            match simple {
-                true => DictKey::Tuple(items.iter().map(|id| pickle_key(pickle, *id)).collect()),
-                false => DictKey::Other("a tuple of tuples".into()),
-            }
-        }
-        _ => DictKey::Other("an object".into()),
-    }
+    pickle.dict_key(id).unwrap_or_else(|| {
+        // The text of a class or a number costs little, however often it is a key.
+        let complex = || pickle.call(id).is_some_and(|(class, _)| class.is("builtins", "complex"));
+        let cheap = pickle.global(id).is_some() || complex();
+        let text = if cheap { pickle.repr(id) } else { None };
+        DictKey::Other(text.unwrap_or_else(|| "an object".into()).into())
+    })
 }
