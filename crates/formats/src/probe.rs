@@ -24,8 +24,8 @@ pub struct Probe<'a> {
     head: Vec<u8>,
 }
 
-/// Enough for every magic number, tar's (at 257) and HDF5's first user-block offsets included.
-const HEAD: u64 = 4096;
+/// Enough for every magic number: tar's (at 257), and HDF5's behind a user block of up to 16 kB.
+const HEAD: u64 = 16_384 + 8;
 
 impl<'a> Probe<'a> {
     /// Reads the first bytes.
@@ -35,7 +35,7 @@ impl<'a> Probe<'a> {
         Ok(Self { files, head })
     }
 
-    /// The first bytes, up to 4096.
+    /// The first bytes, a few kilobytes.
     pub fn head(&self) -> &[u8] {
         &self.head
     }

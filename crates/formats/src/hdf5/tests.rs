@@ -73,3 +73,15 @@ fn what_cannot_be_read_does_not_hide_the_rest() {
     let lines = lines("vds.h5");
     assert_eq!(lines.len(), 3, "{lines:?}");
 }
+
+#[test]
+fn containers_are_found_behind_user_blocks() {
+    for power in 9..15 {
+        // h5py leaves the user block empty.
+        let mut file = vec![0; 1 << power];
+        file.extend(bytes("contiguous.h5"));
+        let files = FileSet::single("a.h5", Memory::from(file));
+        let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
+        assert_eq!(checkpoint.format.id, "hdf5", "{power}");
+    }
+}
