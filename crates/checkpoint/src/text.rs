@@ -1,17 +1,19 @@
 //! Python's strings, which may hold lone surrogates.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A string as Python has it: Unicode code points, lone surrogates included.
 ///
 /// Held as UTF-8 where it is that, else as "generalised UTF-8" in which a lone surrogate takes
 /// three bytes (Python's `surrogatepass`). Cheap to clone.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Text(Repr);
 
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq)]
 enum Repr {
     Utf8(Arc<str>),
     /// Invariant: not valid UTF-8, but valid once three-byte surrogates are allowed.
@@ -125,6 +127,39 @@ fn surrogate(bytes: &[u8]) -> Option<u16> {
             Some(0xd000 | u16::from(b & 0x3f) << 6 | u16::from(c & 0x3f))
         }
         _ => None,
+    }
+}
+
+impl AsRef<[u8]> for Text {
+    fn as_ref(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// Maps of texts are looked up by bytes, so that nothing has to be made for it.
+impl Borrow<[u8]> for Text {
+    fn borrow(&self) -> &[u8] {
+        self.as_bytes()
+    }
+}
+
+/// As its bytes hash: two texts are equal where these are.
+impl Hash for Text {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_bytes().hash(state);
+    }
+}
+
+/// By code points, as in Python: that is the order of the bytes.
+impl Ord for Text {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.as_bytes().cmp(other.as_bytes())
+    }
+}
+
+impl PartialOrd for Text {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

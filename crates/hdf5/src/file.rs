@@ -1,5 +1,6 @@
 //! Opening a container, and walking everything in it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
@@ -193,15 +194,20 @@ impl Hdf5File {
 
     /// Whether the root group has an attribute of that name, reading as little as tells.
     pub fn root_has(&self, name: &str) -> Result<bool> {
+        if self.root_begins_with(name)? {
+            return Ok(true);
+        }
+        Ok(self.object(self.root()?)?.attribute(name).is_some())
+    }
+
+    /// Whether an attribute of that name is in the first few blocks of the root group's header.
+    pub fn root_begins_with(&self, name: &str) -> Result<bool> {
         let root = self.root()?;
         let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
         let found =
             messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
         let found = found.map(|message| Attribute::parse(self, &message.body));
-        if found.flatten().any(|attribute| attribute.name == name) {
-            return Ok(true);
-        }
-        Ok(self.object(root)?.attribute(name).is_some())
+        Ok(found.flatten().any(|attribute| attribute.name == name))
     }
 
     /// The names in a group, in the order of their creation if the file keeps that, else sorted.
@@ -319,24 +325,32 @@ impl Tree {
     /// The object that a path leads to, soft links followed; `None` if there is none.
     pub fn find(&self, path: &str) -> Option<u64> {
         let mut at = self.root;
-        let mut steps: Vec<String> = split(path);
+        let mut path = Cow::Borrowed(path);
+        let mut from = 0;
         let mut hops = 0;
         // The path of groups that led here is not needed: a soft link is relative to the group
         // that holds it, or absolute.
-        while let Some(step) = steps.pop() {
-            let link = self.link(at, &step)?;
-            match &link.target {
+        while from < path.len() {
+            let rest = &path[from..];
+            let (step, after) =
+                rest.split_once('/').map_or((rest, ""), |(step, after)| (step, after));
+            from += step.len() + 1;
+            if step.is_empty() || step == "." {
+                continue;
+            }
+            match &self.link(at, step)?.target {
                 Target::Hard(address) => at = *address,
-                Target::Soft(path) => {
+                Target::Soft(target) => {
                     hops += 1;
                     if hops > LONGEST_CHAIN {
                         return None;
                     }
-                    let path = path.to_lossy();
-                    if path.starts_with('/') {
+                    let target = target.to_lossy();
+                    if target.starts_with('/') {
                         at = self.root;
                     }
-                    steps.extend(split(&path));
+                    path = Cow::Owned(format!("{target}/{after}"));
+                    from = 0;
                 }
                 Target::External { .. } => return None,
             }
@@ -347,7 +361,7 @@ impl Tree {
     /// The link of that name in a group.
     pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
         let links = self.links.get(&group)?.as_ref().ok()?;
-        links.get(*self.names.get(&group)?.get(&Text::from(name))?)
+        links.get(*self.names.get(&group)?.get(name.as_bytes())?)
     }
 
     /// The object at an address.
@@ -358,12 +372,3 @@ impl Tree {
 
 /// Soft links that are followed one after the other.
 const LONGEST_CHAIN: u32 = 32;
-
-/// The steps of a path, the first one last.
-fn split(path: &str) -> Vec<String> {
-    path.split('/')
-        .filter(|step| !step.is_empty() && *step != ".")
-        .rev()
-        .map(str::to_owned)
-        .collect()
-}

@@ -1,6 +1,6 @@
 //! Reading.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
@@ -204,7 +204,7 @@ impl Reader<'_> {
             }
         };
         self.places.insert(address, id);
-        let attributes = raw_attributes(self.file, object);
+        let attributes = raw_attributes(self.file, object, &[]);
         if !attributes.is_empty() {
             self.builder.set_raw_attributes(id, attributes);
         }
@@ -269,9 +269,23 @@ impl Reader<'_> {
     }
 }
 
-/// What an object says about itself: its attributes, and how a dataset is stored.
-pub(crate) fn raw_attributes(file: &Hdf5File, object: &Object) -> Vec<(Text, Text)> {
-    let attributes = object.attributes.iter();
+/// What an object says about itself: its attributes but those that are known already, and how a
+/// dataset is stored.
+pub(crate) fn raw_attributes(
+    file: &Hdf5File,
+    object: &Object,
+    known: &[(Text, Text)],
+) -> Vec<(Text, Text)> {
+    // Looking a few up costs less than a table; of many, every one has to be quick.
+    let table: HashSet<&Text> = match known.len() {
+        ..32 => HashSet::new(),
+        _ => known.iter().map(|(name, _)| name).collect(),
+    };
+    let is_known = |name: &Text| match table.is_empty() {
+        true => known.iter().any(|(other, _)| other == name),
+        false => table.contains(name),
+    };
+    let attributes = object.attributes.iter().filter(|attribute| !is_known(&attribute.name));
     let mut raw: Vec<(Text, Text)> =
         attributes.map(|attribute| (attribute.name.clone(), attribute.describe(file))).collect();
     if let Some(dataset) = object.dataset() {

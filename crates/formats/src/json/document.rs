@@ -37,29 +37,31 @@ impl Document {
     /// Reads a whole text.
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
         let mut parser = Parser::lenient(text);
-        let mut nodes = Vec::new();
-        // Containers that are open, innermost last, each with the name its next value goes by.
-        let mut open: Vec<(Id, Text)> = Vec::new();
+        // As many as short texts have; long ones grow.
+        let mut nodes = Vec::with_capacity((text.len() / 16).min(32));
+        // Containers that are open, innermost last, and the name the next value goes by.
+        let mut open: Vec<Id> = Vec::new();
+        let mut name = None;
         loop {
             let (node, opens) = parser.value()?;
             Limits::check("values in one JSON text", nodes.len() as u64 + 1, MOST_NODES)?;
             let id =
                 Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
             nodes.push(node);
-            if let Some((parent, name)) = open.last() {
-                match nodes.get_mut(parent.0 as usize) {
-                    Some(Node::Array(items)) => items.push(id),
-                    Some(Node::Object(entries)) => entries.push((name.clone(), id)),
+            if let Some(parent) = open.last() {
+                match (nodes.get_mut(parent.0 as usize), name.take()) {
+                    (Some(Node::Array(items)), _) => items.push(id),
+                    (Some(Node::Object(entries)), Some(name)) => entries.push((name, id)),
                     _ => {}
                 }
             }
             let mut fresh = opens;
             if opens {
-                open.push((id, "".into()));
+                open.push(id);
             }
             // Close what ends here; go on to the next value.
             loop {
-                let Some((parent, name)) = open.last_mut() else {
+                let Some(parent) = open.last() else {
                     parser.end()?;
                     return Ok(Self { nodes });
                 };
@@ -78,7 +80,7 @@ impl Document {
                     if !parser.take(b'"') {
                         return Err(parser.bad("an entry without a name"));
                     }
-                    *name = parser.string()?;
+                    name = Some(parser.string()?);
                     parser.space();
                     if !parser.take(b':') {
                         return Err(parser.bad("a name without a value"));
@@ -100,10 +102,11 @@ impl Document {
     }
 
     /// The entry of that name.
-    pub(crate) fn get(&self, object: Id, name: &Text) -> Option<Id> {
+    pub(crate) fn get(&self, object: Id, name: impl AsRef<[u8]>) -> Option<Id> {
+        let name = name.as_ref();
         match self.node(object) {
             Node::Object(entries) => {
-                entries.iter().rev().find(|(key, _)| key == name).map(|(_, id)| *id)
+                entries.iter().rev().find(|(key, _)| key.as_bytes() == name).map(|(_, id)| *id)
             }
             _ => None,
         }
@@ -111,7 +114,7 @@ impl Document {
 
     /// The entry of that name.
     pub(crate) fn field(&self, object: Id, name: &str) -> Option<&Node> {
-        self.get(object, &name.into()).map(|id| self.node(id))
+        self.get(object, name).map(|id| self.node(id))
     }
 
     /// The items of an array.
@@ -232,7 +235,7 @@ mod tests {
                 "s": "\u00e9\ud83d\ude00\ud800x\u0000", "e": {}, "l": []}"#,
         );
         let root = document.root();
-        let items = document.items(document.get(root, &"a".into()).unwrap());
+        let items = document.items(document.get(root, "a").unwrap());
         assert!(matches!(document.node(items[0]), Node::Float(float) if float.is_nan()));
         assert_eq!(document.node(items[1]), &Node::Float(f64::INFINITY));
         assert!(matches!(document.node(items[3]), Node::Float(float) if float.is_sign_negative()));
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(document.python(items[5]).to_string(), "123456789012345678901234567890");
         let text = document.field(root, "s").unwrap().text().unwrap();
         assert_eq!(text, &Text::from_code_points([0xe9, 0x1f600, 0xd800, 0x78, 0]).unwrap());
-        assert_eq!(document.python(document.get(root, &"e".into()).unwrap()).to_string(), "{}");
+        assert_eq!(document.python(document.get(root, "e").unwrap()).to_string(), "{}");
     }
 
     #[test]

@@ -15,17 +15,19 @@ pub(crate) struct Parser<'a> {
     strict: bool,
     /// How many containers may still be opened inside each other, when pieces are asked for.
     room: usize,
+    /// A string that is being read, if escapes are in it.
+    unescaped: Vec<u8>,
 }
 
 impl<'a> Parser<'a> {
     /// For a text of Python's `json` module.
     pub(crate) fn lenient(text: &'a [u8]) -> Self {
-        Self { text, at: 0, strict: false, room: usize::MAX }
+        Self { text, at: 0, strict: false, room: usize::MAX, unescaped: Vec::new() }
     }
 
     /// For RFC 8259 and nothing beyond it, with containers nested no deeper than `depth`.
     pub(crate) fn strict(text: &'a [u8], depth: usize) -> Self {
-        Self { text, at: 0, strict: true, room: depth }
+        Self { text, at: 0, strict: true, room: depth, unescaped: Vec::new() }
     }
 }
 
@@ -272,7 +274,7 @@ impl Parser<'_> {
 
     /// The rest of a string, its closing quote included.
     pub(super) fn string(&mut self) -> Result<Text> {
-        let mut bytes = Vec::new();
+        self.unescaped.clear();
         loop {
             let rest = &self.text[self.at..];
             let run = rest.iter().position(|byte| matches!(byte, b'"' | b'\\'));
@@ -280,15 +282,19 @@ impl Parser<'_> {
             if self.strict && rest[..run].iter().any(|byte| *byte < b' ') {
                 return Err(self.bad("a control character in a string"));
             }
-            bytes.extend_from_slice(&rest[..run]);
             self.at += run + 1;
+            if rest[run] == b'"' && self.unescaped.is_empty() {
+                return Text::from_surrogatepass(&rest[..run])
+                    .map_err(|_| self.bad("a string that is no UTF-8"));
+            }
+            self.unescaped.extend_from_slice(&rest[..run]);
             if rest[run] == b'"' {
-                return Text::from_surrogatepass(&bytes)
+                return Text::from_surrogatepass(&self.unescaped)
                     .map_err(|_| self.bad("a string that is no UTF-8"));
             }
             let escape = self.text.get(self.at).copied();
             self.at += 1;
-            bytes.push(match escape {
+            self.unescaped.push(match escape {
                 Some(b'b') => 8,
                 Some(b'f') => 12,
                 Some(b'n') => b'\n',
@@ -315,7 +321,7 @@ impl Parser<'_> {
                     }
                     let text =
                         Text::from_code_points([point]).map_err(|_| self.bad("a bad escape"))?;
-                    bytes.extend_from_slice(text.as_bytes());
+                    self.unescaped.extend_from_slice(text.as_bytes());
                     continue;
                 }
                 _ => return Err(self.bad("a bad escape")),

@@ -16,7 +16,7 @@ impl Config {
     pub(super) fn model(&self) -> Option<String> {
         let root = self.0.root();
         let class = self.0.field(root, "class_name")?.text()?;
-        let name = self.0.get(root, &"config".into()).and_then(|config| self.name(config));
+        let name = self.0.get(root, "config").and_then(|config| self.name(config));
         Some(match name {
             Some(name) => format!("{class} {name:?}"),
             None => class.to_string(),
@@ -38,8 +38,8 @@ impl Config {
         let mut paths = Vec::new();
         let mut open = vec![(self.0.root(), String::new())];
         while let Some((model, folder)) = open.pop() {
-            let layers = self.0.get(model, &"config".into());
-            let layers = layers.and_then(|config| self.0.get(config, &"layers".into()));
+            let layers = self.0.get(model, "config");
+            let layers = layers.and_then(|config| self.0.get(config, "layers"));
             let mut used: std::collections::HashMap<String, u64> = Default::default();
             for layer in layers.map(|layers| self.0.items(layers)).unwrap_or_default() {
                 let Some(Node::Str(class)) = self.0.field(*layer, "class_name") else { continue };
@@ -62,7 +62,7 @@ impl Config {
 
     /// The groups of an index of shards in its order, and the shards.
     pub(super) fn shards(&self) -> Option<(Vec<String>, Vec<String>)> {
-        let map = self.0.get(self.0.root(), &"weight_map".into())?;
+        let map = self.0.get(self.0.root(), "weight_map")?;
         let Node::Object(entries) = self.0.node(map) else { return None };
         let mut paths = Vec::new();
         let mut shards: Vec<String> = Vec::new();

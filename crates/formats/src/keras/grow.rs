@@ -64,7 +64,7 @@ impl Growing {
             }
             self.legacy |= object.attribute("layer_names").is_some();
             if *address == tree.root {
-                self.attributes.extend(raw_attributes(&file, object));
+                self.attributes.extend(raw_attributes(&file, object, &[]));
             }
         }
         match self.root {

@@ -306,7 +306,7 @@ impl Index {
             order.push((key.clone(), shards.binary_search(&name).unwrap_or(0)));
         }
         let mut facts = Vec::new();
-        if let Some(metadata) = json.get(json.root(), &"metadata".into())
+        if let Some(metadata) = json.get(json.root(), "metadata")
             && let Node::Object(entries) = json.node(metadata)
         {
             for (key, value) in entries.iter().take(MOST_FACTS) {

@@ -1,5 +1,6 @@
 //! Format 0.5: JSON in attributes of the root group.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::rc::Rc;
 
@@ -24,7 +25,8 @@ pub(super) fn read(
     let text = text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?;
     let spec = Spec::from_json(text, reading.limits)?;
     let root = main.root()?;
-    let attributes = root.attributes.iter().map(|attribute| (&attribute.name, attribute)).collect();
+    let attributes = root.attributes.iter();
+    let attributes = attributes.map(|attribute| (attribute.name.as_bytes(), attribute)).collect();
     let mut current = Current { attributes, links: Vec::new() };
     let (top, keys) = reading.walk(&spec, progress, &mut |reading, flat, progress| {
         current.value(reading, &main, flat, progress)
@@ -47,7 +49,7 @@ pub(super) fn read(
 
 struct Current<'a> {
     /// Attributes of the root group.
-    attributes: HashMap<&'a Text, &'a Attribute>,
+    attributes: HashMap<&'a [u8], &'a Attribute>,
     /// Values that are other values, by their flat keys.
     links: Vec<(ValueId, Text)>,
 }
@@ -70,7 +72,8 @@ impl Current<'_> {
         flat: &Text,
         progress: &mut dyn Progress,
     ) -> Result<ValueId> {
-        let attribute = self.attributes.get(&metadata_name(flat)).ok_or_else(|| {
+        let name = metadata_name(flat);
+        let attribute = self.attributes.get(name.as_slice()).ok_or_else(|| {
             Error::damaged(
                 "the file says nothing about it: the attribute of its metadata is missing",
             )
@@ -83,13 +86,13 @@ impl Current<'_> {
             // Almost every value: there is no need to read the spec that says so.
             let mut place = Place { reading, container: main, progress };
             let metadata = Metadata { document: &document, id: document.root() };
-            return match document.get(document.root(), &metadata_name(flat)) {
+            return match document.get(document.root(), &name) {
                 Some(id) => self.object(&mut place, Metadata { id, ..metadata }, flat),
                 None => Err(metadata.without("__metadata__")),
             };
         }
         let spec = document
-            .get(document.root(), &"__spec__".into())
+            .get(document.root(), "__spec__")
             .and_then(|id| document.items(id).get(1))
             .and_then(|id| document.node(*id).text());
         let spec = match spec {
@@ -116,7 +119,7 @@ impl Current<'_> {
             return Err(Error::limit("serialised values nest too deeply"));
         };
         let metadata = |key: &Text| {
-            let id = document.get(document.root(), &metadata_name(key));
+            let id = document.get(document.root(), metadata_name(key));
             id.map(|id| Metadata { document, id })
                 .ok_or_else(|| Error::damaged(format!("the metadata of {key} is missing")))
         };
@@ -129,7 +132,7 @@ impl Current<'_> {
             return self.object(place, metadata(key)?, key);
         };
         let outer = metadata(&step(key, "1"))?;
-        let id = match outer.class()?.as_str() {
+        let id = match &*outer.class()? {
             "DeferredGraphTensor" => {
                 let why = "it is computed by a TorchScript graph, which is never run";
                 let value = match (outer.dtype(), outer.shape("shape")) {
@@ -172,7 +175,7 @@ impl Current<'_> {
         let Place { reading, container, .. } = place;
         let class = metadata.class()?;
         let mut raw = metadata.raw();
-        let id = match class.as_str() {
+        let id = match &*class {
             "ScalarSerializer" => reading.builder.push(metadata.scalar()?)?,
             "StringSerializer" => {
                 let text = metadata
@@ -201,11 +204,8 @@ impl Current<'_> {
                 let container = container.clone();
                 let object = container.find(key)?;
                 let id = stored(reading, &container, object, metadata, key, &class)?;
-                for (name, text) in raw_attributes(&container.file, object) {
-                    if !raw.iter().any(|(known, _)| *known == name) {
-                        raw.push((name, text));
-                    }
-                }
+                let own = raw_attributes(&container.file, object, &raw);
+                raw.extend(own);
                 id
             }
             _ => {
@@ -245,16 +245,16 @@ impl Current<'_> {
             };
             return place.reading.builder.push(value);
         };
-        let inner = link.document.get(link.id, &"metadata".into());
+        let inner = link.document.get(link.id, "metadata");
         let inner = inner.map_or(link, |id| Metadata { document: link.document, id });
         let class = match (outer, inner.class()?) {
-            (Some(_), _) => "TorchTensorSerializer".to_owned(),
+            (Some(_), _) => "TorchTensorSerializer".into(),
             (None, class) => class,
         };
         let object = other.find(there)?;
         let id = stored(place.reading, &other, object, outer.unwrap_or(inner), key, &class)?;
         let mut raw = link.raw();
-        raw.extend(raw_attributes(&other.file, object));
+        raw.extend(raw_attributes(&other.file, object, &[]));
         place.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
     }
@@ -322,9 +322,9 @@ impl<'a> Metadata<'a> {
         Error::damaged(format!("its metadata has no `{name}`"))
     }
 
-    fn class(&self) -> Result<String> {
+    fn class(&self) -> Result<Cow<'a, str>> {
         let class = self.text("__TYPE__").ok_or_else(|| self.without("__TYPE__"))?;
-        Ok(class.to_lossy().into_owned())
+        Ok(class.to_lossy())
     }
 
     /// The fields, for people.
@@ -353,7 +353,7 @@ impl<'a> Metadata<'a> {
     /// What torch calls the elements: by name, else by the appliance's number.
     fn dtype(&self) -> Option<DType> {
         let first = |name: &str| {
-            let id = self.document.get(self.id, &name.into())?;
+            let id = self.document.get(self.id, name)?;
             Some(self.document.node(*self.document.items(id).first()?))
         };
         let named = first("dtypes").or_else(|| self.field("dtype"));
@@ -366,7 +366,7 @@ impl<'a> Metadata<'a> {
 
     /// A shape: of `shapes`, the first one.
     fn shape(&self, name: &str) -> Option<Vec<u64>> {
-        let mut id = self.document.get(self.id, &name.into())?;
+        let mut id = self.document.get(self.id, name)?;
         if name == "shapes" {
             id = *self.document.items(id).first()?;
         }
@@ -403,16 +403,15 @@ impl<'a> Metadata<'a> {
 fn is_plain(document: &Document, flat: &Text) -> bool {
     let root = document.root();
     let Node::Object(entries) = document.node(root) else { return false };
-    let objects = document.get(root, &"__objects__".into());
+    let objects = document.get(root, "__objects__");
     match objects.map(|objects| document.items(objects)) {
         Some([one]) => entries.len() == 3 && document.node(*one).text() == Some(flat),
         _ => false,
     }
 }
 
-fn metadata_name(key: &Text) -> Text {
-    let bytes = [key.as_bytes(), b".__metadata__"].concat();
-    Text::from_surrogatepass(&bytes).unwrap_or_else(|_| "".into())
+fn metadata_name(key: &Text) -> Vec<u8> {
+    [key.as_bytes(), b".__metadata__"].concat()
 }
 
 fn step(key: &Text, step: &str) -> Text {

@@ -104,7 +104,7 @@ impl Legacy {
             None => untyped(reading, main, object, flat)?,
         };
         self.by_address.insert(address, id);
-        reading.builder.set_raw_attributes(id, raw_attributes(&main.file, object));
+        reading.builder.set_raw_attributes(id, raw_attributes(&main.file, object, &[]));
         Ok(id)
     }
 

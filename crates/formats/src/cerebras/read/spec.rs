@@ -63,7 +63,7 @@ impl Spec {
         let mut building = Building::new(limits.values);
         let mut open = vec![(building.slot()?, *root)];
         while let Some((slot, id)) = open.pop() {
-            let field = |name: &str| document.get(id, &name.into());
+            let field = |name: &str| document.get(id, name);
             let children = field("children_spec").map_or(&[][..], |id| document.items(id));
             let shape = json_shape(&document, field("type"), field("context"), children.len())?;
             let (shape, steps) = shape;
@@ -210,7 +210,7 @@ fn json_shape(
         "collections.defaultdict" => {
             let context = context.ok_or_else(|| bad("a defaultdict of it has no keys"))?;
             let list = document
-                .get(context, &"dict_context".into())
+                .get(context, "dict_context")
                 .ok_or_else(|| bad("a defaultdict of it has no keys"))?;
             let keys = document.items(list).iter().map(|id| json_key(document, *id)).collect();
             let name = |field: &str| document.field(context, field).and_then(Node::text).cloned();

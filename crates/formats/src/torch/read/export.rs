@@ -232,7 +232,7 @@ impl Reading<'_> {
         let (bytes, _) = self.archive.read(record, self.limits)?;
         let document = Document::parse(&bytes)
             .map_err(|error| error.context(format!("the record {config}")))?;
-        let described = document.get(document.root(), &"config".into());
+        let described = document.get(document.root(), "config");
         let described = match described.map(|id| document.node(id)) {
             Some(Node::Object(described)) => described,
             _ => {
@@ -351,14 +351,14 @@ impl Payload<'_> {
     /// The tensor as a view of its storage.
     fn tensor(&self, storage: &Storage, limits: &Limits) -> Result<Tensor, String> {
         let document = self.document;
-        let meta = document.get(self.id, &"tensor_meta".into());
-        let field = |name: &str| document.get(meta?, &name.into());
+        let meta = document.get(self.id, "tensor_meta");
+        let field = |name: &str| document.get(meta?, name);
         let natural = |id: Id| match document.node(id) {
             Node::Int(value) => value.to_u64(),
             _ => None,
         };
         // A dimension is a number, or an expression that only the program knows.
-        let dimension = |id: Id| natural(document.get(id, &"as_int".into())?);
+        let dimension = |id: Id| natural(document.get(id, "as_int")?);
         let numbers = |name: &str| {
             let items = document.items(field(name)?);
             let few = items.len() as u64 <= limits.rank;
