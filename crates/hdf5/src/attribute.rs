@@ -10,7 +10,7 @@ use statelens_checkpoint::{ByteOrder, Error, Int, Limits, Result, Text, float_re
 use crate::Hdf5File;
 use crate::datatype::{Class, Datatype, Padding, text, whole_text};
 use crate::error::from_reader;
-use crate::header::{self, Message};
+use crate::header;
 
 /// The length of each dimension.
 type Shape = Vec<u64>;
@@ -115,31 +115,28 @@ impl Values {
 impl Attribute {
     /// Reads an attribute message, or an attribute in dense storage: they are the same.
     pub(crate) fn parse(file: &Hdf5File, body: &[u8]) -> Result<Self> {
-        let mut cursor = Cursor::new(body);
-        let version = cursor.read_u8().map_err(from_reader)?;
-        if !(1..=3).contains(&version) {
-            return Err(Error::unsupported(format!("an attribute of version {version}")));
-        }
-        let flags = cursor.read_u8().map_err(from_reader)?;
-        let flags = if version == 1 { 0 } else { flags };
-        let mut sizes = [0; 3];
-        for size in &mut sizes {
-            *size = usize::from(cursor.read_u16_le().map_err(from_reader)?);
-        }
-        if version == 3 {
-            cursor.skip(1).map_err(from_reader)?;
-        }
-        let mut part = |size: usize| {
-            let bytes = cursor.read_bytes(size)?;
-            // Only version 1 pads its parts.
-            let padding = if version == 1 { size.wrapping_neg() & 7 } else { 0 };
-            cursor.skip(padding.min(cursor.remaining() as usize))?;
-            hdf5_reader::error::Result::Ok(bytes)
+        let short = || Error::damaged("an attribute that ends too early");
+        let [version, flags, n0, n1, t0, t1, s0, s1, rest @ ..] = body else {
+            return Err(short());
         };
-        let [name, datatype, space] = sizes;
-        let name = text(part(name).map_err(from_reader)?);
-        let datatype = part(datatype).map_err(from_reader)?;
-        let space = part(space).map_err(from_reader)?;
+        let (flags, mut rest) = match version {
+            1 => (0, rest),
+            2 => (*flags, rest),
+            // What the name is written in.
+            3 => (*flags, rest.get(1..).ok_or_else(short)?),
+            _ => return Err(Error::unsupported(format!("an attribute of version {version}"))),
+        };
+        let mut part = |low: u8, high: u8| {
+            let size = usize::from(u16::from_le_bytes([low, high]));
+            let (part, tail) = rest.split_at_checked(size).ok_or_else(short)?;
+            // Only version 1 pads its parts.
+            let padding = if *version == 1 { size.wrapping_neg() & 7 } else { 0 };
+            rest = tail.get(padding..).unwrap_or_default();
+            Ok(part)
+        };
+        let name = text(part(*n0, *n1)?);
+        let datatype = part(*t0, *t1)?;
+        let space = part(*s0, *s1)?;
         let context = |error: Error| error.context(format_args!("attribute {name}"));
         let datatype = match flags & 1 {
             0 => file.datatype(datatype),
@@ -153,8 +150,7 @@ impl Attribute {
         let shape = shape.map_err(context)?.0;
         let count = count(shape.as_deref()).map_err(context)?;
         let len = count.checked_mul(datatype.size).and_then(|len| usize::try_from(len).ok());
-        let start = cursor.position() as usize;
-        let data = len.and_then(|len| body.get(start..start.checked_add(len)?));
+        let data = len.and_then(|len| rest.get(..len));
         let data = data.ok_or_else(|| context(Error::damaged("its value ends too early")))?;
         Ok(Self { name, datatype, shape, data: data.into() })
     }
@@ -221,10 +217,11 @@ impl Hdf5File {
                 for element in elements {
                     let bytes =
                         self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
-                    spent += bytes.len() as u64;
+                    spent += bytes.as_slice().len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
                     // The length counts; NULs inside belong to it, one at the end does not.
-                    texts.push(whole_text(bytes.strip_suffix(&[0]).unwrap_or(&bytes)));
+                    let bytes = bytes.as_slice();
+                    texts.push(whole_text(bytes.strip_suffix(&[0]).unwrap_or(bytes)));
                 }
                 Values::Text(texts)
             }
@@ -247,6 +244,7 @@ impl Hdf5File {
             .map(|element| {
                 let bytes =
                     self.heap.get(&self.source, self.widths, element, unit, &self.limits)?;
+                let bytes = bytes.as_slice().to_vec();
                 spent += bytes.len() as u64;
                 Limits::check("bytes of sequences in one value", spent, self.limits.structure)?;
                 Ok(bytes)
@@ -283,9 +281,7 @@ impl Hdf5File {
 
     /// The body of the message that a reference stands for.
     pub(crate) fn resolve(&self, kind: u16, reference: &[u8]) -> Result<Vec<u8>> {
-        let message = Message { kind, shared: true, body: reference.to_vec() };
-        header::resolve(&self.source, self.widths, &message, &self.limits)
-            .map(|message| message.body)
+        header::resolve(&self.source, self.widths, kind, reference, &self.limits)
     }
 }
 

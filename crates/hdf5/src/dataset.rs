@@ -1,5 +1,6 @@
 //! Datasets: what they hold and where their bytes are.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use hdf5_reader::io::Cursor;
@@ -19,7 +20,7 @@ use crate::chunks::DatasetChunks;
 use crate::datatype::{Class, Datatype};
 use crate::error::from_reader;
 use crate::filters::FilterDescription;
-use crate::header::{Message, Widths};
+use crate::header::{Message, Messages, Widths};
 use crate::heap::Names;
 use crate::numpy::Element;
 
@@ -119,11 +120,13 @@ impl Dataset {
 
 impl Hdf5File {
     /// Puts a dataset together from its header messages.
-    pub(crate) fn read_dataset(&self, messages: &[Message]) -> Result<Dataset> {
-        let body = |kind: u16| match messages.iter().find(|message| message.kind == kind) {
+    pub(crate) fn read_dataset(&self, messages: &Messages) -> Result<Dataset> {
+        let body = |kind: u16| match messages.first(kind) {
             None => Ok(None),
-            Some(message) if message.shared => self.resolve(kind, &message.body).map(Some),
-            Some(message) => Ok(Some(message.body.clone())),
+            Some(Message { shared: true, body, .. }) => {
+                self.resolve(kind, body).map(|body| Some(Cow::Owned(body)))
+            }
+            Some(message) => Ok(Some(Cow::Borrowed(message.body))),
         };
         let missing = |what: &str| Error::damaged(format!("a dataset without {what}"));
         let datatype = self.datatype(&body(MSG_DATATYPE)?.ok_or_else(|| missing("a datatype"))?)?;
@@ -138,7 +141,8 @@ impl Hdf5File {
                     .filters
             }
         };
-        let fill = self.fill(&datatype, body(MSG_FILL_VALUE)?, body(MSG_FILL_VALUE_OLD)?)?;
+        let (new, old) = (body(MSG_FILL_VALUE)?, body(MSG_FILL_VALUE_OLD)?);
+        let fill = self.fill(&datatype, new.as_deref(), old.as_deref())?;
         let stored = match (body(MSG_EXTERNAL_FILES)?, body(MSG_DATA_LAYOUT)?) {
             (Some(body), _) => self.segments(&body)?,
             (None, Some(body)) => self.stored(&body, shape.as_ref().map_or(0, Vec::len))?,
@@ -150,11 +154,11 @@ impl Hdf5File {
     fn fill(
         &self,
         datatype: &Datatype,
-        new: Option<Vec<u8>>,
-        old: Option<Vec<u8>>,
+        new: Option<&[u8]>,
+        old: Option<&[u8]>,
     ) -> Result<Arc<[u8]>> {
         let Widths { offset, length } = self.widths;
-        let message = match (&new, &old) {
+        let message = match (new, old) {
             (Some(body), _) => {
                 fill_value::parse_new(&mut Cursor::new(body), offset, length, body.len())
             }

@@ -19,7 +19,7 @@ use crate::dataset::Dataset;
 use crate::datatype::Datatype;
 use crate::error::from_reader;
 use crate::group::{Link, Links, Target};
-use crate::header::{self, Message, Widths};
+use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
 
@@ -166,17 +166,17 @@ impl Hdf5File {
     pub fn object(&self, address: u64) -> Result<Object> {
         let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
         let at = |error: Error| error.at(self.source.base().saturating_add(address));
-        let has = |kind: u16| messages.iter().any(|message| message.kind == kind);
+        let has = |kind: u16| messages.first(kind).is_some();
         let mut links = Links::default();
         let kind = if has(MSG_DATA_LAYOUT) || has(MSG_EXTERNAL_FILES) {
             match self.read_dataset(&messages) {
                 Ok(dataset) => Kind::Dataset(Box::new(dataset)),
                 Err(error) => Kind::Unreadable(at(error)),
             }
-        } else if let Some(message) = messages.iter().find(|message| message.kind == MSG_DATATYPE) {
-            let body = match message.shared {
-                true => &self.resolve(MSG_DATATYPE, &message.body)?,
-                false => &message.body,
+        } else if let Some(Message { shared, body, .. }) = messages.first(MSG_DATATYPE) {
+            let body = match shared {
+                true => &self.resolve(MSG_DATATYPE, body)?,
+                false => body,
             };
             match self.datatype(body) {
                 Ok(datatype) => Kind::Datatype(datatype),
@@ -206,7 +206,7 @@ impl Hdf5File {
         let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
         let found =
             messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
-        let found = found.map(|message| Attribute::parse(self, &message.body));
+        let found = found.map(|message| Attribute::parse(self, message.body));
         Ok(found.flatten().any(|attribute| attribute.name == name))
     }
 
@@ -259,11 +259,11 @@ impl Hdf5File {
         Ok(tree)
     }
 
-    fn group(&self, messages: &[Message]) -> Result<Links> {
+    fn group(&self, messages: &Messages) -> Result<Links> {
         let Widths { offset, length } = self.widths;
         let mut links = Links::default();
         for message in messages.iter().filter(|message| !message.shared) {
-            let body = &message.body;
+            let body = message.body;
             let cursor = &mut Cursor::new(body);
             match message.kind {
                 MSG_SYMBOL_TABLE => {
@@ -284,19 +284,19 @@ impl Hdf5File {
         Ok(links)
     }
 
-    fn attributes(&self, messages: &[Message], object: &mut Object) {
+    fn attributes(&self, messages: &Messages, object: &mut Object) {
         let mut add = |attribute: Result<Attribute>| match attribute {
             Ok(attribute) => object.attributes.push(attribute),
             Err(error) => object.troubles.push(error),
         };
-        for message in messages {
-            match (message.kind, message.shared) {
-                (MSG_ATTRIBUTE, false) => add(Attribute::parse(self, &message.body)),
+        for Message { kind, shared, body } in messages.iter() {
+            match (kind, shared) {
+                (MSG_ATTRIBUTE, false) => add(Attribute::parse(self, body)),
                 (MSG_ATTRIBUTE, true) => {
-                    let body = self.resolve(MSG_ATTRIBUTE, &message.body);
+                    let body = self.resolve(MSG_ATTRIBUTE, body);
                     add(body.and_then(|body| Attribute::parse(self, &body)));
                 }
-                (MSG_ATTRIBUTE_INFO, _) => match self.dense_attributes(&message.body) {
+                (MSG_ATTRIBUTE_INFO, _) => match self.dense_attributes(body) {
                     Ok(found) => found.into_iter().for_each(&mut add),
                     Err(error) => add(Err(error.context("dense attributes"))),
                 },

@@ -25,12 +25,42 @@ pub(crate) struct Widths {
 }
 
 /// One message of an object header.
-#[derive(Debug, Clone)]
-pub(crate) struct Message {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Message<'a> {
     pub(crate) kind: u16,
     /// The body is a reference to a message elsewhere.
     pub(crate) shared: bool,
-    pub(crate) body: Vec<u8>,
+    pub(crate) body: &'a [u8],
+}
+
+/// The messages of an object header, in order: their bodies are one run of bytes.
+#[derive(Debug, Default)]
+pub(crate) struct Messages {
+    bodies: Vec<u8>,
+    /// Kind, whether it is shared, and where its body ends.
+    entries: Vec<(u16, bool, usize)>,
+}
+
+impl Messages {
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Message<'_>> {
+        let mut start = 0;
+        self.entries.iter().map(move |(kind, shared, end)| {
+            let body = self.bodies.get(start..*end).unwrap_or_default();
+            start = *end;
+            Message { kind: *kind, shared: *shared, body }
+        })
+    }
+
+    /// The first of that kind.
+    pub(crate) fn first(&self, kind: u16) -> Option<Message<'_>> {
+        self.iter().find(|message| message.kind == kind)
+    }
+
+    fn push(&mut self, kind: u16, shared: bool, body: &[u8]) {
+        self.bodies.extend_from_slice(body);
+        self.entries.push((kind, shared, self.bodies.len()));
+    }
 }
 
 /// The messages of the object at `address`, all blocks of its header in order.
@@ -39,7 +69,7 @@ pub(crate) fn messages(
     widths: Widths,
     address: u64,
     limits: &Limits,
-) -> Result<Vec<Message>> {
+) -> Result<Messages> {
     read(source, widths, address, limits, usize::MAX)
 }
 
@@ -49,7 +79,7 @@ pub(crate) fn first_messages(
     widths: Widths,
     address: u64,
     limits: &Limits,
-) -> Result<Vec<Message>> {
+) -> Result<Messages> {
     read(source, widths, address, limits, 4)
 }
 
@@ -59,12 +89,12 @@ fn read(
     address: u64,
     limits: &Limits,
     blocks: usize,
-) -> Result<Vec<Message>> {
+) -> Result<Messages> {
     let prefix = source.bytes(address, 16.min(Storage::len(source).saturating_sub(address)))?;
     let mut walk = Walk {
         source,
         widths,
-        messages: Vec::new(),
+        messages: Messages::default(),
         blocks: VecDeque::new(),
         ordered: false,
         spent: 0,
@@ -99,20 +129,21 @@ fn read(
     Ok(walk.messages)
 }
 
-/// The message that a shared one stands for: that kind of message of another object.
+/// The body of the message that a shared one stands for: that kind of message of another object.
 pub(crate) fn resolve(
     source: &Source,
     widths: Widths,
-    message: &Message,
+    kind: u16,
+    reference: &[u8],
     limits: &Limits,
-) -> Result<Message> {
-    let mut cursor = Cursor::new(&message.body);
-    let len = message.body.len();
-    let reference = shared::parse(&mut cursor, message.kind, widths.offset, widths.length, len);
+) -> Result<Vec<u8>> {
+    let mut cursor = Cursor::new(reference);
+    let reference = shared::parse(&mut cursor, kind, widths.offset, widths.length, reference.len());
     match reference.map_err(from_reader)? {
         SharedMessage::SharedInOhdr { address, .. } => messages(source, widths, address, limits)?
-            .into_iter()
-            .find(|found| found.kind == message.kind && !found.shared)
+            .iter()
+            .find(|found| found.kind == kind && !found.shared)
+            .map(|found| found.body.to_vec())
             .ok_or_else(|| {
                 Error::damaged("a shared message is not where it should be").at(address)
             }),
@@ -126,7 +157,7 @@ pub(crate) fn resolve(
 struct Walk<'a> {
     source: &'a Source,
     widths: Widths,
-    messages: Vec<Message>,
+    messages: Messages,
     blocks: VecDeque<(u64, u64)>,
     /// Version 2: messages carry their creation order.
     ordered: bool,
@@ -225,7 +256,7 @@ impl Walk<'_> {
             }
             _ => {
                 let shared = flags & 0x02 != 0;
-                self.messages.push(Message { kind, shared, body: body.to_vec() });
+                self.messages.push(kind, shared, body);
             }
         }
         Ok(())

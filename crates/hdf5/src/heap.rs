@@ -1,6 +1,7 @@
 //! Heaps: where names, variable-length values and dense attributes and links are kept.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::StorageBuffer;
@@ -8,7 +9,7 @@ use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::fractal_heap::{FractalHeap, FractalHeapDirectBlockCache};
 use hdf5_reader::io::Cursor;
 use hdf5_reader::local_heap::LocalHeap;
-use statelens_checkpoint::{Error, Limits, Result, Text};
+use statelens_checkpoint::{Error, Limits, Result, Text, order};
 
 use crate::datatype::text;
 use crate::error::from_reader;
@@ -56,8 +57,19 @@ struct Collections {
 
 struct Collection {
     bytes: StorageBuffer,
-    /// Offset and length of each object, by its index.
-    objects: HashMap<u16, (usize, usize)>,
+    /// Index, offset and length of each object, sorted by index.
+    objects: Vec<(u16, usize, usize)>,
+}
+
+/// A variable-length value, in the collection that holds it.
+pub(crate) struct Held(Option<(Arc<Collection>, Range<usize>)>);
+
+impl Held {
+    /// Its bytes.
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        let found = self.0.as_ref();
+        found.and_then(|(from, range)| from.bytes.get(range.clone())).unwrap_or_default()
+    }
 }
 
 impl std::fmt::Debug for Collections {
@@ -79,22 +91,22 @@ impl GlobalHeap {
         element: &[u8],
         unit: u64,
         limits: &Limits,
-    ) -> Result<Vec<u8>> {
+    ) -> Result<Held> {
         let mut cursor = Cursor::new(element);
         let count = cursor.read_u32_le().map_err(from_reader)?;
         let address = cursor.read_offset(widths.offset).map_err(from_reader)?;
         let index = cursor.read_u32_le().map_err(from_reader)?;
         let len = u64::from(count).checked_mul(unit).ok_or_else(outside)?;
         if len == 0 || address == 0 || Cursor::is_undefined_offset(address, widths.offset) {
-            return Ok(Vec::new());
+            return Ok(Held(None));
         }
         Limits::check("bytes of one string", len, limits.string)?;
         source.spend(len)?;
         let collection = self.collection(source, widths, address, limits)?;
-        let place = u16::try_from(index).ok().and_then(|index| collection.objects.get(&index));
+        let place = u16::try_from(index).ok().and_then(|index| collection.place(index));
         let (offset, held) = place.ok_or_else(outside)?;
-        let len = usize::try_from(len).ok().filter(|len| len <= held).ok_or_else(outside)?;
-        collection.bytes.get(*offset..offset + len).map(<[u8]>::to_vec).ok_or_else(outside)
+        let len = usize::try_from(len).ok().filter(|len| *len <= held).ok_or_else(outside)?;
+        Ok(Held(Some((collection, offset..offset + len))))
     }
 
     fn collection(
@@ -137,7 +149,7 @@ impl Collection {
         Limits::check("bytes of one heap collection", size, limits.structure)?;
         source.spend(size)?;
         let bytes = source.bytes(address, size)?;
-        let mut objects = HashMap::new();
+        let mut objects = Vec::new();
         let mut at = 8 + width;
         while let Some(head) = bytes.get(at..at + 8 + width) {
             let index = u16::from_le_bytes([head[0], head[1]]);
@@ -149,10 +161,21 @@ impl Collection {
             let len = usize::try_from(little(&head[8..])).ok();
             let end = len.and_then(|len| start.checked_add(len)).filter(|end| *end <= bytes.len());
             let (Some(len), Some(end)) = (len, end) else { return Err(outside()) };
-            objects.insert(index, (start, len));
+            objects.push((index, start, len));
             at = end.next_multiple_of(8);
         }
+        // Writers count up.
+        if !objects.is_sorted_by_key(|(index, ..)| *index) {
+            order::by_key(&mut objects, |(index, ..)| u64::from(*index));
+        }
         Ok(Self { bytes, objects })
+    }
+
+    /// Offset and length of an object: of the last one, if several have its index.
+    fn place(&self, index: u16) -> Option<(usize, usize)> {
+        let end = self.objects.partition_point(|(other, ..)| *other <= index);
+        let (found, offset, len) = self.objects[..end].last()?;
+        (*found == index).then_some((*offset, *len))
     }
 }
 
