@@ -19,6 +19,11 @@ enum Repr {
 impl Int {
     /// From two's complement bytes, least significant first; none means zero.
     pub fn from_le_bytes(bytes: &[u8]) -> Self {
+        if let ([.., last], ..=8) = (bytes, bytes.len()) {
+            let mut word = [if last & 0x80 == 0 { 0 } else { 0xff }; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            return i64::from_le_bytes(word).into();
+        }
         BigInt::from_signed_bytes_le(bytes).into()
     }
 

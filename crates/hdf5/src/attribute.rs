@@ -1,6 +1,6 @@
 //! Attributes, and values of a datatype decoded from their bytes.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::dataspace::{self, DataspaceMessage, DataspaceType};
@@ -134,7 +134,7 @@ impl Attribute {
             rest = tail.get(padding..).unwrap_or_default();
             Ok(part)
         };
-        let name = text(part(*n0, *n1)?);
+        let name = file.name(part(*n0, *n1)?);
         let datatype = part(*t0, *t1)?;
         let space = part(*s0, *s1)?;
         let context = |error: Error| error.context(format_args!("attribute {name}"));
@@ -217,10 +217,10 @@ impl Hdf5File {
                 for element in elements {
                     let bytes =
                         self.heap.get(&self.source, self.widths, element, 1, &self.limits)?;
-                    spent += bytes.as_slice().len() as u64;
+                    let bytes = bytes.as_slice();
+                    spent += bytes.len() as u64;
                     Limits::check("bytes of strings in one value", spent, self.limits.structure)?;
                     // The length counts; NULs inside belong to it, one at the end does not.
-                    let bytes = bytes.as_slice();
                     texts.push(whole_text(bytes.strip_suffix(&[0]).unwrap_or(bytes)));
                 }
                 Values::Text(texts)
@@ -252,9 +252,16 @@ impl Hdf5File {
             .collect()
     }
 
+    /// The name of an attribute: text up to the first NUL, as [`text`] has it.
+    fn name(&self, bytes: &[u8]) -> Text {
+        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.text(&bytes[..len]).unwrap_or_else(|_| text(bytes))
+    }
+
     /// The datatype of a message body; equal ones are one.
     pub(crate) fn datatype(&self, body: &[u8]) -> Result<Arc<Datatype>> {
-        let mut types = self.types.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(datatype) = types.get(body) {
             return Ok(datatype.clone());
         }
@@ -268,6 +275,10 @@ impl Hdf5File {
 
     /// Shape and maximum shape; no shape is the null dataspace.
     pub(crate) fn dataspace(&self, body: &[u8]) -> Result<(Option<Shape>, Option<Shape>)> {
+        // One value, as nearly all attributes are: there is nothing more to read.
+        if let [1, 0, ..] | [2, 0, _, 0, ..] = body {
+            return Ok((Some(Vec::new()), None));
+        }
         let mut cursor = Cursor::new(body);
         let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
             dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())

@@ -12,7 +12,9 @@ use hdf5_reader::messages::{
     MSG_LINK_INFO, MSG_SYMBOL_TABLE, link, link_info, symbol_table_msg,
 };
 use hdf5_reader::superblock::Superblock;
-use statelens_checkpoint::{Error, FileId, FileSet, Limits, Progress, Result, Text, order};
+use statelens_checkpoint::{
+    Error, FileId, FileSet, Interner, Limits, Progress, Result, Text, order,
+};
 
 use crate::attribute::Attribute;
 use crate::dataset::Dataset;
@@ -32,6 +34,7 @@ pub struct Hdf5File {
     pub(crate) limits: Limits,
     pub(crate) heap: GlobalHeap,
     pub(crate) types: Mutex<HashMap<Vec<u8>, Arc<Datatype>>>,
+    pub(crate) names: Mutex<Interner>,
     superblock: Superblock,
 }
 
@@ -123,6 +126,7 @@ impl Hdf5File {
             limits: limits.clone(),
             heap: GlobalHeap::default(),
             types: Mutex::default(),
+            names: Mutex::default(),
             superblock,
         })
     }

@@ -5,7 +5,7 @@
 //! stops after 1,024 continuation blocks, and a Cerebras root group has one for every few keys.
 //! So the envelope is read here, and each message is parsed by itself when it is wanted.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use hdf5_reader::Storage;
 use hdf5_reader::checksum::jenkins_lookup3;
@@ -113,7 +113,7 @@ fn read(
             ));
         }
     }
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     while let Some((start, len)) = walk.blocks.pop_front() {
         if !seen.insert(start) {
             return Err(at(Error::damaged("the blocks of an object header lead in a circle")));
@@ -176,6 +176,7 @@ impl Walk<'_> {
     fn run_1(&mut self, start: u64, len: u64) -> Result<()> {
         self.spend(len)?;
         let bytes = self.source.bytes(start, len)?;
+        self.messages.bodies.reserve(bytes.len());
         let mut rest = &*bytes;
         while let [k0, k1, s0, s1, flags, _, _, _, tail @ ..] = rest {
             let size = usize::from(u16::from_le_bytes([*s0, *s1]));
@@ -230,6 +231,7 @@ impl Walk<'_> {
             return Err(Error::damaged("the checksum of an object header is wrong"));
         }
         let mut rest = body.get(head as usize..).unwrap_or_default();
+        self.messages.bodies.reserve(rest.len());
         let skip = if self.ordered { 2 } else { 0 };
         // Fewer bytes than a message needs are a gap.
         while let [kind, s0, s1, flags, tail @ ..] = rest {

@@ -148,7 +148,7 @@ impl Collection {
         let size = little(size);
         Limits::check("bytes of one heap collection", size, limits.structure)?;
         source.spend(size)?;
-        let bytes = source.bytes(address, size)?;
+        let bytes = source.bytes_apart(address, size)?;
         let mut objects = Vec::new();
         let mut at = 8 + width;
         while let Some(head) = bytes.get(at..at + 8 + width) {

@@ -1,6 +1,6 @@
 //! The bytes of a container: hdf5-reader's `Storage` over our [`ReadAt`], through a cache.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,16 +25,26 @@ pub(crate) struct Source {
 
 #[derive(Default)]
 struct Cache {
-    blocks: HashMap<u64, (u64, Arc<[u8]>)>,
+    /// What was read at once, by its first block.
+    pieces: BTreeMap<u64, Piece>,
+    /// Bytes in all pieces.
+    bytes: usize,
     clock: u64,
+    /// The piece that was asked for last: most often it is the next one, too.
+    last: Option<(u64, Arc<Vec<u8>>)>,
     /// Blocks per read, and the block after the last read.
     run: u64,
     next: u64,
 }
 
+struct Piece {
+    used: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
 const BLOCK: u64 = 64 << 10;
-/// 32 MiB: a cache smaller than the structure would read it again and again.
-const CAPACITY: usize = 512;
+/// A cache smaller than the structure would read it again and again.
+const CAPACITY: usize = 32 << 20;
 /// What small files may take beyond their size.
 const SLACK: u64 = 16 << 20;
 /// 1 MiB.
@@ -54,6 +64,13 @@ impl Source {
     pub(crate) fn bytes(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let len = usize::try_from(len).map_err(|_| self.past_end(address, len))?;
         self.read_range(address, len).map_err(from_reader)
+    }
+
+    /// [`Source::bytes`], to be kept: they don't hold on to what was read around them.
+    pub(crate) fn bytes_apart(&self, address: u64, len: u64) -> Result<StorageBuffer> {
+        let bytes = self.bytes(address, len)?;
+        let all_kept = self.inner.len() <= CAPACITY as u64;
+        Ok(if all_kept { bytes } else { StorageBuffer::from_vec(bytes.to_vec()) })
     }
 
     /// Counts bytes of structure that were made something of.
@@ -80,49 +97,70 @@ impl Source {
         .advice("The file may be cut short: compare its size with the original.")
     }
 
-    fn block(&self, index: u64) -> Result<Arc<[u8]>> {
+    /// The piece that a block is in, and the first block of it.
+    fn piece(&self, index: u64) -> Result<(u64, Arc<Vec<u8>>)> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
-        cache.clock += 1;
-        let now = cache.clock;
-        if let Some((used, bytes)) = cache.blocks.get_mut(&index) {
-            *used = now;
-            return Ok(bytes.clone());
+        if let Some(piece) = cache.piece(index) {
+            return Ok(piece);
         }
         // A file that fits the cache is read in large aligned pieces, in whatever order.
-        let small = self.inner.len() <= BLOCK * CAPACITY as u64;
+        let small = self.inner.len() <= CAPACITY as u64;
         let (first, run) = match () {
             () if small => (index - index % LONGEST_RUN, LONGEST_RUN),
             () if index == cache.next => (index, (cache.run * 2).clamp(1, LONGEST_RUN)),
             () => (index, 1),
         };
+        // What is there already is not read again.
+        let after = cache.pieces.range(first..).next().map_or(u64::MAX, |(first, _)| *first);
+        let run = run.min(after - first);
         let start = first * BLOCK;
-        let len = (run * BLOCK).min(self.inner.len().saturating_sub(start));
-        let mut bytes = vec![0; len as usize];
+        let len = (run * BLOCK).min(self.inner.len().saturating_sub(start)) as usize;
+        let mut bytes = vec![0; len];
         self.inner.read_at(start, &mut bytes)?;
         cache.run = run;
         cache.next = first + run;
-        cache.make_room(len.div_ceil(BLOCK) as usize);
-        for (at, block) in (first..).zip(bytes.chunks(BLOCK as usize)) {
-            cache.blocks.insert(at, (now, block.into()));
-        }
-        match cache.blocks.get(&index) {
-            Some((_, block)) => Ok(block.clone()),
-            None => Err(self.past_end(start, BLOCK)),
-        }
+        cache.add(first, bytes);
+        cache.piece(index).ok_or_else(|| self.past_end(start, BLOCK))
     }
 }
 
 impl Cache {
-    fn make_room(&mut self, blocks: usize) {
-        if self.blocks.len() + blocks <= CAPACITY {
-            return;
+    fn piece(&mut self, index: u64) -> Option<(u64, Arc<Vec<u8>>)> {
+        let holds = |first: u64, bytes: &[u8]| {
+            index.checked_sub(first).is_some_and(|at| at * BLOCK < bytes.len() as u64)
+        };
+        if let Some((first, bytes)) = &self.last
+            && holds(*first, bytes)
+        {
+            return Some((*first, bytes.clone()));
         }
-        // Evict the older half at once: a scan per miss would cost more than it saves.
-        let mut ages: Vec<u64> = self.blocks.values().map(|(used, _)| *used).collect();
-        let middle = ages.len() / 2;
-        let (_, median, _) = ages.select_nth_unstable(middle);
-        let median = *median;
-        self.blocks.retain(|_, (used, _)| *used > median);
+        let (first, piece) = self.pieces.range_mut(..=index).next_back()?;
+        if !holds(*first, &piece.bytes) {
+            return None;
+        }
+        self.clock += 1;
+        piece.used = self.clock;
+        let found = (*first, piece.bytes.clone());
+        self.last = Some(found.clone());
+        Some(found)
+    }
+
+    fn add(&mut self, first: u64, bytes: Vec<u8>) {
+        if self.bytes + bytes.len() > CAPACITY {
+            // Drop the older half at once: a scan per miss would cost more than it saves.
+            let mut ages: Vec<u64> = self.pieces.values().map(|piece| piece.used).collect();
+            let middle = ages.len() / 2;
+            if let Some((_, median, _)) =
+                (middle < ages.len()).then(|| ages.select_nth_unstable(middle))
+            {
+                let median = *median;
+                self.pieces.retain(|_, piece| piece.used > median);
+            }
+            self.bytes = self.pieces.values().map(|piece| piece.bytes.len()).sum();
+        }
+        self.bytes += bytes.len();
+        self.clock += 1;
+        self.pieces.insert(first, Piece { used: self.clock, bytes: Arc::new(bytes) });
     }
 }
 
@@ -140,25 +178,27 @@ impl Storage for Source {
             return Ok(StorageBuffer::from_vec(Vec::new()));
         }
         let start = self.base + address;
-        if len as u64 > BLOCK * CAPACITY as u64 / 4 {
+        if len > CAPACITY / 4 {
             let mut bytes = vec![0; len];
             self.inner.read_at(start, &mut bytes).map_err(to_reader)?;
             return Ok(StorageBuffer::from_vec(bytes));
         }
-        let (first, within) = (start / BLOCK, (start % BLOCK) as usize);
-        if within + len <= BLOCK as usize {
-            let block = self.block(first).map_err(to_reader)?;
-            return StorageBuffer::from_shared(block, within, len);
+        let (first, piece) = self.piece(start / BLOCK).map_err(to_reader)?;
+        let from = (start - first * BLOCK) as usize;
+        if from + len <= piece.len() {
+            return StorageBuffer::from_shared_owner(piece, from, len);
         }
         let mut bytes = Vec::with_capacity(len);
-        let mut from = within;
-        let mut index = first;
+        bytes.extend_from_slice(piece.get(from..).unwrap_or_default());
         while bytes.len() < len {
-            let block = self.block(index).map_err(to_reader)?;
-            let take = (block.len() - from).min(len - bytes.len());
-            bytes.extend_from_slice(&block[from..from + take]);
-            from = 0;
-            index += 1;
+            let at = start + bytes.len() as u64;
+            let (first, piece) = self.piece(at / BLOCK).map_err(to_reader)?;
+            let from = (at - first * BLOCK) as usize;
+            let rest = piece.get(from..).unwrap_or_default();
+            if rest.is_empty() {
+                return Err(to_reader(self.past_end(address, len as u64)));
+            }
+            bytes.extend_from_slice(&rest[..rest.len().min(len - bytes.len())]);
         }
         Ok(StorageBuffer::from_vec(bytes))
     }
@@ -217,6 +257,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_larger_than_the_cache_is_read_right_in_any_order() {
+        let (_, source, bytes) = source(80 << 20, 0);
+        let mut at = 12345u64;
+        for step in 0..20_000u64 {
+            // Forward for a while, then a jump.
+            at = match step % 50 {
+                0 => step.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (80 << 20),
+                _ => at + 30_000,
+            };
+            let len = 1 + step % 70_000;
+            let expected = bytes.get(at as usize..(at + len) as usize);
+            assert_eq!(source.bytes(at, len).ok().as_deref(), expected, "{at} {len}");
+            assert!(source.cache.lock().unwrap().bytes <= CAPACITY + (1 << 20));
+        }
+    }
+
+    #[test]
     fn forward_reading_takes_few_reads_and_jumps_read_little() {
         let (counting, forward, bytes) = source(40 << 20, 0);
         for address in (0..bytes.len() as u64 - 100).step_by(1000) {
@@ -233,6 +290,6 @@ mod tests {
             jumping.bytes(step * (2 << 20), 100).unwrap();
         }
         assert_eq!(counting.1.load(Ordering::Relaxed), 20);
-        assert!(jumping.cache.lock().unwrap().blocks.len() <= 20);
+        assert!(jumping.cache.lock().unwrap().bytes <= 20 * BLOCK as usize);
     }
 }

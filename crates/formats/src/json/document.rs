@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use statelens_checkpoint::{Int, Limits, Result, Text, float_repr};
+use statelens_checkpoint::{Int, Interner, Limits, Result, Text, float_repr};
 
 use super::parser::Parser;
 
@@ -36,9 +36,21 @@ const MOST_NODES: u64 = 3_000_000;
 impl Document {
     /// Reads a whole text.
     pub(crate) fn parse(text: &[u8]) -> Result<Self> {
+        Self::read(Parser::lenient(text), text.len()).map(|(document, _)| document)
+    }
+
+    /// [`Document::parse`], for many texts that say the same, or a long one.
+    pub(crate) fn parse_sharing(text: &[u8], texts: &mut Interner) -> Result<Self> {
         let mut parser = Parser::lenient(text);
+        parser.texts = Some(std::mem::take(texts));
+        let (document, parser) = Self::read(parser, text.len())?;
+        *texts = parser.texts.unwrap_or_default();
+        Ok(document)
+    }
+
+    fn read(mut parser: Parser<'_>, len: usize) -> Result<(Self, Parser<'_>)> {
         // As many as short texts have; long ones grow.
-        let mut nodes = Vec::with_capacity((text.len() / 16).min(32));
+        let mut nodes = Vec::with_capacity((len / 16).min(32));
         // Containers that are open, innermost last, and the name the next value goes by.
         let mut open: Vec<Id> = Vec::new();
         let mut name = None;
@@ -63,7 +75,7 @@ impl Document {
             loop {
                 let Some(parent) = open.last() else {
                     parser.end()?;
-                    return Ok(Self { nodes });
+                    return Ok((Self { nodes }, parser));
                 };
                 let object = matches!(nodes.get(parent.0 as usize), Some(Node::Object(_)));
                 parser.space();
@@ -154,21 +166,22 @@ impl fmt::Display for Python<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         enum Step<'a> {
             Value(Id),
-            Text(&'a str),
+            Text(&'static str),
             Name(&'a Text),
         }
-        let mut steps = vec![Step::Value(self.id)];
+        let mut steps = Vec::with_capacity(16);
+        steps.push(Step::Value(self.id));
         while let Some(step) = steps.pop() {
             match step {
                 Step::Text(text) => f.write_str(text)?,
-                Step::Name(text) => write!(f, "{}", quoted(text))?,
+                Step::Name(text) => quote(text, f)?,
                 Step::Value(id) => match self.document.node(id) {
                     Node::Null => f.write_str("None")?,
                     Node::Bool(true) => f.write_str("True")?,
                     Node::Bool(false) => f.write_str("False")?,
                     Node::Int(int) => write!(f, "{int}")?,
                     Node::Float(float) => f.write_str(&float_repr(*float))?,
-                    Node::Str(text) => write!(f, "{}", quoted(text))?,
+                    Node::Str(text) => quote(text, f)?,
                     Node::Array(items) => {
                         steps.push(Step::Text("]"));
                         for (index, item) in items.iter().enumerate().rev() {
@@ -199,25 +212,27 @@ impl fmt::Display for Python<'_> {
 }
 
 /// Python's `repr` of a string, for the characters that keys are made of.
-fn quoted(text: &Text) -> String {
+fn quote(text: &Text, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let text = text.to_lossy();
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
-    let mut out = String::from(quote);
-    for c in text.chars() {
-        match c {
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if c == quote => {
-                out.push('\\');
-                out.push(c);
-            }
-            c => out.push(c),
+    let quote = if text.contains('\'') && !text.contains('"') { "\"" } else { "'" };
+    f.write_str(quote)?;
+    let mut rest = &*text;
+    while let Some(at) = rest.find(['\\', '\n', '\r', '\t', '\'', '"']) {
+        let (plain, special) = rest.split_at(at);
+        let (special, after) = special.split_at(1);
+        f.write_str(plain)?;
+        match special {
+            "\n" => f.write_str("\\n")?,
+            "\r" => f.write_str("\\r")?,
+            "\t" => f.write_str("\\t")?,
+            "\\" => f.write_str("\\\\")?,
+            other if other == quote => write!(f, "\\{other}")?,
+            other => f.write_str(other)?,
         }
+        rest = after;
     }
-    out.push(quote);
-    out
+    f.write_str(rest)?;
+    f.write_str(quote)
 }
 
 #[cfg(test)]

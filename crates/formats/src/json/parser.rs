@@ -1,6 +1,6 @@
 //! The pieces of a JSON text, one after the other.
 
-use statelens_checkpoint::{Error, Int, Result, Text};
+use statelens_checkpoint::{Error, Int, Interner, Result, Text};
 
 use super::Node;
 
@@ -17,17 +17,19 @@ pub(crate) struct Parser<'a> {
     room: usize,
     /// A string that is being read, if escapes are in it.
     unescaped: Vec<u8>,
+    /// Where strings are made that come again and again.
+    pub(super) texts: Option<Interner>,
 }
 
 impl<'a> Parser<'a> {
     /// For a text of Python's `json` module.
     pub(crate) fn lenient(text: &'a [u8]) -> Self {
-        Self { text, at: 0, strict: false, room: usize::MAX, unescaped: Vec::new() }
+        Self { text, at: 0, strict: false, room: usize::MAX, unescaped: Vec::new(), texts: None }
     }
 
     /// For RFC 8259 and nothing beyond it, with containers nested no deeper than `depth`.
     pub(crate) fn strict(text: &'a [u8], depth: usize) -> Self {
-        Self { text, at: 0, strict: true, room: depth, unescaped: Vec::new() }
+        Self { text, at: 0, strict: true, room: depth, unescaped: Vec::new(), texts: None }
     }
 }
 
@@ -284,8 +286,11 @@ impl Parser<'_> {
             }
             self.at += run + 1;
             if rest[run] == b'"' && self.unescaped.is_empty() {
-                return Text::from_surrogatepass(&rest[..run])
-                    .map_err(|_| self.bad("a string that is no UTF-8"));
+                let text = match &mut self.texts {
+                    Some(texts) => texts.text(&rest[..run]),
+                    None => Text::from_surrogatepass(&rest[..run]),
+                };
+                return text.map_err(|_| self.bad("a string that is no UTF-8"));
             }
             self.unescaped.extend_from_slice(&rest[..run]);
             if rest[run] == b'"' {

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::rc::Rc;
 
-use statelens_checkpoint::{DType, Error, Layout, Progress, Result, Tensor, Text, Value, ValueId};
+use statelens_checkpoint::{
+    DType, Error, Interner, Layout, Progress, Result, Tensor, Text, Value, ValueId,
+};
 use statelens_hdf5::{Attribute, Object, Values};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
@@ -20,14 +23,16 @@ pub(super) fn read(
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
     let main = reading.main.clone();
-    let document = Document::parse(spec.as_bytes()).map_err(|error| error.context("`__spec__`"))?;
+    let mut texts = Interner::default();
+    let document = Document::parse_sharing(spec.as_bytes(), &mut texts)
+        .map_err(|error| error.context("`__spec__`"))?;
     let text = document.items(document.root()).get(1).and_then(|id| document.node(*id).text());
     let text = text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?;
     let spec = Spec::from_json(text, reading.limits)?;
     let root = main.root()?;
     let attributes = root.attributes.iter();
     let attributes = attributes.map(|attribute| (attribute.name.as_bytes(), attribute)).collect();
-    let mut current = Current { attributes, links: Vec::new() };
+    let mut current = Current { attributes, texts, links: Vec::new() };
     let (top, keys) = reading.walk(&spec, progress, &mut |reading, flat, progress| {
         current.value(reading, &main, flat, progress)
     })?;
@@ -50,6 +55,8 @@ pub(super) fn read(
 struct Current<'a> {
     /// Attributes of the root group.
     attributes: HashMap<&'a [u8], &'a Attribute>,
+    /// Names and values that every value's metadata has.
+    texts: Interner,
     /// Values that are other values, by their flat keys.
     links: Vec<(ValueId, Text)>,
 }
@@ -80,8 +87,8 @@ impl Current<'_> {
         })?;
         let values = attribute.values(&main.file)?;
         let text = values.text().ok_or_else(|| Error::damaged("its metadata is no text"))?;
-        let document =
-            Document::parse(text.as_bytes()).map_err(|error| error.context("its metadata"))?;
+        let document = Document::parse_sharing(text.as_bytes(), &mut self.texts)
+            .map_err(|error| error.context("its metadata"))?;
         if is_plain(&document, flat) {
             // Almost every value: there is no need to read the spec that says so.
             let mut place = Place { reading, container: main, progress };
@@ -157,7 +164,7 @@ impl Current<'_> {
                 }
             }
         };
-        let raw = outer.raw();
+        let raw = outer.raw(&mut self.texts);
         place.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
     }
@@ -174,7 +181,7 @@ impl Current<'_> {
         }
         let Place { reading, container, .. } = place;
         let class = metadata.class()?;
-        let mut raw = metadata.raw();
+        let mut raw = metadata.raw(&mut self.texts);
         let id = match &*class {
             "ScalarSerializer" => reading.builder.push(metadata.scalar()?)?,
             "StringSerializer" => {
@@ -205,6 +212,7 @@ impl Current<'_> {
                 let object = container.find(key)?;
                 let id = stored(reading, &container, object, metadata, key, &class)?;
                 let own = raw_attributes(&container.file, object, &raw);
+                raw.reserve_exact(own.len());
                 raw.extend(own);
                 id
             }
@@ -253,7 +261,7 @@ impl Current<'_> {
         };
         let object = other.find(there)?;
         let id = stored(place.reading, &other, object, outer.unwrap_or(inner), key, &class)?;
-        let mut raw = link.raw();
+        let mut raw = link.raw(&mut self.texts);
         raw.extend(raw_attributes(&other.file, object, &[]));
         place.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
@@ -328,15 +336,18 @@ impl<'a> Metadata<'a> {
     }
 
     /// The fields, for people.
-    fn raw(&self) -> Vec<(Text, Text)> {
+    fn raw(&self, texts: &mut Interner) -> Vec<(Text, Text)> {
         let Node::Object(entries) = self.document.node(self.id) else { return Vec::new() };
-        entries
-            .iter()
-            .map(|(name, id)| match self.document.node(*id) {
-                Node::Str(text) => (name.clone(), text.clone()),
-                _ => (name.clone(), self.document.python(*id).to_string().into()),
-            })
-            .collect()
+        let mut text = |id: Id| match self.document.node(id) {
+            Node::Str(text) => text.clone(),
+            _ => {
+                let mut text = String::with_capacity(64);
+                // A string takes all that is written to it.
+                let _ = write!(text, "{}", self.document.python(id));
+                texts.text(text.as_bytes()).unwrap_or_else(|_| text.into())
+            }
+        };
+        entries.iter().map(|(name, id)| (name.clone(), text(*id))).collect()
     }
 
     fn scalar(&self) -> Result<Value> {

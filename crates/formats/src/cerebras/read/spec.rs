@@ -2,7 +2,8 @@
 //! containers with a leaf where each value goes.
 
 use statelens_checkpoint::{
-    DictClass, DictKey, Error, Global, Key, KeyPart, Limits, ListClass, Result, Text, TupleClass,
+    DictClass, DictKey, Error, Global, Interner, Key, KeyPart, Limits, ListClass, Result, Text,
+    TupleClass,
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
@@ -49,7 +50,7 @@ pub(super) struct Child {
 impl Spec {
     /// From the JSON that torch's `treespec_dumps` writes: a protocol and a node.
     pub(super) fn from_json(text: &Text, limits: &Limits) -> Result<Self> {
-        let document = Document::parse(text.as_bytes())?;
+        let document = Document::parse_sharing(text.as_bytes(), &mut Interner::default())?;
         let [protocol, root] = document.items(document.root()) else {
             return Err(bad("it is not a protocol and a tree"));
         };
