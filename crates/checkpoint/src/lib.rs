@@ -31,7 +31,7 @@ pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Call, Finding, Grade};
 pub use int::Int;
-pub use interner::Interner;
+pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, float_repr, known_key, separator};
 pub use layout::{
     Chunk, Chunked, Chunks, Concat, Deferred, Layout, Locate, Packed, Part, Span, Strided,

@@ -262,15 +262,10 @@ impl Hdf5File {
     /// The datatype of a message body; equal ones are one.
     pub(crate) fn datatype(&self, body: &[u8]) -> Result<Arc<Datatype>> {
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(datatype) = types.get(body) {
-            return Ok(datatype.clone());
-        }
-        let datatype = Arc::new(Datatype::parse(body)?);
-        if types.len() >= TYPES_KEPT {
-            types.clear();
-        }
-        types.insert(body.to_vec(), datatype.clone());
-        Ok(datatype)
+        let parse = |body: &[u8]| {
+            Ok(Parsed { body: body.into(), datatype: Arc::new(Datatype::parse(body)?) })
+        };
+        types.get(body, parse).map(|parsed| parsed.datatype)
     }
 
     /// Shape and maximum shape; no shape is the null dataspace.
@@ -296,8 +291,18 @@ impl Hdf5File {
     }
 }
 
-/// Datatypes that are kept parsed; files have a few dozen.
-const TYPES_KEPT: usize = 4096;
+/// A datatype, and what it was read from.
+#[derive(Debug, Clone)]
+pub(crate) struct Parsed {
+    body: Arc<[u8]>,
+    datatype: Arc<Datatype>,
+}
+
+impl AsRef<[u8]> for Parsed {
+    fn as_ref(&self) -> &[u8] {
+        &self.body
+    }
+}
 
 fn little(bytes: &[u8], order: ByteOrder) -> Vec<u8> {
     let mut bytes = bytes.to_vec();

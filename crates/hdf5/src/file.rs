@@ -13,10 +13,10 @@ use hdf5_reader::messages::{
 };
 use hdf5_reader::superblock::Superblock;
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Interner, Limits, Progress, Result, Text, order,
+    Error, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order,
 };
 
-use crate::attribute::Attribute;
+use crate::attribute::{Attribute, Parsed};
 use crate::dataset::Dataset;
 use crate::datatype::Datatype;
 use crate::error::from_reader;
@@ -33,7 +33,7 @@ pub struct Hdf5File {
     pub(crate) widths: Widths,
     pub(crate) limits: Limits,
     pub(crate) heap: GlobalHeap,
-    pub(crate) types: Mutex<HashMap<Vec<u8>, Arc<Datatype>>>,
+    pub(crate) types: Mutex<Recent<Parsed>>,
     pub(crate) names: Mutex<Interner>,
     superblock: Superblock,
 }
@@ -289,6 +289,7 @@ impl Hdf5File {
     }
 
     fn attributes(&self, messages: &Messages, object: &mut Object) {
+        object.attributes.reserve_exact(messages.count(MSG_ATTRIBUTE));
         let mut add = |attribute: Result<Attribute>| match attribute {
             Ok(attribute) => object.attributes.push(attribute),
             Err(error) => object.troubles.push(error),

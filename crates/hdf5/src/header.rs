@@ -57,6 +57,11 @@ impl Messages {
         self.iter().find(|message| message.kind == kind)
     }
 
+    /// How many there are of that kind.
+    pub(crate) fn count(&self, kind: u16) -> usize {
+        self.entries.iter().filter(|(other, ..)| *other == kind).count()
+    }
+
     fn push(&mut self, kind: u16, shared: bool, body: &[u8]) {
         self.bodies.extend_from_slice(body);
         self.entries.push((kind, shared, self.bodies.len()));

@@ -79,7 +79,7 @@ impl std::fmt::Debug for Collections {
 }
 
 /// Bytes of collections that are kept; the one in use may be larger.
-const KEPT: usize = 16 << 20;
+const KEPT: usize = 4 << 20;
 
 impl GlobalHeap {
     /// The bytes of a variable-length element: `element` is its length, a heap address and an

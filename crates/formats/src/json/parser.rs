@@ -240,13 +240,14 @@ impl Parser<'_> {
                 self.at += 1;
                 return Ok((Node::Object(Vec::new()), true));
             }
+            Some(b'0'..=b'9') => self.number()?,
             _ if self.word("null") => Node::Null,
             _ if self.word("true") => Node::Bool(true),
             _ if self.word("false") => Node::Bool(false),
             _ if !self.strict && self.word("NaN") => Node::Float(f64::NAN),
             _ if !self.strict && self.word("Infinity") => Node::Float(f64::INFINITY),
             _ if !self.strict && self.word("-Infinity") => Node::Float(f64::NEG_INFINITY),
-            Some(b'-' | b'0'..=b'9') => self.number()?,
+            Some(b'-') => self.number()?,
             Some(_) => return Err(self.bad("something that is no value")),
             None => return Err(self.bad("its end missing")),
         };
