@@ -200,6 +200,11 @@ impl Builder {
         self.raw_attributes.insert(id, attributes);
     }
 
+    /// See [`Checkpoint::raw_attributes`].
+    pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
+        self.raw_attributes.get(&id).map_or(&[], Vec::as_slice)
+    }
+
     /// Adds all that another checkpoint holds; returns where its root came to stand. The files of
     /// both are to be one set, with the same ids.
     pub fn append(&mut self, part: &Checkpoint) -> Result<ValueId> {

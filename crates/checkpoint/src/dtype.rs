@@ -139,6 +139,38 @@ impl DType {
         TABLE.iter().find(|row| row.1 == name).map(|row| row.0.clone())
     }
 
+    /// The dtype that `ml_dtypes`, with which JAX and TensorFlow extend numpy, calls `name`, where
+    /// torch has none of that name. Each element takes a byte: whole numbers without a sign are
+    /// `uint8`, all others numpy's bytes without a meaning under that name.
+    pub fn from_ml_dtypes_name(name: &str) -> Option<Self> {
+        const OTHERS: [&str; 9] = [
+            "int1",
+            "int2",
+            "int4",
+            "float4_e2m1fn",
+            "float6_e2m3fn",
+            "float6_e3m2fn",
+            "float8_e3m4",
+            "float8_e4m3",
+            "float8_e4m3b11fnuz",
+        ];
+        match name {
+            "uint1" | "uint2" | "uint4" => Some(Self::U8),
+            name => OTHERS.contains(&name).then(|| Self::bytes_named(name, 1)),
+        }
+    }
+
+    /// Elements of which nothing is known but their name and size.
+    pub fn bytes_named(name: &str, itemsize: u64) -> Self {
+        Self::Numpy(Arc::new(NumpyType {
+            name: name.into(),
+            code: format!("V{itemsize}"),
+            itemsize,
+            words: Vec::new(),
+            fields: Vec::new(),
+        }))
+    }
+
     /// Torch's name without `torch.`, or numpy's where torch has none.
     pub fn name(&self) -> &str {
         match self {

@@ -115,6 +115,25 @@ impl DType {
         })))
     }
 
+    /// The dtype that numpy calls `name` (`dtype.name`), where torch has none of that name.
+    pub fn from_numpy_name(name: &str) -> Option<Self> {
+        let sized = [("str", 'U', 32), ("bytes", 'S', 8), ("void", 'V', 8)];
+        for (start, code, bits) in sized {
+            if let Some(size) = name.strip_prefix(start) {
+                let size: u64 = size.parse().ok()?;
+                let whole = size.is_multiple_of(bits);
+                return Self::from_numpy_code(&format!("{code}{}", size / bits)).filter(|_| whole);
+            }
+        }
+        let dated = |start: &str, code: &str| Some(format!("{code}{}", name.strip_prefix(start)?));
+        let code = match name {
+            "float128" => Some("f16".into()),
+            "complex256" => Some("c32".into()),
+            _ => dated("datetime64", "M8").or_else(|| dated("timedelta64", "m8")),
+        };
+        Self::from_numpy_code(&code?)
+    }
+
     /// The runs of bytes that are reversed for one big-endian element: `(offset, size)`.
     pub fn words(&self) -> Vec<(u64, u64)> {
         match self {
@@ -163,6 +182,8 @@ mod tests {
             assert_eq!(dtype.numpy_code(), Some(code));
             assert_eq!((dtype.name(), dtype.itemsize()), (name, itemsize));
             assert_eq!(dtype.words().len(), words, "{code}");
+            let named = DType::from_torch_name(name).or_else(|| DType::from_numpy_name(name));
+            assert_eq!(named, Some(dtype), "{name}");
         }
         let wrong =
             ["", "f", "f3", "q4", "U-1", "U+1", "é4", "O", "f4[s]", "U99999999999999999999"];
@@ -171,6 +192,9 @@ mod tests {
             assert_eq!(DType::from_numpy_code(code), None, "{code}");
         }
         assert_eq!(DType::BF16.numpy_code(), None);
+        for name in ["str33", "str", "void", "datetime64[", "object", "float129", "bytes-8"] {
+            assert_eq!(DType::from_numpy_name(name), None, "{name}");
+        }
     }
 
     #[test]

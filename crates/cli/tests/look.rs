@@ -160,7 +160,7 @@ fn what_is_no_checkpoint_is_told_in_one_sentence() {
         assert!(error.contains(word) && error.contains(name), "{error}");
     }
     let error = run(["info", &folder.path().to_string_lossy()]).failed();
-    assert!(error.contains("folder"), "{error}");
+    assert!(error.contains("pointer.pt: this is a Git LFS pointer"), "{error}");
     let error = run(["info", &folder.file("missing.pt").to_string_lossy()]).failed();
     assert!(error.contains("no such file"), "{error}");
 }

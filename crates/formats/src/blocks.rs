@@ -1,18 +1,22 @@
-//! Quantised blocks on their way into formats that have none.
+//! Quantised blocks, and numbers that torch lacks, on their way into formats that have none.
 
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, DType, Loss, Result, TensorId};
 
-/// The checkpoint with its blocks as numbers where their values are known, else as bytes; and
-/// what that loses. One without blocks is what it was.
+/// The checkpoint with its blocks as numbers where their values are known, else as bytes, and with
+/// small numbers that torch lacks as those that it has; and what that loses. One without any is
+/// what it was.
 ///
-/// Blocks that the target has stay what they are.
+/// What the target has stays what it is.
 pub(crate) fn expand(
     source: Arc<Checkpoint>,
     target_has: impl Fn(&DType) -> bool,
 ) -> Result<(Arc<Checkpoint>, Vec<Loss>)> {
-    let is_foreign = |dtype: &DType| matches!(dtype, DType::Blocks(_)) && !target_has(dtype);
+    let is_foreign = |dtype: &DType| {
+        (matches!(dtype, DType::Blocks(_)) || statelens_tensor::plain(dtype).is_some())
+            && !target_has(dtype)
+    };
     if !source.tensors().iter().any(|tensor| is_foreign(&tensor.dtype)) {
         return Ok((source, Vec::new()));
     }
@@ -23,20 +27,21 @@ pub(crate) fn expand(
         }
     }
     let mut builder = source.edit();
-    let (mut decoded, mut raw) = (Vec::new(), Vec::new());
+    let (mut decoded, mut raw, mut widened) = (Vec::new(), Vec::new(), Vec::new());
     for (index, tensor) in source.tensors().iter().enumerate() {
-        let DType::Blocks(block) = tensor.dtype else { continue };
-        if target_has(&tensor.dtype) {
+        if !is_foreign(&tensor.dtype) {
             continue;
         }
         let id = TensorId(index as u32);
         let keys = std::mem::take(&mut keys[index]);
-        let expanded = match statelens_tensor::dequantized(tensor) {
-            Some(numbers) => {
-                decoded.extend(keys);
+        let expanded = match (statelens_tensor::dequantized(tensor), &tensor.dtype) {
+            (Some(numbers), dtype) => {
+                let list =
+                    if matches!(dtype, DType::Blocks(_)) { &mut decoded } else { &mut widened };
+                list.extend(keys);
                 numbers
             }
-            None => {
+            (None, DType::Blocks(block)) => {
                 raw.extend(keys);
                 let mut bytes = tensor.clone();
                 (bytes.dtype, bytes.stored) = (DType::U8, DType::U8);
@@ -46,6 +51,7 @@ pub(crate) fn expand(
                 }
                 bytes
             }
+            (None, _) => continue,
         };
         if let Some(tensor) = builder.tensor_mut(id) {
             *tensor = expanded;
@@ -62,6 +68,11 @@ pub(crate) fn expand(
         let why =
             "The target has no quantised blocks. The values are the same; they take more room.";
         losses.push(loss(decoded, "quantised blocks become the float32 they stand for", why, true));
+    }
+    if !widened.is_empty() {
+        let what = "numbers of less than eight bits, or of floats that torch lacks, become int8 or float16";
+        let why = "The target has no such dtype. The values are the same.";
+        losses.push(loss(widened, what, why, true));
     }
     if !raw.is_empty() {
         let why = "The target has no such blocks, and what they stand for is not known here.";

@@ -174,6 +174,7 @@ impl Target {
 pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
     let (source, expanded) = blocks::expand(source, |dtype| match target {
         Target::Safetensors(_) => safetensors::write::has(dtype),
+        Target::TensorFlow(_) => tensorflow::write::has(dtype),
         _ => false,
     })?;
     let left_out = match target {

@@ -56,7 +56,8 @@ impl Statistician {
     /// `None` for elements that are no real numbers.
     pub fn new(dtype: &DType) -> Option<Self> {
         let real = dtype.is_float() && *dtype != DType::F4E2M1FNX2;
-        if !(real || dtype.is_int() || *dtype == DType::Bool) {
+        let small = statelens_tensor::plain(dtype).is_some();
+        if !(real || small || dtype.is_int() || *dtype == DType::Bool) {
             return None;
         }
         Some(Self {

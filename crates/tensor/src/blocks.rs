@@ -9,6 +9,8 @@ use std::ops::Range;
 use half::f16;
 use statelens_checkpoint::{Block, DType, Error, Layout, Result, Tensor};
 
+use crate::cast::plain;
+
 /// Turns one block into 32-bit floats.
 type Decode = fn(&[u8], &mut Vec<u8>);
 
@@ -48,12 +50,15 @@ impl Blocks {
     }
 }
 
-/// The same tensor with its blocks decoded to `float32`; `None` if it has none, or of a type whose
+/// The same tensor with its elements as the numbers they stand for, where torch has no such
+/// elements: blocks as `float32`, others as [`plain`] has it. `None` if torch has them, or if their
 /// values are not known.
 pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
-    let DType::Blocks(block) = tensor.dtype else { return None };
-    Blocks::new(block)?;
-    Some(Tensor { dtype: DType::F32, ..tensor.clone() })
+    let dtype = match tensor.dtype {
+        DType::Blocks(block) => Blocks::new(block).map(|_| DType::F32),
+        ref dtype => plain(dtype),
+    };
+    Some(Tensor { dtype: dtype?, ..tensor.clone() })
 }
 
 /// Whether the values of a type of blocks are known: then a tensor of them can be cast.
@@ -61,12 +66,13 @@ pub fn decodes(block: &Block) -> bool {
     Blocks::new(*block).is_some()
 }
 
-/// The tensor as something whose elements can be looked at one by one: itself, or with its blocks
-/// decoded to `float32`; `None` for blocks of a type whose values are not known.
+/// The tensor as something whose elements can be looked at one by one: itself, or [`dequantized`];
+/// `None` for blocks of a type whose values are not known.
 pub fn numbers(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
-    match tensor.dtype {
-        DType::Blocks(_) => dequantized(tensor).map(Cow::Owned),
-        _ => Some(Cow::Borrowed(tensor)),
+    match (dequantized(tensor), &tensor.dtype) {
+        (Some(numbers), _) => Some(Cow::Owned(numbers)),
+        (None, DType::Blocks(_)) => None,
+        (None, _) => Some(Cow::Borrowed(tensor)),
     }
 }
 

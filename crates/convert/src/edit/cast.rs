@@ -42,8 +42,11 @@ pub fn dtype_named(name: &str) -> Result<DType> {
     })
 }
 
-/// Gives floating torch tensors the dtypes that the casts say. `reached` tells which values hang
-/// in the tree. A tensor of several keys is cast if one of them matches.
+/// Gives floating tensors the dtypes that the casts say. `reached` tells which values hang in the
+/// tree. A tensor of several keys is cast if one of them matches.
+///
+/// Arrays of numpy are tensors where the checkpoint has no others, as in `.npz` and Flax files;
+/// beside torch's they are what a program keeps for itself, and have to be named by a pattern.
 pub(super) fn cast(
     casts: &[Cast],
     checkpoint: &Checkpoint,
@@ -68,7 +71,7 @@ pub(super) fn cast(
         let Some(pattern) = &cast.pattern else { continue };
         let mut used = false;
         for leaf in &leaves {
-            let floating = floating(checkpoint, leaf.target);
+            let floating = floating(checkpoint, leaf.target, Arrays::All);
             if floating.is_empty() || !pattern.matches(&leaf.flat.to_lossy()) {
                 continue;
             }
@@ -89,9 +92,13 @@ pub(super) fn cast(
         }
     }
     if let Some(Cast { dtype, .. }) = for_all {
-        for (index, _) in reached.iter().enumerate().filter(|(_, reached)| **reached) {
-            let id = ValueId(index as u32);
-            for tensor in floating(checkpoint, id) {
+        let reached = reached.iter().enumerate().filter(|(_, reached)| **reached);
+        let reached: Vec<ValueId> = reached.map(|(index, _)| ValueId(index as u32)).collect();
+        let is_tensor =
+            |id: &ValueId| matches!(checkpoint.value(*id), Value::Tensor(_) | Value::Sparse(_));
+        let arrays = if reached.iter().any(is_tensor) { Arrays::None } else { Arrays::Shaped };
+        for id in reached {
+            for tensor in floating(checkpoint, id, arrays) {
                 tensors.entry(tensor).or_insert(dtype);
             }
             if matches!(checkpoint.value(id), Value::Sparse(_)) {
@@ -115,14 +122,26 @@ pub(super) fn cast(
     builder.rebuild(checkpoint)
 }
 
-/// The torch tensors of a floating dtype that a value is or is made of.
-fn floating(checkpoint: &Checkpoint, id: ValueId) -> Vec<TensorId> {
-    let one = |id: ValueId| match checkpoint.value(id) {
-        Value::Tensor(tensor) => {
-            let dtype = checkpoint.tensor(*tensor).ok().map(|tensor| &tensor.dtype);
-            dtype.is_some_and(castable).then_some(*tensor)
-        }
-        _ => None,
+/// Which arrays of numpy are taken for tensors.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Arrays {
+    None,
+    /// Those that are no scalars.
+    Shaped,
+    All,
+}
+
+/// The tensors of a floating dtype that a value is or is made of.
+fn floating(checkpoint: &Checkpoint, id: ValueId, arrays: Arrays) -> Vec<TensorId> {
+    let one = |id: ValueId| {
+        let tensor = match checkpoint.value(id) {
+            Value::Tensor(tensor) => *tensor,
+            Value::Array(array) if arrays == Arrays::All => array.tensor,
+            Value::Array(array) if arrays == Arrays::Shaped && !array.scalar => array.tensor,
+            _ => return None,
+        };
+        let dtype = checkpoint.tensor(tensor).ok().map(|tensor| &tensor.dtype);
+        dtype.is_some_and(has_floats).then_some(tensor)
     };
     match checkpoint.value(id) {
         Value::Sparse(sparse) => {
@@ -130,6 +149,11 @@ fn floating(checkpoint: &Checkpoint, id: ValueId) -> Vec<TensorId> {
         }
         _ => one(id).into_iter().collect(),
     }
+}
+
+/// A dtype whose elements are floating-point numbers, if only `ml_dtypes` knows them.
+fn has_floats(dtype: &DType) -> bool {
+    castable(dtype) || statelens_tensor::plain(dtype).is_some_and(|dtype| dtype.is_float())
 }
 
 /// A floating dtype with one number in each element.

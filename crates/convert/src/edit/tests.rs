@@ -2,8 +2,8 @@
 
 use super::*;
 use statelens_checkpoint::{
-    Builder, Dict, DictKey, FileSet, Form, FormatInfo, Global, KeyPart, Layout, Limits, List,
-    Opaque, Tensor,
+    Array, Builder, Dict, DictKey, FileSet, Form, FormatInfo, Global, KeyPart, Layout, Limits,
+    List, Opaque, Tensor,
 };
 
 struct Tree(Builder);
@@ -419,4 +419,39 @@ fn many_keys_take_a_moment() {
     assert_eq!(changes[19_999].new.as_deref(), Some("x.model.h.19999.a.weight"));
     // Many times what it takes, for machines that are busy; a quadratic step takes far longer.
     assert!(took.as_secs() < 3, "{took:?}");
+}
+
+#[test]
+fn casts_reach_arrays_where_there_are_no_tensors_or_a_pattern_names_them() {
+    let source = |beside: Option<DType>| {
+        let mut tree = Tree::new();
+        let mut array = |dtype: DType, scalar| {
+            let item = vec![0; dtype.itemsize() as usize];
+            let shape = if scalar { vec![] } else { vec![2] };
+            let tensor = Tensor::new(dtype, shape, Layout::Fill(item.into()));
+            let tensor = tree.0.push_tensor(tensor).unwrap();
+            tree.0.push(Value::Array(Array { tensor, scalar })).unwrap()
+        };
+        let e3m4 = DType::from_ml_dtypes_name("float8_e3m4").unwrap();
+        let int4 = DType::from_ml_dtypes_name("int4").unwrap();
+        let mut entries = vec![("a", array(DType::F32, false)), ("s", array(DType::F32, true))];
+        entries.extend([("e", array(e3m4, false)), ("i", array(int4, false))]);
+        entries.extend(beside.map(|dtype| ("t", tree.tensor(dtype))));
+        let root = tree.dict(&entries);
+        tree.finish(root)
+    };
+    let cast = |text: &str, beside: Option<DType>| -> Vec<String> {
+        let edit = Edit { casts: vec![Cast::parse(text).unwrap()], ..Edit::default() };
+        let edited = edit.apply(&source(beside)).unwrap();
+        let name = |leaf: &statelens_checkpoint::Leaf| {
+            edited.tensor_of(leaf.id).unwrap().1.dtype.name().to_owned()
+        };
+        edited.leaves().iter().map(name).collect()
+    };
+    assert_eq!(cast("bf16", None), ["bfloat16", "float32", "bfloat16", "int4"]);
+    assert_eq!(cast("*=bf16", None), ["bfloat16", "bfloat16", "bfloat16", "int4"]);
+    let beside = || Some(DType::F64);
+    let names = cast("bf16", beside());
+    assert_eq!(names, ["float32", "float32", "float8_e3m4", "int4", "bfloat16"]);
+    assert_eq!(cast("a=f16", beside())[0], "float16");
 }

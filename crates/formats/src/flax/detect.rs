@@ -12,6 +12,12 @@ use crate::{Probe, Score};
 /// bytes go.
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
+    // An array by itself: the extension 1 of shape, name and bytes.
+    if let [0xc7, _, 1, 0x93, ..] | [0xc8, _, _, 1, 0x93, ..] | [0xc9, _, _, _, _, 1, 0x93, ..] =
+        head
+    {
+        return Score::MAYBE;
+    }
     if !matches!(head.first(), Some(0x81..=0x8f | 0xde | 0xdf)) {
         return Score::NO;
     }

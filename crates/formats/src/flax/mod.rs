@@ -9,6 +9,7 @@
 //! | | read | written |
 //! |---|---|---|
 //! | state dicts of all types, arrays in pieces included | yes | no |
+//! | all dtypes of numpy and of `ml_dtypes` ([`DType::from_ml_dtypes_name`](statelens_checkpoint::DType::from_ml_dtypes_name)); any other as bytes, with a finding | yes | no |
 //!
 //! Orbax, which Flax recommends since, is another format.
 

@@ -1,5 +1,6 @@
 //! Reading.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
@@ -22,6 +23,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         builder: Builder::new(limits),
         limits,
         findings: Vec::new(),
+        foreign: BTreeSet::new(),
     };
     let root = reader.tree(progress)?;
     let rest = reader.cursor.left();
@@ -39,6 +41,8 @@ struct Reader<'a> {
     builder: Builder,
     limits: &'a Limits,
     findings: Vec<Finding>,
+    /// Names of dtypes that are not known here.
+    foreign: BTreeSet<String>,
 }
 
 /// A container whose items are still to come.
@@ -49,6 +53,8 @@ enum Open {
 
 /// An array that lies in one piece.
 struct Packed {
+    /// As the file has it.
+    name: String,
     dtype: DType,
     shape: Vec<u64>,
     span: Span,
@@ -56,6 +62,9 @@ struct Packed {
 
 /// The key that marks an array in pieces.
 const PIECES: &str = "__msgpack_chunked_array__";
+/// Bytes of the name of a dtype, and of an element of one that is not known here.
+const LONGEST_NAME: u64 = 64;
+const LONGEST_ELEMENT: u64 = 64;
 /// Findings that are told one by one.
 const MOST_FINDINGS: usize = 100;
 
@@ -180,9 +189,10 @@ impl Reader<'_> {
             Ok(id) => Ok(id),
             Err(error) if error.kind() == statelens_checkpoint::ErrorKind::Limit => Err(error),
             Err(error) => {
+                let why = error.what();
+                let what = format!("an extension of {len} bytes and the type {kind}: {why}");
                 self.warn("An extension can't be read", &error.at(start));
-                self.builder
-                    .push(opaque(format!("an extension of {len} bytes and the type {kind}")))
+                self.builder.push(opaque(what))
             }
         }
     }
@@ -208,20 +218,42 @@ impl Reader<'_> {
             });
         }
         let (Head::Str(len) | Head::Bin(len)) = self.cursor.head()? else { return Err(wrong()) };
-        let name = String::from_utf8_lossy(&self.cursor.bytes(len.min(64))?).into_owned();
-        let dtype = DType::from_torch_name(&name)
-            .ok_or_else(|| Error::unsupported(format!("an array of the dtype {name:?}")))?;
+        if len > LONGEST_NAME {
+            return Err(wrong());
+        }
+        let name = String::from_utf8_lossy(&self.cursor.bytes(len)?).into_owned();
         let Head::Bin(len) = self.cursor.head()? else { return Err(wrong()) };
         let span = Span { file: self.file, offset: self.cursor.at, len };
         self.cursor.skip(len)?;
         if self.cursor.at > end {
             return Err(wrong());
         }
-        Ok(Packed { dtype, shape, span })
+        let dtype = match dtype_named(&name) {
+            Some(dtype) => dtype,
+            None => self.unknown(&name, &shape, len)?,
+        };
+        Ok(Packed { name, dtype, shape, span })
+    }
+
+    /// A dtype that is not known here: what can be told of its elements is how long they are.
+    fn unknown(&mut self, name: &str, shape: &[u64], len: u64) -> Result<DType> {
+        let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
+        let whole =
+            count.and_then(|count| len.checked_div(count).filter(|size| size * count == len));
+        let error = || Error::unsupported(format!("an array of the dtype {name:?}"));
+        let size = whole.filter(|size| (1..=LONGEST_ELEMENT).contains(size)).ok_or_else(error)?;
+        if self.foreign.insert(name.to_owned()) && self.findings.len() < MOST_FINDINGS {
+            let title = format!("The dtype {name} is not known here");
+            self.findings.push(
+                Finding::new(Grade::Warning, title)
+                    .detail("Elements of it are shown as bytes, in the file's order."),
+            );
+        }
+        Ok(DType::bytes_named(name, size))
     }
 
     fn tensor(&mut self, array: Packed, scalar: bool) -> Result<ValueId> {
-        let Packed { dtype, shape, span } = array;
+        let Packed { name, dtype, shape, span } = array;
         let tensor = Tensor::new(dtype, shape, Layout::Span(span));
         if tensor.nbytes() != Some(span.len) {
             return Err(Error::damaged(format!(
@@ -229,8 +261,18 @@ impl Reader<'_> {
                 tensor.shape, tensor.dtype, span.len
             )));
         }
+        self.push(tensor, scalar, name.into())
+    }
+
+    /// An array whose dtype has that name in the file.
+    fn push(&mut self, tensor: Tensor, scalar: bool, name: Text) -> Result<ValueId> {
+        let same = name == tensor.dtype.name();
         let tensor = self.builder.push_tensor(tensor)?;
-        self.builder.push(Value::Array(Array { tensor, scalar }))
+        let id = self.builder.push(Value::Array(Array { tensor, scalar }))?;
+        if !same {
+            self.builder.set_raw_attributes(id, vec![("dtype".into(), name)]);
+        }
+        Ok(id)
     }
 
     fn complex(&mut self) -> Result<ValueId> {
@@ -253,17 +295,15 @@ impl Reader<'_> {
         });
         if marked {
             match self.in_pieces(&entries) {
-                Ok(tensor) => {
-                    let tensor = self.builder.push_tensor(tensor)?;
-                    return self.builder.push(Value::Array(Array { tensor, scalar: false }));
-                }
+                Ok((tensor, name)) => return self.push(tensor, false, name),
                 Err(error) => self.warn("An array in pieces can't be put together", &error),
             }
         }
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
     }
 
-    fn in_pieces(&self, entries: &[(DictKey, ValueId)]) -> Result<Tensor> {
+    /// The array, and what the file calls its dtype.
+    fn in_pieces(&self, entries: &[(DictKey, ValueId)]) -> Result<(Tensor, Text)> {
         let wrong = || Error::damaged("an array in pieces without its shape or its pieces");
         let items = |name: &str| {
             let entry = entries.iter().find(|(key, _)| *key == DictKey::from(name));
@@ -287,16 +327,19 @@ impl Reader<'_> {
             let Some(Value::Array(array)) = self.builder.value(id) else { return Err(wrong()) };
             let tensor = self.builder.tensor(array.tensor).ok_or_else(wrong)?;
             let Layout::Span(span) = tensor.layout else { return Err(wrong()) };
-            if dtype.get_or_insert_with(|| tensor.dtype.clone()) != &tensor.dtype {
+            let named = self.builder.raw_attributes(id).first();
+            let name = named.map_or_else(|| tensor.dtype.name().into(), |(_, name)| name.clone());
+            let this = (tensor.dtype.clone(), name);
+            if *dtype.get_or_insert_with(|| this.clone()) != this {
                 return Err(Error::damaged("an array in pieces of different dtypes"));
             }
             spans.push(span);
         }
-        let dtype = dtype.ok_or_else(wrong)?;
+        let (dtype, name) = dtype.ok_or_else(wrong)?;
         let layout = pieces::join(&shape, dtype.itemsize(), &spans).ok_or_else(|| {
             Error::damaged(format!("pieces that do not make up an array of shape {shape:?}"))
         })?;
-        Ok(Tensor::new(dtype, shape, layout))
+        Ok((Tensor::new(dtype, shape, layout), name))
     }
 }
 
@@ -312,6 +355,13 @@ fn numbered(dict: &Dict) -> Vec<ValueId> {
         .collect();
     order::by_key(&mut items, |(number, _)| *number);
     items.into_iter().map(|(_, id)| id).collect()
+}
+
+/// The dtype that numpy calls so, with what `ml_dtypes` adds to it.
+fn dtype_named(name: &str) -> Option<DType> {
+    DType::from_torch_name(name)
+        .or_else(|| DType::from_ml_dtypes_name(name))
+        .or_else(|| DType::from_numpy_name(name))
 }
 
 fn opaque(repr: String) -> Value {

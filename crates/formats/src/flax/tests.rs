@@ -4,12 +4,16 @@
 use std::path::Path;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileSet, Grade, Layout, Limits, Memory, Unwatched, Value,
+    Checkpoint, DType, Error, FileSet, Grade, Layout, Limits, Memory, Tensor, Unwatched, Value,
 };
 
-fn bytes() -> Vec<u8> {
+fn fixture(name: &str) -> Vec<u8> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/flax");
-    std::fs::read(folder.join("flax_model.msgpack")).unwrap()
+    std::fs::read(folder.join(name)).unwrap()
+}
+
+fn bytes() -> Vec<u8> {
+    fixture("flax_model.msgpack")
 }
 
 fn open(bytes: Vec<u8>) -> Result<Checkpoint, Error> {
@@ -42,6 +46,67 @@ fn every_kind_of_value_is_read() {
     assert_eq!(tensor(5).dtype, DType::C64);
     assert!(matches!(tensor(6).layout, Layout::Concat(_)));
     assert_eq!(checkpoint.findings, []);
+}
+
+/// The library wrote each dtype's elements twice: as they are, and as numbers of a dtype that numpy
+/// has.
+#[test]
+fn elements_that_numpy_lacks_are_the_numbers_that_the_library_makes_of_them() {
+    let checkpoint = open(fixture("flax_dtypes.msgpack")).unwrap();
+    assert_eq!(checkpoint.findings, []);
+    let leaves = checkpoint.leaves();
+    let mut compared = 0;
+    for pair in leaves.windows(2) {
+        let (bits, numbers) = (pair[0].flat.to_lossy(), pair[1].flat.to_lossy());
+        if !bits.ends_with(".bits") || !numbers.ends_with(".numbers") {
+            continue;
+        }
+        let tensor = |at: usize| checkpoint.tensor_of(pair[at].id).unwrap().1;
+        let mut found = statelens_tensor::numbers(tensor(0)).unwrap().into_owned();
+        let mut wanted = tensor(1).clone();
+        if statelens_tensor::plain(&tensor(0).dtype).is_some() {
+            assert_eq!(found.dtype, wanted.dtype, "{bits}");
+        }
+        // NaN has many patterns and one text.
+        let text = |tensor: &mut Tensor| -> Vec<String> {
+            tensor.dtype = DType::F64;
+            let count = tensor.numel().unwrap();
+            let bytes = statelens_tensor::elements(&checkpoint.files, tensor, 0..count).unwrap();
+            let (numbers, _) = bytes.as_chunks::<8>();
+            numbers.iter().map(|bytes| f64::from_le_bytes(*bytes).to_string()).collect()
+        };
+        assert_eq!(text(&mut found), text(&mut wanted), "{bits}");
+        compared += 1;
+    }
+    assert_eq!(compared, 18);
+}
+
+#[test]
+fn a_dtype_that_nobody_knows_is_kept_as_bytes_and_told() {
+    let mut file = vec![0x81, 0xa1, b'a', 0xc7, 17, 1, 0x93, 0x91, 2, 0xa7];
+    file.extend(b"float99\xc4\x06xyzabc");
+    file[4] = (file.len() - 6) as u8;
+    let checkpoint = open(file.clone()).unwrap();
+    let leaves = checkpoint.leaves();
+    let (_, tensor) = checkpoint.tensor_of(leaves[0].id).unwrap();
+    assert_eq!((tensor.dtype.name(), tensor.nbytes()), ("float99", Some(6)));
+    assert!(checkpoint.findings[0].title.contains("float99"));
+    // Six bytes are no four elements: then the entry says so.
+    file[8] = 4;
+    let checkpoint = open(file).unwrap();
+    let leaf = checkpoint.leaves()[0].id;
+    let Value::Opaque(entry) = checkpoint.value(leaf) else { panic!() };
+    assert!(entry.repr.as_ref().unwrap().to_lossy().contains("float99"), "{entry:?}");
+}
+
+#[test]
+fn an_array_by_itself_is_a_checkpoint() {
+    let mut file = vec![0xc7, 13, 1, 0x93, 0x91, 1, 0xa5];
+    file.extend(b"int16\xc4\x02\x07\0");
+    file[1] = (file.len() - 3) as u8;
+    let checkpoint = open(file).unwrap();
+    let (_, tensor) = checkpoint.tensor_of(checkpoint.root()).unwrap();
+    assert_eq!(tensor.dtype, DType::I16);
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! Element types by TensorFlow's numbers (`tensorflow/core/framework/types.proto`).
 
-use std::sync::Arc;
-
-use statelens_checkpoint::{Checkpoint, DType, NumpyType, Tensor, ValueId};
+use statelens_checkpoint::{Checkpoint, DType, Tensor, ValueId};
 
 /// Numbers of dtypes that are no plain elements.
 pub(super) const STRING: u64 = 7;
@@ -14,7 +12,8 @@ struct Row(u64, &'static str, Option<DType>);
 
 /// Quantised integers come without a scale, so they are plain ones, as they are to numpy; their
 /// real name stays with them, see [`original`]. Small integers take a byte each, whose upper bits
-/// are zeros: those with a sign are no `int8`.
+/// are zeros: those with a sign are no `int8`. What has no dtype here may have one by its name,
+/// see [`elements`].
 const TABLE: [Row; 32] = [
     Row(1, "float32", Some(DType::F32)),
     Row(2, "float64", Some(DType::F64)),
@@ -81,14 +80,14 @@ pub(super) fn number(name: &str) -> u64 {
 /// What the file says of a leaf whose dtype exists in TensorFlow only: the name of that dtype.
 pub(super) const ATTRIBUTE: &str = "dtype";
 
-/// TensorFlow's number and name for the elements of a leaf that came from one of its files, where
-/// they are more than its dtype here says: `qint8` for an `int8`. Nothing once it was cast.
+/// TensorFlow's number and name for the elements of a leaf that came from one of its files, or of
+/// Flax's, where they are more than its dtype here says: `qint8` for an `int8`. Nothing once it was cast.
 pub(super) fn original(
     source: &Checkpoint,
     leaf: ValueId,
     tensor: &Tensor,
 ) -> Option<(u64, &'static str)> {
-    if !matches!(source.format.id, "tensorflow" | "tensorflow-v1") {
+    if !matches!(source.format.id, "tensorflow" | "tensorflow-v1" | "flax") {
         return None;
     }
     let attributes = source.raw_attributes(leaf);
@@ -101,15 +100,10 @@ pub(super) fn original(
 /// What the elements are; `None` for strings, variants and numbers that nobody knows.
 pub(super) fn elements(number: u64) -> Option<DType> {
     let row = row(number)?;
-    match row.1 {
-        // Torch has none of these kinds; numpy writes them as bytes without a meaning.
-        "float8_e4m3b11fnuz" | "int4" | "int2" => Some(DType::Numpy(Arc::new(NumpyType {
-            name: row.1.into(),
-            code: "V1".into(),
-            itemsize: 1,
-            words: Vec::new(),
-            fields: Vec::new(),
-        }))),
-        _ => row.2.clone(),
-    }
+    row.2.clone().or_else(|| DType::from_ml_dtypes_name(row.1))
+}
+
+/// Whether TensorFlow has a dtype that torch lacks.
+pub(crate) fn has(dtype: &DType) -> bool {
+    matches!(dtype, DType::Numpy(numpy) if numpy.itemsize == 1 && known(&numpy.name).is_some())
 }

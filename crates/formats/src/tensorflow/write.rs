@@ -17,6 +17,7 @@ mod values;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub(crate) use super::dtype::has;
 use index::{Index, Place, Row, Sum};
 pub(crate) use losses::dtypes as dtypes_left_out;
 use names::Named;

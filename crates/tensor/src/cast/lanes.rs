@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::DType;
 
-use super::small::{Small, decode_scale, encode_scale};
+use super::small::{Small, bits_of_int, decode_scale, encode_scale};
 
 /// A block of numbers between two dtypes.
 #[derive(Debug)]
@@ -30,8 +30,17 @@ pub(super) fn is_number(dtype: &DType) -> bool {
     dtype.is_int() || *dtype == DType::Bool || dtype.is_float() && *dtype != DType::F4E2M1FNX2
 }
 
+/// The dtype of torch that holds all numbers of one that torch lacks; `None` for all others.
+pub(super) fn plain(dtype: &DType) -> Option<DType> {
+    let DType::Numpy(_) = dtype else { return None };
+    match bits_of_int(dtype) {
+        Some(_) => Some(DType::I8),
+        None => Small::of(dtype).map(|_| DType::F16),
+    }
+}
+
 impl Lanes {
-    /// Takes the elements of a dtype for which [`is_number`] holds.
+    /// Takes the elements of a dtype for which [`is_number`] or [`plain`] holds.
     pub(super) fn read(&mut self, dtype: &DType, stored: &[u8]) {
         *self = match dtype {
             DType::Bool => ints(stored, |[byte]| i128::from(byte != 0)),
@@ -46,6 +55,10 @@ impl Lanes {
             DType::F32 => floats(stored, |bytes| f32::from_le_bytes(bytes).into()),
             DType::F64 => floats(stored, f64::from_le_bytes),
             DType::F8E8M0FNU => floats(stored, |[byte]| decode_scale(byte)),
+            dtype if bits_of_int(dtype).is_some() => {
+                let shift = 8 - bits_of_int(dtype).unwrap_or(8);
+                ints(stored, |[byte]| i128::from((byte << shift) as i8 >> shift))
+            }
             dtype => match Small::of(dtype) {
                 Some(small) if dtype.itemsize() == 2 => {
                     floats(stored, |bytes| small.decode(u16::from_le_bytes(bytes)))

@@ -49,7 +49,7 @@ impl Cast {
             _ => None,
         };
         match pair {
-            Some((from, to)) if lanes::is_number(&from) && lanes::is_number(&to) => Ok(Self {
+            Some((from, to)) if readable(&from) && lanes::is_number(&to) => Ok(Self {
                 sizes: (from.itemsize() as usize, to.itemsize() as usize),
                 from,
                 to,
@@ -78,6 +78,16 @@ impl Cast {
         self.report.changed += changed;
         self.report.overflowed += overflowed;
     }
+}
+
+fn readable(dtype: &DType) -> bool {
+    lanes::is_number(dtype) || plain(dtype).is_some()
+}
+
+/// The dtype of torch that holds all numbers of one that only `ml_dtypes` has: `int8` for `int4`,
+/// `float16` for the floats. `None` for all others.
+pub fn plain(dtype: &DType) -> Option<DType> {
+    lanes::plain(dtype)
 }
 
 /// What a complex number is two of.

@@ -2,7 +2,8 @@
 //!
 //! Sources: IEEE 754 for `float16`; the OCP 8-bit floating point specification (OFP8) for
 //! `e4m3fn` and `e5m2`; the OCP microscaling formats (MX) specification for `e8m0fnu`; the
-//! `fnuz` variants ("finite, NaN only, unsigned zero") as in arXiv:2206.02915. What is out of
+//! `fnuz` variants ("finite, NaN only, unsigned zero") as in arXiv:2206.02915; those that torch
+//! lacks as in <https://github.com/jax-ml/ml_dtypes>, release 0.6. What is out of
 //! range becomes what torch makes of it: an infinity, or NaN where there is none.
 
 use statelens_checkpoint::DType;
@@ -34,6 +35,26 @@ const E4M3FNUZ: Small = float(3, 8, [0x80, 0x7f, 0x80, 0x80]);
 const E5M2: Small = float(2, 15, [0x80, 0x7b, 0x7c, 0x7f]);
 const E5M2FNUZ: Small = float(2, 16, [0x80, 0x7f, 0x80, 0x80]);
 
+const E4M3: Small = float(3, 7, [0x80, 0x77, 0x78, 0x7c]);
+const E3M4: Small = float(4, 3, [0x80, 0x6f, 0x70, 0x78]);
+const E4M3B11FNUZ: Small = float(3, 11, [0x80, 0x7f, 0x80, 0x80]);
+// Neither infinities nor NaN.
+const E2M3FN: Small = float(3, 1, [0x20, 0x1f, 0x1f, 0x1f]);
+const E3M2FN: Small = float(2, 3, [0x20, 0x1f, 0x1f, 0x1f]);
+const E2M1FN: Small = float(1, 1, [0x08, 0x07, 0x07, 0x07]);
+
+/// The bits of a whole number with a sign that is smaller than a byte.
+pub(super) fn bits_of_int(dtype: &DType) -> Option<u32> {
+    let DType::Numpy(numpy) = dtype else { return None };
+    match numpy.name.as_str() {
+        _ if numpy.itemsize != 1 => None,
+        "int1" => Some(1),
+        "int2" => Some(2),
+        "int4" => Some(4),
+        _ => None,
+    }
+}
+
 impl Small {
     pub(super) fn of(dtype: &DType) -> Option<Self> {
         Some(match dtype {
@@ -43,6 +64,15 @@ impl Small {
             DType::F8E4M3FNUZ => E4M3FNUZ,
             DType::F8E5M2 => E5M2,
             DType::F8E5M2FNUZ => E5M2FNUZ,
+            DType::Numpy(numpy) if numpy.itemsize == 1 => match numpy.name.as_str() {
+                "float8_e3m4" => E3M4,
+                "float8_e4m3" => E4M3,
+                "float8_e4m3b11fnuz" => E4M3B11FNUZ,
+                "float6_e2m3fn" => E2M3FN,
+                "float6_e3m2fn" => E3M2FN,
+                "float4_e2m1fn" => E2M1FN,
+                _ => return None,
+            },
             _ => return None,
         })
     }

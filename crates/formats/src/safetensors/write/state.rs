@@ -56,7 +56,7 @@ const PLAIN: Reason = harmless(
     "The format holds tensors only; Statelens and Python's json module read them from there.",
 );
 const DTYPE: Reason =
-    lost("", "The format does not have it. Cast them with --cast, or write a format that has it.");
+    lost("", "The format does not have it. Write one that does: an .npz file has all of NumPy's.");
 const SPARSE: Reason =
     lost("sparse tensors become their parts", "The format has no sparse tensors.");
 const AGAIN: Reason = lost(
