@@ -134,7 +134,8 @@ impl Attribute {
             rest = tail.get(padding..).unwrap_or_default();
             Ok(part)
         };
-        let name = file.name(part(*n0, *n1)?);
+        let name = part(*n0, *n1)?;
+        let name = file.shared(name.split(|byte| *byte == 0).next().unwrap_or_default());
         let datatype = part(*t0, *t1)?;
         let space = part(*s0, *s1)?;
         let context = |error: Error| error.context(format_args!("attribute {name}"));
@@ -167,8 +168,9 @@ impl Attribute {
     /// Its value for people.
     pub fn describe(&self, file: &Hdf5File) -> Text {
         match self.values(file) {
-            Ok(Values::Other) => self.datatype.describe().into(),
-            Ok(values) => values.describe(),
+            Ok(Values::Other) => file.shared(self.datatype.describe().as_bytes()),
+            Ok(Values::Text(texts)) if texts.len() == 1 => file.shared(texts[0].as_bytes()),
+            Ok(values) => file.shared(values.describe().as_bytes()),
             Err(error) => format!("({error})").into(),
         }
     }
@@ -252,11 +254,10 @@ impl Hdf5File {
             .collect()
     }
 
-    /// The name of an attribute: text up to the first NUL, as [`text`] has it.
-    fn name(&self, bytes: &[u8]) -> Text {
-        let len = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
-        names.text(&bytes[..len]).unwrap_or_else(|_| text(bytes))
+    /// All bytes as text; what is the same as not long ago is made once.
+    pub fn shared(&self, bytes: &[u8]) -> Text {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        texts.text(bytes).unwrap_or_else(|_| whole_text(bytes))
     }
 
     /// The datatype of a message body; equal ones are one.

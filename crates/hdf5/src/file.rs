@@ -34,7 +34,7 @@ pub struct Hdf5File {
     pub(crate) limits: Limits,
     pub(crate) heap: GlobalHeap,
     pub(crate) types: Mutex<Recent<Parsed>>,
-    pub(crate) names: Mutex<Interner>,
+    pub(crate) texts: Mutex<Interner>,
     superblock: Superblock,
 }
 
@@ -90,7 +90,7 @@ pub struct Tree {
     pub links: HashMap<u64, Result<Vec<Link>>>,
     /// Address of the root group.
     pub root: u64,
-    /// Positions in `links` by group and name.
+    /// Positions in `links` by name, of the groups with more than [`FEW`] of them.
     names: HashMap<u64, HashMap<Text, usize>>,
 }
 
@@ -126,7 +126,7 @@ impl Hdf5File {
             limits: limits.clone(),
             heap: GlobalHeap::default(),
             types: Mutex::default(),
-            names: Mutex::default(),
+            texts: Mutex::default(),
             superblock,
         })
     }
@@ -248,9 +248,13 @@ impl Hdf5File {
                         Target::Hard(address) => Some(address),
                         _ => None,
                     }));
-                    let names = links.iter().flatten().enumerate();
-                    let names = names.map(|(index, link)| (link.name.clone(), index)).collect();
-                    tree.names.insert(address, names);
+                    if let Ok(links) = &links
+                        && links.len() > FEW
+                    {
+                        let names = links.iter().enumerate();
+                        let names = names.map(|(index, link)| (link.name.clone(), index)).collect();
+                        tree.names.insert(address, names);
+                    }
                     tree.links.insert(address, links);
                 }
                 tree.objects.insert(address, object);
@@ -366,7 +370,10 @@ impl Tree {
     /// The link of that name in a group.
     pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
         let links = self.links.get(&group)?.as_ref().ok()?;
-        links.get(*self.names.get(&group)?.get(name.as_bytes())?)
+        match links.len() {
+            ..=FEW => links.iter().rfind(|link| link.name == name),
+            _ => links.get(*self.names.get(&group)?.get(name.as_bytes())?),
+        }
     }
 
     /// The object at an address.
@@ -375,5 +382,7 @@ impl Tree {
     }
 }
 
+/// Links that are looked through: that costs less than a table for each group.
+const FEW: usize = 16;
 /// Soft links that are followed one after the other.
 const LONGEST_CHAIN: u32 = 32;

@@ -289,7 +289,7 @@ pub(crate) fn raw_attributes(
     let mut raw: Vec<(Text, Text)> =
         attributes.map(|attribute| (attribute.name.clone(), attribute.describe(file))).collect();
     if let Some(dataset) = object.dataset() {
-        raw.push(("(storage)".into(), dataset.describe().into()));
+        raw.push((file.shared(b"(storage)"), file.shared(dataset.describe().as_bytes())));
         if matches!(dataset.element(), Some((element, _)) if matches!(element.dtype, DType::Numpy(_)))
         {
             raw.push(("(datatype)".into(), dataset.datatype.describe().into()));

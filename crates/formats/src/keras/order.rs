@@ -23,51 +23,60 @@ impl Order {
         let ranks = self.ranks(builder);
         let groups = groups(builder, root);
         for id in &groups {
-            let ranks = ranks.get(id);
-            let rank = |name: &Text| {
-                ranks.and_then(|ranks| ranks.get(name)).copied().unwrap_or(usize::MAX)
-            };
-            if let Some(Value::Dict(dict)) = builder.value_mut(*id) {
-                order::by(&mut dict.entries, |(one, _), (other, _)| match (one, other) {
-                    (DictKey::Str(one), DictKey::Str(other)) => rank(one)
-                        .cmp(&rank(other))
-                        .then_with(|| natural(one.as_bytes(), other.as_bytes())),
-                    _ => Ordering::Equal,
-                });
-            }
+            let Some(Value::Dict(dict)) = builder.value_mut(*id) else { continue };
+            let rank = |id: &ValueId| ranks.get(id).copied().unwrap_or(usize::MAX);
+            let entries = std::mem::take(&mut dict.entries).into_iter();
+            let mut ranked: Vec<_> = entries.map(|entry| (rank(&entry.1), entry)).collect();
+            order::by(&mut ranked, |(rank, (one, _)), (against, (other, _))| match (one, other) {
+                (DictKey::Str(one), DictKey::Str(other)) => {
+                    rank.cmp(against).then_with(|| natural(one.as_bytes(), other.as_bytes()))
+                }
+                _ => Ordering::Equal,
+            });
+            dict.entries = ranked.into_iter().map(|(_, entry)| entry).collect();
         }
         // Children stand behind their parents: from the last one on, all below is done.
         for id in groups.iter().rev() {
             let Some(Value::Dict(dict)) = builder.value(*id) else { continue };
-            let mut kept = dict.entries.clone();
-            kept.retain(|(_, child)| {
-                !matches!(builder.value(*child), Some(Value::Dict(dict)) if dict.entries.is_empty())
-            });
+            let is_empty = |child: ValueId| matches!(builder.value(child), Some(Value::Dict(dict)) if dict.entries.is_empty());
+            if !dict.entries.iter().any(|(_, child)| is_empty(*child)) {
+                continue;
+            }
+            let kept =
+                dict.entries.iter().filter(|(_, child)| !is_empty(*child)).cloned().collect();
             if let Some(Value::Dict(dict)) = builder.value_mut(*id) {
                 dict.entries = kept;
             }
         }
     }
 
-    /// The place of each name in its group.
-    fn ranks(&self, builder: &Builder) -> HashMap<ValueId, HashMap<Text, usize>> {
-        let mut ranks: HashMap<ValueId, HashMap<Text, usize>> = HashMap::new();
-        let mut children: HashMap<ValueId, HashMap<Text, ValueId>> = HashMap::new();
+    /// The place of each value that was named.
+    fn ranks(&self, builder: &Builder) -> HashMap<ValueId, usize> {
+        let mut ranks = HashMap::new();
+        let mut tables: HashMap<ValueId, HashMap<Text, ValueId>> = HashMap::new();
         for (place, (group, path)) in self.paths.iter().enumerate() {
             let mut at = *group;
             for part in path.split('/').filter(|part| !part.is_empty()) {
-                let names = children.entry(at).or_insert_with(|| match builder.value(at) {
-                    Some(Value::Dict(dict)) => named(dict),
-                    _ => HashMap::new(),
-                });
-                let part = Text::from(part);
-                let Some(child) = names.get(&part) else { break };
-                ranks.entry(at).or_default().entry(part).or_insert(place);
-                at = *child;
+                let Some(Value::Dict(dict)) = builder.value(at) else { break };
+                let child = match dict.entries.len() {
+                    // Looking at a few costs less than a table.
+                    ..=16 => dict.entries.iter().find(|(key, _)| is(key, part)).map(|(_, id)| *id),
+                    _ => {
+                        let table = tables.entry(at).or_insert_with(|| named(dict));
+                        table.get(part.as_bytes()).copied()
+                    }
+                };
+                let Some(child) = child else { break };
+                ranks.entry(child).or_insert(place);
+                at = child;
             }
         }
         ranks
     }
+}
+
+fn is(key: &DictKey, name: &str) -> bool {
+    matches!(key, DictKey::Str(text) if *text == *name)
 }
 
 fn named(dict: &Dict) -> HashMap<Text, ValueId> {
