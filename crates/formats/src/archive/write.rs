@@ -95,7 +95,8 @@ pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
     Ok(segments)
 }
 
-/// The central directory and the end records. Torch writes the 64-bit end record always.
+/// The central directory and the end records. Torch writes the 64-bit end record always; an empty
+/// archive is known by its first bytes, which are those of the other one.
 fn directory(entries: Vec<Entry>, start: u64) -> Segment {
     let len: u64 = entries.iter().map(|entry| entry.central_len()).sum();
     let count = entries.len() as u64;
@@ -104,16 +105,18 @@ fn directory(entries: Vec<Entry>, start: u64) -> Segment {
         for entry in &entries {
             entry.central_header(entry.crc.value(outcomes)?, &mut out);
         }
-        out.extend_from_slice(b"PK\x06\x06");
-        put(&mut out, &44u64.to_le_bytes());
-        put(&mut out, &[0x1e, 0x03, 45, 0]);
-        put(&mut out, &[0; 8]);
-        for field in [count, count, len, start] {
-            put(&mut out, &field.to_le_bytes());
+        if count > 0 {
+            out.extend_from_slice(b"PK\x06\x06");
+            put(&mut out, &44u64.to_le_bytes());
+            put(&mut out, &[0x1e, 0x03, 45, 0]);
+            put(&mut out, &[0; 8]);
+            for field in [count, count, len, start] {
+                put(&mut out, &field.to_le_bytes());
+            }
+            out.extend_from_slice(b"PK\x06\x07\0\0\0\0");
+            put(&mut out, &(start + len).to_le_bytes());
+            put(&mut out, &1u32.to_le_bytes());
         }
-        out.extend_from_slice(b"PK\x06\x07\0\0\0\0");
-        put(&mut out, &(start + len).to_le_bytes());
-        put(&mut out, &1u32.to_le_bytes());
         out.extend_from_slice(b"PK\x05\x06\0\0\0\0");
         let count16 = u16::try_from(count).unwrap_or(u16::MAX);
         put(&mut out, &count16.to_le_bytes());
@@ -123,7 +126,8 @@ fn directory(entries: Vec<Entry>, start: u64) -> Segment {
         put(&mut out, &[0; 2]);
         Ok(out)
     };
-    Segment::Late { len: Some(len + 56 + 20 + 22), make: Arc::new(make) }
+    let wide = if count > 0 { 56 + 20 } else { 0 };
+    Segment::Late { len: Some(len + wide + 22), make: Arc::new(make) }
 }
 
 #[derive(Clone)]
