@@ -125,10 +125,17 @@ fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
                 let bits = small.encode(value);
                 (bits.to_le_bytes(), fate(value, small.decode(bits)))
             }),
-            Some(small) => each(values, out, |value| {
-                let bits = small.encode(value);
-                ([bits as u8], fate(value, small.decode(bits)))
-            }),
+            Some(small) => {
+                let limit = small.saturates_above();
+                each(values, out, |value| {
+                    let bits = small.encode(value);
+                    let fate = match value.abs() > limit {
+                        true => Fate::Overflowed,
+                        false => fate(value, small.decode(bits)),
+                    };
+                    ([bits as u8], fate)
+                })
+            }
             None => to_ints(
                 values,
                 dtype,

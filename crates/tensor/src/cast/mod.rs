@@ -195,6 +195,15 @@ mod tests {
     }
 
     #[test]
+    fn e4m3fn_saturates_and_says_so() {
+        let floats = [448.0f32, 464.0, 465.0, -1e9, f32::INFINITY, f32::NAN];
+        let bytes: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let (out, report) = cast(DType::F32, DType::F8E4M3FN, &bytes);
+        assert_eq!(out, [0x7e, 0x7e, 0x7e, 0xfe, 0x7e, 0x7f]);
+        assert_eq!(report, CastReport { elements: 6, changed: 4, overflowed: 3 });
+    }
+
+    #[test]
     fn integers_wrap_and_floats_saturate() {
         let (out, report) =
             cast(DType::I32, DType::U8, &bytes([-1, 255, 256].map(i32::to_le_bytes)));

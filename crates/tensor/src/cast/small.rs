@@ -4,7 +4,8 @@
 //! `e4m3fn` and `e5m2`; the OCP microscaling formats (MX) specification for `e8m0fnu`; the
 //! `fnuz` variants ("finite, NaN only, unsigned zero") as in arXiv:2206.02915; those that torch
 //! lacks as in <https://github.com/jax-ml/ml_dtypes>, release 0.6. What is out of
-//! range becomes what torch makes of it: an infinity, or NaN where there is none.
+//! range becomes what torch makes of it: an infinity, or NaN where there is none; for `e4m3fn` the
+//! largest number (2.4 made NaN of it, 2.15 does not).
 
 use statelens_checkpoint::DType;
 
@@ -17,7 +18,7 @@ pub(super) struct Small {
     sign: u16,
     /// The largest finite number.
     max: u16,
-    /// What is larger than that: an infinity or NaN.
+    /// What is larger than that becomes an infinity, NaN, or the largest.
     over: u16,
     nan: u16,
     /// No infinities; one NaN, in the place of minus zero.
@@ -30,7 +31,7 @@ const fn float(mantissa: u32, bias: i32, [sign, max, over, nan]: [u16; 4]) -> Sm
 
 const F16: Small = float(10, 15, [0x8000, 0x7bff, 0x7c00, 0x7e00]);
 const BF16: Small = float(7, 127, [0x8000, 0x7f7f, 0x7f80, 0x7fc0]);
-const E4M3FN: Small = float(3, 7, [0x80, 0x7e, 0x7f, 0x7f]);
+const E4M3FN: Small = float(3, 7, [0x80, 0x7e, 0x7e, 0x7f]);
 const E4M3FNUZ: Small = float(3, 8, [0x80, 0x7f, 0x80, 0x80]);
 const E5M2: Small = float(2, 15, [0x80, 0x7b, 0x7c, 0x7f]);
 const E5M2FNUZ: Small = float(2, 16, [0x80, 0x7f, 0x80, 0x80]);
@@ -97,7 +98,15 @@ impl Small {
         if negative { -value } else { value }
     }
 
-    /// The nearest number, to even where two are; infinity or NaN where it is out of range.
+    /// From here on, numbers become the largest although that is not the nearest.
+    pub(super) fn saturates_above(&self) -> f64 {
+        match self.over == self.max {
+            true => 1.5 * self.decode(self.max) - 0.5 * self.decode(self.max - 1),
+            false => f64::INFINITY,
+        }
+    }
+
+    /// The nearest number, to even where two are; `over` where it is out of range.
     pub(super) fn encode(&self, value: f64) -> u16 {
         let sign = if value.is_sign_negative() { self.sign } else { 0 };
         let bits = value.to_bits() & (u64::MAX >> 1);
