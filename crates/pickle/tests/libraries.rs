@@ -126,3 +126,13 @@ fn an_object_of_a_class_that_dill_makes_anew_has_the_name_of_the_class() {
     let Value::Opaque(opaque) = checkpoint.value(checkpoint.root()) else { panic!() };
     assert_eq!(opaque.global.to_string(), "__main__.Config");
 }
+
+#[test]
+fn objects_as_keys_are_told_apart() {
+    // The state of an optimizer that was pickled whole goes by its parameters.
+    let checkpoint = lowered(
+        b"\x80\x02}(ctorch._utils\n_rebuild_parameter\n(N\x89NtRK\x01ctorch._utils\n_rebuild_parameter\n(N\x89NtRK\x02u.",
+    );
+    let name = |place| format!("<torch.nn.parameter.Parameter object {place}>");
+    assert_eq!(keys(&checkpoint), [name(0), name(1)]);
+}

@@ -30,7 +30,7 @@ impl Lowering<'_> {
         let mut values = Vec::with_capacity(entries.len());
         let mut places: HashMap<Equal, usize> = HashMap::with_capacity(entries.len());
         for (key, value) in entries {
-            let key = self.key(*key);
+            let key = self.key(*key, keys.len());
             match Equal::of(&key).map(|equal| places.entry(equal)) {
                 Some(std::collections::hash_map::Entry::Occupied(place)) => {
                     values[*place.get()] = *value;
@@ -47,7 +47,8 @@ impl Lowering<'_> {
         (keys, values)
     }
 
-    fn key(&self, id: NodeId) -> DictKey {
+    /// A key that is an object has its place among the keys in its name, so that it is the only one.
+    fn key(&self, id: NodeId, place: usize) -> DictKey {
         let pickle = self.pickle;
         let mut left = KEY_PARTS;
         let key = part(pickle, id, KEY_DEPTH, &mut left);
@@ -55,13 +56,17 @@ impl Lowering<'_> {
         let affordable = self.afford((KEY_PARTS - left).saturating_sub(1));
         key.filter(|_| affordable).unwrap_or_else(|| {
             let text = self.repr(id).unwrap_or_else(|| match pickle.node(id) {
-                Node::Tuple(_) => "(...)".into(),
+                Node::Tuple(_) => format!("(... {place})"),
                 Node::Global(global) => short(global),
                 Node::Object(object) => match pickle.global(object.callable) {
-                    Some(global) => format!("<{} object>", short(&global)),
-                    None => "<object>".into(),
+                    // The state of an optimizer that was saved whole.
+                    Some(global) if global.is("torch._utils", "_rebuild_parameter") => {
+                        format!("<torch.nn.parameter.Parameter object {place}>")
+                    }
+                    Some(global) => format!("<{} object {place}>", short(&global)),
+                    None => format!("<object {place}>"),
                 },
-                _ => "<object>".into(),
+                _ => format!("<object {place}>"),
             });
             DictKey::Other(text.into())
         })
