@@ -154,3 +154,18 @@ fn twenty_thousand_keys_are_a_page_of_less_than_400_kb_and_no_link() {
     let link = run(["summary", file.to_str().unwrap(), "--link", "x"]).failed();
     assert!(link.contains("16000 are the most") && link.contains(".html"), "{link}");
 }
+
+#[test]
+fn states_are_counted_as_info_counts_them() {
+    for path in [SMALL, "tf/saver_v2_sharded/sh.index", "tf/tf2_slots/slots.index"] {
+        let told = summary(&["--to", "json"], path);
+        let json: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let info = run(["info", "--json", fixture(path).to_str().unwrap()]).json();
+        assert_eq!(json["states"], info["states"], "{path}");
+        let text = summary(&["--to", "md"], path);
+        for state in info["states"].as_array().unwrap() {
+            let name = state["state"].as_str().unwrap();
+            assert!(text.contains(&format!("`{name}`")), "{path}: {name}\n{text}");
+        }
+    }
+}

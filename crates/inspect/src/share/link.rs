@@ -226,13 +226,12 @@ struct Names {
 impl Names {
     fn coded(&mut self, key: &str) -> String {
         let mut out = String::new();
-        for (at, part) in key.split('.').enumerate() {
-            if at > 0 {
-                out.push('.');
-            }
+        for piece in key.split_inclusive(['.', '/']) {
+            let part = piece.strip_suffix(['.', '/']).unwrap_or(piece);
+            let end = &piece[part.len()..];
             // A number tells a place, not a name.
             if !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()) {
-                out.push_str(part);
+                out.push_str(piece);
                 continue;
             }
             let next = self.codes.len();
@@ -244,6 +243,7 @@ impl Names {
                 }
             };
             letters(code, &mut out);
+            out.push_str(end);
         }
         out
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, Finding, Leaf, Sparse, Value};
+use statelens_checkpoint::{Checkpoint, Finding, Leaf, Sparse, Value, separator};
 
 use crate::statistics::Statistics;
 use crate::summary::slot;
@@ -67,7 +67,8 @@ pub struct Totals {
     pub all: Count,
     /// The same by dtype, in order of first appearance.
     pub by_dtype: Vec<(String, Count)>,
-    /// The same by what stands before the first dot of the key.
+    /// The same by what stands before the first dot of the key, or the first slash where those part
+    /// names.
     pub by_state: Vec<(String, State)>,
 }
 
@@ -100,8 +101,9 @@ impl Outline {
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { leaves: self.entries.len() as u64, ..Totals::default() };
         let (mut states, mut dtypes) = (HashMap::new(), HashMap::new());
+        let dot = separator(&self.format_id, &mut self.entries.iter().map(|entry| &*entry.key));
         for entry in &self.entries {
-            let name = entry.key.split('.').next().unwrap_or_default();
+            let name = entry.key.split(dot).next().unwrap_or_default();
             let state = slot(&mut totals.by_state, &mut states, name);
             state.leaves += 1;
             if entry.link.is_some() {

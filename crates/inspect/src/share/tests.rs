@@ -265,6 +265,26 @@ fn coded_and_hidden_keys_tell_no_name() {
 }
 
 #[test]
+fn names_with_slashes_are_grouped_and_coded_by_them() {
+    let names = ["dense/kernel", "dense/bias", "out.1/kernel", "global_step"];
+    let entries: Vec<Entry> = names.iter().map(|name| tensor(name, "float32", &[2])).collect();
+    let outline = Outline { format_id: "tensorflow".into(), entries, ..llama(0) };
+    let states = |outline: &Outline| -> Vec<(String, u64)> {
+        outline.totals().by_state.into_iter().map(|(name, state)| (name, state.leaves)).collect()
+    };
+    let row = |name: &str, leaves| (name.to_owned(), leaves);
+    assert_eq!(states(&outline), [row("dense", 2), row("out.1", 1), row("global_step", 1)]);
+    let options = LinkOptions { keys: KeysAs::Coded, ..ALL };
+    let coded = open_link(&link(&outline, &options).unwrap()).unwrap();
+    let counts: Vec<u64> = states(&coded).into_iter().map(|(_, leaves)| leaves).collect();
+    assert_eq!(counts, [2, 1, 1]);
+    assert!(coded.entries[2].key.contains(".1/"), "{}", coded.entries[2].key);
+    // Names of other formats are what dots part, whatever else is in them.
+    let torch = Outline { format_id: "torch-zip".into(), ..outline };
+    assert_eq!(states(&torch).len(), 4);
+}
+
+#[test]
 fn the_structure_is_that_of_the_checkpoint() {
     let outline = llama(3);
     let opened = open_link(&link(&outline, &LinkOptions::default()).unwrap()).unwrap();
