@@ -80,6 +80,8 @@ _NOT_LOADED = {
     "a TorchScript graph that cstorch saves and can't run": ["cerebras/v2.10.0-special/graph_tensor.mdl"],
     "links to a file by an absolute path that only existed where it was saved": [
         "cerebras/v2.10.0-special/link_external.mdl",
+        "cerebras/v2.10.0-special/link_legacy.mdl",
+        "cerebras/v2.10.0-special/link_safetensors.mdl",
         "cerebras/v2.4.0-special/link_external.mdl",
         "cerebras/v2.4.0-special/file_tensor_link.mdl",
     ],

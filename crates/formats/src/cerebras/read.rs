@@ -111,6 +111,8 @@ struct Reading<'a> {
     /// Titles of findings that were told.
     told: HashSet<String>,
     others: HashMap<FileId, Result<Rc<Container>>>,
+    /// The tensors of safetensors files that values are in.
+    safetensors: HashMap<FileId, Result<HashMap<Text, Tensor>>>,
     /// Files that values are in and that were not given, and how many values.
     absent: BTreeMap<String, u64>,
     /// Values that can't be read.
@@ -132,6 +134,7 @@ impl<'a> Reading<'a> {
             findings: Vec::new(),
             told: HashSet::new(),
             others: HashMap::new(),
+            safetensors: HashMap::new(),
             absent: BTreeMap::new(),
             unreadable: 0,
             cut: 0,
@@ -216,6 +219,27 @@ impl<'a> Reading<'a> {
             self.others.insert(id, opened.map(Rc::new));
         }
         self.others.get(&id).cloned().transpose()
+    }
+
+    /// A tensor in a safetensors file of the set; `None` and a finding if that was not given.
+    fn safetensor(
+        &mut self,
+        path: &str,
+        key: &Text,
+        progress: &mut dyn Progress,
+    ) -> Result<Option<Tensor>> {
+        let Some(id) = find_file(self.files, path) else {
+            *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
+            return Ok(None);
+        };
+        let (files, limits) = (self.files, self.limits);
+        let tensors = self.safetensors.entry(id).or_insert_with(|| {
+            let tensors = crate::safetensors::read::tensors(files, id, limits, progress);
+            tensors.map_err(|error| error.in_file(files.name(id)))
+        });
+        let tensor = tensors.as_ref().map_err(Clone::clone)?.get(key).cloned();
+        let name = || format!("the file {} has no tensor {key}", base_name(path));
+        tensor.map(Some).ok_or_else(|| Error::damaged(name()))
     }
 
     /// A value that stands where one can't be read; the finding says why.

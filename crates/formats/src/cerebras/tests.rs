@@ -32,7 +32,9 @@ fn folder() -> PathBuf {
 fn files(name: &str) -> FileSet {
     let path = folder().join(name);
     let mut files = FileSet::single(name, Memory::from(std::fs::read(&path).unwrap()));
-    for other in ["link_target.mdl", "raw.bin"] {
+    let others =
+        ["link_target.mdl", "raw.bin", "link_safetensors.safetensors", "link_legacy_target.mdl"];
+    for other in others {
         if let Ok(bytes) = std::fs::read(path.with_file_name(other)) {
             files.push(other, Arc::new(Memory::from(bytes)));
         }
@@ -418,9 +420,31 @@ fn links_of_release_2_4() {
 }
 
 #[test]
+fn links_lead_to_files_of_other_kinds() {
+    for (name, expected) in [
+        // A state dict that was loaded from a safetensors file is saved as links to that.
+        ("link_safetensors", vec!["model.b: tensor", "model.w: tensor", "step: int"]),
+        // A file of release 2.4, which has another place for pickled objects.
+        ("link_legacy", vec!["raw: bytes", "set.0: int", "set.1: int", "t: tensor"]),
+    ] {
+        let checkpoint = open(&format!("v2.10.0-special/{name}.mdl"));
+        assert_eq!(worst(&checkpoint), None, "{name}: {:?}", checkpoint.findings);
+        let leaves = checkpoint.leaves();
+        let kind = |leaf: &Leaf| {
+            if let Some((_, tensor)) = checkpoint.tensor_of(leaf.id) {
+                sha256(&checkpoint, tensor, ByteOrder::Little).unwrap();
+            }
+            format!("{}: {}", leaf.flat, checkpoint.value(leaf.target).kind())
+        };
+        assert_eq!(leaves.iter().map(kind).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
 fn a_file_that_was_not_given_is_named() {
     for (folder_name, file, missing) in [
         ("v2.10.0-special", "link_external.mdl", "link_target.mdl"),
+        ("v2.10.0-special", "link_safetensors.mdl", "link_safetensors.safetensors"),
         ("v2.4.0-special", "link_external.mdl", "link_target.mdl"),
         ("v2.4.0-special", "file_tensor_link.mdl", "raw.bin"),
     ] {

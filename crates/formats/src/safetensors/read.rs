@@ -67,6 +67,20 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     builder.finish(root, format, files, findings)
 }
 
+/// The tensors of one file of a set, by name.
+pub(crate) fn tensors(
+    files: &FileSet,
+    file: FileId,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<HashMap<Text, Tensor>> {
+    let header = Header::read(files, file, limits, progress)?;
+    let tensors = header.tensors.iter();
+    let named =
+        |entry: &Entry| (entry.name.clone(), tensor(entry, file, header.data, &mut Vec::new()));
+    Ok(tensors.map(named).collect())
+}
+
 /// Metadata that is shown among the facts of the file, and the length that is shown of each.
 const MOST_FACTS: usize = 16;
 const MOST_TEXT: usize = 200;

@@ -237,13 +237,15 @@ impl Current<'_> {
         let path = link.text("path").ok_or_else(|| link.without("path"))?.to_lossy().into_owned();
         let there = link.text("key").ok_or_else(|| link.without("key"))?;
         let known = outer.and_then(|outer| outer.dtype_and_shape("shapes").ok());
-        let class = outer.map_or_else(|| link.class(), |outer| outer.class())?;
-        if class == "DeferredSafeTensor" {
-            return Err(Error::unsupported(format!(
-                "it is in the safetensors file {}",
-                base_name(&path)
-            ))
-            .advice("That file is not read as a part of this one."));
+        if link.class()? == "DeferredSafeTensor" {
+            let value = match place.reading.safetensor(&path, there, place.progress)? {
+                Some(tensor) => place.reading.tensor(tensor)?,
+                None => unread(&not_given(base_name(&path))),
+            };
+            let id = place.reading.builder.push(value)?;
+            let raw = link.raw(&mut self.texts);
+            place.reading.builder.set_raw_attributes(id, raw);
+            return Ok(id);
         }
         let Some(other) = place.reading.other(&path, place.progress)? else {
             let why = not_given(base_name(&path));
@@ -285,9 +287,12 @@ fn stored(
     class: &str,
 ) -> Result<ValueId> {
     if class == "ObjectSerializer" {
-        let bytes = container.values(object, "__BYTES__")?;
-        let Some(Values::Opaque(bytes)) = bytes else {
-            return Err(Error::damaged("its pickled bytes are missing"));
+        let bytes = match container.values(object, "__BYTES__")? {
+            Some(Values::Opaque(bytes)) => bytes,
+            // A link may lead to a file of the older family.
+            _ => super::legacy::pickled_bytes(container, object)
+                .map_err(|_| Error::damaged("its pickled bytes are missing"))?
+                .into(),
         };
         return reading.pickled(&bytes, key);
     }

@@ -130,10 +130,7 @@ impl Legacy {
             "StringH5Type" => Value::Str(need_text(main, object, "string_value")?),
             "NoneH5Type" => Value::None,
             "ObjectH5Type" | "ApplianceInfoH5Type" => {
-                let hex = need_text(main, object, "object_value")?;
-                let bytes = unhex(hex.as_bytes())
-                    .ok_or_else(|| Error::damaged("its pickled bytes are no hexadecimal digits"))?;
-                return reading.pickled(&bytes, key);
+                return reading.pickled(&pickled_bytes(main, object)?, key);
             }
             "DeferredFullTensor" | "FullTensorH5Type" => full(reading, main, object, key)?,
             "DeferredFileTensor" | "StoredApplianceTensorH5Type" => {
@@ -199,6 +196,13 @@ impl Legacy {
         };
         reading.builder.push(value)
     }
+}
+
+/// The pickle of an object.
+pub(super) fn pickled_bytes(container: &Container, object: &Object) -> Result<Vec<u8>> {
+    let hex = need_text(container, object, "object_value")?;
+    unhex(hex.as_bytes())
+        .ok_or_else(|| Error::damaged("its pickled bytes are no hexadecimal digits"))
 }
 
 /// A value of release 1.8 or older, which says nothing of its kind but by its attributes.
