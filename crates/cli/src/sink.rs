@@ -1,39 +1,58 @@
 //! Files as the place where new files go.
 
 use std::fs;
-use std::io::{self, Seek as _, SeekFrom, Write as _};
-use std::sync::Arc;
+use std::io;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use statelens_checkpoint::{Error, FileSet, Result, Span};
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span};
 use statelens_convert::Sink;
 
 use crate::print::grouped;
 
-/// Bytes that are written at once: few enough to be in the processor's cache still, and so many
-/// that the two threads seldom wake each other.
-const BUFFER: usize = 1 << 20;
+/// Bytes that are written at once, beginning at a multiple of it: so few that what was read is in
+/// the processor's cache still, and so many that the system keeps them as few large pages.
+const PIECE: usize = 512 << 10;
 /// Where buffers begin: the system copies faster to and from whole lines of the cache.
 const ALIGNMENT: usize = 64;
-/// Buffers that wait to be written at most.
-const WAITING: usize = 3;
+/// Pieces that wait to be written at most.
+const WAITING: usize = 4;
+/// Threads that write. One of them writes while the other reads the next piece; a third has
+/// nothing to do, as the system lets one at a time write to a file.
+const WRITERS: usize = 2;
 
-/// Writes to files, one after the other, on a thread of its own: while it writes, the next bytes
-/// are read, decoded and checked. (Copying spans in the kernel took longer than this: it goes
-/// page by page where a span and its copy are not aligned alike.)
+/// Writes to files, one after the other, on threads of its own: while they write, the next bytes
+/// are read, decoded and checked. What is copied as it is, they read, too. (Copying in the kernel
+/// took longer than this: it goes page by page where a span and its copy are not aligned alike.)
 pub(crate) struct FileSink {
     files: Vec<Arc<fs::File>>,
     current: usize,
+    /// Bytes of the current file that are written, or on their way.
+    end: u64,
     buffer: Buffer,
-    jobs: Option<SyncSender<Job>>,
+    crew: Option<Crew>,
     emptied: Receiver<Buffer>,
-    writer: Option<JoinHandle<io::Result<()>>>,
-    /// Bytes that were handed over, for errors.
+    empty: Sender<Buffer>,
+    /// Bytes of all files that were handed over, for errors.
     written: u64,
 }
 
-/// [`BUFFER`] bytes and how many of them are filled.
+/// The threads that write, and where they get their work.
+struct Crew {
+    jobs: SyncSender<Job>,
+    writers: Vec<JoinHandle<Outcome>>,
+}
+
+type Outcome = std::result::Result<(), Failure>;
+
+/// Why a thread stopped before there was nothing more to do.
+enum Failure {
+    Reading(Error),
+    Writing(io::Error),
+}
+
+/// [`PIECE`] bytes and how many of them are filled.
 struct Buffer {
     bytes: Vec<u8>,
     /// The first that is aligned.
@@ -41,26 +60,32 @@ struct Buffer {
     filled: usize,
 }
 
-enum Job {
-    /// Adds these bytes at the end of the file.
-    Append(Arc<fs::File>, Buffer),
-    /// Replaces the first bytes of the file.
-    Head(Arc<fs::File>, Vec<u8>),
+/// Bytes that go to a place in a file.
+struct Job {
+    file: Arc<fs::File>,
+    at: u64,
+    what: What,
+}
+
+enum What {
+    /// These.
+    Bytes(Buffer),
+    /// As many from an offset of another file, of that name.
+    Copy { source: Arc<dyn ReadAt>, name: String, offset: u64, len: usize },
 }
 
 impl FileSink {
     /// The files are those of the plan, by index; they are empty and open for writing.
     pub(crate) fn new(files: Vec<Arc<fs::File>>) -> Self {
-        let (jobs, waiting) = sync_channel(WAITING);
-        let (back, emptied) = channel();
-        let writer = std::thread::spawn(move || write_all(&waiting, &back));
+        let (empty, emptied) = channel();
         Self {
             files,
             current: 0,
+            end: 0,
             buffer: Buffer::new(),
-            jobs: Some(jobs),
+            crew: None,
             emptied,
-            writer: Some(writer),
+            empty,
             written: 0,
         }
     }
@@ -68,19 +93,30 @@ impl FileSink {
     /// Waits until everything is written.
     pub(crate) fn finish(mut self) -> Result<()> {
         self.hand_over()?;
-        self.end()
+        self.wait()
     }
 
-    /// Hands the buffer to the writer and takes an empty one.
+    /// Hands the buffer to the writers and takes an empty one.
     fn hand_over(&mut self) -> Result<()> {
-        if self.buffer.filled == 0 {
+        let filled = self.buffer.filled as u64;
+        if filled == 0 {
             return Ok(());
         }
         let empty = self.emptied.try_recv().unwrap_or_else(|_| Buffer::new());
         let full = std::mem::replace(&mut self.buffer, empty);
-        self.written += full.filled as u64;
-        let file = self.file()?;
-        self.send(Job::Append(file, full))
+        self.send(What::Bytes(full), self.end - filled, filled)
+    }
+
+    /// Counts bytes that were put into the buffer, and hands it over at the end of the piece.
+    fn filled(&mut self, len: usize) -> Result<()> {
+        self.buffer.filled += len;
+        self.end += len as u64;
+        if self.room() == PIECE { self.hand_over() } else { Ok(()) }
+    }
+
+    /// Bytes that still go into the piece at hand, at the end of the file.
+    fn room(&self) -> usize {
+        PIECE - (self.end % PIECE as u64) as usize
     }
 
     fn file(&self) -> Result<Arc<fs::File>> {
@@ -89,21 +125,35 @@ impl FileSink {
         })
     }
 
-    fn send(&mut self, job: Job) -> Result<()> {
-        let sent = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
-        // The writer hangs up only when it has failed.
-        if sent { Ok(()) } else { self.end() }
+    fn send(&mut self, what: What, at: u64, len: u64) -> Result<()> {
+        self.written += len;
+        let job = Job { file: self.file()?, at, what };
+        let crew = self.crew.get_or_insert_with(|| Crew::new(&self.empty));
+        // The writers hang up only when one has failed.
+        match crew.jobs.send(job) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.wait()?;
+                Err(Error::io("writing ended unexpectedly"))
+            }
+        }
     }
 
-    /// Ends the writer; its error, if it had one.
-    fn end(&mut self) -> Result<()> {
-        self.jobs = None;
-        let ended = self.writer.take().map(JoinHandle::join);
-        match ended {
-            Some(Ok(Ok(()))) | None => Ok(()),
-            Some(Ok(Err(error))) => Err(self.failed(&error)),
-            Some(Err(_)) => Err(Error::io("writing ended unexpectedly")),
+    /// Waits until all that was handed over is written; the first error, if there was one.
+    fn wait(&mut self) -> Result<()> {
+        let Some(Crew { jobs, writers }) = self.crew.take() else { return Ok(()) };
+        drop(jobs);
+        let mut outcome = Ok(());
+        for writer in writers {
+            let ended = match writer.join() {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(Failure::Reading(error))) => Err(error),
+                Ok(Err(Failure::Writing(error))) => Err(self.failed(&error)),
+                Err(_) => Err(Error::io("writing ended unexpectedly")),
+            };
+            outcome = outcome.and(ended);
         }
+        outcome
     }
 
     fn failed(&self, error: &io::Error) -> Error {
@@ -122,9 +172,22 @@ impl FileSink {
     }
 }
 
+impl Crew {
+    fn new(empty: &Sender<Buffer>) -> Self {
+        let (jobs, waiting) = sync_channel(WAITING);
+        let waiting = Arc::new(Mutex::new(Some(waiting)));
+        let writer = |_| {
+            let (waiting, empty) = (waiting.clone(), empty.clone());
+            std::thread::spawn(move || write_all(&waiting, &empty))
+        };
+        let writers = (0..WRITERS).map(writer).collect();
+        Self { jobs, writers }
+    }
+}
+
 impl Buffer {
     fn new() -> Self {
-        let bytes = vec![0; BUFFER + ALIGNMENT];
+        let bytes = vec![0; PIECE + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
         Self { bytes, start, filled: 0 }
     }
@@ -134,27 +197,63 @@ impl Buffer {
         &self.bytes[self.start..self.start + self.filled]
     }
 
-    /// What is still free.
-    fn room(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start + self.filled..self.start + BUFFER]
+    /// The next `len` bytes to be filled.
+    fn next(&mut self, len: usize) -> &mut [u8] {
+        let from = self.start + self.filled;
+        &mut self.bytes[from..from + len]
     }
 }
 
-fn write_all(jobs: &Receiver<Job>, back: &Sender<Buffer>) -> io::Result<()> {
-    for job in jobs {
-        match job {
-            Job::Append(file, mut buffer) => {
-                (&*file).write_all(buffer.filled())?;
+/// Where jobs come from, for several threads; gone once one of them has failed.
+type Waiting = Mutex<Option<Receiver<Job>>>;
+
+fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
+    let jobs = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    // For what this thread reads.
+    let mut own = None;
+    loop {
+        let job = jobs().as_ref().and_then(|jobs| jobs.recv().ok());
+        let Some(Job { file, at, what }) = job else { return Ok(()) };
+        let outcome = match what {
+            What::Bytes(mut buffer) => {
+                let outcome = write_at(&file, buffer.filled(), at);
                 buffer.filled = 0;
                 // Nobody takes it any more once the last bytes are there.
-                let _ = back.send(buffer);
+                let _ = empty.send(buffer);
+                outcome.map_err(Failure::Writing)
             }
-            Job::Head(file, head) => {
-                let mut file = &*file;
-                file.seek(SeekFrom::Start(0))?;
-                file.write_all(&head)?;
-                file.seek(SeekFrom::End(0))?;
+            What::Copy { source, name, offset, len } => {
+                let buffer = own.get_or_insert_with(Buffer::new).next(len);
+                match source.read_at(offset, buffer) {
+                    Ok(()) => write_at(&file, buffer, at).map_err(Failure::Writing),
+                    Err(error) => Err(Failure::Reading(error.in_file(&name))),
+                }
             }
+        };
+        if outcome.is_err() {
+            // Whoever sends the next one hears of it.
+            *jobs() = None;
+            return outcome;
+        }
+    }
+}
+
+#[cfg(unix)]
+fn write_at(file: &fs::File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn write_at(file: &fs::File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(())
@@ -163,7 +262,7 @@ fn write_all(jobs: &Receiver<Job>, back: &Sender<Buffer>) -> io::Result<()> {
 impl Drop for FileSink {
     /// Given up: nothing may be written any more once this is gone.
     fn drop(&mut self) {
-        let _ = self.end();
+        let _ = self.wait();
     }
 }
 
@@ -171,43 +270,46 @@ impl Sink for FileSink {
     fn begin(&mut self, index: usize) -> Result<()> {
         self.hand_over()?;
         self.current = index;
+        self.end = 0;
         Ok(())
     }
 
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let room = self.buffer.room();
-            let len = room.len().min(bytes.len());
-            room[..len].copy_from_slice(&bytes[..len]);
-            self.buffer.filled += len;
-            bytes = &bytes[len..];
-            if self.buffer.filled == BUFFER {
-                self.hand_over()?;
-            }
+            let (now, later) = bytes.split_at(self.room().min(bytes.len()));
+            self.buffer.next(now.len()).copy_from_slice(now);
+            self.filled(now.len())?;
+            bytes = later;
         }
         Ok(())
     }
 
     fn copy(&mut self, files: &FileSet, span: Span) -> Result<()> {
+        files.check(span)?;
+        let source = files.source(span.file)?;
         let (mut offset, mut left) = (span.offset, span.len);
         while left > 0 {
-            let room = self.buffer.room();
-            let len = left.min(room.len() as u64) as usize;
-            files.read(span.file, offset, &mut room[..len])?;
-            self.buffer.filled += len;
+            let len = self.room().min(usize::try_from(left).unwrap_or(PIECE));
+            if len == PIECE {
+                let (source, name) = (source.clone(), files.name(span.file).to_owned());
+                let at = self.end;
+                self.end += len as u64;
+                self.send(What::Copy { source, name, offset, len }, at, len as u64)?;
+            } else {
+                files.read(span.file, offset, self.buffer.next(len))?;
+                self.filled(len)?;
+            }
             offset += len as u64;
             left -= len as u64;
-            if self.buffer.filled == BUFFER {
-                self.hand_over()?;
-            }
         }
         Ok(())
     }
 
     fn patch_head(&mut self, head: &[u8]) -> Result<()> {
         self.hand_over()?;
-        let file = self.file()?;
-        self.send(Job::Head(file, head.to_vec()))
+        // What stands there may still be on its way.
+        self.wait()?;
+        write_at(&*self.file()?, head, 0).map_err(|error| self.failed(&error))
     }
 }
 
@@ -221,7 +323,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("statelens-sink-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let open = |name: &str| Arc::new(fs::File::create_new(folder.join(name)).unwrap());
-        let source: Vec<u8> = (0..3 * BUFFER + 77).map(|at| (at % 251) as u8).collect();
+        let source: Vec<u8> = (0..3 * PIECE + 77).map(|at| (at % 251) as u8).collect();
         let files = FileSet::single("in", Memory::from(source.clone()));
         let mut sink = FileSink::new(vec![open("a"), open("b")]);
         let span = |offset, len| Span { file: FileId(0), offset, len };
@@ -229,7 +331,7 @@ mod tests {
         sink.write(b"..").unwrap();
         sink.copy(&files, span(2, 3)).unwrap();
         sink.write(&source).unwrap();
-        sink.copy(&files, span(5, 3 * BUFFER as u64)).unwrap();
+        sink.copy(&files, span(5, 3 * PIECE as u64)).unwrap();
         sink.patch_head(b"HD").unwrap();
         sink.write(b"end").unwrap();
         sink.begin(1).unwrap();
@@ -239,10 +341,61 @@ mod tests {
         let mut expected = b"HD".to_vec();
         expected.extend_from_slice(&source[2..5]);
         expected.extend_from_slice(&source);
-        expected.extend_from_slice(&source[5..5 + 3 * BUFFER]);
+        expected.extend_from_slice(&source[5..5 + 3 * PIECE]);
         expected.extend_from_slice(b"end");
         assert!(fs::read(folder.join("a")).unwrap() == expected);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn many_pieces_come_to_their_places() {
+        let path = std::env::temp_dir().join(format!("statelens-pieces-{}", std::process::id()));
+        let source: Vec<u8> = (0..9 * PIECE as u32 + 5).flat_map(u32::to_le_bytes).collect();
+        let files = FileSet::single("in", Memory::from(source.clone()));
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::create_new(&path).unwrap())]);
+        let mut expected = Vec::new();
+        sink.begin(0).unwrap();
+        for (offset, len) in [(7, 100), (100, 5 * PIECE), (3, PIECE), (PIECE, 30 * PIECE + 1)] {
+            sink.copy(&files, Span { file: FileId(0), offset: offset as u64, len: len as u64 })
+                .unwrap();
+            sink.write(&source[..PIECE / 3]).unwrap();
+            expected.extend_from_slice(&source[offset..offset + len]);
+            expected.extend_from_slice(&source[..PIECE / 3]);
+        }
+        sink.patch_head(&[9; 50]).unwrap();
+        expected[..50].fill(9);
+        sink.finish().unwrap();
+        assert!(fs::read(&path).unwrap() == expected);
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// A disk with a bad place.
+    #[derive(Debug)]
+    struct Failing(Memory);
+
+    impl ReadAt for Failing {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            match offset < 5 * PIECE as u64 {
+                true => self.0.read_at(offset, buffer),
+                false => Err(Error::io("reading failed")),
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_read_is_heard() {
+        let path = std::env::temp_dir().join(format!("statelens-unread-{}", std::process::id()));
+        let files = FileSet::single("in.pt", Failing(Memory::from(vec![1; 9 * PIECE])));
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::create_new(&path).unwrap())]);
+        let span = Span { file: FileId(0), offset: 0, len: 9 * PIECE as u64 };
+        let outcome = sink.copy(&files, span).and_then(|()| sink.finish());
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("reading failed") && error.contains("in.pt"), "{error}");
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
@@ -251,7 +404,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("statelens-full-{}", std::process::id()));
         fs::write(&path, b"").unwrap();
         let mut sink = FileSink::new(vec![Arc::new(fs::File::open(&path).unwrap())]);
-        let bytes = vec![0; BUFFER];
+        let bytes = vec![0; PIECE];
         let failed = (0..100).find_map(|_| sink.write(&bytes).err());
         assert!(failed.unwrap().to_string().contains("writing failed"));
         let mut sink = FileSink::new(vec![Arc::new(fs::File::open(&path).unwrap())]);
