@@ -208,21 +208,26 @@ impl Buffer {
 type Waiting = Mutex<Option<Receiver<Job>>>;
 
 fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
-    let jobs = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
     // For what this thread reads.
     let mut own = None;
     loop {
-        let job = jobs().as_ref().and_then(|jobs| jobs.recv().ok());
+        let jobs = lock();
+        let job = jobs.as_ref().and_then(|jobs| jobs.recv().ok());
         let Some(Job { file, at, what }) = job else { return Ok(()) };
         let outcome = match what {
             What::Bytes(mut buffer) => {
+                // Whoever made these bytes needs a processor: the other thread must not take it
+                // to wait for the file.
                 let outcome = write_at(&file, buffer.filled(), at);
+                drop(jobs);
                 buffer.filled = 0;
                 // Nobody takes it any more once the last bytes are there.
                 let _ = empty.send(buffer);
                 outcome.map_err(Failure::Writing)
             }
             What::Copy { source, name, offset, len } => {
+                drop(jobs);
                 let buffer = own.get_or_insert_with(Buffer::new).next(len);
                 match source.read_at(offset, buffer) {
                     Ok(()) => write_at(&file, buffer, at).map_err(Failure::Writing),
@@ -232,7 +237,7 @@ fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
         };
         if outcome.is_err() {
             // Whoever sends the next one hears of it.
-            *jobs() = None;
+            *lock() = None;
             return outcome;
         }
     }
