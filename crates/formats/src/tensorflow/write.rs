@@ -95,21 +95,31 @@ fn prefix(name: &str) -> Result<&str> {
     }
 }
 
-/// How many data files there are, and what goes into each.
+/// How many data files there are, and what goes into each. What is tied goes where it is stored.
 fn assign(
     source: &Checkpoint,
     shards: &Shards,
     prefix: &str,
     named: Vec<Named>,
 ) -> Result<(u64, Vec<Vec<Named>>)> {
-    let sizes: Result<Vec<(Text, u64)>> = named
-        .iter()
-        .map(|Named { item, .. }| Ok((item.key.flat(), item.body.len(source)?)))
-        .collect();
-    let assignment = shards.assign(prefix, &sizes?)?;
+    let mut sizes: Vec<(Text, u64)> = Vec::new();
+    let mut known: HashMap<TensorId, usize> = HashMap::new();
+    let mut places = Vec::with_capacity(named.len());
+    for Named { item, .. } in &named {
+        let next = sizes.len();
+        let place = match item.body {
+            Body::Tensor(tensor) => *known.entry(tensor).or_insert(next),
+            _ => next,
+        };
+        if place == next {
+            sizes.push((item.key.flat(), item.body.len(source)?));
+        }
+        places.push(place);
+    }
+    let assignment = shards.assign(prefix, &sizes)?;
     let mut files: Vec<Vec<Named>> = assignment.files.iter().map(|_| Vec::new()).collect();
-    for (named, file) in named.into_iter().zip(assignment.of) {
-        files[file].push(named);
+    for (named, place) in named.into_iter().zip(places) {
+        files[assignment.of[place]].push(named);
     }
     Ok((files.len() as u64, files))
 }

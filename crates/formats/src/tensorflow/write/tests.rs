@@ -232,6 +232,26 @@ fn several_data_files_hold_what_one_does() {
     }
 }
 
+#[test]
+fn what_is_tied_takes_no_room_in_the_data_files() {
+    let mut builder = Builder::new(&Limits::default());
+    let mut tensor = || {
+        let layout = Layout::Inline((0..40).collect::<Vec<u8>>().into());
+        let tensor = builder.push_tensor(Tensor::new(DType::F32, vec![10], layout)).unwrap();
+        builder.push(Value::Tensor(tensor)).unwrap()
+    };
+    let (one, other) = (tensor(), tensor());
+    let tied = builder.push(Value::Link(one)).unwrap();
+    let root = builder.push(dict(&[("a", one), ("b", other), ("c", tied)])).unwrap();
+    let source =
+        builder.finish(root, FormatInfo::default(), FileSet::default(), Vec::new()).unwrap();
+    let options = Options { shards: Shards::BySize(40), ..Options::default() };
+    let files = written(source, &options, "m");
+    let lengths: Vec<usize> = files.iter().map(|(_, bytes)| bytes.len()).collect();
+    assert_eq!(lengths[1..], [40, 40]);
+    assert_eq!(open_files(&files).unwrap().leaves().len(), 3);
+}
+
 /// Strings in a file are read when they are written.
 #[test]
 fn strings_in_a_file_are_read_late() {
