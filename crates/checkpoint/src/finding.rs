@@ -29,6 +29,8 @@ pub struct Finding {
     /// Names of the files that are missing, when the finding is about that: with them beside the
     /// others the checkpoint would be whole.
     pub missing: Vec<String>,
+    /// What is in those files is not known, so that not even its keys are among the others.
+    pub unlisted: bool,
 }
 
 impl Finding {
@@ -42,6 +44,7 @@ impl Finding {
             advice: String::new(),
             call: None,
             missing: Vec::new(),
+            unlisted: false,
         }
     }
 
@@ -70,6 +73,13 @@ impl Finding {
     #[must_use]
     pub fn missing(mut self, files: Vec<String>) -> Self {
         self.missing = files;
+        self
+    }
+
+    /// Adds whether the keys of what is in those files are unknown.
+    #[must_use]
+    pub fn unlisted(mut self, unlisted: bool) -> Self {
+        self.unlisted = unlisted;
         self
     }
 }

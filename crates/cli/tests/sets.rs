@@ -84,6 +84,27 @@ fn a_missing_shard_is_named() {
 }
 
 #[test]
+fn a_part_of_a_set_is_not_written_as_if_it_were_the_whole() {
+    let folder = Folder::new();
+    // Without the index nobody knows what is in the shards that are not there.
+    set(&folder, &[SHARDS[1], "model.safetensors.index.json"]);
+    let keras = fixture("keras");
+    for name in ["k3_sharded.weights.json", "k3_sharded_00001.weights.h5"] {
+        fs::copy(keras.join(name), folder.file(name)).unwrap();
+    }
+    for (name, missing) in
+        [(SHARDS[0], SHARDS[1]), ("k3_sharded.weights.json", "k3_sharded_00000.weights.h5")]
+    {
+        let (input, out) = (text(&folder.file(name)), text(&folder.file("out.npz")));
+        let refused = run(["convert", &input, &out]);
+        assert_eq!(refused.code, Some(2));
+        let named = format!("would be lost: `{missing}");
+        assert!(refused.err.contains(&named) && refused.err.contains("--lossy"), "{}", refused.err);
+        run(["convert", &input, &out, "--lossy", "--force"]).ok();
+    }
+}
+
+#[test]
 fn shards_are_written_by_size_and_by_name() {
     let folder = Folder::new();
     let source = text(&fixture("hf_sharded_safetensors"));

@@ -185,6 +185,7 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::TensorFlow(_) => None,
         _ => tensorflow::write::dtypes_left_out(&source),
     };
+    let unlisted = stray::unlisted(&source);
     let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
@@ -193,6 +194,7 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::Numpy(options) => numpy::write::plan(source, options, name),
     }?;
     plan.losses.splice(..0, expanded);
+    plan.losses.extend(unlisted);
     plan.losses.extend(left_out);
     plan.losses.extend(dtypes);
     Ok(plan)

@@ -1,7 +1,7 @@
 //! Files that are no checkpoints and are found where checkpoints are expected: what they are, and
 //! what to do about it.
 
-use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade};
+use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss};
 
 use crate::{Probe, sets};
 
@@ -138,6 +138,18 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
         );
     }
     found
+}
+
+/// That what is in missing files is not written, where nobody knows what that is.
+pub(crate) fn unlisted(source: &Checkpoint) -> Option<Loss> {
+    let findings = source.findings.iter().filter(|finding| finding.unlisted);
+    let files: Vec<String> = findings.flat_map(|finding| finding.missing.clone()).collect();
+    (!files.is_empty()).then(|| Loss {
+        keys: files,
+        what: "what is in these files is not written".into(),
+        why: "They belong to this checkpoint and are missing.".into(),
+        harmless: false,
+    })
 }
 
 /// Files in the places of others that are told one by one.

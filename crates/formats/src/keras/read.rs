@@ -170,7 +170,8 @@ fn read_shards(
             )
             .detail(format!("Not there: {}.", missing.join(", ")))
             .advice("Put them beside the others, or add them to what you open.")
-            .missing(missing),
+            .missing(missing)
+            .unlisted(true),
         );
     }
     for path in paths {

@@ -126,7 +126,7 @@ impl Sharded {
         let finding = Finding::new(Grade::Danger, title)
             .detail(detail)
             .advice("Put the files beside the others, or open them all together.");
-        vec![finding.missing(missing)]
+        vec![finding.missing(missing).unlisted(self.index.is_none())]
     }
 
     fn missing(&self) -> Vec<String> {

@@ -172,7 +172,8 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
         Finding::new(statelens_checkpoint::Grade::Danger, title)
             .detail("Variables in them are not shown, or have no data.")
             .advice("Put them beside this file, or give them as well.")
-            .missing(missing),
+            .missing(missing)
+            .unlisted(true),
     )
 }
 
