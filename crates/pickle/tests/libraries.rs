@@ -136,3 +136,24 @@ fn objects_as_keys_are_told_apart() {
     let name = |place| format!("<torch.nn.parameter.Parameter object {place}>");
     assert_eq!(keys(&checkpoint), [name(0), name(1)]);
 }
+
+#[test]
+fn a_distributed_tensor_is_what_its_rank_holds() {
+    // torch.save of a DTensor of shape [2, 3], of which this rank has `rows`; without its mesh.
+    let saved = |rows: u8| {
+        let mut bytes = b"\x80\x02ctorch._tensor\n_rebuild_from_type_v2\n(ctorch._utils\n_rebuild_wrapper_subclass\n\
+ctorch.distributed.tensor\nDTensor\nq\x00(h\x00ctorch\nfloat32\nK\x02K\x03\x86K\x03K\x01\x86K\x00ctorch\nstrided\n\
+ctorch\ndevice\nX\x03\x00\x00\x00cpu\x85R\x88t}X\x0d\x00\x00\x00_local_tensorctorch._utils\n_rebuild_tensor_v2\n\
+((X\x07\x00\x00\x00storagectorch\nFloatStorage\nX\x01\x00\x00\x000X\x03\x00\x00\x00cpuK\x06tQK\x00K".to_vec();
+        bytes.push(rows);
+        bytes.extend(b"K\x03\x86K\x03K\x01\x86\x89NtRstR.");
+        lowered(&bytes)
+    };
+    let whole = saved(2);
+    let (_, tensor) = whole.tensor_of(whole.root()).unwrap();
+    assert_eq!((tensor.shape.as_slice(), tensor.requires_grad), ([2, 3].as_slice(), true));
+    let part = saved(1);
+    assert_eq!(keys(&part), ["", "_local_tensor"]);
+    let Value::Opaque(opaque) = part.value(part.root()) else { panic!() };
+    assert_eq!(opaque.global.to_string(), "torch.distributed.tensor.DTensor");
+}

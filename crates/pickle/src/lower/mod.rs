@@ -364,7 +364,7 @@ impl Lowering<'_> {
         let state = match *object.states {
             [] => false,
             [.., last] => {
-                parts.push(last);
+                parts.push(self.fields(last));
                 true
             }
         };
@@ -375,6 +375,15 @@ impl Lowering<'_> {
         let opaque =
             Box::new(Opaque { repr: self.repr(id).map(Into::into), ..empty(global, object.form) });
         Shape::Parts(Assembly::Opaque { opaque, args, state, items }, parts)
+    }
+
+    /// A state without the wrapping that it has where a class names its fields in `__slots__`.
+    fn fields(&self, state: NodeId) -> NodeId {
+        let Node::Tuple(parts) = self.pickle.node(state) else { return state };
+        let [dict, slots] = parts.as_slice() else { return state };
+        let none = matches!(self.pickle.node(*dict), Node::None);
+        let empty = none || self.pickle.dict(*dict).is_some_and(<[_]>::is_empty);
+        if empty && self.pickle.dict(*slots).is_some() { *slots } else { state }
     }
 
     /// The name of a class that `dill` makes anew: `_create_type(type, 'Name', bases, dict)`.

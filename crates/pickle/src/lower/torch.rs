@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, DType, Global, Grade, Layout, Limits, Quantizer, Result, Span, Strided, Tensor,
-    TensorClass, Text, TupleClass, Value, contiguous_strides,
+    ByteOrder, DType, Form, Global, Grade, Layout, Limits, Quantizer, Result, Span, Strided,
+    Tensor, TensorClass, Text, TupleClass, Value, contiguous_strides,
 };
 
 use super::{Assembly, Lowering, Shape, reference};
@@ -55,6 +55,14 @@ impl Lowering<'_> {
                     return Ok(None);
                 };
                 self.sparse(*layout, *data)
+            }
+            (module, "_rebuild_from_type_v2", [function, class, args, state])
+                if rebuilds(module, "_rebuild_") && self.wraps(*function) =>
+            {
+                match self.rebuilt(id) {
+                    None => self.wrapper(*class, *args, *state),
+                    whole => whole,
+                }
             }
             (module, name, _) if rebuilds(module, name) => self.rebuilt(id),
             _ => None,
@@ -224,8 +232,19 @@ impl Lowering<'_> {
             ("_rebuild_from_type_v2", [function, class, args, state]) => {
                 let function = pickle.global(*function).ok_or(None)?;
                 let args = pickle.sequence(*args).ok_or(None)?;
-                let mut rebuilt =
-                    self.rebuild_call(&function, args, depth.checked_sub(1).ok_or(None)?)?;
+                let depth = depth.checked_sub(1).ok_or(None)?;
+                let mut rebuilt = match (&*function.name, args) {
+                    // Where one rank holds all of it, it is that.
+                    ("_rebuild_wrapper_subclass", [_, _, size, .., grad]) => {
+                        let mut local = self.rebuild(self.local(*state).ok_or(None)?, depth)?;
+                        if local.tensor.shape != self.shape_of(*size)? {
+                            return Err(None);
+                        }
+                        local.tensor.requires_grad = flag(grad);
+                        local
+                    }
+                    _ => self.rebuild_call(&function, args, depth)?,
+                };
                 if let Some(class) = pickle.global(*class) {
                     if class.is("torch.nn.parameter", "Parameter") {
                         rebuilt.tensor.class = TensorClass::Parameter;
@@ -435,6 +454,42 @@ impl Lowering<'_> {
             }
             _ => None,
         }
+    }
+
+    /// Whether a function makes a tensor of others, which are in its state.
+    fn wraps(&self, function: NodeId) -> bool {
+        let global = self.pickle.global(function);
+        global.is_some_and(|global| {
+            &*global.name == "_rebuild_wrapper_subclass" || !rebuilds(&global.module, &global.name)
+        })
+    }
+
+    /// What a rank holds of a distributed tensor.
+    fn local(&self, state: NodeId) -> Option<NodeId> {
+        let parts = match self.pickle.node(state) {
+            Node::Tuple(parts) => parts.as_slice(),
+            _ => std::slice::from_ref(&state),
+        };
+        let small = |id: &&NodeId| self.pickle.dict(**id).is_some_and(|dict| dict.len() < 64);
+        let mut small = parts.iter().take(2).filter(small);
+        small.find_map(|part| self.pickle.field(*part, "_local_tensor"))
+    }
+
+    /// A tensor that is made of others: an object that holds them.
+    fn wrapper(&mut self, class: NodeId, args: NodeId, state: NodeId) -> Option<Shape> {
+        let class = self.pickle.global(class)?;
+        if self.local(state).is_some() {
+            let size =
+                self.pickle.sequence(args).and_then(|args| self.shape_of(*args.get(2)?).ok());
+            self.problems.add(
+                Grade::Warning,
+                "Only a part of a distributed tensor is here",
+                format!("All ranks together hold shape {:?}", size.unwrap_or_default()),
+            );
+        }
+        let opaque = Box::new(super::empty((*class).clone(), Form::Instance));
+        let assembly = Assembly::Opaque { opaque, args: 0, state: true, items: 0 };
+        Some(Shape::Parts(assembly, vec![self.fields(state)]))
     }
 
     fn is_sparse(&self, id: NodeId) -> bool {
