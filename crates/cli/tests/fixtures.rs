@@ -31,11 +31,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ),
     ("cerebras/v2.4.0/keys_collide.mdl", "a.b", ONE_DATASET),
     ("cerebras/v2.4.0/keys_int_str_collide.mdl", "0", ONE_DATASET),
-    (
-        "cerebras/v2.4.0/custom.mdl",
-        "c",
-        "a class that was pickled by value: its name is an argument of what would make it",
-    ),
     ("torch/legacy_full_module.pt", "_modules.0._parameters.weight", MODULE),
     ("torch/zip_full_torchnn_module.pt", "_modules.0._parameters.weight", MODULE),
     (
