@@ -318,9 +318,11 @@ fn is_harmless(module: &str, name: &str) -> bool {
         "dill._dill" | "dill.dill" => DILL.contains(&name) || name == "_eval_repr",
         "ml_dtypes" => true,
         "numpy" => {
-            matches!(name, "dtype" | "ndarray" | "matrix" | "recarray" | "generic" | "number")
-                || name.trim_end_matches('_').chars().all(|c| c.is_ascii_alphanumeric())
-                    && NUMPY_SCALARS.iter().any(|scalar| name.starts_with(scalar))
+            matches!(
+                name,
+                "dtype" | "ndarray" | "matrix" | "recarray" | "record" | "generic" | "number"
+            ) || name.trim_end_matches('_').chars().all(|c| c.is_ascii_alphanumeric())
+                && NUMPY_SCALARS.iter().any(|scalar| name.starts_with(scalar))
         }
         "numpy.core.multiarray" | "numpy._core.multiarray" => {
             matches!(name, "_reconstruct" | "scalar")
@@ -329,6 +331,8 @@ fn is_harmless(module: &str, name: &str) -> bool {
             matches!(name, "_reconstruct" | "scalar")
         }
         "numpy.core.numeric" | "numpy._core.numeric" => name == "_frombuffer",
+        "numpy.rec" | "numpy.core.records" => matches!(name, "recarray" | "record"),
+        "numpy.ma" | "numpy.ma.core" => matches!(name, "MaskedArray" | "_mareconstruct"),
         "numpy.random._pickle" => name.starts_with("__"),
         "numpy.random._pcg64"
         | "numpy.random._mt19937"
@@ -344,6 +348,16 @@ fn is_harmless(module: &str, name: &str) -> bool {
         "torch.serialization" => name == "_get_layout",
         "torch.nn.parameter" => matches!(name, "Parameter" | "Buffer" | "UninitializedParameter"),
         "torch.jit._pickle" => name.starts_with("build_") || name == "restore_type_tag",
+        // What a DTensor is made of: `torch.load(weights_only=True)` takes them, too.
+        "torch.distributed.tensor" | "torch.distributed.tensor._dtensor_spec" => {
+            matches!(name, "DTensor" | "DTensorSpec" | "TensorMeta" | "ShardOrderEntry")
+        }
+        "torch.distributed.tensor.placement_types" => {
+            matches!(name, "Shard" | "Replicate" | "Partial" | "_StridedShard")
+        }
+        "torch.distributed.device_mesh" | "torch.distributed._mesh_layout" => {
+            matches!(name, "DeviceMesh" | "_MeshLayout" | "_FlatLayout")
+        }
         "torch.utils._pytree" => matches!(name, "TreeSpec" | "LeafSpec"),
         "torch.distributed.checkpoint.metadata" | "torch.distributed.checkpoint.filesystem" => {
             name.starts_with(char::is_uppercase)
@@ -438,6 +452,9 @@ mod tests {
             ("torch.serialization", "_get_layout", 0),
             ("torch.nn.modules.linear", "Linear", 0),
             ("numpy", "float32", 0),
+            ("torch.distributed.tensor", "DTensor", 0),
+            ("numpy.rec", "recarray", 0),
+            ("numpy.rec", "fromfile", 1),
             ("__main__", "Config", 1),
             ("mymodel.os_utils", "Config", 1),
             ("torch.nn.functional", "relu", 1),
