@@ -165,8 +165,16 @@ impl Datatype {
         let order = if bits & 1 == 0 { ByteOrder::Little } else { ByteOrder::Big };
         let class = match class {
             0 => {
-                cursor.skip(4).map_err(from_reader)?;
-                Class::Int { signed: bits & 8 != 0, order }
+                let offset = cursor.read_u16_le().map_err(from_reader)?;
+                let precision = cursor.read_u16_le().map_err(from_reader)?;
+                let signed = bits & 8 != 0;
+                // A number that takes a part of its bits would have to be moved and extended.
+                match offset > 0 || signed && u64::from(precision) < size * 8 {
+                    true => Class::Opaque {
+                        tag: format!("{precision} bits of an integer, from bit {offset}").into(),
+                    },
+                    false => Class::Int { signed, order },
+                }
             }
             1 => read_float(cursor, bits).map_err(from_reader)?,
             2 => {

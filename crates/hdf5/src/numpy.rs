@@ -42,7 +42,12 @@ impl Datatype {
                 format!("S{}", self.size),
                 self.size,
             )),
-            Class::Opaque { tag } => plain(self.opaque(&tag.to_lossy())),
+            Class::Opaque { tag } => {
+                let tag = tag.to_lossy();
+                let big = tag.starts_with("NUMPY:>");
+                let order = if big { ByteOrder::Big } else { ByteOrder::Little };
+                ordered(self.opaque(&tag), order)
+            }
             Class::Time | Class::Reference { .. } => plain(self.void(Vec::new(), Vec::new())),
             Class::Complex(base) => complex(&base.element()?),
             Class::Compound(_) => self.compound(),
@@ -73,10 +78,10 @@ impl Datatype {
         match (self.size, format.exponent, format.mantissa, format.bias) {
             (1, 4, 3, 7) => DType::F8E4M3FN,
             (1, 5, 2, 15) => DType::F8E5M2,
-            (2, 5, 10, _) => DType::F16,
-            (2, 8, 7, _) => DType::BF16,
-            (4, 8, 23, _) => DType::F32,
-            (8, 11, 52, _) => DType::F64,
+            (2, 5, 10, 15) => DType::F16,
+            (2, 8, 7, 127) => DType::BF16,
+            (4, 8, 23, 127) => DType::F32,
+            (8, 11, 52, 1023) => DType::F64,
             (12 | 16, ..) => DType::Numpy(Arc::new(NumpyType {
                 words: vec![(0, self.size)],
                 ..named(format!("float{}", self.size * 8), format!("f{}", self.size), self.size)
@@ -87,7 +92,8 @@ impl Datatype {
 
     /// h5py keeps numpy's dates as opaque bytes that are tagged with their dtype.
     fn opaque(&self, tag: &str) -> DType {
-        let code = tag.strip_prefix("NUMPY:").map(|code| code.trim_start_matches(['<', '|', '=']));
+        let code =
+            tag.strip_prefix("NUMPY:").map(|code| code.trim_start_matches(['<', '>', '|', '=']));
         let name = code.and_then(|code| match code.split_at_checked(2)? {
             ("M8", unit) => Some(format!("datetime64{unit}")),
             ("m8", unit) => Some(format!("timedelta64{unit}")),
@@ -216,5 +222,20 @@ mod tests {
             (element.dtype.to_string().as_str(), element.dtype.itemsize()),
             ("complex256", 32)
         );
+    }
+
+    #[test]
+    fn dates_have_a_byte_order_and_integers_all_their_bits() {
+        // Datatype messages as h5py writes them.
+        let name = |message: &[u8]| {
+            let element = Datatype::parse(message).unwrap().element().unwrap();
+            (element.dtype.to_string(), element.order)
+        };
+        let date = [&[0x15, 16, 0, 0, 8, 0, 0, 0][..], b"NUMPY:>M8[s]\0\0\0\0"].concat();
+        assert_eq!(name(&date), ("datetime64[s]".into(), ByteOrder::Big));
+        let int = |offset, precision| [0x10, 8, 0, 0, 4, 0, 0, 0, offset, 0, precision, 0];
+        assert_eq!(name(&int(0, 32)).0, "int32");
+        assert_eq!(name(&int(0, 20)).0, "void32");
+        assert_eq!(name(&int(3, 29)).0, "void32");
     }
 }
