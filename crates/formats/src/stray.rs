@@ -87,6 +87,11 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
     error.in_file(probe.name())
 }
 
+/// Whether [`explain`] can tell what the file is.
+pub(crate) fn is_told(probe: &Probe<'_>) -> bool {
+    kind(probe) != Kind::Unknown
+}
+
 /// Of files among which there is no checkpoint, the one that says why: what opening it says is
 /// what there is to say of them all.
 pub fn telling(files: &FileSet) -> Option<FileId> {
@@ -327,6 +332,25 @@ mod tests {
             let told = told(files.opened_at(main));
             let is_told = |text: &&String| text.contains(pointer) && text.contains("git lfs pull");
             assert_eq!(told.iter().filter(is_told).count(), 1, "{told:?}");
+        }
+    }
+
+    #[test]
+    fn an_index_of_tensorflow_is_told_apart_from_one_that_is_cut_short() {
+        let data = ("m.data-00000-of-00001", &b"0123"[..]);
+        for (index, main, word) in [
+            (&b"\0\x01\x02nothing"[..], "m.index", "cut short"),
+            (b"\0\x01\x02nothing", data.0, "cut short"),
+            (LFS, "m.index", "git lfs pull"),
+            (LFS, data.0, "git lfs pull --include m.index"),
+            (b"", "m.index", "empty"),
+        ] {
+            let files = files(&[("m.index", index), data]);
+            let main = files.find(main).unwrap();
+            let error = crate::open(files.opened_at(main), &Limits::default(), &mut Unwatched);
+            let error = error.unwrap_err();
+            assert_eq!(error.file(), Some("m.index"));
+            assert!(error.to_string().contains(word), "{error}");
         }
     }
 

@@ -53,9 +53,10 @@ pub struct Edit {
     /// Splits names at their dots: each becomes a dict in a dict, also where all names in it are
     /// numbers, for nothing says that it was a list.
     pub nest: bool,
-    /// The dtypes for torch tensors of a floating dtype. Integers (an optimizer's step), numpy
-    /// arrays and plain numbers stay what they are. The first whose pattern matches decides; one
-    /// without a pattern is for all that no pattern matched.
+    /// The dtypes for tensors of a floating dtype. Integers (an optimizer's step) and plain numbers
+    /// stay what they are, and so do numpy's arrays beside torch's tensors, unless a pattern names
+    /// them. The first whose pattern matches decides; one without a pattern is for all that no
+    /// pattern matched.
     pub casts: Vec<Cast>,
 }
 

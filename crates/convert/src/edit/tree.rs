@@ -86,7 +86,8 @@ fn check_names(keys: &[NewKey]) -> Result<()> {
     let mut names: HashMap<&str, &NewKey> = HashMap::with_capacity(keys.len());
     for key in keys {
         if key.changed && key.text.is_empty() {
-            return Err(Error::refused(format!("nothing is left of the key `{}`", key.leaf.flat)));
+            return Err(Error::refused(format!("nothing is left of the key `{}`", key.leaf.flat))
+                .advice("Let the replacement keep something of it, or exclude it."));
         }
         if let Some(other) = names.insert(&key.text, key)
             && (key.changed || other.changed)

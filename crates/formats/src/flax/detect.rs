@@ -26,6 +26,12 @@ pub fn score(probe: &Probe<'_>) -> Score {
     let mut cursor = Cursor::new(source, &limits);
     let mut open = vec![1u64];
     let mut seen = 0;
+    // Where the file ends too early, arrays before that tell what it was.
+    let mut arrays = 0;
+    let cut = |arrays: u32, seen: u32| match probe.len() > head.len() as u64 && seen > 2 {
+        false if arrays == 0 => Score::NO,
+        _ => Score::MAYBE,
+    };
     // Looks at what begins; the head may end anywhere in the rest.
     while let Some(left) = open.last_mut() {
         if *left == 0 {
@@ -35,13 +41,9 @@ pub fn score(probe: &Probe<'_>) -> Score {
         *left -= 1;
         let next = match cursor.head() {
             Ok(next) => next,
-            Err(_) => {
-                // Cut off by the end of the head, or no msgpack.
-                return match cursor.starved && probe.len() > head.len() as u64 {
-                    true if seen > 2 => Score::MAYBE,
-                    _ => Score::NO,
-                };
-            }
+            // Cut off by the end of the head, or no msgpack.
+            Err(_) if cursor.starved => return cut(arrays, seen),
+            Err(_) => return Score::NO,
         };
         if seen == 1 && !matches!(next, Head::Str(_)) {
             return Score::NO;
@@ -51,8 +53,10 @@ pub fn score(probe: &Probe<'_>) -> Score {
             Head::Map(len) => open.push(len.saturating_mul(2)),
             Head::Array(len) => open.push(len),
             Head::Str(len) | Head::Bin(len) | Head::Ext(_, len) if cursor.skip(len).is_err() => {
-                return if probe.len() > head.len() as u64 { Score::MAYBE } else { Score::NO };
+                // A first text or array may be longer than the head.
+                return cut(arrays, seen.max(3));
             }
+            Head::Ext(1 | 3, _) => arrays += 1,
             _ => {}
         }
         if open.len() > 1000 {

@@ -281,7 +281,8 @@ impl Index {
     fn read(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
         let len = files.len(id);
         Limits::check("bytes of the index", len, limits.structure)?;
-        let json = Document::parse(&files.read_vec(id, 0, len)?)?;
+        let json = Document::parse(&files.read_vec(id, 0, len)?)
+            .map_err(|error| error.advice("The index may be cut short: fetch it again."))?;
         let Some(Node::Object(entries)) = json.field(json.root(), "weight_map") else {
             return Err(Error::unsupported("this JSON file is no index of a checkpoint")
                 .expected("a `weight_map` that says in which file each tensor is"));

@@ -2,7 +2,7 @@
 
 use super::members;
 use super::table::is_table;
-use crate::{Probe, Score};
+use crate::{Probe, Score, stray};
 
 /// How sure this format is: the magic number at the end of a table; a state file that names a
 /// checkpoint; a file whose table stands beside it under the same prefix.
@@ -16,6 +16,8 @@ pub fn score(probe: &Probe<'_>) -> Score {
         Some(index) if files.find(&index).is_some_and(|id| is_table(files, id)) => Score::EXACT,
         // Alone, which is for an error that says what is missing.
         Some(_) => Score::MAYBE,
+        // For an error that says that it is cut short; what it is else is said elsewhere.
+        None if members::is_index(files, probe.name()) && !stray::is_told(probe) => Score::MAYBE,
         None => Score::NO,
     }
 }

@@ -4,6 +4,7 @@ use statelens_checkpoint::{Error, FileId, FileSet, Finding, Grade, Result, order
 
 use super::state::{self, State};
 use super::table::is_table;
+use crate::{Probe, stray};
 
 /// The table, or tables, that a checkpoint is opened by.
 #[derive(Debug)]
@@ -29,6 +30,13 @@ pub(super) fn index_of(name: &str) -> Option<String> {
     Some(format!("{}.index", name.strip_suffix(".meta")?))
 }
 
+/// Whether a file has the name of an index, and data files have names that go with it.
+pub(super) fn is_index(files: &FileSet, name: &str) -> bool {
+    name.strip_suffix(".index").is_some_and(|prefix| {
+        files.iter().any(|(_, file)| data_shard(&file.name).is_some_and(|(of, _)| of == prefix))
+    })
+}
+
 /// The prefix of a data file, and which of how many it is: `PREFIX.data-00001-of-00004`.
 pub(super) fn data_shard(name: &str) -> Option<(&str, (u64, u64))> {
     let (prefix, numbers) = name.rsplit_once(".data-")?;
@@ -52,10 +60,15 @@ pub(super) fn find(files: &FileSet) -> Result<Tables> {
         return from_state(files, main);
     }
     let Some(index) = index_of(&name) else {
-        // Only said of a file that looked like a table when its format was found.
-        return Err(Error::damaged("the file does not end as a TensorFlow checkpoint does"));
+        return Err(Error::damaged(
+            "the file does not end as the index of a TensorFlow checkpoint",
+        )
+        .advice("It may be cut short: compare its size with the original."));
     };
     match files.find(&index) {
+        Some(id) if stray::is_pointer(files, id) => {
+            Err(stray::explain(&Probe::new(&files.opened_at(id))?))
+        }
         Some(id) => Ok(tables(files, id)),
         None if split(&name).1.starts_with("saved_model.") || name.ends_with("fingerprint.pb") => {
             Err(Error::unsupported(
