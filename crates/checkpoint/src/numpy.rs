@@ -95,6 +95,9 @@ impl DType {
             }
             if *order == ByteOrder::Big {
                 let one = field.dtype.words();
+                if field.dtype.unit().is_some() {
+                    return None;
+                }
                 if count.checked_mul(one.len() as u64)? + words.len() as u64 > MOST_WORDS {
                     return None;
                 }
@@ -134,6 +137,15 @@ impl DType {
         Self::from_numpy_code(&code?)
     }
 
+    /// Bytes of each of the equal units that a very long string is made of; its
+    /// [`words`](Self::words) name the first only.
+    pub fn unit(&self) -> Option<u64> {
+        let Self::Numpy(numpy) = self else { return None };
+        let [(0, unit)] = *numpy.words else { return None };
+        let many = numpy.fields.is_empty() && numpy.itemsize / unit.max(1) > MOST_WORDS;
+        many.then_some(unit)
+    }
+
     /// The runs of bytes that are reversed for one big-endian element: `(offset, size)`.
     pub fn words(&self) -> Vec<(u64, u64)> {
         match self {
@@ -148,13 +160,11 @@ impl DType {
     }
 }
 
-/// One run per code unit, unless there are too many: a longer string would take more memory than
-/// the file has.
+/// One run per code unit, unless there are too many: of a longer string they would take more memory
+/// than the file has, and the first stands for all. See [`DType::unit`].
 fn numpy(name: String, code: String, itemsize: u64, word: u64) -> Option<DType> {
     let count = if word > 1 { itemsize / word } else { 0 };
-    if count > MOST_WORDS {
-        return None;
-    }
+    let count = if count > MOST_WORDS { 1 } else { count };
     let words = (0..count).map(|n| (n * word, word)).collect();
     Some(DType::Numpy(Arc::new(NumpyType { name, code, itemsize, words, fields: Vec::new() })))
 }
@@ -187,10 +197,18 @@ mod tests {
         }
         let wrong =
             ["", "f", "f3", "q4", "U-1", "U+1", "é4", "O", "f4[s]", "U99999999999999999999"];
-        for code in wrong.into_iter().chain(["U999999999", "M8[s", "M4[s]", "S9223372036854775807"])
-        {
+        for code in wrong.into_iter().chain([
+            "U9223372036854775807",
+            "M8[s",
+            "M4[s]",
+            "S9223372036854775807",
+        ]) {
             assert_eq!(DType::from_numpy_code(code), None, "{code}");
         }
+        // Longer strings are no less readable: their units go without a list.
+        let long = DType::from_numpy_code("U70000").unwrap();
+        assert_eq!((long.words().as_slice(), long.unit()), ([(0, 4)].as_slice(), Some(4)));
+        assert_eq!(DType::from_numpy_code("U3").unwrap().unit(), None);
         assert_eq!(DType::BF16.numpy_code(), None);
         for name in ["str33", "str", "void", "datetime64[", "object", "float129", "bytes-8"] {
             assert_eq!(DType::from_numpy_name(name), None, "{name}");

@@ -44,7 +44,8 @@ struct Work {
 
 impl Transform {
     pub(crate) fn new(tensor: &Tensor) -> Result<Self> {
-        let itemsize = tensor.stored.itemsize();
+        // All that is done to a very long string is done to each of its characters.
+        let itemsize = tensor.stored.unit().unwrap_or_else(|| tensor.stored.itemsize());
         let (blocks, from) = match &tensor.stored {
             stored if *stored == tensor.dtype => (None, stored),
             DType::Blocks(block) => match Blocks::new(*block) {

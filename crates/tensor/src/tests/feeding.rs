@@ -164,6 +164,17 @@ fn byte_order_and_signs() {
 }
 
 #[test]
+fn very_long_strings_are_swapped_by_character() {
+    let dtype = DType::from_numpy_code("U70000").unwrap();
+    let stored: Vec<u8> = (0..140_000u32).flat_map(u32::to_be_bytes).collect();
+    let files = file(stored);
+    let mut tensor = Tensor::new(dtype, vec![2], span(&files, 0, 560_000));
+    tensor.byte_order = ByteOrder::Big;
+    let expected: Vec<u8> = (0..140_000u32).flat_map(u32::to_le_bytes).collect();
+    assert!(whole(&files, &tensor).unwrap() == expected);
+}
+
+#[test]
 fn a_stop_is_heard() {
     struct Stop;
     impl checkpoint::Progress for Stop {
