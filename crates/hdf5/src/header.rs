@@ -5,7 +5,7 @@
 //! stops after 1,024 continuation blocks, and a Cerebras root group has one for every few keys.
 //! So the envelope is read here, and each message is parsed by itself when it is wanted.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
 use hdf5_reader::Storage;
 use hdf5_reader::checksum::jenkins_lookup3;
@@ -118,7 +118,7 @@ fn read(
             ));
         }
     }
-    let mut seen = BTreeSet::new();
+    let mut seen = HashSet::new();
     while let Some((start, len)) = walk.blocks.pop_front() {
         if !seen.insert(start) {
             return Err(at(Error::damaged("the blocks of an object header lead in a circle")));

@@ -1,12 +1,11 @@
 //! The bytes of a container: hdf5-reader's `Storage` over our [`ReadAt`], through a cache.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::{Storage, StorageBuffer};
-use statelens_checkpoint::{Error, Limits, ReadAt, Result};
+use statelens_checkpoint::{Error, Limits, ReadAt, Result, order};
 
 use crate::error::{from_reader, to_reader};
 
@@ -25,8 +24,8 @@ pub(crate) struct Source {
 
 #[derive(Default)]
 struct Cache {
-    /// What was read at once, by its first block.
-    pieces: BTreeMap<u64, Piece>,
+    /// What was read at once, in file order: at most [`CAPACITY`] / [`BLOCK`] pieces.
+    pieces: Vec<Piece>,
     /// Bytes in all pieces.
     bytes: usize,
     clock: u64,
@@ -38,6 +37,8 @@ struct Cache {
 }
 
 struct Piece {
+    /// Its first block.
+    first: u64,
     used: u64,
     bytes: Arc<Vec<u8>>,
 }
@@ -111,7 +112,7 @@ impl Source {
             () => (index, 1),
         };
         // What is there already is not read again.
-        let after = cache.pieces.range(first..).next().map_or(u64::MAX, |(first, _)| *first);
+        let after = cache.pieces.get(cache.position(first)).map_or(u64::MAX, |piece| piece.first);
         let run = run.min(after - first);
         let start = first * BLOCK;
         let len = (run * BLOCK).min(self.inner.len().saturating_sub(start)) as usize;
@@ -134,33 +135,36 @@ impl Cache {
         {
             return Some((*first, bytes.clone()));
         }
-        let (first, piece) = self.pieces.range_mut(..=index).next_back()?;
-        if !holds(*first, &piece.bytes) {
+        let after = self.position(index + 1);
+        let piece = self.pieces.get_mut(after.checked_sub(1)?)?;
+        if !holds(piece.first, &piece.bytes) {
             return None;
         }
         self.clock += 1;
         piece.used = self.clock;
-        let found = (*first, piece.bytes.clone());
+        let found = (piece.first, piece.bytes.clone());
         self.last = Some(found.clone());
         Some(found)
+    }
+
+    /// Where the first piece is that begins at a block or behind it.
+    fn position(&self, block: u64) -> usize {
+        self.pieces.partition_point(|piece| piece.first < block)
     }
 
     fn add(&mut self, first: u64, bytes: Vec<u8>) {
         if self.bytes + bytes.len() > CAPACITY {
             // Drop the older half at once: a scan per miss would cost more than it saves.
-            let mut ages: Vec<u64> = self.pieces.values().map(|piece| piece.used).collect();
-            let middle = ages.len() / 2;
-            if let Some((_, median, _)) =
-                (middle < ages.len()).then(|| ages.select_nth_unstable(middle))
-            {
-                let median = *median;
-                self.pieces.retain(|_, piece| piece.used > median);
-            }
-            self.bytes = self.pieces.values().map(|piece| piece.bytes.len()).sum();
+            let mut ages: Vec<u64> = self.pieces.iter().map(|piece| piece.used).collect();
+            order::natural(&mut ages);
+            let median = ages.get(ages.len() / 2).copied().unwrap_or_default();
+            self.pieces.retain(|piece| piece.used > median);
+            self.bytes = self.pieces.iter().map(|piece| piece.bytes.len()).sum();
         }
         self.bytes += bytes.len();
         self.clock += 1;
-        self.pieces.insert(first, Piece { used: self.clock, bytes: Arc::new(bytes) });
+        let piece = Piece { first, used: self.clock, bytes: Arc::new(bytes) };
+        self.pieces.insert(self.position(first), piece);
     }
 }
 

@@ -1,11 +1,11 @@
 //! Reading.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value,
-    ValueId,
+    ValueId, order,
 };
 use statelens_hdf5::{Class, Dataset, Hdf5File, Kind, Link, Object, Target, Tree, Values};
 
@@ -276,15 +276,9 @@ pub(crate) fn raw_attributes(
     object: &Object,
     known: &[(Text, Text)],
 ) -> Vec<(Text, Text)> {
-    // Looking a few up costs less than a table; of many, every one has to be quick.
-    let table: HashSet<&Text> = match known.len() {
-        ..32 => HashSet::new(),
-        _ => known.iter().map(|(name, _)| name).collect(),
-    };
-    let is_known = |name: &Text| match table.is_empty() {
-        true => known.iter().any(|(other, _)| other == name),
-        false => table.contains(name),
-    };
+    let mut names: Vec<&Text> = known.iter().map(|(name, _)| name).collect();
+    order::natural(&mut names);
+    let is_known = |name: &Text| names.binary_search(&name).is_ok();
     let attributes = object.attributes.iter().filter(|attribute| !is_known(&attribute.name));
     let mut raw: Vec<(Text, Text)> =
         attributes.map(|attribute| (attribute.name.clone(), attribute.describe(file))).collect();
