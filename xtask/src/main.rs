@@ -7,6 +7,7 @@ mod bench;
 mod dist;
 mod fuzz;
 mod interop;
+mod likeness;
 mod pack;
 mod page;
 mod project;
