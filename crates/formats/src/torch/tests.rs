@@ -9,8 +9,8 @@ use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
     Checkpoint, DType, DictClass, DictKey, Error, ErrorKind, FileSet, Finding, Global, Grade,
-    Layout, Leaf, Limits, ListClass, Memory, ReadAt, Result, Tensor, TensorClass, TupleClass,
-    Unwatched, Value, contiguous_strides, float_repr,
+    Layout, Leaf, Limits, ListClass, Memory, ReadAt, Result, Segment, Tensor, TensorClass,
+    TupleClass, Unwatched, Value, contiguous_strides, float_repr,
 };
 
 /// Opens a fixture by its path below `tests/fixtures`.
@@ -672,6 +672,29 @@ fn tied_tensors_share_a_storage_and_the_same_tensor_is_a_link() {
     let shared = tensors.iter().filter(|tensor| tensor.storage == tensors[0].storage).count();
     assert!(shared > 1 || leaves.iter().any(|leaf| leaf.alias_of.is_some()));
     assert!(tensors.iter().all(|tensor| tensor.storage.is_some()));
+}
+
+#[test]
+fn quantised_numbers_without_a_scale_are_written_as_integers() {
+    let limits = Limits::default();
+    let mut builder = statelens_checkpoint::Builder::new(&limits);
+    // The storage of a quantised tensor, saved by itself.
+    let bytes = Layout::Inline([1, 2].into());
+    let tensor = builder.push_tensor(Tensor::new(DType::QInt8, vec![2], bytes)).unwrap();
+    let root = builder.push(Value::Tensor(tensor)).unwrap();
+    let format = statelens_checkpoint::FormatInfo::default();
+    let source = builder.finish(root, format, FileSet::default(), Vec::new()).unwrap();
+    let target = crate::Target::Torch(super::write::Options::default());
+    let plan = crate::plan(Arc::new(source), &target, "x.pt").unwrap();
+    assert_eq!(plan.losses.len(), 1);
+    assert_eq!(plan.losses[0].what, "quantised numbers without a scale become plain integers");
+    let names = |class: &[u8]| {
+        plan.segments().any(|segment| match segment {
+            Segment::Bytes(bytes) => bytes.windows(class.len()).any(|part| part == class),
+            _ => false,
+        })
+    };
+    assert_eq!((names(b"CharStorage"), names(b"QInt8Storage")), (true, false));
 }
 
 #[test]

@@ -41,6 +41,10 @@ pub(super) const DICT: Kind = lost("dicts of other classes become plain dicts", 
 pub(super) const OBJECT: Kind = lost("objects become the text that Python prints for them", CLASS);
 pub(super) const MODULE: Kind = lost("objects become dicts or lists of what they hold", CLASS);
 pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain tensors", CLASS);
+pub(super) const UNSCALED: Kind = lost(
+    "quantised numbers without a scale become plain integers",
+    "Torch builds no tensor of them.",
+);
 pub(super) const KEY: Kind = lost("keys of other types become strings", CLASS);
 pub(super) const BIG_INT: Kind = lost(
     "integers of more than 255 bytes become strings of their digits",

@@ -331,6 +331,9 @@ impl<'a> Pickler<'a> {
         }
         match &tensor.quantizer {
             None => {
+                if *written_dtype(tensor) != tensor.dtype {
+                    self.losses.add(losses::UNSCALED, id);
+                }
                 self.tensor(tensor_id, tensor.requires_grad)?;
                 self.remember(id);
             }
@@ -355,7 +358,7 @@ impl<'a> Pickler<'a> {
     /// A tensor rebuilt from its storage, as `torch.save` writes it.
     fn tensor(&mut self, id: TensorId, requires_grad: bool) -> Result<()> {
         let tensor = self.source.tensor(id)?;
-        let typed = storage_class(&tensor.dtype).is_some();
+        let typed = storage_class(written_dtype(tensor)).is_some();
         let rebuild = if typed { "_rebuild_tensor_v2" } else { "_rebuild_tensor_v3" };
         self.global("torch._utils", rebuild)?;
         self.encoder.mark();
@@ -379,7 +382,7 @@ impl<'a> Pickler<'a> {
             .ok_or_else(|| Error::damaged("a tensor is named that has no place in the archive"))?;
         self.encoder.mark();
         self.encoder.str("storage")?;
-        let elements = match storage_class(&tensor.dtype) {
+        let elements = match storage_class(written_dtype(tensor)) {
             Some(class) => {
                 self.global("torch", class)?;
                 place.record_len / tensor.dtype.itemsize().max(1)
@@ -556,3 +559,13 @@ const SPARSE_LAYOUTS: [&str; 5] = [
     "torch.sparse_bsr",
     "torch.sparse_bsc",
 ];
+
+/// The dtype that a tensor is written with: quantised numbers need to say what they stand for.
+fn written_dtype(tensor: &Tensor) -> &DType {
+    match (&tensor.dtype, &tensor.quantizer) {
+        (DType::QInt8, None) => &DType::I8,
+        (DType::QUInt8 | DType::QUInt4x2 | DType::QUInt2x4, None) => &DType::U8,
+        (DType::QInt32, None) => &DType::I32,
+        (dtype, _) => dtype,
+    }
+}
