@@ -31,6 +31,7 @@ function byCommand(name, target, ...options) {
 async function withoutDialog(page) {
   await page.addInitScript(() => delete window.showSaveFilePicker);
   await page.reload();
+  await page.waitForSelector("#start");
 }
 
 async function plan(page, name, target, ...choices) {
@@ -128,6 +129,7 @@ test("the file that the save dialog chose holds the same bytes", async () => {
         (await navigator.storage.getDirectory()).getFileHandle(suggestedName, { create: true });
     });
     await page.reload();
+    await page.waitForSelector("#start");
     const name = "cerebras/v2.10.0/gpt_small.mdl";
     await plan(page, name, "PyTorch");
     await page.click("#write");

@@ -33,6 +33,7 @@ for (const [set, main, target, choice, extension] of [
     await withPage(browser, async (page) => {
       await page.addInitScript(() => delete window.showSaveFilePicker);
       await page.reload();
+      await page.waitForSelector("#start");
       await drop(page, "body", names.map((name) => dropped(`${set}/${name}`)));
       await page.waitForSelector("#work .row");
       await page.keyboard.press("c");

@@ -55,8 +55,7 @@ const PLAIN: Reason = harmless(
     "plain values go into the file's metadata",
     "The format holds tensors only; Statelens and Python's json module read them from there.",
 );
-const DTYPE: Reason =
-    lost("", "The format does not have it. Write one that does: an .npz file has all of NumPy's.");
+const DTYPE: Reason = lost("", "The format does not have it; PyTorch's or NumPy's may.");
 const SPARSE: Reason =
     lost("sparse tensors become their parts", "The format has no sparse tensors.");
 const AGAIN: Reason = lost(
