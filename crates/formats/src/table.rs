@@ -234,7 +234,7 @@ pub const FORMATS: &[Format] = &[
         ids: &["flax"],
         name: "Flax msgpack",
         extensions: &["msgpack", "flax"],
-        reads: "state dicts, arrays in pieces put together",
+        reads: "state dicts with all dtypes of JAX, arrays in pieces put together",
         writes: None,
         notes: "",
     },
