@@ -25,6 +25,8 @@ enum Kind {
 const POINTER: &str = "version https://git-lfs";
 /// Git LFS takes nothing longer for a pointer.
 const LONGEST_POINTER: u64 = 1024;
+/// Bytes of a server's answer that is no XML.
+const LONGEST_ANSWER: usize = 1024;
 /// What a file of OCDBT, TensorStore's key-value store, begins with: manifest and tree nodes.
 const OCDBT: &[u8] = &[0x0c, 0xdb];
 
@@ -168,17 +170,35 @@ fn capital(text: &str) -> String {
 
 fn kind(probe: &Probe<'_>) -> Kind {
     let head = probe.head();
-    let text = String::from_utf8_lossy(head).trim_start().to_ascii_lowercase();
+    let text = String::from_utf8_lossy(head);
+    let text = text.trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
     match () {
         () if probe.is_empty() => Kind::Empty,
         () if text.starts_with(POINTER) => Kind::Pointer,
         () if text.starts_with("<!doctype html") || text.starts_with("<html") => Kind::WebPage,
-        () if text.starts_with("<?xml") && text.contains("<error>") => Kind::ServerError,
+        () if is_answer(&text) => Kind::ServerError,
         () if is_orbax(probe) => Kind::Orbax,
         () if is_onnx(probe) => Kind::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Kind::Zeros,
         () => Kind::Unknown,
     }
+}
+
+/// What servers say instead of a file: object stores in XML, others in JSON or a few words.
+fn is_answer(text: &str) -> bool {
+    const WORDS: [&str; 7] = [
+        "404: not found",
+        "not found",
+        "entry not found",
+        "repository not found",
+        "invalid username or password",
+        "invalid credentials",
+        "access to model",
+    ];
+    let short = text.len() < LONGEST_ANSWER;
+    text.starts_with("<?xml") && text.contains("<error>")
+        || short && text.starts_with('{') && text.contains("\"error\"")
+        || short && WORDS.iter().any(|words| text.starts_with(words))
 }
 
 /// The length of the file that a Git LFS pointer stands for.
@@ -229,7 +249,7 @@ mod tests {
     #[test]
     fn what_is_no_checkpoint_is_told_and_what_to_do() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
-        let cases: [(&str, &[u8], &str); 11] = [
+        let cases: [(&str, &[u8], &str); 15] = [
             ("model.bin", b"", "empty"),
             ("model.bin", &[0; 5000], "zeros"),
             (
@@ -243,6 +263,10 @@ mod tests {
                 b"<?xml version=\"1.0\"?><Error><Code>AccessDenied</Code></Error>",
                 "error message",
             ),
+            ("model.pt", b"\xef\xbb\xbf<html><head>", "web page"),
+            ("model.pt", b"Entry not found", "error message"),
+            ("model.gguf", b"404: Not Found", "error message"),
+            ("model.safetensors", b"{\"error\":\"Repository not found\"}", "error message"),
             ("ckpt/_METADATA", b"{\"tree_metadata\": {}}", "Orbax"),
             ("ckpt/_CHECKPOINT_METADATA", b"{\"item_handlers\": {}}", "Orbax"),
             ("ckpt/params.kernel/.zarray", b"{\"chunks\":[2],\"zarr_format\":2}", "Orbax"),

@@ -110,8 +110,7 @@ pub fn finding(finding: &Finding) -> protocol::Finding {
 #[must_use]
 pub fn explain(mut error: ErrorText, head: &[u8]) -> ErrorText {
     let text = String::from_utf8_lossy(head);
-    let start = text.trim_start();
-    if start.starts_with('<') || start.starts_with("version https://git-lfs") {
+    if error.title.contains("LFS pointer") || error.title.contains("saved under the name") {
         error.kind = protocol::ErrorKind::NotACheckpoint;
         let lines = text.lines().take(5);
         error.lines = lines.map(|line| line.chars().take(160).collect()).collect();
