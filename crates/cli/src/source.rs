@@ -150,7 +150,11 @@ fn within(folder: &Path) -> Result<PathBuf> {
                 several.len(),
                 shown.join(", ")
             ))
-            .advice("Name one of them.")
+            .advice(match files.find("checkpoint") {
+                // TensorFlow's note of which is the latest.
+                Some(_) => "Name one of them, or the file `checkpoint`, which tells the latest.",
+                None => "Name one of them.",
+            })
         }
     };
     Err(error.in_file(folder.display().to_string()))
