@@ -18,8 +18,14 @@ enum Kind {
     ServerError,
     Empty,
     Zeros,
+    /// A compressed file, which may hold anything.
+    Compressed,
     Unknown,
 }
+
+/// What compressed files begin with: gzip, xz, zstd, bzip2, 7z.
+const COMPRESSED: [&[u8]; 5] =
+    [&[0x1f, 0x8b, 8], b"\xfd7zXZ\0", &[0x28, 0xb5, 0x2f, 0xfd], b"BZh", b"7z\xbc\xaf\x27\x1c"];
 
 /// What a Git LFS pointer begins with.
 const POINTER: &str = "version https://git-lfs";
@@ -79,6 +85,9 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         ),
         Kind::Zeros => Error::damaged("the file starts with nothing but zeros")
             .advice("The download was interrupted or the disk lost it: fetch it again."),
+        Kind::Compressed => Error::unsupported("this is a compressed file").advice(
+            "Unpack it, with `gunzip`, `unzstd` or what fits its name, and open what is in it.",
+        ),
         Kind::Unknown => Error::unsupported("this is no checkpoint format that Statelens knows")
             .expected(format!("one of: {}", names()))
             .advice(
@@ -180,6 +189,7 @@ fn kind(probe: &Probe<'_>) -> Kind {
         () if is_orbax(probe) => Kind::Orbax,
         () if is_onnx(probe) => Kind::Onnx,
         () if head.iter().all(|byte| *byte == 0) => Kind::Zeros,
+        () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Kind::Compressed,
         () => Kind::Unknown,
     }
 }
@@ -249,7 +259,8 @@ mod tests {
     #[test]
     fn what_is_no_checkpoint_is_told_and_what_to_do() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";
-        let cases: [(&str, &[u8], &str); 15] = [
+        let cases: [(&str, &[u8], &str); 16] = [
+            ("model.pt.gz", b"\x1f\x8b\x08\x00", "compressed"),
             ("model.bin", b"", "empty"),
             ("model.bin", &[0; 5000], "zeros"),
             (
