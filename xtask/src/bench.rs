@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use wait4::Wait4 as _;
 
-use crate::{dist, project, python, shell};
+use crate::{dist, page, project, python, shell};
 
 const REPEAT: usize = 4;
 
@@ -422,12 +422,8 @@ fn machine() -> String {
     )
 }
 
-/// What a browser downloads for the page, if the page is built.
+/// What a browser downloads for the page, which is built if it is not.
 fn page_weight() -> Result<()> {
-    let site = project::site();
-    if !site.join("index.html").exists() {
-        println!("The page is not built (`cargo xtask build`), so it is not weighed");
-        return Ok(());
-    }
-    dist::weigh(&site).map(|_| ())
+    page::build()?;
+    dist::weigh(&project::site()).map(|_| ())
 }

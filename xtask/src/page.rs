@@ -14,8 +14,17 @@ use crate::setup::{self, WasmEnv};
 use crate::{project, shell, single, site};
 
 /// What the site is made of; a change to any of it makes a new build.
-const SOURCES: [&str; 6] =
-    ["index.html", "Trunk.toml", "Cargo.toml", "Cargo.lock", "web", "crates"];
+const SOURCES: [&str; 9] = [
+    "index.html",
+    "Trunk.toml",
+    "Cargo.toml",
+    "Cargo.lock",
+    "web",
+    "crates",
+    "xtask/src/likeness.rs",
+    "xtask/src/pack.rs",
+    "xtask/src/site.rs",
+];
 
 /// Builds the site into dist/, unless it is up to date.
 pub(crate) fn build() -> Result<()> {
