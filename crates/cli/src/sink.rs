@@ -16,6 +16,8 @@ use crate::print::grouped;
 const PIECE: usize = 512 << 10;
 /// Where buffers begin: the system copies faster to and from whole lines of the cache.
 const ALIGNMENT: usize = 64;
+/// Spans of at least as many bytes are read by the threads that write.
+const LONG: usize = 16 << 10;
 /// Pieces that wait to be written at most.
 const WAITING: usize = 4;
 /// Threads that write. One of them writes while the other reads the next piece; a third has
@@ -30,7 +32,7 @@ pub(crate) struct FileSink {
     current: usize,
     /// Bytes of the current file that are written, or on their way.
     end: u64,
-    buffer: Buffer,
+    piece: Piece,
     crew: Option<Crew>,
     emptied: Receiver<Buffer>,
     empty: Sender<Buffer>,
@@ -52,26 +54,38 @@ enum Failure {
     Writing(io::Error),
 }
 
-/// [`PIECE`] bytes and how many of them are filled.
+/// A piece that goes to a place in a file.
+struct Job {
+    file: Arc<fs::File>,
+    at: u64,
+    piece: Piece,
+}
+
+/// At most [`PIECE`] bytes that are written at once.
+#[derive(Default)]
+struct Piece {
+    len: usize,
+    /// Those that were made here, each at its place; none if all are copied.
+    made: Option<Buffer>,
+    /// Those that are still to be read.
+    copied: Vec<Copied>,
+}
+
+/// Bytes of a piece that stand in another file.
+struct Copied {
+    /// Their place in the piece, and how many they are.
+    from: usize,
+    len: usize,
+    source: Arc<dyn ReadAt>,
+    name: String,
+    offset: u64,
+}
+
+/// Room for [`PIECE`] bytes.
 struct Buffer {
     bytes: Vec<u8>,
     /// The first that is aligned.
     start: usize,
-    filled: usize,
-}
-
-/// Bytes that go to a place in a file.
-struct Job {
-    file: Arc<fs::File>,
-    at: u64,
-    what: What,
-}
-
-enum What {
-    /// These.
-    Bytes(Buffer),
-    /// As many from an offset of another file, of that name.
-    Copy { source: Arc<dyn ReadAt>, name: String, offset: u64, len: usize },
 }
 
 impl FileSink {
@@ -82,7 +96,7 @@ impl FileSink {
             files,
             current: 0,
             end: 0,
-            buffer: Buffer::new(),
+            piece: Piece::default(),
             crew: None,
             emptied,
             empty,
@@ -96,38 +110,14 @@ impl FileSink {
         self.wait()
     }
 
-    /// Hands the buffer to the writers and takes an empty one.
+    /// Hands the piece to the writers and begins the next one.
     fn hand_over(&mut self) -> Result<()> {
-        let filled = self.buffer.filled as u64;
-        if filled == 0 {
+        let piece = std::mem::take(&mut self.piece);
+        if piece.len == 0 {
             return Ok(());
         }
-        let empty = self.emptied.try_recv().unwrap_or_else(|_| Buffer::new());
-        let full = std::mem::replace(&mut self.buffer, empty);
-        self.send(What::Bytes(full), self.end - filled, filled)
-    }
-
-    /// Counts bytes that were put into the buffer, and hands it over at the end of the piece.
-    fn filled(&mut self, len: usize) -> Result<()> {
-        self.buffer.filled += len;
-        self.end += len as u64;
-        if self.room() == PIECE { self.hand_over() } else { Ok(()) }
-    }
-
-    /// Bytes that still go into the piece at hand, at the end of the file.
-    fn room(&self) -> usize {
-        PIECE - (self.end % PIECE as u64) as usize
-    }
-
-    fn file(&self) -> Result<Arc<fs::File>> {
-        self.files.get(self.current).cloned().ok_or_else(|| {
-            Error::io("a plan writes to a file that it does not name").advice("Please report it.")
-        })
-    }
-
-    fn send(&mut self, what: What, at: u64, len: u64) -> Result<()> {
-        self.written += len;
-        let job = Job { file: self.file()?, at, what };
+        self.written += piece.len as u64;
+        let job = Job { file: self.file()?, at: self.end - piece.len as u64, piece };
         let crew = self.crew.get_or_insert_with(|| Crew::new(&self.empty));
         // The writers hang up only when one has failed.
         match crew.jobs.send(job) {
@@ -137,6 +127,30 @@ impl FileSink {
                 Err(Error::io("writing ended unexpectedly"))
             }
         }
+    }
+
+    /// Counts bytes that were added, and hands the piece over at its end.
+    fn added(&mut self, len: usize) -> Result<()> {
+        self.piece.len += len;
+        self.end += len as u64;
+        if self.room() == PIECE { self.hand_over() } else { Ok(()) }
+    }
+
+    /// Bytes that still go into the piece, at the end of the file.
+    fn room(&self) -> usize {
+        PIECE - (self.end % PIECE as u64) as usize
+    }
+
+    /// The place of the next `len` bytes of the piece.
+    fn next(&mut self, len: usize) -> &mut [u8] {
+        let empty = || self.emptied.try_recv().unwrap_or_else(|_| Buffer::new());
+        self.piece.made.get_or_insert_with(empty).part(self.piece.len, len)
+    }
+
+    fn file(&self) -> Result<Arc<fs::File>> {
+        self.files.get(self.current).cloned().ok_or_else(|| {
+            Error::io("a plan writes to a file that it does not name").advice("Please report it.")
+        })
     }
 
     /// Waits until all that was handed over is written; the first error, if there was one.
@@ -189,17 +203,11 @@ impl Buffer {
     fn new() -> Self {
         let bytes = vec![0; PIECE + ALIGNMENT];
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self { bytes, start, filled: 0 }
+        Self { bytes, start }
     }
 
-    /// What is filled.
-    fn filled(&self) -> &[u8] {
-        &self.bytes[self.start..self.start + self.filled]
-    }
-
-    /// The next `len` bytes to be filled.
-    fn next(&mut self, len: usize) -> &mut [u8] {
-        let from = self.start + self.filled;
+    fn part(&mut self, from: usize, len: usize) -> &mut [u8] {
+        let from = self.start + from;
         &mut self.bytes[from..from + len]
     }
 }
@@ -209,36 +217,33 @@ type Waiting = Mutex<Option<Receiver<Job>>>;
 
 fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
-    // For what this thread reads.
-    let mut own = None;
+    // For pieces of which nothing was made: what this thread read last is in its processor's cache.
+    let mut own = Buffer::new();
     loop {
-        let jobs = lock();
-        let job = jobs.as_ref().and_then(|jobs| jobs.recv().ok());
-        let Some(Job { file, at, what }) = job else { return Ok(()) };
-        let outcome = match what {
-            What::Bytes(mut buffer) => {
-                // Whoever made these bytes needs a processor: the other thread must not take it
-                // to wait for the file.
-                let outcome = write_at(&file, buffer.filled(), at);
-                drop(jobs);
-                buffer.filled = 0;
-                // Nobody takes it any more once the last bytes are there.
-                let _ = empty.send(buffer);
-                outcome.map_err(Failure::Writing)
-            }
-            What::Copy { source, name, offset, len } => {
-                drop(jobs);
-                let buffer = own.get_or_insert_with(Buffer::new).next(len);
-                match source.read_at(offset, buffer) {
-                    Ok(()) => write_at(&file, buffer, at).map_err(Failure::Writing),
-                    Err(error) => Err(Failure::Reading(error.in_file(&name))),
-                }
-            }
-        };
+        let mut jobs = Some(lock());
+        let job = jobs.as_ref().and_then(|jobs| jobs.as_ref()?.recv().ok());
+        let Some(Job { file, at, mut piece }) = job else { return Ok(()) };
+        if !piece.copied.is_empty() {
+            // But whoever makes all bytes of a piece needs a processor: then the other thread must
+            // not take it to wait for the file.
+            jobs = None;
+        }
+        let buffer = piece.made.as_mut().unwrap_or(&mut own);
+        let read = piece.copied.iter().try_for_each(|copied| {
+            let read = copied.source.read_at(copied.offset, buffer.part(copied.from, copied.len));
+            read.map_err(|error| Failure::Reading(error.in_file(&copied.name)))
+        });
+        let write = |()| write_at(&file, buffer.part(0, piece.len), at).map_err(Failure::Writing);
+        let outcome = read.and_then(write);
+        drop(jobs);
         if outcome.is_err() {
             // Whoever sends the next one hears of it.
             *lock() = None;
             return outcome;
+        }
+        if let Some(buffer) = piece.made {
+            // Nobody takes it any more once the last bytes are there.
+            let _ = empty.send(buffer);
         }
     }
 }
@@ -282,8 +287,8 @@ impl Sink for FileSink {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(self.room().min(bytes.len()));
-            self.buffer.next(now.len()).copy_from_slice(now);
-            self.filled(now.len())?;
+            self.next(now.len()).copy_from_slice(now);
+            self.added(now.len())?;
             bytes = later;
         }
         Ok(())
@@ -295,15 +300,13 @@ impl Sink for FileSink {
         let (mut offset, mut left) = (span.offset, span.len);
         while left > 0 {
             let len = self.room().min(usize::try_from(left).unwrap_or(PIECE));
-            if len == PIECE {
-                let (source, name) = (source.clone(), files.name(span.file).to_owned());
-                let at = self.end;
-                self.end += len as u64;
-                self.send(What::Copy { source, name, offset, len }, at, len as u64)?;
+            if len < LONG {
+                files.read(span.file, offset, self.next(len))?;
             } else {
-                files.read(span.file, offset, self.buffer.next(len))?;
-                self.filled(len)?;
+                let (source, name) = (source.clone(), files.name(span.file).to_owned());
+                self.piece.copied.push(Copied { from: self.piece.len, len, source, name, offset });
             }
+            self.added(len)?;
             offset += len as u64;
             left -= len as u64;
         }
