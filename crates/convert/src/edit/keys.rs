@@ -44,10 +44,9 @@ pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> 
         .map(|leaf| NewKey::old(leaf, &parents))
         .collect();
     strip_prefix(&mut keys, &edit.strip_prefix)?;
-    let mut used = vec![false; edit.rename.len()];
     for key in &mut keys {
-        for (rename, used) in edit.rename.iter().zip(&mut used) {
-            *used |= key.rename(rename, source.root(), &nested);
+        for rename in &edit.rename {
+            key.rename(rename, source.root(), &nested);
         }
         if !edit.prefix.is_empty() {
             key.replace(0..0, &edit.prefix, source.root(), &nested);
@@ -55,13 +54,6 @@ pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> 
         if edit.nest {
             key.nest();
         }
-    }
-    if let Some((rename, _)) = edit.rename.iter().zip(&used).find(|(_, used)| !**used) {
-        return Err(Error::refused(format!(
-            "the replacement `{}` is found in no key",
-            rename.as_str()
-        ))
-        .advice("It sees the whole key, after the replacements before it."));
     }
     Ok(keys)
 }
@@ -130,8 +122,7 @@ impl NewKey {
         Self { leaf, above, text, dots, changed: false }
     }
 
-    /// Whether the expression is found in it.
-    fn rename(&mut self, rename: &Rename, root: ValueId, nested: &Nested) -> bool {
+    fn rename(&mut self, rename: &Rename, root: ValueId, nested: &Nested) {
         // From the last match to the first, so that what is still to be replaced stays in place.
         let matches: Vec<(std::ops::Range<usize>, String)> = rename
             .pattern
@@ -142,11 +133,9 @@ impl NewKey {
                 (captures.get(0).map_or(0..0, |found| found.range()), replacement)
             })
             .collect();
-        let found = !matches.is_empty();
         for (range, replacement) in matches.into_iter().rev() {
             self.replace(range, &replacement, root, nested);
         }
-        found
     }
 
     /// Puts another text in the place of a part of it; see [`Edit`] for what becomes of dots.

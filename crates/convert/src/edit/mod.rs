@@ -124,7 +124,7 @@ impl Edit {
     /// their leaves are gone, and a list that lost some is shorter. A link whose target is gone
     /// becomes the value itself; further links lead to it there.
     ///
-    /// Fails if nothing is left, if a state, a pattern or a replacement finds nothing (it may be
+    /// Fails if nothing is left, if a state or a pattern names nothing that is there (it may be
     /// misspelt), if two keys would become one, or if a dtype is none that tensors can be cast to.
     pub fn apply(&self, source: &Checkpoint) -> Result<Checkpoint> {
         Ok(self.run(source)?.0)
