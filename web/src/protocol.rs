@@ -340,10 +340,20 @@ pub struct Fetched {
 pub enum Severity {
     /// Would run or reach something if loaded by the original library.
     Danger,
+    /// Would call code that is not known, if loaded by the original library.
+    UnknownCode,
+    /// Data is missing, damaged or unfinished.
+    Damage,
     /// The checkpoint may not be what it seems.
     Warning,
     /// Worth knowing.
     Note,
+}
+
+impl Severity {
+    /// All of them, the gravest first.
+    pub const ALL: [Self; 5] =
+        [Self::Danger, Self::UnknownCode, Self::Damage, Self::Warning, Self::Note];
 }
 
 /// Something about the checkpoint that its user should know.

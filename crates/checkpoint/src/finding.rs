@@ -7,7 +7,12 @@ pub enum Grade {
     Note,
     /// Unusual: look before you trust it.
     Warning,
-    /// It would harm whoever loads this file with the usual library, or data is missing.
+    /// Data is missing, damaged or unfinished: what is here is not the whole checkpoint. Writing
+    /// such a checkpoint anew is a loss, for the copy would look whole.
+    Damage,
+    /// Loading the file with the usual library would call code that nobody here knows.
+    UnknownCode,
+    /// It would harm whoever loads this file with the usual library.
     Danger,
 }
 

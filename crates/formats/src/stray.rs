@@ -148,7 +148,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
             break;
         }
         found.push(
-            Finding::new(Grade::Danger, format!("Not the file that it should be: {name}"))
+            Finding::new(Grade::Damage, format!("Not the file that it should be: {name}"))
                 .detail(format!("{}.", capital(error.what())))
                 .advice(error.next_step().unwrap_or_default()),
         );

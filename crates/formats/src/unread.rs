@@ -33,7 +33,7 @@ impl Unread {
                     format!("The reason, for each: {reason}."),
                 ),
             };
-            Finding::new(Grade::Danger, title).detail(detail)
+            Finding::new(Grade::Damage, title).detail(detail)
         })
     }
 }

@@ -49,11 +49,13 @@ pub struct State {
     pub tensors: Count,
 }
 
-/// The word for a grade: `note`, `warning`, `danger`.
+/// The word for a grade: `note`, `warning`, `damage`, `unknown code`, `danger`.
 pub fn grade_word(grade: Grade) -> &'static str {
     match grade {
         Grade::Note => "note",
         Grade::Warning => "warning",
+        Grade::Damage => "damage",
+        Grade::UnknownCode => "unknown code",
         Grade::Danger => "danger",
     }
 }

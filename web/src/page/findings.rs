@@ -53,7 +53,7 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
                 } else {
                     <div class="summary"><span class="chips" role="group" aria-label="Show">
                         { chip(None, "all", findings.len()) }
-                        { for [Severity::Danger, Severity::Warning, Severity::Note].into_iter().filter(|&grade| count(grade) > 0)
+                        { for Severity::ALL.into_iter().filter(|&grade| count(grade) > 0)
                             .map(|grade| chip(Some(grade), severity_word(grade), count(grade))) }
                     </span></div>
                     { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.severity))
@@ -70,6 +70,8 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
 fn article(actor: &Actor, work: &Work, at: u32, finding: &Finding) -> Html {
     let (class, word) = match finding.severity {
         Severity::Danger => ("danger", "Danger"),
+        Severity::UnknownCode => ("danger", "Unknown code"),
+        Severity::Damage => ("danger", "Damage"),
         Severity::Warning => ("warn", "Warning"),
         Severity::Note => ("note", "Note"),
     };

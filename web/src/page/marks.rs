@@ -67,7 +67,7 @@ pub fn good() -> Html {
 /// The shape of a finding: octagon, triangle, ring.
 pub fn severity(severity: Severity) -> Html {
     match severity {
-        Severity::Danger => html! {
+        Severity::Danger | Severity::UnknownCode | Severity::Damage => html! {
             <svg class="fi danger" viewBox="0 0 12 12" aria-hidden="true">
                 <path d="M4 .5h4L11.5 4v4L8 11.5H4L.5 8V4z" fill="currentColor" />
                 <path d="M6 2.8v4" stroke="var(--paper)" stroke-width="1.6" />
@@ -94,6 +94,8 @@ pub fn severity(severity: Severity) -> Html {
 pub fn severity_word(severity: Severity) -> &'static str {
     match severity {
         Severity::Danger => "danger",
+        Severity::UnknownCode => "unknown code",
+        Severity::Damage => "damage",
         Severity::Warning => "warning",
         Severity::Note => "note",
     }

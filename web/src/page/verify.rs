@@ -300,7 +300,7 @@ fn found(
     (grade, word, name, text): &(Severity, String, String, String),
 ) -> Html {
     let class = match grade {
-        Severity::Danger => "w-danger",
+        Severity::Danger | Severity::UnknownCode | Severity::Damage => "w-danger",
         Severity::Warning => "w-warn",
         Severity::Note => "w-note",
     };

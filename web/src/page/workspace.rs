@@ -162,7 +162,7 @@ fn notice(actor: &Actor, work: &Work) -> Html {
     let actor = actor.clone();
     let onclick =
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
-    let class = if first.severity == Severity::Danger { "danger" } else { "warn" };
+    let class = if first.severity < Severity::Warning { "danger" } else { "warn" };
     let rest = findings.len() - 1;
     html! {
         <button class={classes(&["notice", class])} {onclick}>
@@ -297,7 +297,7 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
     html! {
         <footer class="status">
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
-                { for [Severity::Danger, Severity::Warning, Severity::Note].into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
+                { for Severity::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
                     <span>{ severity(grade) }
                         if grade == Severity::Note { { fmt::plural(count(grade), severity_word(grade)) } }
                         else { <b>{ fmt::plural(count(grade), severity_word(grade)) }</b> }</span>

@@ -74,6 +74,8 @@ pub fn failure(failed: &Error) -> Option<ErrorText> {
 pub fn severity(grade: Grade) -> Severity {
     match grade {
         Grade::Danger => Severity::Danger,
+        Grade::UnknownCode => Severity::UnknownCode,
+        Grade::Damage => Severity::Damage,
         Grade::Warning => Severity::Warning,
         Grade::Note => Severity::Note,
     }

@@ -144,7 +144,7 @@ impl<'a> Reading<'a> {
     fn about_version(&mut self, version: Option<f64>, current: bool, success: bool) {
         if current && !success {
             self.findings.push(
-                Finding::new(Grade::Danger, "The checkpoint was not written to its end")
+                Finding::new(Grade::Damage, "The checkpoint was not written to its end")
                     .detail("Its mark `__SUCCESS__` is missing or false, so saving it was interrupted. The Cerebras library refuses to load it.")
                     .advice("Values may be missing or wrong. Use an earlier checkpoint, or look closely at what is here."),
             );
@@ -178,7 +178,7 @@ impl<'a> Reading<'a> {
             let values = if count == 1 { "One value is" } else { &format!("{count} values are") };
             self.findings.push(
                 Finding::new(
-                    Grade::Danger,
+                    Grade::Damage,
                     format!("{values} in the file {file}, which was not given"),
                 )
                 .advice("Open both files together to see and convert them.")
@@ -188,7 +188,7 @@ impl<'a> Reading<'a> {
         if self.cut > 0 {
             self.findings.push(
                 Finding::new(
-                    Grade::Danger,
+                    Grade::Damage,
                     format!("{} tensors lie past the end of the file", self.cut),
                 )
                 .advice("The file is cut short: copy or download it again."),
@@ -196,7 +196,7 @@ impl<'a> Reading<'a> {
         }
         if self.unreadable > MOST_FINDINGS as u64 {
             self.findings.push(Finding::new(
-                Grade::Danger,
+                Grade::Damage,
                 format!("{} values in all can't be read", self.unreadable),
             ));
         }
@@ -247,7 +247,7 @@ impl<'a> Reading<'a> {
         self.unreadable += 1;
         if self.unreadable <= MOST_FINDINGS as u64 {
             self.findings.push(
-                Finding::new(Grade::Danger, format!("The value of {key} can't be read"))
+                Finding::new(Grade::Damage, format!("The value of {key} can't be read"))
                     .detail(error.to_string())
                     .place(key.to_string()),
             );
@@ -379,7 +379,7 @@ impl<'a> Reading<'a> {
         let title = "Values of a defaultdict were lost when the file was written".to_owned();
         if self.told.insert(title.clone()) {
             self.findings.push(
-                Finding::new(Grade::Danger, title)
+                Finding::new(Grade::Damage, title)
                     .detail("Of a defaultdict with more than two entries the library writes the first two only."),
             );
         }

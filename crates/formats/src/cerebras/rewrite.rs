@@ -99,9 +99,7 @@ pub fn beside(path: &Path, end: &str) -> PathBuf {
 pub fn check_whole(checkpoint: &Checkpoint, but_missing: bool) -> Result<()> {
     let passed = |title: &str| but_missing && title.ends_with(MISSING);
     let mut findings = checkpoint.findings.iter();
-    let found = findings.find(|found| {
-        found.grade == Grade::Danger && found.call.is_none() && !passed(&found.title)
-    });
+    let found = findings.find(|found| found.grade == Grade::Damage && !passed(&found.title));
     match found {
         None => Ok(()),
         Some(found) => Err(Error::refused(format!("the checkpoint is not whole: {}", found.title))),

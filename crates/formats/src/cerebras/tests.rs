@@ -345,7 +345,7 @@ fn worst(checkpoint: &Checkpoint) -> Option<Grade> {
 fn a_partial_file_opens_with_a_warning_that_cannot_be_missed() {
     for name in ["errors/no_success.mdl", "errors/success_false.mdl"] {
         let checkpoint = open(name);
-        assert_eq!(worst(&checkpoint), Some(Grade::Danger), "{name}");
+        assert_eq!(worst(&checkpoint), Some(Grade::Damage), "{name}");
         assert!(!checkpoint.leaves().is_empty());
     }
 }
@@ -358,12 +358,12 @@ fn what_the_library_refuses_opens_as_far_as_it_goes() {
         ("version_0_6", Some(Grade::Warning)),
         ("version_99", Some(Grade::Warning)),
         ("no_cstorch_version", None),
-        ("missing_key_meta", Some(Grade::Danger)),
-        ("unknown_type", Some(Grade::Danger)),
-        ("link_missing", Some(Grade::Danger)),
+        ("missing_key_meta", Some(Grade::Damage)),
+        ("unknown_type", Some(Grade::Damage)),
+        ("link_missing", Some(Grade::Damage)),
         // The library saved half of it before it failed.
-        ("../v2.4.0-special/full_none", Some(Grade::Danger)),
-        ("dset_missing", Some(Grade::Danger)),
+        ("../v2.4.0-special/full_none", Some(Grade::Damage)),
+        ("dset_missing", Some(Grade::Damage)),
         ("dset_without_attrs", None),
         ("dset_min_attrs", None),
         ("dset_only_NUMPY_attr", None),

@@ -305,7 +305,7 @@ impl<'a> Reading<'a> {
                 _ => format!("{count} files are missing: {shown}{more}"),
             };
             findings.push(
-                Finding::new(Grade::Danger, title)
+                Finding::new(Grade::Damage, title)
                     .detail(format!("{things} tensors and values, or chunks of them, lie there."))
                     .advice("Open the whole folder of the checkpoint.")
                     .missing(names),

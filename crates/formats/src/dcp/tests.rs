@@ -75,7 +75,7 @@ fn a_missing_file_is_named_and_the_rest_is_there() {
     let files = folder("dcp_ranks", "x/", |name| name != "__2_0.distcp");
     let checkpoint = open(files).unwrap();
     let [finding] = &checkpoint.findings[..] else { panic!("{:?}", checkpoint.findings) };
-    assert_eq!(finding.grade, Grade::Danger);
+    assert_eq!(finding.grade, Grade::Damage);
     assert_eq!(finding.missing, ["x/__2_0.distcp"]);
     let missing = checkpoint.tensors().iter();
     let missing = missing.filter(|tensor| matches!(tensor.layout, Layout::Missing(_))).count();

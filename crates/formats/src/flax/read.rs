@@ -199,7 +199,7 @@ impl Reader<'_> {
 
     fn warn(&mut self, title: &str, error: &Error) {
         if self.findings.len() < MOST_FINDINGS {
-            self.findings.push(Finding::new(Grade::Danger, title).detail(error.to_string()));
+            self.findings.push(Finding::new(Grade::Damage, title).detail(error.to_string()));
         }
     }
 

@@ -120,7 +120,7 @@ fn what_makes_no_sense_is_stepped_over() {
         checkpoint.leaves().iter().map(|leaf| checkpoint.value(leaf.id).kind()).collect();
     assert_eq!(kinds, ["object", "object", "none"]);
     let grades: Vec<Grade> = checkpoint.findings.iter().map(|finding| finding.grade).collect();
-    assert_eq!(grades, [Grade::Danger; 2]);
+    assert_eq!(grades, [Grade::Damage; 2]);
 }
 
 #[test]

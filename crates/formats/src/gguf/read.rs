@@ -269,7 +269,7 @@ impl Reader<'_> {
         }
         if cut > 0 {
             self.findings.push(
-                Finding::new(Grade::Danger, "The file is cut short")
+                Finding::new(Grade::Damage, "The file is cut short")
                     .detail(format!("The bytes of {cut} tensors are not all there."))
                     .advice("Copy or download it again."),
             );

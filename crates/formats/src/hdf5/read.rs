@@ -58,7 +58,7 @@ pub(crate) fn grow(
 pub(crate) fn cut_short(file: &Hdf5File) -> Option<Finding> {
     let missing = file.missing_bytes()?;
     Some(
-        Finding::new(Grade::Danger, format!("The file is cut short: {missing} bytes are missing"))
+        Finding::new(Grade::Damage, format!("The file is cut short: {missing} bytes are missing"))
             .detail("Its superblock says where it should end. What lies past its present end can't be read.")
             .advice("Copy or download it again; do not convert it as it is."),
     )
@@ -136,7 +136,7 @@ impl Reader<'_> {
     fn warn(&mut self, title: String, error: &Error, path: &str) {
         // What is damaged is missing; what is not understood is there for others.
         let grade = match error.kind() {
-            ErrorKind::Damaged => Grade::Danger,
+            ErrorKind::Damaged => Grade::Damage,
             _ => Grade::Warning,
         };
         if self.findings.len() < MOST_FINDINGS {

@@ -165,7 +165,7 @@ fn read_shards(
     if !missing.is_empty() {
         growing.findings.push(
             Finding::new(
-                Grade::Danger,
+                Grade::Damage,
                 format!("{} of {} shards are missing", missing.len(), shards.len()),
             )
             .detail(format!("Not there: {}.", missing.join(", ")))

@@ -121,7 +121,7 @@ fn shards_are_one_checkpoint_whichever_is_named() {
         assert_eq!(keys(&open_set(&turned).unwrap()), all);
     }
     let part = open_set(&SHARDS[..2]).unwrap();
-    assert_eq!(part.findings[0].grade, Grade::Danger);
+    assert_eq!(part.findings[0].grade, Grade::Damage);
     assert!(part.findings[0].detail.contains(SHARDS[3]));
     let error = open_set(&SHARDS[..1]).unwrap_err().to_string();
     assert!(error.contains(SHARDS[1]), "{error}");

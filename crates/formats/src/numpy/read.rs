@@ -177,7 +177,7 @@ impl Reader<'_> {
             }
             Err(error) => {
                 self.findings.push(
-                    Finding::new(Grade::Danger, "A member of the archive can't be read")
+                    Finding::new(Grade::Damage, "A member of the archive can't be read")
                         .detail(error.to_string())
                         .place(self.place.clone()),
                 );

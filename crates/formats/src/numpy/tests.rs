@@ -104,7 +104,7 @@ fn members_are_found_by_what_they_are() {
         ["a ndarray", "a ndarray", "long ndarray", "cut object", "broken object", "text bytes"];
     assert_eq!(kinds, expected);
     let grades: Vec<Grade> = checkpoint.findings.iter().map(|finding| finding.grade).collect();
-    assert_eq!(grades, [Grade::Note, Grade::Danger, Grade::Danger]);
+    assert_eq!(grades, [Grade::Note, Grade::Damage, Grade::Damage]);
     let read = |key: &str| {
         let tensor = tensor(&checkpoint, key);
         statelens_tensor::elements(&checkpoint.files, tensor, 0..6).unwrap()

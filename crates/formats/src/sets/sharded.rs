@@ -123,7 +123,7 @@ impl Sharded {
         };
         let (count, all) = (missing.len(), self.shards.len());
         let title = format!("{count} of {all} shards are missing: {}", some(&missing));
-        let finding = Finding::new(Grade::Danger, title)
+        let finding = Finding::new(Grade::Damage, title)
             .detail(detail)
             .advice("Put the files beside the others, or open them all together.");
         vec![finding.missing(missing).unlisted(self.index.is_none())]
@@ -351,7 +351,7 @@ impl Index {
         if !lost.is_empty() {
             join.finding(
                 Finding::new(
-                    Grade::Danger,
+                    Grade::Damage,
                     format!("{} tensors are not in the shards that the index names", lost.len()),
                 )
                 .detail(format!("{}.", some(&lost)))

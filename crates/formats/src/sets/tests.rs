@@ -211,7 +211,7 @@ fn missing_shards_are_named_and_their_tensors_listed() {
     let checkpoint = open(set).unwrap();
     assert_eq!(keys(&checkpoint), ["c", "a", "b"]);
     let finding = &checkpoint.findings[0];
-    assert_eq!(finding.grade, Grade::Danger);
+    assert_eq!(finding.grade, Grade::Damage);
     assert_eq!(finding.missing, ["f/x-00002-of-00002.bin"]);
     let leaf = &checkpoint.leaves()[0];
     let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();

@@ -73,7 +73,7 @@ impl Leaves {
             return self.opaque(key, number, shape);
         };
         let layout = layout.unwrap_or_else(|reason| {
-            self.problem(Grade::Danger, "Tensors have no data", key, reason.clone());
+            self.problem(Grade::Damage, "Tensors have no data", key, reason.clone());
             Layout::Missing(reason.into())
         });
         let numpy = matches!(elements, DType::Numpy(_));
@@ -111,7 +111,7 @@ impl Leaves {
                 strings::value(&mut self.builder, shape, &found)?
             }
             Err(reason) => {
-                self.problem(Grade::Danger, "Strings can't be read", key, reason.clone());
+                self.problem(Grade::Damage, "Strings can't be read", key, reason.clone());
                 let layout = Layout::Missing(reason.into());
                 // Of some length: numpy has no other fixed one.
                 let strings = DType::from_numpy_code("S1").unwrap_or(DType::U8);

@@ -208,7 +208,7 @@ impl Bundle<'_> {
         let little = self.header.byte_order == statelens_checkpoint::ByteOrder::Little;
         if little && found.is_ok() && !intact {
             self.leaves.problem(
-                Grade::Danger,
+                Grade::Damage,
                 "The checksum of the lengths of strings is wrong",
                 key,
                 "the strings are not what was written",
@@ -275,7 +275,7 @@ impl<'a> Data<'a> {
         let title = format!("{} of {} data files are not here", missing.len(), self.shards);
         let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
         Some(
-            Finding::new(Grade::Danger, title)
+            Finding::new(Grade::Damage, title)
                 .detail(format!("Not here: {}.", shown.join(", ")))
                 .advice("Put them beside the index, or give them as well.")
                 .missing(missing),

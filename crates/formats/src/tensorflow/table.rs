@@ -192,7 +192,7 @@ impl<'a> Table<'a> {
             let name = self.files.name(self.file);
             let title = format!("The checksum of {} blocks of {name} is wrong", self.damaged.len());
             findings.push(
-                Finding::new(Grade::Danger, title)
+                Finding::new(Grade::Damage, title)
                     .detail("Names, shapes or places may not be what was written.")
                     .place(format!("{name}, byte {first}"))
                     .advice("Fetch the file again."),

@@ -239,7 +239,7 @@ fn missing_or_short_data_files_are_told_and_the_rest_is_there() {
     let missing = checkpoint.tensors().iter().map(|t| matches!(t.layout, Layout::Missing(_)));
     assert_eq!(missing.filter(|missing| *missing).count(), 3);
     let findings = &checkpoint.findings;
-    assert!(findings.iter().all(|finding| finding.grade == Grade::Danger));
+    assert!(findings.iter().all(|finding| finding.grade == Grade::Damage));
     assert!(findings.iter().any(|finding| finding.missing == ["sh.data-00001-of-00003"]));
 }
 
@@ -294,7 +294,7 @@ fn a_wrong_checksum_of_a_block_is_told() {
     index[at] = b'c';
     let checkpoint = open_files(&files).unwrap();
     assert_eq!(checkpoint.findings.len(), 1);
-    assert_eq!(checkpoint.findings[0].grade, Grade::Danger);
+    assert_eq!(checkpoint.findings[0].grade, Grade::Damage);
     assert!(checkpoint.leaves().iter().any(|leaf| leaf.flat == "layer1/cias"));
 }
 

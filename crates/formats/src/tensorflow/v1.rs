@@ -169,7 +169,7 @@ fn missing_tables(files: &FileSet, ids: &[statelens_checkpoint::FileId]) -> Opti
     let count = shards - ids.len() as u64;
     let title = format!("{count} of {shards} files of this checkpoint are not here");
     Some(
-        Finding::new(statelens_checkpoint::Grade::Danger, title)
+        Finding::new(statelens_checkpoint::Grade::Damage, title)
             .detail("Variables in them are not shown, or have no data.")
             .advice("Put them beside this file, or give them as well.")
             .missing(missing)

@@ -151,7 +151,7 @@ fn data(archive: &Archive, limits: &Limits, findings: &mut Vec<Finding>) -> Resu
     let (bytes, intact) = archive.read(record, limits)?;
     if !intact {
         findings.push(
-            Finding::new(Grade::Danger, "The checksum of data.pkl is wrong")
+            Finding::new(Grade::Damage, "The checksum of data.pkl is wrong")
                 .detail("The structure of the checkpoint is not what was written.")
                 .advice("Fetch the file again."),
         );

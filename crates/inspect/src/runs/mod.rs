@@ -165,7 +165,7 @@ pub fn wrong(opened: std::result::Result<&Checkpoint, &Error>) -> String {
         Err(error) => error.what().to_owned(),
         Ok(checkpoint) => {
             let mut findings = checkpoint.findings.iter();
-            let found = findings.find(|found| found.grade == Grade::Danger && found.call.is_none());
+            let found = findings.find(|found| found.grade == Grade::Damage);
             found.map(|found| found.title.clone()).unwrap_or_default()
         }
     }

@@ -162,7 +162,14 @@ fn head(outline: &Outline) -> [&str; 5] {
 }
 
 fn put_finding(out: &mut Vec<u8>, finding: &Finding) {
-    out.push(finding.grade as u8);
+    // The numbers of the first three are older than the others.
+    out.push(match finding.grade {
+        Grade::Note => 0,
+        Grade::Warning => 1,
+        Grade::Danger => 2,
+        Grade::Damage => 3,
+        Grade::UnknownCode => 4,
+    });
     for text in [&finding.title, &finding.detail, &finding.place, &finding.advice] {
         put_bytes(out, text.as_bytes());
     }
@@ -175,6 +182,8 @@ fn finding(from: &mut Reader<'_>) -> Result<Finding> {
     let grade = match from.byte()? {
         0 => Grade::Note,
         1 => Grade::Warning,
+        3 => Grade::Damage,
+        4 => Grade::UnknownCode,
         _ => Grade::Danger,
     };
     let mut finding = Finding::new(grade, from.text()?);

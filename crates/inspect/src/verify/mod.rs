@@ -108,7 +108,7 @@ impl Verification {
         report.problems = checkpoint
             .findings
             .iter()
-            .filter(|finding| finding.grade == Grade::Danger && finding.call.is_none())
+            .filter(|finding| finding.grade == Grade::Damage)
             .map(problem_of_finding)
             .collect();
         for (what, error) in &checks.broken {

@@ -185,12 +185,12 @@ impl Report {
     /// finite, which is wrong with `finite`, and what was not read.
     pub fn lines(&self, finite: bool) -> Vec<Line> {
         let (grade, word) = match finite {
-            true => (Grade::Danger, "not finite"),
+            true => (Grade::Damage, "not finite"),
             false => (Grade::Note, "note"),
         };
         let line = |grade, word, key: &String, text| Line { grade, word, key: key.clone(), text };
         let problems = self.problems.iter().map(|problem| {
-            line(Grade::Danger, problem.trouble.word(), &problem.key, problem.text())
+            line(Grade::Damage, problem.trouble.word(), &problem.key, problem.text())
         });
         let numbers = self.numbers.iter().take(MOST);
         let unread = self.unread.iter().take(MOST);

@@ -114,13 +114,13 @@ impl Lowering<'_> {
         let len = numel.checked_mul(element.dtype.itemsize())?;
         let layout = if let Node::Buffer(_) = self.pickle.node(data) {
             let reason = "the array's bytes were passed beside the pickle";
-            self.problems.add(Grade::Danger, "An array has no data", reason);
+            self.problems.add(Grade::Damage, "An array has no data", reason);
             Layout::Missing(reason.into())
         } else {
             let data = self.bytes_of(data)?;
             if data.len() as u64 != len {
                 self.problems.add(
-                    Grade::Danger,
+                    Grade::Damage,
                     "An array has not as many bytes as its shape says",
                     format!(
                         "{shape:?} of {} needs {len} bytes, {} are there",

@@ -149,14 +149,14 @@ impl Lowering<'_> {
     }
 
     fn problem(&mut self, reason: Reason) {
-        self.problems.add(Grade::Danger, "A tensor can't be rebuilt as the file says", reason);
+        self.problems.add(Grade::Damage, "A tensor can't be rebuilt as the file says", reason);
     }
 
     fn count_missing(&mut self, tensor: &Tensor) {
         match &tensor.layout {
             Layout::Missing(reason) if *reason != META => {
                 let reason = reason.to_lossy().into_owned();
-                self.problems.add(Grade::Danger, "A tensor has no data", reason);
+                self.problems.add(Grade::Damage, "A tensor has no data", reason);
             }
             Layout::Strided(view) => {
                 let logical = tensor.nbytes().unwrap_or(u64::MAX);
@@ -382,7 +382,7 @@ impl Lowering<'_> {
         let missing = matches!(storage.layout, Layout::Missing(_));
         if storage.len != claimed && name.offset == 0 && !missing {
             self.problems.add(
-                Grade::Danger,
+                Grade::Damage,
                 "A storage has not the length that the pickle says",
                 format!("Storage {} should have {claimed} bytes and has {}", name.key, storage.len),
             );

@@ -63,7 +63,7 @@ impl Reading<'_> {
                 };
                 finding.place = format!("{key}{inside}");
                 self.findings.push(finding);
-            } else if finding.grade == Grade::Danger && !self.told.contains(&finding.title) {
+            } else if finding.grade >= Grade::Damage && !self.told.contains(&finding.title) {
                 self.findings.push(finding);
             }
         }

@@ -28,7 +28,7 @@ pub(super) fn constants(
         .map_err(|error| error.context(format!("{}constants.pkl", archive.root())))?;
     let mut findings = pickle.scan();
     if !intact {
-        findings.push(Finding::new(Grade::Danger, "The checksum of constants.pkl is wrong"));
+        findings.push(Finding::new(Grade::Damage, "The checksum of constants.pkl is wrong"));
     }
     let mut records = Records::new(archive, "constants", byte_order).numbered_from(first);
     let lowered = pickle.lower(builder, &mut records)?;
