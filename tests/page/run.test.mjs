@@ -134,6 +134,30 @@ test("one is opened, and two are compared, by keys; Escape leads back", async ()
   });
 });
 
+test("a damaged newest checkpoint is opened as itself or not at all, and the newest sound one is offered", async () => {
+  const folder = runFolder("damaged_newest");
+  await withPage(browser, async (page) => {
+    await choose(page, folder);
+    // Autoload picks what is cut short; the button says so, and nothing else opens in its place.
+    assert.equal(await page.textContent("#latest"), "checkpoint_3000.mdl");
+    assert.match(await page.textContent("#open-step"), /^Open 3,000/);
+    const plan = JSON.parse(execFileSync(command, ["prune", folder, "--keep", "1", "--json"], { encoding: "utf8" }));
+    assert.deepEqual(plan.unsound.map((one) => one.name).sort(), ["checkpoint_2500.mdl", "checkpoint_3000.mdl"]);
+    await page.fill("#prune label:nth-of-type(1) input", "1");
+    const gone = await page.$$eval("#run .row", (rows) => rows.filter((row) => row.querySelector(".cq").textContent === "prune").map((row) => row.querySelector(".ck").title));
+    assert.deepEqual(gone.sort(), plan.files.sort());
+    assert.match(await page.textContent("#open-sound"), /^Open 2,000, the newest sound one/);
+    await page.click("#open-step");
+    await page.waitForSelector("#error");
+    assert.equal(await page.$("#work .row"), null);
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#open-sound");
+    await page.click("#open-sound");
+    await page.waitForSelector("#work .row");
+    assert.match(await page.textContent("#work .top .name"), /checkpoint_2000\.mdl$/);
+  });
+});
+
 test("a damaged index is told, and nothing is said to be loaded", async () => {
   const folder = runFolder("damaged_index", "a: {b: c}\n");
   await withPage(browser, async (page) => {

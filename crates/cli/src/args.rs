@@ -10,6 +10,8 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use statelens_formats::{Choice, Writing};
 
+use crate::output::Sync;
+
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
@@ -281,6 +283,23 @@ pub(crate) struct Manifest {
     /// Replaces OUT if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+}
+
+/// How sure it is that what was written stays.
+#[derive(Debug, Args)]
+pub(crate) struct Durable {
+    /// Waits until the output is on the disk, as is always done before a file is replaced
+    #[arg(long = "sync")]
+    sync: bool,
+}
+
+impl Durable {
+    pub(crate) fn sync(&self) -> Sync {
+        if self.sync { Sync::Always } else { Sync::IfReplacing }
+    }
 }
 
 #[derive(Debug, Args)]
@@ -340,6 +359,9 @@ pub(crate) struct Convert {
     /// Shows what would be written, and writes nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
 
     #[command(flatten)]
     pub(crate) common: Common,

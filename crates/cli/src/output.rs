@@ -1,11 +1,18 @@
 //! The files to be written: under temporary names beside their targets until they are complete.
 
+mod leftovers;
+mod names;
+mod shards;
+mod signals;
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
+pub(crate) use names::{Sync, keep_all, sync_folder};
+pub(crate) use shards::old_shards;
+pub(crate) use signals::stop_signal;
 use statelens_checkpoint::{Error, Result};
 
 use crate::print::size_text;
@@ -73,12 +80,18 @@ impl Output {
         if target.file_name().is_none() {
             return Err(Error::refused("this names no file").in_file(target.display().to_string()));
         }
+        leftovers::remove(&folder);
         check_room(&folder, bytes)?;
         for attempt in 0..ATTEMPTS {
             let temporary =
                 folder.join(format!(".statelens-{}-{attempt}.part", std::process::id()));
             match fs::OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
                 Ok(file) => {
+                    leftovers::hold(&file);
+                    if replace {
+                        // Before the first byte, so that nobody can read who could not before.
+                        take_after(&file, &target);
+                    }
                     let file = Arc::new(file);
                     return Ok(Self { file, temporary, target, replace, kept: false });
                 }
@@ -100,45 +113,6 @@ impl Output {
                 .advice("Make room, or write to another disk.")
         })
     }
-
-    /// The file is complete: gives it its name.
-    fn keep(mut self) -> Result<()> {
-        let failed = |error: io::Error| {
-            Error::io(format!("the finished file can't be given its name: {error}"))
-                .in_file(self.target.display().to_string())
-        };
-        // Gives back what was reserved and is not needed; that this can fail changes nothing in the file.
-        let _ = self.file.metadata().and_then(|about| self.file.set_len(about.len()));
-        if !self.replace {
-            // A rename would replace a file that has appeared meanwhile; a hard link does not.
-            match fs::hard_link(&self.temporary, &self.target) {
-                // Dropping removes the other name.
-                Ok(()) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    return Err(exists(&self.target));
-                }
-                // A file system without hard links.
-                Err(_) if fs::symlink_metadata(&self.target).is_ok() => {
-                    return Err(exists(&self.target));
-                }
-                Err(_) => {}
-            }
-        }
-        fs::rename(&self.temporary, &self.target).map_err(failed)?;
-        self.kept = true;
-        Ok(())
-    }
-}
-
-/// Gives all files their names, in order; a name that was taken meanwhile is found out before
-/// the first is given.
-pub(crate) fn keep_all(outputs: Vec<Output>) -> Result<()> {
-    for output in outputs.iter().filter(|output| !output.replace) {
-        if fs::symlink_metadata(&output.target).is_ok() {
-            return Err(exists(&output.target));
-        }
-    }
-    outputs.into_iter().try_for_each(Output::keep)
 }
 
 const ATTEMPTS: u32 = 100;
@@ -150,34 +124,6 @@ impl Drop for Output {
             let _ = fs::remove_file(&self.temporary);
         }
     }
-}
-
-/// Set when the user asks to stop (Ctrl-C, `kill`, a closed terminal): whoever writes looks at
-/// it, gives up, and removes what is there.
-pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
-        signal_hook::flag::register(signal, stop.clone())
-            .map_err(|error| Error::io(format!("signals can't be watched: {error}")))?;
-    }
-    Ok(stop)
-}
-
-/// The signal of a closed terminal, unless we were started by `nohup`, which a handler of our
-/// own would undo. Where the system does not tell, that is taken to be so.
-#[cfg(unix)]
-fn hangup() -> Option<i32> {
-    use signal_hook::consts::SIGHUP;
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
-    let ignored = u64::from_str_radix(ignored.trim(), 16).ok()?;
-    (ignored & 1 << (SIGHUP - 1) == 0).then_some(SIGHUP)
-}
-
-#[cfg(not(unix))]
-fn hangup() -> Option<i32> {
-    None
 }
 
 #[cfg(target_os = "linux")]
@@ -244,8 +190,35 @@ fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
     }
 }
 
+/// Gives a new file the permissions and, where the system allows it, the owner and group of the
+/// file that it is to replace.
+#[cfg(unix)]
+fn take_after(file: &fs::File, replaced: &Path) {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let Ok(old) = fs::metadata(replaced) else { return };
+    // Only root may give a file away; a group that one is in may be set. Changing the owner takes
+    // away the bits that `chmod` sets, so it comes first.
+    let owned = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))
+        .or_else(|_| std::os::unix::fs::fchown(file, None, Some(old.gid())));
+    let mut mode = old.permissions().mode() & 0o7777;
+    if owned.is_err() {
+        // Another group must not get what the old one had.
+        mode &= !0o070;
+    }
+    // Where this fails the file is as any new one is.
+    let _ = file.set_permissions(fs::Permissions::from_mode(mode));
+}
+
+#[cfg(not(unix))]
+fn take_after(file: &fs::File, replaced: &Path) {
+    if let Ok(old) = fs::metadata(replaced) {
+        // Where this fails the file is as any new one is.
+        let _ = file.set_permissions(old.permissions());
+    }
+}
+
 /// Whether two names lead to the same file.
-fn same_file(a: &Path, b: &Path) -> bool {
+pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;
@@ -274,13 +247,13 @@ mod tests {
         let output = Output::create(&target, false, 0).unwrap();
         (&*output.file).write_all(b"new").unwrap();
         fs::write(&target, b"appeared").unwrap();
-        let error = output.keep().unwrap_err();
+        let error = keep_all(vec![output], Sync::IfReplacing).unwrap_err();
         assert!(error.to_string().contains("--force"), "{error}");
         assert_eq!(fs::read(&target).unwrap(), b"appeared");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         let output = Output::create(&target, true, 0).unwrap();
         (&*output.file).write_all(b"new").unwrap();
-        output.keep().unwrap();
+        keep_all(vec![output], Sync::IfReplacing).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"new");
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         fs::remove_dir_all(&folder).unwrap();
@@ -307,7 +280,7 @@ mod tests {
         let output = Output::create(&target, false, 0).unwrap();
         output.reserve(8 << 20).unwrap();
         (&*output.file).write_all(b"weights").unwrap();
-        output.keep().unwrap();
+        keep_all(vec![output], Sync::IfReplacing).unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"weights");
         assert!(fs::metadata(&target).unwrap().blocks() * 512 < 1 << 20);
         fs::remove_dir_all(folder).unwrap();

@@ -27,11 +27,21 @@ impl From<Error> for Failure {
 /// Standard output.
 pub(crate) struct Printer {
     out: io::BufWriter<io::StdoutLock<'static>>,
+    /// Goes on without a reader, for the exit status still tells the verdict.
+    verdict: bool,
+    closed: bool,
 }
 
 impl Printer {
     pub(crate) fn new() -> Self {
-        Self { out: io::BufWriter::with_capacity(64 << 10, io::stdout().lock()) }
+        let out = io::BufWriter::with_capacity(64 << 10, io::stdout().lock());
+        Self { out, verdict: false, closed: false }
+    }
+
+    /// For a command whose exit status is its answer: that must be told even if nobody reads the
+    /// words any more.
+    pub(crate) fn for_verdict() -> Self {
+        Self { verdict: true, ..Self::new() }
     }
 
     /// Prints as it is.
@@ -47,12 +57,30 @@ impl Printer {
 
     /// Prints as it is.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        self.out.write_all(bytes).map_err(failure)
+        if self.closed {
+            return Ok(());
+        }
+        let written = self.out.write_all(bytes);
+        self.told(written)
     }
 
     /// Prints what is still held back.
     pub(crate) fn finish(mut self) -> Result<(), Failure> {
-        self.out.flush().map_err(failure)
+        if self.closed {
+            return Ok(());
+        }
+        let flushed = self.out.flush();
+        self.told(flushed)
+    }
+
+    fn told(&mut self, written: io::Result<()>) -> Result<(), Failure> {
+        match written.map_err(failure) {
+            Err(Failure::Closed) if self.verdict => {
+                self.closed = true;
+                Ok(())
+            }
+            told => told,
+        }
     }
 }
 

@@ -16,6 +16,8 @@ pub(crate) enum Unit {
     Bytes,
     /// Keys of a checkpoint that is being opened.
     Keys,
+    /// Files of a folder.
+    Files,
 }
 
 /// A line that shows how far a job is. Nothing is drawn in the first moment, so that short jobs
@@ -66,6 +68,7 @@ impl Bar {
         let rate = done as f64 / spent.as_secs_f64().max(1e-3);
         let count = match self.unit {
             Unit::Keys => return format!("{} keys", grouped(done)),
+            Unit::Files => return format!("{} of {} files", grouped(done), grouped(total)),
             Unit::Bytes if total > 0 => format!("{} of {}", size_text(done), size_text(total)),
             Unit::Bytes => size_text(done),
         };

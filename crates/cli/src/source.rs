@@ -167,6 +167,40 @@ struct Glance {
     len: u64,
 }
 
+/// The files of a folder that are opened as checkpoints one after the other. It is looked through
+/// once; only the file that is opened has a cache.
+pub(crate) struct Neighbours {
+    files: Vec<(String, Arc<Glance>)>,
+}
+
+impl Neighbours {
+    /// The files in `folder`, by name and length in bytes.
+    pub(crate) fn new<'a>(folder: &Path, files: impl Iterator<Item = (&'a str, u64)>) -> Self {
+        let files = files
+            .map(|(name, len)| (name.to_owned(), Arc::new(Glance { path: folder.join(name), len })))
+            .collect();
+        Self { files }
+    }
+
+    /// All of them, to be opened at the one of that name.
+    pub(crate) fn opened_at(&self, name: &str) -> FileSet {
+        let mut set = FileSet::default();
+        let mut main = None;
+        for (other, glance) in &self.files {
+            let is_main = other == name;
+            let source: Arc<dyn ReadAt> = match is_main {
+                true => Arc::new(BlockCache::new(glance.clone(), BLOCK, BLOCKS)),
+                false => glance.clone(),
+            };
+            let id = set.push(other.clone(), source);
+            if is_main {
+                main = Some(id);
+            }
+        }
+        main.map_or(set.clone(), |main| set.opened_at(main))
+    }
+}
+
 impl ReadAt for Glance {
     fn len(&self) -> u64 {
         self.len

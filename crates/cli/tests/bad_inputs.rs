@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Folder, Ran, fixture, run, statelens};
+use common::{Folder, Ran, fixture, heeding, run, statelens};
 
 /// A command that writes a file: its words, `IN` and `OUT` standing for paths, an input that it
 /// takes, and the files that it writes, `OUT` being the first.
@@ -326,8 +326,7 @@ fn wait(mut holds: impl FnMut() -> bool) {
 /// returns what it said.
 #[track_caller]
 fn stopped(args: &[String], writes: Option<&Folder>) -> Ran {
-    let child =
-        statelens().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let child = heeding().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let status = format!("/proc/{}/status", child.id());
     let listens = || {
         let text = fs::read_to_string(&status).unwrap_or_default();

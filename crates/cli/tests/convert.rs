@@ -5,7 +5,7 @@ mod common;
 
 use std::path::Path;
 
-use common::{Folder, Ran, fixture, run, statelens};
+use common::{Folder, Ran, fixture, heeding, run};
 
 fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
@@ -216,7 +216,7 @@ fn large(folder: &Folder) -> std::path::PathBuf {
 fn ctrl_c_leaves_nothing_and_the_old_file() {
     let folder = Folder::new();
     let target = folder.with("a.pt", b"precious");
-    let mut child = statelens()
+    let mut child = heeding()
         .args(["convert", "--force"])
         .arg(large(&folder))
         .arg(&target)

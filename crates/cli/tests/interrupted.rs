@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Folder, fixture, run, statelens};
+use common::{Folder, fixture, heeding, run, statelens};
 
 const SIGINT: i32 = 2;
 
@@ -20,7 +20,7 @@ const SIGINT: i32 = 2;
 #[track_caller]
 fn interrupted(args: &[&str], ready: impl Fn(&Child) -> bool) -> Output {
     let mut child =
-        statelens().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        heeding().args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let start = Instant::now();
     while child.try_wait().unwrap().is_none() && !ready(&child) {
         assert!(start.elapsed() < Duration::from_secs(60), "{args:?}: it never came to pass");
@@ -55,10 +55,15 @@ fn contents(folder: &Path) -> BTreeMap<String, Vec<u8>> {
 
 #[test]
 fn pruning_that_is_stopped_midway_loses_no_checkpoint() {
-    const FILES: usize = 10_000;
+    const FILES: usize = 3_000;
     let folder = Folder::new();
     for step in 0..FILES {
-        folder.with(&format!("checkpoint_{step}.mdl"), format!("step {step}").as_bytes());
+        // The least that is a checkpoint, and no two alike.
+        let header = format!(
+            r#"{{"w":{{"dtype":"U8","shape":[0],"data_offsets":[0,0]}},"__metadata__":{{"step":"{step}"}}}}"#
+        );
+        let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
+        folder.with(&format!("checkpoint_{step}.mdl"), &bytes);
     }
     folder.with("notes.txt", b"not a checkpoint");
     let before = contents(folder.path());
@@ -107,7 +112,7 @@ fn looking_through_a_run_folder_can_be_stopped() {
     let path = folder.path().to_str().unwrap();
     let args = ["runs", path];
     ended_by_it(&args, &interrupted(&args, |child| has_open(child, &one)));
-    // It reads names only, within milliseconds, and prints one line at its end: whenever the
+    // It opens two of them, within milliseconds, and prints one line at its end: whenever the
     // signal comes, that is printed or is not.
     for delay in 0..8 {
         let start = Instant::now();
@@ -144,4 +149,28 @@ fn opening_a_checkpoint_of_very_many_keys_can_be_stopped() {
     }
     assert_eq!(folder.names(), ["many.pt"]);
     assert!(fs::read(&file).unwrap() == bytes);
+}
+
+#[test]
+fn what_is_started_with_ctrl_c_ignored_goes_on() {
+    let folder = Folder::new();
+    let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+    let out = folder.file("out.pt");
+    let mut child = Command::new("env")
+        .arg("--ignore-signal=INT")
+        .arg(statelens().get_program())
+        .args(["convert", source.to_str().unwrap(), out.to_str().unwrap()])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while child.try_wait().unwrap().is_none() {
+        let mut kill = Command::new("kill");
+        let _ =
+            kill.args(["-INT", &child.id().to_string()]).stderr(Stdio::null()).status().unwrap();
+    }
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(0), "{ended:?}");
+    assert!(out.exists());
 }

@@ -406,6 +406,61 @@ fn pruning_shows_first_and_touches_old_checkpoints_only() {
     assert!(run(["prune", "no such folder", "--keep", "1"]).failed().contains("no such folder"));
 }
 
+/// A run folder with sound checkpoints of steps 1 to 3, and what `newest` makes of step 4.
+fn run_with_newest(newest: &[u8]) -> Folder {
+    let folder = Folder::new();
+    for step in 1..=3 {
+        let source = fixture("cerebras/v2.10.0/gpt_small.mdl");
+        fs::copy(source, folder.file(&format!("checkpoint_{step}.mdl"))).unwrap();
+    }
+    folder.with("checkpoint_4.mdl", newest);
+    folder
+}
+
+#[test]
+fn pruning_never_counts_a_damaged_checkpoint_as_kept() {
+    let whole = fs::read(fixture("cerebras/v2.10.0/gpt_small.mdl")).unwrap();
+    let unfinished = fs::read(fixture("cerebras/errors/no_success.mdl")).unwrap();
+    let fewer = fs::read(fixture("cerebras/v2.10.0/seed.mdl")).unwrap();
+    for (newest, why) in [
+        (&whole[..whole.len() / 2], "is cut short"),
+        (&[], "empty"),
+        (&unfinished, "not written to its end"),
+        (&fewer, "it lacks the state"),
+    ] {
+        let folder = run_with_newest(newest);
+        let path = text(folder.path());
+        let newest = text(&folder.file("checkpoint_4.mdl"));
+        // It is told when it is printed, and passed over when that is asked.
+        let latest = run(["latest", &path]);
+        assert_eq!((latest.code, latest.out.trim_end()), (Some(0), newest.as_str()));
+        assert!(latest.err.contains("not sound") && latest.err.contains(why), "{}", latest.err);
+        let sound = run(["latest", &path, "--sound"]);
+        assert_eq!(sound.code, Some(0));
+        assert_eq!(sound.out.trim_end(), text(&folder.file("checkpoint_3.mdl")));
+        assert!(sound.err.contains("passed over: checkpoint_4.mdl"), "{}", sound.err);
+        let table = run(["runs", &path]).ok();
+        assert!(table.contains(why), "{table}");
+        // The plan names it; the newest sound one stays beside it.
+        let json = run(["prune", &path, "--keep", "1", "--json"]).json();
+        assert_eq!(json["files"], serde_json::json!(["checkpoint_1.mdl", "checkpoint_2.mdl"]));
+        assert_eq!(json["unsound"][0]["name"], "checkpoint_4.mdl");
+        assert!(json["unsound"][0]["why"].as_str().unwrap().contains(why), "{json}");
+        let said = run(["prune", &path, "--keep", "1", "--apply", "--delete"]).ok();
+        assert!(said.contains("not sound  checkpoint_4.mdl"), "{said}");
+        assert_eq!(folder.names(), ["checkpoint_3.mdl", "checkpoint_4.mdl"]);
+        // Fewer sound ones than are to be kept: nothing goes.
+        let said = run(["prune", &path, "--keep", "2", "--apply"]).ok();
+        assert!(said.contains("1 of 2 to keep"), "{said}");
+        assert_eq!(folder.names(), ["checkpoint_3.mdl", "checkpoint_4.mdl"]);
+    }
+    let folder = Folder::new();
+    folder.with("checkpoint_1.mdl", b"cut");
+    let none = run(["latest", &text(folder.path()), "--sound"]);
+    assert_eq!((none.code, none.out.as_str()), (Some(1), ""));
+    assert!(none.err.contains("no checkpoint here is sound"), "{}", none.err);
+}
+
 #[cfg(unix)]
 #[test]
 fn a_disk_that_fills_up_loses_nothing() {

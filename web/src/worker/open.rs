@@ -64,7 +64,9 @@ fn open_sources(
     }
     let order = candidates(&set, asked);
     let mut failed: Option<(FileId, ErrorText)> = None;
-    for found in order.iter().take(TRIES) {
+    // Another one in place of that which was asked for would be taken for it.
+    let tries = if asked.is_some() { 1 } else { TRIES };
+    for found in order.iter().take(tries) {
         let files = set.opened_at(found.main);
         match statelens_formats::open(files, &Limits::default(), &mut Watch::default()) {
             Ok(checkpoint) => {

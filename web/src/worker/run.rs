@@ -5,8 +5,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use statelens_checkpoint::{BlockCache, Checkpoint, FileId, FileSet, Limits, Unwatched, Value};
-use statelens_inspect::runs::wrong;
+use statelens_checkpoint::{BlockCache, FileId, FileSet, Limits, Unwatched};
+use statelens_inspect::runs;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::File;
@@ -58,17 +58,6 @@ fn looked(files: &[FileName], sources: &[BlobSource], file: u32) -> Looked {
     }
     let files = set.opened_at(FileId(file));
     let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
-    Looked {
-        file,
-        wrong: wrong(opened.as_ref()),
-        states: opened.as_ref().map(states).unwrap_or_default(),
-    }
-}
-
-/// The top-level states, by name.
-fn states(checkpoint: &Checkpoint) -> Vec<String> {
-    match checkpoint.value(checkpoint.root()) {
-        Value::Dict(dict) => dict.entries.iter().map(|(key, _)| key.to_string()).collect(),
-        _ => Vec::new(),
-    }
+    let runs::Looked { wrong, states } = runs::Looked::of(opened.as_ref());
+    Looked { file, wrong, states }
 }

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::Durable;
+
 /// What to write about a checkpoint.
 #[derive(Debug, Args)]
 pub(crate) struct Summary {
@@ -31,6 +33,9 @@ pub(crate) struct Summary {
     /// Replaces OUT if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
 
     /// Prints a link to a page of Statelens at BASE that holds the structure behind its #
     #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "content", "output"])]

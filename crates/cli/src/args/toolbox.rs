@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Common, Input};
+use super::{Common, Durable, Input};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Toolbox {
@@ -102,15 +102,20 @@ Examples:
     /// Prints the path of the checkpoint that the trainer would load by itself; exit status 1 if
     /// there is none
     #[command(after_help = "\
+It is opened, and a warning goes to standard error if it is not sound.
+
 Examples:
   statelens latest model_dir
+  statelens latest model_dir --sound
   statelens info \"$(statelens latest model_dir)\"")]
     Latest(Latest),
 
     /// Removes old checkpoints of a run folder; shows what it would do unless --apply is given
     #[command(after_help = "\
 Only files whose names are those of checkpoints are ever touched: no subsets, no trainer states,
-nothing else. The checkpoint that the trainer would load stays in any case. With --apply files are
+nothing else. A checkpoint counts as kept only if it is sound: it can be opened, nothing in it is
+missing, damaged or unfinished, and it has every state that the others have. Those that do not
+count are named. The checkpoint that the trainer would load stays in any case. With --apply files are
 moved to the folder statelens-trash in DIR; with --delete besides, they are deleted for good.
 
 Examples:
@@ -243,6 +248,9 @@ pub(crate) struct Upgrade {
     /// Goes on although something is lost
     #[arg(long)]
     pub(crate) lossy: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
 }
 
 #[derive(Debug, Args)]
@@ -267,6 +275,9 @@ pub(crate) struct FixCheckpointSpec {
     /// Writes format 0.5, which releases 2.5 and later load
     #[arg(long)]
     pub(crate) upgrade: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
 
     #[command(flatten)]
     pub(crate) common: Common,
@@ -301,6 +312,9 @@ pub(crate) struct ConvertDataloaderState {
     /// The format version to write: 0.4 is read by releases 2.0 and later, 0.5 by 2.5 and later
     #[arg(long, value_name = "VERSION", default_value = "0.4", value_parser = ["0.4", "0.5"])]
     pub(crate) to: String,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
 
     #[command(flatten)]
     pub(crate) common: Common,
@@ -343,6 +357,11 @@ pub(crate) struct Runs {
 pub(crate) struct Latest {
     #[command(flatten)]
     pub(crate) folder: Folder,
+
+    /// Prints the newest checkpoint that is sound instead: whole, finished, and with every state
+    /// that the others have
+    #[arg(long)]
+    pub(crate) sound: bool,
 }
 
 #[derive(Debug, Args)]
@@ -350,7 +369,7 @@ pub(crate) struct Prune {
     #[command(flatten)]
     pub(crate) folder: Folder,
 
-    /// How many of the newest stay
+    /// How many of the newest sound checkpoints stay
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: u32,
 

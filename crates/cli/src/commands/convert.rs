@@ -1,6 +1,7 @@
 //! `statelens convert`.
 
 use std::ffi::OsStr;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use statelens_inspect::{Json, visible};
 
 use crate::args::Convert;
 use crate::commands::edits;
-use crate::output::{Output, check_target, keep_all, stop_signal};
+use crate::output::{Output, check_target, keep_all, old_shards, same_file, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
@@ -51,7 +52,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     let started = Instant::now();
     let written = match remote::address(&args.output()) {
         Some(_) => remote::write(&paths, plan, args.force, &mut bar),
-        None => write(&paths, plan, args.force, &sources, &mut bar),
+        None => write(&paths, plan, args, &sources, &mut bar),
     };
     let report = written.map_err(|error| match error.file() {
         Some(_) => error,
@@ -69,11 +70,12 @@ pub(crate) fn run(args: &Convert) -> Outcome {
 fn write(
     paths: &[PathBuf],
     plan: Plan,
-    replace: bool,
+    args: &Convert,
     sources: &[Arc<FileSource>],
     progress: &mut dyn Progress,
 ) -> Result<Report> {
     let size = plan.size()?.bytes();
+    let replace = args.force;
     let mut outputs = Vec::new();
     for path in paths {
         // And again, for good, when the file gets its name.
@@ -88,7 +90,18 @@ fn write(
     let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
     let report = run_blocking(plan, &mut sink, progress)?;
     sink.finish()?;
-    keep_all(outputs)?;
+    let old = old_shards(paths);
+    keep_all(outputs, args.durable.sync())?;
+    // Only now that nothing names them any more. The checkpoint that was read may be among them.
+    for shard in
+        old.iter().filter(|old| !sources.iter().any(|source| same_file(old, source.path())))
+    {
+        fs::remove_file(shard).map_err(|error| {
+            Error::io(format!("this shard of the replaced checkpoint can't be removed: {error}"))
+                .in_file(shard.display().to_string())
+                .advice("The new checkpoint is complete; nothing names this file any more.")
+        })?;
+    }
     Ok(report)
 }
 

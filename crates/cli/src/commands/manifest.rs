@@ -70,5 +70,5 @@ fn write(
     })?;
     file.flush().map_err(failed)?;
     drop(file);
-    keep_all(vec![output])
+    keep_all(vec![output], args.durable.sync())
 }

@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Summary) -> Outcome {
         }
     };
     match &args.output {
-        Some(target) => write(target, args.force, &text)?,
+        Some(target) => write(target, args, &text)?,
         None => {
             let mut printer = Printer::new();
             printer.text(&text)?;
@@ -101,10 +101,10 @@ fn read_values(
     outline.read_values(checkpoint, leaves, args.stats, &mut bar)
 }
 
-fn write(target: &std::path::Path, replace: bool, text: &str) -> Result<()> {
-    let output = Output::create(target, replace, text.len() as u64)?;
+fn write(target: &std::path::Path, args: &Summary, text: &str) -> Result<()> {
+    let output = Output::create(target, args.force, text.len() as u64)?;
     (&*output.file).write_all(text.as_bytes()).map_err(|error| {
         Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
     })?;
-    keep_all(vec![output])
+    keep_all(vec![output], args.durable.sync())
 }

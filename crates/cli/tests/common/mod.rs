@@ -14,6 +14,14 @@ pub(crate) fn statelens() -> Command {
     command
 }
 
+/// The command with Ctrl-C as it is by default, even where the tests were started with it ignored
+/// (`nohup … &`): what is ignored is passed on to children. Needs `env` of GNU.
+pub(crate) fn heeding() -> Command {
+    let mut command = Command::new("env");
+    command.arg("--default-signal=INT").arg(env!("CARGO_BIN_EXE_statelens")).stdin(Stdio::null());
+    command
+}
+
 /// Runs it.
 pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Ran {
     Ran::from(statelens().args(args).output().expect("the command starts"))

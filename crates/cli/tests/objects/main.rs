@@ -10,12 +10,12 @@ mod store;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use common::{Folder, Ran, fixture, statelens};
+use common::{Folder, Ran, fixture, heeding};
 use store::{KINDS, Kind, SECRET, Store};
 
 /// The command in an environment that leads to a store and nowhere else.
 fn command(environment: &[(&'static str, String)]) -> Command {
-    let mut command = statelens();
+    let mut command = heeding();
     for (name, _) in std::env::vars() {
         if ["AWS_", "GOOGLE_", "AZURE_", "STORAGE_"].iter().any(|start| name.starts_with(start)) {
             command.env_remove(name);

@@ -66,6 +66,24 @@ pub fn sort(files: &FileSet) -> Vec<Found> {
     found
 }
 
+/// The files of a set beside its index: those that an index of shards names, and the data files
+/// of a TensorFlow bundle. None for a file that is not an index.
+pub fn indexed(files: &FileSet, index: &str) -> Vec<String> {
+    let mut found = sharded::named(files, index);
+    if let Some(prefix) = index.strip_suffix(".index") {
+        let number = |text: &str| text.len() == 5 && text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_data = |name: &str| {
+            let rest = name.strip_prefix(prefix).and_then(|rest| rest.strip_prefix(".data-"));
+            let numbers = rest.and_then(|rest| rest.split_once("-of-"));
+            numbers.is_some_and(|(at, of)| number(at) && number(of))
+        };
+        let names = files.iter().map(|(_, file)| file.name.as_str());
+        found.extend(names.filter(|name| is_data(name)).map(str::to_owned));
+    }
+    found.retain(|name| name != index && files.find(name).is_some());
+    found
+}
+
 /// The names that nobody has claimed yet, sorted.
 pub(crate) struct Names<'a> {
     all: Vec<&'a str>,

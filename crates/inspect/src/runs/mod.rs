@@ -1,6 +1,6 @@
 //! A run folder (`model_dir`): which of its files are checkpoints, which one the trainer would
 //! load by itself, what could be thrown away. From names, sizes and the text of the index; no
-//! file is opened.
+//! file is opened here. What opening them tells comes in as [`Looked`].
 //!
 //! The rules are those of the Cerebras trainer: the latest checkpoint is the one with the highest
 //! step, then the newest timestamp in its name; one without a timestamp comes before those with
@@ -9,14 +9,14 @@
 
 mod index;
 mod pattern;
+mod sound;
 
 pub use index::{INDEX, parse_index};
 pub use pattern::{Name, NamePattern};
+pub use sound::Looked;
 
 use statelens_checkpoint::order;
 use std::collections::HashSet;
-
-use statelens_checkpoint::{Checkpoint, Error, Grade};
 
 use crate::Json;
 
@@ -117,18 +117,39 @@ impl Run {
         self.entries.iter().filter(|entry| entry.is_checkpoint())
     }
 
-    /// The checkpoints that may go if the newest `keep` stay, those whose step is a multiple of
-    /// `every` besides, and in any case the one that would be loaded. Nothing that is not named
-    /// as a checkpoint is ever among them.
-    pub fn prunable(&self, keep: usize, every: Option<u64>) -> Vec<&Entry> {
+    /// The checkpoints that may go if the newest `keep` that count stay ([`Run::unsound`] says of
+    /// each entry why it does not count), those whose step is a multiple of `every` besides, and
+    /// in any case the one that would be loaded and the newest one of the trainer's that counts. What is newer than the oldest that is kept stays,
+    /// too, and nothing goes while fewer than `keep` count. Nothing that is not named as a
+    /// checkpoint is ever among them.
+    pub fn prunable(
+        &self,
+        keep: usize,
+        every: Option<u64>,
+        unsound: &[Option<String>],
+    ) -> Vec<&Entry> {
         let stays = |entry: &Entry| match &entry.kind {
             Kind::Checkpoint(name) => {
                 every.is_some_and(|every| every > 0 && name.step.is_multiple_of(every.into()))
             }
             _ => true,
         };
-        let mut old: Vec<&Entry> = self.checkpoints().rev().skip(keep.max(1)).collect();
-        old.retain(|entry| !stays(entry) && Some(&entry.name) != self.latest.as_ref());
+        let mut kept = 0;
+        let mut old = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate().rev() {
+            if !entry.is_checkpoint() {
+                continue;
+            }
+            if kept >= keep.max(1) {
+                old.push(entry);
+            } else if matches!(unsound.get(at), Some(None)) {
+                kept += 1;
+            }
+        }
+        let sound = self.latest_sound(unsound).map(|entry| &entry.name);
+        old.retain(|entry| {
+            !stays(entry) && Some(&entry.name) != self.latest.as_ref() && Some(&entry.name) != sound
+        });
         old.reverse();
         old
     }
@@ -156,18 +177,6 @@ impl Run {
             });
         });
         json.take()
-    }
-}
-
-/// What is wrong with a checkpoint of a run, if it can't be opened or is not whole; else empty.
-pub fn wrong(opened: std::result::Result<&Checkpoint, &Error>) -> String {
-    match opened {
-        Err(error) => error.what().to_owned(),
-        Ok(checkpoint) => {
-            let mut findings = checkpoint.findings.iter();
-            let found = findings.find(|found| found.grade == Grade::Damage);
-            found.map(|found| found.title.clone()).unwrap_or_default()
-        }
     }
 }
 
@@ -319,13 +328,15 @@ mod tests {
             entries.into_iter().map(|entry| entry.name.clone()).collect()
         };
         let all = run(&NAMES, None);
-        assert_eq!(names(all.prunable(2, None)), ["checkpoint_20.mdl", "checkpoint_100.mdl"]);
-        assert_eq!(names(all.prunable(1, Some(100))), ["checkpoint_20.mdl"]);
-        assert_eq!(names(all.prunable(9, None)), [""; 0]);
+        let sound = vec![None; NAMES.len()];
+        let gone = |keep, every| names(all.prunable(keep, every, &sound));
+        assert_eq!(gone(2, None), ["checkpoint_20.mdl", "checkpoint_100.mdl"]);
+        assert_eq!(gone(1, Some(100)), ["checkpoint_20.mdl"]);
+        assert_eq!(gone(9, None), [""; 0]);
         // What would be loaded stays, and so does the newest even if none is to be kept.
         let listed = run(&NAMES, Some(&["checkpoint_20.mdl"]));
         assert_eq!(
-            names(listed.prunable(0, None)),
+            names(listed.prunable(0, None, &sound)),
             ["checkpoint_100.mdl", "checkpoint_100_20240131_235959.mdl"]
         );
     }

@@ -31,7 +31,7 @@ pub(super) fn Aside(props: &AsideProps) -> Html {
     html! {
         <aside class="insp" aria-label="Details">
             { looked_at(&actor, view) }
-            { autoload(view) }
+            { autoload(&actor, view) }
             { index(view) }
             { prune(&actor, view) }
         </aside>
@@ -78,7 +78,7 @@ fn looked_at(actor: &Actor, view: &Rc<RunView>) -> Html {
     }
 }
 
-fn autoload(view: &RunView) -> Html {
+fn autoload(actor: &Actor, view: &Rc<RunView>) -> Html {
     let run = &view.sorted.run;
     let why = match (&run.latest, run.indexed) {
         (Some(_), true) => {
@@ -100,7 +100,23 @@ fn autoload(view: &RunView) -> Html {
             <div class="hd"><h3>{ title }</h3></div>
             <p class="small mid-ink">{ why }</p>
             if let Some(latest) = &run.latest { <div class="wrapkey" id="latest">{ latest }</div> }
+            { sound(actor, view) }
         </section>
+    }
+}
+
+/// What to open instead, where the one that would be loaded is not sound.
+fn sound(actor: &Actor, view: &Rc<RunView>) -> Html {
+    let Some(row) = view.latest_sound() else { return html! {} };
+    let open = {
+        let (actor, view) = (actor.clone(), view.clone());
+        Callback::from(move |_: MouseEvent| super::open_row(&view, &actor, row))
+    };
+    html! {
+        <>
+            <p class="warnline">{ severity(Severity::Warning) }<span>{ "It is not sound. The newest sound checkpoint is another one." }</span></p>
+            <p><button class="btn" id="open-sound" onclick={open}>{ format!("Open {}, the newest sound one", view.label_of(row)) }</button></p>
+        </>
     }
 }
 
@@ -181,7 +197,7 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
                 { number("and every", view.every, "steps", |view, every| view.every = every) }
             </div>
             <div class="cmd"><code>{ &command }</code><Copy text={command.clone()} what="command" /></div>
-            <p class="small dim">{ "It shows the same plan, and does it with " }<code>{ "--apply" }</code>{ ". What autoload picks and subsets always stay." }</p>
+            <p class="small dim">{ "It shows the same plan, and does it with " }<code>{ "--apply" }</code>{ ". What autoload picks, the newest sound checkpoint and subsets always stay; what is not sound doesn\u{2019}t count as kept." }</p>
         </section>
     }
 }

@@ -60,6 +60,14 @@ pub fn open(view: &RunView, actor: &Actor) -> bool {
     true
 }
 
+/// The checkpoint of a row, opened.
+pub fn open_row(view: &RunView, actor: &Actor, row: usize) {
+    actor.run_folder(move |view| view.look_at(row));
+    if let Some(row) = view.sorted.rows.get(row) {
+        actor.open(view.files.as_ref().clone(), Some(row.file as u32));
+    }
+}
+
 /// Marks what is looked at, or compares it with what was marked before.
 pub fn compare_two(view: &RunView, actor: &Actor) -> bool {
     let Some(row) = view.row().filter(|_| view.can_open()) else { return false };

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{Entry, Kind};
+use statelens_inspect::runs::{self, Entry, Kind};
 
 use crate::page::drop::Dropped;
 use crate::protocol::Looked;
@@ -19,6 +19,8 @@ pub struct RunView {
     pub sorted: Rc<Sorted>,
     /// What came of opening each entry; `None` until it is known.
     pub looked: Rc<Vec<Option<Looked>>>,
+    /// Why each checkpoint does not count as kept; see [`runs::Run::unsound`].
+    unsound: Rc<Vec<Option<String>>>,
     /// The row that is looked at.
     pub at: usize,
     /// Counts up when it was chosen elsewhere than in the table.
@@ -43,6 +45,7 @@ impl RunView {
     #[must_use]
     pub fn new(folder: String, files: Vec<Dropped>, sorted: Sorted) -> Self {
         let looked = vec![None; sorted.run.entries.len()];
+        let unsound = sorted.run.unsound(&[]);
         let latest = |row: &Row| {
             sorted.run.entries.get(row.entry).map(|entry| &entry.name) == sorted.run.latest.as_ref()
         };
@@ -52,6 +55,7 @@ impl RunView {
             files: Rc::new(files),
             sorted: Rc::new(sorted),
             looked: Rc::new(looked),
+            unsound: Rc::new(unsound),
             at,
             scroll: 1,
             marked: None,
@@ -65,6 +69,12 @@ impl RunView {
         let row = self.sorted.rows.iter().find(|row| row.file == looked.file as usize);
         if let Some(place) = row.and_then(|row| Rc::make_mut(&mut self.looked).get_mut(row.entry)) {
             *place = Some(looked);
+            let told = |looked: &Looked| runs::Looked {
+                wrong: looked.wrong.clone(),
+                states: looked.states.clone(),
+            };
+            let looked: Vec<_> = self.looked.iter().map(|one| one.as_ref().map(told)).collect();
+            self.unsound = Rc::new(self.sorted.run.unsound(&looked));
         }
     }
 
@@ -113,21 +123,45 @@ impl RunView {
     /// What is wrong with an entry; empty for nothing, or nothing known.
     #[must_use]
     pub fn wrong(&self, entry: usize) -> &str {
-        let looked = self.looked.get(entry).and_then(Option::as_ref);
-        looked.map_or("", |looked| looked.wrong.as_str())
+        let Some(looked) = self.looked.get(entry).and_then(Option::as_ref) else { return "" };
+        let unsound = self.unsound.get(entry).and_then(Option::as_deref);
+        unsound.unwrap_or(&looked.wrong)
+    }
+
+    /// The row of the newest sound checkpoint, where that is another than the one that would be
+    /// loaded; `None` until all are opened.
+    #[must_use]
+    pub fn latest_sound(&self) -> Option<usize> {
+        if !self.unlooked().is_empty() {
+            return None;
+        }
+        let sound = self.sorted.run.latest_sound(&self.unsound)?;
+        if Some(&sound.name) == self.sorted.run.latest.as_ref() {
+            return None;
+        }
+        let is_it = |row: &Row| self.sorted.run.entries.get(row.entry) == Some(sound);
+        self.sorted.rows.iter().position(is_it)
     }
 
     /// The names of those that a pruning would take.
     #[must_use]
     pub fn prunable(&self) -> Vec<&Entry> {
         let keep = usize::try_from(self.keep).unwrap_or(usize::MAX);
-        self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every))
+        self.sorted.run.prunable(keep, (self.every > 0).then_some(self.every), &self.unsound)
     }
 
     /// What the row that is looked at is called: its step, or its name.
     #[must_use]
     pub fn label(&self) -> String {
-        match self.entry() {
+        self.label_of(self.at)
+    }
+
+    /// What a row is called: its step, or its name.
+    #[must_use]
+    pub fn label_of(&self, row: usize) -> String {
+        let entry =
+            self.sorted.rows.get(row).and_then(|row| self.sorted.run.entries.get(row.entry));
+        match entry {
             Some(entry) => match step(entry).and_then(|step| u64::try_from(step).ok()) {
                 Some(step) => crate::state::fmt::exact(step),
                 None => entry.name.clone(),

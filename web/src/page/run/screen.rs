@@ -140,11 +140,10 @@ pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
     let Some(of) = view.sorted.run.entries.get(entry) else { return notes };
     match of.kind {
         Kind::Temporary => {
-            notes.push("A writer stopped before this was complete. It is no checkpoint.".into())
+            notes.push("A writer stopped before this was complete. It is not a checkpoint.".into())
         }
-        Kind::NoDate => {
-            notes.push("The timestamp in its name is no date: the trainer passes it over.".into())
-        }
+        Kind::NoDate => notes
+            .push("The timestamp in its name is not a date: the trainer passes it over.".into()),
         _ => {}
     }
     if !view.wrong(entry).is_empty() {

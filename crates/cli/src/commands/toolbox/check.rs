@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Check) -> Outcome {
     let unreadable = options.release.and_then(|release| release.refuses(checkpoint));
     let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options)
         .with_format(unreadable);
-    let mut printer = Printer::new();
+    let mut printer = Printer::for_verdict();
     match args.input.common.json {
         true => printer.line(&answer.json())?,
         false => show(&answer, args.no_strict, &mut printer)?,

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();
-    let bytes = write(plan, &args.output, Replace::Nothing, &sources, false)?;
+    let bytes = write(plan, &args.output, Replace::Nothing, &sources, false, args.durable.sync())?;
     let samples = state.samples();
     let mut printer = Printer::new();
     if args.common.json {

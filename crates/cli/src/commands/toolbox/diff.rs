@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
     let report = compare(Arc::new(left), Arc::new(right), options, &mut bar)?;
     drop(bar);
-    let mut printer = Printer::new();
+    let mut printer = Printer::for_verdict();
     match args.common.json {
         true => printer.line(&report.json())?,
         false => show(&report, &mut printer)?,

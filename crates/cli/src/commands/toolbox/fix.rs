@@ -33,7 +33,7 @@ pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
             .in_file(args.file.display().to_string())
             .into());
     }
-    let bytes = write(plan, &target, replace, &sources, false)?;
+    let bytes = write(plan, &target, replace, &sources, false, args.durable.sync())?;
     report(args, &fixed, Some((&target, bytes)), &mut printer)?;
     printer.finish()?;
     Ok(true)

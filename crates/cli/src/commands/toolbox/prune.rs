@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
 use statelens_checkpoint::{Error, Result};
+use statelens_inspect::runs::Entry;
 use statelens_inspect::{Json, visible};
 
+use super::runs::look_at;
 use crate::args::Prune;
-use crate::output::stop_signal;
+use crate::output::{stop_signal, sync_folder};
 use crate::print::{Failure, Outcome, Printer, grouped, size_text};
+use crate::progress::{Bar, Unit};
 
 /// Where files go that are not deleted for good, in the run folder.
 const TRASH: &str = "statelens-trash";
@@ -18,11 +21,25 @@ pub(crate) fn run(args: &Prune) -> Outcome {
     let run = super::runs::read(&args.folder)?;
     let keep = usize::try_from(args.keep).unwrap_or(usize::MAX);
     let folder = &args.folder.folder;
+    let stop = if args.apply { Some(stop_signal()?) } else { None };
+    let mut bar = Bar::new("opening", Unit::Files);
+    if let Some(stop) = &stop {
+        bar = bar.stopped_by(stop.clone());
+    }
+    let looked = look_at(folder, &run, &mut bar, Entry::is_checkpoint).map_err(|_| {
+        Error::io("stopped while the checkpoints were opened; nothing was touched")
+            .in_file(folder.display().to_string())
+    })?;
+    drop(bar);
+    let unsound = run.unsound(&looked);
     let mut printer = Printer::new();
     let mut freed = 0u64;
     let mut gone = Vec::new();
-    let stop = if args.apply { Some(stop_signal()?) } else { None };
-    let all = run.prunable(keep, args.every);
+    let all = run.prunable(keep, args.every, &unsound);
+    if args.delete && !all.is_empty() {
+        let stay = run.checkpoints().filter(|entry| !all.contains(entry));
+        settle(folder, stay)?;
+    }
     for entry in &all {
         // Between two files: each is in its place or in the trash.
         if stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
@@ -40,12 +57,46 @@ pub(crate) fn run(args: &Prune) -> Outcome {
         gone.push(entry.name.as_str());
     }
     let stay = (run.checkpoints().count() - gone.len()) as u64;
+    let unsound: Vec<(&str, &str)> = run
+        .entries
+        .iter()
+        .zip(&unsound)
+        .filter_map(|(entry, why)| Some((entry.name.as_str(), why.as_deref()?)))
+        .collect();
+    let sound = run.checkpoints().count() - unsound.len();
     match args.json {
-        true => printer.line(&json(args, &gone, freed, stay))?,
-        false => show(args, &gone, freed, stay, &mut printer)?,
+        true => printer.line(&json(args, &gone, &unsound, freed, stay))?,
+        false => {
+            for (name, why) in &unsound {
+                printer.line(&format!("not sound  {}: {}", visible(name), visible(why)))?;
+            }
+            if sound < keep && !unsound.is_empty() {
+                printer.line(&format!(
+                    "{} of {} to keep: nothing goes before there are more sound checkpoints",
+                    grouped(sound as u64),
+                    grouped(keep as u64)
+                ))?;
+            }
+            show(args, &gone, freed, stay, &mut printer)?;
+        }
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// Has the system write what stays to the disk, before what goes can't be brought back.
+fn settle<'a>(folder: &Path, stay: impl Iterator<Item = &'a Entry>) -> Result<()> {
+    let failed = |path: &Path, error: std::io::Error| {
+        Error::io(format!("it can't be written to the disk for good: {error}"))
+            .in_file(path.display().to_string())
+            .advice("Nothing was deleted.")
+    };
+    for entry in stay {
+        let path = folder.join(&entry.name);
+        let settled = fs::File::open(&path).and_then(|file| file.sync_all());
+        settled.map_err(|error| failed(&path, error))?;
+    }
+    sync_folder(folder).map_err(|error| failed(folder, error))
 }
 
 /// What is said when it is stopped midway.
@@ -114,13 +165,21 @@ fn show(
     ))
 }
 
-fn json(args: &Prune, gone: &[&str], freed: u64, stay: u64) -> String {
+fn json(args: &Prune, gone: &[&str], unsound: &[(&str, &str)], freed: u64, stay: u64) -> String {
     let mut json = Json::new();
     json.object(|json| {
         json.name("statelens").number(1);
         json.name("applied").bool(args.apply);
         json.name("deleted").bool(args.delete);
         json.name("files").array(|json| gone.iter().for_each(|name| json.str(name)));
+        json.name("unsound").array(|json| {
+            for (name, why) in unsound {
+                json.object(|json| {
+                    json.name("name").str(name);
+                    json.name("why").str(why);
+                });
+            }
+        });
         json.name("bytes").number(freed);
         json.name("stay").number(stay);
     });

@@ -4,11 +4,13 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Result};
-use statelens_inspect::runs::{Entry, INDEX, Kind, NamePattern, Run, parse_index, wrong};
+use statelens_checkpoint::{Error, Limits, Progress as _, Result, Unwatched};
+use statelens_inspect::runs::{Entry, INDEX, Kind, Looked, NamePattern, Run, parse_index};
 
 use crate::args::{Folder, Latest, Runs};
-use crate::print::{Failure, Outcome, Printer, Table, grouped, size_text};
+use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
+use crate::progress::{Bar, Unit};
+use crate::source::Neighbours;
 
 /// The longest index that is read.
 const LONGEST: u64 = 64 << 20;
@@ -48,38 +50,120 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
     parse_index(&text).map(Some).map_err(|error| error.in_file(path.display().to_string()))
 }
 
+/// Opens the structure of one of the folder's files.
+fn look(files: &Neighbours, entry: &Entry) -> Looked {
+    let files = files.opened_at(&entry.name);
+    let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
+    Looked::of(opened.as_ref())
+}
+
+fn neighbours(folder: &Path, run: &Run) -> Neighbours {
+    Neighbours::new(folder, run.entries.iter().map(|entry| (entry.name.as_str(), entry.bytes)))
+}
+
+/// Opens the structure of each of the entries that `which` picks, one after the other.
+pub(super) fn look_at(
+    folder: &Path,
+    run: &Run,
+    bar: &mut Bar,
+    which: impl Fn(&Entry) -> bool,
+) -> Result<Vec<Option<Looked>>> {
+    let total = run.entries.iter().filter(|entry| which(entry)).count() as u64;
+    let mut done = 0;
+    let files = neighbours(folder, run);
+    let one = |entry: &Entry| {
+        if !which(entry) {
+            return Ok(None);
+        }
+        bar.check(done, total)?;
+        done += 1;
+        Ok(Some(look(&files, entry)))
+    };
+    run.entries.iter().map(one).collect()
+}
+
 pub(crate) fn latest(args: &Latest) -> Outcome {
     let run = read(&args.folder)?;
+    let folder = &args.folder.folder;
+    if args.sound {
+        return latest_sound(args, &run);
+    }
     let Some(name) = &run.latest else {
         let what = match run.indexed {
             true => format!("no checkpoint that {INDEX} lists is there"),
             false => format!("no file is named like {}", args.folder.name),
         };
-        crate::print::complain(&format!("{}: {what}.", args.folder.folder.display()));
+        complain(&format!("{}: {what}.", folder.display()));
         return Ok(false);
     };
+    if let Some(why) = why_unsound(folder, &run, name) {
+        complain(&format!(
+            "{}: not sound: {why}. `statelens latest --sound` prints the newest one that is.",
+            folder.join(name).display()
+        ));
+    }
     let mut printer = Printer::new();
-    printer.line(&args.folder.folder.join(name).to_string_lossy())?;
+    printer.line(&folder.join(name).to_string_lossy())?;
+    printer.finish()?;
+    Ok(true)
+}
+
+/// Why the latest checkpoint is not sound. Only as many are opened as that takes: it, and those
+/// before it down to the first that is whole, whose states it should have.
+fn why_unsound(folder: &Path, run: &Run, latest: &str) -> Option<String> {
+    let mut looked: Vec<Option<Looked>> = vec![None; run.entries.len()];
+    let files = neighbours(folder, run);
+    let at = run.entries.iter().position(|entry| entry.name == latest)?;
+    for (at, entry) in run.entries.iter().enumerate().take(at + 1).rev() {
+        let found = look(&files, entry);
+        let done = found.wrong.is_empty() && entry.name != latest;
+        looked[at] = Some(found);
+        if done
+            || looked[at].as_ref().is_some_and(|it| entry.name == latest && !it.wrong.is_empty())
+        {
+            break;
+        }
+    }
+    run.unsound(&looked).swap_remove(at)
+}
+
+/// The newest checkpoint that is sound.
+fn latest_sound(args: &Latest, run: &Run) -> Outcome {
+    let folder = &args.folder.folder;
+    let mut bar = Bar::new("opening", Unit::Files);
+    let looked = look_at(folder, run, &mut bar, Entry::is_checkpoint)?;
+    drop(bar);
+    let unsound = run.unsound(&looked);
+    let Some(found) = run.latest_sound(&unsound) else {
+        complain(&format!("{}: no checkpoint here is sound.", folder.display()));
+        return Ok(false);
+    };
+    let newer = run.entries.iter().zip(&unsound).rev().take_while(|(entry, _)| *entry != found);
+    for (entry, why) in newer {
+        if let Some(why) = why {
+            complain(&format!("passed over: {}: {why}.", entry.name));
+        }
+    }
+    let mut printer = Printer::new();
+    printer.line(&folder.join(&found.name).to_string_lossy())?;
     printer.finish()?;
     Ok(true)
 }
 
 pub(crate) fn run(args: &Runs) -> Outcome {
     let run = read(&args.folder)?;
-    let looked: Vec<(&Entry, String)> = run
-        .entries
-        .iter()
-        .map(|entry| {
-            let wrong = match entry.holds_states() && !args.quick {
-                true => {
-                    let opened = super::open(&args.folder.folder.join(&entry.name), &[]);
-                    wrong(opened.as_ref().map(|(checkpoint, _)| checkpoint))
-                }
-                false => String::new(),
-            };
-            (entry, wrong)
-        })
-        .collect();
+    let mut bar = Bar::new("opening", Unit::Files);
+    let which = |entry: &Entry| entry.holds_states() && !args.quick;
+    let looked = look_at(&args.folder.folder, &run, &mut bar, which)?;
+    drop(bar);
+    let unsound = run.unsound(&looked);
+    let wrong = |at: usize| match (&looked[at], &unsound[at]) {
+        (Some(_), Some(why)) => why.clone(),
+        (Some(looked), None) => looked.wrong.clone(),
+        (None, _) => String::new(),
+    };
+    let looked: Vec<(&Entry, String)> =
+        run.entries.iter().enumerate().map(|(at, entry)| (entry, wrong(at))).collect();
     let mut printer = Printer::new();
     match args.json {
         true => printer.line(&run.json(looked.iter().map(|(_, wrong)| wrong.as_str())))?,

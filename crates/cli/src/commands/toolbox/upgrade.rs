@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Upgrade) -> Outcome {
         return Ok(true);
     };
     let losses = plan.losses.clone();
-    let bytes = write(plan, &target, Replace::Nothing, &sources, args.lossy)?;
+    let bytes = write(plan, &target, Replace::Nothing, &sources, args.lossy, args.durable.sync())?;
     match args.input.common.json {
         true => {
             printer.line(&json(&before, &args.to, Some((&target.to_string_lossy(), bytes))))?;

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Verify) -> Outcome {
         Err(error) => return Err(error.into()),
     };
     let answer = report.answer(args.finite);
-    let mut printer = Printer::new();
+    let mut printer = Printer::for_verdict();
     match args.input.common.json {
         true => printer.line(&report.json(answer))?,
         false => show(&report, opened, args.finite, &mut printer)?,

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, Plan, Result};
 use statelens_convert::run_blocking;
 
 use crate::commands::convert::refuse_losses;
-use crate::output::{Output, check_target, keep_all, stop_signal};
+use crate::output::{Output, Sync, check_target, keep_all, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::sink::FileSink;
 use crate::source::FileSource;
@@ -29,6 +29,7 @@ pub(super) fn write(
     replace: Replace,
     sources: &[Arc<FileSource>],
     lossy: bool,
+    sync: Sync,
 ) -> Result<u64> {
     if plan.loses() && !lossy {
         return Err(refuse_losses(&plan.losses));
@@ -48,7 +49,7 @@ pub(super) fn write(
     let mut sink = FileSink::new(vec![output.file.clone()]);
     let report = run_blocking(plan, &mut sink, &mut bar).map_err(named)?;
     sink.finish().map_err(named)?;
-    keep_all(vec![output])?;
+    keep_all(vec![output], sync)?;
     Ok(report.bytes)
 }
 

@@ -1,0 +1,54 @@
+//! Being asked to stop.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use statelens_checkpoint::{Error, Result};
+
+/// Set when the user asks to stop (Ctrl-C, `kill`, a closed terminal): whoever writes looks at
+/// it, gives up, and removes what is there.
+///
+/// What we were started with as ignored stays so, as with any program: `nohup` does that to the
+/// signal of a closed terminal, and a shell that starts a job in the background to Ctrl-C.
+pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM].into_iter().chain(hangup()) {
+        if is_ignored(signal) {
+            continue;
+        }
+        signal_hook::flag::register(signal, stop.clone())
+            .map_err(|error| Error::io(format!("signals can't be watched: {error}")))?;
+    }
+    Ok(stop)
+}
+
+#[cfg(unix)]
+fn hangup() -> Option<i32> {
+    Some(signal_hook::consts::SIGHUP)
+}
+
+#[cfg(not(unix))]
+fn hangup() -> Option<i32> {
+    None
+}
+
+/// Whether a signal is ignored. Where the system does not tell, that is taken to be so of a closed
+/// terminal only.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let ignored = || {
+        let status = std::fs::read_to_string("/proc/self/status").ok()?;
+        let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+        u64::from_str_radix(ignored.trim(), 16).ok()
+    };
+    match ignored() {
+        Some(ignored) => ignored & 1 << (signal - 1) != 0,
+        None => signal == signal_hook::consts::SIGHUP,
+    }
+}
+
+#[cfg(not(unix))]
+fn is_ignored(_signal: i32) -> bool {
+    false
+}

@@ -1,0 +1,158 @@
+//! Which checkpoints of a run count as kept: those that are whole.
+//!
+//! One counts if its structure can be read to its end, nothing in it is missing, damaged or
+//! unfinished (the mark `__SUCCESS__` of Cerebras checkpoints is such a sign), and it has every
+//! state that another whole checkpoint of the run has.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{Checkpoint, Error, Grade, Value};
+
+use super::{Entry, Run};
+
+/// What opening a checkpoint of a run told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Looked {
+    /// Why it can't be opened, or what is missing or damaged; empty for nothing.
+    pub wrong: String,
+    /// The names of its top-level states.
+    pub states: Vec<String>,
+}
+
+impl Looked {
+    /// What an opened checkpoint tells, or why it could not be opened.
+    pub fn of(opened: Result<&Checkpoint, &Error>) -> Self {
+        match opened {
+            Err(error) => Self { wrong: error.what().to_owned(), states: Vec::new() },
+            Ok(checkpoint) => {
+                let mut findings = checkpoint.findings.iter();
+                let found = findings.find(|found| found.grade == Grade::Damage);
+                let wrong = found.map(|found| found.title.clone()).unwrap_or_default();
+                Self { wrong, states: states(checkpoint) }
+            }
+        }
+    }
+}
+
+impl Run {
+    /// For each of [`Run::entries`] that is a checkpoint and does not count as kept, why; `None`
+    /// for one that does, and for what is not a checkpoint. `looked` goes by entry, too: `None` for
+    /// what was not opened, which does not count either.
+    pub fn unsound(&self, looked: &[Option<Looked>]) -> Vec<Option<String>> {
+        let of = |at: usize| looked.get(at).and_then(Option::as_ref);
+        // Every state that a whole checkpoint has, with the name of the newest one that has it.
+        let mut known: HashSet<&str> = HashSet::new();
+        let mut all: Vec<(&str, &str)> = Vec::new();
+        for (at, entry) in self.entries.iter().enumerate().rev() {
+            let Some(looked) = of(at).filter(|looked| looked.wrong.is_empty()) else { continue };
+            if entry.is_checkpoint() {
+                let new = looked.states.iter().filter(|state| known.insert(state));
+                all.extend(new.map(|state| (state.as_str(), entry.name.as_str())));
+            }
+        }
+        let why = |(at, entry): (usize, &Entry)| {
+            if !entry.is_checkpoint() {
+                return None;
+            }
+            match of(at) {
+                None => Some("its structure was not read".to_owned()),
+                Some(looked) if !looked.wrong.is_empty() => Some(looked.wrong.clone()),
+                Some(looked) => {
+                    let has: HashSet<&str> = looked.states.iter().map(String::as_str).collect();
+                    let (state, other) = all.iter().find(|(state, _)| !has.contains(state))?;
+                    Some(format!("it lacks the state `{state}`, which {other} has"))
+                }
+            }
+        };
+        self.entries.iter().enumerate().map(why).collect()
+    }
+
+    /// The newest checkpoint that counts as kept and that the trainer would not pass over;
+    /// `unsound` is from [`Run::unsound`].
+    pub fn latest_sound(&self, unsound: &[Option<String>]) -> Option<&Entry> {
+        let mut entries = self.entries.iter().enumerate().rev();
+        let found = entries.find(|(at, entry)| {
+            entry.is_checkpoint()
+                && !self.only_folder.contains(&entry.name)
+                && matches!(unsound.get(*at), Some(None))
+        });
+        found.map(|(_, entry)| entry)
+    }
+}
+
+/// The top-level states, by name.
+fn states(checkpoint: &Checkpoint) -> Vec<String> {
+    match checkpoint.value(checkpoint.root()) {
+        Value::Dict(dict) => dict.entries.iter().map(|(key, _)| key.to_string()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::NamePattern;
+
+    fn run(names: &[&str]) -> Run {
+        let files = names.iter().map(|name| ((*name).to_owned(), 10)).collect();
+        Run::new(files, None, &NamePattern::default())
+    }
+
+    fn looked(wrong: &str, states: &[&str]) -> Option<Looked> {
+        let states = states.iter().map(|state| (*state).to_owned()).collect();
+        Some(Looked { wrong: wrong.to_owned(), states })
+    }
+
+    #[test]
+    fn a_checkpoint_counts_only_if_it_is_whole_and_has_all_states() {
+        let run = run(&[
+            "checkpoint_1.mdl",
+            "checkpoint_2.mdl",
+            "checkpoint_3.mdl",
+            "checkpoint_4.mdl",
+            "notes.txt",
+        ]);
+        let looked = [
+            looked("", &["model", "optimizer"]),
+            looked("", &["model"]),
+            looked("cut short", &["model", "optimizer", "dataloader"]),
+            None,
+            None,
+        ];
+        let unsound = run.unsound(&looked);
+        assert_eq!(unsound[0], None);
+        let lacks = "it lacks the state `optimizer`, which checkpoint_1.mdl has";
+        assert_eq!(unsound[1].as_deref(), Some(lacks));
+        assert_eq!(unsound[2].as_deref(), Some("cut short"));
+        assert_eq!(unsound[3].as_deref(), Some("its structure was not read"));
+        assert_eq!(unsound[4], None);
+        assert_eq!(run.latest_sound(&unsound).unwrap().name, "checkpoint_1.mdl");
+        assert_eq!(run.latest_sound(&[]), None);
+    }
+
+    #[test]
+    fn what_is_damaged_is_not_counted_as_kept_when_pruning() {
+        let run = run(&[
+            "checkpoint_1.mdl",
+            "checkpoint_2.mdl",
+            "checkpoint_3.mdl",
+            "checkpoint_4.mdl",
+            "checkpoint_5.mdl",
+        ]);
+        let bad = Some("cut short".to_owned());
+        let names = |keep, unsound: &[Option<String>]| -> Vec<String> {
+            run.prunable(keep, None, unsound).iter().map(|entry| entry.name.clone()).collect()
+        };
+        // The newest is cut short: the newest whole one stays beside it.
+        let newest = [None, None, None, None, bad.clone()];
+        assert_eq!(names(1, &newest), ["checkpoint_1.mdl", "checkpoint_2.mdl", "checkpoint_3.mdl"]);
+        assert_eq!(names(3, &newest), ["checkpoint_1.mdl"]);
+        // Damaged ones between do not count, and those older than all that are kept may go.
+        let between = [bad.clone(), None, None, bad.clone(), None];
+        assert_eq!(names(2, &between), ["checkpoint_1.mdl", "checkpoint_2.mdl"]);
+        // Nothing goes where too few are whole.
+        let all = vec![bad; 5];
+        assert_eq!(names(1, &all), [""; 0]);
+        assert_eq!(names(4, &between), [""; 0]);
+    }
+}
