@@ -1,7 +1,7 @@
 //! What a pickle would do to whoever unpickles it: a finding for each name that is not known to
 //! be harmless.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Call, Finding, Form, Global, Grade, Limits, order};
@@ -16,18 +16,40 @@ const NESTING: usize = 2;
 /// At most so many names are told one by one.
 const FINDINGS: usize = 100;
 
+/// What whoever scans knows better than the list of harmless names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Names, each a whole `module.name`, that are no finding: the user knows them. Names that are
+    /// known to be dangerous stay findings.
+    pub allow: BTreeSet<String>,
+}
+
+impl ScanOptions {
+    /// Whether the user knows the name.
+    pub fn allows(&self, global: &Global) -> bool {
+        !self.allow.is_empty() && self.allow.contains(&global.to_string())
+    }
+
+    /// Whether the finding is about a name that the user knows: for findings of opening a file.
+    pub fn covers(&self, finding: &Finding) -> bool {
+        let named = finding.call.as_ref();
+        finding.grade == Grade::UnknownCode
+            && named.is_some_and(|call| self.allows(&Global::new(&*call.module, &*call.name)))
+    }
+}
+
 impl Pickle {
     /// A finding for each class or function that is not known to be harmless, graded by what it
     /// could do when Python unpickles the file: popped from the stack or hidden among tensors
     /// makes no difference. Works on what a [`crate::Broken`] carries, too.
-    pub fn scan(&self) -> Vec<Finding> {
-        self.scan_within(NESTING)
+    pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
+        self.scan_within(options, NESTING)
     }
 
-    fn scan_within(&self, nesting: usize) -> Vec<Finding> {
+    fn scan_within(&self, options: &ScanOptions, nesting: usize) -> Vec<Finding> {
         let calls = self.calls();
         // A stream inside the pickle is as harmless as what is in it.
-        let inner = nesting.checked_sub(1).and_then(|nesting| self.scan_streams(nesting));
+        let inner = nesting.checked_sub(1).and_then(|nesting| self.scan_streams(options, nesting));
         let mut first: HashMap<&Global, usize> = HashMap::new();
         let mut told: Vec<(&Arc<Global>, u64, u64)> = Vec::new();
         for used in &self.globals {
@@ -46,7 +68,7 @@ impl Pickle {
                     return None;
                 }
                 let call = calls.get(&***global).copied();
-                self.finding(global, *offset, *count, call)
+                self.finding(global, *offset, *count, call, options)
             })
             .collect();
         findings.extend(inner.unwrap_or_default());
@@ -76,12 +98,14 @@ impl Pickle {
         offset: u64,
         count: u64,
         call: Option<NodeId>,
+        options: &ScanOptions,
     ) -> Option<Finding> {
         let changed =
             call.and_then(|id| self.object(id)).map(|object| object.form) == Some(Form::Reference);
         let name = shorten(&global.to_string());
         let (grade, title, reason) = match verdict(global) {
             Danger::None if !changed => return None,
+            Danger::Unknown if !changed && options.allows(global) => return None,
             Danger::None | Danger::Unknown if changed => (
                 Grade::Danger,
                 format!("Loading would change `{name}` itself"),
@@ -116,7 +140,7 @@ impl Pickle {
 
     /// What the streams of torch inside the pickle would do; `None` if one of them can't be read
     /// and so must be feared, or if the function is held without being called.
-    fn scan_streams(&self, nesting: usize) -> Option<Vec<Finding>> {
+    fn scan_streams(&self, options: &ScanOptions, nesting: usize) -> Option<Vec<Finding>> {
         let mut findings = Vec::new();
         let mut seen = HashSet::new();
         let mut calls = 0;
@@ -133,7 +157,7 @@ impl Pickle {
             }
             let bytes = self.spelled_bytes(spelled)?;
             let stream = read_stream(&bytes, 0, &Limits::default()).ok()?;
-            findings.extend(stream.pickle.scan_within(nesting));
+            findings.extend(stream.pickle.scan_within(options, nesting));
         }
         (calls > 0).then_some(findings)
     }

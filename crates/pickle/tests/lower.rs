@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, DType, DictClass, DictKey, FileSet, Form, FormatInfo, Global, Grade, Int,
     Layout, Limits, Tensor, TensorClass, Text, Value,
 };
-use statelens_pickle::{Encoder, NoStorages, TupleLen, read};
+use statelens_pickle::{Encoder, NoStorages, ScanOptions, TupleLen, read};
 
 /// The checkpoint of what `write` leaves on the stack.
 fn lowered(write: impl FnOnce(&mut Encoder)) -> Checkpoint {
@@ -16,7 +16,7 @@ fn lowered(write: impl FnOnce(&mut Encoder)) -> Checkpoint {
     let pickle = read(&bytes, 0, &Limits::default()).unwrap();
     let mut builder = Builder::new(&Limits::default());
     let lowered = pickle.lower(&mut builder, &mut NoStorages::default()).unwrap();
-    let mut findings = pickle.scan();
+    let mut findings = pickle.scan(&ScanOptions::default());
     findings.extend(lowered.findings);
     builder.finish(lowered.root, FormatInfo::default(), FileSet::default(), findings).unwrap()
 }
@@ -384,7 +384,7 @@ fn shared_work_is_not_done_a_million_times() {
         if let Ok(pickle) = read(&bytes, 0, &Limits::default()) {
             let mut builder = Builder::new(&Limits::default());
             let _ = pickle.lower(&mut builder, &mut NoStorages::default());
-            pickle.scan();
+            pickle.scan(&ScanOptions::default());
         }
         assert!(start.elapsed().as_secs() < 20, "{what}: {:?}", start.elapsed());
     }

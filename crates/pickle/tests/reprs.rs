@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails should stop")]
 
 use statelens_checkpoint::{Limits, Text};
-use statelens_pickle::{Pickle, read};
+use statelens_pickle::{Pickle, ScanOptions, read};
 
 fn unhex(hex: &str) -> Vec<u8> {
     let digits = hex.as_bytes().as_chunks::<2>().0.iter();
@@ -59,7 +59,7 @@ fn every_prefix_is_an_error_that_knows_it_is_cut() {
 #[test]
 fn nothing_python_writes_for_values_is_dangerous() {
     for (protocol, bytes, expected) in rows() {
-        let findings = parse(&bytes).scan();
+        let findings = parse(&bytes).scan(&ScanOptions::default());
         assert!(
             findings.is_empty(),
             "{protocol} {}: {findings:?}",

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor,
     Text, Value, ValueId, order,
 };
-use statelens_pickle::Pickle;
+use statelens_pickle::{Pickle, ScanOptions};
 
 use super::detect::{folder, metadata};
 use super::grid::{Chunk, assemble};
@@ -23,7 +23,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     progress.check(0, 0)?;
     let main = find_metadata(&files)?;
     let pickle = read_pickle(&files, main, limits)?;
-    let findings = pickle.scan();
+    let findings = pickle.scan(&ScanOptions::default());
     let mut metadata = Metadata::new(&pickle, limits)?;
     let mut reading = Reading::new(&files, main, findings);
     let mut builder = Builder::new(limits);
@@ -45,13 +45,17 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 
 /// What the pickles of the checkpoint would do to whoever loads it with Python: that of the
 /// metadata, and every single one in the files of the ranks.
-pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+pub(crate) fn scan(
+    files: &FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> Result<Vec<Finding>> {
     let main = find_metadata(files)?;
     let pickle = match statelens_pickle::read(&bytes(files, main, limits)?, 0, limits) {
         Ok(pickle) => pickle,
-        Err(broken) => return Ok(crate::pickle::read::scan_broken(broken)),
+        Err(broken) => return Ok(crate::pickle::read::scan_broken(broken, options)),
     };
-    let findings = pickle.scan();
+    let findings = pickle.scan(options);
     let metadata = Metadata::new(&pickle, limits)?;
     let mut reading = Reading::new(files, main, findings);
     let mut places: Vec<&Place> = metadata.places().collect();
@@ -60,7 +64,7 @@ pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
         // What is not there does nothing.
         let Ok(span) = reading.span(place) else { continue };
         let cache = reading.cache(span.file)?;
-        if let Ok(found) = torch::read::scan_part(cache, span, limits) {
+        if let Ok(found) = torch::read::scan_part(cache, span, limits, options) {
             reading.notice(found);
         }
     }

@@ -141,7 +141,9 @@ impl ReadAt for Counted {
 fn what_torch_writes_is_not_dangerous_to_load() {
     for name in FOLDERS {
         let files = folder(name, "", |_| true);
-        let findings = crate::scan(files, &Limits::default(), &mut Unwatched).unwrap();
+        let findings =
+            crate::scan(files, &Limits::default(), &crate::ScanOptions::default(), &mut Unwatched)
+                .unwrap();
         assert_eq!(findings, [], "{name}");
     }
 }
@@ -175,7 +177,12 @@ fn damaged_copies_never_panic() {
             }
             files.push(name.clone(), Arc::new(Memory::from(bytes)));
         }
-        let _ = crate::scan(files.clone(), &Limits::default(), &mut Unwatched);
+        let _ = crate::scan(
+            files.clone(),
+            &Limits::default(),
+            &crate::ScanOptions::default(),
+            &mut Unwatched,
+        );
         let Ok(checkpoint) = open(files) else { continue };
         opened += 1;
         checkpoint.leaves();
@@ -214,7 +221,7 @@ fn attacks_give_an_inert_tree_or_an_error() {
         files.push(".metadata", Arc::new(Memory::from(metadata)));
         files.push("__0_0.distcp", Arc::new(Memory::from(rank)));
         let limits = Limits::default();
-        let _ = super::read::scan(&files, &limits);
+        let _ = super::read::scan(&files, &limits, &crate::ScanOptions::default());
         let Ok(checkpoint) = super::read::read(files, &limits, &mut Unwatched) else { continue };
         for tensor in checkpoint.tensors() {
             let drop = &mut |_: &[u8]| Ok(());

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Finding, FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Span,
     Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides,
 };
-use statelens_pickle::NoStorages;
+use statelens_pickle::{NoStorages, ScanOptions};
 
 use super::header::{Element, Header, MAGIC, PREFIX, lengths};
 use crate::archive::{Archive, Record};
@@ -293,14 +293,15 @@ impl Reader<'_> {
         let pickle = bytes.get(skip as usize..).unwrap_or_default();
         match statelens_pickle::read(pickle, base + skip, self.limits) {
             Ok(pickle) => {
-                self.findings.extend(pickle.scan());
+                self.findings.extend(pickle.scan(&ScanOptions::default()));
                 let lowered = pickle.lower(&mut self.builder, &mut NoStorages::default())?;
                 self.findings.extend(lowered.findings);
                 Ok(lowered.root)
             }
             Err(broken) => {
                 let what = broken.error.what().to_owned();
-                self.findings.extend(crate::pickle::read::scan_broken(broken));
+                self.findings
+                    .extend(crate::pickle::read::scan_broken(broken, &ScanOptions::default()));
                 self.builder.push(inert("ndarray", what.into()))
             }
         }

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{
     Builder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits, Progress, Result,
 };
-use statelens_pickle::{Broken, NoStorages};
+use statelens_pickle::{Broken, NoStorages, ScanOptions};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -11,7 +11,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let bytes = bytes(&files, limits)?;
     let pickle = statelens_pickle::read(&bytes, 0, limits).map_err(describe)?;
     progress.check(0, 0)?;
-    let mut findings = pickle.scan();
+    let mut findings = pickle.scan(&ScanOptions::default());
     let rest = bytes.len() as u64 - pickle.end();
     if rest > 0 {
         findings.push(
@@ -33,21 +33,30 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 }
 
 /// What the pickle would do to whoever loads it with Python, even if it is broken further on.
-pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
-    Ok(scan_bytes(&bytes(files, limits)?, 0, limits))
+pub(crate) fn scan(
+    files: &FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> Result<Vec<Finding>> {
+    Ok(scan_bytes(&bytes(files, limits)?, 0, limits, options))
 }
 
 /// As [`scan`], for a pickle that begins at `base` of a file.
-pub(crate) fn scan_bytes(bytes: &[u8], base: u64, limits: &Limits) -> Vec<Finding> {
+pub(crate) fn scan_bytes(
+    bytes: &[u8],
+    base: u64,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> Vec<Finding> {
     match statelens_pickle::read(bytes, base, limits) {
-        Ok(pickle) => pickle.scan(),
-        Err(broken) => scan_broken(broken),
+        Ok(pickle) => pickle.scan(options),
+        Err(broken) => scan_broken(broken, options),
     }
 }
 
 /// What a pickle would do before it breaks off, and that it does.
-pub(crate) fn scan_broken(broken: Broken) -> Vec<Finding> {
-    let mut findings = broken.pickle.scan();
+pub(crate) fn scan_broken(broken: Broken, options: &ScanOptions) -> Vec<Finding> {
+    let mut findings = broken.pickle.scan(options);
     findings.push(
         Finding::new(Grade::Warning, "The pickle breaks off").detail(broken.error.to_string()),
     );
@@ -56,7 +65,11 @@ pub(crate) fn scan_broken(broken: Broken) -> Vec<Finding> {
 
 /// An error that also says what the pickle was up to before it broke off.
 pub(crate) fn describe(broken: Broken) -> Error {
-    let worst = broken.pickle.scan().into_iter().find(|finding| finding.grade == Grade::Danger);
+    let worst = broken
+        .pickle
+        .scan(&ScanOptions::default())
+        .into_iter()
+        .find(|finding| finding.grade == Grade::Danger);
     match worst {
         Some(worst) => {
             let error = broken.error;

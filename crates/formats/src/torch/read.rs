@@ -14,7 +14,7 @@ use statelens_checkpoint::{
     BlockCache, Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits,
     Progress, ReadAt, Result, Span,
 };
-use statelens_pickle::{Lowered, Pickle};
+use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
 use crate::archive::Archive;
 
@@ -67,7 +67,7 @@ impl Opened {
         let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
             .map_err(crate::pickle::read::describe)
             .map_err(|error| error.context(format!("{}data.pkl", archive.root())))?;
-        findings.extend(pickle.scan());
+        findings.extend(pickle.scan(&ScanOptions::default()));
         let facts = Facts::read(&archive, limits, &mut findings)?;
         Ok(Self { archive, pickle, facts, findings })
     }
@@ -95,28 +95,33 @@ pub(crate) fn scan_part(
     source: Arc<dyn ReadAt>,
     span: Span,
     limits: &Limits,
+    options: &ScanOptions,
 ) -> Result<Vec<Finding>> {
     let (mut archive, mut findings) = folder::open(source.clone(), span, limits)?;
     if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
-        findings.extend(export::scan(&source, &archive, limits)?);
+        findings.extend(export::scan(&source, &archive, limits, options)?);
         return Ok(findings);
     }
     let pickle = data(&archive, limits, &mut findings)?;
-    findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits));
+    findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits, options));
     Ok(findings)
 }
 
 /// What the pickle of the file would do to whoever loads it with Python, even if the pickle or
 /// the file is broken further on; that it is broken is a finding, too.
-pub(crate) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+pub(crate) fn scan(
+    files: &FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> Result<Vec<Finding>> {
     if is_stream(files)? {
-        return stream::scan(files, limits);
+        return stream::scan(files, limits, options);
     }
     if is_tar(files)? {
-        return tar::scan(files, limits);
+        return tar::scan(files, limits, options);
     }
     let main = files.main()?;
-    scan_part(cache(files)?, Span { file: main, offset: 0, len: files.len(main) }, limits)
+    scan_part(cache(files)?, Span { file: main, offset: 0, len: files.len(main) }, limits, options)
 }
 
 fn is_stream(files: &FileSet) -> Result<bool> {

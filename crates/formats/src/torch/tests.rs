@@ -346,7 +346,10 @@ fn tar_archives_that_are_no_checkpoints_are_declined_with_what_to_do() {
     let files = FileSet::single("a.tar", Memory::from(tar.clone()));
     let error = crate::open(files.clone(), &Limits::default(), &mut Unwatched).unwrap_err();
     assert!(error.to_string().contains("Unpack it"), "{error}");
-    assert!(crate::scan(files, &Limits::default(), &mut Unwatched).is_err());
+    assert!(
+        crate::scan(files, &Limits::default(), &crate::ScanOptions::default(), &mut Unwatched)
+            .is_err()
+    );
     tar[..8].copy_from_slice(b"sys_info");
     let files = FileSet::single("old.pth", Memory::from(tar));
     let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
@@ -463,7 +466,7 @@ fn attacks_give_an_inert_tree_or_an_error_in_bounded_time() {
 fn scan(name: &str) -> Vec<Finding> {
     let bytes = std::fs::read(fixtures().join(name)).unwrap();
     let files = FileSet::single(name, Memory::from(bytes));
-    crate::scan(files, &Limits::default(), &mut Unwatched).unwrap()
+    crate::scan(files, &Limits::default(), &crate::ScanOptions::default(), &mut Unwatched).unwrap()
 }
 
 fn worst(findings: &[Finding]) -> Option<Grade> {
@@ -487,7 +490,8 @@ fn attacks_in_tar_archives_are_inert() {
             checkpoint.leaves();
             assert_eq!(checkpoint.format.id, "torch-tar");
         }
-        let scanned = crate::scan(files, &Limits::default(), &mut Unwatched);
+        let scanned =
+            crate::scan(files, &Limits::default(), &crate::ScanOptions::default(), &mut Unwatched);
         if DANGEROUS.contains(&stem) {
             assert_eq!(worst(&scanned.unwrap()), Some(Grade::Danger), "{name}");
         }
@@ -526,7 +530,9 @@ fn a_pickle_that_breaks_off_is_still_scanned() {
     let error =
         crate::open(cut.clone(), &Limits::default(), &mut Unwatched).unwrap_err().to_string();
     assert!(error.contains("os.system"), "{error}");
-    let findings = crate::scan(cut, &Limits::default(), &mut Unwatched).unwrap();
+    let findings =
+        crate::scan(cut, &Limits::default(), &crate::ScanOptions::default(), &mut Unwatched)
+            .unwrap();
     assert_eq!(findings.len(), 2);
     assert_eq!(worst(&findings), Some(Grade::Danger));
     assert_eq!(findings[0].call.as_ref().map(|call| call.name.as_str()), Some("system"));
@@ -738,7 +744,7 @@ fn try_open(name: &str, bytes: Vec<u8>) {
     if let Ok(checkpoint) = crate::open(files.clone(), &limits, &mut Unwatched) {
         checkpoint.leaves();
     }
-    let _ = crate::scan(files, &limits, &mut Unwatched);
+    let _ = crate::scan(files, &limits, &crate::ScanOptions::default(), &mut Unwatched);
 }
 
 /// Local headers are read through a cache: many small records cost few reads.

@@ -7,6 +7,7 @@ use statelens_checkpoint::{
     DType, Error, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value, ValueId,
 };
 use statelens_hdf5::{Object, Target, Values};
+use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
 use super::spec::Spec;
@@ -24,7 +25,7 @@ pub(super) fn read(
         .ok_or_else(|| Error::damaged("`__spec__` is neither JSON nor hexadecimal digits"))?;
     let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
         .map_err(|broken| broken.error.context("the pickle in `__spec__`"))?;
-    let mut findings = pickle.scan();
+    let mut findings = pickle.scan(&ScanOptions::default());
     for finding in &mut findings {
         finding.place = "`__spec__`".into();
     }

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Array, DType, Error, Finding, Grade, Result, Text, Value, ValueId};
 use statelens_hdf5::{Dataset, Object};
-use statelens_pickle::NoStorages;
+use statelens_pickle::{NoStorages, ScanOptions};
 
 use super::{Container, MOST_FINDINGS, Reading};
 use crate::cerebras::read::elements::retype;
@@ -42,11 +42,11 @@ impl Reading<'_> {
         let pickle = match statelens_pickle::read(bytes, 0, self.limits) {
             Ok(pickle) => pickle,
             Err(broken) => {
-                self.pickle_findings(broken.pickle.scan(), key);
+                self.pickle_findings(broken.pickle.scan(&ScanOptions::default()), key);
                 return Err(broken.error.context("its pickled object"));
             }
         };
-        self.pickle_findings(pickle.scan(), key);
+        self.pickle_findings(pickle.scan(&ScanOptions::default()), key);
         let lowered = pickle.lower(&mut self.builder, &mut NoStorages::default())?;
         self.pickle_findings(lowered.findings, key);
         Ok(lowered.root)

@@ -12,7 +12,7 @@ use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Grade,
     Layout, Limits, ReadAt, Result, Tensor, TensorClass, Text, Value, ValueId, order,
 };
-use statelens_pickle::Storage;
+use statelens_pickle::{ScanOptions, Storage};
 
 use super::{part, scan_part};
 use crate::archive::Archive;
@@ -87,6 +87,7 @@ pub(super) fn scan(
     source: &Arc<dyn ReadAt>,
     archive: &Archive,
     limits: &Limits,
+    options: &ScanOptions,
 ) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     for record in archive.records() {
@@ -96,7 +97,7 @@ pub(super) fn scan(
             continue;
         }
         if head == *crate::archive::ZIP
-            && let Ok(found) = scan_part(source.clone(), span, limits)
+            && let Ok(found) = scan_part(source.clone(), span, limits, options)
         {
             findings.extend(found);
         }

@@ -4,6 +4,8 @@ use statelens_checkpoint::{
     Builder, ByteOrder, Dict, DictKey, Finding, Grade, Limits, Opaque, Result, Value, ValueId,
 };
 
+use statelens_pickle::ScanOptions;
+
 use super::records::Records;
 use crate::archive::Archive;
 
@@ -26,7 +28,7 @@ pub(super) fn constants(
     let pickle = statelens_pickle::read(&bytes, archive.start(record)?, &limits)
         .map_err(crate::pickle::read::describe)
         .map_err(|error| error.context(format!("{}constants.pkl", archive.root())))?;
-    let mut findings = pickle.scan();
+    let mut findings = pickle.scan(&ScanOptions::default());
     if !intact {
         findings.push(Finding::new(Grade::Damage, "The checksum of constants.pkl is wrong"));
     }

@@ -6,7 +6,7 @@ use statelens_checkpoint::{
     Builder, Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Layout, Limits, Progress,
     ReadAt, Result, Span,
 };
-use statelens_pickle::{Broken, Storage, Storages, Stream, read_stream};
+use statelens_pickle::{Broken, ScanOptions, Storage, Storages, Stream, read_stream};
 
 /// Opens it.
 pub(super) fn read(
@@ -16,7 +16,7 @@ pub(super) fn read(
 ) -> Result<Checkpoint> {
     let stream = pickles(&files, limits)?.map_err(crate::pickle::read::describe)?;
     progress.check(0, 0)?;
-    let mut findings = stream.pickle.scan();
+    let mut findings = stream.pickle.scan(&ScanOptions::default());
     let mut storages = Table::read(&files, &stream, limits)?;
     let mut builder = Builder::new(limits);
     let lowered = stream.pickle.lower(&mut builder, &mut storages)?;
@@ -35,10 +35,14 @@ pub(super) fn read(
 }
 
 /// What it would do to whoever loads it with Python.
-pub(super) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+pub(super) fn scan(
+    files: &FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> Result<Vec<Finding>> {
     Ok(match pickles(files, limits)? {
-        Ok(stream) => stream.pickle.scan(),
-        Err(broken) => crate::pickle::read::scan_broken(broken),
+        Ok(stream) => stream.pickle.scan(options),
+        Err(broken) => crate::pickle::read::scan_broken(broken, options),
     })
 }
 

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, Finding, FormatInfo, Layout,
     Limits, Progress, ReadAt, Result, Span, Tensor, TensorClass,
 };
-use statelens_pickle::{Node, NodeId, Pickle, Storage, Storages};
+use statelens_pickle::{Node, NodeId, Pickle, ScanOptions, Storage, Storages};
 
 use crate::checks::{Algorithm, Check, Checks};
 
@@ -31,7 +31,7 @@ pub(super) fn read(
     let tar = Tar::open(&files, limits)?;
     let pickle = tar.object(limits)?.map_err(crate::pickle::read::describe)?;
     progress.check(0, 0)?;
-    let mut findings = pickle.scan();
+    let mut findings = pickle.scan(&ScanOptions::default());
     let mut table = Table::read(&tar, limits)?;
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
@@ -52,11 +52,15 @@ pub(super) fn read(
 }
 
 /// What it would do to whoever loads it with Python.
-pub(super) fn scan(files: &FileSet, limits: &Limits) -> Result<Vec<Finding>> {
+pub(super) fn scan(
+    files: &FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> Result<Vec<Finding>> {
     let tar = Tar::open(files, limits)?;
     Ok(match tar.object(limits)? {
-        Ok(pickle) => pickle.scan(),
-        Err(broken) => crate::pickle::read::scan_broken(broken),
+        Ok(pickle) => pickle.scan(options),
+        Err(broken) => crate::pickle::read::scan_broken(broken, options),
     })
 }
 
