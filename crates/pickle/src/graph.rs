@@ -74,6 +74,8 @@ pub struct GlobalUse {
     pub global: Arc<Global>,
     /// Byte offset of the opcode in the pickle.
     pub offset: u64,
+    /// The name would be put together while the pickle is loaded; what is not known of it is `?`.
+    pub computed: bool,
 }
 
 /// The objects of one pickle. Nothing was called to make them.
@@ -98,8 +100,10 @@ pub struct Broken {
     pub error: Error,
     /// Whether it was fine as far as its bytes went: it may go on.
     pub starved: bool,
-    /// What came before; has no root. For [`Pickle::scan`].
+    /// What came before in it; has no root.
     pub pickle: Box<Pickle>,
+    /// Pickles that are whole and would be loaded before it.
+    pub before: Vec<Pickle>,
 }
 
 impl From<Broken> for Error {
@@ -236,7 +240,7 @@ impl Pickle {
         }
     }
 
-    fn spelled_global(&self, object: &Object) -> Option<Arc<Global>> {
+    pub(crate) fn spelled_global(&self, object: &Object) -> Option<Arc<Global>> {
         let Node::Global(function) = self.node(object.callable) else { return None };
         let args = self.sequence(object.args)?;
         // A real name is short; a long one would be copied at every look.

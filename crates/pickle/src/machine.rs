@@ -32,6 +32,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         names: 0,
         extra: 0,
         buffers: 0,
+        protocol: 0,
         small: Small::default(),
     };
     let mut start = 0;
@@ -44,7 +45,12 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         }
         Err(error) => {
             let error = error.at(base + start as u64);
-            Err(Broken { error, starved: machine.input.starved, pickle: Box::new(pickle) })
+            Err(Broken {
+                error,
+                starved: machine.input.starved,
+                pickle: Box::new(pickle),
+                before: Vec::new(),
+            })
         }
     }
 }
@@ -64,6 +70,8 @@ struct Machine<'a> {
     /// What objects cost beyond other nodes, in nodes.
     extra: u64,
     buffers: u32,
+    /// What the last `PROTO` said: below 3, Python takes names for those of Python 2.
+    protocol: u8,
     small: Small,
 }
 
@@ -221,6 +229,7 @@ impl Machine<'_> {
             return Err(Error::unsupported(format!("pickle protocol {protocol} is not known"))
                 .expected("0 to 5"));
         }
+        self.protocol = protocol;
         self.pickle.protocol = self.pickle.protocol.max(protocol);
         Ok(())
     }
@@ -410,18 +419,22 @@ impl Machine<'_> {
     }
 
     fn read_global(&mut self, opcode: u8, offset: u64) -> Result<NodeId> {
+        let mut computed = false;
         let (module, name) = match opcode {
             op::STACK_GLOBAL => {
                 let name = self.pop()?;
                 let module = self.pop()?;
                 let texts = (self.pickle.text(module), self.pickle.text(name));
-                let (Some(module), Some(name)) = texts else {
-                    return Err(damaged("STACK_GLOBAL without two strings"));
-                };
+                computed = texts.0.is_none() || texts.1.is_none();
+                let unclear = |id| self.pickle.computed_text(id).unwrap_or_else(|| "?".into());
+                let texts = (
+                    texts.0.unwrap_or_else(|| unclear(module)),
+                    texts.1.unwrap_or_else(|| unclear(name)),
+                );
                 // The two strings may be used again and again, and are copied each time.
-                self.names += (module.as_bytes().len() + name.as_bytes().len()) as u64;
+                self.names += (texts.0.as_bytes().len() + texts.1.as_bytes().len()) as u64;
                 Limits::check("bytes of all names in a pickle", self.names, NAME_BYTES)?;
-                (module.to_lossy().into_owned(), name.to_lossy().into_owned())
+                (texts.0.to_lossy().into_owned(), texts.1.to_lossy().into_owned())
             }
             _ => {
                 let module = self.input.line()?;
@@ -430,8 +443,12 @@ impl Machine<'_> {
                 (text(module), text(name))
             }
         };
-        let global: Arc<Global> = Arc::new(python2::rename(module, name));
-        self.pickle.globals.push(GlobalUse { global: global.clone(), offset });
+        let global = match self.protocol {
+            ..3 => python2::rename(module, name),
+            _ => Global::new(module, name),
+        };
+        let global = Arc::new(global);
+        self.pickle.globals.push(GlobalUse { global: global.clone(), offset, computed });
         self.add(Node::Global(global))
     }
 

@@ -55,6 +55,24 @@ impl Pickle {
         }
     }
 
+    /// The text that `str(…)` would make of what is written out beside it; where a name is put
+    /// together so, it is to be shown.
+    pub(crate) fn computed_text(&self, id: NodeId) -> Option<Text> {
+        if let Some(text) = self.text(id) {
+            return Some(text);
+        }
+        let (global, args) = self.call(id)?;
+        if !global.is("builtins", "str") {
+            return None;
+        }
+        let [data, ..] = args else { return None };
+        match (self.text(*data), self.spelled(*data)) {
+            (Some(text), _) => Some(text),
+            (None, Some(spelled)) => Text::from_surrogatepass(&self.spelled_bytes(spelled)?).ok(),
+            (None, None) => None,
+        }
+    }
+
     /// How many bytes there are, or more.
     pub(crate) fn spelled_len(&self, spelled: Spelled) -> usize {
         match spelled {
@@ -85,7 +103,7 @@ impl Pickle {
     }
 }
 
-/// The name in Python 3.
+/// The name in Python 3, as its unpickler resolves it below protocol 3 (`_compat_pickle`).
 pub(crate) fn rename(module: String, name: String) -> Global {
     if let Some(row) = NAMES.iter().find(|row| row.0 == module && row.1 == name) {
         return Global::new(row.2, row.3);
@@ -96,7 +114,9 @@ pub(crate) fn rename(module: String, name: String) -> Global {
     }
 }
 
-const NAMES: [(&str, &str, &str, &str); 17] = [
+/// Exceptions keep their names.
+#[rustfmt::skip]
+const NAMES: &[(&str, &str, &str, &str)] = &[
     ("__builtin__", "xrange", "builtins", "range"),
     ("__builtin__", "reduce", "functools", "reduce"),
     ("__builtin__", "intern", "sys", "intern"),
@@ -109,24 +129,94 @@ const NAMES: [(&str, &str, &str, &str); 17] = [
     ("itertools", "ifilterfalse", "itertools", "filterfalse"),
     ("itertools", "izip_longest", "itertools", "zip_longest"),
     ("UserDict", "IterableUserDict", "collections", "UserDict"),
-    ("UserDict", "UserDict", "collections", "UserDict"),
     ("UserList", "UserList", "collections", "UserList"),
     ("UserString", "UserString", "collections", "UserString"),
     ("whichdb", "whichdb", "dbm", "whichdb"),
+    ("_socket", "fromfd", "socket", "fromfd"),
+    ("_multiprocessing", "Connection", "multiprocessing.connection", "Connection"),
+    ("multiprocessing.process", "Process", "multiprocessing.context", "Process"),
+    ("multiprocessing.forking", "Popen", "multiprocessing.popen_fork", "Popen"),
+    ("urllib", "ContentTooShortError", "urllib.error", "ContentTooShortError"),
+    ("urllib", "getproxies", "urllib.request", "getproxies"),
+    ("urllib", "pathname2url", "urllib.request", "pathname2url"),
+    ("urllib", "quote_plus", "urllib.parse", "quote_plus"),
+    ("urllib", "quote", "urllib.parse", "quote"),
+    ("urllib", "unquote_plus", "urllib.parse", "unquote_plus"),
+    ("urllib", "unquote", "urllib.parse", "unquote"),
+    ("urllib", "url2pathname", "urllib.request", "url2pathname"),
+    ("urllib", "urlcleanup", "urllib.request", "urlcleanup"),
+    ("urllib", "urlencode", "urllib.parse", "urlencode"),
+    ("urllib", "urlopen", "urllib.request", "urlopen"),
+    ("urllib", "urlretrieve", "urllib.request", "urlretrieve"),
+    ("urllib2", "HTTPError", "urllib.error", "HTTPError"),
+    ("urllib2", "URLError", "urllib.error", "URLError"),
+    ("multiprocessing", "AuthenticationError", "multiprocessing.context", "AuthenticationError"),
+    ("multiprocessing", "BufferTooShort", "multiprocessing.context", "BufferTooShort"),
+    ("multiprocessing", "ProcessError", "multiprocessing.context", "ProcessError"),
+    ("multiprocessing", "TimeoutError", "multiprocessing.context", "TimeoutError"),
+    ("__builtin__", "basestring", "builtins", "str"),
     ("exceptions", "StandardError", "builtins", "Exception"),
+    ("UserDict", "UserDict", "collections", "UserDict"),
+    ("socket", "_socketobject", "socket", "SocketType"),
 ];
 
-const MODULES: [(&str, &str); 12] = [
+/// All exceptions are among Python 3's builtins.
+#[rustfmt::skip]
+const MODULES: &[(&str, &str)] = &[
+    ("exceptions", "builtins"),
     ("__builtin__", "builtins"),
     ("copy_reg", "copyreg"),
-    ("exceptions", "builtins"),
     ("Queue", "queue"),
     ("SocketServer", "socketserver"),
     ("ConfigParser", "configparser"),
     ("repr", "reprlib"),
-    ("cPickle", "pickle"),
-    ("commands", "subprocess"),
-    ("urllib2", "urllib.request"),
-    ("httplib", "http.client"),
+    ("tkFileDialog", "tkinter.filedialog"),
+    ("tkSimpleDialog", "tkinter.simpledialog"),
+    ("tkColorChooser", "tkinter.colorchooser"),
+    ("tkCommonDialog", "tkinter.commondialog"),
+    ("Dialog", "tkinter.dialog"),
+    ("Tkdnd", "tkinter.dnd"),
+    ("tkFont", "tkinter.font"),
+    ("tkMessageBox", "tkinter.messagebox"),
+    ("ScrolledText", "tkinter.scrolledtext"),
+    ("Tkconstants", "tkinter.constants"),
+    ("Tix", "tkinter.tix"),
+    ("ttk", "tkinter.ttk"),
+    ("Tkinter", "tkinter"),
+    ("markupbase", "_markupbase"),
+    ("_winreg", "winreg"),
     ("thread", "_thread"),
+    ("dummy_thread", "_dummy_thread"),
+    ("dbhash", "dbm.bsd"),
+    ("dumbdbm", "dbm.dumb"),
+    ("dbm", "dbm.ndbm"),
+    ("gdbm", "dbm.gnu"),
+    ("xmlrpclib", "xmlrpc.client"),
+    ("SimpleXMLRPCServer", "xmlrpc.server"),
+    ("httplib", "http.client"),
+    ("htmlentitydefs", "html.entities"),
+    ("HTMLParser", "html.parser"),
+    ("Cookie", "http.cookies"),
+    ("cookielib", "http.cookiejar"),
+    ("BaseHTTPServer", "http.server"),
+    ("test.test_support", "test.support"),
+    ("commands", "subprocess"),
+    ("urlparse", "urllib.parse"),
+    ("robotparser", "urllib.robotparser"),
+    ("urllib2", "urllib.request"),
+    ("anydbm", "dbm"),
+    ("_abcoll", "collections.abc"),
+    ("cPickle", "pickle"),
+    ("_elementtree", "xml.etree.ElementTree"),
+    ("FileDialog", "tkinter.filedialog"),
+    ("SimpleDialog", "tkinter.simpledialog"),
+    ("DocXMLRPCServer", "xmlrpc.server"),
+    ("SimpleHTTPServer", "http.server"),
+    ("CGIHTTPServer", "http.server"),
+    ("UserDict", "collections"),
+    ("UserList", "collections"),
+    ("UserString", "collections"),
+    ("whichdb", "dbm"),
+    ("StringIO", "io"),
+    ("cStringIO", "io"),
 ];

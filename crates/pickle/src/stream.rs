@@ -23,6 +23,9 @@ const PREFIX: usize = 11;
 pub struct Stream {
     /// The object.
     pub pickle: Pickle,
+    /// The pickles around it, which torch loads, too: the magic number, the version, facts about
+    /// the machine, and the keys of the storages.
+    pub others: Vec<Pickle>,
     /// The storages in the order in which they follow: key, and bytes in an element of the class
     /// that the object names it with; `None` if the object does not name it.
     pub storages: Vec<(String, Option<u64>)>,
@@ -60,45 +63,52 @@ pub fn is_stream(head: &[u8]) -> bool {
 
 /// Reads the pickles of a stream that begins at `base` of a file; `bytes` may go on behind them.
 ///
-/// The error carries the object as far as it was read, if that is what is broken.
+/// The error carries the pickles before what is broken, and that as far as it was read: torch loads
+/// each before it looks at what it says.
 pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<Stream, Broken> {
     let mut at = 0;
-    let mut next = || {
-        let pickle = read(&bytes[at as usize..], base + at, limits)?;
-        at += pickle.end();
-        Ok((pickle, at))
-    };
-    let (magic, _) = next()?;
-    let (version, _) = next()?;
-    let expected = Int::from_le_bytes(&MAGIC[2..12]);
-    if *magic.node(magic.root()) != Node::Int(expected) || version.int(version.root()) != Some(1001)
-    {
-        return Err(broken(Pickle::default(), "this is no stream of torch's version 1001"));
-    }
-    let _machine = next()?;
-    let (pickle, _) = next()?;
-    let (keys, end) = match next() {
-        Ok(keys) => keys,
-        Err(Broken { error, starved, .. }) => {
-            return Err(Broken { error, starved, pickle: Box::new(pickle) });
+    let mut pickles: Vec<Pickle> = Vec::new();
+    while pickles.len() < PICKLES {
+        match read(&bytes[at as usize..], base + at, limits) {
+            Ok(pickle) => {
+                at += pickle.end();
+                pickles.push(pickle);
+            }
+            Err(broken) => return Err(Broken { before: pickles, ..broken }),
         }
-    };
-    let names: Option<Vec<String>> = keys.sequence(keys.root()).and_then(|ids| {
+        let wrong = match (pickles.len(), pickles.last()) {
+            (1, Some(magic)) => {
+                *magic.node(magic.root()) != Node::Int(Int::from_le_bytes(&MAGIC[2..12]))
+            }
+            (2, Some(version)) => version.int(version.root()) != Some(1001),
+            _ => false,
+        };
+        if wrong {
+            return Err(broken(pickles, "this is no stream of torch's version 1001"));
+        }
+    }
+    let names: Option<Vec<String>> = pickles.last().and_then(|keys| {
+        let ids = keys.sequence(keys.root())?;
         ids.iter().map(|id| Some(keys.text(*id)?.to_lossy().into_owned())).collect()
     });
     let Some(names) = names else {
-        return Err(broken(pickle, "the keys of its storages are no list of strings"));
+        return Err(broken(pickles, "the keys of its storages are no list of strings"));
     };
+    let pickle = pickles.remove(OBJECT);
     let units = units(&pickle);
     let storages = names.into_iter().map(|key| {
         let unit = units.get(&key).copied();
         (key, unit)
     });
-    Ok(Stream { storages: storages.collect(), pickle, end })
+    Ok(Stream { storages: storages.collect(), pickle, others: pickles, end: at })
 }
 
-fn broken(pickle: Pickle, what: &str) -> Broken {
-    Broken { error: damaged(what), starved: false, pickle: Box::new(pickle) }
+/// How many pickles a stream begins with, and which of them is the object.
+const PICKLES: usize = 5;
+const OBJECT: usize = 3;
+
+fn broken(before: Vec<Pickle>, what: &str) -> Broken {
+    Broken { error: damaged(what), starved: false, pickle: Box::default(), before }
 }
 
 /// Bytes in an element of each storage that the object names.

@@ -11,13 +11,19 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let bytes = bytes(&files, limits)?;
     let pickle = statelens_pickle::read(&bytes, 0, limits).map_err(describe)?;
     progress.check(0, 0)?;
-    let mut findings = pickle.scan(&ScanOptions::default());
+    let mut findings = scan_bytes(&bytes, 0, limits, &ScanOptions::default());
     let rest = bytes.len() as u64 - pickle.end();
     if rest > 0 {
         findings.push(
-            Finding::new(Grade::Note, format!("{rest} bytes follow the pickle"))
-                .detail("Python's `pickle.load` leaves them alone; they are not shown.")
-                .place(format!("byte {}", pickle.end())),
+            Finding::new(
+                Grade::Note,
+                match rest {
+                    1 => "1 byte follows the pickle".to_owned(),
+                    rest => format!("{rest} bytes follow the pickle"),
+                },
+            )
+            .detail("Python's `pickle.load` leaves them alone; they are not shown.")
+            .place(format!("byte {}", pickle.end())),
         );
     }
     let mut builder = Builder::new(limits);
@@ -41,32 +47,24 @@ pub(crate) fn scan(
     Ok(scan_bytes(&bytes(files, limits)?, 0, limits, options))
 }
 
-/// As [`scan`], for a pickle that begins at `base` of a file.
+/// As [`scan`], for pickles that begin at `base` of a file, one behind the other.
 pub(crate) fn scan_bytes(
     bytes: &[u8],
     base: u64,
     limits: &Limits,
     options: &ScanOptions,
 ) -> Vec<Finding> {
-    match statelens_pickle::read(bytes, base, limits) {
-        Ok(pickle) => pickle.scan(options),
-        Err(broken) => scan_broken(broken, options),
-    }
+    statelens_pickle::scan_pickles(bytes, base, limits, options).0
 }
 
 /// What a pickle would do before it breaks off, and that it does.
 pub(crate) fn scan_broken(broken: Broken, options: &ScanOptions) -> Vec<Finding> {
-    let mut findings = broken.pickle.scan(options);
-    findings.push(
-        Finding::new(Grade::Warning, "The pickle breaks off").detail(broken.error.to_string()),
-    );
-    findings
+    broken.scan(options)
 }
 
 /// An error that also says what the pickle was up to before it broke off.
 pub(crate) fn describe(broken: Broken) -> Error {
     let worst = broken
-        .pickle
         .scan(&ScanOptions::default())
         .into_iter()
         .find(|finding| finding.grade == Grade::Danger);

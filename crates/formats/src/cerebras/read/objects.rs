@@ -42,7 +42,7 @@ impl Reading<'_> {
         let pickle = match statelens_pickle::read(bytes, 0, self.limits) {
             Ok(pickle) => pickle,
             Err(broken) => {
-                self.pickle_findings(broken.pickle.scan(&ScanOptions::default()), key);
+                self.pickle_findings(broken.scan(&ScanOptions::default()), key);
                 return Err(broken.error.context("its pickled object"));
             }
         };

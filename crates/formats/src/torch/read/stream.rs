@@ -16,7 +16,7 @@ pub(super) fn read(
 ) -> Result<Checkpoint> {
     let stream = pickles(&files, limits)?.map_err(crate::pickle::read::describe)?;
     progress.check(0, 0)?;
-    let mut findings = stream.pickle.scan(&ScanOptions::default());
+    let mut findings = stream.scan(&ScanOptions::default());
     let mut storages = Table::read(&files, &stream, limits)?;
     let mut builder = Builder::new(limits);
     let lowered = stream.pickle.lower(&mut builder, &mut storages)?;
@@ -41,7 +41,7 @@ pub(super) fn scan(
     options: &ScanOptions,
 ) -> Result<Vec<Finding>> {
     Ok(match pickles(files, limits)? {
-        Ok(stream) => stream.pickle.scan(options),
+        Ok(stream) => stream.scan(options),
         Err(broken) => crate::pickle::read::scan_broken(broken, options),
     })
 }

@@ -1,0 +1,208 @@
+//! What is to be thought of the names in a pickle: which are known to be harmless, which give away
+//! the machine. Whatever is in neither list is not known, and that is told.
+
+mod danger;
+mod harmless;
+
+use statelens_checkpoint::Global;
+
+pub(crate) use danger::{CODE, IMPORTS, NATIVE, NESTED, REACH, SHARED};
+pub(crate) use harmless::Use;
+
+/// What is to be thought of a name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Known to be harmless if it is used like that.
+    Harmless(Use),
+    /// Not known.
+    Unknown,
+    /// Known to be dangerous, and why.
+    Danger(&'static str),
+}
+
+/// Judges a name as Python 3 resolves it. Harmless is only what is listed, letter by letter.
+pub(crate) fn verdict(global: &Global) -> Verdict {
+    let (module, name) = (&*global.module, &*global.name);
+    if let Some(allowed) = harmless::find(module, name) {
+        return Verdict::Harmless(allowed);
+    }
+    danger::reason(module, name).map_or(Verdict::Unknown, Verdict::Danger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grade(module: &str, name: &str) -> u8 {
+        match verdict(&Global::new(module, name)) {
+            Verdict::Harmless(_) => 0,
+            Verdict::Unknown => 1,
+            Verdict::Danger(_) => 2,
+        }
+    }
+
+    #[test]
+    fn names_are_graded() {
+        for (module, name, expected) in [
+            ("collections", "OrderedDict", 0),
+            ("torch._utils", "_rebuild_tensor_v2", 0),
+            ("torch", "float8_e4m3fn", 0),
+            ("torch.serialization", "_get_layout", 0),
+            ("numpy", "float32", 0),
+            ("torch.distributed.tensor", "DTensor", 0),
+            ("numpy.rec", "recarray", 0),
+            ("ml_dtypes", "bfloat16", 0),
+            // A whole module of layers is code that somebody wrote.
+            ("torch.nn.modules.linear", "Linear", 1),
+            ("numpy.rec", "array", 1),
+            ("__main__", "Config", 1),
+            ("mymodel.os_utils", "Config", 1),
+            ("torch.nn.functional", "relu", 1),
+            ("__main__", "Outer.Inner", 1),
+            ("__torch__", "Holder", 1),
+            ("os", "system", 2),
+            ("os.path", "join", 2),
+            ("builtins", "eval", 2),
+            ("torch", "load", 2),
+            ("torch", "serialization.os.system", 2),
+            ("torch.serialization", "os.system", 2),
+            ("torch.serialization.os", "system", 2),
+            ("collections", "OrderedDict.__init__.__globals__", 2),
+            ("dill._dill", "_create_function", 2),
+            ("dill", "loads", 2),
+            ("numpy.testing._private.utils", "runstring", 2),
+        ] {
+            assert_eq!(grade(module, name), expected, "{module}.{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_harmless_for_its_module_or_for_how_it_looks() {
+        for (module, name) in [
+            ("enum", "global_enum"),
+            ("enum", "eval"),
+            ("enum", "Enum"),
+            ("ml_dtypes", "eval"),
+            ("ml_dtypes", "finfo"),
+            ("numpy", "float_power"),
+            ("numpy", "intersect1d"),
+            ("numpy", "bool_evil"),
+            ("numpy", "str_x"),
+            ("numpy.random._pickle", "__builtins__"),
+            ("numpy.random._pickle", "__loader__"),
+            ("numpy.random._pcg64", "__builtins__"),
+            ("numpy.random.bit_generator", "randbits"),
+            ("builtins", "EvilError"),
+            ("builtins", "classmethodWarning"),
+            ("pathlib", "EvilPath"),
+            ("torch", "EvilStorage"),
+            ("torch", "sparse_evil"),
+            ("torch", "per_evil"),
+            ("torch.cuda", "EvilTensor"),
+            ("torch.storage", "EvilStorage"),
+            ("torch._utils", "_rebuild_evil"),
+            ("torch.jit._pickle", "build_evil"),
+            ("torch.optim.evil", "Evil"),
+            ("torch.nn.modules.evil", "Evil"),
+            ("torch.distributed.checkpoint.metadata", "Evil"),
+            ("__torch__.evil", "Evil"),
+            ("omegaconf.nodes", "EvilNode"),
+            ("collections", "OrderedDict.fromkeys"),
+            ("collections", "OrderedDict "),
+            ("collections", "ordereddict"),
+            ("collections.", "OrderedDict"),
+            ("collections", ""),
+            ("", "OrderedDict"),
+        ] {
+            assert_ne!(grade(module, name), 0, "{module}.{name}");
+        }
+    }
+
+    /// Functions of Python and numpy that run commands, run code, write files or reach whatever
+    /// they are asked for: each was seen to.
+    #[test]
+    fn gadgets_are_dangerous() {
+        for (module, name) in [
+            ("_osx_support", "_read_output"),
+            ("_aix_support", "_read_cmd_output"),
+            ("_pyrepl.pager", "pipe_pager"),
+            ("dataclasses", "_create_fn"),
+            ("dataclasses", "make_dataclass"),
+            ("enum", "global_enum"),
+            ("enum", "eval"),
+            ("random", "__builtins__"),
+            ("builtins", "dict.get"),
+            ("builtins", "str.format"),
+            ("typing", "get_type_hints"),
+            ("typing", "_eval_type"),
+            ("typing", "ForwardRef._evaluate"),
+            ("pathlib", "Path.write_text"),
+            ("pathlib", "PosixPath.unlink"),
+            ("logging.config", "dictConfig"),
+            ("logging", "FileHandler"),
+            ("cProfile", "run"),
+            ("ctypes", "CDLL"),
+            ("webbrowser", "open"),
+            ("zipfile", "ZipFile"),
+            ("tarfile", "open"),
+            ("tempfile", "mktemp"),
+            ("distutils.spawn", "spawn"),
+            ("distutils.file_util", "write_file"),
+            ("numpy", "savetxt"),
+            ("numpy", "save"),
+            ("numpy", "fromregex"),
+            ("numpy", "DataSource"),
+            ("numpy.lib.format", "open_memmap"),
+            ("numpy.lib._datasource", "open"),
+            ("numpy", "vectorize"),
+            ("numpy", "apply_along_axis"),
+            ("numpy", "ndarray.tofile"),
+            ("numpy.f2py", "compile"),
+            ("numpy.f2py.crackfortran", "getlincoef"),
+            ("functools", "reduce"),
+            ("functools", "singledispatch"),
+            ("operator", "attrgetter"),
+            ("weakref", "finalize"),
+            ("gettext", "c2py"),
+            ("mailcap", "findmatch"),
+            ("argparse", "FileType"),
+            ("py_compile", "compile"),
+            ("_testcapi", "run_in_subinterp"),
+            ("_xxsubinterpreters", "run_string"),
+            ("cgitb", "lookup"),
+            ("test.support.script_helper", "assert_python_ok"),
+            ("string", "Formatter.vformat"),
+            ("types", "FunctionType"),
+            ("copyreg", "add_extension"),
+            ("xmlrpc.client", "ServerProxy"),
+            ("torch._inductor.codecache", "compile_file"),
+            ("torch.fx.experimental.symbolic_shapes", "ShapeEnv.evaluate_guards_expression"),
+            ("torch._dynamo.guards", "GuardBuilder.get"),
+            ("torch.jit.unsupported_tensor_ops", "execWrapper"),
+            ("torch.utils._config_module", "ConfigModule.load_config"),
+            ("torch.utils.data.datapipes.utils.decoder", "basichandlers"),
+            ("torch.storage", "UntypedStorage.from_file"),
+            ("torch.distributed", "init_process_group"),
+            ("anything.at.all", "eval"),
+            ("anything.at.all", "os.system"),
+            ("anything.at.all", "Popen"),
+            ("dill._dill", "_create_code"),
+            ("joblib", "load"),
+            ("pandas", "read_pickle"),
+            ("IPython", "embed"),
+            ("sympy", "sympify"),
+        ] {
+            assert_eq!(grade(module, name), 2, "{module}.{name}");
+        }
+    }
+
+    /// The list that `torch.load(weights_only=True)` of torch 2.15 takes.
+    #[test]
+    fn what_torch_takes_is_harmless() {
+        let list = include_str!("../../../../tests/fixtures/weights_only_allowlist.txt");
+        for line in list.lines().filter(|line| !line.is_empty()) {
+            let (module, name) = line.rsplit_once('.').unwrap();
+            assert_eq!(grade(module, name), 0, "{line}");
+        }
+    }
+}

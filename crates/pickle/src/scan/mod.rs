@@ -1,0 +1,355 @@
+//! What a pickle would do to whoever unpickles it: a finding for each name that is not known to
+//! be harmless, and for each use of a harmless one that is not.
+
+mod dtypes;
+mod uses;
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Call, Finding, Global, Grade, Limits, order};
+use uses::{Misuse, Uses};
+
+use crate::names::{SHARED, Use, Verdict, verdict};
+use crate::{Broken, Node, NodeId, Pickle, Stream, read, read_stream};
+
+/// How deep streams within streams are looked at.
+const NESTING: usize = 2;
+/// At most so many names are told one by one.
+const FINDINGS: usize = 100;
+/// At most so many pickles are looked at that follow one another.
+const PICKLES: usize = 100_000;
+
+/// What whoever scans knows better than the list of harmless names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ScanOptions {
+    /// Names, each a whole `module.name`, that are no finding: the user knows them. Names that are
+    /// known to be dangerous stay findings.
+    pub allow: BTreeSet<String>,
+}
+
+impl ScanOptions {
+    /// Whether the user knows the name.
+    pub fn allows(&self, global: &Global) -> bool {
+        !self.allow.is_empty() && self.allow.contains(&global.to_string())
+    }
+
+    /// Whether the finding is about a name that the user knows: for findings of opening a file.
+    pub fn covers(&self, finding: &Finding) -> bool {
+        let named = finding.call.as_ref();
+        finding.grade == Grade::UnknownCode
+            && named.is_some_and(|call| self.allows(&Global::new(&*call.module, &*call.name)))
+    }
+}
+
+impl Pickle {
+    /// A finding for each class or function that is not known to be harmless, graded by what it
+    /// could do when Python unpickles the file: popped from the stack or hidden among tensors
+    /// makes no difference. Works on what a [`crate::Broken`] carries, too.
+    pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
+        bounded(self.scan_within(options, NESTING))
+    }
+
+    fn scan_within(&self, options: &ScanOptions, nesting: usize) -> Vec<Finding> {
+        let uses = Uses::of(self);
+        let mut findings: Vec<Finding> = Vec::new();
+        for named in self.named() {
+            findings.extend(self.finding(&named, &uses, options));
+        }
+        findings.extend(self.scan_streams(options, nesting, &uses));
+        findings.extend(self.computed_calls(&uses));
+        findings.extend(self.extensions.first().map(|(code, offset)| {
+            Finding::new(Grade::UnknownCode, format!("The pickle uses extension {code}"))
+                .detail("What it stands for is decided by the program that loads the file.")
+                .place(self.place(*offset))
+        }));
+        findings.extend(self.frame_lies.map(|offset| {
+            Finding::new(Grade::Warning, "A frame of the pickle claims more bytes than there are")
+                .detail("Python would refuse to read it.")
+                .place(self.place(offset))
+        }));
+        findings
+    }
+
+    /// Each name once.
+    fn named(&self) -> Vec<Named<'_>> {
+        let mut first: HashMap<(&Global, bool), usize> = HashMap::new();
+        let mut named: Vec<Named<'_>> = Vec::new();
+        for used in &self.globals {
+            match first.get(&(&*used.global, used.computed)) {
+                Some(index) => named[*index].count += 1,
+                None => {
+                    first.insert((&used.global, used.computed), named.len());
+                    let (global, offset, computed) = (&used.global, used.offset, used.computed);
+                    named.push(Named { global, offset, computed, count: 1 });
+                }
+            }
+        }
+        named
+    }
+
+    fn finding(
+        &self,
+        named: &Named<'_>,
+        uses: &Uses<'_>,
+        options: &ScanOptions,
+    ) -> Option<Finding> {
+        let global = named.global;
+        let changed = uses.changed.get(&**global).copied();
+        let call = changed.or_else(|| uses.first.get(&**global).copied());
+        let name = shorten(&global.to_string());
+        let object = call.and_then(|id| self.object(id));
+        let verb = if call.is_some() { "call" } else { "get hold of" };
+        let (grade, title, reason) = if named.computed {
+            (
+                Grade::Danger,
+                format!("Loading would put together the name `{name}`"),
+                "Only what hides has reason to make up a name while it is loaded.",
+            )
+        } else {
+            match (verdict(global), uses.misuse(global)) {
+                (Verdict::Danger(reason), _) => {
+                    (Grade::Danger, format!("Loading would {verb} `{name}`"), reason)
+                }
+                _ if changed.is_some() => {
+                    (Grade::Danger, format!("Loading would change `{name}` itself"), SHARED)
+                }
+                (_, Some(Misuse { grade: Grade::Danger, reason, .. })) => {
+                    (Grade::Danger, format!("Loading would {verb} `{name}`"), *reason)
+                }
+                _ if options.allows(global) => return None,
+                (_, Some(Misuse { grade, reason, .. })) => {
+                    (*grade, format!("The pickle uses `{name}` in an unknown way"), *reason)
+                }
+                (Verdict::Harmless(_), None) => return None,
+                (Verdict::Unknown, None) if is_script(global) => (
+                    Grade::UnknownCode,
+                    format!("The pickle names `{name}`"),
+                    "It is a class of TorchScript: its code comes with the file and runs in torch.",
+                ),
+                (Verdict::Unknown, None) => (
+                    Grade::UnknownCode,
+                    format!("The pickle names `{name}`"),
+                    "It is not among the names that are known to be harmless; what it does depends \
+                     on code that is not in this file.",
+                ),
+            }
+        };
+        let misused = uses.misuse(global).and_then(|misuse| self.object(misuse.object?));
+        let arguments = misused.or(object);
+        let arguments = arguments.map_or(String::new(), |object| self.arguments(object.args));
+        let times = match named.count {
+            1 => String::new(),
+            count => format!(" It is named {count} times."),
+        };
+        let mut finding = Finding::new(grade, title)
+            .detail(format!("{reason}{times}"))
+            .place(self.place(named.offset));
+        finding.advice = advice(grade).to_owned();
+        finding.call =
+            Some(Call { module: shorten(&global.module), name: shorten(&global.name), arguments });
+        Some(finding)
+    }
+
+    /// What the streams of torch inside the pickle would do.
+    fn scan_streams(&self, options: &ScanOptions, nesting: usize, uses: &Uses<'_>) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let mut seen = HashSet::new();
+        for id in &uses.streams {
+            let stream = self.object(*id).and_then(|object| self.sequence(object.args));
+            let spelled = match stream {
+                Some([bytes]) => self.spelled(*bytes),
+                _ => None,
+            };
+            if spelled.is_some_and(|spelled| !seen.insert(spelled)) {
+                continue;
+            }
+            let bytes = spelled.and_then(|spelled| self.spelled_bytes(spelled));
+            match (bytes, nesting.checked_sub(1)) {
+                (Some(bytes), Some(nesting)) => match read_stream(&bytes, 0, &Limits::default()) {
+                    Ok(stream) => findings.extend(stream.scan_within(options, nesting)),
+                    Err(broken) => {
+                        findings.extend(broken.scan_within(options, nesting));
+                        findings.push(self.unread_stream(*id));
+                    }
+                },
+                _ => findings.push(self.unread_stream(*id)),
+            }
+        }
+        findings
+    }
+
+    /// A stream that can't be read must be feared.
+    fn unread_stream(&self, id: NodeId) -> Finding {
+        let global = Global::new("torch.storage", "_load_from_bytes");
+        let arguments = self.object(id).map(|object| self.arguments(object.args));
+        let mut finding = Finding::new(Grade::Danger, format!("Loading would call `{global}`"))
+            .detail(crate::names::NESTED)
+            .place(self.place(0));
+        finding.advice = advice(Grade::Danger).to_owned();
+        finding.call = Some(Call {
+            module: global.module.to_string(),
+            name: global.name.to_string(),
+            arguments: arguments.unwrap_or_default(),
+        });
+        finding
+    }
+
+    /// Calls of what another call gives: no name tells what that is.
+    fn computed_calls(&self, uses: &Uses<'_>) -> Option<Finding> {
+        let object = self.object(uses.computed?)?;
+        let what = match self.node(object.callable) {
+            Node::Object(inner) => self.global(inner.callable),
+            _ => None,
+        };
+        let title = match what {
+            Some(global) => {
+                format!("Loading would call what `{}` gives", shorten(&global.to_string()))
+            }
+            None => "Loading would call something that has no name".to_owned(),
+        };
+        Some(
+            Finding::new(Grade::UnknownCode, title)
+                .detail("What is called is only known when the file is loaded.")
+                .place(self.place(0))
+                .advice(advice(Grade::UnknownCode)),
+        )
+    }
+
+    fn place(&self, offset: u64) -> String {
+        format!("byte {}", self.base.saturating_add(offset))
+    }
+}
+
+impl Stream {
+    /// What its pickles would do, those around the object included.
+    pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
+        bounded(self.scan_within(options, NESTING))
+    }
+
+    fn scan_within(&self, options: &ScanOptions, nesting: usize) -> Vec<Finding> {
+        let pickles = self.others.iter().chain([&self.pickle]);
+        pickles.flat_map(|pickle| pickle.scan_within(options, nesting)).collect()
+    }
+}
+
+impl Broken {
+    /// What it would do before it breaks off, and that it does.
+    pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
+        let mut findings = self.scan_within(options, NESTING);
+        findings.push(
+            Finding::new(Grade::Damage, "The pickle breaks off")
+                .detail(format!("{} What comes after that was not looked at.", self.error)),
+        );
+        bounded(findings)
+    }
+
+    fn scan_within(&self, options: &ScanOptions, nesting: usize) -> Vec<Finding> {
+        let pickles = self.before.iter().chain([&*self.pickle]);
+        pickles.flat_map(|pickle| pickle.scan_within(options, nesting)).collect()
+    }
+}
+
+/// What the pickles would do that `bytes` begin with, one right behind the other: a program may load
+/// any of them. Says where what follows the last of them begins, if anything does.
+pub fn scan_pickles(
+    bytes: &[u8],
+    base: u64,
+    limits: &Limits,
+    options: &ScanOptions,
+) -> (Vec<Finding>, Option<u64>) {
+    let (mut findings, mut told) = (Vec::new(), HashSet::new());
+    let mut add = |found: Vec<Finding>| {
+        let key = |finding: &Finding| {
+            let arguments = finding.call.as_ref().map(|call| call.arguments.clone());
+            (finding.title.clone(), arguments)
+        };
+        let new = |finding: &Finding| told.insert(key(finding));
+        findings.extend(found.into_iter().filter(new));
+    };
+    let (mut at, mut count) = (0u64, 0);
+    let rest = loop {
+        let rest = bytes.get(at as usize..).unwrap_or_default();
+        if rest.is_empty() {
+            break None;
+        }
+        if count == PICKLES {
+            let title = format!("Only the first {PICKLES} pickles of the file were looked at");
+            add(vec![Finding::new(Grade::UnknownCode, title)]);
+            break Some(at);
+        }
+        match read(rest, base + at, limits) {
+            Ok(pickle) => {
+                add(pickle.scan(options));
+                at += pickle.end();
+                count += 1;
+            }
+            // Behind a whole pickle may be anything, which is told if it gets as far as a name.
+            Err(broken) if count > 0 && !broken.names_anything() => break Some(at),
+            Err(broken) => {
+                add(broken.scan(options));
+                break None;
+            }
+        }
+    };
+    (bounded(findings), rest)
+}
+
+impl Broken {
+    fn names_anything(&self) -> bool {
+        !self.pickle.globals.is_empty() || !self.pickle.extensions.is_empty()
+    }
+}
+
+/// A name, where it is first used, and how often.
+struct Named<'a> {
+    global: &'a Arc<Global>,
+    offset: u64,
+    computed: bool,
+    count: u64,
+}
+
+/// The gravest first, and not without end.
+fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
+    order::by_key(&mut findings, |finding| std::cmp::Reverse(finding.grade));
+    if findings.len() > FINDINGS {
+        let rest = findings.split_off(FINDINGS);
+        let grade = rest.first().map_or(Grade::Note, |finding| finding.grade);
+        let title = match rest.len() {
+            1 => "1 more finding about the pickle is not listed".to_owned(),
+            more => format!("{more} more findings about the pickle are not listed"),
+        };
+        findings.push(Finding::new(grade, title));
+    }
+    findings
+}
+
+fn advice(grade: Grade) -> &'static str {
+    match grade {
+        Grade::Danger => {
+            "Do not load this file with Python. Nothing was called here; its tensors can be looked \
+             at and converted safely."
+        }
+        _ => {
+            "Load this file with Python only if you know where it comes from. Nothing was called \
+             here; its tensors can be looked at and converted safely."
+        }
+    }
+}
+
+/// Whether it is a class of a TorchScript archive, which comes with its code.
+fn is_script(global: &Global) -> bool {
+    &*global.module == "__torch__" || global.module.starts_with("__torch__.")
+}
+
+fn shorten(name: &str) -> String {
+    match name.char_indices().nth(200) {
+        Some((end, _)) => format!("{}…", &name[..end]),
+        None => name.to_owned(),
+    }
+}
+
+/// Whether the name is on the list, whatever is done with it.
+fn is_harmless_always(global: &Global) -> bool {
+    verdict(global) == Verdict::Harmless(Use::Any)
+}
