@@ -254,6 +254,10 @@ const GROUPS: &[Group] = groups! {
     ];
     "torch.distributed._mesh_layout", Use::Made, "numbers": ["_MeshLayout", "_FlatLayout"];
 
+    "torch.utils._pytree", Use::Any, "how dicts and lists are nested, in a Cerebras checkpoint": [
+        "TreeSpec", "LeafSpec",
+    ];
+
     // The index of a distributed checkpoint: records of names, sizes and places.
     "torch.distributed.checkpoint.metadata", Use::Any, "records of names, sizes and places": [
         "BytesStorageMetadata", "ChunkStorageMetadata", "Metadata", "MetadataIndex", "StorageMeta",

@@ -236,12 +236,16 @@ impl Stream {
 impl Broken {
     /// What it would do before it breaks off, and that it does.
     pub fn scan(&self, options: &ScanOptions) -> Vec<Finding> {
+        bounded(self.all(options))
+    }
+
+    fn all(&self, options: &ScanOptions) -> Vec<Finding> {
         let mut findings = self.scan_within(options, NESTING);
         findings.push(
             Finding::new(Grade::Damage, "The pickle breaks off")
                 .detail(format!("{} What comes after that was not looked at.", self.error)),
         );
-        bounded(findings)
+        findings
     }
 
     fn scan_within(&self, options: &ScanOptions, nesting: usize) -> Vec<Finding> {
@@ -280,14 +284,14 @@ pub fn scan_pickles(
         }
         match read(rest, base + at, limits) {
             Ok(pickle) => {
-                add(pickle.scan(options));
+                add(pickle.scan_within(options, NESTING));
                 at += pickle.end();
                 count += 1;
             }
             // Behind a whole pickle may be anything, which is told if it gets as far as a name.
             Err(broken) if count > 0 && !broken.names_anything() => break Some(at),
             Err(broken) => {
-                add(broken.scan(options));
+                add(broken.all(options));
                 break None;
             }
         }

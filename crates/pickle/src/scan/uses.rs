@@ -275,11 +275,7 @@ impl<'a> Uses<'a> {
             (Use::Scalar, Some([_])) => Ok(()),
             (Use::Scalar, Some([_, data])) if pickle.spelled(*data).is_some() => Ok(()),
             (Use::Scalar, _) => danger(NATIVE),
-            (Use::DillRepr, Some([repr]))
-                if matches!(text(repr), Some("Ellipsis" | "NotImplemented" | "None")) =>
-            {
-                Ok(())
-            }
+            (Use::DillRepr, Some([repr])) if text(repr).is_some_and(is_constant_repr) => Ok(()),
             (Use::DillRepr, _) => danger(CODE),
             (Use::DillImport, Some([module])) if text(module).is_some() => Ok(()),
             (Use::DillImport, _) => danger(IMPORTS),
@@ -303,6 +299,21 @@ impl<'a> Uses<'a> {
 
 fn is_constant(global: &Global) -> bool {
     is_harmless_always(global) && matches!(&*global.name, "Ellipsis" | "NotImplemented" | "None")
+}
+
+/// What dill has evaluated: the names of Python's constants, and ranges of numbers.
+fn is_constant_repr(repr: &str) -> bool {
+    let numbers = repr.strip_prefix("range(").and_then(|rest| rest.strip_suffix(')'));
+    match numbers {
+        None => matches!(repr, "Ellipsis" | "NotImplemented" | "None"),
+        Some(numbers) => {
+            let is_number = |text: &str| {
+                let digits = text.strip_prefix('-').unwrap_or(text);
+                !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+            };
+            numbers.split(", ").all(is_number)
+        }
+    }
 }
 
 /// Everything that a node holds, but what an object is called with.
