@@ -30,6 +30,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("numpy_archives", &python.current),
         script("safetensors_files", &python.current),
         script("torch_sets", &python.current),
+        script("harmless_pickles", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
     ];

@@ -22,6 +22,6 @@ pub use encode::{Encoder, Frame, Memo, TupleLen};
 pub use graph::{Broken, GlobalUse, Node, NodeId, Object, Pickle};
 pub use lower::{Lowered, view};
 pub use machine::read;
-pub use scan::{ScanOptions, scan_pickles};
+pub use scan::{ScanOptions, is_harmless, scan_pickles};
 pub use storages::{NoStorages, Storage, Storages, storage_dtype};
 pub use stream::{Stream, is_stream, read_stream};

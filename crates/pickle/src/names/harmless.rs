@@ -254,6 +254,9 @@ const GROUPS: &[Group] = groups! {
     ];
     "torch.distributed._mesh_layout", Use::Made, "numbers": ["_MeshLayout", "_FlatLayout"];
 
+    "cerebras_pytorch.utils.tensor_scalar_dict", Use::Any, "a dict; newer loaders take it for one": [
+        "TensorScalarDict",
+    ];
     "torch.utils._pytree", Use::Any, "how dicts and lists are nested, in a Cerebras checkpoint": [
         "TreeSpec", "LeafSpec",
     ];

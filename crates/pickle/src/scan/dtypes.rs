@@ -4,7 +4,7 @@
 
 use statelens_checkpoint::Global;
 
-use super::is_harmless_always;
+use super::{is_harmless_always, tuple};
 use crate::{Node, NodeId, Object, Pickle};
 
 /// Elements that numpy counts references of, must be given as a list, or are pointers.
@@ -31,7 +31,7 @@ fn examine(pickle: &Pickle, object: &Object) -> Option<()> {
     }
     let base = element(pickle, object)?;
     let Some(state) = object.states.first() else { return Some(()) };
-    let state = pickle.sequence(*state)?;
+    let state = tuple(pickle, *state)?;
     let [version, _order, subarray, names, fields, size, _alignment, flags, ..] = state else {
         return None;
     };
@@ -51,7 +51,7 @@ fn examine(pickle: &Pickle, object: &Object) -> Option<()> {
     }
     if let Node::Tuple(parts) = pickle.node(*subarray) {
         let [of, shape] = parts[..] else { return None };
-        let dims = match pickle.sequence(shape) {
+        let dims = match tuple(pickle, shape) {
             Some(dims) => dims.iter().map(|dim| pickle.int(*dim)).collect::<Option<Vec<_>>>()?,
             None => vec![pickle.int(shape)?],
         };
@@ -67,7 +67,7 @@ fn examine(pickle: &Pickle, object: &Object) -> Option<()> {
     match pickle.node(*fields) {
         Node::None => Some(()),
         Node::Dict(entries) => entries.iter().try_for_each(|(_, field)| {
-            let [of, offset, ..] = pickle.sequence(*field)? else { return None };
+            let [of, offset, ..] = tuple(pickle, *field)? else { return None };
             let (of, offset) = (inner(pickle, *of)?, pickle.int(*offset)?);
             let end = offset.checked_add(of.size)?;
             (!of.objects && offset >= 0 && end <= size).then_some(())
@@ -85,14 +85,15 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<Element> {
     }
     let base = element(pickle, object)?;
     // What is as long as its state says: text, bytes, records.
-    let told = object.states.first().and_then(|state| pickle.sequence(*state)?.get(5).copied());
+    let told = object.states.first().and_then(|state| tuple(pickle, *state)?.get(5).copied());
     let told = told.and_then(|size| pickle.int(size)).filter(|size| *size >= 0);
-    Some(Element { size: told.unwrap_or(base.size), ..base })
+    // The larger, whichever counts when it is used.
+    Some(Element { size: told.unwrap_or(0).max(base.size), ..base })
 }
 
 /// The element that `numpy.dtype(…)` is asked for, before its state is set.
 fn element(pickle: &Pickle, object: &Object) -> Option<Element> {
-    let [first, rest @ ..] = pickle.sequence(object.args)? else { return None };
+    let [first, rest @ ..] = tuple(pickle, object.args)? else { return None };
     let flag = |id: &NodeId| matches!(pickle.node(*id), Node::Bool(_) | Node::Int(_));
     if rest.len() > 2 || !rest.iter().all(flag) {
         return None;

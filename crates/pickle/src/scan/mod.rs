@@ -156,7 +156,7 @@ impl Pickle {
         let mut findings = Vec::new();
         let mut seen = HashSet::new();
         for id in &uses.streams {
-            let stream = self.object(*id).and_then(|object| self.sequence(object.args));
+            let stream = self.object(*id).and_then(|object| tuple(self, object.args));
             let spelled = match stream {
                 Some([bytes]) => self.spelled(*bytes),
                 _ => None,
@@ -350,6 +350,19 @@ fn shorten(name: &str) -> String {
     match name.char_indices().nth(200) {
         Some((end, _)) => format!("{}…", &name[..end]),
         None => name.to_owned(),
+    }
+}
+
+/// Whether the name is among those that are known to be harmless when they are used in the usual way.
+pub fn is_harmless(global: &Global) -> bool {
+    matches!(verdict(global), Verdict::Harmless(_))
+}
+
+/// The items of a tuple. What is called with a list might be called with another one than is seen.
+fn tuple(pickle: &Pickle, id: NodeId) -> Option<&[NodeId]> {
+    match pickle.node(id) {
+        Node::Tuple(items) => Some(items),
+        _ => None,
     }
 }
 

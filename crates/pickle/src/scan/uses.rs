@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Form, Global, Grade};
 
-use super::{dtypes, is_harmless_always};
+use super::{dtypes, is_harmless_always, tuple};
 use crate::names::{CODE, IMPORTS, NATIVE, NESTED, REACH, SHARED, Use, Verdict, verdict};
 use crate::{Node, NodeId, Object, Pickle};
 
@@ -227,7 +227,7 @@ impl<'a> Uses<'a> {
         let unknown = |reason| Err((Grade::UnknownCode, reason));
         let danger = |reason| Err((Grade::Danger, reason));
         let args = match object.kwargs {
-            None => pickle.sequence(object.args),
+            None => tuple(pickle, object.args),
             Some(_) => None,
         };
         let text = |id: &NodeId| match pickle.node(*id) {

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{
-    DType, Error, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value, ValueId,
+    Call, DType, Error, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value, ValueId,
 };
 use statelens_hdf5::{Object, Target, Values};
 use statelens_pickle::ScanOptions;
@@ -26,6 +26,18 @@ pub(super) fn read(
     let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
         .map_err(|broken| broken.error.context("the pickle in `__spec__`"))?;
     let mut findings = pickle.scan(&ScanOptions::default());
+    // The loader takes an old class of its own for a dict, and so does its fixer.
+    let old = pickle.globals().iter().find(|used| {
+        used.global.is("cerebras_pytorch.utils.tensor_scalar_dict", "TensorScalarDict")
+    });
+    findings.extend(old.map(|used| {
+        let global = &used.global;
+        let mut finding = Finding::new(Grade::Note, format!("`{global}` is read as a dict"))
+            .detail("Releases since 2.1 of the Cerebras library do the same.");
+        let (module, name) = (global.module.to_string(), global.name.to_string());
+        finding.call = Some(Call { module, name, arguments: String::new() });
+        finding
+    }));
     for finding in &mut findings {
         finding.place = "`__spec__`".into();
     }
