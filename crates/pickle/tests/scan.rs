@@ -77,6 +77,9 @@ fn harmless_names_are_harmless_in_the_usual_way_only() {
         // dtypes and scalars that numpy would believe.
         ("cnumpy\ndtype\n(«f4»\u{89}\u{88}tR", Note),
         ("cnumpy\ndtype\n(«O,i4»tR", Danger),
+        ("cnumpy\ndtype\n(cml_dtypes\nbfloat16\n\u{89}\u{88}tR", Note),
+        ("cml_dtypes\nbfloat16\n(«x»tR", UnknownCode),
+        ("(cml_dtypes\nbfloat16\nt", UnknownCode),
         (
             "cnumpy._core.multiarray\nscalar\n(cnumpy\ndtype\n(«f8»tRc_codecs\nencode\n(«12345678»«latin1»tRtR",
             Note,

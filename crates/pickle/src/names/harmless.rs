@@ -26,6 +26,8 @@ pub(crate) enum Use {
     },
     /// `type(None)` and its like; called otherwise, it makes classes.
     Type,
+    /// As the element of a `numpy.dtype`, never called: made of a text, one of ml_dtypes crashes.
+    Element,
     /// A dtype whose description holds together: one that does not makes numpy touch foreign memory.
     DType,
     /// A scalar of numpy from bytes: from an array, numpy takes its bytes for pointers.
@@ -191,7 +193,7 @@ const GROUPS: &[Group] = groups! {
     "numpy.random.bit_generator", Use::Any, "what a generator was seeded with": [
         "SeedSequence", "__pyx_unpickle_SeedSequence",
     ];
-    "ml_dtypes", Use::Any, "types of elements": [
+    "ml_dtypes", Use::Element, "types of elements": [
         "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn",
         "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float6_e2m3fn",
         "float6_e3m2fn", "float4_e2m1fn", "int2", "int4", "uint2", "uint4",

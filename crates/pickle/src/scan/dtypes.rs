@@ -4,7 +4,7 @@
 
 use statelens_checkpoint::Global;
 
-use super::{is_harmless_always, tuple};
+use super::{is_harmless, tuple};
 use crate::{Node, NodeId, Object, Pickle};
 
 /// Elements that numpy counts references of, must be given as a list, or are pointers.
@@ -108,7 +108,7 @@ fn element(pickle: &Pickle, object: &Object) -> Option<Element> {
 
 /// A class of elements: numpy's and ml_dtypes' own are at most 32 bytes long.
 fn of_class(global: &Global) -> Option<Element> {
-    let known = is_harmless_always(global) && matches!(&*global.module, "numpy" | "ml_dtypes");
+    let known = is_harmless(global) && matches!(&*global.module, "numpy" | "ml_dtypes");
     known.then_some(Element { size: 32, objects: false })
 }
 

@@ -47,7 +47,7 @@ enum Guard {
     Called(Use),
     /// The module that dill imports: only an argument of `_get_attr`.
     Import,
-    /// The arguments of that: for nothing else.
+    /// The arguments of that, or of `numpy.dtype`: for nothing else.
     Arguments,
 }
 
@@ -103,6 +103,9 @@ impl<'a> Uses<'a> {
                         self.guards[object.args.0 as usize] = Guard::Arguments;
                     }
                 }
+                Guard::Called(Use::DType) if self.guards[object.args.0 as usize] == Guard::Free => {
+                    self.guards[object.args.0 as usize] = Guard::Arguments;
+                }
                 _ => {}
             }
         }
@@ -157,7 +160,7 @@ impl<'a> Uses<'a> {
         }
         let attribute = matches!(
             self.guards[object.callable.0 as usize],
-            Guard::Called(Use::DillAttribute | Use::DillType)
+            Guard::Called(Use::DillAttribute | Use::DillType | Use::DType)
         );
         if !attribute {
             self.handed(object.args, false);
@@ -174,6 +177,7 @@ impl<'a> Uses<'a> {
             Guard::Called(Use::DillRepr) => self.misused(part, Grade::Danger, CODE, None),
             Guard::Called(Use::DillAttribute) => self.misused(part, Grade::Danger, REACH, None),
             Guard::Called(Use::DillImport) => self.misused(part, Grade::Danger, IMPORTS, None),
+            Guard::Called(Use::Element) if by_arguments => {}
             Guard::Called(_) => self.misused(
                 part,
                 Grade::UnknownCode,
@@ -187,10 +191,11 @@ impl<'a> Uses<'a> {
                 }
             }
             Guard::Arguments => {
-                // The module in them would be handed on with them.
+                // What is in them would be handed on with them.
                 let items = self.pickle.sequence(part).unwrap_or_default().to_vec();
                 for item in items {
-                    if self.guards[item.0 as usize] == Guard::Import {
+                    let guard = self.guards[item.0 as usize];
+                    if matches!(guard, Guard::Import | Guard::Called(Use::Element)) {
                         self.handed(item, false);
                     }
                 }
@@ -255,6 +260,7 @@ impl<'a> Uses<'a> {
             (Use::Made, _) => unknown(
                 "An object of it may be made without its constructor; here that would be called.",
             ),
+            (Use::Element, _) => unknown("It is a type of elements; here it would be called."),
             (Use::Codec { .. }, Some([] | [_])) => Ok(()),
             (Use::Codec { .. }, Some([_, codec]))
                 if text(codec).is_some_and(|codec| CODECS.contains(&codec)) =>
