@@ -27,7 +27,7 @@ Examples:
   statelens diff checkpoint.mdl model.pt     what differs between two, in any formats
   statelens scan downloaded.bin              what a pickle would call, without calling it
 
-Exit status: 0 fine; 1 the answer is no (scan found danger, files
+Exit status: 0 fine; 1 the answer is no (scan found something, files
 differ, it would not load); 2 it could not be done.";
 
 /// Opens, explains and converts model checkpoints
@@ -160,15 +160,24 @@ Examples:
   statelens open model_dir/model.safetensors.index.json")]
     Open(Open),
 
-    /// Lists what a pickle would call and what is wrong; exit status 1 if something is dangerous
+    /// Tells what files would run when they are loaded; exit status 1 unless nothing was found
     #[command(after_help = "\
-Nothing is called. Findings are graded note, warning and danger; danger is what would harm
-whoever loads the file with the usual library, or data that is missing.
+Nothing is run. Every pickle in a file is looked at, wherever it is: in archives and compressed files,
+in front of, behind and between other data, in attributes of HDF5 files, in arrays of objects; so are
+Lambda layers of Keras, chat templates of GGUF files, and the code that archives bring along. Findings are
+graded note, warning, damage, unknown code and danger. In folders every file is looked at, checkpoint
+or not.
+
+Exit status: 0 if everything was looked at and nothing is worse than a warning; 1 if code is unknown or
+dangerous, if a pickle breaks off, or if something could not be looked into; 2 if a file could not be
+read.
 
 Examples:
   statelens scan downloaded.bin && python train.py
-  statelens scan --json downloaded.bin")]
-    Scan(Input),
+  statelens scan ~/models extra.ckpt
+  statelens scan --json downloaded/ | jq -r 'select(.worst == \"danger\").file'
+  statelens scan model.pkl --allow sklearn.linear_model._base.LinearRegression")]
+    Scan(Scan),
 
     /// Lists the formats: what of each is read and written
     #[command(after_help = "\
@@ -200,6 +209,21 @@ pub(crate) struct Input {
     /// The checkpoint
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Scan {
+    /// Files, and folders with all that is in them
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
+
+    /// A class or function that you know, as in --allow mymodel.Config, and that is no finding; may
+    /// be repeated. What is known to be dangerous stays one
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allow: Vec<String>,
 
     #[command(flatten)]
     pub(crate) common: Common,

@@ -49,6 +49,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(true) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Ok(false) => NO.into(),
+        Err(Failure::Told) => FAILED.into(),
         Err(Failure::Error(error)) => {
             complain(&error.to_string());
             FAILED.into()

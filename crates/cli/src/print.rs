@@ -11,6 +11,8 @@ pub(crate) use statelens_inspect::{grouped, size_text};
 pub(crate) enum Failure {
     /// Something to tell the user.
     Error(Error),
+    /// Something that the user was told of already.
+    Told,
     /// Nobody reads what we print any more (`statelens ls … | head`): no failure at all.
     Closed,
 }

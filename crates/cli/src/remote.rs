@@ -55,6 +55,19 @@ pub(crate) fn address(argument: &Path) -> Option<&str> {
 
 /// Opens a remote checkpoint, with the files beside it that it names, and those in `with`.
 pub(crate) fn open(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> Result<Checkpoint> {
+    gather(url, with, progress)?.1
+}
+
+/// The files of a remote checkpoint: itself, those beside it that it names, and those in `with`.
+pub(crate) fn files(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> Result<FileSet> {
+    gather(url, with, progress).map(|(files, _)| files)
+}
+
+fn gather(
+    url: &str,
+    with: &[PathBuf],
+    progress: &mut dyn Progress,
+) -> Result<(FileSet, Result<Checkpoint>)> {
     let place = Place::of(url)?;
     let window = Arc::new(Window::default());
     let mut files = FileSet::default().noting_missed();
@@ -100,7 +113,7 @@ pub(crate) fn open(url: &str, with: &[PathBuf], progress: &mut dyn Progress) -> 
             }
         }
         if files.count() == before {
-            return opened;
+            return Ok((files, opened));
         }
     }
 }

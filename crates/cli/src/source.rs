@@ -112,6 +112,16 @@ pub(crate) fn checkpoints(
     Ok((files, found))
 }
 
+/// Files of a folder, none of which is kept open.
+pub(crate) fn glance(paths: &[PathBuf]) -> FileSet {
+    let mut files = FileSet::default();
+    for path in paths {
+        let len = fs::metadata(path).map_or(0, |metadata| metadata.len());
+        files.push(file_name(path), Arc::new(Glance { path: path.clone(), len }));
+    }
+    files
+}
+
 /// One file, without those beside it.
 pub(crate) fn open_alone(path: &Path) -> Result<FileSet> {
     let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
@@ -368,7 +378,8 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-fn open_error(error: &std::io::Error, path: &Path) -> Error {
+/// What is said of a file that can't be opened.
+pub(crate) fn open_error(error: &std::io::Error, path: &Path) -> Error {
     use std::io::ErrorKind;
     let name = path.display().to_string();
     match error.kind() {

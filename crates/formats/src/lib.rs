@@ -18,6 +18,7 @@ pub mod numpy;
 pub mod pickle;
 mod probe;
 pub mod safetensors;
+mod scan;
 pub mod sets;
 mod shards;
 mod stray;
@@ -29,8 +30,9 @@ mod unread;
 use std::sync::Arc;
 
 pub use probe::{Probe, Score};
+pub use scan::{scan, scan_file};
 pub use shards::Shards;
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Finding, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Plan, Progress, Result};
 pub use statelens_pickle::ScanOptions;
 pub use stray::{is_named_so, telling};
 pub use table::{
@@ -99,52 +101,9 @@ pub(crate) fn is_claimed(files: &FileSet) -> bool {
         .is_ok_and(|probe| READERS.iter().any(|reader| (reader.score)(&probe) > Score::NO))
 }
 
-/// What a file would do to whoever loads it with Python: the findings of its pickle, even if the
-/// pickle is broken further on (then that is one more finding). For a file of another format,
-/// what opening it notices. Of a set of shards, each is looked at. Names that `options` allow are
-/// no findings.
-pub fn scan(
-    files: FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-    progress: &mut dyn Progress,
-) -> Result<Vec<Finding>> {
-    let Some(set) = sets::Sharded::of(&files, limits)? else {
-        return scan_one(files, limits, options, progress);
-    };
-    let mut findings = set.findings();
-    for (name, part) in set.parts(&files) {
-        for finding in scan_one(part, limits, options, progress)? {
-            let place = match finding.place.is_empty() {
-                true => name.to_owned(),
-                false => format!("{name}: {}", finding.place),
-            };
-            findings.push(finding.place(place));
-        }
-    }
-    Ok(findings)
-}
-
-fn scan_one(
-    files: FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-    progress: &mut dyn Progress,
-) -> Result<Vec<Finding>> {
-    let probe = Probe::new(&files)?;
-    let name = probe.name().to_owned();
-    let found = if dcp::detect::score(&probe) > Score::NO {
-        dcp::read::scan(&files, limits, options)
-    } else if torch::detect::score(&probe) > Score::NO {
-        torch::read::scan(&files, limits, options)
-    } else if pickle::detect::score(&probe) > Score::NO {
-        pickle::read::scan(&files, limits, options)
-    } else {
-        let mut findings = open_one(files, limits, progress)?.findings;
-        findings.retain(|finding| !options.covers(finding));
-        return Ok(findings);
-    };
-    found.map_err(|error| error.in_file(name))
+/// How sure the best of all formats is that the file is its own.
+pub(crate) fn best_score(probe: &Probe<'_>) -> Score {
+    READERS.iter().map(|reader| (reader.score)(probe)).max().unwrap_or(Score::NO)
 }
 
 /// What to write.

@@ -1,44 +1,224 @@
 //! `statelens scan`.
 
-use statelens_checkpoint::Grade;
-use statelens_inspect::{Json, finding_json, grade_word};
+mod folder;
 
-use crate::args::Input;
-use crate::print::{Outcome, Printer};
+use std::path::Path;
 
-/// The answer is no if anything is dangerous.
-pub(crate) fn run(args: &Input) -> Outcome {
-    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
-    let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
-    let fine = worst != Some(Grade::Danger);
-    let mut printer = Printer::new();
-    if args.common.json {
+use statelens_checkpoint::{Error, FileSet, Finding, Grade, Limits, Result};
+use statelens_formats::ScanOptions;
+use statelens_inspect::{Json, finding_json, grade_word, visible};
+
+use crate::args::Scan;
+use crate::print::{Failure, Outcome, Printer, complain};
+use crate::progress::{Bar, Unit};
+use crate::{remote, source};
+
+/// The answer is no unless everything was looked at and nothing is worse than a warning.
+pub(crate) fn run(args: &Scan) -> Outcome {
+    let options = ScanOptions { allow: args.allow.iter().cloned().collect() };
+    let mut scan = Scanning {
+        options,
+        json: args.common.json,
+        several: args.paths.len() > 1 || args.paths.iter().any(|path| path.is_dir()),
+        printer: Some(Printer::new()),
+        count: Count::default(),
+    };
+    for path in &args.paths {
+        scan.path(path, args)?;
+    }
+    if scan.several && !scan.json {
+        let line = scan.count.line();
+        scan.print(|printer| printer.line(&line))?;
+    }
+    if let Some(printer) = scan.printer.take() {
+        printer.finish().or_else(closed_is_fine)?;
+    }
+    let Count { bad, unread, .. } = scan.count;
+    match (bad, unread) {
+        (1.., _) => Ok(false),
+        (0, 0) => Ok(true),
+        // Each was told when it was met.
+        (0, _) => Err(Failure::Told),
+    }
+}
+
+struct Scanning {
+    options: ScanOptions,
+    json: bool,
+    /// More than one file, perhaps.
+    several: bool,
+    /// `None` once nobody reads what is printed: the exit status must tell the verdict all the same.
+    printer: Option<Printer>,
+    count: Count,
+}
+
+/// Files by what was found.
+#[derive(Default)]
+struct Count {
+    files: u64,
+    by_grade: [u64; 6],
+    /// For which the answer is no.
+    bad: u64,
+    unread: u64,
+}
+
+impl Scanning {
+    fn path(&mut self, path: &Path, args: &Scan) -> Result<(), Failure> {
+        if path.is_dir() {
+            return folder::walk(path, &mut |file, files| match files {
+                Ok(files) => self.scan(file, |options, bar| {
+                    statelens_formats::scan_file(files, &Limits::default(), options, bar)
+                }),
+                Err(error) => self.failed(file, &error),
+            });
+        }
+        let with = &args.common.with;
+        self.scan(path, |options, bar| {
+            let files: FileSet = match remote::address(path) {
+                Some(url) => remote::files(url, with, bar)?,
+                None => source::open(path, with)?.files,
+            };
+            statelens_formats::scan(files, &Limits::default(), options, bar)
+        })
+    }
+
+    /// Scans one file, or one set that it names, and tells what was found.
+    fn scan(
+        &mut self,
+        path: &Path,
+        look: impl FnOnce(&ScanOptions, &mut Bar) -> Result<Vec<Finding>>,
+    ) -> Result<(), Failure> {
+        let found = look(&self.options, &mut Bar::new("scanning", Unit::Bytes));
+        match found {
+            Ok(findings) => {
+                self.count.add(&findings);
+                self.tell(path, &findings)
+            }
+            Err(error) => self.failed(path, &error),
+        }
+    }
+
+    fn tell(&mut self, path: &Path, findings: &[Finding]) -> Result<(), Failure> {
+        let file = path.display().to_string();
+        let (json, several) = (self.json, self.several);
+        self.print(|printer| {
+            if json {
+                let json = object(several.then_some(&*file), findings);
+                return printer.line(json.as_str());
+            }
+            let file = visible(&file);
+            match findings {
+                [] if several => printer.line(&format!("{file}: nothing to report")),
+                [] => printer.line("nothing to report"),
+                [one] if several && one.grade == Grade::Note => {
+                    let mut title = one.title.chars();
+                    let first = title.next().map(|first| first.to_lowercase().to_string());
+                    let title = format!("{}{}", first.unwrap_or_default(), title.as_str());
+                    printer.line(&format!("{file}: {}", visible(&title)))
+                }
+                _ => {
+                    if several {
+                        printer.line(&format!("{file}:"))?;
+                    }
+                    super::print_findings(findings, printer)
+                }
+            }
+        })
+    }
+
+    /// A file that can't be read.
+    fn failed(&mut self, path: &Path, error: &Error) -> Result<(), Failure> {
+        if !self.several {
+            return Err(error.clone().into());
+        }
+        self.count.files += 1;
+        self.count.unread += 1;
+        complain(&error.to_string());
+        if !self.json {
+            return Ok(());
+        }
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            json.name("worst");
-            match worst {
-                Some(grade) => json.str(grade_word(grade)),
-                None => json.null(),
-            }
-            json.name("findings").array(|json| {
-                checkpoint.findings.iter().for_each(|finding| finding_json(json, finding));
-            });
+            json.name("file").str(&path.display().to_string());
+            json.name("error").str(&error.to_string());
         });
-        printer.line(json.as_str()).or_else(closed_is_fine)?;
-    } else if checkpoint.findings.is_empty() {
-        printer.line("nothing to report").or_else(closed_is_fine)?;
-    } else {
-        super::print_findings(&checkpoint.findings, &mut printer).or_else(closed_is_fine)?;
+        self.print(|printer| printer.line(json.as_str()))
     }
-    printer.finish().or_else(closed_is_fine)?;
-    Ok(fine)
+
+    /// Prints, as long as somebody reads.
+    fn print(
+        &mut self,
+        print: impl FnOnce(&mut Printer) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Some(printer) = &mut self.printer else { return Ok(()) };
+        match print(printer) {
+            Err(Failure::Closed) => self.printer = None,
+            done => done?,
+        }
+        Ok(())
+    }
 }
 
-/// The exit status must tell the verdict even if nobody reads the words.
-fn closed_is_fine(failure: crate::print::Failure) -> Result<(), crate::print::Failure> {
+impl Count {
+    fn add(&mut self, findings: &[Finding]) {
+        let worst = worst(findings);
+        self.files += 1;
+        self.by_grade[worst.map_or(0, |grade| grade as usize + 1)] += 1;
+        self.bad += u64::from(worst > Some(Grade::Warning));
+    }
+
+    /// `4 files: 2 with danger, 2 with nothing to report`.
+    fn line(&self) -> String {
+        let mut parts = Vec::new();
+        let grades =
+            [Grade::Danger, Grade::UnknownCode, Grade::Damage, Grade::Warning, Grade::Note];
+        for grade in grades {
+            match (self.by_grade[grade as usize + 1], grade) {
+                (0, _) => {}
+                (count, Grade::Note) => parts.push(format!("{count} with notes only")),
+                (count, grade) => parts.push(format!("{count} with {}", grade_word(grade))),
+            }
+        }
+        if self.by_grade[0] > 0 {
+            parts.push(format!("{} with nothing to report", self.by_grade[0]));
+        }
+        if self.unread > 0 {
+            parts.push(format!("{} could not be read", self.unread));
+        }
+        match self.files {
+            0 => "no files".to_owned(),
+            1 => format!("1 file: {}", parts.join(", ")),
+            count => format!("{count} files: {}", parts.join(", ")),
+        }
+    }
+}
+
+fn worst(findings: &[Finding]) -> Option<Grade> {
+    findings.iter().map(|finding| finding.grade).max()
+}
+
+fn object(file: Option<&str>, findings: &[Finding]) -> Json {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        if let Some(file) = file {
+            json.name("file").str(file);
+        }
+        json.name("worst");
+        match worst(findings) {
+            Some(grade) => json.str(grade_word(grade)),
+            None => json.null(),
+        }
+        json.name("findings")
+            .array(|json| findings.iter().for_each(|finding| finding_json(json, finding)));
+    });
+    json
+}
+
+fn closed_is_fine(failure: Failure) -> Result<(), Failure> {
     match failure {
-        crate::print::Failure::Closed => Ok(()),
+        Failure::Closed => Ok(()),
         failure => Err(failure),
     }
 }

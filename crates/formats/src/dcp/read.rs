@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     BlockCache, Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor,
-    Text, Value, ValueId, order,
+    Text, Value, ValueId,
 };
 use statelens_pickle::{Pickle, ScanOptions};
 
@@ -41,34 +41,6 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let format = reading.format(&metadata);
     let findings = reading.finish();
     builder.finish(root, format, files, findings)
-}
-
-/// What the pickles of the checkpoint would do to whoever loads it with Python: that of the
-/// metadata, and every single one in the files of the ranks.
-pub(crate) fn scan(
-    files: &FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    let main = find_metadata(files)?;
-    let pickle = match statelens_pickle::read(&bytes(files, main, limits)?, 0, limits) {
-        Ok(pickle) => pickle,
-        Err(broken) => return Ok(crate::pickle::read::scan_broken(broken, options)),
-    };
-    let findings = pickle.scan(options);
-    let metadata = Metadata::new(&pickle, limits)?;
-    let mut reading = Reading::new(files, main, findings);
-    let mut places: Vec<&Place> = metadata.places().collect();
-    order::by(&mut places, |a, b| (&a.file, a.offset).cmp(&(&b.file, b.offset)));
-    for place in places {
-        // What is not there does nothing.
-        let Ok(span) = reading.span(place) else { continue };
-        let cache = reading.cache(span.file)?;
-        if let Ok(found) = torch::read::scan_part(cache, span, limits, options) {
-            reading.notice(found);
-        }
-    }
-    Ok(reading.finish())
 }
 
 /// Where everything that is no metadata lies, in the files that were given, in order.

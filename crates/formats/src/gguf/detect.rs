@@ -3,7 +3,7 @@
 use crate::{Probe, Score};
 
 /// What a file begins with, in either byte order.
-pub(super) const MAGIC: &[u8] = b"GGUF";
+pub(crate) const MAGIC: &[u8] = b"GGUF";
 
 /// How sure this format is.
 pub fn score(probe: &Probe<'_>) -> Score {

@@ -19,6 +19,7 @@
 mod cursor;
 pub mod detect;
 pub mod read;
+pub(crate) mod template;
 #[cfg(test)]
 mod tests;
 mod types;

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
 };
 
 use super::cursor::Cursor;
-use super::types;
+use super::{template, types};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -121,6 +121,11 @@ impl Reader<'_> {
                         .at(start)
                         .expected("a power of two")
                 })?;
+            }
+            if let (Some(name), Some(Value::Str(text))) = (key.as_str(), value)
+                && template::is_template(name)
+            {
+                self.findings.extend(template::finding(name, &text.to_lossy()));
             }
             if let Some((_, label)) = FACTS.iter().find(|(name, _)| key == *name) {
                 let text = match value {

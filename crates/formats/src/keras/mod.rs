@@ -14,6 +14,7 @@
 //! the groups that hold no weights. What the files say about the model (its configuration, how it
 //! was trained) is shown with the root. HDF5 is read by [`statelens_hdf5`], as for any other file.
 
+pub(crate) mod code;
 mod config;
 pub mod detect;
 mod grow;

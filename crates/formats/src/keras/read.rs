@@ -7,6 +7,7 @@ use statelens_checkpoint::{
     Result, Text,
 };
 
+use super::code;
 use super::config::Config;
 use super::detect::is_index;
 use super::grow::Growing;
@@ -88,6 +89,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
                 }
             }
             _ => {
+                growing.findings.extend(code::findings(&bytes));
                 format.facts.extend(config.model().map(|model| ("Model".to_owned(), model)));
                 if let Some(root) = growing.root {
                     for path in config.layers() {
@@ -190,7 +192,7 @@ fn read_shards(
 }
 
 fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Checkpoint> {
-    let Growing { mut builder, findings, order, root, attributes, .. } = growing;
+    let Growing { mut builder, mut findings, order, root, attributes, .. } = growing;
     let root = root.ok_or_else(|| Error::damaged("no weights"))?;
     order.apply(&mut builder, root);
     let find = |name: &str| {
@@ -201,6 +203,10 @@ fn finish(growing: Growing, mut format: FormatInfo, files: FileSet) -> Result<Ch
         format.producer = format!("Keras {version}");
     }
     format.facts.extend(find("backend").map(|backend| ("Backend".to_owned(), backend)));
+    for name in ["model_config", "training_config"] {
+        let text = find(name).unwrap_or_default();
+        findings.extend(code::findings(text.as_bytes()));
+    }
     let model = find("model_config").and_then(|text| Config::parse(text.as_bytes()).ok()?.model());
     format.facts.extend(model.map(|model| ("Model".to_owned(), model)));
     if find("training_config").is_some() {

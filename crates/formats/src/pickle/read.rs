@@ -11,7 +11,8 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let bytes = bytes(&files, limits)?;
     let pickle = statelens_pickle::read(&bytes, 0, limits).map_err(describe)?;
     progress.check(0, 0)?;
-    let mut findings = scan_bytes(&bytes, 0, limits, &ScanOptions::default());
+    let (mut findings, _) =
+        statelens_pickle::scan_pickles(&bytes, 0, limits, &ScanOptions::default());
     let rest = bytes.len() as u64 - pickle.end();
     if rest > 0 {
         findings.push(
@@ -36,25 +37,6 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         ..FormatInfo::default()
     };
     builder.finish(lowered.root, format, files, findings)
-}
-
-/// What the pickle would do to whoever loads it with Python, even if it is broken further on.
-pub(crate) fn scan(
-    files: &FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    Ok(scan_bytes(&bytes(files, limits)?, 0, limits, options))
-}
-
-/// As [`scan`], for pickles that begin at `base` of a file, one behind the other.
-pub(crate) fn scan_bytes(
-    bytes: &[u8],
-    base: u64,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Vec<Finding> {
-    statelens_pickle::scan_pickles(bytes, base, limits, options).0
 }
 
 /// What a pickle would do before it breaks off, and that it does.

@@ -90,40 +90,6 @@ pub(crate) fn part(
     Ok((Lowered { findings, ..lowered }, records.count()))
 }
 
-/// As [`scan`], for an archive that is a part of a file.
-pub(crate) fn scan_part(
-    source: Arc<dyn ReadAt>,
-    span: Span,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    let (mut archive, mut findings) = folder::open(source.clone(), span, limits)?;
-    if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
-        findings.extend(export::scan(&source, &archive, limits, options)?);
-        return Ok(findings);
-    }
-    let pickle = data(&archive, limits, &mut findings)?;
-    findings.extend(crate::pickle::read::scan_bytes(&pickle.bytes, pickle.base, limits, options));
-    Ok(findings)
-}
-
-/// What the pickle of the file would do to whoever loads it with Python, even if the pickle or
-/// the file is broken further on; that it is broken is a finding, too.
-pub(crate) fn scan(
-    files: &FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    if is_stream(files)? {
-        return stream::scan(files, limits, options);
-    }
-    if is_tar(files)? {
-        return tar::scan(files, limits, options);
-    }
-    let main = files.main()?;
-    scan_part(cache(files)?, Span { file: main, offset: 0, len: files.len(main) }, limits, options)
-}
-
 fn is_stream(files: &FileSet) -> Result<bool> {
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(64))?;

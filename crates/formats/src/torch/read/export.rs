@@ -12,9 +12,9 @@ use statelens_checkpoint::{
     Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Grade,
     Layout, Limits, ReadAt, Result, Tensor, TensorClass, Text, Value, ValueId, order,
 };
-use statelens_pickle::{ScanOptions, Storage};
+use statelens_pickle::Storage;
 
-use super::{part, scan_part};
+use super::part;
 use crate::archive::Archive;
 use crate::json::{Document, Id, Node};
 use crate::unread::Unread;
@@ -80,29 +80,6 @@ pub(super) fn read(
     let Reading { builder, mut findings, unread, .. } = reading;
     findings.extend(unread.findings());
     builder.finish(root, format, files, findings)
-}
-
-/// What the pickles in it would do to whoever loads it with Python.
-pub(super) fn scan(
-    source: &Arc<dyn ReadAt>,
-    archive: &Archive,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    let mut findings = Vec::new();
-    for record in archive.records() {
-        let Ok(Layout::Span(span)) = archive.layout(record) else { continue };
-        let mut head = [0; 4];
-        if span.len < 4 || source.read_at(span.offset, &mut head).is_err() {
-            continue;
-        }
-        if head == *crate::archive::ZIP
-            && let Ok(found) = scan_part(source.clone(), span, limits, options)
-        {
-            findings.extend(found);
-        }
-    }
-    Ok(findings)
 }
 
 /// The names of the models, sorted.

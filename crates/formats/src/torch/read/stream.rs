@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Layout, Limits, Progress,
+    Builder, Checkpoint, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress,
     ReadAt, Result, Span,
 };
 use statelens_pickle::{Broken, ScanOptions, Storage, Storages, Stream, read_stream};
@@ -32,18 +32,6 @@ pub(super) fn read(
         ],
     };
     builder.finish(lowered.root, format, files, findings)
-}
-
-/// What it would do to whoever loads it with Python.
-pub(super) fn scan(
-    files: &FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    Ok(match pickles(files, limits)? {
-        Ok(stream) => stream.scan(options),
-        Err(broken) => crate::pickle::read::scan_broken(broken, options),
-    })
 }
 
 /// The pickles at the start. How long they are is not said anywhere: more is read as long as

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, Finding, FormatInfo, Layout,
+    BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, FormatInfo, Layout,
     Limits, Progress, ReadAt, Result, Span, Tensor, TensorClass,
 };
 use statelens_pickle::{Node, NodeId, Pickle, ScanOptions, Storage, Storages};
@@ -49,19 +49,6 @@ pub(super) fn read(
         ],
     };
     builder.finish(lowered.root, format, files, findings)
-}
-
-/// What it would do to whoever loads it with Python.
-pub(super) fn scan(
-    files: &FileSet,
-    limits: &Limits,
-    options: &ScanOptions,
-) -> Result<Vec<Finding>> {
-    let tar = Tar::open(files, limits)?;
-    Ok(match tar.object(limits)? {
-        Ok(pickle) => pickle.scan(options),
-        Err(broken) => crate::pickle::read::scan_broken(broken, options),
-    })
 }
 
 /// The members of the archive.

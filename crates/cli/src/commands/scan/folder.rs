@@ -1,0 +1,63 @@
+//! All files in a folder, for a scan.
+
+use std::collections::HashSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, FileSet, Result};
+
+use crate::print::Failure;
+use crate::source;
+
+/// What is done with each file: its path, and itself as the opened one among those beside it.
+type Each<'a> = dyn FnMut(&Path, Result<FileSet>) -> Result<(), Failure> + 'a;
+
+/// Goes through a folder and all folders in it, in order of their names. Links are followed, each
+/// folder once; pipes and devices, which no loader would find checkpoints in, are left alone.
+pub(super) fn walk(folder: &Path, each: &mut Each<'_>) -> Result<(), Failure> {
+    let mut open = vec![folder.to_owned()];
+    let mut seen = HashSet::new();
+    while let Some(folder) = open.pop() {
+        if let Ok(real) = fs::canonicalize(&folder)
+            && !seen.insert(real)
+        {
+            continue;
+        }
+        let entries = match entries(&folder) {
+            Ok(entries) => entries,
+            Err(error) => {
+                each(&folder, Err(error))?;
+                continue;
+            }
+        };
+        let (folders, others): (Vec<PathBuf>, Vec<PathBuf>) =
+            entries.into_iter().partition(|path| path.is_dir());
+        let (files, missing): (Vec<PathBuf>, Vec<PathBuf>) =
+            others.into_iter().partition(|path| fs::metadata(path).is_ok());
+        for path in missing {
+            let error = Error::io("this is a link to a file that is not there");
+            each(&path, Err(error.in_file(path.display().to_string())))?;
+        }
+        let files: Vec<PathBuf> = files.into_iter().filter(|path| path.is_file()).collect();
+        let set = source::glance(&files);
+        let ids: Vec<_> = set.iter().map(|(id, _)| id).collect();
+        for (path, id) in files.iter().zip(ids) {
+            // Whether it can be read is found out before anything is said of it.
+            let readable = fs::File::open(path).map(drop);
+            let files = readable.map(|()| set.opened_at(id));
+            each(path, files.map_err(|error| source::open_error(&error, path)))?;
+        }
+        open.extend(folders.into_iter().rev());
+    }
+    Ok(())
+}
+
+fn entries(folder: &Path) -> Result<Vec<PathBuf>> {
+    let failed = |error: std::io::Error| source::open_error(&error, folder);
+    let entries = fs::read_dir(folder).map_err(failed)?;
+    let mut paths = entries
+        .map(|entry| entry.map(|entry| entry.path()).map_err(failed))
+        .collect::<Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
+}

@@ -1,0 +1,125 @@
+//! `statelens scan`: what it finds, wherever in a file it hides.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Folder, fixture, run};
+
+fn path(name: &str) -> String {
+    fixture(name).to_str().unwrap().to_owned()
+}
+
+/// Hostile files: the exit status, and a word that must be said.
+const ATTACKS: &[(&str, i32, &str)] = &[
+    ("computed_names.pkl", 1, "unknown code"),
+    ("dataclasses_create_fn.pkl", 1, "dataclasses._create_fn"),
+    ("dcp_bytes", 1, "os.system"),
+    ("dcp_bytes/.metadata", 1, "os.system"),
+    ("dcp_bytes/__0_0.distcp", 1, "os.system"),
+    ("dcp_meta", 1, "os.system"),
+    ("dcp_meta/.metadata", 1, "os.system"),
+    ("dup_pickle.pkl", 0, "nothing to report"),
+    ("dup_pickle_intbool.pkl", 0, "nothing to report"),
+    ("enum_global_enum.pkl", 1, "enum.eval"),
+    ("evil.joblib", 1, "os.system"),
+    ("evil.pkl.gz", 1, "os.system"),
+    ("evil.pkl.xz", 1, "os.system"),
+    ("evil.pkl.zlib", 1, "os.system"),
+    ("gguf_ssti.gguf", 1, "__class__"),
+    ("keras_lambda.keras", 1, "Lambda"),
+    ("keras_module.keras", 1, "subprocess"),
+    ("keras_poly.pt", 1, "os.system"),
+    ("legacy_sysinfo.pt", 1, "os.system"),
+    ("legacy_version.pt", 1, "os.system"),
+    ("npy_object.npy", 1, "os.system"),
+    ("npz_object.npz", 1, "os.system"),
+    ("npz_raw_member.npz", 1, "os.system"),
+    ("npz_rawname.npz", 1, "os.system"),
+    ("numpy_savetxt.pkl", 1, "numpy.savetxt"),
+    ("osx_support_read_output.pkl", 1, "_osx_support._read_output"),
+    ("package.pt", 1, "torch.package"),
+    ("poly_h5.pt", 1, "os.system"),
+    ("poly_st.bin", 1, "os.system"),
+    ("pt2_old_example.pt2", 1, "os.system"),
+    ("pt2_old_state.pt2", 1, "os.system"),
+    ("random_builtins_dict.pkl", 1, "random"),
+    ("shard", 1, "os.system"),
+    ("shard2", 1, "os.system"),
+    ("shard2/pytorch_model.bin.index.json", 1, "os.system"),
+    ("shard2/pytorch_model-00001-of-00002.bin", 1, "os.system"),
+    ("shard3", 1, "os.system"),
+    ("tar_storages.pth", 1, "os.system"),
+    ("tar_with_zip.tar", 1, "os.system"),
+    ("torch_named.keras", 1, "os.system"),
+    ("zip_ok.pt", 1, "os.system"),
+    ("zip_other_pkl.pt", 1, "os.system"),
+    ("zip_two_roots.pt", 1, "os.system"),
+];
+
+#[test]
+fn hostile_files_are_told_whatever_they_hide_in() {
+    let mut wrong = Vec::new();
+    for (name, code, word) in ATTACKS {
+        let ran = run(["scan", &path(&format!("attacks2/{name}"))]);
+        if ran.code != Some(*code) || !ran.out.contains(word) {
+            wrong.push(format!("{name}: {:?}, not {code} with {word:?}: {}{}", ran.code, ran.out, ran.err));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), ATTACKS.len(), wrong.join("\n"));
+}
+
+#[test]
+fn several_files_and_folders_have_one_summary_and_json_lines() {
+    let bad = path("attacks2/zip_ok.pt");
+    let good = path("torch/zip_tied.pt");
+    let folder = Folder::new();
+    folder.with("readme.md", b"# A model\n");
+    let deep = folder.path().join("a/b");
+    std::fs::create_dir_all(&deep).unwrap();
+    std::fs::copy(&bad, deep.join("evil.png")).unwrap();
+    let folder = folder.path().to_str().unwrap().to_owned();
+
+    let ran = run(["scan", &bad, &good, &folder]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    let last = ran.out.lines().last().unwrap();
+    assert!(last.contains("4 files") && last.contains("2 with danger"), "{last}");
+    assert!(ran.out.contains("readme.md: not a checkpoint"), "{}", ran.out);
+    assert!(ran.out.contains("evil.png"), "{}", ran.out);
+
+    let ran = run(["scan", "--json", &good, &folder, "/nowhere/at/all.pt"]);
+    assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+    let lines: Vec<serde_json::Value> =
+        ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 4);
+    assert!(lines.iter().all(|line| line["statelens"] == 1 && line["file"].is_string()));
+    let worst = |name: &str| {
+        let line = lines.iter().find(|line| line["file"].as_str().unwrap().ends_with(name));
+        line.unwrap()["worst"].clone()
+    };
+    assert_eq!(worst("evil.png"), "danger");
+    assert_eq!(worst("zip_tied.pt"), serde_json::Value::Null);
+    let unread = lines.iter().find(|line| line["error"].is_string()).unwrap();
+    assert!(unread["error"].as_str().unwrap().contains("no such file"), "{unread}");
+
+    let ran = run(["scan", &good, "/nowhere/at/all.pt"]);
+    assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
+    assert!(ran.err.contains("no such file"), "{}", ran.err);
+    // One file keeps the form of one object.
+    let ran = run(["scan", "--json", &good]);
+    assert_eq!(ran.json(), serde_json::json!({"statelens": 1, "worst": null, "findings": []}));
+}
+
+#[test]
+fn a_pickle_that_breaks_off_is_told_in_json_too() {
+    let bytes = std::fs::read(fixture("attacks2/zip_ok.pt")).unwrap();
+    let folder = Folder::new();
+    // `data.pkl` lies behind its local header; cut before the end of the archive.
+    let cut = folder.with("cut.pt", &bytes[..bytes.len() - 40]);
+    let pickle = folder.with("cut.pkl", b"\x80\x02}q\x00X\x03\x00\x00\x00ab");
+    for (file, word) in [(cut, "danger"), (pickle, "damage")] {
+        let ran = run(["scan".as_ref(), "--json".as_ref(), file.as_os_str()]);
+        assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
+        let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(report["worst"], word, "{report}");
+    }
+}

@@ -1,0 +1,146 @@
+//! What a file would do to whoever loads it.
+//!
+//! [`scan`] asks what opening the file notices, and searches it for every pickle that any loader
+//! would run, and for other code that loading runs: see [`search`] for how.
+
+mod hdf5;
+mod members;
+mod packed;
+mod part;
+mod search;
+mod sweep;
+mod tar;
+#[cfg(test)]
+mod tests;
+mod told;
+mod torch;
+mod zip;
+
+use std::collections::BTreeSet;
+
+use statelens_checkpoint::{ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result};
+use statelens_pickle::ScanOptions;
+
+use self::search::Search;
+use crate::{Probe, Score, dcp, open_one, pickle, sets, stray, torch as torch_format};
+
+/// What a file would do to whoever loads it with the usual libraries: a finding for every name
+/// that a pickle in it calls and that is not known to be harmless, for other code that it brings
+/// along, for what breaks off, for what could not be looked into, and for what opening it notices.
+///
+/// Every place where a loader would unpickle is looked at, whatever else the file is, and all bytes
+/// are gone through for more. Of a set of shards, each is looked at. Names that `options` allow are
+/// no findings. If nothing is worse than [`Grade::Warning`], everything was looked at and nothing
+/// was found. Fails if the file can't be read, or the user stops it.
+pub fn scan(
+    files: FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Finding>> {
+    let mut search = Search::new(limits, options, progress);
+    let main = files.main()?;
+    match sets::Sharded::of(&files, limits) {
+        Ok(Some(set)) => {
+            search.tell_opened("", set.findings());
+            for (name, part) in set.parts(&files) {
+                one(&mut search, name, &part, true)?;
+            }
+        }
+        Ok(None) => one(&mut search, "", &files, true)?,
+        // An index that can't be read; it may be something else besides.
+        Err(error) => {
+            fatal(&error)?;
+            search.tell_error("", &error);
+            search.file("", files.name(main), files.source(main)?)?;
+        }
+    }
+    Ok(search.told.finish())
+}
+
+/// As [`scan`], for one file of many that are all scanned: the others of its set are not looked at.
+pub fn scan_file(
+    files: FileSet,
+    limits: &Limits,
+    options: &ScanOptions,
+    progress: &mut dyn Progress,
+) -> Result<Vec<Finding>> {
+    let mut search = Search::new(limits, options, progress);
+    one(&mut search, "", &files, false)?;
+    Ok(search.told.finish())
+}
+
+/// Looks at one checkpoint. `label` tells it from others of its set.
+fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> Result<()> {
+    let main = files.main()?;
+    let probe = Probe::new(files)?;
+    let score = crate::best_score(&probe);
+    let searched = [torch_format::detect::score(&probe), pickle::detect::score(&probe)];
+    // What opening a pickle would notice is found by the search, and more; opening also costs
+    // the most there.
+    let mut opened = false;
+    if score > Score::NO && !searched.contains(&score) {
+        match open_one(files.clone(), search.limits, &mut search.quiet()) {
+            Ok(checkpoint) => {
+                opened = true;
+                search.tell_opened(label, checkpoint.findings);
+            }
+            Err(error) => {
+                fatal(&error)?;
+                if score >= Score::YES {
+                    search.tell_error(label, &error);
+                }
+            }
+        }
+    }
+    search.found = false;
+    search.file(label, files.name(main), files.source(main)?)?;
+    for id in ranks(&probe, search.limits).into_iter().filter(|_| others) {
+        search.file(files.name(id), files.name(id), files.source(id)?)?;
+    }
+    if score < Score::YES && !opened && !search.found {
+        unknown(search, label, &probe);
+    }
+    Ok(())
+}
+
+/// The files of the ranks of a distributed checkpoint: those that its metadata names, and any other
+/// of the folder.
+fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
+    let files = probe.files();
+    if dcp::detect::score(probe) == Score::NO {
+        return BTreeSet::new();
+    }
+    let named = dcp::read::places(files, limits).unwrap_or_default();
+    let folder = sets::folder(probe.name());
+    let beside = files.iter().filter(|(_, file)| {
+        sets::folder(&file.name) == folder
+            && (file.name.ends_with(".distcp") || sets::base(&file.name) == ".metadata")
+    });
+    let beside = beside.map(|(id, _)| id);
+    let mut ranks: BTreeSet<FileId> = named.into_iter().map(|span| span.file).chain(beside).collect();
+    ranks.retain(|id| files.main() != Ok(*id));
+    ranks
+}
+
+/// Says of a file that it is no checkpoint.
+fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
+    let what = stray::explain(probe);
+    let found = search.told.is_suspicious();
+    let title = match found {
+        true => "Not a checkpoint that Statelens knows",
+        false => "Not a checkpoint: nothing that would run was found in its bytes",
+    };
+    let finding = Finding::new(Grade::Note, title)
+        .detail(format!("What Statelens says of it: {}.", what.what()))
+        .advice(what.next_step().unwrap_or_default());
+    search.tell_opened(label, vec![finding]);
+}
+
+/// Errors that end a scan: the file can't be read, or the user stops it.
+fn fatal(error: &statelens_checkpoint::Error) -> Result<()> {
+    match error.kind() {
+        ErrorKind::Io | ErrorKind::Cancelled => Err(error.clone()),
+        _ => Ok(()),
+    }
+}

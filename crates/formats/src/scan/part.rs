@@ -1,0 +1,86 @@
+//! A run of bytes of another source, as a source and as a stream.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, ReadAt, Result};
+
+/// `len` bytes of another source from `start`.
+#[derive(Debug, Clone)]
+pub(super) struct Part {
+    source: Arc<dyn ReadAt>,
+    start: u64,
+    len: u64,
+}
+
+impl Part {
+    /// The part, or as much of it as is there.
+    pub(super) fn new(source: Arc<dyn ReadAt>, start: u64, len: u64) -> Self {
+        let start = start.min(source.len());
+        let len = len.min(source.len() - start);
+        Self { source, start, len }
+    }
+
+    /// From the first byte to the last.
+    pub(super) fn stream(self) -> Stream {
+        Stream { part: self, at: 0, buffer: Vec::new(), used: 0 }
+    }
+}
+
+impl ReadAt for Part {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(buffer.len() as u64);
+        if end.is_none_or(|end| end > self.len) {
+            return Err(Error::io("a read past the end").at(offset));
+        }
+        self.source.read_at(self.start + offset, buffer)
+    }
+}
+
+/// A part that is read from its start.
+pub(super) struct Stream {
+    part: Part,
+    at: u64,
+    buffer: Vec<u8>,
+    used: usize,
+}
+
+/// Bytes that are read at once.
+const PIECE: u64 = 64 << 10;
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        if self.used == self.buffer.len() {
+            let len = PIECE.min(self.part.len - self.at);
+            self.buffer.resize(len as usize, 0);
+            self.part.read_at(self.at, &mut self.buffer).map_err(io::Error::other)?;
+            self.at += len;
+            self.used = 0;
+        }
+        let rest = &self.buffer[self.used..];
+        let len = rest.len().min(into.len());
+        into[..len].copy_from_slice(&rest[..len]);
+        self.used += len;
+        Ok(len)
+    }
+}
+
+/// Up to `len` bytes from `at`: fewer where the source ends.
+pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
+    let len = len.min(source.len().saturating_sub(at));
+    let mut bytes = vec![0; len as usize];
+    source.read_at(at, &mut bytes)?;
+    Ok(bytes)
+}
+
+/// Exactly `N` bytes from `at`, if they are there.
+pub(super) fn exactly<const N: usize>(source: &dyn ReadAt, at: u64) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let end = at.checked_add(N as u64)?;
+    (end <= source.len()).then(|| source.read_at(at, &mut bytes).ok())??;
+    Some(bytes)
+}

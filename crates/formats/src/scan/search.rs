@@ -1,0 +1,689 @@
+//! The places of a file where a loader would unpickle, and what the pickles there would do.
+//!
+//! A file may be several things at once, and each of its readers would find other pickles in it. So
+//! every reader is asked, none is believed to be the only one, and afterwards all bytes are gone
+//! through for what none of them leads to ([`super::sweep`]). What is unpacked is a new run of bytes
+//! (a [`Space`]) for which the same is done. Everything is bounded; where a bound is met, that is
+//! a finding that says what was not looked at.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    BlockCache, Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt,
+    Result,
+};
+use statelens_pickle::{Broken, Node, Pickle, ScanOptions, is_stream};
+
+use super::packed::{self, Packing, Unpacked};
+use super::part::{Part, some};
+use super::told::Told;
+use super::zip::{self, Directory};
+use super::{hdf5, tar};
+use crate::{gguf, keras};
+
+/// Compressed files within each other.
+const DEEPEST: u32 = 4;
+/// Bytes that are unpacked at most, beside those that grow with the file.
+const UNPACKED: u64 = 1 << 30;
+/// What of a pickle is read at first.
+const WINDOW: u64 = 4 << 10;
+/// Bytes that are a pickle by chance, `N.` and the like.
+const SHORTEST: u64 = 4;
+/// What is read of a run of bytes to tell what it is; an HDF5 file may begin behind other bytes.
+const HEAD: u64 = 1 << 10;
+const ROOT_HEAD: u64 = (16 << 10) + 8;
+/// JSON texts that are longer configure no model.
+const LONGEST_CONFIG: u64 = 32 << 20;
+
+/// A run of bytes that some reader would read.
+#[derive(Clone)]
+pub(super) struct Blob {
+    /// The way to it, for people: names of members; empty for the file itself.
+    pub(super) name: String,
+    pub(super) source: Arc<dyn ReadAt>,
+    /// Which run it is a part of, and from where.
+    pub(super) space: usize,
+    pub(super) base: u64,
+    /// Whether it is all of that run.
+    pub(super) root: bool,
+    /// How many times it was unpacked.
+    pub(super) unpacked: u32,
+    /// There is more of it that was not unpacked.
+    pub(super) cut: bool,
+}
+
+/// What was looked at in one file, or in what was unpacked from one place.
+#[derive(Default)]
+struct Space {
+    /// Pickles that were run: from where to where.
+    pickles: BTreeMap<u64, u64>,
+    /// Starts that were tried, and how many bytes there were.
+    tried: HashSet<(u64, u64)>,
+    directories: BTreeSet<Directory>,
+    /// Where something begins that was unpacked to its end.
+    unpacked: HashSet<u64>,
+    /// What has been looked into: what, from where, and how many bytes there were.
+    seen: HashSet<(Kind, u64, u64)>,
+}
+
+/// What has been looked into at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Blob,
+    Local,
+    Tar,
+    Packed,
+    Numpy,
+    Hdf5,
+}
+
+/// How sure it is that a pickle begins at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sure {
+    /// A loader would unpickle here: that it can't be is a finding.
+    Yes,
+    /// A loader may, if it is one.
+    Perhaps,
+    /// Nobody leads here; bytes that look like the start of one.
+    Marked,
+    /// Bytes that look like a name within one.
+    Bare,
+}
+
+enum Task {
+    Look(Blob),
+    /// Whether it is told when that can't be done.
+    Unpack(Blob, Packing, bool),
+    Sweep(Blob),
+}
+
+pub(super) struct Search<'a> {
+    pub(super) limits: &'a Limits,
+    options: &'a ScanOptions,
+    progress: &'a mut dyn Progress,
+    tasks: Vec<Task>,
+    spaces: Vec<Space>,
+    pub(super) told: Told,
+    /// Whether there was a pickle, an archive or the like.
+    pub(super) found: bool,
+    /// Put before places, where there are several files.
+    file: String,
+    /// Whether the name of the file says that it is a pickle.
+    promised: bool,
+    /// Bytes that may still be unpacked, and run as pickles, and members that may be looked at.
+    unpack: u64,
+    work: u64,
+    entries: u64,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn new(
+        limits: &'a Limits,
+        options: &'a ScanOptions,
+        progress: &'a mut dyn Progress,
+    ) -> Self {
+        Self {
+            limits,
+            options,
+            progress,
+            tasks: Vec::new(),
+            spaces: Vec::new(),
+            told: Told::default(),
+            found: false,
+            file: String::new(),
+            promised: false,
+            unpack: 0,
+            work: 0,
+            entries: 0,
+        }
+    }
+
+    /// Looks at one file. `file` is put before places; empty where there is only one.
+    pub(super) fn file(&mut self, file: &str, name: &str, source: &Arc<dyn ReadAt>) -> Result<()> {
+        let len = source.len();
+        self.file = file.to_owned();
+        self.unpack = UNPACKED.saturating_add(len.saturating_mul(16));
+        self.work = (256 << 20) + len.saturating_mul(32);
+        self.entries = self.limits.members.saturating_mul(2);
+        let cache = BlockCache::new(source.clone(), 64 << 10, 256);
+        let space = self.space();
+        let blob = Blob {
+            name: String::new(),
+            source: Arc::new(cache),
+            space,
+            base: 0,
+            root: true,
+            unpacked: 0,
+            cut: false,
+        };
+        self.promised = promises_pickle(name);
+        self.whole(blob);
+        self.run()
+    }
+
+    /// Looks at everything that waits, the last first, so that what was unpacked is dropped soon.
+    fn run(&mut self) -> Result<()> {
+        while let Some(task) = self.tasks.pop() {
+            self.progress.check(0, 0)?;
+            match task {
+                Task::Look(blob) => self.look(&blob)?,
+                Task::Unpack(blob, packing, told) => self.unpack(blob, packing, told)?,
+                Task::Sweep(blob) => self.sweep(&blob)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn space(&mut self) -> usize {
+        self.spaces.push(Space::default());
+        self.spaces.len() - 1
+    }
+
+    /// Looks at a run of bytes of its own, and then goes through all of it.
+    fn whole(&mut self, blob: Blob) {
+        self.tasks.push(Task::Sweep(blob.clone()));
+        self.tasks.push(Task::Look(blob));
+    }
+
+    /// A part of a blob, to be looked at.
+    pub(super) fn part(&mut self, of: &Blob, name: &str, start: u64, len: u64) {
+        if self.is_new(Kind::Blob, of, start, len) {
+            let blob = of.part(name, start, len);
+            self.tasks.push(Task::Look(blob));
+        }
+    }
+
+    /// A part of a blob, to be unpacked and looked at.
+    pub(super) fn packed(&mut self, of: &Blob, name: &str, start: u64, len: u64, packing: Packing) {
+        if self.is_new(Kind::Packed, of, start, len) {
+            let blob = of.part(name, start, len);
+            self.tasks.push(Task::Unpack(blob, packing, packing.is_certain()));
+        }
+    }
+
+    /// Bytes that may be the start of something compressed, which nobody leads to.
+    pub(super) fn perhaps_packed(&mut self, of: &Blob, at: u64, packing: Packing) {
+        let done = self.spaces[of.space].unpacked.contains(&(of.base + at));
+        // What is within a pickle is a value of it.
+        if !done && !self.is_run(of, at) && self.is_new(Kind::Packed, of, at, 0) {
+            let blob = of.part(packing.name(), at, u64::MAX);
+            self.tasks.push(Task::Unpack(blob, packing, false));
+        }
+    }
+
+    /// Bytes that were decoded from something, to be looked at as they are.
+    pub(super) fn decoded(&mut self, of: &Blob, name: &str, bytes: Vec<u8>) -> Result<()> {
+        let space = self.space();
+        let source = Arc::new(Memory::from(bytes));
+        let name = of.within(name);
+        let blob = Blob { name, source, space, base: 0, root: true, cut: false, ..of.clone() };
+        self.sequence(&blob, 0, Sure::Perhaps)?;
+        self.sweep(&blob)
+    }
+
+    /// Whether nothing of that kind and length was looked into at this place before; then it is
+    /// from now on.
+    pub(super) fn is_new(&mut self, kind: Kind, blob: &Blob, at: u64, len: u64) -> bool {
+        self.spaces[blob.space].seen.insert((kind, blob.base + at, len))
+    }
+
+    /// Tells how far the bytes of the file are gone through; fails if the user wants to stop.
+    pub(super) fn at(&mut self, blob: &Blob, at: u64) -> Result<()> {
+        let (at, len) = if self.is_file(blob) { (at, blob.source.len()) } else { (0, 0) };
+        self.progress.check(at, len)
+    }
+
+    /// Whether a place is within a pickle that was run.
+    pub(super) fn is_run(&self, blob: &Blob, at: u64) -> bool {
+        let at = blob.base + at;
+        let pickles = &self.spaces[blob.space].pickles;
+        pickles.range(..=at).next_back().is_some_and(|(_, end)| at < *end)
+    }
+
+    /// What the readers of such bytes would find in it.
+    fn look(&mut self, blob: &Blob) -> Result<()> {
+        let head = some(&*blob.source, 0, if blob.root { ROOT_HEAD } else { HEAD })?;
+        if head.is_empty() {
+            return Ok(());
+        }
+        // Readers of archives start from the end. Within an archive, what is neither named nor
+        // begins like one is found when all bytes are gone through.
+        if blob.root || head.starts_with(b"PK") {
+            for end in zip::ends(&*blob.source) {
+                self.archive(blob, end)?;
+            }
+        }
+        if tar::is_header(&*blob.source, 0) {
+            self.tar(blob, 0)?;
+        }
+        if let Some(packing) = Packing::of(&head) {
+            self.packed(blob, packing.name(), 0, blob.source.len(), packing);
+        }
+        if head.starts_with(NUMPY) {
+            self.numpy(blob, 0)?;
+        }
+        if statelens_hdf5::Hdf5File::is_likely(&head) {
+            hdf5::look(self, blob)?;
+        }
+        if head.trim_ascii_start().starts_with(b"{")
+            && (blob.name.ends_with(".json") || blob.name.is_empty())
+            && blob.source.len() <= LONGEST_CONFIG
+        {
+            let text = some(&*blob.source, 0, LONGEST_CONFIG)?;
+            self.tell(blob, keras::code::findings(&text));
+        }
+        if head.starts_with(gguf::detect::MAGIC) {
+            let files = FileSet::single("", Shared(blob.source.clone()));
+            let template = gguf::read::read(files, self.limits, &mut self.quiet())
+                .map(|checkpoint| checkpoint.findings);
+            self.tell(blob, template.unwrap_or_default());
+        }
+        let sure = match () {
+            () if is_stream(&head) => Sure::Yes,
+            () if promises_pickle(&blob.name) => Sure::Yes,
+            () if self.is_file(blob) && (self.promised || matches!(head[..], [0x80, 2..=5, ..])) => {
+                Sure::Yes
+            }
+            () => Sure::Perhaps,
+        };
+        self.sequence(blob, 0, sure)
+    }
+
+    /// Whether it is the file itself.
+    fn is_file(&self, blob: &Blob) -> bool {
+        blob.root && blob.name.is_empty()
+    }
+
+    /// What a zip archive holds, by every directory that its end record may stand for.
+    pub(super) fn archive(&mut self, blob: &Blob, end: u64) -> Result<()> {
+        for directory in zip::directories(&*blob.source, end) {
+            let absolute = Directory {
+                start: blob.base + directory.start,
+                end: blob.base + directory.end,
+                base: blob.base + directory.base,
+            };
+            self.found = true;
+            if self.spaces[blob.space].directories.insert(absolute) {
+                super::members::look(self, blob, directory)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one more entry of an archive may be looked at.
+    pub(super) fn may_enter(&mut self, blob: &Blob) -> bool {
+        self.entries = self.entries.saturating_sub(1);
+        if self.entries == 0 {
+            self.unseen(blob, "the rest of the archives", "They have more members than the limit allows.");
+        }
+        self.entries > 0
+    }
+
+    /// What a tar archive holds whose first header is at `at`.
+    pub(super) fn tar(&mut self, blob: &Blob, at: u64) -> Result<()> {
+        let most = usize::try_from(self.entries).unwrap_or(usize::MAX);
+        let members = tar::members(&blob.source, at, most);
+        self.found |= !members.is_empty();
+        let old = members.iter().any(|member| member.name == "sys_info");
+        for member in members {
+            if !self.is_new(Kind::Tar, blob, member.header, 0) || !self.may_enter(blob) {
+                continue;
+            }
+            if old {
+                let inner = blob.part(&member.name, member.start, member.len);
+                super::torch::member(self, &inner, &member.name)?;
+            }
+            self.part(blob, &member.name, member.start, member.len);
+        }
+        Ok(())
+    }
+
+    /// An array in a file: its bytes are a pickle if it is one of objects.
+    pub(super) fn numpy(&mut self, blob: &Blob, at: u64) -> Result<()> {
+        let prefix = some(&*blob.source, at, 12)?;
+        let (skip, len) = match prefix[..] {
+            [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u64::from(u16::from_le_bytes([a, b]))),
+            [_, _, _, _, _, _, 2 | 3, _, a, b, c, d] => {
+                (12, u64::from(u32::from_le_bytes([a, b, c, d])))
+            }
+            _ => return Ok(()),
+        };
+        if !self.is_new(Kind::Numpy, blob, at, blob.source.len() - at) {
+            return Ok(());
+        }
+        let header = some(&*blob.source, at + skip, len.min(1 << 20))?;
+        let header = String::from_utf8_lossy(&header);
+        let object = ["'|O'", "'O'", "\"|O\"", "\"O\""].iter().any(|name| header.contains(name));
+        match () {
+            () if object => self.sequence(blob, at + skip + len, Sure::Yes),
+            () if header.contains(['O', 'o']) => {
+                self.sequence(blob, at + skip + len, Sure::Perhaps)
+            }
+            () => Ok(()),
+        }
+    }
+
+    /// Unpacks a blob and looks at what comes out.
+    fn unpack(&mut self, blob: Blob, packing: Packing, told: bool) -> Result<()> {
+        let whose = blob.describe();
+        if let (Packing::Other(what), true) = (packing, told) {
+            self.unseen(&blob, &whose, &format!("It is {what}, which Statelens does not unpack."));
+            return Ok(());
+        }
+        if blob.unpacked >= DEEPEST {
+            self.unseen(&blob, &whose, "It is packed in too many others.");
+            return Ok(());
+        }
+        let most = (self.limits.structure >> blob.unpacked).min(self.unpack);
+        let Unpacked { bytes, broken, more } = packed::unpack(&blob.source, packing, most);
+        self.unpack = self.unpack.saturating_sub(bytes.len() as u64);
+        if broken.is_none() {
+            self.spaces[blob.space].unpacked.insert(blob.base);
+        }
+        if let Some(why) = broken
+            && told
+        {
+            let title = format!("{} can't be unpacked to its end", capital(&whose));
+            self.told.add(
+                Finding::new(Grade::Damage, title)
+                    .detail(format!("As {}: {why}. What came before that was looked at.", packing.name()))
+                    .place(self.place(&blob, 0)),
+            );
+        }
+        let space = self.space();
+        let cut = more.is_some();
+        let source = Arc::new(Memory::from(bytes));
+        let unpacked = blob.unpacked + 1;
+        let inner = Blob { source, space, base: 0, root: true, unpacked, cut, ..blob };
+        if let Some(more) = more {
+            self.rest(&inner, more)?;
+        }
+        self.whole(inner);
+        Ok(())
+    }
+
+    /// What is too long to be kept is gone through piece by piece, and dropped.
+    fn rest(&mut self, blob: &Blob, mut more: Box<dyn std::io::Read>) -> Result<()> {
+        const PIECE: u64 = 8 << 20;
+        const OVERLAP: usize = 64 << 10;
+        let mut at = blob.source.len();
+        let mut bytes = some(&*blob.source, at - at.min(OVERLAP as u64), OVERLAP as u64)?;
+        loop {
+            self.progress.check(0, 0)?;
+            let kept = bytes.len();
+            let done = packed::fill(&mut *more, &mut bytes, kept as u64 + PIECE.min(self.unpack));
+            let read = (bytes.len() - kept) as u64;
+            self.unpack -= read;
+            at += read;
+            if self.unpack == 0 {
+                let why = format!("It is far longer than the file: {at} bytes of it were unpacked.");
+                self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
+                return Ok(());
+            }
+            if read == 0 || done.is_err() {
+                return Ok(());
+            }
+            let space = self.space();
+            let source = Arc::new(Memory::from(bytes));
+            let piece = Blob { source: source.clone(), space, ..blob.clone() };
+            let waiting = self.tasks.len();
+            self.sweep(&piece)?;
+            if self.tasks.len() > waiting {
+                self.tasks.truncate(waiting);
+                self.unseen(blob, "an archive", "It is in something that is too long to be unpacked whole.");
+            }
+            bytes = source.0[source.0.len().saturating_sub(OVERLAP)..].to_vec();
+        }
+    }
+
+    /// Runs the pickles that follow each other from `at` on.
+    pub(super) fn sequence(&mut self, blob: &Blob, mut at: u64, mut sure: Sure) -> Result<()> {
+        // The stream of torch is five.
+        let mut due = if sure == Sure::Yes { 1 } else { 0 };
+        if sure == Sure::Yes && is_stream(&some(&*blob.source, at, 64)?) {
+            due = 5;
+        }
+        while at < blob.source.len() {
+            let Some((_, end)) = self.pickle(blob, at, sure)? else { return Ok(()) };
+            at = end;
+            due -= i32::from(due > 0);
+            if due == 0 {
+                sure = Sure::Perhaps;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs one pickle; returns it and where it ends, if it is one. It is run once only.
+    pub(super) fn pickle(
+        &mut self,
+        blob: &Blob,
+        at: u64,
+        sure: Sure,
+    ) -> Result<Option<(Pickle, u64)>> {
+        let start = blob.base + at;
+        let there = blob.source.len() - at;
+        let space = &mut self.spaces[blob.space];
+        let led = matches!(sure, Sure::Yes | Sure::Perhaps);
+        if space.pickles.contains_key(&start) || led && !space.tried.insert((start, there)) {
+            return Ok(None);
+        }
+        if self.work == 0 {
+            self.unseen(blob, "all that looks like a pickle", "There is too much of it.");
+            return Ok(None);
+        }
+        let most = there.min(self.limits.structure);
+        let mut len = most.min(WINDOW);
+        let broken = loop {
+            let bytes = some(&*blob.source, at, len)?;
+            let done = statelens_pickle::read(&bytes, start, self.limits);
+            let used = match &done {
+                Ok(pickle) => pickle.end(),
+                Err(broken) => broken.error.offset().map_or(len, |offset| offset.saturating_sub(start)),
+            };
+            self.work = self.work.saturating_sub(used + 64 + len / 16);
+            match done {
+                Ok(pickle) => {
+                    self.spaces[blob.space].pickles.insert(start, start + pickle.end());
+                    self.found |= pickle.end() > SHORTEST;
+                    if sure != Sure::Bare || makes_calls(&pickle) {
+                        self.tell(blob, pickle.scan(self.options));
+                    }
+                    let end = at + pickle.end();
+                    return Ok(Some((pickle, end)));
+                }
+                Err(broken)
+                    if broken.starved && len < most && goes_on(&broken, sure, len) =>
+                {
+                    len = most.min(len.saturating_mul(4));
+                }
+                Err(broken) => break broken,
+            }
+        };
+        if is_pickle(&broken, sure, &some(&*blob.source, at, 2)?) {
+            self.breaks_off(blob, at, &broken, len < there);
+        }
+        Ok(None)
+    }
+
+    fn breaks_off(&mut self, blob: &Blob, at: u64, broken: &Broken, more: bool) {
+        self.found = true;
+        self.tell(blob, broken.pickle.scan(self.options));
+        let limit = broken.error.kind() == ErrorKind::Limit || broken.starved && (more || blob.cut);
+        let finding = match limit {
+            true => Finding::new(Grade::UnknownCode, "A pickle is too large to be looked at whole")
+                .detail(format!("{}. What comes before that was looked at.", broken.error))
+                .advice("Do not load it before you know where it comes from."),
+            false => Finding::new(Grade::Damage, "The pickle breaks off")
+                .detail(format!("{}. What comes before that would be run.", broken.error)),
+        };
+        self.told.add(finding.place(self.place(blob, at)));
+    }
+
+    /// Adds findings that were made in a blob.
+    pub(super) fn tell(&mut self, blob: &Blob, findings: Vec<Finding>) {
+        for finding in findings {
+            if self.options.covers(&finding) {
+                continue;
+            }
+            let place = match (blob.name.is_empty(), finding.place.is_empty()) {
+                (true, _) => finding.place.clone(),
+                (_, true) => blob.name.clone(),
+                _ => format!("{}: {}", blob.name, finding.place),
+            };
+            let place = self.in_file(place);
+            self.told.add(finding.place(place));
+        }
+    }
+
+    /// Says that something was not looked at, and why; each kind of thing once.
+    pub(super) fn unseen(&mut self, blob: &Blob, what: &str, why: &str) {
+        let finding = Finding::new(Grade::UnknownCode, format!("Statelens could not look into {what}"))
+            .detail(why)
+            .advice("Unpack it and scan what is in it, or do not load the file.")
+            .place(self.place(blob, 0));
+        self.told.add(finding);
+    }
+
+    /// For people: the place in a blob.
+    pub(super) fn place(&self, blob: &Blob, at: u64) -> String {
+        let at = blob.base + at;
+        let place = match blob.name.is_empty() {
+            true => format!("byte {at}"),
+            false => format!("{}: byte {at}", blob.name),
+        };
+        self.in_file(place)
+    }
+
+    fn in_file(&self, place: String) -> String {
+        match (self.file.is_empty(), place.is_empty()) {
+            (true, _) => place,
+            (_, true) => self.file.clone(),
+            _ => format!("{}: {place}", self.file),
+        }
+    }
+
+    /// How a file that can't be opened is told.
+    pub(super) fn tell_error(&mut self, file: &str, error: &Error) {
+        self.file = file.to_owned();
+        let place = self.in_file(String::new());
+        let grade = if error.kind() == ErrorKind::Limit { Grade::UnknownCode } else { Grade::Damage };
+        let mut finding = Finding::new(grade, "It can't be opened")
+            .detail(format!("{}. Its bytes were searched all the same.", capital(error.what())))
+            .place(place);
+        if let Some(advice) = error.next_step() {
+            finding = finding.advice(advice);
+        }
+        self.told.add(finding);
+    }
+
+    /// Makes room for what opening another file found.
+    pub(super) fn tell_opened(&mut self, file: &str, findings: Vec<Finding>) {
+        self.file = file.to_owned();
+        for finding in findings {
+            if !self.options.covers(&finding) {
+                let place = self.in_file(finding.place.clone());
+                self.told.add(finding.place(place));
+            }
+        }
+    }
+
+    /// For what counts something else: only lets the user stop it.
+    pub(super) fn quiet(&mut self) -> Quiet<'_> {
+        Quiet(self.progress)
+    }
+}
+
+impl Blob {
+    /// A part of it, by its own name.
+    pub(super) fn part(&self, name: &str, start: u64, len: u64) -> Self {
+        let source: Arc<dyn ReadAt> = Arc::new(Part::new(self.source.clone(), start, len));
+        let cut = self.cut && start.saturating_add(len) > self.source.len();
+        let base = self.base + start.min(self.source.len());
+        Self { name: self.within(name), source, base, root: false, cut, ..self.clone() }
+    }
+
+    fn within(&self, name: &str) -> String {
+        // Names are as long as somebody likes, and nested.
+        let name: String = name.chars().take(200).collect();
+        match self.name.is_empty() || self.name.len() > 1_000 {
+            true => name,
+            false => format!("{} > {name}", self.name),
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self.name.is_empty() {
+            true => "the file".to_owned(),
+            false => format!("{:?}", self.name),
+        }
+    }
+}
+
+/// What an array of numpy begins with.
+pub(super) const NUMPY: &[u8] = b"\x93NUMPY";
+
+/// Whether a name says that there is a pickle, and nothing else.
+fn promises_pickle(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    [".pkl", ".pickle", ".joblib", "/.metadata"].iter().any(|end| name.ends_with(end)) || name == ".metadata"
+}
+
+/// Whether something would be called, not only named.
+fn makes_calls(pickle: &Pickle) -> bool {
+    pickle.nodes().any(|(_, node)| matches!(node, Node::Object(_)))
+}
+
+/// Whether it is worth to read on for what ran so far.
+fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
+    match sure {
+        Sure::Yes | Sure::Perhaps => true,
+        Sure::Marked | Sure::Bare => read < 16 << 10 && substance(broken) || !broken.pickle.globals().is_empty(),
+    }
+}
+
+/// More objects than random bytes make.
+fn substance(broken: &Broken) -> bool {
+    broken.pickle.nodes().count() > 5
+}
+
+/// Whether what breaks off is a pickle at all.
+fn is_pickle(broken: &Broken, sure: Sure, head: &[u8]) -> bool {
+    let marked = matches!(head, [0x80, 0..=5]);
+    let named = !broken.pickle.globals().is_empty();
+    match sure {
+        Sure::Yes => true,
+        Sure::Perhaps => marked && (named || substance(broken)) || makes_calls(&broken.pickle),
+        Sure::Marked => named,
+        Sure::Bare => makes_calls(&broken.pickle),
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Passes on the wish to stop, and no numbers.
+pub(super) struct Quiet<'a>(&'a mut dyn Progress);
+
+impl Progress for Quiet<'_> {
+    fn report(&mut self, _done: u64, _total: u64) -> bool {
+        self.0.report(0, 0)
+    }
+}
+
+/// A source that others hold, too.
+#[derive(Debug)]
+pub(super) struct Shared(pub(super) Arc<dyn ReadAt>);
+
+impl ReadAt for Shared {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, buffer)
+    }
+}

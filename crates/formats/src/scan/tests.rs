@@ -1,0 +1,309 @@
+//! A pickle that calls something, hidden in files of all kinds.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use flate2::Compression;
+use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
+use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
+
+use crate::ScanOptions;
+
+/// Calls `os.system`, in protocol 0, which nothing marks as a pickle.
+const BARE: &[u8] = b"cos\nsystem\n(S'true'\ntR.";
+/// The same as protocols 2 and 4 spell it.
+const MARKED: &[u8] = b"\x80\x02cos\nsystem\n(X\x04\x00\x00\x00truetR.";
+const STACKED: &[u8] = b"\x80\x04\x8c\x02os\x94\x8c\x06system\x94\x93\x8c\x04true\x85R.";
+
+fn scan_with(name: &str, bytes: Vec<u8>, limits: &Limits) -> Vec<Finding> {
+    let files = FileSet::single(name, Memory::from(bytes));
+    super::scan(files, limits, &ScanOptions::default(), &mut Unwatched).unwrap()
+}
+
+fn scan(name: &str, bytes: Vec<u8>) -> Vec<Finding> {
+    scan_with(name, bytes, &Limits::default())
+}
+
+fn calls_system(findings: &[Finding]) -> bool {
+    let calls = findings.iter().filter_map(|finding| Some((finding.grade, finding.call.as_ref()?)));
+    calls.into_iter().any(|(grade, call)| grade == Grade::Danger && call.name == "system")
+}
+
+/// One member of an archive: its name, its method, what the directory calls it, and its bytes.
+struct Member<'a> {
+    name: &'a str,
+    listed: &'a str,
+    deflated: bool,
+    bytes: &'a [u8],
+}
+
+fn member<'a>(name: &'a str, bytes: &'a [u8]) -> Member<'a> {
+    Member { name, listed: name, deflated: false, bytes }
+}
+
+fn zip(members: &[Member<'_>]) -> Vec<u8> {
+    let (mut zip, mut directory) = (Vec::new(), Vec::new());
+    for member in members {
+        let stored = if member.deflated { deflated(member.bytes) } else { member.bytes.to_vec() };
+        let header = |name: &str| {
+            let mut header = vec![20, 0, 0, 0, if member.deflated { 8 } else { 0 }, 0, 0, 0, 0x21, 0];
+            header.extend(crc32fast::hash(member.bytes).to_le_bytes());
+            header.extend((stored.len() as u32).to_le_bytes());
+            header.extend((member.bytes.len() as u32).to_le_bytes());
+            header.extend((name.len() as u16).to_le_bytes());
+            header.extend([0, 0]);
+            header
+        };
+        directory.extend(b"PK\x01\x02\x14\0");
+        directory.extend(header(member.listed));
+        directory.extend([0; 10]);
+        directory.extend((zip.len() as u32).to_le_bytes());
+        directory.extend(member.listed.as_bytes());
+        zip.extend(b"PK\x03\x04");
+        zip.extend(header(member.name));
+        zip.extend(member.name.as_bytes());
+        zip.extend(stored);
+    }
+    let start = zip.len() as u32;
+    zip.extend(&directory);
+    zip.extend(b"PK\x05\x06\0\0\0\0");
+    zip.extend((members.len() as u16).to_le_bytes());
+    zip.extend((members.len() as u16).to_le_bytes());
+    zip.extend((directory.len() as u32).to_le_bytes());
+    zip.extend(start.to_le_bytes());
+    zip.extend([0, 0]);
+    zip
+}
+
+fn tar(members: &[(&str, &[u8])], ustar: bool) -> Vec<u8> {
+    let mut tar = Vec::new();
+    for (name, bytes) in members {
+        let mut header = [0; 512];
+        header[..name.len()].copy_from_slice(name.as_bytes());
+        header[124..135].copy_from_slice(format!("{:011o}", bytes.len()).as_bytes());
+        header[156] = b'0';
+        if ustar {
+            header[257..262].copy_from_slice(b"ustar");
+        }
+        header[148..156].fill(b' ');
+        let sum: u32 = header.iter().map(|byte| u32::from(*byte)).sum();
+        header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
+        tar.extend(header);
+        tar.extend(*bytes);
+        tar.resize(tar.len().next_multiple_of(512), 0);
+    }
+    tar.resize(tar.len() + 1024, 0);
+    tar
+}
+
+fn deflated(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn zlib(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn bzip2(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), bzip2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn join(parts: &[&[u8]]) -> Vec<u8> {
+    parts.concat()
+}
+
+/// An array file of that dtype with these bytes.
+fn npy(descr: &str, bytes: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (1,), }}\n");
+    join(&[b"\x93NUMPY\x01\0", &(header.len() as u16).to_le_bytes(), header.as_bytes(), bytes])
+}
+
+/// Bytes as weights may have them: nothing in them is the start of anything.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+const PLAIN: &[u8] = b"\x80\x02}q\x00.";
+
+#[test]
+fn a_pickle_is_found_whatever_it_hides_in() {
+    let torch = zip(&[member("archive/data.pkl", MARKED), member("archive/version", b"3\n")]);
+    let safetensors = {
+        let header = br#"{"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}"#;
+        join(&[&(header.len() as u64).to_le_bytes(), header, b"\0"])
+    };
+    let weights = noise(200_000);
+    let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("bare", BARE.to_vec()),
+        ("marked", MARKED.to_vec()),
+        ("stacked", STACKED.to_vec()),
+        ("zip", torch.clone()),
+        ("zip behind safetensors", join(&[&safetensors, &torch])),
+        ("zip behind msgpack", join(&[b"\x81\xa1a\x01", &torch])),
+        ("zip in front of more than a comment", join(&[&torch, &weights])),
+        ("zip between weights", join(&[&weights, &torch, &weights])),
+        ("deflated member", zip(&[Member { deflated: true, ..member("a/data.pkl", BARE) }])),
+        ("a member that no directory lists", {
+            let zip = zip(&[Member { deflated: true, ..member("a/data.pkl", BARE) }]);
+            let end = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+            zip[..end].to_vec()
+        }),
+        ("zip in a deflated member of a zip", zip(&[Member { deflated: true, ..member("m.pt", &torch) }])),
+        ("names in capitals", zip(&[member("archive/data.pkl", PLAIN), member("archive/DATA.PKL", BARE)])),
+        ("two names", zip(&[Member { listed: "readme.txt", ..member("archive/data.pkl", BARE) }])),
+        ("two of one name", zip(&[member("data.pkl", PLAIN), member("data.pkl", BARE)])),
+        ("any name", zip(&[member("archive/data.pkl", PLAIN), member("x/y.bin", BARE)])),
+        ("tar", tar(&[("weights.pkl", BARE)], true)),
+        ("tar of the first kind", tar(&[("x", BARE)], false)),
+        ("zip in a tar in gzip", gzip(&tar(&[("m.pt", &torch)], true))),
+        ("tar behind weights", join(&[&weights, &tar(&[("m", BARE)], true)])),
+        ("storages of torch 0.1", tar(&[("sys_info", PLAIN), ("storages", BARE)], true)),
+        ("tensors of torch 0.1", tar(&[("sys_info", PLAIN), ("tensors", &join(&[b"K\x01.", BARE]))], true)),
+        ("gzip", gzip(BARE)),
+        ("zlib", zlib(BARE)),
+        ("bzip2", bzip2(BARE)),
+        ("gzip in bzip2 in zlib", zlib(&bzip2(&gzip(BARE)))),
+        ("gzip between weights", join(&[&weights, &gzip(MARKED), &weights])),
+        ("array of objects", npy("'|O'", BARE)),
+        ("array of records with objects", npy("[('a', '|O')]", BARE)),
+        ("array in an archive", zip(&[member("a.npy", &npy("'|O'", BARE))])),
+        ("array behind weights", join(&[&weights, &npy("'|O'", BARE)])),
+        ("second pickle", join(&[PLAIN, BARE])),
+        ("third pickle", join(&[PLAIN, b"N.", BARE])),
+        ("pickle behind weights", join(&[&weights, MARKED])),
+        ("bare pickle behind weights", join(&[&weights, BARE])),
+        ("stacked names behind weights", join(&[&weights, &STACKED[2..]])),
+        ("instance behind weights", join(&[&weights, b"(S'true'\nios\nsystem\n."])),
+        ("after one that breaks off", join(&[b"\x80\x02}q\x00X\x03\x00\x00\x00ab\xff\xff", &weights, MARKED])),
+        ("key of a stream", join(&[BARE, b"M\xe9\x03.}.}.]."])),
+        ("keys of storages of a stream", {
+            let magic = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.";
+            join(&[magic, PLAIN, PLAIN, BARE])
+        }),
+    ];
+    let wrong: Vec<&str> = cases
+        .iter()
+        .filter(|(_, bytes)| !calls_system(&scan("model.bin", bytes.clone())))
+        .map(|(name, _)| *name)
+        .collect();
+    assert_eq!(wrong, Vec::<&str>::new());
+}
+
+#[test]
+fn what_no_loader_would_run_is_nothing() {
+    for (name, bytes) in [
+        ("weights", noise(4 << 20)),
+        ("a vocabulary", b"the\ncos\nberkeley\ncat\ndog\nos\nsystem\nR\n.\n".repeat(1000)),
+        ("a text", b"(see below) import os; os.system('true')\n".repeat(100)),
+        ("an archive of nothing", zip(&[member("a/data.pkl", PLAIN), member("a/data/0", &noise(9999))])),
+        ("two arrays", zip(&[member("W.npy", &npy("'<f4'", b"\0\0\x80?"))])),
+    ] {
+        let worst = scan("file", bytes).into_iter().map(|finding| finding.grade).max();
+        assert!(worst <= Some(Grade::Note), "{name}: {worst:?}");
+    }
+}
+
+/// Data that is longer than what is kept is gone through all the same; what can't be is told.
+#[test]
+fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
+    let mut limits = Limits::default();
+    limits.structure = 1 << 20;
+    let long = join(&[&npy("'<f4'", &vec![0; 20 << 20]), MARKED, &vec![0; 20 << 20]]);
+    let file = zip(&[Member { deflated: true, ..member("a.npy", &long) }]);
+    assert!(calls_system(&scan_with("a.npz", file, &limits)));
+    let hidden = zip(&[Member { deflated: true, ..member("data.pkl", BARE) }]);
+    let long = join(&[&vec![0; 20 << 20], &hidden]);
+    let findings = scan_with("a.bin.gz", gzip(&long), &limits);
+    let unseen = findings.iter().find(|finding| finding.grade == Grade::UnknownCode);
+    assert!(unseen.unwrap().title.contains("could not look into"), "{findings:?}");
+}
+
+#[test]
+fn what_can_not_be_unpacked_is_told() {
+    for (name, bytes, grade) in [
+        ("m.7z", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec(), Grade::UnknownCode),
+        ("m.gz", gzip(&noise(5000))[..2000].to_vec(), Grade::Damage),
+        ("m.zip", {
+            let mut zip = zip(&[member("a", BARE)]);
+            let directory = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+            zip[directory + 8] |= 1;
+            zip
+        }, Grade::UnknownCode),
+    ] {
+        let findings = scan(name, bytes);
+        assert!(findings.iter().any(|finding| finding.grade == grade), "{name}: {findings:?}");
+    }
+}
+
+#[test]
+fn names_that_the_user_knows_are_no_findings() {
+    let pickle = b"\x80\x02cmymodel\nConfig\n)R.".to_vec();
+    assert_eq!(scan("m.pkl", pickle.clone()).len(), 1);
+    let options = ScanOptions { allow: ["mymodel.Config".to_owned()].into() };
+    let files = FileSet::single("m.pkl", Memory::from(pickle));
+    let found = super::scan(files, &Limits::default(), &options, &mut Unwatched).unwrap();
+    assert_eq!(found, []);
+}
+
+/// Bytes that are made to be tried as pickles again and again, or to be unpacked without end.
+#[test]
+fn hostile_bytes_take_bounded_time() {
+    for (name, bytes) in [
+        ("starts", b"\x80\x02".repeat(2 << 20)),
+        ("marks", b"\x80\x02(".repeat(1 << 20)),
+        ("ends", b"PK\x05\x06".repeat(1 << 20)),
+        ("headers", b"PK\x03\x04\x14\0\0\0\x08\0".repeat(1 << 18)),
+        ("gzip", b"\x1f\x8b\x08\0".repeat(1 << 18)),
+        ("names", b"cos\nsystem\n".repeat(1 << 18)),
+        ("stacks", b"\x8c\x02os\x8c\x02os\x93".repeat(1 << 18)),
+        ("arrays", b"\x93NUMPY\x01\0\x02\0'O'".repeat(1 << 17)),
+    ] {
+        let start = std::time::Instant::now();
+        scan("file", bytes);
+        assert!(start.elapsed().as_secs() < 20, "{name} takes {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn damaged_copies_never_panic() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/attacks2");
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if !path.is_file() {
+            continue;
+        }
+        let whole = std::fs::read(&path).unwrap();
+        for round in 0..20_u64 {
+            let mut bytes = whole.clone();
+            let at = (round * 7919 + 13) as usize % bytes.len();
+            match round % 3 {
+                0 => bytes.truncate(at),
+                1 => bytes[at] ^= 1 << (round % 8),
+                _ => bytes[at] = 0xff,
+            }
+            scan("file", bytes);
+            seen += 1;
+        }
+    }
+    assert!(seen > 500, "{seen}");
+}

@@ -1,0 +1,200 @@
+//! Zip archives as any of their readers would find them. The crate `zip` refuses what is
+//! contradictory, and what is contradictory is looked for here: Python's `zipfile` takes the
+//! directory right before its end record, torch's miniz the one at the offset that the record
+//! gives; either may be behind or in front of other bytes.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::ReadAt;
+
+use super::packed::Packing;
+use super::part::{exactly, some};
+
+/// What the end record begins with.
+pub(super) const END: &[u8] = b"PK\x05\x06";
+/// What a local header begins with.
+pub(super) const LOCAL: &[u8] = b"PK\x03\x04";
+
+const END_LEN: u64 = 22;
+/// A comment may follow the end record.
+const MOST_COMMENT: u64 = 0xffff;
+
+/// Where a directory may be, and what its offsets count from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Directory {
+    pub(super) start: u64,
+    pub(super) end: u64,
+    pub(super) base: u64,
+}
+
+/// One entry of a directory.
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) packing: Result<Option<Packing>, &'static str>,
+    pub(super) stored: u64,
+    pub(super) crc: u32,
+    /// Where its local header is.
+    pub(super) header: u64,
+}
+
+/// What a local header says.
+pub(super) struct Local {
+    pub(super) name: Vec<u8>,
+    pub(super) packing: Result<Option<Packing>, &'static str>,
+    /// 0 where it is said elsewhere.
+    pub(super) stored: u64,
+    /// Where the bytes begin.
+    pub(super) start: u64,
+}
+
+/// The end records in the last bytes, where readers look for them, last first.
+pub(super) fn ends(source: &dyn ReadAt) -> Vec<u64> {
+    let from = source.len().saturating_sub(END_LEN + MOST_COMMENT);
+    let Ok(tail) = some(source, from, END_LEN + MOST_COMMENT) else { return Vec::new() };
+    let found = tail.windows(4).enumerate().filter(|(_, bytes)| *bytes == END);
+    let mut found: Vec<u64> = found.map(|(at, _)| from + at as u64).collect();
+    found.reverse();
+    found
+}
+
+/// The directories that an end record may stand for.
+pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
+    let Some(record) = exactly::<{ END_LEN as usize }>(source, end) else { return Vec::new() };
+    let mut size = u64::from(u32_at(&record, 12));
+    let mut offset = u64::from(u32_at(&record, 16));
+    let mut stop = end;
+    // The larger record is told of right before this one.
+    if let Some(locator) = end.checked_sub(20).and_then(|at| exactly::<20>(source, at))
+        && locator.starts_with(b"PK\x06\x07")
+    {
+        let places = [Some(u64_at(&locator, 8)), end.checked_sub(76)];
+        for at in places.into_iter().flatten() {
+            if let Some(large) = exactly::<56>(source, at)
+                && large.starts_with(b"PK\x06\x06")
+            {
+                (size, offset, stop) = (u64_at(&large, 40), u64_at(&large, 48), at);
+                break;
+            }
+        }
+    }
+    let mut found = Vec::new();
+    let mut add = |start: u64, base: u64| {
+        let sound = start < stop && exactly::<4>(source, start).is_some_and(|head| head == *b"PK\x01\x02");
+        let directory = Directory { start, end: stop, base };
+        if sound && !found.contains(&directory) {
+            found.push(directory);
+        }
+    };
+    add(offset, 0);
+    if let Some(start) = stop.checked_sub(size) {
+        if let Some(base) = start.checked_sub(offset) {
+            add(start, base);
+        }
+        add(start, 0);
+    }
+    found
+}
+
+/// Goes through a directory; `each` says whether to go on.
+pub(super) fn entries(
+    source: &Arc<dyn ReadAt>,
+    directory: Directory,
+    each: &mut dyn FnMut(Entry) -> bool,
+) {
+    let mut at = directory.start;
+    while at < directory.end
+        && let Some(fixed) = exactly::<46>(&**source, at)
+        && fixed.starts_with(b"PK\x01\x02")
+    {
+        let [name, extra, comment] = [28, 30, 32].map(|at| u64::from(u16_at(&fixed, at)));
+        let Ok(rest) = some(&**source, at + 46, name + extra) else { return };
+        let Some((name, extra)) = rest.split_at_checked(name as usize) else { return };
+        let mut stored = u64::from(u32_at(&fixed, 20));
+        let mut header = u64::from(u32_at(&fixed, 42));
+        let unpacked = u32_at(&fixed, 24);
+        enlarge(extra, unpacked == u32::MAX, &mut stored, &mut header);
+        let entry = Entry {
+            name: name.to_vec(),
+            packing: packing(u16_at(&fixed, 8), u16_at(&fixed, 10)),
+            stored,
+            crc: u32_at(&fixed, 16),
+            header: directory.base.saturating_add(header),
+        };
+        if !each(entry) {
+            return;
+        }
+        at += 46 + rest.len() as u64 + comment;
+    }
+}
+
+/// The local header at `at`.
+pub(super) fn local(source: &dyn ReadAt, at: u64) -> Option<Local> {
+    let fixed = exactly::<30>(source, at).filter(|fixed| fixed.starts_with(LOCAL))?;
+    let [name, extra] = [26, 28].map(|at| u64::from(u16_at(&fixed, at)));
+    let (flags, method) = (u16_at(&fixed, 6), u16_at(&fixed, 8));
+    let stored = match u32_at(&fixed, 18) {
+        u32::MAX => 0,
+        stored => u64::from(stored),
+    };
+    Some(Local {
+        name: some(source, at + 30, name).ok()?,
+        packing: packing(flags, method),
+        stored,
+        start: at + 30 + name + extra,
+    })
+}
+
+/// `None` if it is not compressed; the error says why it can't be read.
+fn packing(flags: u16, method: u16) -> Result<Option<Packing>, &'static str> {
+    if flags & 1 != 0 {
+        return Err("is encrypted");
+    }
+    Ok(Some(match method {
+        0 => return Ok(None),
+        8 => Packing::Deflate,
+        12 => Packing::Bzip2,
+        14 => Packing::ZipLzma,
+        93 => Packing::Zstd,
+        95 => Packing::Xz,
+        _ => return Err("is compressed in a way that Statelens does not unpack"),
+    }))
+}
+
+/// Lengths that do not fit 32 bits, from the extra field.
+fn enlarge(extra: &[u8], unpacked: bool, stored: &mut u64, header: &mut u64) {
+    let mut rest = extra;
+    while let Some((&[a, b, c, d], after)) = rest.split_first_chunk::<4>() {
+        let len = usize::from(u16::from_le_bytes([c, d])).min(after.len());
+        let (mut field, next) = after.split_at(len);
+        rest = next;
+        if u16::from_le_bytes([a, b]) != 1 {
+            continue;
+        }
+        let mut take = || {
+            let (number, after) = field.split_first_chunk::<8>()?;
+            field = after;
+            Some(u64::from_le_bytes(*number))
+        };
+        if unpacked {
+            take();
+        }
+        for value in [stored, header] {
+            if *value == u64::from(u32::MAX) {
+                *value = take().unwrap_or(*value);
+            }
+        }
+        return;
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
