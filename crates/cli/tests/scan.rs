@@ -62,7 +62,10 @@ fn hostile_files_are_told_whatever_they_hide_in() {
     for (name, code, word) in ATTACKS {
         let ran = run(["scan", &path(&format!("attacks2/{name}"))]);
         if ran.code != Some(*code) || !ran.out.contains(word) {
-            wrong.push(format!("{name}: {:?}, not {code} with {word:?}: {}{}", ran.code, ran.out, ran.err));
+            wrong.push(format!(
+                "{name}: {:?}, not {code} with {word:?}: {}{}",
+                ran.code, ran.out, ran.err
+            ));
         }
     }
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), ATTACKS.len(), wrong.join("\n"));
@@ -87,8 +90,7 @@ fn hdf5_files_are_looked_into() {
 
 /// Real files of which something is told that is worse than a warning, by the start of their
 /// path, and why that is right.
-const REAL: &[(&str, &str, &str)] = &[
-];
+const REAL: &[(&str, &str, &str)] = &[];
 
 #[test]
 fn real_files_are_fine_or_it_is_known_why_not() {
@@ -97,7 +99,9 @@ fn real_files_are_fine_or_it_is_known_why_not() {
         .unwrap()
         .map(|entry| entry.unwrap().path().to_str().unwrap().to_owned())
         .collect();
-    folders.retain(|folder| !["attacks", "attacks2", "hdf5_pickles"].iter().any(|hostile| folder.ends_with(hostile)));
+    folders.retain(|folder| {
+        !["attacks", "attacks2", "hdf5_pickles"].iter().any(|hostile| folder.ends_with(hostile))
+    });
     folders.sort();
     let ran = run([&["scan", "--json"].map(str::to_owned)[..], &folders].concat());
     let mut wrong = Vec::new();

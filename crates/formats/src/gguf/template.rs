@@ -12,7 +12,9 @@ pub(crate) fn is_template(key: &str) -> bool {
 pub(crate) fn finding(key: &str, template: &str) -> Option<Finding> {
     let (grade, what) = suspicion(template)?;
     let finding = match grade {
-        Grade::Danger => Finding::new(grade, format!("The chat template runs code: it uses {what}")),
+        Grade::Danger => {
+            Finding::new(grade, format!("The chat template runs code: it uses {what}"))
+        }
         _ => Finding::new(grade, format!("The chat template may hide code: it uses {what}")),
     };
     Some(
@@ -138,21 +140,31 @@ const LEADING: [&str; 12] = [
 fn judge(token: &Token<'_>) -> Option<(Grade, String)> {
     let danger = |what: String| Some((Grade::Danger, what));
     match token {
-        Token::Name { before: Some('.'), name, .. } if name.starts_with('_') || LEADING.contains(name) => {
+        Token::Name { before: Some('.'), name, .. }
+            if name.starts_with('_') || LEADING.contains(name) =>
+        {
             danger(format!("the attribute `{name}`"))
         }
         Token::Name { name, .. } if name.starts_with("__") => danger(format!("`{name}`")),
         Token::Name { before: Some('|'), name: "attr", .. } => danger("the filter `attr`".into()),
-        Token::Name { before, name, behind: Some('.' | '[') } if *before != Some('.') && GLOBALS.contains(name) => {
+        Token::Name { before, name, behind: Some('.' | '[') }
+            if *before != Some('.') && GLOBALS.contains(name) =>
+        {
             danger(format!("attributes of `{name}`"))
         }
         // `{% import %}`, `{% include %}` of other templates.
-        Token::Name { before: None | Some('-' | '+'), name: name @ ("import" | "include" | "extends" | "from"), .. } => {
-            Some((Grade::UnknownCode, format!("`{name}`, which runs another template")))
+        Token::Name {
+            before: None | Some('-' | '+'),
+            name: name @ ("import" | "include" | "extends" | "from"),
+            ..
+        } => Some((Grade::UnknownCode, format!("`{name}`, which runs another template"))),
+        Token::Text(text) if is_dunder(text) || LEADING.contains(text) => {
+            danger(format!("{text:?}"))
         }
-        Token::Text(text) if is_dunder(text) || LEADING.contains(text) => danger(format!("{text:?}")),
         // Underscores or letters that are spelled in another way.
-        Token::Text(text) if ["\\x", "\\u005f", "\\137", "\\N{"].iter().any(|code| text.contains(code)) => {
+        Token::Text(text)
+            if ["\\x", "\\u005f", "\\137", "\\N{"].iter().any(|code| text.contains(code)) =>
+        {
             Some((Grade::UnknownCode, format!("letters that are written as numbers, {text:?}")))
         }
         Token::Text(text) if is_fragment(text) => {
@@ -165,7 +177,9 @@ fn judge(token: &Token<'_>) -> Option<(Grade, String)> {
 /// `__class__` and the like.
 fn is_dunder(text: &str) -> bool {
     let inner = text.strip_prefix("__").and_then(|text| text.strip_suffix("__"));
-    inner.is_some_and(|inner| !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'))
+    inner.is_some_and(|inner| {
+        !inner.is_empty() && inner.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_')
+    })
 }
 
 /// `__cla`, `ss__`, `_`: what such a name is put together from.

@@ -52,7 +52,8 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
         let title = format!("The model's configuration names `{module}.{class}`");
         return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
     }
-    let name = config.and_then(|config| document.node(config).text().map(|text| text.to_lossy().into_owned()));
+    let name = config
+        .and_then(|config| document.node(config).text().map(|text| text.to_lossy().into_owned()));
     if class == "function"
         && is_keras(&module)
         && let Some(name) = name
@@ -63,9 +64,9 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
                       would be called when the model is built or used.";
         return Some(Finding::new(Grade::UnknownCode, title).detail(detail).advice(ADVICE));
     }
-    let own = [&registered, &class].into_iter().any(|name| {
-        name.split_once('>').is_some_and(|(package, _)| !package.starts_with("keras"))
-    });
+    let own = [&registered, &class]
+        .into_iter()
+        .any(|name| name.split_once('>').is_some_and(|(package, _)| !package.starts_with("keras")));
     own.then(|| {
         let name = if registered.contains('>') { registered } else { class };
         Finding::new(Grade::Warning, format!("The model needs the class `{name}` of its own program"))
@@ -81,9 +82,12 @@ fn lambda(document: &Document, class: &str, config: Option<Id>) -> Finding {
     };
     // By its name it is what the program calls so.
     if function.is_some_and(|id| document.node(id).text().is_some()) {
-        return Finding::new(Grade::UnknownCode, "A Lambda layer of the model calls a function by its name")
-            .detail("What it does depends on the program that loads the model.")
-            .advice(ADVICE);
+        return Finding::new(
+            Grade::UnknownCode,
+            "A Lambda layer of the model calls a function by its name",
+        )
+        .detail("What it does depends on the program that loads the model.")
+        .advice(ADVICE);
     }
     Finding::new(Grade::Danger, "The model holds Python code in a Lambda layer")
         .detail(
@@ -138,18 +142,45 @@ mod tests {
     #[test]
     fn code_and_foreign_names_are_told_and_layers_of_keras_are_not() {
         for (text, expected) in [
-            (r#"{"module":"keras.layers","class_name":"Dense","config":{"activation":"relu"}}"#, None),
-            (r#"{"module":"builtins","class_name":"function","config":"relu","registered_name":"function"}"#, None),
-            (r#"{"module":"keras.src.activations.activations","class_name":"function","config":"relu"}"#, None),
+            (
+                r#"{"module":"keras.layers","class_name":"Dense","config":{"activation":"relu"}}"#,
+                None,
+            ),
+            (
+                r#"{"module":"builtins","class_name":"function","config":"relu","registered_name":"function"}"#,
+                None,
+            ),
+            (
+                r#"{"module":"keras.src.activations.activations","class_name":"function","config":"relu"}"#,
+                None,
+            ),
             (r#"{"class_name":"Dense","config":{}}"#, None),
-            (r#"{"module":"keras.utils","class_name":"function","config":"get_file"}"#, Some(Grade::UnknownCode)),
+            (
+                r#"{"module":"keras.utils","class_name":"function","config":"get_file"}"#,
+                Some(Grade::UnknownCode),
+            ),
             (r#"{"module":"builtins","class_name":"exec","config":{}}"#, Some(Grade::UnknownCode)),
-            (r#"{"module":"kerasx.layers","class_name":"Dense","config":{}}"#, Some(Grade::UnknownCode)),
-            (r#"[{"a":{"class_name":"__lambda__","config":{"code":"4wEA"}}}]"#, Some(Grade::Danger)),
+            (
+                r#"{"module":"kerasx.layers","class_name":"Dense","config":{}}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"[{"a":{"class_name":"__lambda__","config":{"code":"4wEA"}}}]"#,
+                Some(Grade::Danger),
+            ),
             // HDF5 of Keras 2, with a list.
-            (r#"{"class_name":"Lambda","config":{"function":["4wEA",null,null],"function_type":"lambda"}}"#, Some(Grade::Danger)),
-            (r#"{"class_name":"Lambda","config":{"function":"mine","function_type":"function"}}"#, Some(Grade::UnknownCode)),
-            (r#"{"class_name":"Mine","registered_name":"Custom>Mine","config":{}}"#, Some(Grade::Warning)),
+            (
+                r#"{"class_name":"Lambda","config":{"function":["4wEA",null,null],"function_type":"lambda"}}"#,
+                Some(Grade::Danger),
+            ),
+            (
+                r#"{"class_name":"Lambda","config":{"function":"mine","function_type":"function"}}"#,
+                Some(Grade::UnknownCode),
+            ),
+            (
+                r#"{"class_name":"Mine","registered_name":"Custom>Mine","config":{}}"#,
+                Some(Grade::Warning),
+            ),
             ("not JSON", None),
         ] {
             assert_eq!(grades(text), Vec::from_iter(expected), "{text}");

@@ -37,7 +37,9 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
         let mut values = attributes(&file, object);
         if let Some(dataset) = object.dataset()
             && may_hold(&dataset.datatype)
-            && dataset.count().is_ok_and(|count| count.saturating_mul(dataset.datatype.size) <= LONGEST)
+            && dataset
+                .count()
+                .is_ok_and(|count| count.saturating_mul(dataset.datatype.size) <= LONGEST)
             && let Ok(data) = file.read(dataset, &files)
         {
             values.push(("a dataset".to_owned(), elements(&file, &dataset.datatype, &data)));
@@ -46,7 +48,11 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
             for bytes in values {
                 spent += bytes.len() as u64;
                 if spent > MOST {
-                    search.unseen(blob, "all attributes and strings of the HDF5 file", "There are too many bytes of them.");
+                    search.unseen(
+                        blob,
+                        "all attributes and strings of the HDF5 file",
+                        "There are too many bytes of them.",
+                    );
                     return Ok(());
                 }
                 if matches!(&*name, "model_config" | "training_config" | "layer_config") {

@@ -26,6 +26,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -
     oddities(search, blob, &entries);
     if let Some(first) = entries.iter().map(|entry| entry.header).min().filter(|first| *first > 0)
         && blob.root
+        && !some(&*blob.source, 0, 4)?.starts_with(zip::LOCAL)
     {
         search.tell(
             blob,
@@ -91,7 +92,11 @@ fn member(search: &mut Search<'_>, blob: &Blob, entry: &Entry) -> Result<()> {
             Ok(Some(packing)) => search.packed(blob, &name, local.start, len, *packing),
             Err(why) => {
                 let part = blob.part(&name, local.start, 0);
-                search.unseen(&part, &format!("{name:?}"), &format!("The member of the archive {why}."));
+                search.unseen(
+                    &part,
+                    &format!("{name:?}"),
+                    &format!("The member of the archive {why}."),
+                );
             }
         }
     }
@@ -111,9 +116,14 @@ fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &Entry, local: &Loc
     search.tell(
         blob,
         vec![
-            Finding::new(Grade::Warning, "The archive's directory and the header of a member disagree")
-                .detail(format!("In the header, {what}. Both were looked at: readers choose differently."))
-                .place(format!("byte {}", blob.base + entry.header)),
+            Finding::new(
+                Grade::Warning,
+                "The archive's directory and the header of a member disagree",
+            )
+            .detail(format!(
+                "In the header, {what}. Both were looked at: readers choose differently."
+            ))
+            .place(format!("byte {}", blob.base + entry.header)),
         ],
     );
 }
@@ -184,25 +194,29 @@ fn code(names: &[String]) -> Option<Finding> {
     let first = python.first()?;
     if names.iter().any(|name| name.ends_with(".data/extern_modules")) {
         return Some(
-            Finding::new(Grade::UnknownCode, "The archive brings Python code that loading would run")
-                .detail(format!(
-                    "It is one of `torch.package`: {first:?}{} would be run as a module when something \
+            Finding::new(
+                Grade::UnknownCode,
+                "The archive brings Python code that loading would run",
+            )
+            .detail(format!(
+                "It is one of `torch.package`: {first:?}{} would be run as a module when something \
                      of it is loaded.",
-                    others(python.len())
-                ))
-                .advice("Read the code before you load it."),
+                others(python.len())
+            ))
+            .advice("Read the code before you load it."),
         );
     }
     let script = |name: &&&String| name.contains("/code/") || name.starts_with("code/");
     let count = python.iter().filter(script).count();
     (count > 0 && names.iter().any(|name| name.ends_with("constants.pkl"))).then(|| {
-        Finding::new(Grade::Note, "The archive holds the code of a TorchScript model")
-            .detail(format!(
+        Finding::new(Grade::Note, "The archive holds the code of a TorchScript model").detail(
+            format!(
                 "{count} file{} in the folder `code`. torch compiles it for its own interpreter, \
                  which calls torch's operators and what the program that loads it has registered, \
                  and no other Python. It runs when the model is called.",
                 if count == 1 { "" } else { "s" }
-            ))
+            ),
+        )
     })
 }
 

@@ -4,6 +4,7 @@
 //! would run, and for other code that loading runs: see [`search`] for how.
 
 mod hdf5;
+mod joblib;
 mod members;
 mod packed;
 mod part;
@@ -118,7 +119,8 @@ fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
             && (file.name.ends_with(".distcp") || sets::base(&file.name) == ".metadata")
     });
     let beside = beside.map(|(id, _)| id);
-    let mut ranks: BTreeSet<FileId> = named.into_iter().map(|span| span.file).chain(beside).collect();
+    let mut ranks: BTreeSet<FileId> =
+        named.into_iter().map(|span| span.file).chain(beside).collect();
     ranks.retain(|id| files.main() != Ok(*id));
     ranks
 }

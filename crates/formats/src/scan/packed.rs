@@ -191,7 +191,7 @@ pub(super) fn unpack(source: &Arc<dyn ReadAt>, packing: Packing, most: u64) -> U
 
 /// Reads on until there are `most` bytes or no more come. What came before an error is kept.
 pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io::Result<()> {
-    let mut piece = vec![0; 64 << 10];
+    let mut piece = vec![0; 4 << 10];
     while (bytes.len() as u64) < most {
         let rest = (most - bytes.len() as u64).min(piece.len() as u64) as usize;
         match reader.read(&mut piece[..rest]) {
@@ -199,6 +199,9 @@ pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io:
             Ok(read) => {
                 bytes.try_reserve(read).map_err(io::Error::other)?;
                 bytes.extend_from_slice(&piece[..read]);
+                if bytes.len() > 64 << 10 {
+                    piece.resize(64 << 10, 0);
+                }
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -218,7 +221,7 @@ mod tests {
             header.extend(crc32fast::hash(&header).to_le_bytes());
             header
         };
-        assert_eq!(block_dictionary(&header(30)), Some(64 << 20));
+        assert_eq!(block_dictionary(&header(28)), Some(64 << 20));
         assert_eq!(block_dictionary(&header(40)), Some(u64::from(u32::MAX)));
         let mut broken = header(40);
         broken[4] ^= 1;

@@ -23,7 +23,7 @@ impl Part {
 
     /// From the first byte to the last.
     pub(super) fn stream(self) -> Stream {
-        Stream { part: self, at: 0, buffer: Vec::new(), used: 0 }
+        Stream { part: self, at: 0, buffer: Vec::new(), used: 0, piece: FIRST }
     }
 }
 
@@ -47,15 +47,18 @@ pub(super) struct Stream {
     at: u64,
     buffer: Vec<u8>,
     used: usize,
+    piece: u64,
 }
 
-/// Bytes that are read at once.
+/// Bytes that are read at once: few at first, for most of what is tried breaks off soon.
+const FIRST: u64 = 512;
 const PIECE: u64 = 64 << 10;
 
 impl Read for Stream {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         if self.used == self.buffer.len() {
-            let len = PIECE.min(self.part.len - self.at);
+            let len = self.piece.min(self.part.len - self.at);
+            self.piece = PIECE.min(self.piece * 2);
             self.buffer.resize(len as usize, 0);
             self.part.read_at(self.at, &mut self.buffer).map_err(io::Error::other)?;
             self.at += len;
@@ -73,7 +76,9 @@ impl Read for Stream {
 pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     let len = len.min(source.len().saturating_sub(at));
     let mut bytes = vec![0; len as usize];
-    source.read_at(at, &mut bytes)?;
+    if len > 0 {
+        source.read_at(at, &mut bytes)?;
+    }
     Ok(bytes)
 }
 

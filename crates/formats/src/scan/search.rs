@@ -10,16 +10,15 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt,
-    Result,
+    BlockCache, Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
 };
-use statelens_pickle::{Broken, Node, Pickle, ScanOptions, is_stream};
+use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
 use super::packed::{self, Packing, Unpacked};
 use super::part::{Part, some};
 use super::told::Told;
 use super::zip::{self, Directory};
-use super::{hdf5, tar};
+use super::{hdf5, joblib, tar};
 use crate::{gguf, keras};
 
 /// Compressed files within each other.
@@ -28,6 +27,8 @@ const DEEPEST: u32 = 4;
 const UNPACKED: u64 = 1 << 30;
 /// What of a pickle is read at first.
 const WINDOW: u64 = 4 << 10;
+/// The same where nobody leads.
+const GLANCE: u64 = 512;
 /// Bytes that are a pickle by chance, `N.` and the like.
 const SHORTEST: u64 = 4;
 /// What is read of a run of bytes to tell what it is; an HDF5 file may begin behind other bytes.
@@ -144,7 +145,7 @@ impl<'a> Search<'a> {
         let len = source.len();
         self.file = file.to_owned();
         self.unpack = UNPACKED.saturating_add(len.saturating_mul(16));
-        self.work = (256 << 20) + len.saturating_mul(32);
+        self.work = (64 << 20) + len.saturating_mul(16);
         self.entries = self.limits.members.saturating_mul(2);
         let cache = BlockCache::new(source.clone(), 64 << 10, 256);
         let space = self.space();
@@ -282,7 +283,9 @@ impl<'a> Search<'a> {
         let sure = match () {
             () if is_stream(&head) => Sure::Yes,
             () if promises_pickle(&blob.name) => Sure::Yes,
-            () if self.is_file(blob) && (self.promised || matches!(head[..], [0x80, 2..=5, ..])) => {
+            () if self.is_file(blob)
+                && (self.promised || matches!(head[..], [0x80, 2..=5, ..])) =>
+            {
                 Sure::Yes
             }
             () => Sure::Perhaps,
@@ -315,7 +318,11 @@ impl<'a> Search<'a> {
     pub(super) fn may_enter(&mut self, blob: &Blob) -> bool {
         self.entries = self.entries.saturating_sub(1);
         if self.entries == 0 {
-            self.unseen(blob, "the rest of the archives", "They have more members than the limit allows.");
+            self.unseen(
+                blob,
+                "the rest of the archives",
+                "They have more members than the limit allows.",
+            );
         }
         self.entries > 0
     }
@@ -387,7 +394,10 @@ impl<'a> Search<'a> {
             let title = format!("{} can't be unpacked to its end", capital(&whose));
             self.told.add(
                 Finding::new(Grade::Damage, title)
-                    .detail(format!("As {}: {why}. What came before that was looked at.", packing.name()))
+                    .detail(format!(
+                        "As {}: {why}. What came before that was looked at.",
+                        packing.name()
+                    ))
                     .place(self.place(&blob, 0)),
             );
         }
@@ -417,7 +427,8 @@ impl<'a> Search<'a> {
             self.unpack -= read;
             at += read;
             if self.unpack == 0 {
-                let why = format!("It is far longer than the file: {at} bytes of it were unpacked.");
+                let why =
+                    format!("It is far longer than the file: {at} bytes of it were unpacked.");
                 self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
                 return Ok(());
             }
@@ -431,7 +442,11 @@ impl<'a> Search<'a> {
             self.sweep(&piece)?;
             if self.tasks.len() > waiting {
                 self.tasks.truncate(waiting);
-                self.unseen(blob, "an archive", "It is in something that is too long to be unpacked whole.");
+                self.unseen(
+                    blob,
+                    "an archive",
+                    "It is in something that is too long to be unpacked whole.",
+                );
             }
             bytes = source.0[source.0.len().saturating_sub(OVERLAP)..].to_vec();
         }
@@ -463,7 +478,7 @@ impl<'a> Search<'a> {
         sure: Sure,
     ) -> Result<Option<(Pickle, u64)>> {
         let start = blob.base + at;
-        let there = blob.source.len() - at;
+        let there = blob.source.len().saturating_sub(at);
         let space = &mut self.spaces[blob.space];
         let led = matches!(sure, Sure::Yes | Sure::Perhaps);
         if space.pickles.contains_key(&start) || led && !space.tried.insert((start, there)) {
@@ -474,37 +489,58 @@ impl<'a> Search<'a> {
             return Ok(None);
         }
         let most = there.min(self.limits.structure);
-        let mut len = most.min(WINDOW);
+        let mut len = most.min(if led { WINDOW } else { GLANCE });
         let broken = loop {
             let bytes = some(&*blob.source, at, len)?;
             let done = statelens_pickle::read(&bytes, start, self.limits);
             let used = match &done {
                 Ok(pickle) => pickle.end(),
-                Err(broken) => broken.error.offset().map_or(len, |offset| offset.saturating_sub(start)),
+                Err(broken) => {
+                    broken.error.offset().map_or(len, |offset| offset.saturating_sub(start))
+                }
             };
             self.work = self.work.saturating_sub(used + 64 + len / 16);
             match done {
                 Ok(pickle) => {
                     self.spaces[blob.space].pickles.insert(start, start + pickle.end());
                     self.found |= pickle.end() > SHORTEST;
-                    if sure != Sure::Bare || makes_calls(&pickle) {
+                    let named = names_something(&pickle);
+                    let is_one = match sure {
+                        Sure::Yes => true,
+                        Sure::Perhaps => named || bytes.first() == Some(&0x80),
+                        Sure::Marked => named,
+                        Sure::Bare => named && makes_calls(&pickle),
+                    };
+                    if is_one {
                         self.tell(blob, pickle.scan(self.options));
                     }
                     let end = at + pickle.end();
                     return Ok(Some((pickle, end)));
                 }
-                Err(broken)
-                    if broken.starved && len < most && goes_on(&broken, sure, len) =>
-                {
+                Err(broken) if broken.starved && len < most && goes_on(&broken, sure, len) => {
                     len = most.min(len.saturating_mul(4));
                 }
                 Err(broken) => break broken,
             }
         };
+        if joblib::is_wrapped(&broken.pickle)
+            && let Some((pickle, end)) = joblib::run(self, blob, at)?
+        {
+            self.found = true;
+            self.spaces[blob.space].pickles.insert(start, blob.base + end);
+            self.tell(blob, pickle.scan(self.options));
+            return Ok(Some((pickle, end)));
+        }
         if is_pickle(&broken, sure, &some(&*blob.source, at, 2)?) {
             self.breaks_off(blob, at, &broken, len < there);
         }
         Ok(None)
+    }
+
+    /// Takes from what may be run; whether there is some left.
+    pub(super) fn spend(&mut self, bytes: u64) -> bool {
+        self.work = self.work.saturating_sub(bytes);
+        self.work > 0
     }
 
     fn breaks_off(&mut self, blob: &Blob, at: u64, broken: &Broken, more: bool) {
@@ -539,10 +575,11 @@ impl<'a> Search<'a> {
 
     /// Says that something was not looked at, and why; each kind of thing once.
     pub(super) fn unseen(&mut self, blob: &Blob, what: &str, why: &str) {
-        let finding = Finding::new(Grade::UnknownCode, format!("Statelens could not look into {what}"))
-            .detail(why)
-            .advice("Unpack it and scan what is in it, or do not load the file.")
-            .place(self.place(blob, 0));
+        let finding =
+            Finding::new(Grade::UnknownCode, format!("Statelens could not look into {what}"))
+                .detail(why)
+                .advice("Unpack it and scan what is in it, or do not load the file.")
+                .place(self.place(blob, 0));
         self.told.add(finding);
     }
 
@@ -568,7 +605,8 @@ impl<'a> Search<'a> {
     pub(super) fn tell_error(&mut self, file: &str, error: &Error) {
         self.file = file.to_owned();
         let place = self.in_file(String::new());
-        let grade = if error.kind() == ErrorKind::Limit { Grade::UnknownCode } else { Grade::Damage };
+        let grade =
+            if error.kind() == ErrorKind::Limit { Grade::UnknownCode } else { Grade::Damage };
         let mut finding = Finding::new(grade, "It can't be opened")
             .detail(format!("{}. Its bytes were searched all the same.", capital(error.what())))
             .place(place);
@@ -627,7 +665,8 @@ pub(super) const NUMPY: &[u8] = b"\x93NUMPY";
 /// Whether a name says that there is a pickle, and nothing else.
 fn promises_pickle(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    [".pkl", ".pickle", ".joblib", "/.metadata"].iter().any(|end| name.ends_with(end)) || name == ".metadata"
+    [".pkl", ".pickle", ".joblib", "/.metadata"].iter().any(|end| name.ends_with(end))
+        || name == ".metadata"
 }
 
 /// Whether something would be called, not only named.
@@ -635,11 +674,29 @@ fn makes_calls(pickle: &Pickle) -> bool {
     pickle.nodes().any(|(_, node)| matches!(node, Node::Object(_)))
 }
 
+/// Whether a class or function is named as Python names them. Bytes that run by chance name none;
+/// without one, no name can be put together, either.
+fn names_something(pickle: &Pickle) -> bool {
+    let is_name = |text: &str| {
+        let letters = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.';
+        !text.is_empty() && text.bytes().all(letters)
+    };
+    let plain = |used: &GlobalUse| {
+        !used.computed && is_name(&used.global.module) && is_name(&used.global.name)
+    };
+    pickle.globals().iter().any(plain)
+}
+
 /// Whether it is worth to read on for what ran so far.
 fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
     match sure {
         Sure::Yes | Sure::Perhaps => true,
-        Sure::Marked | Sure::Bare => read < 16 << 10 && substance(broken) || !broken.pickle.globals().is_empty(),
+        Sure::Marked | Sure::Bare => {
+            let named = names_something(&broken.pickle);
+            read < 16 << 10 && (named || substance(broken))
+                || read < 1 << 20 && named && sure == Sure::Marked
+                || named && makes_calls(&broken.pickle)
+        }
     }
 }
 
@@ -651,12 +708,14 @@ fn substance(broken: &Broken) -> bool {
 /// Whether what breaks off is a pickle at all.
 fn is_pickle(broken: &Broken, sure: Sure, head: &[u8]) -> bool {
     let marked = matches!(head, [0x80, 0..=5]);
-    let named = !broken.pickle.globals().is_empty();
+    let named = names_something(&broken.pickle);
     match sure {
         Sure::Yes => true,
-        Sure::Perhaps => marked && (named || substance(broken)) || makes_calls(&broken.pickle),
+        Sure::Perhaps => {
+            marked && (named || substance(broken)) || named && makes_calls(&broken.pickle)
+        }
         Sure::Marked => named,
-        Sure::Bare => makes_calls(&broken.pickle),
+        Sure::Bare => named && makes_calls(&broken.pickle),
     }
 }
 

@@ -43,6 +43,8 @@ impl Search<'_> {
         let at = from + place as u64;
         let here = &bytes[place..];
         match here {
+            // Of several, the last is as good.
+            [0x80, 2..=5, 0x80, 2..=5, ..] => Ok(()),
             [0x80, 2..=5, ..] => self.swept(blob, at, Sure::Marked),
             [b'c', ..] if names(&here[1..]) => {
                 // Its arguments may be on the stack since the byte before.
@@ -133,7 +135,8 @@ fn stacked(bytes: &[u8]) -> Option<usize> {
     let text = |at: usize| {
         let (&opcode, &len) = (bytes.get(at)?, bytes.get(at + 1)?);
         let end = at + 2 + usize::from(len);
-        let sound = opcode == 0x8c && len > 0 && bytes.get(at + 2..end)?.iter().all(|b| is_name(*b));
+        let sound =
+            opcode == 0x8c && len > 0 && bytes.get(at + 2..end)?.iter().all(|b| is_name(*b));
         sound.then(|| if bytes.get(end) == Some(&0x94) { end + 1 } else { end })
     };
     let start = (0..bytes.len()).find(|at| text(*at).and_then(text) == Some(bytes.len()));

@@ -46,7 +46,8 @@ fn zip(members: &[Member<'_>]) -> Vec<u8> {
     for member in members {
         let stored = if member.deflated { deflated(member.bytes) } else { member.bytes.to_vec() };
         let header = |name: &str| {
-            let mut header = vec![20, 0, 0, 0, if member.deflated { 8 } else { 0 }, 0, 0, 0, 0x21, 0];
+            let mut header =
+                vec![20, 0, 0, 0, if member.deflated { 8 } else { 0 }, 0, 0, 0, 0x21, 0];
             header.extend(crc32fast::hash(member.bytes).to_le_bytes());
             header.extend((stored.len() as u32).to_le_bytes());
             header.extend((member.bytes.len() as u32).to_le_bytes());
@@ -167,8 +168,14 @@ fn a_pickle_is_found_whatever_it_hides_in() {
             let end = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
             zip[..end].to_vec()
         }),
-        ("zip in a deflated member of a zip", zip(&[Member { deflated: true, ..member("m.pt", &torch) }])),
-        ("names in capitals", zip(&[member("archive/data.pkl", PLAIN), member("archive/DATA.PKL", BARE)])),
+        (
+            "zip in a deflated member of a zip",
+            zip(&[Member { deflated: true, ..member("m.pt", &torch) }]),
+        ),
+        (
+            "names in capitals",
+            zip(&[member("archive/data.pkl", PLAIN), member("archive/DATA.PKL", BARE)]),
+        ),
         ("two names", zip(&[Member { listed: "readme.txt", ..member("archive/data.pkl", BARE) }])),
         ("two of one name", zip(&[member("data.pkl", PLAIN), member("data.pkl", BARE)])),
         ("any name", zip(&[member("archive/data.pkl", PLAIN), member("x/y.bin", BARE)])),
@@ -177,7 +184,10 @@ fn a_pickle_is_found_whatever_it_hides_in() {
         ("zip in a tar in gzip", gzip(&tar(&[("m.pt", &torch)], true))),
         ("tar behind weights", join(&[&weights, &tar(&[("m", BARE)], true)])),
         ("storages of torch 0.1", tar(&[("sys_info", PLAIN), ("storages", BARE)], true)),
-        ("tensors of torch 0.1", tar(&[("sys_info", PLAIN), ("tensors", &join(&[b"K\x01.", BARE]))], true)),
+        (
+            "tensors of torch 0.1",
+            tar(&[("sys_info", PLAIN), ("tensors", &join(&[b"K\x01.", BARE]))], true),
+        ),
         ("gzip", gzip(BARE)),
         ("zlib", zlib(BARE)),
         ("bzip2", bzip2(BARE)),
@@ -193,7 +203,10 @@ fn a_pickle_is_found_whatever_it_hides_in() {
         ("bare pickle behind weights", join(&[&weights, BARE])),
         ("stacked names behind weights", join(&[&weights, &STACKED[2..]])),
         ("instance behind weights", join(&[&weights, b"(S'true'\nios\nsystem\n."])),
-        ("after one that breaks off", join(&[b"\x80\x02}q\x00X\x03\x00\x00\x00ab\xff\xff", &weights, MARKED])),
+        (
+            "after one that breaks off",
+            join(&[b"\x80\x02}q\x00X\x03\x00\x00\x00ab\xff\xff", &weights, MARKED]),
+        ),
         ("key of a stream", join(&[BARE, b"M\xe9\x03.}.}.]."])),
         ("keys of storages of a stream", {
             let magic = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03.";
@@ -214,12 +227,37 @@ fn what_no_loader_would_run_is_nothing() {
         ("weights", noise(4 << 20)),
         ("a vocabulary", b"the\ncos\nberkeley\ncat\ndog\nos\nsystem\nR\n.\n".repeat(1000)),
         ("a text", b"(see below) import os; os.system('true')\n".repeat(100)),
-        ("an archive of nothing", zip(&[member("a/data.pkl", PLAIN), member("a/data/0", &noise(9999))])),
+        (
+            "an archive of nothing",
+            zip(&[member("a/data.pkl", PLAIN), member("a/data/0", &noise(9999))]),
+        ),
         ("two arrays", zip(&[member("W.npy", &npy("'<f4'", b"\0\0\x80?"))])),
     ] {
         let worst = scan("file", bytes).into_iter().map(|finding| finding.grade).max();
         assert!(worst <= Some(Grade::Note), "{name}: {worst:?}");
     }
+}
+
+/// As joblib writes them: with the bytes of arrays between the opcodes.
+#[test]
+fn files_of_joblib_are_looked_through() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/joblib");
+    for name in ["plain.joblib", "objects.joblib", "packed.joblib"] {
+        let bytes = std::fs::read(folder.join(name)).unwrap();
+        let worst = scan(name, bytes.clone()).into_iter().max_by_key(|finding| finding.grade);
+        assert!(worst.as_ref().is_none_or(|worst| worst.grade <= Grade::Note), "{name}: {worst:?}");
+        if name != "packed.joblib" {
+            // In place of the last opcode, behind the last array.
+            let end = bytes.len() - 1;
+            let evil = join(&[&bytes[..end], b"0", &BARE[..BARE.len() - 1], b"."]);
+            assert!(calls_system(&scan(name, evil)), "{name}");
+        }
+    }
+    // A pickle in place of the array of objects.
+    let bytes = std::fs::read(folder.join("objects.joblib")).unwrap();
+    let start = bytes.windows(4).position(|bytes| bytes == b"\x80\x05\x95\x91").unwrap();
+    let end = start + bytes[start..].windows(4).position(|bytes| bytes == b"tb.\x95").unwrap() + 3;
+    assert!(calls_system(&scan("m", join(&[&bytes[..start], BARE, &bytes[end..]]))));
 }
 
 /// Data that is longer than what is kept is gone through all the same; what can't be is told.
@@ -242,12 +280,16 @@ fn what_can_not_be_unpacked_is_told() {
     for (name, bytes, grade) in [
         ("m.7z", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec(), Grade::UnknownCode),
         ("m.gz", gzip(&noise(5000))[..2000].to_vec(), Grade::Damage),
-        ("m.zip", {
-            let mut zip = zip(&[member("a", BARE)]);
-            let directory = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
-            zip[directory + 8] |= 1;
-            zip
-        }, Grade::UnknownCode),
+        (
+            "m.zip",
+            {
+                let mut zip = zip(&[member("a", BARE)]);
+                let directory = zip.windows(4).position(|bytes| bytes == b"PK\x01\x02").unwrap();
+                zip[directory + 8] |= 1;
+                zip
+            },
+            Grade::UnknownCode,
+        ),
     ] {
         let findings = scan(name, bytes);
         assert!(findings.iter().any(|finding| finding.grade == grade), "{name}: {findings:?}");

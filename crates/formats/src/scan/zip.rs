@@ -79,7 +79,8 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
     }
     let mut found = Vec::new();
     let mut add = |start: u64, base: u64| {
-        let sound = start < stop && exactly::<4>(source, start).is_some_and(|head| head == *b"PK\x01\x02");
+        let sound =
+            start < stop && exactly::<4>(source, start).is_some_and(|head| head == *b"PK\x01\x02");
         let directory = Directory { start, end: stop, base };
         if sound && !found.contains(&directory) {
             found.push(directory);
@@ -90,7 +91,6 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
         if let Some(base) = start.checked_sub(offset) {
             add(start, base);
         }
-        add(start, 0);
     }
     found
 }

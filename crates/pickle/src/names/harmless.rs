@@ -307,6 +307,7 @@ const GROUPS: &[Group] = groups! {
     "dill.dill", Use::DillImport, "the same in older releases": ["_import_module"];
     "dill._dill", Use::Any, "calls what is named beside it, which is judged": ["_create_array"];
     "dill.dill", Use::Any, "the same in older releases": ["_create_array"];
+    "joblib.numpy_pickle", Use::Made, "stands for an array whose bytes follow": ["NumpyArrayWrapper"];
 };
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress,
-    ReadAt, Result, Span,
+    Builder, Checkpoint, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress, ReadAt,
+    Result, Span,
 };
 use statelens_pickle::{Broken, ScanOptions, Storage, Storages, Stream, read_stream};
 

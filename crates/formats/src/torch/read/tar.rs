@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, FormatInfo, Layout,
-    Limits, Progress, ReadAt, Result, Span, Tensor, TensorClass,
+    BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, FormatInfo, Layout, Limits,
+    Progress, ReadAt, Result, Span, Tensor, TensorClass,
 };
 use statelens_pickle::{Node, NodeId, Pickle, ScanOptions, Storage, Storages};
 
