@@ -36,20 +36,22 @@ pub(super) fn run(search: &mut Search<'_>, blob: &Blob, at: u64) -> Result<Optio
         if !search.spend(clean.len() as u64) || clean.len() as u64 > search.limits.structure {
             return Ok(None);
         }
-        let broken = match statelens_pickle::read(&clean, blob.base + at, search.limits) {
-            Ok(pickle) => {
-                let end = next + pickle.end().saturating_sub(done as u64);
-                return Ok(Some((pickle, end)));
+        let run = statelens_pickle::read(&clean, blob.base + at, search.limits);
+        let pickle = run.as_ref().unwrap_or_else(|broken| &broken.pickle);
+        // Even one that ends: what ends it may be a pickle in place of an array.
+        if wrappers(pickle).all(|(id, _)| known.contains(&id)) {
+            match run {
+                Ok(pickle) => {
+                    let end = next + pickle.end().saturating_sub(done as u64);
+                    return Ok(Some((pickle, end)));
+                }
+                Err(broken) if broken.starved && rest.len() as u64 == window => {
+                    clean.truncate(done);
+                    window = window.saturating_mul(4);
+                    continue;
+                }
+                Err(_) => return Ok(None),
             }
-            Err(broken) => broken,
-        };
-        if wrappers(&broken.pickle).all(|(id, _)| known.contains(&id)) {
-            clean.truncate(done);
-            if !broken.starved || (rest.len() as u64) < window {
-                return Ok(None);
-            }
-            window = window.saturating_mul(4);
-            continue;
         }
         // The shortest beginning that gives one more wrapper its state.
         let (mut few, mut enough) = (done, clean.len());

@@ -280,15 +280,13 @@ impl<'a> Search<'a> {
                 .map(|checkpoint| checkpoint.findings);
             self.tell(blob, template.unwrap_or_default());
         }
-        let sure = match () {
-            () if is_stream(&head) => Sure::Yes,
-            () if promises_pickle(&blob.name) => Sure::Yes,
-            () if self.is_file(blob)
-                && (self.promised || matches!(head[..], [0x80, 2..=5, ..])) =>
-            {
-                Sure::Yes
-            }
-            () => Sure::Perhaps,
+        let marked = matches!(head[..], [0x80, 2..=5, ..]);
+        let promised = promises_pickle(&blob.name) || self.is_file(blob) && self.promised;
+        // joblib compresses what it gives the same name.
+        let promised = promised && !Packing::of(&head).is_some_and(Packing::is_certain);
+        let sure = match is_stream(&head) || promised || marked && self.is_file(blob) {
+            true => Sure::Yes,
+            false => Sure::Perhaps,
         };
         self.sequence(blob, 0, sure)
     }
