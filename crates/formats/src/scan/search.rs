@@ -603,9 +603,7 @@ impl<'a> Search<'a> {
     pub(super) fn tell_error(&mut self, file: &str, error: &Error) {
         self.file = file.to_owned();
         let place = self.in_file(String::new());
-        let grade =
-            if error.kind() == ErrorKind::Limit { Grade::UnknownCode } else { Grade::Damage };
-        let mut finding = Finding::new(grade, "It can't be opened")
+        let mut finding = Finding::new(Grade::Damage, "It can't be opened")
             .detail(format!("{}. Its bytes were searched all the same.", capital(error.what())))
             .place(place);
         if let Some(advice) = error.next_step() {
