@@ -497,7 +497,9 @@ impl<'a> Search<'a> {
                     broken.error.offset().map_or(len, |offset| offset.saturating_sub(start))
                 }
             };
-            self.work = self.work.saturating_sub(used + 64 + len / 16);
+            // Where nobody leads, the same bytes may be run from many places.
+            let weight = if led { 1 } else { 8 };
+            self.work = self.work.saturating_sub(used * weight + 64 + len / 16);
             match done {
                 Ok(pickle) => {
                     self.spaces[blob.space].pickles.insert(start, start + pickle.end());
@@ -689,7 +691,7 @@ fn goes_on(broken: &Broken, sure: Sure, read: u64) -> bool {
         Sure::Yes | Sure::Perhaps => true,
         Sure::Marked | Sure::Bare => {
             let named = names_something(&broken.pickle);
-            read < 16 << 10 && (named || substance(broken))
+            read < 4 << 10 && (named || substance(broken))
                 || read < 1 << 20 && named && sure == Sure::Marked
                 || named && makes_calls(&broken.pickle)
         }

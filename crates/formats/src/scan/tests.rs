@@ -256,7 +256,7 @@ fn files_of_joblib_are_looked_through() {
     // A pickle in place of the array of objects.
     let bytes = std::fs::read(folder.join("objects.joblib")).unwrap();
     let start = bytes.windows(4).position(|bytes| bytes == b"\x80\x05\x95\x91").unwrap();
-    let end = start + bytes[start..].windows(4).position(|bytes| bytes == b"tb.\x95").unwrap() + 3;
+    let end = start + bytes[start..].windows(3).position(|bytes| bytes == b"b.\x95").unwrap() + 2;
     assert!(calls_system(&scan("m", join(&[&bytes[..start], BARE, &bytes[end..]]))));
 }
 
@@ -321,7 +321,7 @@ fn hostile_bytes_take_bounded_time() {
     ] {
         let start = std::time::Instant::now();
         scan("file", bytes);
-        assert!(start.elapsed().as_secs() < 20, "{name} takes {:?}", start.elapsed());
+        assert!(start.elapsed().as_secs() < 30, "{name} takes {:?}", start.elapsed());
     }
 }
 
