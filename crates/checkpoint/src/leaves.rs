@@ -114,7 +114,8 @@ impl Checkpoint {
                 let text = text_len(self.value(self.resolve(step.id)));
                 unfolded.text_bytes = unfolded.text_bytes.saturating_add(text);
             }
-            let linked = if links.is_empty() { 0 } else { links.get(&step.id).copied().unwrap_or(0) };
+            let linked =
+                if links.is_empty() { 0 } else { links.get(&step.id).copied().unwrap_or(0) };
             let told = u64::from(step.is_leaf) + linked;
             if told > 0 {
                 let len = walk.path.iter().map(flat_len).sum::<u64>() + depth;

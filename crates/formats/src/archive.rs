@@ -14,7 +14,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
-use statelens_checkpoint::{Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order};
+use statelens_checkpoint::{
+    Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order, room,
+};
 use statelens_tensor::crc;
 use zip::CompressionMethod;
 use zip::ZipArchive;
@@ -183,7 +185,7 @@ impl Archive {
             Method::Other(what) => return Err(unreadable(record, what)),
         };
         Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
-        let mut stored = vec![0; most as usize];
+        let mut stored = room::zeros(most)?;
         self.source.read_at(start, &mut stored)?;
         if record.method == Method::Stored {
             return Ok(stored);

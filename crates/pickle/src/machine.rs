@@ -24,7 +24,12 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
     let mut machine = Machine {
         input: Input { bytes, at: 0, starved: false },
         limits,
-        pickle: Pickle { base, nodes: vec![Node::None], ..Pickle::default() },
+        pickle: Pickle {
+            base,
+            nodes: vec![Node::None],
+            limits: limits.clone(),
+            ..Pickle::default()
+        },
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),

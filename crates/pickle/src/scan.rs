@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Call, Finding, Form, Global, Grade, Limits, order};
+use statelens_checkpoint::{Call, Finding, Form, Global, Grade, order};
 
 use crate::names::{Danger, verdict};
 use crate::{Node, NodeId, Pickle, read_stream};
@@ -132,7 +132,7 @@ impl Pickle {
                 continue;
             }
             let bytes = self.spelled_bytes(spelled)?;
-            let stream = read_stream(&bytes, 0, &Limits::default()).ok()?;
+            let stream = read_stream(&bytes, 0, &self.limits).ok()?;
             findings.extend(stream.pickle.scan_within(nesting));
         }
         (calls > 0).then_some(findings)
