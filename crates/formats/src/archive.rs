@@ -163,7 +163,7 @@ impl Archive {
         Limits::check(&format!("bytes of {}", record.name()), record.len, limits.structure)?;
         Limits::check(&format!("bytes of {}", record.name()), record.stored, limits.structure)?;
         let start = self.start(record)?;
-        let mut stored = vec![0; record.stored as usize];
+        let mut stored = room::zeros(record.stored)?;
         self.source.read_at(start, &mut stored)?;
         let bytes = match record.method {
             Method::Stored => stored,
@@ -309,7 +309,8 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
 fn inflate(stored: &[u8], record: &Record) -> Result<Vec<u8>> {
     // Deflate reaches a factor of 1032 at most: a larger claim is not believed beforehand.
     let expected = record.len.min(stored.len() as u64 * 1040);
-    let mut bytes = Vec::with_capacity(expected as usize);
+    let mut bytes = Vec::new();
+    room::make_room(&mut bytes, expected)?;
     let mut decoder = DeflateDecoder::new(stored).take(record.len + 1);
     let done = decoder.read_to_end(&mut bytes);
     if done.is_err() || bytes.len() as u64 != record.len {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text};
+use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
 use crate::opcode as op;
 use crate::{Broken, GlobalUse, Node, NodeId, Object, Pickle, escapes, python2};
@@ -528,7 +528,7 @@ impl Machine<'_> {
             self.extra += 3;
         }
         Limits::check("objects in a pickle", count + self.extra, self.limits.values)?;
-        self.pickle.nodes.push(node);
+        room::push(&mut self.pickle.nodes, node)?;
         Ok(NodeId(count as u32))
     }
 

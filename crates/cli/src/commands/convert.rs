@@ -50,6 +50,8 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     unfolded
         .check("writing the file", limits())
         .map_err(|error| error.in_file(args.input.display().to_string()))?;
+    // What is written may be another one: that of a large file would be in memory twice.
+    drop(checkpoint);
     remote::check_cap(&plan)?;
     let losses = plan.losses.clone();
     let source = plan.source.clone();
