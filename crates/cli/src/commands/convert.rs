@@ -15,7 +15,7 @@ use statelens_inspect::{Json, ReadBack, visible};
 
 use crate::args::Convert;
 use crate::commands::edits;
-use crate::limits::limits;
+use crate::limits::{self, limits};
 use crate::output::{Output, check_target, keep_all, old_shards, same_file, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
@@ -33,6 +33,10 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     })?;
     let checkpoint = Arc::new(checkpoint);
     let target = target.sharded(shards(args, &edit, &checkpoint)?)?;
+    // PyTorch's files hold a text once that is named again and again.
+    if !matches!(target, Target::Torch(_)) {
+        limits::check_texts(&checkpoint, "writing the file")?;
+    }
     let plan = plan(checkpoint.clone(), &edit, &target, name)?;
     let size = plan.size()?;
     let paths = planned_paths(args, &plan);
