@@ -33,7 +33,7 @@ pub struct Limits {
     /// [`crate::Unfolded`].
     pub unfold: u64,
     /// How many times the usual; `None` where the bounds stay as they are.
-    times: Option<u64>,
+    pub(crate) times: Option<u64>,
 }
 
 /// How many times its own size a checkpoint may unfold to.
