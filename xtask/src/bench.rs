@@ -23,6 +23,9 @@ const INPUTS: [(&str, u32); 2] = [("223 MB", 1_005), ("2 GB", 9_009)];
 /// Rows of the input of 5 GB, which shows that memory does not grow with the file.
 const LARGE_ROWS: u32 = 22_523;
 
+/// Numbers of keys that are opened, listed and converted.
+const KEYS: [u64; 2] = [100_000, 700_000];
+
 /// Measures everything and prints it.
 pub(crate) fn run() -> Result<()> {
     shell::run(shell::command("cargo").args([
@@ -239,6 +242,37 @@ impl Bench {
             ours.arg("info").arg(&file);
             table.add(name, "under 0.3 s", measure(ours, None, None)?);
         }
+        for count in KEYS {
+            self.keys(count, table)?;
+        }
+        Ok(())
+    }
+
+    /// Times and memory of many keys, which are to grow with their number and no faster.
+    fn keys(&self, count: u64, table: &mut Table) -> Result<()> {
+        let source = self.folder.join(format!("keys-{count}.safetensors"));
+        if !source.exists() {
+            fs::write(&source, many_keys(count))?;
+        }
+        let wanted = format!("near linear, under {} MB", count * 600 / 1_000_000);
+        for kind in ["safetensors", "pt", "npz", "mdl"] {
+            let file = source.with_extension(kind);
+            if file != source {
+                let mut ours = self.ours();
+                ours.arg("convert").arg(&source).arg(&file);
+                let what = format!("{count} keys, .safetensors -> .{kind}");
+                table.add(&what, &wanted, measure(ours, None, Some(&file))?);
+            }
+            for command in ["info", "ls"] {
+                let mut ours = self.ours();
+                ours.arg(command).arg(&file);
+                let what = format!("{command}, {count} keys, .{kind}");
+                table.add(&what, &wanted, measure(ours, None, None)?);
+            }
+            if file != source {
+                fs::remove_file(&file).with_context(|| format!("removing {}", file.display()))?;
+            }
+        }
         Ok(())
     }
 
@@ -282,6 +316,25 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// A safetensors file of so many tensors of eight bytes.
+fn many_keys(count: u64) -> Vec<u8> {
+    let entries: Vec<String> = (0..count)
+        .map(|index| {
+            let (layer, part, from) = (index / 10, index % 10, index * 8);
+            format!(
+                "\"model.layers.{layer}.part{part}\":\
+                 {{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[{from},{}]}}",
+                from + 8
+            )
+        })
+        .collect();
+    let header = format!("{{{}}}", entries.join(","));
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.as_bytes());
+    file.resize(file.len() + count as usize * 8, 1);
+    file
 }
 
 /// How long a process took and how much memory it had at most.

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use crate::{
-    Error, FileSet, Finding, Limits, Quantizer, Result, Tensor, TensorId, Text, Value, ValueId,
+    Error, FileSet, Finding, Limits, Quantizer, Result, Tensor, TensorId, Text, Unfolded, Value,
+    ValueId, room,
 };
 
 /// What a format said about itself.
@@ -37,6 +38,7 @@ pub struct Checkpoint {
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: HashMap<ValueId, Vec<(Text, Text)>>,
     holds_tensor: Vec<bool>,
+    unfolded: Unfolded,
 }
 
 impl Checkpoint {
@@ -105,6 +107,11 @@ impl Checkpoint {
         self.holds_tensor.get(id.0 as usize).copied().unwrap_or(false)
     }
 
+    /// What all of it comes to, links and repetition written out.
+    pub fn unfolded(&self) -> Unfolded {
+        self.unfolded
+    }
+
     /// A builder that holds everything this checkpoint does, to be changed and finished with
     /// [`Builder::rebuild`].
     pub fn edit(&self) -> Builder {
@@ -147,8 +154,9 @@ impl Builder {
     /// Adds a value. Whoever puts the id into a container or makes it the root gives it its one
     /// place; use [`Value::Link`] for any further one.
     pub fn push(&mut self, value: Value) -> Result<ValueId> {
-        Limits::check("values in the checkpoint", self.values.len() as u64, self.limits.values)?;
-        self.values.push(value);
+        let most = self.limits.values.min(MOST_IDS);
+        Limits::check("values in the checkpoint", self.values.len() as u64, most)?;
+        room::push(&mut self.values, value)?;
         Ok(ValueId(self.values.len() as u32 - 1))
     }
 
@@ -161,7 +169,7 @@ impl Builder {
                 tensor.shape
             )));
         }
-        self.tensors.push(tensor);
+        room::push(&mut self.tensors, tensor)?;
         Ok(TensorId(self.tensors.len() as u32 - 1))
     }
 
@@ -248,7 +256,7 @@ impl Builder {
         self.flatten_links()?;
         let holds_tensor = self.mark_tensors();
         let Self { values, tensors, attributes, stored_keys, raw_attributes, limits } = self;
-        let checkpoint = Checkpoint {
+        let mut checkpoint = Checkpoint {
             format,
             files,
             findings,
@@ -259,8 +267,9 @@ impl Builder {
             stored_keys,
             raw_attributes,
             holds_tensor,
+            unfolded: Unfolded::default(),
         };
-        checkpoint.check_keys(&limits)?;
+        checkpoint.unfolded = checkpoint.measure(&limits)?;
         Ok(checkpoint)
     }
 

@@ -50,12 +50,13 @@ pub enum DType {
     QUInt2x4,
     Numpy(Arc<NumpyType>),
     /// Elements that are quantised together, as GGUF has them.
-    Blocks(Block),
+    Blocks(&'static Block),
 }
 
 /// Elements that are quantised together: a run of the last dimension becomes one block of bytes.
 ///
-/// [`DType::itemsize`] is that of a whole block; a shape counts elements.
+/// [`DType::itemsize`] is that of a whole block; a shape counts elements. The types are known when
+/// the program is built, so that a tensor only points to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Block {
     /// The format's name for it: `Q4_0`.

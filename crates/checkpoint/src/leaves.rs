@@ -1,10 +1,13 @@
 //! Flattening: every leaf of the tree with its key, in file order.
 
 use std::collections::{HashMap, HashSet};
+use std::iter::Enumerate;
+use std::{slice, vec};
 
+use crate::unfolded::text_len;
 use crate::{
-    Checkpoint, Dict, DictKey, Key, KeyPart, Limits, List, Opaque, Result, Set, Text, Tuple, Value,
-    ValueId,
+    Checkpoint, Dict, DictKey, Key, KeyPart, Limits, List, Opaque, Result, Set, Text, Tuple,
+    Unfolded, Value, ValueId,
 };
 
 /// A leaf of a state dict: a value that is no container, an empty container, or a link.
@@ -44,39 +47,23 @@ impl Checkpoint {
     /// checkpoint was built within [`crate::Limits`].
     pub fn leaves(&self) -> Vec<Leaf> {
         let mut leaves = Vec::new();
-        let mut names: HashMap<ValueId, Text> = HashMap::new();
-        let linked: HashSet<ValueId> = self
-            .values()
-            .iter()
-            .filter_map(|value| if let Value::Link(target) = value { Some(*target) } else { None })
-            .collect();
-        let mut walk = Walk::new(self);
-        while let Some(step) = walk.next() {
-            if !step.is_leaf && !linked.contains(&step.id) {
-                continue;
-            }
-            let key = Key { parts: walk.path.clone() };
-            let flat = self.stored_key(step.id).cloned().unwrap_or_else(|| key.flat());
-            if linked.contains(&step.id) {
-                names.insert(step.id, flat.clone());
-            }
-            if step.is_leaf {
-                leaves.push(Leaf {
-                    key,
-                    flat,
-                    id: step.id,
-                    target: self.resolve(step.id),
-                    alias_of: None,
-                    inside_object: step.inside,
-                });
-            }
-        }
-        for leaf in &mut leaves {
-            if leaf.target != leaf.id {
-                leaf.alias_of = Some(names.get(&leaf.target).cloned().unwrap_or_else(|| "".into()));
-            }
-        }
+        // The sums are known since it was built; a first guess only.
+        leaves.reserve_exact(usize::try_from(self.unfolded().leaves).unwrap_or(0));
+        leaves.extend(self.each_leaf());
         leaves
+    }
+
+    /// The leaves, one after the other, as they are asked for: a list of all takes more memory
+    /// than the tree.
+    pub fn each_leaf(&self) -> Leaves<'_> {
+        let mut linked: HashSet<ValueId> = HashSet::new();
+        for value in self.values() {
+            if let Value::Link(target) = value {
+                linked.insert(*target);
+            }
+        }
+        let names = if linked.is_empty() { HashMap::new() } else { self.known_names(&linked) };
+        Leaves { walk: Walk::new(self), names }
     }
 
     /// The flat keys of some values, containers included; one that hangs nowhere in the tree has
@@ -92,8 +79,21 @@ impl Checkpoint {
         keys
     }
 
-    /// Fails if the tree is deeper than the limit, or its keys together longer.
-    pub(crate) fn check_keys(&self, limits: &Limits) -> Result<()> {
+    /// As [`Checkpoint::flat_keys`], with what the file calls a value where that differs.
+    fn known_names(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {
+        let mut names = self.flat_keys(wanted);
+        for (id, name) in &mut names {
+            if let Some(stored) = self.stored_key(*id) {
+                *name = stored.clone();
+            }
+        }
+        names
+    }
+
+    /// Counts what there is; fails if the tree is deeper than the limit, or its keys together
+    /// longer.
+    pub(crate) fn measure(&self, limits: &Limits) -> Result<Unfolded> {
+        let mut unfolded = Unfolded::of_tensors(self);
         let mut parts = 0;
         let mut bytes = 0u64;
         // A link names its target by key, so a key is told once for each link to it.
@@ -110,25 +110,79 @@ impl Checkpoint {
             if step.is_leaf {
                 parts += depth;
                 Limits::check("steps in all keys together", parts, limits.key_steps)?;
+                unfolded.leaves += 1;
+                let text = text_len(self.value(self.resolve(step.id)));
+                unfolded.text_bytes = unfolded.text_bytes.saturating_add(text);
             }
-            let told = u64::from(step.is_leaf) + links.get(&step.id).copied().unwrap_or(0);
+            let linked =
+                if links.is_empty() { 0 } else { links.get(&step.id).copied().unwrap_or(0) };
+            let told = u64::from(step.is_leaf) + linked;
             if told > 0 {
                 let len = walk.path.iter().map(flat_len).sum::<u64>() + depth;
                 bytes = bytes.saturating_add(len.saturating_mul(told));
                 Limits::check("bytes of all keys together", bytes, limits.key_bytes)?;
             }
         }
-        Ok(())
+        unfolded.text_bytes = unfolded.text_bytes.saturating_add(bytes);
+        Ok(unfolded)
+    }
+}
+
+/// The leaves of a checkpoint, in file order. See [`Checkpoint::each_leaf`].
+#[derive(Debug)]
+pub struct Leaves<'a> {
+    walk: Walk<'a>,
+    /// What is linked to, by its name.
+    names: HashMap<ValueId, Text>,
+}
+
+impl Iterator for Leaves<'_> {
+    type Item = Leaf;
+
+    fn next(&mut self) -> Option<Leaf> {
+        let step = loop {
+            let step = self.walk.next()?;
+            if step.is_leaf {
+                break step;
+            }
+        };
+        let checkpoint = self.walk.checkpoint;
+        let key = Key { parts: self.walk.path.clone() };
+        let flat = checkpoint.stored_key(step.id).cloned().unwrap_or_else(|| key.flat());
+        let target = checkpoint.resolve(step.id);
+        let alias_of = (target != step.id)
+            .then(|| self.names.get(&target).cloned().unwrap_or_else(|| "".into()));
+        Some(Leaf { key, flat, id: step.id, target, alias_of, inside_object: step.inside })
     }
 }
 
 /// A walk over the tree in file order, without recursion.
+#[derive(Debug)]
 struct Walk<'a> {
     checkpoint: &'a Checkpoint,
     /// The path of the value that was last returned.
     path: Vec<KeyPart>,
-    /// Value, length of its parent's path, its own step, and whether it is inside an object.
-    stack: Vec<(ValueId, usize, Option<KeyPart>, bool)>,
+    /// The containers that are open, the outermost first.
+    open: Vec<Open<'a>>,
+    started: bool,
+}
+
+/// A container whose children are being walked.
+#[derive(Debug)]
+struct Open<'a> {
+    children: Children<'a>,
+    /// Length of its path.
+    depth: usize,
+    /// Whether its children are inside an object.
+    within: bool,
+}
+
+/// The children of a value that are still to come, and the step that leads to each.
+#[derive(Debug)]
+enum Children<'a> {
+    Items(Enumerate<slice::Iter<'a, ValueId>>),
+    Entries(slice::Iter<'a, (DictKey, ValueId)>),
+    Made(vec::IntoIter<(Option<KeyPart>, ValueId)>),
 }
 
 struct Step {
@@ -139,30 +193,79 @@ struct Step {
 
 impl<'a> Walk<'a> {
     fn new(checkpoint: &'a Checkpoint) -> Self {
-        let stack = vec![(checkpoint.root(), 0, None, false)];
-        Self { checkpoint, path: Vec::new(), stack }
+        Self { checkpoint, path: Vec::new(), open: Vec::new(), started: false }
     }
 
     fn next(&mut self) -> Option<Step> {
-        let (id, parent, part, inside) = self.stack.pop()?;
-        self.path.truncate(parent);
-        self.path.extend(part);
-        let value = self.checkpoint.value(id);
+        if !std::mem::replace(&mut self.started, true) {
+            return Some(self.enter(self.checkpoint.root(), false));
+        }
+        loop {
+            let open = self.open.last_mut()?;
+            match open.children.next() {
+                Some((part, id)) => {
+                    let within = open.within;
+                    self.path.truncate(open.depth);
+                    self.path.extend(part);
+                    return Some(self.enter(id, within));
+                }
+                None => self.open.pop(),
+            };
+        }
+    }
+
+    /// The step to a value, whose children come next.
+    fn enter(&mut self, id: ValueId, inside: bool) -> Step {
+        let checkpoint = self.checkpoint;
+        let value = checkpoint.value(id);
         let opaque = matches!(value, Value::Opaque(_));
-        let children = children_with_keys(self.checkpoint, value);
+        let children = Children::of(checkpoint, value);
         let is_leaf = if inside {
-            let itself = self.checkpoint.value(self.checkpoint.resolve(id));
+            let itself = checkpoint.value(checkpoint.resolve(id));
             matches!(itself, Value::Tensor(_) | Value::Array(_))
         } else {
             opaque || !value.is_container() || children.is_empty()
         };
         let within = inside || opaque;
-        if !within || self.checkpoint.holds_tensor(id) {
-            let depth = self.path.len();
-            let below = children.into_iter().rev();
-            self.stack.extend(below.map(|(part, child)| (child, depth, part, within)));
+        if !children.is_empty() && (!within || checkpoint.holds_tensor(id)) {
+            self.open.push(Open { children, depth: self.path.len(), within });
         }
-        Some(Step { id, is_leaf, inside })
+        Step { id, is_leaf, inside }
+    }
+}
+
+impl<'a> Children<'a> {
+    /// Those of a value. An object's state dict needs no step of its own: its keys are the
+    /// attributes.
+    fn of(checkpoint: &Checkpoint, value: &'a Value) -> Self {
+        match value {
+            Value::List(List { items, .. })
+            | Value::Tuple(Tuple { items, .. })
+            | Value::Set(Set { frozen: false, items }) => Self::Items(items.iter().enumerate()),
+            Value::Dict(Dict { entries, .. }) => Self::Entries(entries.iter()),
+            Value::Opaque(opaque) => Self::Made(inside(checkpoint, opaque).into_iter()),
+            _ => Self::Items([].iter().enumerate()),
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Items(items) => items.len() == 0,
+            Self::Entries(entries) => entries.len() == 0,
+            Self::Made(made) => made.len() == 0,
+        }
+    }
+
+    fn next(&mut self) -> Option<(Option<KeyPart>, ValueId)> {
+        match self {
+            Self::Items(items) => {
+                items.next().map(|(index, id)| (Some(KeyPart::Index(index as u64)), *id))
+            }
+            Self::Entries(entries) => {
+                entries.next().map(|(key, id)| (Some(KeyPart::Field(key.clone())), *id))
+            }
+            Self::Made(made) => made.next(),
+        }
     }
 }
 
@@ -174,24 +277,6 @@ fn flat_len(part: &KeyPart) -> u64 {
         KeyPart::Index(_) => 20,
     };
     len as u64
-}
-
-/// The children of a value and the step that leads to each. An object's state dict needs no
-/// step of its own: its keys are the attributes.
-fn children_with_keys(checkpoint: &Checkpoint, value: &Value) -> Vec<(Option<KeyPart>, ValueId)> {
-    let indexed = |items: &[ValueId]| {
-        (0..).zip(items).map(|(index, id)| (Some(KeyPart::Index(index)), *id)).collect()
-    };
-    match value {
-        Value::List(List { items, .. })
-        | Value::Tuple(Tuple { items, .. })
-        | Value::Set(Set { frozen: false, items }) => indexed(items),
-        Value::Dict(Dict { entries, .. }) => {
-            entries.iter().map(|(key, id)| (Some(KeyPart::Field(key.clone())), *id)).collect()
-        }
-        Value::Opaque(opaque) => inside(checkpoint, opaque),
-        _ => Vec::new(),
-    }
 }
 
 fn inside(checkpoint: &Checkpoint, opaque: &Opaque) -> Vec<(Option<KeyPart>, ValueId)> {

@@ -20,9 +20,11 @@ mod numpy;
 pub mod order;
 mod plan;
 mod progress;
+pub mod room;
 mod source;
 mod tensor;
 mod text;
+mod unfolded;
 mod value;
 
 pub use cache::BlockCache;
@@ -36,7 +38,7 @@ pub use key::{Key, KeyPart, float_repr, known_key, separator};
 pub use layout::{
     Chunk, Chunked, Chunks, Concat, Deferred, Layout, Locate, Packed, Part, Span, Strided,
 };
-pub use leaves::Leaf;
+pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
 pub use plan::{
     Checksum, Data, Encode, Encoding, Loss, Make, Outcome, Outcomes, Plan, PlannedFile, Segment,
@@ -48,6 +50,7 @@ pub use tensor::{
     ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides, fortran_strides,
 };
 pub use text::Text;
+pub use unfolded::Unfolded;
 pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
     TupleClass, Value, ValueId,

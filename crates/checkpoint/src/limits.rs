@@ -4,8 +4,9 @@ use crate::{Error, Result};
 
 /// Bounds on what a reader allocates and how far it goes, whatever the file claims.
 ///
-/// The defaults open every checkpoint that we know of and keep a hostile file well under
-/// 256 MB of memory and two seconds.
+/// They follow the size of the file ([`Limits::fitted`]): a large honest one may hold millions of
+/// values, a small one that names as many is an attack. Whoever trusts a file raises them
+/// ([`Limits::times`]) or does without ([`Limits::none`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -28,9 +29,22 @@ pub struct Limits {
     pub chunk: u64,
     /// Members of an archive, datasets of a file, shards of a set.
     pub members: u64,
+    /// How many times its own size a checkpoint may unfold to before it is asked about, see
+    /// [`crate::Unfolded`].
+    pub unfold: u64,
+    /// How many times the usual; `None` where the bounds stay as they are.
+    pub(crate) times: Option<u64>,
 }
 
+/// How many times its own size a checkpoint may unfold to.
+const UNFOLD: u64 = 1_000;
+
+/// The most that is spent by default: a page has 4 GB for everything, a program what there is.
+const MOST_VALUES: u64 = if cfg!(target_pointer_width = "32") { 8 << 20 } else { 24 << 20 };
+const MOST_BYTES: u64 = if cfg!(target_pointer_width = "32") { 256 << 20 } else { 1 << 30 };
+
 impl Default for Limits {
+    /// For a file of middling size.
     fn default() -> Self {
         Self {
             values: 4_000_000,
@@ -42,12 +56,14 @@ impl Default for Limits {
             rank: 64,
             chunk: 64 << 20,
             members: 4_000_000,
+            unfold: UNFOLD,
+            times: Some(1),
         }
     }
 }
 
 impl Limits {
-    /// No bounds: for a checkpoint that was opened within some.
+    /// No bounds: for a checkpoint that was opened within some, or that the user trusts.
     pub fn none() -> Self {
         let most = u64::MAX;
         Self {
@@ -60,7 +76,44 @@ impl Limits {
             rank: most,
             chunk: most,
             members: most,
+            unfold: most,
+            times: None,
         }
+    }
+
+    /// The usual bounds, so many times.
+    pub fn times(times: u64) -> Self {
+        Self { times: Some(times.max(1)), ..Self::default() }.fitted(0)
+    }
+
+    /// What a file of `size` bytes may have spent on it. A value takes a byte of a pickle at
+    /// least, which may be compressed; what is read whole, keys and texts, may be as well.
+    #[must_use]
+    pub fn fitted(&self, size: u64) -> Self {
+        let Some(times) = self.times else { return self.clone() };
+        let within = |floor: u64, per_byte: u64, most: u64| {
+            let fitted = floor.saturating_add(size.saturating_mul(per_byte)).min(most.max(floor));
+            fitted.saturating_mul(times)
+        };
+        let usual = Self::default();
+        Self {
+            values: within(500_000, 4, MOST_VALUES),
+            depth: usual.depth.saturating_mul(times),
+            key_steps: within(1_000_000, 16, 4 * MOST_VALUES),
+            key_bytes: within(32 << 20, 16, MOST_BYTES),
+            structure: within(128 << 20, 1, MOST_BYTES),
+            string: usual.string.saturating_mul(times),
+            rank: usual.rank,
+            chunk: usual.chunk.saturating_mul(times),
+            members: within(500_000, 1, MOST_VALUES),
+            unfold: usual.unfold.saturating_mul(times),
+            times: self.times,
+        }
+    }
+
+    /// Whether there are bounds that [`Limits::times`] would raise.
+    pub fn can_be_raised(&self) -> bool {
+        self.times.is_some()
     }
 
     /// Fails with a sentence that names the limit if `found` is over `allowed`.
@@ -69,5 +122,22 @@ impl Limits {
             return Ok(());
         }
         Err(Error::limit(format!("{what}: {found} is more than the limit of {allowed}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_follow_the_size_of_the_file_and_can_be_raised() {
+        let small = Limits::default().fitted(8_000);
+        let large = Limits::default().fitted(200 << 20);
+        assert!(small.values < 1_000_000, "{}", small.values);
+        assert!(large.values > 20_000_000, "{}", large.values);
+        assert!(small.fitted(200 << 20) == large);
+        let raised = Limits::times(3).fitted(8_000);
+        assert_eq!((raised.values, raised.unfold), (3 * small.values, 3_000));
+        assert_eq!(Limits::none().fitted(1), Limits::none());
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, Result, Span};
+use crate::{Error, Limits, Result, Span, room};
 
 /// Random access to the bytes of one file, blob, or remote object.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -75,6 +75,8 @@ pub struct FileSet {
     main: u32,
     /// Names that were looked for in vain, where they are noted.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
+    /// What may be spent on reading them.
+    limits: Arc<Limits>,
 }
 
 /// Names that are noted at most.
@@ -118,7 +120,19 @@ impl FileSet {
     #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
         let main = if (id.0 as usize) < self.files.len() { id.0 } else { self.main };
-        Self { files: self.files.clone(), main, missed: self.missed.clone() }
+        Self { main, ..self.clone() }
+    }
+
+    /// The same files, with what may be spent on reading from them after they are opened.
+    #[must_use]
+    pub fn within(mut self, limits: &Limits) -> Self {
+        self.limits = Arc::new(limits.clone());
+        self
+    }
+
+    /// What may be spent on reading from them.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The same files, noting from now on which others are looked for: where files can't be
@@ -199,8 +213,7 @@ impl FileSet {
     /// `len` bytes from `offset`; checks the end of the file before it allocates.
     pub fn read_vec(&self, id: FileId, offset: u64, len: u64) -> Result<Vec<u8>> {
         self.check(Span { file: id, offset, len })?;
-        let size = usize::try_from(len).map_err(|_| self.past_end(id, offset, len))?;
-        let mut bytes = vec![0; size];
+        let mut bytes = room::zeros(len)?;
         self.read(id, offset, &mut bytes)?;
         Ok(bytes)
     }

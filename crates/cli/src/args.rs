@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use statelens_checkpoint::Limits;
 use statelens_formats::{Choice, Writing};
 
 use crate::output::Sync;
@@ -43,6 +44,11 @@ pub(crate) struct Cli {
     /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
     #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
+
+    /// What may be spent on a checkpoint: so many times the usual, as in 10, or none at all to
+    /// hold it back, for a file that you trust
+    #[arg(long, global = true, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
+    pub(crate) limit: Option<Limits>,
 }
 
 #[derive(Debug, Subcommand)]

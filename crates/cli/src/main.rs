@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod limits;
 mod output;
 mod print;
 mod progress;
@@ -28,6 +29,9 @@ fn main() -> ExitCode {
     if let Some(cap) = cli.max_fetch {
         remote::allow(cap);
     }
+    if let Some(limits) = cli.limit {
+        limits::set(limits);
+    }
     let outcome = match cli.command {
         Command::Info(args) => commands::info::run(&args),
         Command::Ls(args) => commands::ls::run(&args),
@@ -51,7 +55,7 @@ fn main() -> ExitCode {
         Ok(false) => NO.into(),
         Err(Failure::Told) => FAILED.into(),
         Err(Failure::Error(error)) => {
-            complain(&error.to_string());
+            complain(&limits::advise(error).to_string());
             FAILED.into()
         }
     }

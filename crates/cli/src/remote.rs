@@ -10,12 +10,11 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
-use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Segment,
-};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Progress, ReadAt, Result, Segment};
 use statelens_convert::Report;
 use statelens_remote::{Address, Meter, Opened, Streamed, Window};
 
+use crate::limits::limits;
 use crate::print::{complain, grouped, size_text};
 use crate::source;
 
@@ -101,7 +100,7 @@ fn gather(
     }
     let mut tried = BTreeSet::new();
     loop {
-        let opened = statelens_formats::open(files.clone(), &Limits::default(), progress);
+        let opened = statelens_formats::open(files.clone(), limits(), progress);
         let before = files.count();
         for name in files.missed() {
             if files.count() < MOST_FILES

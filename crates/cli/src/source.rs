@@ -122,6 +122,16 @@ pub(crate) fn glance(paths: &[PathBuf]) -> FileSet {
     files
 }
 
+/// A file that was just written, to be read again before it has its name.
+pub(crate) fn written(file: &Arc<fs::File>) -> Result<Arc<dyn ReadAt>> {
+    let metadata = file.metadata();
+    let len = metadata
+        .map_err(|error| Error::io(format!("what was written can't be read: {error}")))?
+        .len();
+    let written = FileSource { path: PathBuf::new(), len, file: OnceLock::from(file.clone()) };
+    Ok(Arc::new(Cached::new(Arc::new(written))))
+}
+
 /// One file, without those beside it.
 pub(crate) fn open_alone(path: &Path) -> Result<FileSet> {
     let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };

@@ -18,7 +18,7 @@ pub(crate) struct Cutter {
 
 impl Cutter {
     /// Fails if the chunks are no runs of the C order, or too large to be held.
-    pub(crate) fn new(encoding: &Encoding, tensor: &Tensor) -> Result<Self> {
+    pub(crate) fn new(encoding: &Encoding, tensor: &Tensor, limits: &Limits) -> Result<Self> {
         let (shape, chunk) = (&tensor.shape, &encoding.chunk);
         let fits = shape.len() == chunk.len() && !chunk.contains(&0);
         let cut = shape.iter().zip(chunk).rposition(|(dim, chunk)| dim != chunk).unwrap_or(0);
@@ -32,7 +32,7 @@ impl Cutter {
             shape.iter().try_fold(size, |bytes, dim| bytes.checked_mul(*dim)).unwrap_or(u64::MAX)
         };
         let size = bytes(chunk);
-        Limits::check("bytes of a chunk", size, Limits::default().chunk)?;
+        Limits::check("bytes of a chunk", size, limits.chunk)?;
         Ok(Self {
             encoder: encoding.encoder.clone(),
             // Below the limit, which fits.

@@ -286,7 +286,7 @@ impl Run {
             cutter: data
                 .encoding
                 .as_ref()
-                .map(|encoding| Cutter::new(encoding, tensor))
+                .map(|encoding| Cutter::new(encoding, tensor, source.files.limits()))
                 .transpose()?,
             left: tensor.nbytes().unwrap_or(0),
             span: span.filter(|_| self.options.compose),

@@ -14,7 +14,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
 use flate2::read::DeflateDecoder;
-use statelens_checkpoint::{Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order};
+use statelens_checkpoint::{
+    Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order, room,
+};
 use statelens_tensor::crc;
 use zip::CompressionMethod;
 use zip::ZipArchive;
@@ -161,7 +163,7 @@ impl Archive {
         Limits::check(&format!("bytes of {}", record.name()), record.len, limits.structure)?;
         Limits::check(&format!("bytes of {}", record.name()), record.stored, limits.structure)?;
         let start = self.start(record)?;
-        let mut stored = vec![0; record.stored as usize];
+        let mut stored = room::zeros(record.stored)?;
         self.source.read_at(start, &mut stored)?;
         let bytes = match record.method {
             Method::Stored => stored,
@@ -183,7 +185,7 @@ impl Archive {
             Method::Other(what) => return Err(unreadable(record, what)),
         };
         Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
-        let mut stored = vec![0; most as usize];
+        let mut stored = room::zeros(most)?;
         self.source.read_at(start, &mut stored)?;
         if record.method == Method::Stored {
             return Ok(stored);
@@ -307,7 +309,8 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
 fn inflate(stored: &[u8], record: &Record) -> Result<Vec<u8>> {
     // Deflate reaches a factor of 1032 at most: a larger claim is not believed beforehand.
     let expected = record.len.min(stored.len() as u64 * 1040);
-    let mut bytes = Vec::with_capacity(expected as usize);
+    let mut bytes = Vec::new();
+    room::make_room(&mut bytes, expected)?;
     let mut decoder = DeflateDecoder::new(stored).take(record.len + 1);
     let done = decoder.read_to_end(&mut bytes);
     if done.is_err() || bytes.len() as u64 != record.len {

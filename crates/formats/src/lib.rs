@@ -32,7 +32,9 @@ use std::sync::Arc;
 pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file};
 pub use shards::Shards;
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Plan, Progress, Result};
+use statelens_checkpoint::{
+    Checkpoint, Error, FileSet, Finding, Grade, Limits, Plan, Progress, Result,
+};
 pub use statelens_pickle::ScanOptions;
 pub use stray::{is_named_so, telling};
 pub use table::{
@@ -64,14 +66,36 @@ const READERS: &[Reader] = &[
 /// Opens a checkpoint: finds its format by content and reads its structure, never its weights.
 ///
 /// The first file of the set is the one that is opened; the others are there for links to them.
+/// `limits` are fitted to its size, see [`Limits::fitted`], and hold for whoever reads the
+/// tensors afterwards, too.
 /// `progress` counts keys. Errors say what the file is if it is no checkpoint.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let mut checkpoint = match sets::Sharded::of(&files, limits)? {
         Some(set) => set.open(&files, limits, progress),
         None => open_one(files, limits, progress),
     }?;
+    checkpoint.files = checkpoint.files.within(limits);
+    checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
     Ok(checkpoint)
+}
+
+/// That a checkpoint is far more than its files, if it is.
+fn unfolds(checkpoint: &Checkpoint, limits: &Limits) -> Option<Finding> {
+    let unfolded = checkpoint.unfolded();
+    if !unfolded.is_over(limits) {
+        return None;
+    }
+    let times = limits.unfold;
+    Some(
+        Finding::new(Grade::Warning, format!("It unfolds to more than {times} times its size"))
+            .detail(format!(
+                "{} bytes of tensors and {} bytes of keys and texts come from {} bytes: constants, \
+                 views of the same memory, or texts that are named again and again.",
+                unfolded.tensor_bytes, unfolded.text_bytes, unfolded.stored_bytes
+            ))
+            .advice("What reads or writes all of it asks before it does so."),
+    )
 }
 
 /// [`open`], for a file that is a checkpoint of its own even if it is a shard of a larger one.
@@ -80,6 +104,7 @@ pub(crate) fn open_one(
     limits: &Limits,
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
+    let limits = &limits.fitted(files.len(files.main()?));
     let probe = Probe::new(&files)?;
     let best = READERS
         .iter()

@@ -14,7 +14,9 @@ use hdf5_reader::extensible_array::collect_extensible_array_chunk_entries_storag
 use hdf5_reader::fixed_array::collect_fixed_array_chunk_entries_storage;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::layout::ChunkIndexing;
-use statelens_checkpoint::{Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span};
+use statelens_checkpoint::{
+    Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span, room,
+};
 
 use crate::dataset::ChunkPlace;
 use crate::error::from_reader;
@@ -204,8 +206,13 @@ pub(crate) fn gather(
 ) -> Result<Vec<u8>> {
     let size = element as usize;
     let mut out = match chunked.chunks.fill() {
-        [] => vec![0; bytes as usize],
-        fill => fill.repeat(bytes as usize / fill.len()),
+        [] => room::zeros(bytes)?,
+        fill => {
+            let mut out = Vec::new();
+            room::make_room(&mut out, bytes)?;
+            out.extend(fill.iter().cycle().take(bytes as usize / fill.len() * fill.len()));
+            out
+        }
     };
     let mut plain = Vec::new();
     for chunk in chunked.chunks.table(files)? {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::{Storage, StorageBuffer};
-use statelens_checkpoint::{Error, Limits, ReadAt, Result, order};
+use statelens_checkpoint::{Error, Limits, ReadAt, Result, order, room};
 
 use crate::error::{from_reader, to_reader};
 
@@ -183,7 +183,7 @@ impl Storage for Source {
         }
         let start = self.base + address;
         if len > CAPACITY / 4 {
-            let mut bytes = vec![0; len];
+            let mut bytes = room::zeros(len as u64).map_err(to_reader)?;
             self.inner.read_at(start, &mut bytes).map_err(to_reader)?;
             return Ok(StorageBuffer::from_vec(bytes));
         }

@@ -87,7 +87,35 @@ pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
     text_of(checkpoint, leaf.target)
 }
 
-/// `text` without control characters, which a terminal would obey: they are escaped.
+/// Whether nobody sees a character, or others in its place: controls, which a terminal obeys, and
+/// what reverses, joins or hides text (Unicode's `Default_Ignorable_Code_Point`, separators of lines
+/// and paragraphs, annotations). One key would look like another.
+pub fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'..='\u{1160}'
+                | '\u{17b4}'..='\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
+/// `text` without characters that nobody sees and that a terminal would obey: they are escaped,
+/// as Python does it.
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -95,14 +123,15 @@ pub fn visible(text: &str) -> String {
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
-            // Those that reverse or hide text would make one key look like another.
-            '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
+            c if !is_hidden(c) => out.push(c),
+            c => {
+                // Writing to a string does not fail.
+                let _ = match c as u32 {
+                    code @ 0..=0xff => write!(out, "\\x{code:02x}"),
+                    code @ 0x100..=0xffff => write!(out, "\\u{code:04x}"),
+                    code => write!(out, "\\U{code:08x}"),
+                };
             }
-            c if c.is_control() => {
-                let _ = write!(out, "\\x{:02x}", c as u32);
-            }
-            c => out.push(c),
         }
     }
     out
@@ -359,6 +388,8 @@ mod tests {
         assert_eq!(quote(&"a'\"b\\".into()), "'a\\'\"b\\\\'");
         assert_eq!(quote(&"\u{1b}[31m\u{202e}\n".into()), "'\\x1b[31m\\u202e\\n'");
         assert_eq!(quote(&Text::from_code_points([0x61, 0xd800]).unwrap()), "'a\\ud800'");
+        let hidden = "\u{61c}\u{2028}\u{2029}\u{feff}\u{ad}\u{2060}\u{e0041}\u{202e}é";
+        assert_eq!(visible(hidden), "\\u061c\\u2028\\u2029\\ufeff\\xad\\u2060\\U000e0041\\u202eé");
         assert_eq!(clip(&"x".repeat(200)).chars().count(), WIDTH);
         assert_eq!(clip("é"), "é");
     }

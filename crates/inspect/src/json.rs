@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use statelens_checkpoint::{Finding, Text};
 
+use crate::describe::is_hidden;
 use crate::grade_word;
 
 /// Writes one JSON value after another into a string, which may be taken away in between.
@@ -151,8 +152,12 @@ impl Json {
             '\n' => self.out.push_str("\\n"),
             '\r' => self.out.push_str("\\r"),
             '\t' => self.out.push_str("\\t"),
-            // Beyond what the grammar asks for: no control character reaches a terminal.
-            '\0'..='\x1f' | '\x7f'..='\u{9f}' => self.escape(c as u32),
+            // Beyond what the grammar asks for: what nobody sees does not reach a terminal, and to
+            // whoever parses it, it is the same.
+            c if is_hidden(c) => {
+                let mut units = [0; 2];
+                c.encode_utf16(&mut units).iter().for_each(|unit| self.escape(u32::from(*unit)));
+            }
             c => self.out.push(c),
         }
     }
@@ -205,6 +210,16 @@ mod tests {
         assert_eq!(parsed["e"], serde_json::json!([]));
         assert_eq!(parsed["o"]["t"], true);
         assert!(!json.as_str().contains(char::is_control));
+    }
+
+    #[test]
+    fn what_nobody_sees_is_escaped_and_stays_the_same() {
+        let text = "a\u{202e}\u{61c}\u{2028}\u{feff}\u{ad}\u{2060}\u{e0041}b";
+        let mut json = Json::new();
+        json.str(text);
+        assert!(json.as_str().is_ascii(), "{}", json.as_str());
+        let parsed: String = serde_json::from_str(json.as_str()).unwrap();
+        assert_eq!(parsed, text);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod element;
 mod json;
 mod manifest;
 mod numbers;
+mod read_back;
 pub mod runs;
 pub mod share;
 mod statistics;
@@ -19,12 +20,14 @@ mod summary;
 pub mod verify;
 
 pub use describe::{
-    dtype_of, kind_of, layout_text, shape_of, shape_text, text_of, type_name, value_text, visible,
+    dtype_of, is_hidden, kind_of, layout_text, shape_of, shape_text, text_of, type_name,
+    value_text, visible,
 };
 pub use element::element_text;
 pub use json::{Json, finding_json};
-pub use manifest::{missing, write_manifest, write_manifest_lines};
+pub use manifest::{Unread, missing, write_manifest, write_manifest_lines};
 pub use numbers::{grouped, size_text};
+pub use read_back::ReadBack;
 pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary, grade_word};

@@ -25,6 +25,8 @@
 //!   value (a dtype, a device, a frozen set).
 //! - `dict`, `list`, `tuple`, `set`: empty containers.
 //!
+//! Bytes that can't be read have `error`, which says why, instead of the hash.
+//!
 //! A link has what its target has, and `alias_of`, the target's key; a text longer than 4 KiB is
 //! not repeated. A link to a container that is not empty has only its kind.
 
@@ -51,13 +53,14 @@ const REPETITION: u64 = 16 << 30;
 const DECIMAL: usize = 16 << 10;
 
 /// Writes the manifest as JSON, one entry after the other; reads every tensor once, through one
-/// small buffer. `progress` counts logical bytes.
+/// small buffer. `progress` counts logical bytes. Returns the keys that could not be read: one
+/// broken tensor is no reason to keep quiet about all others.
 pub fn write_manifest(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
     progress: &mut dyn Progress,
     out: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<()> {
+) -> Result<Vec<Unread>> {
     let mut hashes = Hashes::new(checkpoint, leaves, progress);
     let mut json = Json::new();
     json.open('{');
@@ -68,9 +71,11 @@ pub fn write_manifest(
         json.name("producer").str(&checkpoint.format.producer);
     });
     json.name("entries").open('[');
+    let mut unread = Vec::new();
     for leaf in leaves {
         json.line();
         let value = hashes.facts(leaf.target)?;
+        unread.extend(Unread::of(leaf, &value));
         json.object(|json| {
             json.name("key").text(&leaf.flat);
             entry(json, checkpoint, leaf, leaf.alias_of.is_some(), &value);
@@ -84,29 +89,50 @@ pub fn write_manifest(
     json.close(']');
     json.close('}');
     json.newline();
-    out(&json.take())
+    out(&json.take())?;
+    Ok(unread)
+}
+
+/// A key whose bytes can't be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unread {
+    /// The flat key.
+    pub key: Text,
+    /// Why; a whole sentence.
+    pub why: String,
+}
+
+impl Unread {
+    fn of(leaf: &Leaf, facts: &[Facts]) -> Option<Self> {
+        let why = facts.iter().find_map(|facts| facts.failed.as_deref())?;
+        Some(Self { key: leaf.flat.clone(), why: why.to_owned() })
+    }
 }
 
 /// Writes the manifest for people and for `diff`: a line per leaf, columns parted by tabs: hash
-/// or value, kind or dtype, shape, key. Links are as their targets.
+/// or value, kind or dtype, shape, key. Links are as their targets. Returns the keys that could not
+/// be read.
 pub fn write_manifest_lines(
     checkpoint: &Checkpoint,
     leaves: &[Leaf],
     progress: &mut dyn Progress,
     out: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<()> {
+) -> Result<Vec<Unread>> {
     let mut hashes = Hashes::new(checkpoint, leaves, progress);
+    let mut unread = Vec::new();
     for leaf in leaves {
         let facts = hashes.facts(leaf.target)?;
+        unread.extend(Unread::of(leaf, &facts));
         out(&(columns(checkpoint, leaf, &facts).join("\t") + "\n"))?;
     }
-    Ok(())
+    Ok(unread)
 }
 
 /// The columns of a line for people: hash or value, kind or dtype, shape, key.
 fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4] {
     let value = match (facts, checkpoint.value(leaf.target)) {
         ([Facts { hash: Some(hash), .. }], _) => hash.clone(),
+        ([Facts { failed: Some(_), .. }, ..], _) => "unreadable".to_owned(),
         // What would be cut short is hashed: its end counts too.
         (_, Value::Str(text)) if text.as_bytes().len() > SHORT => {
             hex(&Sha256::digest(text.as_bytes()))
@@ -189,12 +215,15 @@ impl Repetition {
 struct Facts {
     tensor: Option<TensorId>,
     hash: Option<String>,
+    /// Why it could not be read.
+    failed: Option<String>,
 }
 
 /// Hashes what leaves need, each thing once.
 struct Hashes<'a> {
     checkpoint: &'a Checkpoint,
     tensors: HashMap<TensorId, String>,
+    failed: HashMap<TensorId, String>,
     bytes: HashMap<ValueId, String>,
     progress: Part<'a>,
     repetition: Repetition,
@@ -223,6 +252,7 @@ impl<'a> Hashes<'a> {
             reads: true,
             checkpoint,
             tensors: HashMap::new(),
+            failed: HashMap::new(),
             bytes: HashMap::new(),
             progress: Part { whole, before: 0, total: summary.all.bytes },
         }
@@ -235,7 +265,7 @@ impl<'a> Hashes<'a> {
         match checkpoint.value(id) {
             Value::Bytes { data, .. } => {
                 let hash = self.bytes.entry(id).or_insert_with(|| hex(&Sha256::digest(data)));
-                Ok(vec![Facts { tensor: None, hash: Some(hash.clone()) }])
+                Ok(vec![Facts { tensor: None, hash: Some(hash.clone()), failed: None }])
             }
             Value::Sparse(sparse) => {
                 sparse.parts.iter().map(|(_, part)| self.tensor(*part)).collect()
@@ -255,25 +285,34 @@ impl<'a> Hashes<'a> {
 
     fn tensor(&mut self, id: ValueId) -> Result<Facts> {
         let Some((tensor_id, tensor)) = self.checkpoint.tensor_of(id) else {
-            return Ok(Facts { tensor: None, hash: None });
+            return Ok(Facts { tensor: None, hash: None, failed: None });
         };
-        let facts = |hash| Facts { tensor: Some(tensor_id), hash };
+        let facts = |hash| Facts { tensor: Some(tensor_id), hash, failed: None };
         if missing(tensor).is_some() {
             return Ok(facts(None));
         }
         if let Some(hash) = self.tensors.get(&tensor_id) {
             return Ok(facts(Some(hash.clone())));
         }
+        if let Some(why) = self.failed.get(&tensor_id) {
+            return Ok(Facts { failed: Some(why.clone()), ..facts(None) });
+        }
         if !self.reads || !self.repetition.allows(tensor) {
             return Ok(facts(None));
         }
         let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
         let mut hasher = Sha256::new();
-        drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
-            hasher.update(bytes);
-            Ok(())
-        })?;
+        let read =
+            drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
+                hasher.update(bytes);
+                Ok(())
+            });
         self.progress.before = self.progress.before.saturating_add(nbytes);
+        if let Err(error) = read {
+            let why = crate::of_one_tensor(error)?.to_string();
+            self.failed.insert(tensor_id, why.clone());
+            return Ok(Facts { failed: Some(why), ..facts(None) });
+        }
         let hash = hex(&hasher.finalize());
         self.tensors.insert(tensor_id, hash.clone());
         Ok(facts(Some(hash)))
@@ -317,7 +356,7 @@ fn entry(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, alias: bool, fac
 fn tensor(json: &mut Json, checkpoint: &Checkpoint, facts: &[Facts]) {
     let [own, of_quantizer @ ..] = facts else { return };
     let Some(tensor) = own.tensor.and_then(|id| checkpoint.tensor(id).ok()) else { return };
-    dense(json, tensor, own.hash.as_deref());
+    dense(json, tensor, own);
     match &tensor.quantizer {
         None => {}
         Some(Quantizer::PerTensor { scale, zero_point }) => {
@@ -348,15 +387,18 @@ fn parts(json: &mut Json, checkpoint: &Checkpoint, sparse: &Sparse, facts: &[Fac
 
 fn part_fields(json: &mut Json, checkpoint: &Checkpoint, part: &Facts) {
     if let Some(tensor) = part.tensor.and_then(|id| checkpoint.tensor(id).ok()) {
-        dense(json, tensor, part.hash.as_deref());
+        dense(json, tensor, part);
     }
 }
 
-fn dense(json: &mut Json, tensor: &Tensor, hash: Option<&str>) {
+fn dense(json: &mut Json, tensor: &Tensor, facts: &Facts) {
     json.name("dtype").str(tensor.dtype.name());
     json.name("shape").numbers(&tensor.shape);
     json.name("nbytes").number(tensor.nbytes().unwrap_or(0));
-    match (hash, missing(tensor)) {
+    if let Some(why) = &facts.failed {
+        return json.name("error").str(why);
+    }
+    match (facts.hash.as_deref(), missing(tensor)) {
         (Some(hash), _) => json.name("sha256").str(hash),
         (None, Some(why)) => json.name("missing").text(why),
         (None, None) => json.name("missing").str("a few bytes that are repeated beyond measure"),
@@ -507,6 +549,29 @@ mod tests {
             serde_json::json!({"key": "l", "kind": "list"}),
         ];
         assert_eq!(*entries, expected);
+    }
+
+    #[test]
+    fn one_tensor_that_cannot_be_read_is_told_and_the_others_are_hashed() {
+        let good = Tensor::new(DType::F32, vec![2], span(8));
+        let bad = Tensor::new(DType::F32, vec![200], span(800));
+        let checkpoint = checkpoint(
+            vec![bad, good],
+            vec![("bad", Value::Tensor(TensorId(0))), ("good", Value::Tensor(TensorId(1)))],
+        );
+        let mut text = String::new();
+        let leaves = checkpoint.leaves();
+        let unread = write_manifest(&checkpoint, &leaves, &mut Unwatched, &mut |piece| {
+            text.push_str(piece);
+            Ok(())
+        });
+        let unread = unread.unwrap();
+        assert_eq!((unread.len(), unread[0].key.clone()), (1, "bad".into()));
+        let parsed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(parsed["entries"][0]["error"], unread[0].why.as_str());
+        assert!(parsed["entries"][1]["sha256"].is_string());
+        let lines = write_manifest_lines(&checkpoint, &leaves, &mut Unwatched, &mut |_| Ok(()));
+        assert_eq!(lines.unwrap(), unread);
     }
 
     #[test]

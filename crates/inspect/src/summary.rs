@@ -1,5 +1,6 @@
 //! What a checkpoint amounts to: totals, counts, findings.
 
+use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
@@ -61,12 +62,29 @@ pub fn grade_word(grade: Grade) -> &'static str {
 }
 
 impl Summary {
+    /// Counts; reads nothing, and keeps no list of the leaves.
+    pub fn of(checkpoint: &Checkpoint) -> Self {
+        let dot = match checkpoint.format.id.starts_with("tensorflow") {
+            true => separator_of(checkpoint, &checkpoint.leaves()),
+            false => '.',
+        };
+        Self::count(checkpoint, checkpoint.each_leaf(), dot)
+    }
+
     /// Counts; reads nothing. `leaves` are those of `checkpoint`.
     pub fn new(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Self {
+        Self::count(checkpoint, leaves, separator_of(checkpoint, leaves))
+    }
+
+    fn count(
+        checkpoint: &Checkpoint,
+        leaves: impl IntoIterator<Item = impl Borrow<Leaf>>,
+        dot: char,
+    ) -> Self {
         let mut summary = Self {
             format: checkpoint.format.clone(),
             files: Vec::new(),
-            leaves: leaves.len() as u64,
+            leaves: 0,
             links: 0,
             all: Count::default(),
             by_dtype: Vec::new(),
@@ -76,9 +94,9 @@ impl Summary {
         let mut states: HashMap<String, usize> = HashMap::new();
         let mut dtypes: HashMap<String, usize> = HashMap::new();
         let mut seen = vec![false; checkpoint.tensors().len()];
-        let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
-        let dot = separator(checkpoint.format.id, &mut flats.iter().map(|flat| &**flat));
         for leaf in leaves {
+            let leaf: &Leaf = leaf.borrow();
+            summary.leaves += 1;
             let name = leaf.state(dot);
             // Leaves of one state mostly come one after the other.
             let state = match summary.by_state.last_mut() {
@@ -129,6 +147,12 @@ impl Summary {
             json.name("links").number(self.links);
             json.name("missing").number(self.missing);
             self.all.fields(json);
+            let unfolded = checkpoint.unfolded();
+            json.name("unfolded").object(|json| {
+                json.name("stored_bytes").number(unfolded.stored_bytes);
+                json.name("text_bytes").number(unfolded.text_bytes);
+                json.name("tensor_bytes").number(unfolded.tensor_bytes);
+            });
             json.name("dtypes").array(|json| {
                 for (name, count) in &self.by_dtype {
                     json.object(|json| {
@@ -152,6 +176,12 @@ impl Summary {
         });
         json.take()
     }
+}
+
+/// What stands between the segments of keys.
+fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
+    let flats: Vec<_> = leaves.iter().map(|leaf| leaf.flat.to_lossy()).collect();
+    separator(checkpoint.format.id, &mut flats.iter().map(|flat| &**flat))
 }
 
 impl Count {

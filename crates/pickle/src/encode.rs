@@ -5,7 +5,7 @@
 //! `setitems`). Everything but the methods marked *protocol 4* is within protocol 2 and within
 //! what `torch.load(weights_only=True)` accepts.
 
-use statelens_checkpoint::{Error, Global, Int, Result, Text};
+use statelens_checkpoint::{Error, Global, Int, Result, Text, room};
 
 use crate::opcode as op;
 
@@ -325,6 +325,8 @@ impl Encoder {
     fn utf8(&mut self, bytes: &[u8]) -> Result<()> {
         let len = u32::try_from(bytes.len())
             .map_err(|_| Error::refused("a string of 4 GiB or more can't be pickled here"))?;
+        // Texts are what pickles grow by; what comes between two of them is little.
+        room::make_room(&mut self.out, u64::from(len) + 1_024)?;
         self.out.push(op::BINUNICODE);
         self.out.extend(len.to_le_bytes());
         self.out.extend(bytes);

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Form, Global, Int, Text};
+use statelens_checkpoint::{Error, Form, Global, Int, Limits, Text};
 
 /// Which object of a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -91,6 +91,8 @@ pub struct Pickle {
     pub(crate) end: u64,
     pub(crate) base: u64,
     pub(crate) frame_lies: Option<u64>,
+    /// What may be spent, on pickles inside it, too.
+    pub(crate) limits: Limits,
 }
 
 /// A pickle that breaks off, and what it described until then.

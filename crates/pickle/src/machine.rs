@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text};
+use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
 use crate::opcode as op;
 use crate::{Broken, GlobalUse, Node, NodeId, Object, Pickle, escapes, python2};
@@ -24,7 +24,12 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
     let mut machine = Machine {
         input: Input { bytes, at: 0, starved: false },
         limits,
-        pickle: Pickle { base, nodes: vec![Node::None], ..Pickle::default() },
+        pickle: Pickle {
+            base,
+            nodes: vec![Node::None],
+            limits: limits.clone(),
+            ..Pickle::default()
+        },
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),
@@ -540,7 +545,7 @@ impl Machine<'_> {
             self.extra += 3;
         }
         Limits::check("objects in a pickle", count + self.extra, self.limits.values)?;
-        self.pickle.nodes.push(node);
+        room::push(&mut self.pickle.nodes, node)?;
         Ok(NodeId(count as u32))
     }
 

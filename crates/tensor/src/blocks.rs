@@ -55,7 +55,7 @@ impl Blocks {
 /// values are not known.
 pub fn dequantized(tensor: &Tensor) -> Option<Tensor> {
     let dtype = match tensor.dtype {
-        DType::Blocks(block) => Blocks::new(block).map(|_| DType::F32),
+        DType::Blocks(block) => Blocks::new(*block).map(|_| DType::F32),
         ref dtype => plain(dtype),
     };
     Some(Tensor { dtype: dtype?, ..tensor.clone() })
@@ -203,7 +203,7 @@ mod tests {
         let len = bytes.len() as u64;
         let files = FileSet::single("x", Memory::from(bytes));
         let span = Span { file: files.main().unwrap(), offset: 0, len };
-        (files, Tensor::new(DType::Blocks(Q8_0), vec![2, 64], Layout::Span(span)))
+        (files, Tensor::new(DType::Blocks(&Q8_0), vec![2, 64], Layout::Span(span)))
     }
 
     fn gather(files: &FileSet, tensor: &Tensor, range: Range<u64>, piece: u64) -> Result<Vec<u8>> {
@@ -248,7 +248,7 @@ mod tests {
         assert!(gather(&files, &odd, 0..96, 7).is_err());
         let scalar = Tensor { shape: vec![], ..tensor };
         assert_eq!(scalar.nbytes(), None);
-        let unknown = Tensor::new(DType::Blocks(Q2_K), vec![256], scalar.layout);
+        let unknown = Tensor::new(DType::Blocks(&Q2_K), vec![256], scalar.layout);
         assert!(dequantized(&unknown).is_none());
         let wanted = Tensor { dtype: DType::F32, ..unknown };
         assert!(Gather::new(&files, &wanted, 0..256, BUDGET).is_err());

@@ -65,7 +65,7 @@ impl Chunked {
             )));
         }
         let size = count(chunk)?.saturating_mul(context.itemsize);
-        Limits::check("bytes of a chunk", size, chunk_limit(context.budget))?;
+        Limits::check("bytes of a chunk", size, chunk_limit(context))?;
         let mut fill = layout.chunks.fill().to_vec();
         if fill.is_empty() {
             fill.resize(context.itemsize as usize, 0);
@@ -85,7 +85,7 @@ impl Chunked {
             Limits::check(
                 "bytes of a stored chunk",
                 chunk.span.len,
-                chunk_limit(context.budget).saturating_mul(2),
+                chunk_limit(context).saturating_mul(2),
             )?;
         }
         if table.is_empty() {
@@ -330,8 +330,8 @@ fn sorted(
 }
 
 /// The largest chunk that is decoded: what the limits allow, or the budget if that is more.
-fn chunk_limit(budget: usize) -> u64 {
-    Limits::default().chunk.max(budget as u64)
+fn chunk_limit(context: &Context<'_>) -> u64 {
+    context.files.limits().chunk.max(context.budget as u64)
 }
 
 /// The place of an index in the C order of `shape`.

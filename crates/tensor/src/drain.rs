@@ -34,7 +34,7 @@ pub fn drain(
 /// Fails if they are more than [`Limits::string`] allows.
 pub fn elements(files: &FileSet, tensor: &Tensor, range: Range<u64>) -> Result<Vec<u8>> {
     let size = range.end.saturating_sub(range.start).saturating_mul(tensor.dtype.itemsize());
-    Limits::check("bytes of elements looked at", size, Limits::default().string)?;
+    Limits::check("bytes of elements looked at", size, files.limits().string)?;
     let mut bytes = Vec::new();
     let gather = Gather::new(files, tensor, range, BUDGET)?;
     run(files, gather, BUFFER, &mut |piece| {

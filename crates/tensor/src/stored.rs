@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
+use statelens_checkpoint::{Error, FileSet, Layout, Result, Span};
 
 use crate::chunked::Chunked;
 use crate::concat::Concat;
@@ -49,7 +49,7 @@ impl Stored {
         range: Range<u64>,
     ) -> Result<Self> {
         let itemsize = context.itemsize;
-        if itemsize > Limits::default().chunk {
+        if itemsize > context.files.limits().chunk {
             return Err(Error::limit(format!("one element has {itemsize} bytes")));
         }
         let total = count(shape)?

@@ -48,7 +48,7 @@ impl Transform {
         let itemsize = tensor.stored.unit().unwrap_or_else(|| tensor.stored.itemsize());
         let (blocks, from) = match &tensor.stored {
             stored if *stored == tensor.dtype => (None, stored),
-            DType::Blocks(block) => match Blocks::new(*block) {
+            DType::Blocks(block) => match Blocks::new(**block) {
                 Some(blocks) => (Some(blocks), &DType::F32),
                 None => {
                     return Err(Error::unsupported(format!(

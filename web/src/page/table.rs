@@ -411,7 +411,7 @@ fn shown(key: &str) -> String {
         .map(|c| match c {
             '\0'..='\x1f' => char::from_u32(0x2400 + c as u32).unwrap_or(c),
             '\x7f' => '\u{2421}',
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '\u{fffd}',
+            c if statelens_inspect::is_hidden(c) => '\u{fffd}',
             c => c,
         })
         .collect()

@@ -11,16 +11,17 @@ use statelens_convert::{
     Change, Edit, Report, Target, plan, run_blocking, shard_size, shards_by_name,
 };
 use statelens_formats::{Asked, Shards, Writing};
-use statelens_inspect::{Json, visible};
+use statelens_inspect::{Json, ReadBack, visible};
 
 use crate::args::Convert;
 use crate::commands::edits;
+use crate::limits::{self, limits};
 use crate::output::{Output, check_target, keep_all, old_shards, same_file, stop_signal};
 use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::sink::FileSink;
-use crate::source::FileSource;
+use crate::source::{self, FileSource};
 
 pub(crate) fn run(args: &Convert) -> Outcome {
     let (target, format) = target(args)?;
@@ -32,6 +33,10 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     })?;
     let checkpoint = Arc::new(checkpoint);
     let target = target.sharded(shards(args, &edit, &checkpoint)?)?;
+    // PyTorch's files hold a text once that is named again and again.
+    if !matches!(target, Target::Torch(_)) {
+        limits::check_texts(&checkpoint, "writing the file")?;
+    }
     let plan = plan(checkpoint.clone(), &edit, &target, name)?;
     let size = plan.size()?;
     let paths = planned_paths(args, &plan);
@@ -45,6 +50,12 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     if plan.loses() && !args.lossy {
         return Err(refuse_losses(&plan.losses).into());
     }
+    let unfolded = checkpoint.unfolded().writing(size.bytes());
+    unfolded
+        .check("writing the file", limits())
+        .map_err(|error| error.in_file(args.input.display().to_string()))?;
+    // What is written may be another one: that of a large file would be in memory twice.
+    drop(checkpoint);
     remote::check_cap(&plan)?;
     let losses = plan.losses.clone();
     let source = plan.source.clone();
@@ -87,9 +98,12 @@ fn write(
     if let [only] = &outputs[..] {
         only.reserve(size)?;
     }
+    let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
     let report = run_blocking(plan, &mut sink, progress)?;
     sink.finish()?;
+    let written = outputs.iter().map(|output| source::written(&output.file));
+    read_back.check(written.collect::<Result<_>>()?, limits(), progress)?;
     let old = old_shards(paths);
     keep_all(outputs, args.durable.sync())?;
     // Only now that nothing names them any more. The checkpoint that was read may be among them.

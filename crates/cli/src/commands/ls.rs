@@ -10,24 +10,24 @@ use crate::print::{Outcome, Printer, Table, grouped};
 pub(crate) fn run(args: &Ls) -> Outcome {
     let pattern = args.pattern.as_deref().map(Pattern::parse).transpose()?;
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
-    let mut leaves = checkpoint.leaves();
-    if let Some(pattern) = &pattern {
-        leaves.retain(|leaf| {
+    let wanted = |leaf: &Leaf| {
+        pattern.as_ref().is_none_or(|pattern| {
             let key = leaf.flat.to_lossy();
             pattern.matches(&key) || pattern.matches(known_key(&key))
-        });
-    }
+        })
+    };
+    let mut leaves = checkpoint.each_leaf().filter(wanted).peekable();
     let mut printer = Printer::new();
     if args.input.common.json {
         let mut json = Json::new();
         printer.text("[")?;
-        for (index, leaf) in leaves.iter().enumerate() {
+        for (index, leaf) in leaves.enumerate() {
             printer.text(if index > 0 { ",\n" } else { "\n" })?;
-            object(&mut json, checkpoint, leaf);
+            object(&mut json, checkpoint, &leaf);
             printer.text(&std::mem::take(&mut json).take())?;
         }
         printer.line("\n]")?;
-    } else if leaves.is_empty() {
+    } else if leaves.peek().is_none() {
         printer.line(match pattern {
             Some(_) => "no key matches",
             None => "there are no keys",
@@ -35,8 +35,9 @@ pub(crate) fn run(args: &Ls) -> Outcome {
     } else {
         // A table is as wide as its widest cell, so all rows are made before one is printed;
         // in runs, so that a million keys do not wait in memory as text.
-        for run in leaves.chunks(ROWS) {
-            table(checkpoint, run).print(&mut printer)?;
+        while leaves.peek().is_some() {
+            let run: Vec<Leaf> = leaves.by_ref().take(ROWS).collect();
+            table(checkpoint, &run).print(&mut printer)?;
         }
     }
     printer.finish()?;

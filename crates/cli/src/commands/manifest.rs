@@ -4,19 +4,20 @@ use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_inspect::{write_manifest, write_manifest_lines};
+use statelens_inspect::{Unread, write_manifest, write_manifest_lines};
 
 use crate::args::Manifest;
+use crate::limits;
 use crate::output::{Output, check_target, keep_all, stop_signal};
-use crate::print::{Failure, Outcome, Printer};
+use crate::print::{Failure, Outcome, Printer, complain, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
 pub(crate) fn run(args: &Manifest) -> Outcome {
     let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
+    limits::check(&checkpoint, "hashing all values")?;
     if let Some(output) = &args.output {
-        write(args, &checkpoint, &sources, output)?;
-        return Ok(true);
+        return Ok(tell(&write(args, &checkpoint, &sources, output)?));
     }
     let mut printer = Printer::new();
     let mut stopped = None;
@@ -27,22 +28,36 @@ pub(crate) fn run(args: &Manifest) -> Outcome {
         })
     };
     let written = manifest(&checkpoint, args.input.common.json, &mut print);
-    match (written, stopped) {
+    let unread = match (written, stopped) {
         (_, Some(failure)) => return Err(failure),
         (Err(error), None) => return Err(Failure::Error(error)),
-        (Ok(()), None) => {}
-    }
+        (Ok(unread), None) => unread,
+    };
     printer.finish()?;
     // Never freed: to take a hundred thousand values apart takes as long as to list them.
     std::mem::forget(checkpoint);
-    Ok(true)
+    Ok(tell(&unread))
 }
+
+/// Says which keys could not be read; whether there were none.
+fn tell(unread: &[Unread]) -> bool {
+    for Unread { key, why } in unread.iter().take(SHOWN) {
+        complain(&format!("`{key}` can't be read: {why}"));
+    }
+    if unread.len() > SHOWN {
+        complain(&format!("{} more keys can't be read", grouped((unread.len() - SHOWN) as u64)));
+    }
+    unread.is_empty()
+}
+
+/// Keys that are told one by one.
+const SHOWN: usize = 20;
 
 fn manifest(
     checkpoint: &Checkpoint,
     json: bool,
     out: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<()> {
+) -> Result<Vec<Unread>> {
     let leaves = checkpoint.leaves();
     let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
     match json {
@@ -57,7 +72,7 @@ fn write(
     checkpoint: &Checkpoint,
     sources: &[std::sync::Arc<FileSource>],
     target: &Path,
-) -> Result<()> {
+) -> Result<Vec<Unread>> {
     check_target(target, args.force, sources)?;
     let output = Output::create(target, args.force, 0)?;
     let failed = |error: std::io::Error| {
@@ -65,10 +80,11 @@ fn write(
     };
     let named = target.extension().is_some_and(|end| end.eq_ignore_ascii_case("json"));
     let mut file = BufWriter::new(&*output.file);
-    manifest(checkpoint, args.input.common.json || named, &mut |text| {
+    let unread = manifest(checkpoint, args.input.common.json || named, &mut |text| {
         file.write_all(text.as_bytes()).map_err(failed)
     })?;
     file.flush().map_err(failed)?;
     drop(file);
-    keep_all(vec![output], args.durable.sync())
+    keep_all(vec![output], args.durable.sync())?;
+    Ok(unread)
 }

@@ -16,9 +16,10 @@ pub(crate) mod toolbox;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Finding, Limits, Result};
+use statelens_checkpoint::{Checkpoint, Finding, Result};
 use statelens_inspect::{grade_word, visible};
 
+use crate::limits::limits;
 use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
 use crate::remote;
@@ -31,7 +32,7 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource
         return Ok((remote::open(url, with, &mut bar)?, Vec::new()));
     }
     let opened = source::open(file, with)?;
-    let checkpoint = statelens_formats::open(opened.files, &Limits::default(), &mut bar)?;
+    let checkpoint = statelens_formats::open(opened.files, limits(), &mut bar)?;
     Ok((checkpoint, opened.sources))
 }
 

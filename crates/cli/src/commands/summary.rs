@@ -8,6 +8,7 @@ use statelens_inspect::share::{
 };
 
 use crate::args::{Keys, Summary, To};
+use crate::limits;
 use crate::output::{Output, check_target, keep_all, stop_signal};
 use crate::print::{Outcome, Printer};
 use crate::progress::{Bar, Unit};
@@ -97,6 +98,7 @@ fn read_values(
     if !args.stats && !args.content {
         return Ok(());
     }
+    limits::check(checkpoint, "reading all values")?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
     outline.read_values(checkpoint, leaves, args.stats, &mut bar)
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Limits, ReadAt, Result};
+use statelens_checkpoint::{Error, Limits, ReadAt, Result, room};
 
 /// What stands next: a plain value, or what of a longer thing is told before its bytes.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -62,7 +62,7 @@ impl<'a> Cursor<'a> {
         Limits::check("bytes of a text", len, self.limits.string)?;
         self.spent = self.spent.saturating_add(len);
         Limits::check("bytes of all texts together", self.spent, self.limits.structure)?;
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = room::zeros(len)?;
         self.source.read_at(self.at, &mut bytes)?;
         self.at += len;
         Ok(bytes)

@@ -1,6 +1,6 @@
 //! The numbers and texts of the header, one after the other.
 
-use statelens_checkpoint::{BlockCache, ByteOrder, Error, Limits, ReadAt, Result};
+use statelens_checkpoint::{BlockCache, ByteOrder, Error, Limits, ReadAt, Result, room};
 
 /// Reads from the start of the file on, within its end and the limits.
 pub(super) struct Cursor<'a> {
@@ -20,7 +20,7 @@ impl<'a> Cursor<'a> {
     /// The next bytes.
     pub(super) fn bytes(&mut self, len: u64) -> Result<Vec<u8>> {
         self.ensure(len)?;
-        let mut bytes = vec![0; len as usize];
+        let mut bytes = room::zeros(len)?;
         self.source.read_at(self.at, &mut bytes)?;
         self.at += len;
         Ok(bytes)

@@ -50,12 +50,13 @@ static DTYPES: LazyLock<Vec<Kind>> = LazyLock::new(|| {
         let bits = dtype.itemsize() * 8;
         Kind { name, dtype, bits, packed: 1, whole: 1 }
     };
-    let six = |name, block| Kind { name, dtype: block, bits: 6, packed: 1, whole: 4 };
+    let six =
+        |name, block| Kind { name, dtype: DType::Blocks(block), bits: 6, packed: 1, whole: 4 };
     vec![
         plain("BOOL", DType::Bool),
         Kind { name: "F4", dtype: DType::F4E2M1FNX2, bits: 4, packed: 2, whole: 2 },
-        six("F6_E2M3", block("F6_E2M3", 4, 3)),
-        six("F6_E3M2", block("F6_E3M2", 4, 3)),
+        six("F6_E2M3", &E2M3),
+        six("F6_E3M2", &E3M2),
         plain("U8", DType::U8),
         plain("I8", DType::I8),
         plain("F8_E5M2", DType::F8E5M2),
@@ -100,8 +101,12 @@ impl Kind {
 }
 
 /// Values of less than a byte that only safetensors and block formats have.
-const fn block(name: &'static str, elements: u64, bytes: u64) -> DType {
-    DType::Blocks(Block { name, elements, bytes, words: &[] })
+static E2M3: Block = six("F6_E2M3");
+static E3M2: Block = six("F6_E3M2");
+
+/// Four floats of six bits in three bytes.
+const fn six(name: &'static str) -> Block {
+    Block { name, elements: 4, bytes: 3, words: &[] }
 }
 
 /// Longest header in bytes: the reference library refuses longer ones.

@@ -39,9 +39,13 @@ pub fn scan(
     options: &ScanOptions,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Finding>> {
-    let mut search = Search::new(limits, options, progress);
     let main = files.main()?;
-    match sets::Sharded::of(&files, limits) {
+    let set = sets::Sharded::of(&files, limits);
+    let parts = set.iter().flatten().flat_map(|set| set.parts(&files));
+    let longest = parts.filter_map(|(_, part)| Some(part.len(part.main().ok()?))).max();
+    let limits = &limits.fitted(longest.unwrap_or_default().max(files.len(main)));
+    let mut search = Search::new(limits, options, progress);
+    match set {
         Ok(Some(set)) => {
             search.tell_opened("", set.findings());
             for (name, part) in set.parts(&files) {
@@ -66,6 +70,7 @@ pub fn scan_file(
     options: &ScanOptions,
     progress: &mut dyn Progress,
 ) -> Result<Vec<Finding>> {
+    let limits = &limits.fitted(files.len(files.main()?));
     let mut search = Search::new(limits, options, progress);
     one(&mut search, "", &files, false)?;
     Ok(search.told.finish())

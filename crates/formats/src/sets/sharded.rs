@@ -85,7 +85,9 @@ impl Sharded {
             ))
             .advice("Put the files beside the index, or open them all together."));
         }
-        let mut join = Join::new(limits);
+        let there = self.shards.iter().filter_map(|(_, id)| *id);
+        let size = there.fold(0u64, |sum, id| sum.saturating_add(files.len(id)));
+        let mut join = Join::new(&limits.fitted(size));
         for (at, (name, id)) in self.shards.iter().enumerate() {
             let Some(id) = id else { continue };
             let part = crate::open_one(files.opened_at(*id), limits, progress)?;

@@ -21,6 +21,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let Some(first) = tables.ids.first() else {
         return Err(Error::damaged("the checkpoint has no table"));
     };
+    // What was opened may only name the table.
+    let size = tables.ids.iter().fold(0u64, |sum, id| sum.saturating_add(files.len(*id)));
+    let limits = &limits.fitted(size);
     let (leaves, format, findings) = {
         let mut table = Table::open(&files, *first, limits)?;
         if table.is_v1()? {

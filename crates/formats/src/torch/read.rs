@@ -49,6 +49,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         &mut builder,
     )?);
     let format = facts.format(&archive, &pickle);
+    // What the tree was made from goes before the tree is walked.
+    drop((pickle, records));
+    drop(archive);
     builder.finish(lowered.root, format, files, findings)
 }
 

@@ -30,6 +30,7 @@ use lane::Lane;
 use pairs::Pair;
 
 pub use numbers::Numbers;
+pub(crate) use pairs::same_value;
 pub(crate) use report::unravel;
 pub use report::{Difference, Report, What};
 

@@ -211,7 +211,8 @@ fn value_text(checkpoint: &Checkpoint, id: ValueId) -> String {
 /// Whether two values that are no tensors are the same, objects that were not built included:
 /// without recursion, and each pair once, for objects may hold themselves. Tensors in objects
 /// are leaves of their own.
-fn same_value(
+/// Whether two values are the same, with all that hangs below them.
+pub(crate) fn same_value(
     left: &Checkpoint,
     l: ValueId,
     right: &Checkpoint,

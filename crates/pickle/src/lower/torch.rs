@@ -347,7 +347,7 @@ impl Lowering<'_> {
         }
         let number = u32::MAX - self.nested.len() as u32;
         let bytes = self.bytes_of(*bytes)?;
-        let found = stream_storage(&bytes, number);
+        let found = stream_storage(&bytes, number, &self.pickle.limits);
         self.nested.insert(spelled, found.clone());
         found
     }
@@ -558,8 +558,8 @@ impl Lowering<'_> {
 }
 
 /// The one storage of a stream that is nothing but that.
-fn stream_storage(bytes: &[u8], number: u32) -> Option<(StorageName, Storage)> {
-    let stream = read_stream(bytes, 0, &Limits::default()).ok()?;
+fn stream_storage(bytes: &[u8], number: u32, limits: &Limits) -> Option<(StorageName, Storage)> {
+    let stream = read_stream(bytes, 0, limits).ok()?;
     let Node::Persistent(name) = stream.pickle.node(stream.pickle.root()) else { return None };
     let name = stream.pickle.storage_name(*name)?;
     let data = stream.storage(bytes, &name.key)?;

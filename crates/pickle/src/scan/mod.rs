@@ -166,7 +166,7 @@ impl Pickle {
             }
             let bytes = spelled.and_then(|spelled| self.spelled_bytes(spelled));
             match (bytes, nesting.checked_sub(1)) {
-                (Some(bytes), Some(nesting)) => match read_stream(&bytes, 0, &Limits::default()) {
+                (Some(bytes), Some(nesting)) => match read_stream(&bytes, 0, &self.limits) {
                     Ok(stream) => findings.extend(stream.scan_within(options, nesting)),
                     Err(broken) => {
                         findings.extend(broken.scan_within(options, nesting));

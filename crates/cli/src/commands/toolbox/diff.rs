@@ -7,6 +7,7 @@ use statelens_convert::{Edit, Rename};
 use statelens_inspect::compare::{Options, Report, Tolerance, compare};
 
 use crate::args::{Diff, Operation};
+use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, Table, grouped};
 use crate::progress::{Bar, Unit};
@@ -14,6 +15,9 @@ use crate::progress::{Bar, Unit};
 pub(crate) fn run(args: &Diff) -> Outcome {
     let (left, _) = super::open(&args.left, &args.common.with)?;
     let (right, _) = super::open(&args.right, &args.common.with)?;
+    for side in [&left, &right] {
+        limits::check(side, "comparing all values")?;
+    }
     let rename = Edit {
         strip_prefix: args.strip_prefix.clone(),
         rename: args.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,

@@ -7,7 +7,7 @@ use crate::print::{Outcome, Printer, Table, grouped, size_text};
 
 pub(crate) fn run(args: &Input) -> Outcome {
     let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
-    let summary = Summary::new(checkpoint, &checkpoint.leaves());
+    let summary = Summary::of(checkpoint);
     let mut printer = Printer::new();
     if args.common.json {
         let mut json = Json::new();

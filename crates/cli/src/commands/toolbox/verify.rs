@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, ErrorKind, Limits, Result};
+use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, verify};
 
 use crate::args::Verify;
+use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, Table};
 use crate::progress::{Bar, Unit};
@@ -20,7 +21,8 @@ pub(crate) fn run(args: &Verify) -> Outcome {
     let mut opened = true;
     let report = match super::open(&args.input.file, &args.input.common.with) {
         Ok((checkpoint, _)) => {
-            let checks = statelens_formats::checks::checks(&checkpoint, &Limits::default())?;
+            limits::check(&checkpoint, "reading all values")?;
+            let checks = statelens_formats::checks::checks(&checkpoint, limits::limits())?;
             let mut bar = Bar::new("verifying", Unit::Bytes).stopped_by(stop_signal()?);
             verify(Arc::new(checkpoint), checks, manifest.as_ref(), &mut bar)?
         }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Plan, Result};
 use statelens_convert::run_blocking;
+use statelens_inspect::ReadBack;
 
 use crate::commands::convert::refuse_losses;
+use crate::limits::limits;
 use crate::output::{Output, Sync, check_target, keep_all, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::sink::FileSink;
-use crate::source::FileSource;
+use crate::source::{self, FileSource};
 
 /// What may stand under the name of the file to be.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -46,9 +48,12 @@ pub(super) fn write(
         Some(_) => error,
         None => error.in_file(target.display().to_string()),
     };
+    let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(vec![output.file.clone()]);
     let report = run_blocking(plan, &mut sink, &mut bar).map_err(named)?;
     sink.finish().map_err(named)?;
+    let written = vec![source::written(&output.file)?];
+    read_back.check(written, limits(), &mut bar).map_err(named)?;
     keep_all(vec![output], sync)?;
     Ok(report.bytes)
 }

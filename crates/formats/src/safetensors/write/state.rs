@@ -145,7 +145,8 @@ impl Sorter<'_> {
             }
             // The root itself, with nothing in it.
             Value::List(_) | Value::Tuple(_) | Value::Dict(_) | Value::Set(_)
-                if leaf.key.parts.is_empty() => {}
+                if leaf.key.parts.is_empty()
+                    && self.source.value(leaf.target).children().is_empty() => {}
             Value::Set(set) if set.frozen => self.lose(FROZEN, name),
             Value::Opaque(_) if self.source.holds_tensor(leaf.target) => self.lose(MODULE, name),
             Value::Opaque(_) => {

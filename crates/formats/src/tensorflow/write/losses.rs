@@ -50,6 +50,7 @@ const fn harmless(what: &'static str, why: &'static str) -> Kind {
 
 pub(super) const SCALAR: Kind =
     harmless("numbers and strings become tensors without dimensions", TENSORS);
+pub(super) const MUTABLE: Kind = harmless("bytearrays become byte strings", TENSORS);
 pub(super) const UNICODE: Kind =
     harmless("arrays of strings become UTF-8", "Strings are bytes to TensorFlow.");
 pub(super) const TIED: Kind = harmless(

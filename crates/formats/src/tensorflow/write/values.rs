@@ -91,7 +91,12 @@ impl Items<'_> {
                 self.losses.add(&losses::SCALAR, &leaf.flat);
                 self.strings(leaf, Vec::new(), &[text.as_bytes()]);
             }
-            Value::Bytes { data, .. } => self.strings(leaf, Vec::new(), &[data]),
+            Value::Bytes { data, mutable } => {
+                if *mutable {
+                    self.losses.add(&losses::MUTABLE, &leaf.flat);
+                }
+                self.strings(leaf, Vec::new(), &[data]);
+            }
             Value::None => self.losses.add(&losses::NONE, &leaf.flat),
             // As leaves, they have nothing in them.
             Value::List(_) | Value::Tuple(_) | Value::Dict(_) => {

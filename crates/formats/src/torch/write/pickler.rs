@@ -1,6 +1,7 @@
 //! Writes a state dict as a pickle of protocol 2, within what `weights_only` loads.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use statelens_checkpoint::{
     Checkpoint, DType, Dict, DictClass, DictKey, Error, Int, List, ListClass, Opaque, Quantizer,
@@ -23,10 +24,18 @@ pub(super) struct Pickler<'a> {
     /// Linked values whose contents are being written and which exist only after them.
     open: HashSet<ValueId>,
     globals: HashMap<(&'static str, &'static str), Memo>,
+    /// What every tensor says, and texts and byte strings that are longer than their memo: each is
+    /// written once, however often it is named.
+    words: HashMap<&'static str, Memo>,
+    texts: HashMap<Text, Memo>,
+    strings: HashMap<Arc<[u8]>, Memo>,
     losses: &'a mut Losses,
     /// What is still to be written, the next one last.
     todo: Vec<Todo>,
 }
+
+/// Texts from so many bytes on are looked up before they are written again.
+const LONG: usize = 64;
 
 enum Todo {
     Value(ValueId),
@@ -34,6 +43,10 @@ enum Todo {
     Mark,
     Appends,
     SetItems,
+    /// The items of a list from there on.
+    Items(ValueId, usize),
+    /// The entries of a dict from there on.
+    Entries(ValueId, usize),
     /// A tuple of everything since the mark.
     Tuple,
     /// A tuple of the value on top.
@@ -66,6 +79,9 @@ impl<'a> Pickler<'a> {
             memo: HashMap::new(),
             open: HashSet::new(),
             globals: HashMap::new(),
+            words: HashMap::new(),
+            texts: HashMap::new(),
+            strings: HashMap::new(),
             losses,
             todo: vec![Todo::Value(source.root())],
         }
@@ -80,6 +96,8 @@ impl<'a> Pickler<'a> {
                 Todo::Mark => self.encoder.mark(),
                 Todo::Appends => self.encoder.appends(),
                 Todo::SetItems => self.encoder.setitems(),
+                Todo::Items(id, from) => self.items(id, from),
+                Todo::Entries(id, from) => self.entries(id, from),
                 Todo::Tuple => self.encoder.marked_tuple(),
                 Todo::Tuple1 => self.encoder.tuple(TupleLen::One),
                 Todo::Reduce => self.encoder.reduce(),
@@ -126,7 +144,7 @@ impl<'a> Pickler<'a> {
                 self.encoder.reduce();
             }
             Value::Str(text) => {
-                self.encoder.text(text)?;
+                self.text(text)?;
                 self.remember(id);
             }
             Value::Bytes { data, mutable } => self.bytes(id, data, *mutable)?,
@@ -186,11 +204,53 @@ impl<'a> Pickler<'a> {
         Ok(())
     }
 
-    fn bytes(&mut self, id: ValueId, data: &[u8], mutable: bool) -> Result<()> {
+    fn text(&mut self, text: &Text) -> Result<()> {
+        if text.as_bytes().len() < LONG {
+            return self.encoder.text(text);
+        }
+        match self.texts.get(text) {
+            Some(memo) => self.encoder.memoized(*memo),
+            None => {
+                self.encoder.text(text)?;
+                let memo = self.encoder.memoize();
+                self.texts.insert(text.clone(), memo);
+            }
+        }
+        Ok(())
+    }
+
+    fn word(&mut self, word: &'static str) -> Result<()> {
+        match self.words.get(word) {
+            Some(memo) => self.encoder.memoized(*memo),
+            None => {
+                self.encoder.str(word)?;
+                let memo = self.encoder.memoize();
+                self.words.insert(word, memo);
+            }
+        }
+        Ok(())
+    }
+
+    fn byte_string(&mut self, data: &Arc<[u8]>) -> Result<()> {
+        if data.len() < LONG {
+            return self.encoder.bytes_as_text(data);
+        }
+        match self.strings.get(data) {
+            Some(memo) => self.encoder.memoized(*memo),
+            None => {
+                self.encoder.bytes_as_text(data)?;
+                let memo = self.encoder.memoize();
+                self.strings.insert(data.clone(), memo);
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&mut self, id: ValueId, data: &Arc<[u8]>, mutable: bool) -> Result<()> {
         if mutable {
             self.global("builtins", "bytearray")?;
         }
-        self.encoder.bytes_as_text(data)?;
+        self.byte_string(data)?;
         if mutable {
             self.encoder.tuple(TupleLen::One);
             self.encoder.reduce();
@@ -205,7 +265,17 @@ impl<'a> Pickler<'a> {
         }
         self.encoder.empty_list();
         self.remember(id);
-        self.append(&list.items);
+        self.todo.push(Todo::Items(id, 0));
+    }
+
+    fn items(&mut self, id: ValueId, from: usize) {
+        let Value::List(list) = self.source.value(id) else { return };
+        let rest = list.items.get(from..).unwrap_or(&[]);
+        let batch = &rest[..rest.len().min(Encoder::BATCH)];
+        if !batch.is_empty() {
+            self.todo.push(Todo::Items(id, from + batch.len()));
+            self.append(batch);
+        }
     }
 
     fn append(&mut self, items: &[ValueId]) {
@@ -269,20 +339,31 @@ impl<'a> Pickler<'a> {
             }
         }
         self.remember(id);
-        for batch in dict.entries.chunks(Encoder::BATCH).rev() {
-            self.todo.push(Todo::SetItems);
-            for (key, value) in batch.iter().rev() {
-                self.todo.push(Todo::Value(*value));
-                self.todo.push(Todo::Key(id, key.clone()));
-            }
-            self.todo.push(Todo::Mark);
-        }
+        self.todo.push(Todo::Entries(id, 0));
         Ok(())
+    }
+
+    /// A batch of entries, and that the next one comes after it: a dict of a million is not put
+    /// on the list of what is to be done as a whole.
+    fn entries(&mut self, id: ValueId, from: usize) {
+        let Value::Dict(dict) = self.source.value(id) else { return };
+        let rest = dict.entries.get(from..).unwrap_or(&[]);
+        let batch = &rest[..rest.len().min(Encoder::BATCH)];
+        if batch.is_empty() {
+            return;
+        }
+        self.todo.push(Todo::Entries(id, from + batch.len()));
+        self.todo.push(Todo::SetItems);
+        for (key, value) in batch.iter().rev() {
+            self.todo.push(Todo::Value(*value));
+            self.todo.push(Todo::Key(id, key.clone()));
+        }
+        self.todo.push(Todo::Mark);
     }
 
     fn key(&mut self, dict: ValueId, key: &DictKey) -> Result<()> {
         match key {
-            DictKey::Str(text) => self.encoder.text(text),
+            DictKey::Str(text) => self.text(text),
             DictKey::Int(int) => self.int(dict, int),
             DictKey::Bool(value) => {
                 self.encoder.bool(*value);
@@ -296,7 +377,7 @@ impl<'a> Pickler<'a> {
                 self.encoder.none();
                 Ok(())
             }
-            DictKey::Bytes(bytes) => self.encoder.bytes_as_text(bytes),
+            DictKey::Bytes(bytes) => self.byte_string(bytes),
             DictKey::Tuple(keys) if keys.iter().all(|key| !matches!(key, DictKey::Tuple(_))) => {
                 self.encoder.mark();
                 for key in keys {
@@ -381,7 +462,7 @@ impl<'a> Pickler<'a> {
             .get(&id)
             .ok_or_else(|| Error::damaged("a tensor is named that has no place in the archive"))?;
         self.encoder.mark();
-        self.encoder.str("storage")?;
+        self.word("storage")?;
         let elements = match storage_class(written_dtype(tensor)) {
             Some(class) => {
                 self.global("torch", class)?;
@@ -393,7 +474,7 @@ impl<'a> Pickler<'a> {
             }
         };
         self.encoder.str(&place.record.to_string())?;
-        self.encoder.str("cpu")?;
+        self.word("cpu")?;
         self.encoder.int(&elements.into())?;
         self.encoder.marked_tuple();
         self.encoder.binpersid();

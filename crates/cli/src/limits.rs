@@ -1,0 +1,66 @@
+//! What a command may spend on a checkpoint, and how its user raises that.
+
+use std::sync::OnceLock;
+
+use statelens_checkpoint::{Checkpoint, Error, ErrorKind, Limits, Result, Unfolded};
+
+static LIMITS: OnceLock<Limits> = OnceLock::new();
+
+/// Reads `--limit`: a number, so many times the usual, or `none`.
+pub(crate) fn parse(text: &str) -> Result<Limits, String> {
+    if text.eq_ignore_ascii_case("none") {
+        return Ok(Limits::none());
+    }
+    match text.parse::<u64>() {
+        Ok(times) if times > 0 => Ok(Limits::times(times)),
+        _ => Err("it has to be a number of times, as in 10, or none".into()),
+    }
+}
+
+/// Goes by `limits` from now on.
+pub(crate) fn set(limits: Limits) {
+    // A command sets them once, before anything is opened.
+    let _ = LIMITS.set(limits);
+}
+
+/// What may be spent.
+pub(crate) fn limits() -> &'static Limits {
+    LIMITS.get_or_init(Limits::default)
+}
+
+/// Fails if going through all values of a checkpoint takes much more than its size lets expect.
+pub(crate) fn check(checkpoint: &Checkpoint, what: &str) -> Result<()> {
+    let name = checkpoint.files.main().map(|main| checkpoint.files.name(main).to_owned());
+    checkpoint
+        .unfolded()
+        .check(what, limits())
+        .map_err(|error| error.in_file(name.unwrap_or_default()))
+}
+
+/// As [`check`], of texts alone: a format that holds one as often as it is named makes a plan of
+/// the size of them all.
+pub(crate) fn check_texts(checkpoint: &Checkpoint, what: &str) -> Result<()> {
+    Unfolded { tensor_bytes: 0, ..checkpoint.unfolded() }.check(what, limits())
+}
+
+/// Says what to do about a limit, where nothing else was said.
+pub(crate) fn advise(error: Error) -> Error {
+    if error.kind() != ErrorKind::Limit || error.next_step().is_some() {
+        return error;
+    }
+    error.advice(
+        "If you trust the file, allow ten times as much with --limit 10, or anything with --limit none.",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_a_number_of_times_or_none() {
+        assert_eq!(parse("none"), Ok(Limits::none()));
+        assert_eq!(parse("2"), Ok(Limits::times(2)));
+        assert!(parse("0").is_err() && parse("-1").is_err() && parse("").is_err());
+    }
+}

@@ -1,0 +1,430 @@
+//! Whether what was written can be read, and is what was to be written.
+//!
+//! A [`ReadBack`] is taken of a plan before it runs. Once the files are complete, and before they
+//! get their names, they are opened as anybody would open them, and their structure is compared
+//! with that of the plan's source: every leaf by its key, with kind, dtype, shape, plain value and
+//! what it is tied to. What the target can't hold as it is stands in the plan's losses, by key; of
+//! those leaves only what the loss leaves as it was is compared. No weights are read.
+
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, FileSet, Leaf, Limits, Loss, Plan, Progress, ReadAt, Result, Text,
+    Value, ValueId,
+};
+
+use crate::compare::{Options, same_value};
+use crate::{dtype_of, shape_of, shape_text, text_of, type_name};
+
+/// What files are to hold, remembered until they are written.
+#[derive(Debug, Clone)]
+pub struct ReadBack {
+    source: Arc<Checkpoint>,
+    losses: Vec<Loss>,
+    names: Vec<String>,
+}
+
+impl ReadBack {
+    /// What the files of `plan` are to hold.
+    pub fn of(plan: &Plan) -> Self {
+        let names = plan.files.iter().map(|file| file.name.clone()).collect();
+        Self { source: plan.source.clone(), losses: plan.losses.clone(), names }
+    }
+
+    /// The names of the files, in the order in which they are written.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Opens what was written, a source for each of [`ReadBack::names`], within what whoever reads
+    /// it may spend, and compares. Fails with what does not read back: then the files are not to
+    /// be kept.
+    pub fn check(
+        &self,
+        written: Vec<Arc<dyn ReadAt>>,
+        limits: &Limits,
+        progress: &mut dyn Progress,
+    ) -> Result<()> {
+        let mut files = FileSet::default();
+        for (name, source) in self.names.iter().zip(written) {
+            files.push(name.clone(), source);
+        }
+        let index = files.iter().find(|(_, file)| is_index(&file.name)).map(|(id, _)| id);
+        let main = index.map_or_else(|| files.main(), Ok)?;
+        let opened = statelens_formats::open(files.opened_at(main), limits, progress);
+        let opened = opened.map_err(|error| match error.kind() {
+            statelens_checkpoint::ErrorKind::Cancelled => error,
+            _ => broken(format!("what was written can't be opened again: {}", error.what())),
+        })?;
+        self.compare(&opened)
+    }
+
+    /// Compares the structure of what was opened again with what was to be written.
+    fn compare(&self, written: &Checkpoint) -> Result<()> {
+        let told = Told::new(&self.losses);
+        let mut found = Found::new(written);
+        let strict = ["torch", "cerebras"].iter().any(|id| written.format.id.starts_with(id));
+        let mut ties: HashMap<ValueId, ValueId> = HashMap::new();
+        let mut unmatched = Vec::new();
+        let aliases = aliases(&self.source);
+        for leaf in self.source.each_leaf() {
+            let lost = told.of_leaf(&leaf);
+            let Some(id) = found.take(&leaf, &aliases) else {
+                match lost {
+                    // What it is linked to is looked for where it first stands.
+                    _ if leaf.alias_of.is_some() && is_open(&self.source, leaf.target) => {}
+                    // It is left out, or in parts under other names.
+                    How::Lost => {}
+                    // It may have another name.
+                    How::Form => unmatched.push(leaf),
+                    How::Exact if written.format.id.starts_with("tensorflow") => {
+                        unmatched.push(leaf);
+                    }
+                    How::Exact => {
+                        return Err(broken(format!("`{}` is not in what was written", leaf.flat)));
+                    }
+                }
+                continue;
+            };
+            if lost == How::Lost {
+                continue;
+            }
+            self.leaf(&leaf, written, id, lost, strict)?;
+            if lost == How::Exact && strict && self.source.tensor_of(leaf.target).is_some() {
+                let target = written.resolve(id);
+                if *ties.entry(leaf.target).or_insert(target) != target {
+                    return Err(broken(format!("`{}` is no longer tied", leaf.flat)));
+                }
+            }
+        }
+        let left = found.left(&told);
+        self.renamed(&unmatched, &left, written)
+    }
+
+    /// Compares a leaf with what was found under its key.
+    fn leaf(
+        &self,
+        leaf: &Leaf,
+        written: &Checkpoint,
+        id: ValueId,
+        how: How,
+        strict: bool,
+    ) -> Result<()> {
+        let source = &*self.source;
+        let differs = |what: &str, wanted: &str, found: &str| {
+            Err(broken(format!("{what} of `{}` was written as {found}, not {wanted}", leaf.flat)))
+        };
+        let target = written.resolve(id);
+        let (one, two) = (source.value(leaf.target), written.value(target));
+        let is_array = |value: &Value| matches!(value, Value::Tensor(_) | Value::Array(_));
+        let shaped = |value: &Value| is_array(value) || matches!(value, Value::Sparse(_));
+        // A scalar that only changes its form may become a plain number.
+        if shaped(one) && (shaped(two) || how == How::Exact) {
+            let (wanted, found) = (shape_of(source, leaf.target), shape_of(written, target));
+            if wanted != found {
+                let text = |shape: Option<&[u64]>| shape.map_or("none".into(), shape_text);
+                return differs("the shape", &text(wanted), &text(found));
+            }
+            let (wanted, found) = (dtype_of(source, leaf.target), dtype_of(written, target));
+            if how == How::Exact && wanted != found {
+                let text = |dtype: Option<&DType>| dtype.map_or("none".into(), DType::to_string);
+                return differs("the dtype", &text(wanted), &text(found));
+            }
+        }
+        if how == How::Form {
+            return Ok(());
+        }
+        let alike = !strict && is_array(one) && is_array(two);
+        if !alike && one.kind() != two.kind() {
+            return differs("the kind", one.kind(), two.kind());
+        }
+        let same = || {
+            same_value(source, leaf.target, written, target, &Options::default())
+                // Formats spell objects in ways of their own.
+                || matches!((one, two), (Value::Opaque(_), Value::Opaque(_)))
+                    && type_name(source, leaf.target) == type_name(written, target)
+                    && text_of(source, leaf.target) == text_of(written, target)
+        };
+        if !shaped(one) && !same() {
+            return differs("the value", &text_of(source, leaf.target), &text_of(written, target));
+        }
+        Ok(())
+    }
+
+    /// Compares what has another name in the file: as many tensors of each dtype and shape have to
+    /// be there.
+    fn renamed(&self, wanted: &[Leaf], left: &[ValueId], written: &Checkpoint) -> Result<()> {
+        let mut shapes: HashMap<&[u64], u64> = HashMap::new();
+        for id in left {
+            *shapes.entry(shape_of(written, *id).unwrap_or(&[])).or_default() += 1;
+        }
+        for leaf in wanted {
+            let shape = shape_of(&self.source, leaf.target).unwrap_or(&[]);
+            match shapes.get_mut(shape) {
+                Some(count) if *count > 0 => *count -= 1,
+                _ => {
+                    return Err(broken(format!("`{}` is not in what was written", leaf.flat)));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How much of a leaf is compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum How {
+    /// All of it.
+    Exact,
+    /// Its form changes, or its name: it is there, in its shape.
+    Form,
+    /// The target can't hold it.
+    Lost,
+}
+
+/// What the losses say, by key.
+struct Told<'a> {
+    lost: HashSet<&'a str>,
+    form: HashSet<&'a str>,
+}
+
+impl<'a> Told<'a> {
+    fn new(losses: &'a [Loss]) -> Self {
+        let keys = |harmless| {
+            let told = losses.iter().filter(move |loss| loss.harmless == harmless);
+            told.flat_map(|loss| loss.keys.iter().map(String::as_str)).collect()
+        };
+        Self { lost: keys(false), form: keys(true) }
+    }
+
+    /// Of a link, what is said of its target, too; in an object that is lost, nothing is sure.
+    fn of_leaf(&self, leaf: &Leaf) -> How {
+        if leaf.inside_object && !self.lost.is_empty() {
+            return How::Lost;
+        }
+        let target = leaf.alias_of.as_ref().map_or(How::Exact, |target| self.of(target));
+        self.of(&leaf.flat).max(target)
+    }
+
+    /// A container that is lost takes what is below it along.
+    fn of(&self, key: &Text) -> How {
+        let key = key.to_lossy();
+        let above = key.match_indices('.').map(|(at, _)| &key[..at]);
+        if !self.lost.is_empty() && above.chain([&*key]).any(|key| self.lost.contains(key)) {
+            return How::Lost;
+        }
+        if self.form.contains(&*key) {
+            return How::Form;
+        }
+        How::Exact
+    }
+}
+
+/// Containers that have several names: by the name where each stands, those of the links to it.
+/// Which of them holds the contents is the writer's choice.
+fn aliases(source: &Checkpoint) -> HashMap<Text, Vec<Text>> {
+    let mut aliases: HashMap<Text, Vec<Text>> = HashMap::new();
+    for leaf in source.each_leaf() {
+        if let Some(target) = leaf.alias_of.filter(|_| is_open(source, leaf.target)) {
+            aliases.entry(target).or_default().push(leaf.flat);
+        }
+    }
+    aliases
+}
+
+/// Whether a value is a container with something in it.
+fn is_open(checkpoint: &Checkpoint, id: ValueId) -> bool {
+    let value = checkpoint.value(id);
+    value.is_container() && !value.children().is_empty()
+}
+
+/// The leaves of what was written, by their names, until they are met.
+struct Found {
+    by_key: HashMap<Text, Place>,
+    /// Those whose name another one has.
+    more: HashMap<Text, Vec<ValueId>>,
+    /// The names of those whose path in the tree is another.
+    paths: HashMap<Text, Text>,
+}
+
+struct Place {
+    id: ValueId,
+    met: bool,
+}
+
+impl Found {
+    fn new(written: &Checkpoint) -> Self {
+        let mut found =
+            Self { by_key: HashMap::new(), more: HashMap::new(), paths: HashMap::new() };
+        for leaf in written.each_leaf() {
+            if written.stored_key(leaf.id).is_some() {
+                found.paths.insert(leaf.key.flat(), leaf.flat.clone());
+            }
+            match found.by_key.entry(leaf.flat) {
+                Entry::Vacant(entry) => drop(entry.insert(Place { id: leaf.id, met: false })),
+                Entry::Occupied(entry) => {
+                    found.more.entry(entry.key().clone()).or_default().push(leaf.id);
+                }
+            }
+        }
+        // In the order of the file, from the back.
+        found.more.values_mut().for_each(|ids| ids.reverse());
+        found
+    }
+
+    /// What stands under the key of a leaf, or, in a format that has no other names, under its
+    /// path, or under another name of a container that it is in.
+    fn take(&mut self, leaf: &Leaf, aliases: &HashMap<Text, Vec<Text>>) -> Option<ValueId> {
+        if let Some(id) = self.under(&leaf.flat) {
+            return Some(id);
+        }
+        let path = leaf.key.flat();
+        if let Some(id) = self.under(&path) {
+            return Some(id);
+        }
+        if let Some(name) = self.paths.get(&path).cloned() {
+            return self.under(&name);
+        }
+        if aliases.is_empty() {
+            return None;
+        }
+        let key = leaf.flat.to_lossy();
+        key.match_indices('.').find_map(|(at, _)| {
+            let others = aliases.get(&key.as_bytes()[..at])?;
+            others.iter().find_map(|other| self.under(&format!("{other}{}", &key[at..]).into()))
+        })
+    }
+
+    /// What stands under a key. A name that several leaves share is written once where they are
+    /// the same; that they are is seen when each is compared.
+    fn under(&mut self, key: &Text) -> Option<ValueId> {
+        let place = self.by_key.get_mut(key)?;
+        if std::mem::replace(&mut place.met, true)
+            && let Some(id) = self.more.get_mut(key).and_then(Vec::pop)
+        {
+            return Some(id);
+        }
+        Some(place.id)
+    }
+
+    /// What was not met, but for what the losses say is added.
+    fn left(self, told: &Told<'_>) -> Vec<ValueId> {
+        let added = |key: &Text| told.of(key) != How::Exact;
+        let left = self.by_key.into_iter().filter(|(key, place)| !place.met && !added(key));
+        left.map(|(_, place)| place.id).collect()
+    }
+}
+
+/// The file of a set that names the others.
+fn is_index(name: &str) -> bool {
+    name.ends_with(".index.json") || name.ends_with(".index")
+}
+
+fn broken(what: String) -> Error {
+    Error::damaged(what)
+        .advice("Nothing was kept. This is an error of the writer: please report it.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::{
+        Builder, Dict, DictKey, FormatInfo, Layout, Tensor, TensorId, ValueId,
+    };
+
+    fn checkpoint(entries: Vec<(&str, Value)>, tensors: &[(DType, Vec<u64>)]) -> Checkpoint {
+        let mut builder = Builder::new(&Limits::default());
+        for (dtype, shape) in tensors {
+            let fill = Layout::Fill(vec![0; dtype.itemsize() as usize].into());
+            builder.push_tensor(Tensor::new(dtype.clone(), shape.clone(), fill)).unwrap();
+        }
+        let entries = entries
+            .into_iter()
+            .map(|(key, value)| (DictKey::from(key), builder.push(value).unwrap()))
+            .collect();
+        let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+        let format = FormatInfo { id: "torch-zip", ..FormatInfo::default() };
+        builder.finish(root, format, FileSet::default(), Vec::new()).unwrap()
+    }
+
+    /// Two tensors, one of them under two names, a number and a text.
+    fn whole() -> Checkpoint {
+        checkpoint(
+            vec![
+                ("w", Value::Tensor(TensorId(0))),
+                ("tied", Value::Link(ValueId(0))),
+                ("b", Value::Tensor(TensorId(1))),
+                ("step", Value::Int(3i64.into())),
+                ("name", Value::Str("gpt".into())),
+            ],
+            &[(DType::F32, vec![2, 3]), (DType::BF16, vec![3])],
+        )
+    }
+
+    fn read_back(losses: Vec<Loss>) -> ReadBack {
+        ReadBack { source: Arc::new(whole()), losses, names: Vec::new() }
+    }
+
+    fn loss(key: &str, harmless: bool) -> Loss {
+        Loss { keys: vec![key.into()], what: String::new(), why: String::new(), harmless }
+    }
+
+    #[test]
+    fn what_reads_back_as_it_was_is_kept_and_nothing_else() {
+        assert_eq!(read_back(vec![]).compare(&whole()), Ok(()));
+        let (f32s, bf16s) = ((DType::F32, vec![2, 3]), (DType::BF16, vec![3]));
+        let others = |change: &dyn Fn(&mut Vec<(&str, Value)>), tensors: &[_]| {
+            let mut entries = vec![
+                ("w", Value::Tensor(TensorId(0))),
+                ("tied", Value::Link(ValueId(0))),
+                ("b", Value::Tensor(TensorId(1))),
+                ("step", Value::Int(3i64.into())),
+                ("name", Value::Str("gpt".into())),
+            ];
+            change(&mut entries);
+            read_back(vec![]).compare(&checkpoint(entries, tensors)).unwrap_err().to_string()
+        };
+        let same = [f32s.clone(), bf16s.clone()];
+        for (found, said) in [
+            (others(&|entries| drop(entries.remove(2)), &same), "`b` is not in"),
+            (
+                others(&|entries| entries[3].1 = Value::Int(4i64.into()), &same),
+                "the value of `step`",
+            ),
+            (others(&|entries| entries[3].1 = Value::Bool(true), &same), "the kind of `step`"),
+            (others(&|entries| entries[4].0 = "nam", &same), "`name` is not in"),
+            (others(&|_| {}, &[f32s.clone(), (DType::F16, vec![3])]), "the dtype of `b`"),
+            (others(&|_| {}, &[(DType::F32, vec![3, 2]), bf16s.clone()]), "the shape of `w`"),
+            (
+                others(
+                    &|entries| entries[1].1 = Value::Tensor(TensorId(2)),
+                    &[f32s.clone(), bf16s.clone(), f32s.clone()],
+                ),
+                "`tied` is no longer tied",
+            ),
+        ] {
+            assert!(found.contains(said), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_the_losses_say_is_let_pass_and_no_more() {
+        let without = |key: &str| {
+            let mut entries = vec![
+                ("w", Value::Tensor(TensorId(0))),
+                ("tied", Value::Link(ValueId(0))),
+                ("b", Value::Tensor(TensorId(1))),
+                ("step", Value::Int(3i64.into())),
+                ("name", Value::Str("gpt".into())),
+            ];
+            entries.retain(|(name, _)| *name != key);
+            checkpoint(entries, &[(DType::F32, vec![2, 3]), (DType::BF16, vec![3])])
+        };
+        assert_eq!(read_back(vec![loss("name", false)]).compare(&without("name")), Ok(()));
+        assert!(read_back(vec![loss("step", false)]).compare(&without("name")).is_err());
+        // A change of form leaves nothing out.
+        assert!(read_back(vec![loss("name", true)]).compare(&without("name")).is_err());
+    }
+}
