@@ -20,6 +20,7 @@ mod numpy;
 pub mod order;
 mod plan;
 mod progress;
+mod scratch;
 mod source;
 mod tensor;
 mod text;
@@ -43,6 +44,7 @@ pub use plan::{
     Size, StoredChunk,
 };
 pub use progress::{Progress, Unwatched};
+pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Memory, ReadAt};
 pub use tensor::{
     ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides, fortran_strides,

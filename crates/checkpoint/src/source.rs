@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, Result, Span};
+use crate::{Error, Result, Scratch, Span};
 
 /// Random access to the bytes of one file, blob, or remote object.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -75,6 +75,7 @@ pub struct FileSet {
     main: u32,
     /// Names that were looked for in vain, where they are noted.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
+    scratch: Option<Arc<dyn Scratch>>,
 }
 
 /// Names that are noted at most.
@@ -118,7 +119,19 @@ impl FileSet {
     #[must_use]
     pub fn opened_at(&self, id: FileId) -> Self {
         let main = if (id.0 as usize) < self.files.len() { id.0 } else { self.main };
-        Self { files: self.files.clone(), main, missed: self.missed.clone() }
+        Self { main, ..self.clone() }
+    }
+
+    /// The same files, with room to put tensors in order that lie crosswise in them.
+    #[must_use]
+    pub fn with_scratch(mut self, scratch: Arc<dyn Scratch>) -> Self {
+        self.scratch = Some(scratch);
+        self
+    }
+
+    /// Room outside memory, where there is some.
+    pub fn scratch(&self) -> Option<&Arc<dyn Scratch>> {
+        self.scratch.as_ref()
     }
 
     /// The same files, noting from now on which others are looked for: where files can't be

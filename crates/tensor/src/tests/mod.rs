@@ -3,6 +3,7 @@
 mod chunks;
 mod feeding;
 mod hostile;
+mod ordered;
 mod views;
 
 use std::ops::Range;
