@@ -43,6 +43,11 @@ pub(crate) struct Cli {
     /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
     #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
+
+    /// The most that is put on disk while tensors are put in order that lie crosswise in a file
+    /// (transposed ones that are compressed, chunks of columns), as in 20GB; without this, 8 GB
+    #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
+    pub(crate) scratch: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]

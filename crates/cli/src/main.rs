@@ -7,6 +7,7 @@ mod output;
 mod print;
 mod progress;
 mod remote;
+mod scratch;
 mod sink;
 mod source;
 
@@ -27,6 +28,9 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     if let Some(cap) = cli.max_fetch {
         remote::allow(cap);
+    }
+    if let Some(most) = cli.scratch {
+        scratch::allow(most);
     }
     let outcome = match cli.command {
         Command::Info(args) => commands::info::run(&args),

@@ -22,6 +22,7 @@ use statelens_inspect::{grade_word, visible};
 use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
 use crate::remote;
+use crate::scratch;
 use crate::source::{self, FileSource};
 
 /// Opens a checkpoint and keeps the files behind it.
@@ -31,7 +32,11 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource
         return Ok((remote::open(url, with, &mut bar)?, Vec::new()));
     }
     let opened = source::open(file, with)?;
-    let checkpoint = statelens_formats::open(opened.files, &Limits::default(), &mut bar)?;
+    let checkpoint = statelens_formats::open(
+        opened.files.with_scratch(scratch::on_disk()),
+        &Limits::default(),
+        &mut bar,
+    )?;
     Ok((checkpoint, opened.sources))
 }
 
