@@ -32,6 +32,8 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("torch_sets", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
+        script("torch_older", &python.cerebras),
+        script("torch_older", &python.current),
     ];
     match &python.older {
         Ok(interpreter) => scripts.push(script("older", interpreter)),
