@@ -6,7 +6,7 @@
 //! there is scratch, the storage is read once, in *slabs* that fit in memory. The elements of a slab
 //! are put in the order in which they are wanted, so that what a band wants of a slab is one run;
 //! the slabs go to scratch, and bands are put together from there. A stream, which has no places to
-//! go to, is unpacked into scratch first.
+//! go to, passes once, too; only where slabs overlap in it, it is unpacked into scratch first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use crate::runs::Runs;
 use crate::staged::Staged;
 use crate::stored::{Context, Stored, count};
 use crate::strided::{Storage, Strided};
+use crate::sweep::Sweep;
 use crate::tiles::{Grid, Tiles};
 use crate::view::{View, check_view};
 
@@ -79,8 +80,15 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
             bearable(context, bands, bytes.saturating_mul(bands), wanted)?;
             return direct(context, view, storage, range);
         };
-        let area = scratch.area(bytes)?;
         let stream = storage.open(context, first * itemsize..(last + 1) * itemsize)?;
+        let once = unrepeated(&view);
+        if once.is_nested() {
+            let slabs = Slabs::new(&once, max)?;
+            let boxes = Box::new(slabs.clone());
+            let sweep = Sweep::new(once.clone(), itemsize, stream, first, boxes);
+            return ordered(context, &view, &once, &slabs, Stored::Sweep(Box::new(sweep)), range);
+        }
+        let area = scratch.area(bytes)?;
         let view = View { offset: view.offset - first, ..view };
         let next = plan(context, view, Storage::Area(area.clone()), range)?;
         return Ok(Staged::new(stream, area, next));
@@ -89,12 +97,12 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
     let work = each.saturating_mul(bands);
     // Of a part, all slabs would be read for what the part has of each.
     let part = range.end - range.start < numel / 2;
-    let Some(scratch) = context.files.scratch().filter(|_| !part && gap > 0) else {
+    if part || gap == 0 || context.files.scratch().is_none() {
         if gap > 0 {
             bearable(context, bands, work, wanted)?;
         }
         return direct(context, view, storage, range);
-    };
+    }
     // What is repeated is put in order once.
     let once = unrepeated(&view);
     let slabs = Slabs::new(&once, max)?;
@@ -106,17 +114,35 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
     if work <= through.saturating_add(bytes.saturating_mul(2)) {
         return direct(context, view, storage, range);
     }
-    let area = scratch.area(bytes)?;
-    if once.shape.len() < view.shape.len() {
-        let dense = repeated(&view);
-        let ordered = slabbed(context, once, storage, slabs)?;
-        let next = direct(context, dense, Storage::Area(area.clone()), range)?;
-        return Ok(Staged::new(ordered, area, next));
+    let boxes = Box::new(slabs.clone());
+    let fill = Strided::new(context, once.clone(), storage, boxes);
+    ordered(context, &view, &once, &slabs, Stored::Strided(Box::new(fill)), range)
+}
+
+/// What keeps the slabs that `fill` passes on, and puts bands together from them.
+fn ordered(
+    context: &Context<'_>,
+    view: &View,
+    once: &View,
+    slabs: &Slabs,
+    fill: Stored,
+    range: Range<u64>,
+) -> Result<Stored> {
+    let Some(scratch) = context.files.scratch() else {
+        return Err(Error::io("there is no scratch space"));
+    };
+    let numel = count(&once.shape)?;
+    let area = scratch.area(numel.saturating_mul(context.itemsize))?;
+    if once.shape.len() == view.shape.len() {
+        let next = tiles(context, once, slabs, area.clone(), range)?;
+        return Ok(Staged::new(fill, area, next));
     }
-    let next = tiles(context, &once, &slabs, area.clone(), range)?;
-    let slabs: Box<Slabs> = Box::new(slabs);
-    let fill = Strided::new(context, once, storage, slabs);
-    Ok(Staged::new(Stored::Strided(Box::new(fill)), area, next))
+    // In order, each element once; then as often as it is wanted.
+    let dense = scratch.area(numel.saturating_mul(context.itemsize))?;
+    let next = tiles(context, once, slabs, area.clone(), 0..numel)?;
+    let once = Staged::new(fill, area, next);
+    let next = direct(context, repeated(view), Storage::Area(dense.clone()), range)?;
+    Ok(Staged::new(once, dense, next))
 }
 
 fn direct(
@@ -128,18 +154,6 @@ fn direct(
     let max = context.budget as u64 / context.itemsize.max(1);
     let bands = Box::new(Bands::new(&view.shape, range, max)?);
     Ok(Stored::Strided(Box::new(Strided::new(context, view, storage, bands))))
-}
-
-/// All of a view, through scratch of its own.
-fn slabbed(context: &Context<'_>, view: View, storage: Storage, slabs: Slabs) -> Result<Stored> {
-    let numel = count(&view.shape)?;
-    let Some(scratch) = context.files.scratch() else {
-        return direct(context, view, storage, 0..numel);
-    };
-    let area = scratch.area(numel.saturating_mul(context.itemsize))?;
-    let next = tiles(context, &view, &slabs, area.clone(), 0..numel)?;
-    let fill = Strided::new(context, view, storage, Box::new(slabs));
-    Ok(Staged::new(Stored::Strided(Box::new(fill)), area, next))
 }
 
 /// What puts bands together from the slabs.
@@ -192,6 +206,8 @@ struct Slabs {
     grid: Vec<u64>,
     /// Dimensions from the one with the longest stride to that with the shortest.
     order: Vec<usize>,
+    /// Dimensions that run backwards in the storage.
+    backwards: Vec<bool>,
     next: u64,
     total: u64,
 }
@@ -215,7 +231,8 @@ impl Slabs {
         let grid: Vec<u64> =
             view.shape.iter().zip(&slab).map(|(len, slab)| len.div_ceil(*slab)).collect();
         let total = count(&grid)?;
-        Ok(Self { shape: view.shape.clone(), slab, grid, order, next: 0, total })
+        let backwards = view.strides.iter().map(|stride| *stride < 0).collect();
+        Ok(Self { shape: view.shape.clone(), slab, grid, order, backwards, next: 0, total })
     }
 
     fn first(&self) -> Option<Band> {
@@ -241,7 +258,11 @@ impl Iterator for Slabs {
         let mut start = vec![0; self.shape.len()];
         let mut shape = self.slab.clone();
         for dim in self.order.iter().rev().copied() {
-            start[dim] = rest % self.grid[dim] * self.slab[dim];
+            let mut cell = rest % self.grid[dim];
+            if self.backwards[dim] {
+                cell = self.grid[dim] - 1 - cell;
+            }
+            start[dim] = cell * self.slab[dim];
             shape[dim] = self.slab[dim].min(self.shape[dim] - start[dim]);
             rest /= self.grid[dim];
         }

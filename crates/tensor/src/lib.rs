@@ -23,6 +23,7 @@ mod spread;
 mod staged;
 mod stored;
 mod strided;
+mod sweep;
 mod tiles;
 mod transform;
 mod view;

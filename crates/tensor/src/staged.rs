@@ -11,7 +11,8 @@ use crate::{Need, Out};
 /// Runs one machine, whose bytes go to scratch as they come, and then another that reads them.
 pub(crate) struct Staged {
     first: Stored,
-    area: Arc<dyn Area>,
+    /// Given up when all is written: who reads it holds it, too.
+    area: Option<Arc<dyn Area>>,
     written: u64,
     next: Stored,
 }
@@ -19,7 +20,7 @@ pub(crate) struct Staged {
 impl Staged {
     /// `next` reads `area`, in which the bytes of `first` are by then.
     pub(crate) fn new(first: Stored, area: Arc<dyn Area>, next: Stored) -> Stored {
-        Stored::Staged(Box::new(Self { first, area, written: 0, next }))
+        Stored::Staged(Box::new(Self { first, area: Some(area), written: 0, next }))
     }
 
     pub(crate) fn need(&self) -> Need {
@@ -42,10 +43,10 @@ impl Staged {
         out: &mut Out<'_>,
         call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>,
     ) -> Result<()> {
-        if self.first.need() == Need::Done {
+        let Some(area) = self.area.as_ref().filter(|_| self.first.need() != Need::Done) else {
             return call(&mut self.next, out);
-        }
-        let (area, written) = (&self.area, &mut self.written);
+        };
+        let written = &mut self.written;
         call(&mut self.first, &mut |piece| {
             area.write_at(*written, piece)?;
             *written += piece.len() as u64;
@@ -53,7 +54,7 @@ impl Staged {
         })?;
         if self.first.need() == Need::Done {
             // Its buffers are not needed any more.
-            self.first = Stored::Done;
+            (self.first, self.area) = (Stored::Done, None);
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use crate::inflate::Inflate;
 use crate::spread::Spread;
 use crate::staged::Staged;
 use crate::strided::Strided;
+use crate::sweep::Sweep;
 use crate::tiles::Tiles;
 use crate::view::dense_start;
 use crate::{Need, Out};
@@ -59,6 +60,7 @@ pub(crate) enum Stored {
     },
     Staged(Box<Staged>),
     Spread(Box<Spread>),
+    Sweep(Box<Sweep>),
     Tiles(Box<Tiles>),
 }
 
@@ -198,6 +200,7 @@ impl Stored {
             Self::Inline { .. } | Self::Fill { .. } | Self::Area { .. } => Need::Step,
             Self::Staged(staged) => staged.need(),
             Self::Spread(spread) => spread.need(),
+            Self::Sweep(sweep) => sweep.need(),
             Self::Tiles(tiles) => tiles.need(),
             Self::Inflate(inflate) => inflate.need(),
             Self::Strided(strided) => strided.need(),
@@ -223,6 +226,7 @@ impl Stored {
             Self::Concat(concat) => concat.feed(bytes, out),
             Self::Staged(staged) => staged.feed(bytes, out),
             Self::Spread(spread) => spread.feed(bytes, out),
+            Self::Sweep(sweep) => sweep.feed(bytes, out),
             Self::Done
             | Self::Inline { .. }
             | Self::Fill { .. }
@@ -267,6 +271,7 @@ impl Stored {
             }
             Self::Staged(staged) => staged.step(files, out),
             Self::Spread(spread) => spread.step(out),
+            Self::Sweep(sweep) => sweep.step(files, out),
             Self::Tiles(tiles) => tiles.step(out),
             Self::Done | Self::Span(_) | Self::Inflate(_) => Ok(()),
         }

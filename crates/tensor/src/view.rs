@@ -33,6 +33,24 @@ impl View {
         this
     }
 
+    /// Whether boxes of it follow each other in the storage: each step in one dimension is longer than
+    /// all that the dimensions of shorter steps reach together.
+    pub(crate) fn is_nested(&self) -> bool {
+        let mut dims: Vec<(u64, u64)> = self
+            .strides
+            .iter()
+            .map(|stride| stride.unsigned_abs())
+            .zip(self.shape.clone())
+            .collect();
+        dims.sort_unstable();
+        let mut reach = 0u64;
+        dims.into_iter().all(|(stride, len)| {
+            let apart = stride > reach;
+            reach = reach.saturating_add((len - 1).saturating_mul(stride));
+            apart
+        })
+    }
+
     /// Its first and last element in the storage, if it has elements.
     pub(crate) fn extent(&self) -> (u64, u64) {
         let (mut low, mut high) = (i128::from(self.offset), i128::from(self.offset));

@@ -207,7 +207,7 @@ impl Writer<'_> {
     fn member(&mut self, key: &str, body: Body) -> Result<()> {
         let name = names::inside(key);
         if name != key && !self.single {
-            self.losses.add(losses::NAME, key);
+            self.losses.add(losses::OUTSIDE, key);
         }
         if !self.names.insert(name.clone().into_owned()) {
             return Err(Error::refused(format!("two entries would both be named {key:?}"))

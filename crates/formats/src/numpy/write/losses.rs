@@ -51,7 +51,7 @@ pub(super) const QUANTIZER: Kind = lost(
 pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain arrays", FLAT);
 pub(super) const SPARSE: Kind =
     lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
-pub(super) const NAME: Kind = lost(
+pub(super) const OUTSIDE: Kind = lost(
     "names that would lead out of the folder have parts of them written as %2E and the like",
     "Whoever unpacks the archive would write elsewhere.",
 );
