@@ -92,6 +92,7 @@ def main():
             wrong += [f"{source}: {difference}" for difference in differences]
         except Exception as error:
             wrong.append(f"{source}: {type(error).__name__}: {error}")
+    wrong += outside(options)
     print("\n".join(wrong[:40]) or f"{len(SOURCES)} NumPy archives: {compared} arrays are what they should be")
     return 1 if wrong else 0
 
@@ -128,6 +129,44 @@ def check(options, source):
             differences.append(f"{key} is lost and nobody said so")
     differences += [f"{name} should not be there" for name in sorted(names)]
     return compared, differences
+
+
+# Names that would lead out of the folder that an archive is unpacked to, and what becomes of them.
+OUTSIDE = {
+    "../../x": "%2E%2E/%2E%2E/x",
+    "/etc/x": "%2Fetc/x",
+    "C:\\x": "C%3A%5Cx",
+    "a/../x": "a/%2E%2E/x",
+    "a\x00\nb": "a%00%0Ab",
+    "plain": "plain",
+}
+
+
+def outside(options):
+    source, output = options.work / "outside.safetensors", options.work / "outside.npz"
+    entries = {
+        name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * index, 4 * index + 4]}
+        for index, name in enumerate(OUTSIDE)
+    }
+    head = json.dumps(entries).encode()
+    source.write_bytes(len(head).to_bytes(8, "little") + head + np.arange(len(entries), dtype="<f4").tobytes())
+    output.unlink(missing_ok=True)
+    if "names that would lead out" not in refused(options, "convert", source, output):
+        return ["names that lead out of the folder are written without a question"]
+    run(options, "convert", "--lossy", source, output)
+    archive = np.load(output, allow_pickle=False)
+    found = {name: float(archive[name][0]) for name in archive.files}
+    expected = {safe: float(index) for index, safe in enumerate(OUTSIDE.values())}
+    folder = options.work / "unpacked"
+    zipfile.ZipFile(output).extractall(folder)
+    stray = [name for name in expected if not (folder / f"{name}.npy").is_file()]
+    return [f"{found} instead of {expected}"] * (found != expected) + [f"{name} is elsewhere" for name in stray]
+
+
+def refused(options, *arguments):
+    command = [str(options.statelens), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return done.stderr + done.stdout if done.returncode else ""
 
 
 def differs(array, entry):

@@ -5,6 +5,8 @@
 //! with the highest peak memory of all. Nothing here fails because something is slow: machines
 //! differ, and the numbers are for people to read.
 
+mod views;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -51,6 +53,7 @@ pub(crate) fn run() -> Result<()> {
     }
     bench.formats(&mut table)?;
     bench.casts(&mut table)?;
+    bench.views(&mut table)?;
     bench.large(&mut table)?;
     println!("\n{}\n", machine());
     table.print();

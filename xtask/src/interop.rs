@@ -33,6 +33,8 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("harmless_pickles", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
+        script("torch_older", &python.cerebras),
+        script("torch_older", &python.current),
     ];
     match &python.older {
         Ok(interpreter) => scripts.push(script("older", interpreter)),

@@ -163,7 +163,16 @@ impl Builder {
     /// Adds a tensor; its size must fit 64 bits and its rank the limit.
     pub fn push_tensor(&mut self, tensor: Tensor) -> Result<TensorId> {
         Limits::check("dimensions of a tensor", tensor.shape.len() as u64, self.limits.rank)?;
-        if tensor.nbytes().is_none_or(|bytes| bytes > i64::MAX as u64) {
+        // A dimension of no indices hides how long the others are from nobody: NumPy and torch
+        // refuse a shape whose other dimensions can't be.
+        let mut others = tensor.shape.iter().filter(|dim| **dim > 0);
+        let others = others.try_fold(tensor.dtype.itemsize().max(1), |product, dim| {
+            product.checked_mul(*dim).filter(|product| *product <= i64::MAX as u64)
+        });
+        let quantized = matches!(tensor.dtype, crate::DType::Blocks(_));
+        if tensor.nbytes().is_none_or(|bytes| bytes > i64::MAX as u64)
+            || others.is_none() && !quantized
+        {
             return Err(Error::damaged(format!(
                 "a tensor of shape {:?} has more bytes than fit 63 bits",
                 tensor.shape

@@ -43,7 +43,8 @@ pub struct Span {
 /// A view of a storage, as torch has them. Readers check that every element lies inside.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Strided {
-    /// The storage: a `Span`, `Packed`, `Inline` or `Fill`.
+    /// The storage: a `Span`, `Packed`, `Inline` or `Fill`; or a `Concat` of parts, which is how a
+    /// storage in chunks says its own shape. Its elements count in C order.
     pub storage: Arc<Layout>,
     /// Length of the storage in bytes.
     pub storage_len: u64,

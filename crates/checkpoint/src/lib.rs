@@ -21,6 +21,7 @@ pub mod order;
 mod plan;
 mod progress;
 pub mod room;
+mod scratch;
 mod source;
 mod tensor;
 mod text;
@@ -45,6 +46,7 @@ pub use plan::{
     Size, StoredChunk,
 };
 pub use progress::{Progress, Unwatched};
+pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Memory, ReadAt};
 pub use tensor::{
     ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides, fortran_strides,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, Limits, Result, Span, room};
+use crate::{Error, Limits, Result, Scratch, Span, room};
 
 /// Random access to the bytes of one file, blob, or remote object.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -77,6 +77,7 @@ pub struct FileSet {
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
     /// What may be spent on reading them.
     limits: Arc<Limits>,
+    scratch: Option<Arc<dyn Scratch>>,
 }
 
 /// Names that are noted at most.
@@ -133,6 +134,18 @@ impl FileSet {
     /// What may be spent on reading from them.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// The same files, with room to put tensors in order that lie crosswise in them.
+    #[must_use]
+    pub fn with_scratch(mut self, scratch: Arc<dyn Scratch>) -> Self {
+        self.scratch = Some(scratch);
+        self
+    }
+
+    /// Room outside memory, where there is some.
+    pub fn scratch(&self) -> Option<&Arc<dyn Scratch>> {
+        self.scratch.as_ref()
     }
 
     /// The same files, noting from now on which others are looked for: where files can't be

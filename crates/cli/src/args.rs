@@ -49,6 +49,11 @@ pub(crate) struct Cli {
     /// hold it back, for a file that you trust
     #[arg(long, global = true, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
     pub(crate) limit: Option<Limits>,
+
+    /// The most that is put on disk while tensors are put in order that lie crosswise in a file
+    /// (transposed ones that are compressed, chunks of columns), as in 20GB; without this, 8 GB
+    #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
+    pub(crate) scratch: Option<u64>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -8,6 +8,7 @@ mod output;
 mod print;
 mod progress;
 mod remote;
+mod scratch;
 mod sink;
 mod source;
 
@@ -31,6 +32,9 @@ fn main() -> ExitCode {
     }
     if let Some(limits) = cli.limit {
         limits::set(limits);
+    }
+    if let Some(most) = cli.scratch {
+        scratch::allow(most);
     }
     let outcome = match cli.command {
         Command::Info(args) => commands::info::run(&args),

@@ -16,6 +16,7 @@ use statelens_remote::{Address, Meter, Opened, Streamed, Window};
 
 use crate::limits::limits;
 use crate::print::{complain, grouped, size_text};
+use crate::scratch;
 use crate::source;
 
 /// What a command may fetch from web servers, unless `--max-fetch` says otherwise.
@@ -69,7 +70,7 @@ fn gather(
 ) -> Result<(FileSet, Result<Checkpoint>)> {
     let place = Place::of(url)?;
     let window = Arc::new(Window::default());
-    let mut files = FileSet::default().noting_missed();
+    let mut files = FileSet::default().noting_missed().with_scratch(scratch::on_disk());
     let add = |files: &mut FileSet, name: String, place: &Place| -> Result<Option<Error>> {
         let found = place.open(&window, files.count()).map_err(|error| error.in_file(&*name))?;
         Ok(match found {

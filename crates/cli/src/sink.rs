@@ -249,12 +249,12 @@ fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
 }
 
 #[cfg(unix)]
-fn write_at(file: &fs::File, bytes: &[u8], at: u64) -> io::Result<()> {
+pub(crate) fn write_at(file: &fs::File, bytes: &[u8], at: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
 }
 
 #[cfg(windows)]
-fn write_at(file: &fs::File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+pub(crate) fn write_at(file: &fs::File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match std::os::windows::fs::FileExt::seek_write(file, bytes, at) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),

@@ -274,6 +274,11 @@ impl FileSource {
         Ok(Self { path: path.to_owned(), len: metadata.len(), file: OnceLock::new() })
     }
 
+    /// An open file that has no name.
+    pub(crate) fn unnamed(file: Arc<fs::File>, len: u64) -> Self {
+        Self { path: PathBuf::new(), len, file: OnceLock::from(file) }
+    }
+
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path

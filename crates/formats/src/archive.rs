@@ -7,6 +7,7 @@
 //! and numpy in an extra field), and telling that two
 //! members overlap.
 
+pub(crate) mod names;
 pub(crate) mod write;
 
 use std::collections::HashMap;

@@ -18,6 +18,29 @@ pub(crate) struct Band {
     pub(crate) count: u64,
 }
 
+/// What two boxes have in common.
+pub(crate) struct Overlap {
+    /// Its first index in the other box.
+    pub(crate) from: Vec<u64>,
+    /// Its first index in the band.
+    pub(crate) to: Vec<u64>,
+    pub(crate) shape: Vec<u64>,
+}
+
+impl Band {
+    /// What it has of the box of `shape` that starts at `other`.
+    pub(crate) fn within(&self, other: &[u64], shape: &[u64]) -> Overlap {
+        let dims = 0..self.start.len();
+        let start = |dim: usize| self.start[dim].max(other[dim]);
+        let end = |dim: usize| (self.start[dim] + self.shape[dim]).min(other[dim] + shape[dim]);
+        Overlap {
+            from: dims.clone().map(|dim| start(dim) - other[dim]).collect(),
+            to: dims.clone().map(|dim| start(dim) - self.start[dim]).collect(),
+            shape: dims.map(|dim| end(dim) - start(dim)).collect(),
+        }
+    }
+}
+
 /// The boxes that make up a run of elements, in order.
 #[derive(Debug)]
 pub(crate) struct Bands {

@@ -6,8 +6,15 @@ use std::sync::Arc;
 use statelens_checkpoint::{self as checkpoint, Chunk, Chunks, Error, Limits, Result, Span, order};
 
 use crate::bands::{Band, Bands};
+use crate::crosswise::bearable;
+use crate::spread::Spread;
+use crate::staged::Staged;
 use crate::stored::{Context, Stored, check_span, count};
+use crate::tiles::{Grid, Tiles};
 use crate::{Need, Out};
+
+/// Times that chunks are decoded rather than kept in scratch, on average.
+const FEW_TIMES: u64 = 2;
 
 /// Gathers a chunked array band by band, decoding each chunk that a band touches.
 #[derive(Debug)]
@@ -19,7 +26,7 @@ pub(crate) struct Chunked {
     grid: Vec<u64>,
     itemsize: usize,
     /// The stored chunks, by their number in the grid in C order.
-    table: Vec<(u64, Chunk)>,
+    table: Arc<Vec<(u64, Chunk)>>,
     fill: Vec<u8>,
     /// Some chunks are not stored.
     sparse: bool,
@@ -38,16 +45,21 @@ pub(crate) struct Chunked {
 #[derive(Debug)]
 struct Now {
     band: Band,
-    /// Its chunks: first and number along each dimension.
-    first: Vec<u64>,
-    counts: Vec<u64>,
+    cells: Cells,
     /// The chunk that comes next, in C order of those.
     next: u64,
-    total: u64,
     /// The band lies in one chunk, in which its elements are neighbours, too.
     one_piece: bool,
     /// The chunk that is being read: its index in the table, and what was not fed yet.
     reading: Option<(usize, Span)>,
+}
+
+/// The chunks that a band touches: first and number along each dimension.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    first: Vec<u64>,
+    counts: Vec<u64>,
+    pub(crate) total: u64,
 }
 
 impl Chunked {
@@ -90,6 +102,10 @@ impl Chunked {
         }
         if table.is_empty() {
             return Stored::fill(&fill, context.itemsize, range.end - range.start);
+        }
+        let table = Arc::new(table);
+        if let Some(staged) = crosswise(context, shape, layout, &table, &fill, range.clone())? {
+            return Ok(staged);
         }
         let max = context.budget as u64 / context.itemsize.max(1);
         Ok(Stored::Chunked(
@@ -168,20 +184,9 @@ impl Chunked {
     fn decode(&mut self, index: usize, stored: &[u8]) -> Result<()> {
         let chunk = &self.table[index].1;
         self.decoded = None;
-        self.plain.clear();
-        self.chunks
-            .decode(chunk, stored, &mut self.plain)
-            .map_err(|error| error.at(chunk.span.offset))?;
         // Checked when the machine started: it fits.
-        let expected = self.chunk.iter().product::<u64>() as usize * self.itemsize;
-        if self.plain.len() != expected {
-            return Err(Error::damaged(format!(
-                "a chunk has {} bytes when decoded",
-                self.plain.len()
-            ))
-            .at(chunk.span.offset)
-            .expected(expected.to_string()));
-        }
+        let size = self.chunk.iter().product::<u64>() as usize * self.itemsize;
+        decode(&*self.chunks, chunk, stored, &mut self.plain, size)?;
         self.decoded = Some(index);
         Ok(())
     }
@@ -200,23 +205,10 @@ impl Chunked {
             self.next_band();
             return Ok(());
         }
-        // The part of the band that is in this chunk, in indices of the array.
-        let part: Vec<Range<u64>> = (0..from.len())
-            .map(|dim| {
-                let band = now.band.start[dim]..now.band.start[dim] + now.band.shape[dim];
-                from[dim].max(band.start)..(from[dim] + self.chunk[dim]).min(band.end)
-            })
-            .collect();
-        let in_chunk: Vec<u64> = part.iter().zip(&from).map(|(part, at)| part.start - at).collect();
-        let in_band: Vec<u64> =
-            part.iter().zip(&now.band.start).map(|(part, at)| part.start - at).collect();
-        let shape: Vec<u64> = part.iter().map(|part| part.end - part.start).collect();
-        copy_box(
-            &shape,
-            (&self.plain, &self.chunk, &in_chunk),
-            (&mut self.bytes, &now.band.shape, &in_band),
-            self.itemsize,
-        );
+        let part = now.band.within(&from, &self.chunk);
+        let source = Piece { bytes: &self.plain, shape: &self.chunk, start: &part.from, first: 0 };
+        let target = (self.bytes.as_mut_slice(), now.band.shape.as_slice(), part.to.as_slice());
+        copy_box(&part.shape, source, target, self.itemsize);
         self.advance(out)
     }
 
@@ -224,7 +216,7 @@ impl Chunked {
     fn advance(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(now) = &mut self.now else { return Ok(()) };
         now.next += 1;
-        if now.next == now.total {
+        if now.next == now.cells.total {
             out(&self.bytes)?;
             self.next_band();
         }
@@ -267,19 +259,35 @@ impl Chunked {
 
 impl Now {
     fn new(band: Band, chunk: &[u64]) -> Self {
+        let cells = Cells::new(&band, chunk);
+        let below = band.shape.iter().position(|len| *len > 1).map_or(chunk.len(), |dim| dim + 1);
+        let one_piece = cells.total == 1 && band.shape[below..] == chunk[below..];
+        Self { band, cells, next: 0, one_piece, reading: None }
+    }
+
+    /// The chunk that comes next, as indices in the grid.
+    fn cell(&self) -> Vec<u64> {
+        self.cells.cell(self.next)
+    }
+
+    fn number(&self, grid: &[u64]) -> u64 {
+        linear(&self.cell(), grid)
+    }
+}
+
+impl Cells {
+    pub(crate) fn new(band: &Band, chunk: &[u64]) -> Self {
         let first: Vec<u64> = band.start.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
         let counts: Vec<u64> = (0..chunk.len())
             .map(|dim| (band.start[dim] + band.shape[dim]).div_ceil(chunk[dim]) - first[dim])
             .collect();
         let total = counts.iter().product();
-        let below = band.shape.iter().position(|len| *len > 1).map_or(chunk.len(), |dim| dim + 1);
-        let one_piece = total == 1 && band.shape[below..] == chunk[below..];
-        Self { band, first, counts, next: 0, total, one_piece, reading: None }
+        Self { first, counts, total }
     }
 
-    /// The chunk that comes next, as indices in the grid.
-    fn cell(&self) -> Vec<u64> {
-        let mut rest = self.next;
+    /// One of them, counted in C order, as indices in the grid.
+    pub(crate) fn cell(&self, number: u64) -> Vec<u64> {
+        let mut rest = number;
         let mut cell = self.first.clone();
         for dim in (0..cell.len()).rev() {
             cell[dim] += rest % self.counts[dim];
@@ -287,10 +295,71 @@ impl Now {
         }
         cell
     }
+}
 
-    fn number(&self, grid: &[u64]) -> u64 {
-        linear(&self.cell(), grid)
+/// The machine that decodes each chunk once, into scratch, where bands touch the same chunks again
+/// and again; `None` where that isn't so, or where there is no scratch.
+fn crosswise(
+    context: &Context<'_>,
+    shape: &[u64],
+    layout: &checkpoint::Chunked,
+    table: &Arc<Vec<(u64, Chunk)>>,
+    fill: &[u8],
+    range: Range<u64>,
+) -> Result<Option<Stored>> {
+    let (chunk, itemsize) = (&layout.shape, context.itemsize);
+    let max = context.budget as u64 / itemsize.max(1);
+    let wanted = range.end - range.start;
+    let all = 0..count(shape)?;
+    let Some(band) = Bands::new(shape, all, max)?.with_chunks(chunk).next() else {
+        return Ok(None);
+    };
+    let grid: Vec<u64> = shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
+    let bands = wanted.div_ceil(band.count);
+    let touched = u128::from(Cells::new(&band, chunk).total) * u128::from(bands);
+    // Of those that it touches, as many are stored as of all.
+    let stored = table.len() as u64;
+    let decoded = touched * u128::from(stored) / u128::from(count(&grid)?.max(1));
+    let decoded = u64::try_from(decoded).unwrap_or(u64::MAX);
+    if bands < 2 || decoded <= stored.saturating_mul(FEW_TIMES) {
+        return Ok(None);
     }
+    let size = count(chunk)?.saturating_mul(itemsize);
+    let Some(scratch) = context.files.scratch() else {
+        let work = decoded.saturating_mul(size);
+        let times = decoded.div_ceil(stored.max(1));
+        return bearable(context, times, work, wanted.saturating_mul(itemsize)).map(|()| None);
+    };
+    let area = scratch.area(stored.saturating_mul(size))?;
+    let places = table.iter().zip(0..).map(|((number, _), index)| (*number, index * size));
+    let places = Grid {
+        shape: shape.to_vec(),
+        tile: chunk.clone(),
+        counts: grid,
+        places: places.collect(),
+        clipped: false,
+    };
+    let next = Tiles::new(context, places, area.clone(), fill, range)?;
+    let spread = Spread::new(layout.chunks.clone(), table.clone(), size as usize);
+    Ok(Some(Staged::new(Stored::Spread(Box::new(spread)), area, Stored::Tiles(Box::new(next)))))
+}
+
+/// Decodes a chunk; fails unless it has `size` bytes then.
+pub(crate) fn decode(
+    chunks: &dyn Chunks,
+    chunk: &Chunk,
+    stored: &[u8],
+    plain: &mut Vec<u8>,
+    size: usize,
+) -> Result<()> {
+    plain.clear();
+    chunks.decode(chunk, stored, plain).map_err(|error| error.at(chunk.span.offset))?;
+    if plain.len() == size {
+        return Ok(());
+    }
+    Err(Error::damaged(format!("a chunk has {} bytes when decoded", plain.len()))
+        .at(chunk.span.offset)
+        .expected(size.to_string()))
 }
 
 /// The chunks by their number in the grid; fails for chunks that are twice there, off the grid,
@@ -335,15 +404,24 @@ fn chunk_limit(context: &Context<'_>) -> u64 {
 }
 
 /// The place of an index in the C order of `shape`.
-fn linear(index: &[u64], shape: &[u64]) -> u64 {
+pub(crate) fn linear(index: &[u64], shape: &[u64]) -> u64 {
     index.iter().zip(shape).fold(0, |at, (index, dim)| at * dim + index)
 }
 
-/// Copies a box of `shape` from one array in memory to another; each is given as its bytes, its
-/// shape, and where the box starts in it.
-fn copy_box(
+/// A run of an array: its bytes, the shape of the array, where in it a box starts, and the place
+/// of the run's first element in C order.
+pub(crate) struct Piece<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) shape: &'a [u64],
+    pub(crate) start: &'a [u64],
+    pub(crate) first: u64,
+}
+
+/// Copies a box of `shape` from a run of one array to another array in memory, which is given as its
+/// bytes, its shape, and where the box starts in it.
+pub(crate) fn copy_box(
     shape: &[u64],
-    (from, from_shape, from_start): (&[u8], &[u64], &[u64]),
+    Piece { bytes: from, shape: from_shape, start: from_start, first }: Piece<'_>,
     (to, to_shape, to_start): (&mut [u8], &[u64], &[u64]),
     itemsize: usize,
 ) {
@@ -353,7 +431,7 @@ fn copy_box(
     };
     let run = *run as usize * itemsize;
     let (from_steps, to_steps) = (steps(from_shape, itemsize), steps(to_shape, itemsize));
-    let mut from_at = place(from_start, &from_steps);
+    let mut from_at = place(from_start, &from_steps) - first as usize * itemsize;
     let mut to_at = place(to_start, &to_steps);
     let mut index = vec![0; outer.len()];
     loop {

@@ -1,10 +1,12 @@
 //! Parts one after the other along an axis.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use statelens_checkpoint::{self as checkpoint, Error, FileSet, Part, Result};
+use statelens_checkpoint::{self as checkpoint, Area, Error, FileSet, Layout, Part, Result};
 
 use crate::stored::{Context, Stored, count};
+use crate::view::dense_start;
 use crate::{Need, Out};
 
 /// Gathers a concatenation: rows of all parts in turn, put together in a buffer where rows are
@@ -25,6 +27,12 @@ pub(crate) struct Concat {
     band: Option<Band>,
     part: Option<Stored>,
     bytes: Vec<u8>,
+    /// Parts that are gone through as a whole are kept in scratch where they are needed more than
+    /// twice: the ones that are there, and the first that was not looked at.
+    kept: Vec<Option<Arc<dyn Area>>>,
+    unkept: usize,
+    /// What is being kept, and its bytes so far.
+    keeping: Option<(Stored, Arc<dyn Area>, u64)>,
 }
 
 /// Whole rows, put together part by part.
@@ -69,7 +77,18 @@ impl Concat {
             ))
             .expected(row.to_string()));
         }
+        let first_row = range.start / row.max(1);
+        let entered = range.end.div_ceil(row.max(1)) - first_row;
+        let fit = (context.budget / 2) as u64 / row.saturating_mul(context.itemsize).max(1);
+        let again = context.files.scratch().is_some() && entered.div_ceil(fit.max(1)) > 2;
         Ok(Self {
+            kept: vec![None; concat.parts.len()],
+            unkept: if again && rows.iter().all(|part| part.end - part.start < row) {
+                0
+            } else {
+                concat.parts.len()
+            },
+            keeping: None,
             parts: concat.parts.clone(),
             rows,
             row,
@@ -84,18 +103,27 @@ impl Concat {
     }
 
     pub(crate) fn need(&self) -> Need {
-        match &self.part {
-            Some(part) => part.need(),
-            None if self.band.is_none() && self.rest.is_empty() => Need::Done,
-            None => Need::Step,
+        match (&self.keeping, &self.part) {
+            (Some((part, ..)), _) | (None, Some(part)) => part.need(),
+            _ if self.band.is_none() && self.rest.is_empty() => Need::Done,
+            _ => Need::Step,
         }
     }
 
     pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        if self.keeping.is_some() {
+            return self.keep(|part, put| part.feed(bytes, put));
+        }
         self.advance(out, |part, put| part.feed(bytes, put))
     }
 
     pub(crate) fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
+        if self.keeping.is_some() {
+            return self.keep(|part, put| part.step(files, put));
+        }
+        if self.unkept < self.parts.len() {
+            return self.start_keeping(files);
+        }
         if self.part.is_some() {
             return self.advance(out, |part, put| part.step(files, put));
         }
@@ -109,13 +137,69 @@ impl Concat {
             }
             None => self.next_run(),
         };
-        let context =
-            Context { files, itemsize: self.itemsize, budget: self.budget, depth: self.depth };
-        let Part { shape, layout } = &self.parts[part];
-        let stored = Stored::new(&context, shape, layout, range)?;
+        let stored = match &self.kept[part] {
+            Some(area) => {
+                let range = range.start * self.itemsize..range.end * self.itemsize;
+                if range.is_empty() {
+                    Stored::Done
+                } else {
+                    Stored::Area { area: area.clone(), range }
+                }
+            }
+            None => {
+                let Part { shape, layout } = &self.parts[part];
+                Stored::new(&self.context(files), shape, layout, range)?
+            }
+        };
         let nothing = stored.need() == Need::Done;
         self.part = Some(stored);
         if nothing { self.advance(out, |_, _| Ok(())) } else { Ok(()) }
+    }
+
+    fn context<'a>(&self, files: &'a FileSet) -> Context<'a> {
+        Context { files, itemsize: self.itemsize, budget: self.budget, depth: self.depth }
+    }
+
+    /// Looks at the next part, and begins to keep it if it would have to be begun again for each of
+    /// its rows.
+    fn start_keeping(&mut self, files: &FileSet) -> Result<()> {
+        let index = self.unkept;
+        self.unkept += 1;
+        let Part { shape, layout } = &self.parts[index];
+        let layout = match layout {
+            Layout::Deferred(deferred) => deferred.layout(files, shape)?,
+            layout => layout,
+        };
+        let numel = count(shape)?;
+        let again = match layout {
+            Layout::Packed(_) | Layout::Chunked(_) | Layout::Concat(_) => true,
+            Layout::Strided(view) => {
+                dense_start(view, shape, self.itemsize).is_none()
+                    || !matches!(*view.storage, Layout::Span(_))
+            }
+            _ => false,
+        };
+        let (true, true, Some(scratch)) = (again, numel > 0, files.scratch()) else {
+            return Ok(());
+        };
+        let area = scratch.area(numel.saturating_mul(self.itemsize))?;
+        let stored = Stored::new(&self.context(files), shape, layout, 0..numel)?;
+        self.keeping = Some((stored, area.clone(), 0));
+        self.kept[index] = Some(area);
+        Ok(())
+    }
+
+    fn keep(&mut self, call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>) -> Result<()> {
+        let Some((stored, area, written)) = &mut self.keeping else { return Ok(()) };
+        call(stored, &mut |piece| {
+            area.write_at(*written, piece)?;
+            *written += piece.len() as u64;
+            Ok(())
+        })?;
+        if stored.need() == Need::Done {
+            self.keeping = None;
+        }
+        Ok(())
     }
 
     /// Elements that one row takes of a part.
@@ -195,4 +279,16 @@ impl Concat {
         }
         Ok(())
     }
+}
+
+/// The shape of the whole.
+pub(crate) fn shape(concat: &checkpoint::Concat) -> Result<Vec<u64>> {
+    let mut shape = concat.parts.first().map_or(Vec::new(), |part| part.shape.clone());
+    let along = concat.parts.iter().map(|part| part.shape.get(concat.axis).copied());
+    let sum = along.map(|len| len.unwrap_or(0)).try_fold(0u64, |sum, len| sum.checked_add(len));
+    match (shape.get_mut(concat.axis), sum) {
+        (Some(len), Some(sum)) => *len = sum,
+        _ => return Err(Error::damaged("the parts of a storage have no shape together")),
+    }
+    Ok(shape)
 }

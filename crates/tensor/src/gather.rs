@@ -7,8 +7,8 @@ use statelens_checkpoint::{Error, FileSet, Layout, Result, Span, Tensor};
 use crate::CastReport;
 use crate::blocks::{self, Trim};
 use crate::stored::{Context, Stored};
-use crate::strided::dense_span;
 use crate::transform::Transform;
+use crate::view::dense_span;
 
 /// Receives bytes as they come.
 pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
@@ -62,9 +62,11 @@ pub struct Gather {
 impl Gather {
     /// A machine for the elements `range`, counted in C order.
     ///
-    /// Holds about `budget` bytes, and one chunk where the tensor is chunked. Fails if the
-    /// layout does not fit the tensor or the files, if its bytes are missing, or if the cast is
-    /// none that is known.
+    /// Holds about `budget` bytes, and one chunk where the tensor is chunked. Where its elements lie
+    /// crosswise, and the files have scratch, it keeps them there while it puts them in order, so
+    /// that each byte of the file is asked for a few times at most. Fails if the layout does not fit
+    /// the tensor or the files, if its bytes are missing, if the cast is none that is known, or if
+    /// putting it in order would take too much scratch, or too long without.
     pub fn new(files: &FileSet, tensor: &Tensor, range: Range<u64>, budget: usize) -> Result<Self> {
         let (Some(numel), Some(_)) = (tensor.numel(), tensor.nbytes()) else {
             return Err(Error::damaged(format!(

@@ -62,7 +62,7 @@ impl Inflate {
             if status == Status::StreamEnd {
                 return self.end(bytes.len() as u64 + self.rest.len);
             }
-            if self.at == self.wanted.end && self.at < self.len {
+            if self.at >= self.wanted.end && self.at < self.len {
                 // The caller wants nothing of what follows.
                 self.done = true;
                 return Ok(());

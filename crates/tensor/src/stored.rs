@@ -3,12 +3,18 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, FileSet, Layout, Result, Span};
+use statelens_checkpoint::{Area, Error, FileSet, Layout, Result, Span};
 
 use crate::chunked::Chunked;
-use crate::concat::Concat;
+use crate::concat::{self, Concat};
+use crate::crosswise;
 use crate::inflate::Inflate;
-use crate::strided::{Strided, dense_start};
+use crate::spread::Spread;
+use crate::staged::Staged;
+use crate::strided::Strided;
+use crate::sweep::Sweep;
+use crate::tiles::Tiles;
+use crate::view::dense_start;
 use crate::{Need, Out};
 
 /// Concatenations of concatenations: more of them than any reader makes.
@@ -17,6 +23,9 @@ const MAX_DEPTH: u32 = 8;
 /// Bytes of a constant passed on at once, and in one step.
 const FILL_PIECE: usize = 64 << 10;
 const FILL_STEP: u64 = 4 << 20;
+
+/// Bytes of scratch that are read at once.
+const AREA_STEP: u64 = 1 << 20;
 
 /// What all layouts of a tensor need to know.
 pub(crate) struct Context<'a> {
@@ -32,12 +41,27 @@ pub(crate) struct Context<'a> {
 pub(crate) enum Stored {
     Done,
     Span(Span),
-    Inline { bytes: Arc<[u8]>, range: Range<usize> },
-    Fill { piece: Vec<u8>, left: u64 },
+    Inline {
+        bytes: Arc<[u8]>,
+        range: Range<usize>,
+    },
+    Fill {
+        piece: Vec<u8>,
+        left: u64,
+    },
     Inflate(Box<Inflate>),
     Strided(Box<Strided>),
     Chunked(Box<Chunked>),
     Concat(Box<Concat>),
+    /// Bytes of scratch.
+    Area {
+        area: Arc<dyn Area>,
+        range: Range<u64>,
+    },
+    Staged(Box<Staged>),
+    Spread(Box<Spread>),
+    Sweep(Box<Sweep>),
+    Tiles(Box<Tiles>),
 }
 
 impl Stored {
@@ -72,12 +96,9 @@ impl Stored {
                 match dense_start(view, shape, itemsize) {
                     Some(start) => {
                         let range = shifted(&bytes, start)?;
-                        Self::storage(context.files, &view.storage, view.storage_len, range)
+                        Self::storage(context, &view.storage, view.storage_len, range)
                     }
-                    None => {
-                        let view = Strided::new(context, shape, view, range)?;
-                        Ok(Self::Strided(Box::new(view)))
-                    }
+                    None => crosswise::start(context, shape, view, range),
                 }
             }
             Layout::Chunked(chunked) => Chunked::start(context, shape, chunked, range),
@@ -102,14 +123,14 @@ impl Stored {
                 Err(wrong_length(inline.len() as u64, total))
             }
             Layout::Span(_) | Layout::Packed(_) | Layout::Inline(_) => {
-                Self::storage(context.files, layout, total, bytes)
+                Self::storage(context, layout, total, bytes)
             }
         }
     }
 
-    /// The bytes `range` of a storage of `len` bytes.
+    /// The bytes `range` of a storage of `len` bytes; they begin and end with elements.
     pub(crate) fn storage(
-        files: &FileSet,
+        context: &Context<'_>,
         layout: &Layout,
         len: u64,
         range: Range<u64>,
@@ -117,7 +138,11 @@ impl Stored {
         if range.is_empty() {
             return Ok(Self::Done);
         }
+        let (files, itemsize) = (context.files, context.itemsize);
         let there = match layout {
+            Layout::Concat(parts) => {
+                count(&concat::shape(parts)?)?.checked_mul(itemsize).unwrap_or(u64::MAX)
+            }
             Layout::Span(span) => span.len,
             Layout::Packed(packed) => packed.len,
             Layout::Inline(bytes) => bytes.len() as u64,
@@ -147,6 +172,10 @@ impl Stored {
                 let offset = span.offset + range.start;
                 Ok(Self::Span(Span { file: span.file, offset, len: range.end - range.start }))
             }
+            Layout::Concat(parts) => {
+                let shape = concat::shape(parts)?;
+                Self::new(context, &shape, layout, range.start / itemsize..range.end / itemsize)
+            }
             _ => Ok(Self::Done),
         }
     }
@@ -168,7 +197,11 @@ impl Stored {
         match self {
             Self::Done => Need::Done,
             Self::Span(span) => Need::Feed(*span),
-            Self::Inline { .. } | Self::Fill { .. } => Need::Step,
+            Self::Inline { .. } | Self::Fill { .. } | Self::Area { .. } => Need::Step,
+            Self::Staged(staged) => staged.need(),
+            Self::Spread(spread) => spread.need(),
+            Self::Sweep(sweep) => sweep.need(),
+            Self::Tiles(tiles) => tiles.need(),
             Self::Inflate(inflate) => inflate.need(),
             Self::Strided(strided) => strided.need(),
             Self::Chunked(chunked) => chunked.need(),
@@ -191,7 +224,14 @@ impl Stored {
             Self::Strided(strided) => strided.feed(bytes, out),
             Self::Chunked(chunked) => chunked.feed(bytes, out),
             Self::Concat(concat) => concat.feed(bytes, out),
-            Self::Done | Self::Inline { .. } | Self::Fill { .. } => Ok(()),
+            Self::Staged(staged) => staged.feed(bytes, out),
+            Self::Spread(spread) => spread.feed(bytes, out),
+            Self::Sweep(sweep) => sweep.feed(bytes, out),
+            Self::Done
+            | Self::Inline { .. }
+            | Self::Fill { .. }
+            | Self::Area { .. }
+            | Self::Tiles(_) => Ok(()),
         }
     }
 
@@ -219,6 +259,20 @@ impl Stored {
             Self::Strided(strided) => strided.step(files, out),
             Self::Chunked(chunked) => chunked.step(out),
             Self::Concat(concat) => concat.step(files, out),
+            Self::Area { area, range } => {
+                let len = (range.end - range.start).min(AREA_STEP);
+                let mut bytes = vec![0; len as usize];
+                area.read_at(range.start, &mut bytes)?;
+                range.start += len;
+                if range.is_empty() {
+                    *self = Self::Done;
+                }
+                out(&bytes)
+            }
+            Self::Staged(staged) => staged.step(files, out),
+            Self::Spread(spread) => spread.step(out),
+            Self::Sweep(sweep) => sweep.step(files, out),
+            Self::Tiles(tiles) => tiles.step(out),
             Self::Done | Self::Span(_) | Self::Inflate(_) => Ok(()),
         }
     }

@@ -23,6 +23,7 @@ use crate::limits::limits;
 use crate::print::{Failure, Printer};
 use crate::progress::{Bar, Unit};
 use crate::remote;
+use crate::scratch;
 use crate::source::{self, FileSource};
 
 /// Opens a checkpoint and keeps the files behind it.
@@ -32,7 +33,8 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource
         return Ok((remote::open(url, with, &mut bar)?, Vec::new()));
     }
     let opened = source::open(file, with)?;
-    let checkpoint = statelens_formats::open(opened.files, limits(), &mut bar)?;
+    let files = opened.files.with_scratch(scratch::on_disk());
+    let checkpoint = statelens_formats::open(files, limits(), &mut bar)?;
     Ok((checkpoint, opened.sources))
 }
 

@@ -10,6 +10,8 @@ use crc32fast::Hasher;
 use statelens_checkpoint::{Checksum, Data, Error, Outcomes, Result, Segment, TensorId};
 use statelens_tensor::crc;
 
+use super::names;
+
 /// Torch aligns the bytes of every record to this.
 const ALIGNMENT: u64 = 64;
 const LOCAL_HEADER: u64 = 30;
@@ -47,6 +49,12 @@ pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
     let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
     let mut at = 0u64;
     for Record { name, body } in records {
+        if names::leads_out(&name) {
+            return Err(Error::refused(format!(
+                "a member of the archive would be named {name:?}, which leads out of its folder"
+            ))
+            .advice("Rename it with --rename, or leave it out with --exclude."));
+        }
         let entry = Entry::new(name, &body, at)?;
         let header = entry.local_header();
         at = at.checked_add(header.len() as u64 + entry.len + entry.descriptor_len()).ok_or_else(

@@ -11,7 +11,7 @@ use super::code;
 use super::config::Config;
 use super::detect::is_index;
 use super::grow::Growing;
-use crate::archive::{Archive, is_zip};
+use crate::archive::{Archive, is_zip, names};
 use crate::sets::{base, folder};
 use crate::stray;
 
@@ -64,6 +64,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
         }
     };
     let mut growing = Growing::new(limits).add(&files, span.file, span.offset, progress)?;
+    growing.findings.extend(names::finding(archive.records().iter()));
     let mut format = FormatInfo { id: "keras", name: "Keras model", ..FormatInfo::default() };
     for member in ["metadata.json", "config.json"] {
         let Some(record) = archive.find(member) else { continue };

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 use statelens_pickle::{NoStorages, ScanOptions};
 
 use super::header::{Element, Header, MAGIC, PREFIX, lengths};
-use crate::archive::{Archive, Record};
+use crate::archive::{Archive, Record, names};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -64,11 +64,11 @@ fn read_archive(
     let mut reader = Reader {
         builder: Builder::new(limits),
         limits,
-        findings: Vec::new(),
+        findings: names::finding(archive.records().iter()).into_iter().collect(),
         place: String::new(),
     };
     let mut entries = Vec::with_capacity(archive.len());
-    let mut names = HashSet::with_capacity(archive.len());
+    let mut taken = HashSet::with_capacity(archive.len());
     let mut room = MOST_BYTES;
     let total = archive.len() as u64;
     for (done, record) in archive.records().iter().enumerate() {
@@ -80,7 +80,7 @@ fn read_archive(
         // numpy takes the ending off every member that has one; if there is another member of
         // that name, only the whole name tells them apart.
         let short = full.strip_suffix(".npy").unwrap_or(&full);
-        let key = if names.insert(short.to_owned()) { short } else { &full };
+        let key = if taken.insert(short.to_owned()) { short } else { &full };
         entries.push((DictKey::from(key), id));
     }
     progress.check(total, total)?;

@@ -315,3 +315,60 @@ fn what_numpy_lacks_is_told() {
         assert!(told.contains(&what), "{told:?}");
     }
 }
+
+/// The plan for an archive of what a safetensors file with these names holds.
+fn named(keys: &[&str]) -> Result<Plan> {
+    let entry = |(index, key): (usize, &&str)| {
+        let offsets = [index * 4, index * 4 + 4];
+        let entry = serde_json::json!({ "dtype": "F32", "shape": [1], "data_offsets": offsets });
+        ((*key).to_owned(), entry)
+    };
+    let head: serde_json::Map<String, serde_json::Value> =
+        keys.iter().enumerate().map(entry).collect();
+    let head = serde_json::to_vec(&head).unwrap();
+    let data: Vec<u8> = (0..keys.len()).flat_map(|index| (index as f32).to_le_bytes()).collect();
+    let file = [&(head.len() as u64).to_le_bytes()[..], &head, &data].concat();
+    let source = open_bytes("x.safetensors", file)?;
+    let target = crate::Target::Numpy(super::write::Options { single: false });
+    crate::plan(Arc::new(source), &target, "x.npz")
+}
+
+#[test]
+fn no_member_is_named_out_of_the_folder() {
+    let keys = ["../../etc/cron/x", "/abs", "C:\\x", "a\0b", "a/./b", "plain", "a/b", "50%"];
+    let plan = named(&keys).unwrap();
+    let lost: Vec<_> = plan.losses.iter().filter(|loss| !loss.harmless).collect();
+    assert_eq!(lost.len(), 1, "{:?}", plan.losses);
+    assert!(lost[0].what.starts_with("names that would lead out"), "{}", lost[0].what);
+    assert_eq!(lost[0].keys.len(), 5);
+    let back = open_bytes("x.npz", run(&plan)).unwrap();
+    let mut found: Vec<String> =
+        back.leaves().iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect();
+    found.sort();
+    let safe = [
+        "%2E%2E/%2E%2E/etc/cron/x",
+        "%2Fabs",
+        "50%",
+        "C%3A%5Cx",
+        "a%00b",
+        "a/%2E/b",
+        "a/b",
+        "plain",
+    ];
+    assert_eq!(found, safe);
+    assert!(back.findings.is_empty(), "{:?}", back.findings);
+    // Two names that would become one are refused, as ever.
+    let error = named(&["../x", "%2E%2E/x"]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Refused);
+}
+
+#[test]
+fn members_that_lead_out_of_the_folder_are_told() {
+    let array = bytes("numpy/f4.npy");
+    for name in ["../../x.npy", "/etc/x.npy", "a/../../x.npy", "C:x.npy", "a\\..\\x.npy"] {
+        let found = open_bytes("x.npz", deflated(&[("fine.npy", &array), (name, &array)])).unwrap();
+        assert_eq!(found.leaves().len(), 2);
+        let [finding] = found.findings.as_slice() else { panic!("{:?}", found.findings) };
+        assert_eq!((finding.grade, finding.place.as_str()), (Grade::Warning, name));
+    }
+}

@@ -16,6 +16,7 @@ use statelens_checkpoint::{
     Tensor, TensorClass, TensorId, Text, Value,
 };
 
+use crate::archive::names;
 use crate::archive::write::{Body, Record, layout};
 
 /// How to write for NumPy.
@@ -33,6 +34,7 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
         source: &source,
         records: Vec::new(),
         names: HashSet::new(),
+        single: options.single,
         losses: Losses::default(),
     };
     for leaf in source.leaves() {
@@ -74,8 +76,10 @@ fn data(tensor: TensorId) -> Segment {
 struct Writer<'a> {
     source: &'a Checkpoint,
     records: Vec<Record>,
-    /// The keys that members were made from.
+    /// The names of members.
     names: HashSet<String>,
+    /// One array, which no member is made of.
+    single: bool,
     losses: Losses,
 }
 
@@ -201,15 +205,15 @@ impl Writer<'_> {
     }
 
     fn member(&mut self, key: &str, body: Body) -> Result<()> {
-        if key.contains('\0') {
-            return Err(Error::refused("a name with a NUL, which zip can't hold")
-                .advice("Rename it with --rename, or leave it out with --exclude."));
+        let name = names::inside(key);
+        if name != key && !self.single {
+            self.losses.add(losses::OUTSIDE, key);
         }
-        if !self.names.insert(key.to_owned()) {
+        if !self.names.insert(name.clone().into_owned()) {
             return Err(Error::refused(format!("two entries would both be named {key:?}"))
                 .advice("Rename one of them with --rename, or leave it out with --exclude."));
         }
-        self.records.push(Record { name: format!("{key}.npy"), body });
+        self.records.push(Record { name: format!("{name}.npy"), body });
         Ok(())
     }
 }

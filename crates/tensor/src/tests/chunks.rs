@@ -9,7 +9,14 @@ use super::*;
 pub(super) struct Flipped {
     table: Vec<Chunk>,
     fill: Vec<u8>,
-    decoded: AtomicUsize,
+    pub(super) decoded: AtomicUsize,
+}
+
+impl Flipped {
+    /// How many chunks are stored.
+    pub(super) fn stored(&self) -> usize {
+        self.table.len()
+    }
 }
 
 impl Chunks for Flipped {

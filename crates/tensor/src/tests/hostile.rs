@@ -25,6 +25,28 @@ fn packed_bytes_must_be_exact() {
 }
 
 #[test]
+fn the_first_values_of_a_stream_take_its_first_bytes() {
+    let plain = bytes(2_000_000);
+    let packed = deflate(&plain);
+    let files = file(packed.clone());
+    let span = Span { file: files.main().unwrap(), offset: 0, len: packed.len() as u64 };
+    let layout = Layout::Packed(Packed { span, skip: 80, len: 2_000_000 - 80 });
+    let tensor = Tensor::new(DType::U8, vec![2_000_000 - 80], layout);
+    for range in [0..10, 0..1, 5..70_001, 65_536 - 80..65_536 - 79] {
+        for piece in [1000, 4096, 65_536] {
+            let mut fed = 0;
+            let found = run(&files, &tensor, range.clone(), BUDGET, |_| {
+                fed += piece;
+                piece
+            });
+            let expected = &plain[80 + range.start as usize..80 + range.end as usize];
+            assert_eq!(found.unwrap(), expected);
+            assert!(fed < 300_000, "{range:?} in pieces of {piece}: {fed}");
+        }
+    }
+}
+
+#[test]
 fn a_header_in_the_packed_bytes_is_skipped() {
     let plain = bytes(1000);
     let packed = deflate(&plain);

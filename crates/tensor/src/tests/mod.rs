@@ -3,6 +3,7 @@
 mod chunks;
 mod feeding;
 mod hostile;
+mod ordered;
 mod views;
 
 use std::ops::Range;
@@ -108,7 +109,7 @@ fn indices(shape: &[u64]) -> Vec<Vec<u64>> {
 
 fn deflate(plain: &[u8]) -> Vec<u8> {
     let mut machine = flate2::Compress::new(flate2::Compression::new(6), false);
-    let mut packed = Vec::with_capacity(plain.len() + 100);
+    let mut packed = Vec::with_capacity(plain.len() + plain.len() / 100 + 100);
     machine.compress_vec(plain, &mut packed, flate2::FlushCompress::Finish).unwrap();
     packed
 }

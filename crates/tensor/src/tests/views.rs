@@ -3,7 +3,7 @@
 use super::*;
 
 /// The elements of a view, one by one.
-fn naive_view(view: &Strided, shape: &[u64], storage: &[u8], size: usize) -> Vec<u8> {
+pub(super) fn naive_view(view: &Strided, shape: &[u64], storage: &[u8], size: usize) -> Vec<u8> {
     indices(shape)
         .iter()
         .flat_map(|index| {
@@ -16,7 +16,7 @@ fn naive_view(view: &Strided, shape: &[u64], storage: &[u8], size: usize) -> Vec
 }
 
 /// A random view that lies in its storage, and the storage's length in elements.
-fn random_view(random: &mut Random) -> (Vec<u64>, Vec<i64>, u64, u64) {
+pub(super) fn random_view(random: &mut Random) -> (Vec<u64>, Vec<i64>, u64, u64) {
     let rank = random.next(5);
     let shape = random.shape(rank, 6);
     let strides: Vec<i64> = shape.iter().map(|_| random.next(25) as i64 - 8).collect();

@@ -51,6 +51,10 @@ pub(super) const QUANTIZER: Kind = lost(
 pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain arrays", FLAT);
 pub(super) const SPARSE: Kind =
     lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
+pub(super) const OUTSIDE: Kind = lost(
+    "names that would lead out of the folder have parts of them written as %2E and the like",
+    "Whoever unpacks the archive would write elsewhere.",
+);
 pub(super) const UNNAMED: Kind =
     harmless("a value without a name is called `arr_0`", "NumPy's own archives call it so.");
 pub(super) const UNKNOWN: Kind = lost("elements of dtypes that NumPy lacks become bytes", LACKS);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Finding, Grade, Limits, ReadAt, Result, Span};
 
-use crate::archive::{Archive, Record};
+use crate::archive::{Archive, Record, names};
 
 /// Opens the archive in that part of a file, at the folder that holds `data.pkl`, and what was noticed.
 pub(super) fn open(
@@ -13,7 +13,7 @@ pub(super) fn open(
     limits: &Limits,
 ) -> Result<(Archive, Vec<Finding>)> {
     let mut archive = Archive::open_within(source, span, limits)?;
-    let mut findings = Vec::new();
+    let mut findings: Vec<Finding> = names::finding(archive.records().iter()).into_iter().collect();
     if archive.is_led_by_something() {
         findings.push(
             Finding::new(Grade::Warning, "Something lies before the archive")

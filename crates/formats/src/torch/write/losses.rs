@@ -51,6 +51,21 @@ pub(super) const BIG_INT: Kind = lost(
     "`torch.load(weights_only=True)` refuses longer ones.",
 );
 
+const NEWER: &str = "Torch 2.4, which Cerebras 2.10 brings, refuses them with weights_only=True and \
+                     loads them with weights_only=False, its default; later releases take them \
+                     (tried with 2.15).";
+
+pub(super) const BYTES: Kind =
+    harmless("byte strings need a later torch than 2.4 to load with weights_only=True", NEWER);
+pub(super) const SET: Kind =
+    harmless("sets need a later torch than 2.4 to load with weights_only=True", NEWER);
+pub(super) const COMPLEX: Kind =
+    harmless("complex numbers need a later torch than 2.4 to load with weights_only=True", NEWER);
+pub(super) const NEW_DTYPE: Kind = harmless(
+    "tensors of float8_e8m0fnu and float4_e2m1fn_x2 need a torch that has these dtypes",
+    "Torch 2.4, which Cerebras 2.10 brings, has neither; torch 2.15 has both.",
+);
+
 impl Losses {
     /// Notes that `kind` happens to `id`.
     pub(super) fn add(&mut self, kind: Kind, id: ValueId) {

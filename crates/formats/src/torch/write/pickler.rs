@@ -137,6 +137,7 @@ impl<'a> Pickler<'a> {
             Value::Int(int) => self.int(id, int)?,
             Value::Float(float) => self.encoder.float(*float),
             Value::Complex(re, im) => {
+                self.losses.add(losses::COMPLEX, id);
                 self.global("builtins", "complex")?;
                 self.encoder.float(*re);
                 self.encoder.float(*im);
@@ -247,6 +248,7 @@ impl<'a> Pickler<'a> {
     }
 
     fn bytes(&mut self, id: ValueId, data: &Arc<[u8]>, mutable: bool) -> Result<()> {
+        self.losses.add(losses::BYTES, id);
         if mutable {
             self.global("builtins", "bytearray")?;
         }
@@ -305,11 +307,18 @@ impl<'a> Pickler<'a> {
         }
     }
 
-    /// `set` is called with a list: the opcodes for sets are refused.
+    /// `set` is called with a list: the opcodes for sets are refused, but for the one of a set
+    /// without items, which torch 2.4 takes as well.
     fn set(&mut self, id: ValueId, set: &Set) {
         if set.frozen {
             self.losses.add(losses::FROZEN, id);
         }
+        if set.items.is_empty() {
+            self.encoder.empty_set();
+            self.remember(id);
+            return;
+        }
+        self.losses.add(losses::SET, id);
         self.open(id);
         self.next([Todo::Tuple1, Todo::Reduce, Todo::Remember(id)]);
         self.append(&set.items);
@@ -377,7 +386,10 @@ impl<'a> Pickler<'a> {
                 self.encoder.none();
                 Ok(())
             }
-            DictKey::Bytes(bytes) => self.byte_string(bytes),
+            DictKey::Bytes(bytes) => {
+                self.losses.add(losses::BYTES, dict);
+                self.byte_string(bytes)
+            }
             DictKey::Tuple(keys) if keys.iter().all(|key| !matches!(key, DictKey::Tuple(_))) => {
                 self.encoder.mark();
                 for key in keys {
@@ -409,6 +421,9 @@ impl<'a> Pickler<'a> {
                 return Ok(());
             }
             TensorClass::Tensor => {}
+        }
+        if matches!(tensor.dtype, DType::F8E8M0FNU | DType::F4E2M1FNX2) {
+            self.losses.add(losses::NEW_DTYPE, id);
         }
         match &tensor.quantizer {
             None => {

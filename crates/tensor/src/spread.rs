@@ -1,0 +1,58 @@
+//! Chunks decoded one after the other, each once and as a whole.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Chunk, Chunks, Result, Span};
+
+use crate::chunked::decode;
+use crate::{Need, Out};
+
+/// Passes on the elements of all chunks that are stored, in the order of the table.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    chunks: Arc<dyn Chunks>,
+    table: Arc<Vec<(u64, Chunk)>>,
+    /// Bytes of a decoded chunk.
+    size: usize,
+    index: usize,
+    /// What was not fed yet of the chunk.
+    rest: Option<Span>,
+    stored: Vec<u8>,
+    plain: Vec<u8>,
+}
+
+impl Spread {
+    pub(crate) fn new(chunks: Arc<dyn Chunks>, table: Arc<Vec<(u64, Chunk)>>, size: usize) -> Self {
+        let rest = table.first().map(|(_, chunk)| chunk.span);
+        Self { chunks, table, size, index: 0, rest, stored: Vec::new(), plain: Vec::new() }
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        match self.rest {
+            Some(span) if span.len == 0 => Need::Step,
+            Some(span) => Need::Feed(span),
+            None => Need::Done,
+        }
+    }
+
+    pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        let Some(rest) = &mut self.rest else { return Ok(()) };
+        rest.offset += bytes.len() as u64;
+        rest.len -= bytes.len() as u64;
+        self.stored.extend_from_slice(bytes);
+        if rest.len > 0 {
+            return Ok(());
+        }
+        let (_, chunk) = &self.table[self.index];
+        decode(&*self.chunks, chunk, &self.stored, &mut self.plain, self.size)?;
+        self.stored.clear();
+        self.index += 1;
+        self.rest = self.table.get(self.index).map(|(_, chunk)| chunk.span);
+        out(&self.plain)
+    }
+
+    /// Goes on where a chunk has no bytes.
+    pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
+        if self.need() == Need::Step { self.feed(&[], out) } else { Ok(()) }
+    }
+}

@@ -1,0 +1,67 @@
+//! Bytes that are kept in scratch before they are read in another order.
+
+use std::fmt;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Area, FileSet, Result};
+
+use crate::stored::Stored;
+use crate::{Need, Out};
+
+/// Runs one machine, whose bytes go to scratch as they come, and then another that reads them.
+pub(crate) struct Staged {
+    first: Stored,
+    /// Given up when all is written: who reads it holds it, too.
+    area: Option<Arc<dyn Area>>,
+    written: u64,
+    next: Stored,
+}
+
+impl Staged {
+    /// `next` reads `area`, in which the bytes of `first` are by then.
+    pub(crate) fn new(first: Stored, area: Arc<dyn Area>, next: Stored) -> Stored {
+        Stored::Staged(Box::new(Self { first, area: Some(area), written: 0, next }))
+    }
+
+    pub(crate) fn need(&self) -> Need {
+        match self.first.need() {
+            Need::Done => self.next.need(),
+            need => need,
+        }
+    }
+
+    pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
+        self.run(out, |stored, out| stored.feed(bytes, out))
+    }
+
+    pub(crate) fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
+        self.run(out, |stored, out| stored.step(files, out))
+    }
+
+    fn run(
+        &mut self,
+        out: &mut Out<'_>,
+        call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let Some(area) = self.area.as_ref().filter(|_| self.first.need() != Need::Done) else {
+            return call(&mut self.next, out);
+        };
+        let written = &mut self.written;
+        call(&mut self.first, &mut |piece| {
+            area.write_at(*written, piece)?;
+            *written += piece.len() as u64;
+            Ok(())
+        })?;
+        if self.first.need() == Need::Done {
+            // Its buffers are not needed any more.
+            (self.first, self.area) = (Stored::Done, None);
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Staged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Staged({:?}, then {:?})", self.first, self.next)
+    }
+}

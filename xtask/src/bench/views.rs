@@ -1,0 +1,104 @@
+//! A large matrix transposed: from a span of a file, from LZ4 chunks, from a deflated stream.
+
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write as _};
+use std::path::Path;
+
+use anyhow::Result;
+use zip::ZipWriter;
+use zip::write::SimpleFileOptions;
+
+use super::{Bench, Table, measure};
+use crate::{project, shell};
+
+/// Rows and columns of the matrix of float32: 2 GB.
+const SIDE: u32 = 22_400;
+
+impl Bench {
+    /// Against `cp` of the file that holds the matrix as it is.
+    pub(super) fn views(&self, table: &mut Table) -> Result<()> {
+        shell::run(shell::command("cargo").args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "statelens-formats",
+            "--example",
+            "transpose",
+        ]))?;
+        let transpose = project::target().join("release").join("examples").join("transpose");
+        let path = |name: &str| self.folder.join(name);
+        let (span, chunks, stream) = (path("matrix.npy"), path("matrix.mdl"), path("matrix.npz"));
+        let (columns, written) = (path("columns.npy"), path("transposed"));
+        if !span.exists() {
+            matrix(&span, false)?;
+        }
+        if !columns.exists() {
+            matrix(&columns, true)?;
+        }
+        if !chunks.exists() {
+            let mut convert = self.ours();
+            shell::run(convert.args(["convert", "--compress", "lz4"]).arg(&span).arg(&chunks))?;
+        }
+        if !stream.exists() {
+            deflated(&span, &stream)?;
+        }
+        for (what, source) in
+            [("a span", &span), ("LZ4 chunks", &chunks), ("a deflated stream", &stream)]
+        {
+            let mut ours = shell::command(&transpose);
+            ours.arg(source).arg(&written);
+            let mut copy = shell::command("cp");
+            copy.arg(&span).arg(&written);
+            let name = format!("2 GB transposed, from {what}");
+            let measured = measure(ours, Some(("cp", copy)), Some(&written))?;
+            table.add(&name, "near linear", measured);
+        }
+        let target = path("columns.safetensors");
+        let mut ours = self.ours();
+        ours.args(["convert", "--force"]).arg(&columns).arg(&target);
+        let mut copy = shell::command("cp");
+        copy.arg(&columns).arg(&target);
+        let measured = measure(ours, Some(("cp", copy)), Some(&target))?;
+        table.add("2 GB, .npy in Fortran order -> .safetensors", "near linear", measured);
+        for written in [written, target] {
+            std::fs::remove_file(written)?;
+        }
+        Ok(())
+    }
+}
+
+/// A matrix of floats that look like weights, as numpy writes it.
+fn matrix(path: &Path, fortran: bool) -> Result<()> {
+    let order = if fortran { "True" } else { "False" };
+    let mut head =
+        format!("{{'descr': '<f4', 'fortran_order': {order}, 'shape': ({SIDE}, {SIDE}), }}");
+    while (10 + head.len() + 1) % 64 != 0 {
+        head.push(' ');
+    }
+    head.push('\n');
+    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    out.write_all(b"\x93NUMPY\x01\x00")?;
+    out.write_all(&(head.len() as u16).to_le_bytes())?;
+    out.write_all(head.as_bytes())?;
+    let mut state = 1u64;
+    for _ in 0..u64::from(SIDE) * u64::from(SIDE) {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        let value = (state >> 40) as f32 / (1 << 24) as f32 - 0.5;
+        out.write_all(&(value * 0.04).to_le_bytes())?;
+    }
+    Ok(out.flush()?)
+}
+
+/// The same array as `numpy.savez_compressed` keeps it.
+fn deflated(array: &Path, path: &Path) -> Result<()> {
+    let mut archive = ZipWriter::new(BufWriter::new(File::create(path)?));
+    let method = zip::CompressionMethod::Deflated;
+    let options = SimpleFileOptions::default().compression_method(method).large_file(true);
+    archive.start_file("matrix.npy", options.compression_level(Some(6)))?;
+    io::copy(&mut BufReader::with_capacity(1 << 20, File::open(array)?), &mut archive)?;
+    archive.finish()?.flush()?;
+    Ok(())
+}
