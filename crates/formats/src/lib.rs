@@ -7,6 +7,7 @@ mod archive;
 mod blocks;
 pub mod cerebras;
 pub mod checks;
+mod damage;
 pub mod dcp;
 pub mod flax;
 pub mod gguf;
@@ -68,6 +69,7 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         None => open_one(files, limits, progress),
     }?;
     checkpoint.findings.extend(stray::impostors(&checkpoint));
+    checkpoint.findings.extend(damage::of_root(&checkpoint));
     Ok(checkpoint)
 }
 
@@ -185,7 +187,7 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::TensorFlow(_) => None,
         _ => tensorflow::write::dtypes_left_out(&source),
     };
-    let unlisted = stray::unlisted(&source);
+    let (damage, unlisted) = (damage::lost(&source), stray::unlisted(&source));
     let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
@@ -194,6 +196,7 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::Numpy(options) => numpy::write::plan(source, options, name),
     }?;
     plan.losses.splice(..0, expanded);
+    plan.losses.extend(damage);
     plan.losses.extend(unlisted);
     plan.losses.extend(left_out);
     plan.losses.extend(dtypes);
