@@ -84,19 +84,26 @@ impl Report {
     /// The tensors that casts changed, the worst first.
     pub fn worst(&self, source: &Checkpoint) -> Vec<Changed> {
         let mut names: HashMap<TensorId, String> = HashMap::new();
+        // A storage that is written whole, for all of its views, has none of their names.
+        let mut of_storages: HashMap<u32, String> = HashMap::new();
         if !self.changed.is_empty() {
             for leaf in source.leaves() {
-                if let Some((id, _)) = source.tensor_of(leaf.target) {
-                    names.entry(id).or_insert_with(|| leaf.flat.to_lossy().into_owned());
+                if let Some((id, tensor)) = source.tensor_of(leaf.target) {
+                    let name = || leaf.flat.to_lossy().into_owned();
+                    names.entry(id).or_insert_with(name);
+                    if let Some(storage) = tensor.storage {
+                        of_storages.entry(storage).or_insert_with(name);
+                    }
                 }
             }
         }
-        let changed = |(id, cast): &(TensorId, CastReport)| Changed {
-            key: names.remove(id).unwrap_or_default(),
-            dtype: source.tensor(*id).map_or(DType::F32, |tensor| tensor.dtype.clone()),
-            cast: *cast,
+        let changed = |(id, cast): &(TensorId, CastReport)| {
+            let tensor = source.tensor(*id).ok()?;
+            let storage = || of_storages.get(&tensor.storage?).cloned();
+            let key = names.get(id).cloned().or_else(storage).unwrap_or_default();
+            Some(Changed { key, dtype: tensor.dtype.clone(), cast: *cast })
         };
-        let mut worst: Vec<Changed> = self.changed.iter().map(changed).collect();
+        let mut worst: Vec<Changed> = self.changed.iter().filter_map(changed).collect();
         let share = |cast: &CastReport| cast.flushed as f64 / cast.nonzero.max(1) as f64;
         order::by(&mut worst, |one, other| {
             let (one, other) = (&one.cast, &other.cast);

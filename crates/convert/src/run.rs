@@ -223,6 +223,11 @@ impl Run {
         &self.plan
     }
 
+    /// What became of it so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
     /// What became of it; complete once [`Run::step`] is [`Step::Done`].
     pub fn into_report(self) -> Report {
         self.report

@@ -294,7 +294,10 @@ impl Sorter<'_> {
         for name in &shared {
             self.lose(SHARED, name);
         }
-        self.losses.extend(tied(&tensors));
+        // In a safetensors file the other names stood in the metadata only before, too.
+        if self.source.format.id != "safetensors" {
+            self.losses.extend(tied(&tensors));
+        }
         Ok(tensors)
     }
 }
