@@ -281,7 +281,13 @@ fn tied_tensors_are_told_and_can_be_untied() {
     for name in ["b.safetensors", "b.pt", "b.mdl", "b.npz", "b.index"] {
         let target = folder.file(name);
         let plan = convert(&source, &target, &["--untie", "--dry-run", "--json"]).json();
-        assert!(!losses(&plan).iter().any(|(what, _)| what.contains("tied")), "{name}: {plan}");
+        // Plain values that are one object stay that, for they have no bytes of their own.
+        let tied = plan["losses"].as_array().unwrap().iter().any(|loss| {
+            let of_tensors = |key: &Value| !key.as_str().unwrap().starts_with("same_");
+            loss["what"].as_str().unwrap().contains("tied")
+                && loss["keys"].as_array().unwrap().iter().any(of_tensors)
+        });
+        assert!(!tied, "{name}: {plan}");
         convert(&source, &target, &["--untie"]).ok();
         let manifest = run(["manifest", "--json", &text(&target)]).json();
         let entries = manifest["entries"].as_array().unwrap();
