@@ -86,6 +86,8 @@ pub enum ToWorker {
     Run {
         /// Where the bytes go. A [`Sink::Handle`] comes beside this message.
         sink: Sink,
+        /// The files are kept even if casts did more to numbers than round them.
+        falsify: bool,
     },
     /// Stop the running conversion and remove what it wrote.
     Cancel,
@@ -141,6 +143,8 @@ pub struct ConvertOptions {
     pub to: String,
     /// The format version to write, where the target has several.
     pub version: Option<String>,
+    /// Whether each name of a tied tensor gets a copy of its own.
+    pub untie: bool,
     /// Top-level states to keep; empty keeps all.
     pub states: Vec<String>,
     /// Patterns of keys to keep; empty keeps all.
@@ -492,6 +496,8 @@ pub struct Planned {
     pub losses: Vec<Loss>,
     /// Things that change without loss.
     pub notes: Vec<String>,
+    /// Numbers are cast to a dtype that holds fewer.
+    pub narrows: bool,
     /// True if the output is made bytes and spans only, so that no weight is moved.
     pub zero_copy: bool,
     /// What becomes of the keys.
@@ -563,6 +569,8 @@ pub struct Done {
     pub millis: f64,
     /// How it was written.
     pub how: How,
+    /// What casts did, a line for each pair of dtypes.
+    pub casts: Vec<String>,
     /// What came of opening it again.
     pub read_back: ReadBack,
 }
@@ -590,6 +598,10 @@ pub enum How {
     /// The file that the save dialog chose.
     Saved,
 }
+
+/// How the title of the error begins that says that casts did more than round: the page asks
+/// whether that is to be kept.
+pub const FALSIFIED: &str = "Casting falsifies numbers";
 
 /// What kind of an error it is: four texts with four next steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

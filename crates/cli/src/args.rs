@@ -406,6 +406,10 @@ pub(crate) struct Convert {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Edits, applied in this order")]
 pub(crate) struct Edits {
+    /// Writes a copy of its own for each name of tied tensors
+    #[arg(long)]
+    pub(crate) untie: bool,
+
     /// Only these top-level states, e.g. model,optimizer; keys that start with __ stay
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(crate) states: Vec<String>,

@@ -148,6 +148,7 @@ pub(crate) fn write(
     paths: &[PathBuf],
     plan: Plan,
     replace: bool,
+    judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
     let places: Vec<objects::Place> = paths
@@ -159,13 +160,20 @@ pub(crate) fn write(
         .collect::<Result<_>>()?;
     let mut sink = objects::ObjectSink::new(&plan, places, replace)?;
     let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;
+    judge(&report)?;
     sink.finish()?;
     Ok(report)
 }
 
 /// Writes the files of a plan as objects of a store, which this program was built without.
 #[cfg(not(feature = "object-store"))]
-pub(crate) fn write(paths: &[PathBuf], _: Plan, _: bool, _: &mut dyn Progress) -> Result<Report> {
+pub(crate) fn write(
+    paths: &[PathBuf],
+    _: Plan,
+    _: bool,
+    _: &dyn Fn(&Report) -> Result<()>,
+    _: &mut dyn Progress,
+) -> Result<Report> {
     let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();
     match Place::of(&path)? {
         Place::Web(_) => Err(no_writing(&path)),

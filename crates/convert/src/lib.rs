@@ -5,9 +5,11 @@
 //! new file, first to last, whatever the checkpoint weighs. It reads and writes nothing itself.
 //! How a format lays out its file is the writers' business, in `statelens-formats`.
 
+mod casts;
 mod composition;
 mod cutter;
 mod edit;
+mod losses;
 mod pattern;
 mod run;
 mod shards;
@@ -15,6 +17,7 @@ mod sink;
 
 use std::sync::Arc;
 
+pub use casts::{Changed, Pair};
 pub use composition::{Composition, Part};
 pub use edit::{Cast, Change, Edit, Rename, dtype_named};
 pub use pattern::Pattern;
@@ -30,8 +33,26 @@ pub use statelens_formats::Target;
 /// Fails if the edit takes nothing, or the target can't be written; what the target can't hold
 /// as it is stands in [`Plan::losses`].
 pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target, name: &str) -> Result<Plan> {
-    let source = if edit.is_empty() { source } else { Arc::new(edit.apply(&source)?) };
-    statelens_formats::plan(source, target, name)
+    if edit.is_empty() {
+        return plan_edited(source, &[], target, name);
+    }
+    let (edited, changes) = edit.apply_and_preview(&source)?;
+    plan_edited(Arc::new(edited), &changes, target, name)
+}
+
+/// [`plan`], for what [`Edit::apply_and_preview`] left, and what that changed.
+pub fn plan_edited(
+    edited: Arc<Checkpoint>,
+    changes: &[Change],
+    target: &Target,
+    name: &str,
+) -> Result<Plan> {
+    let casts = losses::of_casts(&edited);
+    let mut plan = statelens_formats::plan(edited, target, name)?;
+    let optimizer = losses::of_optimizer(changes, &plan);
+    plan.losses.extend(casts);
+    plan.losses.extend(optimizer);
+    Ok(plan)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use statelens_checkpoint::{
 use statelens_tensor::crc::Summing;
 use statelens_tensor::{BUDGET, CastReport, Gather, Need, Out, verbatim_span};
 
+use crate::casts::Pair;
 use crate::cutter::Cutter;
 
 /// Zeros passed on in one step.
@@ -41,7 +42,7 @@ pub enum Step {
 }
 
 /// What became of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Report {
     /// Length of the new files together.
     pub bytes: u64,
@@ -49,6 +50,8 @@ pub struct Report {
     pub outcomes: Vec<Vec<Outcome>>,
     /// What casting did to all elements together.
     pub cast: CastReport,
+    /// What it did to them by pairs of dtypes.
+    pub pairs: Vec<Pair>,
     /// What it did to each tensor that is not exactly what it was, in the order of writing.
     pub changed: Vec<(TensorId, CastReport)>,
 }
@@ -220,6 +223,11 @@ impl Run {
         &self.plan
     }
 
+    /// What became of it so far.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
     /// What became of it; complete once [`Run::step`] is [`Step::Done`].
     pub fn into_report(self) -> Report {
         self.report
@@ -341,7 +349,8 @@ impl Run {
             return Err(Error::damaged(format!("a tensor ends {} bytes early", writing.left)));
         }
         let cast = writing.gather.cast_report();
-        self.report.cast.add(cast);
+        let tensor = self.plan.source.tensor(writing.tensor)?;
+        self.report.count_cast(&tensor.stored, &tensor.dtype, cast);
         if cast.changed > 0 {
             self.report.changed.push((writing.tensor, cast));
         }

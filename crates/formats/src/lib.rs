@@ -7,6 +7,7 @@ mod archive;
 mod blocks;
 pub mod cerebras;
 pub mod checks;
+mod damage;
 pub mod dcp;
 pub mod flax;
 pub mod gguf;
@@ -77,6 +78,7 @@ pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     checkpoint.files = checkpoint.files.within(limits);
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
+    checkpoint.findings.extend(damage::of_root(&checkpoint));
     Ok(checkpoint)
 }
 
@@ -183,7 +185,7 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::TensorFlow(_) => None,
         _ => tensorflow::write::dtypes_left_out(&source),
     };
-    let unlisted = stray::unlisted(&source);
+    let (damage, unlisted) = (damage::lost(&source), stray::unlisted(&source));
     let mut plan = match target {
         Target::Cerebras(options) => cerebras::write::plan(source, options, name),
         Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
@@ -192,6 +194,7 @@ pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan
         Target::Numpy(options) => numpy::write::plan(source, options, name),
     }?;
     plan.losses.splice(..0, expanded);
+    plan.losses.extend(damage);
     plan.losses.extend(unlisted);
     plan.losses.extend(left_out);
     plan.losses.extend(dtypes);

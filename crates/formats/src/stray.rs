@@ -135,6 +135,9 @@ pub(crate) fn is_pointer(files: &FileSet, id: FileId) -> bool {
         && files.read_vec(id, 0, len).is_ok_and(|bytes| bytes.starts_with(POINTER.as_bytes()))
 }
 
+/// How the findings of [`impostors`] begin.
+pub(crate) const IMPOSTOR: &str = "Not the file that it should be";
+
 /// Says of files that a checkpoint misses what lies in their places.
 pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
     let files = &checkpoint.files;
@@ -148,7 +151,7 @@ pub(crate) fn impostors(checkpoint: &Checkpoint) -> Vec<Finding> {
             break;
         }
         found.push(
-            Finding::new(Grade::Damage, format!("Not the file that it should be: {name}"))
+            Finding::new(Grade::Damage, format!("{IMPOSTOR}: {name}"))
                 .detail(format!("{}.", capital(error.what())))
                 .advice(error.next_step().unwrap_or_default()),
         );

@@ -29,7 +29,7 @@ mod transform;
 mod view;
 
 pub use blocks::{decodes, dequantized, numbers};
-pub use cast::{Cast, CastReport, plain};
+pub use cast::{Cast, CastReport, Narrowing, plain};
 pub use drain::{BUFFER, drain, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
 

@@ -143,13 +143,13 @@ impl Actor {
 
     /// Runs the plan: asks where to save where the browser can ask, before anything is read.
     /// Several files are saved one by one, as downloads.
-    pub fn run(&self, plan: &Planned) {
+    pub fn run(&self, plan: &Planned, falsify: bool) {
         let actor = self.clone();
         let name = match plan.names.as_slice() {
             [name] if !plan.zero_copy && can_pick() => name.clone(),
             _ => {
                 actor.act(Action::Run);
-                actor.bridge.post(&ToWorker::Run { sink: Sink::Download });
+                actor.bridge.post(&ToWorker::Run { sink: Sink::Download, falsify });
                 return;
             }
         };
@@ -158,7 +158,7 @@ impl Actor {
             if let Some(handle) = pick(&name).await {
                 actor.act(Action::Run);
                 actor.bridge.post_with(
-                    &ToWorker::Run { sink: Sink::Handle },
+                    &ToWorker::Run { sink: Sink::Handle, falsify },
                     &JsValue::UNDEFINED,
                     &handle,
                 );

@@ -51,7 +51,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
         Phase::Form => form(&actor, props),
         Phase::Running { now, past } => running_body(&actor, convert, now, past),
         Phase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
-        Phase::Failed(error) => failed_body(&actor, error),
+        Phase::Failed(error) => failed_body(&actor, convert, error),
     };
     html! { <SheetFrame {title} {aside}>{ body }</SheetFrame> }
 }
@@ -252,7 +252,9 @@ fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Htm
             </dl>
             <ul class="checks">
                 { for plan.notes.iter().map(|note| html! { <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li> }) }
-                if plan.losses.is_empty() { <li>{ good() }<span>{ "nothing is lost" }</span></li> }
+                if plan.losses.is_empty() {
+                    <li>{ good() }<span>{ if plan.narrows { "nothing else is lost" } else { "nothing is lost" } }</span></li>
+                }
                 <li>{ severity(Severity::Note) }<span>{ format!("needs {} free: a page can\u{2019}t see how much there is", fmt::bytes(plan.size)) }</span></li>
             </ul>
             if !plan.losses.is_empty() {
@@ -296,7 +298,7 @@ fn foot(actor: &Actor, convert: &Convert) -> Html {
         let (actor, plan) = (actor.clone(), plan.clone());
         Callback::from(move |_: MouseEvent| {
             if let Some(plan) = &plan {
-                actor.run(plan);
+                actor.run(plan, false);
             }
         })
     };

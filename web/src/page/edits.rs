@@ -95,6 +95,12 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
             change(&actor, |convert| convert.options.nest = !convert.options.nest);
         })
     };
+    let untie = {
+        let actor = actor.clone();
+        Callback::from(move |_: Event| {
+            change(&actor, |convert| convert.options.untie = !convert.options.untie);
+        })
+    };
     html! {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
             { lines("only", &options.select, "all; or model.*  or /regex/, one in a line", |convert, list| convert.options.select = list) }
@@ -105,6 +111,9 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
             <label class="field"><span class="lab">{ "nest" }</span>
                 <span class="check"><input type="checkbox" class="cb" id="nest" checked={options.nest} onchange={nest} />
                     <span>{ "Split names at their dots into dicts" }</span></span></label>
+            <label class="field"><span class="lab">{ "untie" }</span>
+                <span class="check"><input type="checkbox" class="cb" id="untie" checked={options.untie} onchange={untie} />
+                    <span>{ "Write a copy of its own for each name of tied tensors" }</span></span></label>
             if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
         </div></div>
     }

@@ -12,7 +12,9 @@ use crate::page::error::kind_word;
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::{Action, Convert, Phase};
 use crate::page::tape::TapeView;
-use crate::protocol::{Done, ErrorText, How, Planned, ReadBack, Running, Severity, ToWorker};
+use crate::protocol::{
+    Done, ErrorText, FALSIFIED, How, Planned, ReadBack, Running, Severity, ToWorker,
+};
 use crate::state::{fmt, tape};
 
 /// A number with what it is.
@@ -191,6 +193,10 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                         <div class="block"><div class="lab">{ "Lost, as you acknowledged" }</div>
                             <dl class="gone">{ for plan.losses.iter().map(|loss| html! { <><dt>{ prose(&loss.title) }</dt><dd>{ prose(&loss.why) }</dd></> }) }</dl></div>
                     }
+                    if !done.casts.is_empty() {
+                        <div class="block" id="casts"><div class="lab">{ "What casting did" }</div>
+                            { for done.casts.iter().map(|line| html! { <p>{ line }</p> }) }</div>
+                    }
                     <div class="block"><div class="lab">{ "What is in it" }</div>
                         <dl class="gone">
                             <dt>{ "Keys" }</dt><dd>{ format!("{}, of which {} are tensors", fmt::exact(plan.keys), fmt::exact(plan.tensors)) }</dd>
@@ -234,7 +240,7 @@ fn read_back(back: &ReadBack) -> Html {
 }
 
 /// A conversion that failed.
-pub fn failed_body(actor: &Actor, error: &Rc<ErrorText>) -> Html {
+pub fn failed_body(actor: &Actor, convert: &Convert, error: &Rc<ErrorText>) -> Html {
     let back = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
@@ -245,6 +251,10 @@ pub fn failed_body(actor: &Actor, error: &Rc<ErrorText>) -> Html {
             });
         })
     };
+    let keep = plan_of(convert).filter(|_| error.title.starts_with(FALSIFIED)).map(|plan| {
+        let (actor, plan) = (actor.clone(), plan.clone());
+        Callback::from(move |_: MouseEvent| actor.run(&plan, true))
+    });
     html! {
         <>
             <div class="runbody" role="alert">
@@ -256,6 +266,7 @@ pub fn failed_body(actor: &Actor, error: &Rc<ErrorText>) -> Html {
             </div>
             <footer>
                 <span class="grow dim">{ "Nothing was left behind, and the source was not changed." }</span>
+                if let Some(onclick) = keep { <button class="btn" id="falsify" {onclick}>{ "Write it all the same" }</button> }
                 <button class="btn" onclick={back}>{ "Back to the plan" }</button>
             </footer>
         </>

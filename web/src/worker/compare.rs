@@ -395,7 +395,8 @@ fn would_load(
         version.as_deref(),
         &options,
     )
-    .with_format(release.and_then(|release| release.refuses(file)));
+    .with_format(release.and_then(|release| release.refuses(file)))
+    .with_damage(&file.findings);
     let of_trainer = version.is_some() || file.format.id == "cerebras-h5";
     let releases = check::RELEASES.iter().filter(|_| of_trainer);
     let line =
@@ -412,7 +413,7 @@ fn would_load(
         lines: answer.lines().into_iter().map(line).collect(),
         rename: answer.rename.as_ref().map(|(prefix, keys)| (prefix.option(), *keys)),
         prefixed: answer.prefixed,
-        of_release: answer.of_release().into_iter().map(|(_, text)| text).collect(),
+        of_release: answer.remarks().into_iter().map(|(_, text)| text).collect(),
         releases: releases.map(|release| (*release).to_owned()).collect(),
         states: answer.states,
         strict,

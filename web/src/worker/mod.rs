@@ -3,6 +3,7 @@
 
 pub mod ask;
 pub mod blob;
+mod casts;
 pub mod check;
 pub mod compare;
 pub mod open;
@@ -226,13 +227,13 @@ fn answer(desk: &Rc<RefCell<Desk>>, message: ToWorker, data: &JsValue) {
             };
             post(&FromWorker::Planned { request, plan });
         }
-        ToWorker::Run { sink } => {
+        ToWorker::Run { sink, falsify } => {
             let Some(plan) = desk.borrow().plan.clone() else { return };
             let cancel = Cancel::default();
             desk.borrow_mut().cancel = Some(cancel.clone());
             let handle = get(data, HANDLE);
             spawn_local(async move {
-                match running::run(plan, sink, handle, &cancel).await {
+                match running::run(plan, sink, handle, falsify, &cancel).await {
                     Ok((done, files)) => post_with(&FromWorker::Done(done), &files),
                     Err(error) => post(&FromWorker::Stopped { error: text::failure(&error) }),
                 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Segment, Size};
 use statelens_convert::{
-    Cast, Change, Edit, Pattern, Rename, Target, composable, shard_size, shards_by_name,
+    Cast, Change, Edit, Pattern, Rename, Target, composable, plan_edited, shard_size,
+    shards_by_name,
 };
 use statelens_formats::{Asked, Shards, Writing};
-use statelens_tensor::verbatim_span;
+use statelens_tensor::{Narrowing, verbatim_span};
 
 use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
 use crate::state::fmt::plural;
@@ -82,7 +83,7 @@ pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
         (Arc::new(edited), changes)
     };
     let target = target(options, &source)?;
-    let plan = statelens_formats::plan(source, &target, &options.name)?;
+    let plan = plan_edited(source, &changes, &target, &options.name)?;
     let mut planned = told(&plan, options)?;
     planned.preview = preview(changes);
     planned.command = command(open, options);
@@ -94,6 +95,7 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
         texts.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>()
     };
     Ok(Edit {
+        untie: options.untie,
         states: options.states.clone(),
         select: patterns(&options.select)?,
         exclude: patterns(&options.exclude)?,
@@ -226,6 +228,11 @@ pub(super) fn told(plan: &Plan, options: &ConvertOptions) -> Result<Planned> {
             .chain(much_to_fetch(copied.saturating_add(computed)))
             .collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
+        narrows: plan
+            .source
+            .tensors()
+            .iter()
+            .any(|tensor| Narrowing::of(&tensor.stored, &tensor.dtype).is_some()),
         zero_copy: composable(plan) && !remote::is_open(),
         preview: Preview::default(),
         changes: Vec::new(),
@@ -335,6 +342,7 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
     }
     options.shard.iter().flatten().for_each(|rule| words.extend(["--shard".into(), rule.clone()]));
     for (flag, on) in [
+        ("--untie", options.untie),
         ("--nest", options.nest),
         ("--object-graph", options.object_graph),
         ("--state-file", options.state_file),

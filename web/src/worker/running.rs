@@ -12,7 +12,7 @@ use web_sys::AbortController;
 use crate::protocol::{self, Done, FromWorker, Running};
 use crate::worker::reading::Reader;
 use crate::worker::sink::Sink;
-use crate::worker::{check, now, post, remote};
+use crate::worker::{casts, check, now, post, remote};
 
 /// How long a machine may run without listening.
 const SLICE: f64 = 40.0;
@@ -84,11 +84,13 @@ impl Drop for Guard {
 /// Runs a plan. What comes back is what was written, and the finished files.
 ///
 /// # Errors
-/// As the core, the browser or the user says it; then nothing is left behind.
+/// As the core, the browser or the user says it, and where casts did more than round, unless that
+/// is to be kept (`falsify`); then nothing is left behind.
 pub async fn run(
     plan: Plan,
     to: protocol::Sink,
     handle: JsValue,
+    falsify: bool,
     cancel: &Cancel,
 ) -> Result<(Done, JsValue)> {
     let began = now();
@@ -109,6 +111,10 @@ pub async fn run(
     let ran = job.all(&mut sinks).await;
     job.reader.close().await;
     remote::allow(cap);
+    let ran = ran.and_then(|()| match falsify {
+        true => Ok(()),
+        false => casts::refuse_false(&planned, job.run.report()),
+    });
     match ran {
         Ok(()) => {
             let files = job.run.files().clone();
@@ -118,6 +124,7 @@ pub async fn run(
                 bytes: 0,
                 millis: 0.0,
                 how: protocol::How::Composed,
+                casts: casts::lines(job.run.report()),
                 read_back: protocol::ReadBack::default(),
             };
             for sink in sinks.begun {

@@ -59,11 +59,15 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     remote::check_cap(&plan)?;
     let losses = plan.losses.clone();
     let source = plan.source.clone();
+    let judge = |report: &Report| match args.lossy {
+        true => Ok(()),
+        false => edits::refuse_false(&source, report),
+    };
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
     let started = Instant::now();
     let written = match remote::address(&args.output()) {
-        Some(_) => remote::write(&paths, plan, args.force, &mut bar),
-        None => write(&paths, plan, args, &sources, &mut bar),
+        Some(_) => remote::write(&paths, plan, args.force, &judge, &mut bar),
+        None => write(&paths, plan, args, &sources, &judge, &mut bar),
     };
     let report = written.map_err(|error| match error.file() {
         Some(_) => error,
@@ -77,12 +81,14 @@ pub(crate) fn run(args: &Convert) -> Outcome {
     Ok(true)
 }
 
-/// Writes files of the disk, which get their names when all are complete.
+/// Writes files of the disk, which get their names when all are complete and `judge` has nothing
+/// against what became of them.
 fn write(
     paths: &[PathBuf],
     plan: Plan,
     args: &Convert,
     sources: &[Arc<FileSource>],
+    judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
     let size = plan.size()?.bytes();
@@ -101,6 +107,7 @@ fn write(
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
     let report = run_blocking(plan, &mut sink, progress)?;
+    judge(&report)?;
     sink.finish()?;
     let written = outputs.iter().map(|output| source::written(&output.file));
     read_back.check(written.collect::<Result<_>>()?, limits(), progress)?;
@@ -188,7 +195,11 @@ pub(super) fn refuse_losses(losses: &[Loss]) -> Error {
 
 fn loss_text(loss: &Loss) -> String {
     let why = if loss.why.is_empty() { String::new() } else { format!(" {}", loss.why) };
-    format!("{}: {}.{why}", keys_text(&loss.keys), loss.what)
+    let keys = match loss.keys.is_empty() {
+        true => String::new(),
+        false => format!("{}: ", keys_text(&loss.keys)),
+    };
+    format!("{keys}{}.{why}", loss.what)
 }
 
 pub(super) fn keys_text(keys: &[String]) -> String {

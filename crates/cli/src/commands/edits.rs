@@ -1,23 +1,25 @@
 //! The edits of `statelens convert`: what is asked for, what it does to keys, what casts did.
 
-use std::collections::HashMap;
-
-use statelens_checkpoint::{Checkpoint, DType, Result, TensorId};
-use statelens_convert::{Cast, Change, Edit, Pattern, Rename, Report};
+use statelens_checkpoint::{Checkpoint, DType, Error, Result};
+use statelens_convert::{Cast, Change, Changed, Edit, Pair, Pattern, Rename, Report};
 use statelens_inspect::{Json, visible};
+use statelens_tensor::CastReport;
 
 use crate::args::Edits;
 use crate::commands::convert::keys_text;
-use crate::print::{Failure, Printer, Table, grouped};
+use crate::print::{Failure, Printer, Table, complain, grouped};
 
 /// Keys that the JSON names with what casts did to them.
 const NAMED: usize = 1000;
+/// Tensors that a refusal names.
+const TOLD: usize = 10;
 
 pub(super) fn edit(args: &Edits) -> Result<Edit> {
     let patterns = |texts: &[String]| -> Result<Vec<Pattern>> {
         texts.iter().map(|text| Pattern::parse(text)).collect()
     };
     Ok(Edit {
+        untie: args.untie,
         states: args.states.clone(),
         select: patterns(&args.select)?,
         exclude: patterns(&args.exclude)?,
@@ -81,23 +83,36 @@ pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
 }
 
 pub(super) fn cast_json(json: &mut Json, source: &Checkpoint, report: &Report) {
-    let cast = &report.cast;
     json.name("cast").object(|json| {
-        json.name("elements").number(cast.elements);
-        json.name("changed").number(cast.changed);
-        json.name("overflowed").number(cast.overflowed);
-        let keys = keys(source, report.changed.iter().map(|(id, _)| *id));
-        json.name("keys").array(|json| {
-            for ((_, cast), key) in report.changed.iter().zip(&keys).take(NAMED) {
+        counts(json, &report.cast);
+        json.name("pairs").array(|json| {
+            for pair in &report.pairs {
                 json.object(|json| {
-                    json.name("key").str(key);
-                    json.name("elements").number(cast.elements);
-                    json.name("changed").number(cast.changed);
-                    json.name("overflowed").number(cast.overflowed);
+                    json.name("from").str(pair.from.name());
+                    json.name("to").str(pair.to.name());
+                    json.name("tensors").number(pair.tensors);
+                    counts(json, &pair.cast);
+                });
+            }
+        });
+        json.name("keys").array(|json| {
+            for changed in report.worst(source).iter().take(NAMED) {
+                json.object(|json| {
+                    json.name("key").str(&changed.key);
+                    counts(json, &changed.cast);
                 });
             }
         });
     });
+}
+
+fn counts(json: &mut Json, cast: &CastReport) {
+    json.name("elements").number(cast.elements);
+    json.name("changed").number(cast.changed);
+    json.name("overflowed").number(cast.overflowed);
+    json.name("nonzero").number(cast.nonzero);
+    json.name("flushed").number(cast.flushed);
+    json.name("largest_relative_error").float(cast.worst);
 }
 
 pub(super) fn cast_text(
@@ -106,37 +121,74 @@ pub(super) fn cast_text(
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let cast = &report.cast;
-    if cast.elements > 0 {
-        let rounded = keys(source, report.changed.iter().map(|(id, _)| *id));
-        let within = match rounded.as_slice() {
-            [] => String::new(),
-            rounded => format!(", in {}", visible(&keys_text(rounded))),
-        };
-        printer.line(&format!(
-            "cast         {} numbers, {} of them rounded{within}",
-            grouped(cast.elements),
-            grouped(cast.changed)
-        ))?;
+    if cast.elements == 0 {
+        return Ok(());
+    }
+    let worst = report.worst(source);
+    let keys = |of: fn(&Changed) -> bool| -> Vec<String> {
+        worst.iter().filter(|changed| of(changed)).map(|changed| changed.key.clone()).collect()
+    };
+    let within = match keys(|_| true).as_slice() {
+        [] => String::new(),
+        rounded => format!(", in {}", visible(&keys_text(rounded))),
+    };
+    printer.line(&format!(
+        "cast         {} numbers, {} of them rounded{within}",
+        grouped(cast.elements),
+        grouped(cast.changed)
+    ))?;
+    for Pair { from, to, tensors, cast } in &report.pairs {
+        let word = if *tensors == 1 { "tensor" } else { "tensors" };
+        let mut text = format!("             {from} -> {to}: {} {word}", grouped(*tensors));
+        if cast.worst > 0.0 {
+            text.push_str(&format!(", largest relative error {:.2e}", cast.worst));
+        }
+        if cast.flushed > 0 {
+            text.push_str(&format!(", {} became 0", grouped(cast.flushed)));
+        }
+        if cast.overflowed > 0 {
+            text.push_str(&format!(", {} did not fit", grouped(cast.overflowed)));
+        }
+        printer.line(&text)?;
     }
     if cast.overflowed > 0 {
-        let overflowed = report.changed.iter().filter(|(_, cast)| cast.overflowed > 0);
-        let keys = keys(source, overflowed.map(|(id, _)| *id));
+        let number = if cast.overflowed == 1 { "number does" } else { "numbers do" };
         printer.line(&format!(
-            "overflowed   {} numbers were too large for the dtype, in {}",
+            "overflowed   {} {number} not fit the dtype, in {}",
             grouped(cast.overflowed),
-            visible(&keys_text(&keys))
+            visible(&keys_text(&keys(|changed| changed.cast.overflowed > 0)))
+        ))?;
+    }
+    if worst.iter().any(is_flushed) {
+        printer.line(&format!(
+            "became 0     more than 1 % of the numbers that were not 0, in {}",
+            visible(&keys_text(&keys(is_flushed)))
         ))?;
     }
     Ok(())
 }
 
-/// The first key of each tensor.
-fn keys(source: &Checkpoint, tensors: impl Iterator<Item = TensorId>) -> Vec<String> {
-    let mut names = HashMap::new();
-    for leaf in source.leaves() {
-        if let Some((id, _)) = source.tensor_of(leaf.target) {
-            names.entry(id).or_insert_with(|| leaf.flat.to_lossy().into_owned());
-        }
+fn is_flushed(changed: &Changed) -> bool {
+    changed.cast.flushed.saturating_mul(100) > changed.cast.nonzero
+}
+
+/// Refuses files in which casts did more than round, and tells where, a line each.
+pub(super) fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
+    if !report.is_false() {
+        return Ok(());
     }
-    tensors.map(|id| names.get(&id).cloned().unwrap_or_default()).collect()
+    let worst = report.worst(source);
+    let mut told = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
+    for (key, what) in told.by_ref().take(TOLD) {
+        complain(&format!("would be falsified: `{key}`: {what}"));
+    }
+    match told.count() {
+        0 => {}
+        1 => complain("and 1 more tensor"),
+        more => complain(&format!("and {} more tensors", grouped(more as u64))),
+    }
+    Err(Error::refused("casting falsifies numbers, so nothing was kept").advice(
+        "Take a dtype with a larger range (bfloat16 has that of float32), cast only what fits \
+         with --cast PATTERN=DTYPE, or go on with --lossy.",
+    ))
 }

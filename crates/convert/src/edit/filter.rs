@@ -1,11 +1,11 @@
 //! Leaving values out.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Dict, Error, Leaf, List, Opaque, Result, Set, Text, Tuple, TupleClass,
-    Value, ValueId, known_key, separator,
+    Builder, Checkpoint, Dict, Error, Finding, Grade, Leaf, List, Opaque, Result, Set, Text, Tuple,
+    TupleClass, Value, ValueId, known_key, separator,
 };
 
 use crate::{Edit, Pattern};
@@ -181,6 +181,22 @@ pub(super) fn clear(builder: &mut Builder, reached: &[bool]) {
             *value = Value::None;
         }
     }
+}
+
+/// Forgets what is damaged about values that were left out: what is left is whole.
+pub(super) fn forget(source: &Checkpoint, edited: &mut Checkpoint) {
+    let placed = |finding: &Finding| finding.grade == Grade::Damage && !finding.place.is_empty();
+    if !source.findings.iter().any(placed) {
+        return;
+    }
+    let keys = |checkpoint: &Checkpoint| -> HashSet<String> {
+        let leaves = checkpoint.leaves();
+        leaves.iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect()
+    };
+    let (before, after) = (keys(source), keys(edited));
+    edited.findings.retain(|finding| {
+        !placed(finding) || !before.contains(&finding.place) || after.contains(&finding.place)
+    });
 }
 
 /// The file's own names are for places: a value that moves takes the name of its new one.

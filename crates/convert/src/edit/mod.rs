@@ -4,6 +4,7 @@ mod cast;
 mod filter;
 mod keys;
 mod tree;
+mod untie;
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,7 +18,7 @@ pub use cast::{Cast, dtype_named};
 /// What is taken of a checkpoint, under which keys, and as what. The default takes all as it is.
 ///
 /// The parts are applied in the order of the fields, so that each sees what those before it left:
-/// `states`, `select` and `exclude` see the keys of the source; `strip_prefix`, `rename` and
+/// `untie`, `states`, `select` and `exclude` see the keys of the source; `strip_prefix`, `rename` and
 /// `prefix` make new ones in that order; `nest` splits those; `casts` see the new keys.
 ///
 /// A key is renamed as text, its steps joined with dots. The value then moves to where its new
@@ -36,6 +37,8 @@ pub use cast::{Cast, dtype_named};
 /// are the same object stay that.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Edit {
+    /// Each name of a tensor gets a copy of its own: nothing is tied, and no memory is shared.
+    pub untie: bool,
     /// The top-level states to take; all if there are none. Keys that start with `__` are taken
     /// besides, as the Cerebras trainer does. Of a name that holds dots, the state is what comes
     /// before the first.
@@ -146,14 +149,26 @@ impl Edit {
 
     /// The edited checkpoint; and the values that went to the places of links to them, by link.
     fn run(&self, source: &Checkpoint) -> Result<(Checkpoint, HashMap<ValueId, ValueId>)> {
+        let untied;
+        let source = if self.untie {
+            untied = untie::untie(source)?;
+            &untied
+        } else {
+            source
+        };
         let mut builder = source.edit();
-        if !(self.states.is_empty() && self.select.is_empty() && self.exclude.is_empty()) {
+        let filtered =
+            !(self.states.is_empty() && self.select.is_empty() && self.exclude.is_empty());
+        if filtered {
             let kept = filter::keep(self, source)?;
             filter::filter(&mut builder, source, &kept);
         }
         let (reached, moved) = filter::place_links(&mut builder, source)?;
         filter::clear(&mut builder, &reached);
         let mut edited = builder.rebuild(source)?;
+        if filtered {
+            filter::forget(source, &mut edited);
+        }
         if self.renames() {
             let keys = keys::new_keys(self, &edited)?;
             if keys.iter().any(|key| key.changed) {

@@ -16,6 +16,7 @@ use statelens_checkpoint::{
 };
 use statelens_hdf5::{Hdf5File, Object, Tree, Values, find_file};
 
+use crate::damage;
 use crate::hdf5::read::cut_short;
 use spec::{Shape, Spec};
 
@@ -40,6 +41,8 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let mut reading = Reading::new(&files, main, container.clone(), limits);
     reading.findings.extend(cut_short(&container.file));
     reading.about_version(version, current, success);
+    let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
+    reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
     let root = match current {
         true => current::read(&mut reading, &spec, progress)?,
         false => legacy::read(&mut reading, &spec, version, progress)?,
@@ -119,6 +122,8 @@ struct Reading<'a> {
     unreadable: u64,
     /// Tensors that lie past the end of their file.
     cut: u64,
+    /// Tensors that were saved without their values.
+    empty: u64,
 }
 
 /// Findings of one kind that are told one by one.
@@ -138,6 +143,7 @@ impl<'a> Reading<'a> {
             absent: BTreeMap::new(),
             unreadable: 0,
             cut: 0,
+            empty: 0,
         }
     }
 
@@ -193,6 +199,12 @@ impl<'a> Reading<'a> {
                 )
                 .advice("The file is cut short: copy or download it again."),
             );
+        }
+        if self.empty > MOST_FINDINGS as u64 {
+            self.findings.push(Finding::new(
+                Grade::Damage,
+                format!("{} tensors in all were saved without their values", self.empty),
+            ));
         }
         if self.unreadable > MOST_FINDINGS as u64 {
             self.findings.push(Finding::new(
@@ -253,6 +265,18 @@ impl<'a> Reading<'a> {
             );
         }
         self.builder.push(unread(error.what()))
+    }
+
+    /// Notes a constant of which the file does not say the value.
+    fn without_value(&mut self, key: &Text) {
+        self.empty += 1;
+        if self.empty <= MOST_FINDINGS as u64 {
+            self.findings.push(
+                Finding::new(Grade::Damage, format!("{key} was saved without its values"))
+                    .detail("The file has its shape and dtype only: the memory that it was in was never filled. Zeros stand for it here.")
+                    .place(key.to_string()),
+            );
+        }
     }
 
     fn tensor(&mut self, tensor: Tensor) -> Result<Value> {

@@ -27,6 +27,7 @@ pub fn upgrade(
         return Ok(None);
     }
     if !lossy {
+        check_version(source)?;
         check_whole(source, false).map_err(|error| {
             error.advice(
                 "If weights are missing that stand there under another name, as in checkpoints of \
@@ -76,6 +77,19 @@ pub fn check_format(source: &Checkpoint) -> Result<()> {
     }
     let what = format!("this is {}, no Cerebras checkpoint", source.format.name);
     Err(Error::refused(what).advice("Use `statelens convert` to make one of it."))
+}
+
+/// Refuses a format version that is newer than all that are known: it was read as the newest of
+/// those, and what it has besides would be lost.
+fn check_version(source: &Checkpoint) -> Result<()> {
+    let version = &source.format.version;
+    match version.parse::<f64>() {
+        Ok(newer) if newer > 0.5 => Err(Error::refused(format!(
+            "the format version {version} is newer than 0.5, and was read as 0.5"
+        ))
+        .advice("`statelens upgrade --lossy` writes what was understood of it.")),
+        _ => Ok(()),
+    }
 }
 
 /// Whether [`repair`] or [`upgrade`] may have something to do.

@@ -17,8 +17,8 @@ use statelens_checkpoint::{
 };
 
 use super::{DTYPES, Kind, METADATA, MOST_HEADER, scalars};
-use crate::json;
 use crate::shards::Shards;
+use crate::{damage, json};
 
 /// How to write safetensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -58,6 +58,10 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
     }
     let values = scalars::encode(&source, &state.values);
     let mut common = state.metadata;
+    if let Some(mark) = damage::mark(&source) {
+        common.retain(|(key, _)| *key != damage::MARK);
+        common.push((damage::MARK.into(), mark.into()));
+    }
     // Loaders that look at metadata at all want to know whose tensors these are.
     if values.is_some() && !common.iter().any(|(key, _)| *key == "format") {
         common.push(("format".into(), "pt".into()));

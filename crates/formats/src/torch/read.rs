@@ -17,6 +17,7 @@ use statelens_checkpoint::{
 use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
 use crate::archive::Archive;
+use crate::damage;
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -184,6 +185,7 @@ impl Facts {
                     .detail("torch refuses to load it."),
             ),
         }
+        findings.extend(archive.text(damage::MARK, limits).map(|text| damage::carried(&text)));
         let byte_order = byte_order(archive, limits)?;
         for (record, name) in [
             ("byteorder", "Byte order"),

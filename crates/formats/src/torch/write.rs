@@ -16,6 +16,7 @@ use state::State;
 use statelens_checkpoint::{Builder, Checkpoint, Loss, Plan, PlannedFile, Result};
 
 use crate::archive::write::{Body, Record, layout};
+use crate::damage;
 use crate::shards::Shards;
 
 /// How to write a PyTorch zip file.
@@ -73,5 +74,9 @@ fn file(
         records.push(named(&format!("data/{index}"), Body::Tensor(*tensor, *len)));
     }
     records.push(named("version", Body::Made(b"3\n".to_vec())));
+    // Nobody but us looks for it: a key of the state dict would be in the way of who loads it.
+    if let Some(mark) = damage::mark(source) {
+        records.push(named(damage::MARK, Body::Made(mark.into_bytes())));
+    }
     Ok(PlannedFile { name: name.to_owned(), segments: layout(records)?, head_last: false })
 }

@@ -14,7 +14,7 @@ mod rename;
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, KeyPart, Leaf, Value};
+use statelens_checkpoint::{Checkpoint, Finding, Grade, KeyPart, Leaf, Value};
 
 pub use layers::{Layer, by_layer};
 pub use lines::Line;
@@ -69,6 +69,10 @@ pub struct Answer {
     pub release: Option<Verdict>,
     /// Why that release can't read the format of the file, if it can't.
     pub format: Option<String>,
+    /// What is missing, damaged or unfinished in the file.
+    pub damage: Vec<String>,
+    /// No key of the file is expected: all would be passed over.
+    pub nothing: bool,
 }
 
 /// Leaves of a checkpoint as something that can be expected.
@@ -146,12 +150,16 @@ pub fn check(
         prefixed,
         release: options.release.map(|release| release.verdict(version)),
         format: None,
+        damage: Vec::new(),
+        nothing: false,
     };
     answer.compare(file, reference);
     answer.rename = rename::nearest(&answer.missing, &answer.unexpected);
     let keys = answer.missing.is_empty() && answer.unexpected.is_empty();
     let release = answer.release.as_ref().is_none_or(Verdict::is_compatible);
+    answer.nothing = answer.matching == 0 && !keys && answer.shapes.is_empty();
     answer.loads = answer.shapes.is_empty()
+        && !answer.nothing
         && (keys || !options.strict)
         && (release || !options.strict_version);
     answer
@@ -168,11 +176,13 @@ fn below(items: Vec<Expected>, state: &str) -> Vec<Expected> {
 }
 
 impl Answer {
-    /// What there is to say about the release: a word and a text of each.
-    pub fn of_release(&self) -> Vec<(&'static str, String)> {
+    /// What there is to say besides the keys, of damage and of the release: a word and a text of
+    /// each.
+    pub fn remarks(&self) -> Vec<(&'static str, String)> {
+        let damage = self.damage.iter().map(|damage| ("not whole", damage.clone()));
         let release = self.release.as_ref().map(|release| ("release", release.text()));
         let upgrade = |why: &String| ("format", format!("{why}: see `statelens upgrade`"));
-        release.into_iter().chain(self.format.as_ref().map(upgrade)).collect()
+        damage.chain(release).chain(self.format.as_ref().map(upgrade)).collect()
     }
 
     /// Adds why the release can't read the format of the file, see [`Release::refuses`].
@@ -181,6 +191,25 @@ impl Answer {
         self.loads &= why.is_none();
         self.format = why;
         self
+    }
+
+    /// Adds what is missing, damaged or unfinished in the file: then it is not loaded whole.
+    #[must_use]
+    pub fn with_damage(mut self, findings: &[Finding]) -> Self {
+        let damage = findings.iter().filter(|finding| finding.grade == Grade::Damage);
+        self.damage = damage.map(|finding| finding.title.clone()).collect();
+        self.loads &= self.damage.is_empty();
+        self
+    }
+
+    /// Whether it would load, in a few words.
+    pub fn verdict(&self) -> &'static str {
+        match (self.loads, self.nothing, self.damage.is_empty()) {
+            (true, ..) => "it would load",
+            (_, true, _) => "nothing would be loaded",
+            (_, _, true) => "it would not load",
+            (.., false) => "it would not load whole",
+        }
     }
 
     fn compare(&mut self, file: Vec<Expected>, reference: Vec<Expected>) {
@@ -245,6 +274,8 @@ impl Answer {
                     json.name("keys").number(*keys);
                 }),
             }
+            json.name("nothing").bool(self.nothing);
+            json.name("damage").array(|json| self.damage.iter().for_each(|one| json.str(one)));
             json.name("format");
             match &self.format {
                 None => json.null(),
@@ -287,6 +318,9 @@ mod tests {
         assert_eq!(strict.matching, 2);
         let loose = Options { strict: false, ..Options::default() };
         assert!(answer(file, reference, &loose).loads);
+        let nothing = answer("a f [2]", "b f [2]", &loose);
+        assert!(!nothing.loads && nothing.nothing);
+        assert_eq!(nothing.verdict(), "nothing would be loaded");
         let shapes = answer("a f [2, 1]", "a f [2]", &loose);
         assert!(!shapes.loads);
         assert_eq!(shapes.shapes.len(), 1);

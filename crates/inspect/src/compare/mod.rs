@@ -17,6 +17,7 @@ mod lane;
 mod numbers;
 mod pairs;
 mod report;
+mod sets;
 mod structure;
 #[cfg(test)]
 mod tests;

@@ -6,6 +6,7 @@ use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
 
+use super::sets::names;
 use super::{Options, Report, What};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
@@ -29,17 +30,19 @@ pub(super) fn pairs(
     report: &mut Report,
 ) -> (Vec<Pair>, Vec<Option<usize>>) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
+    let (left_names, right_names) = (names(left, &of_left), names(right, &of_right));
     // Flattened, two leaves may have one name: they are met in order.
     let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
-    for (index, leaf) in of_right.iter().enumerate() {
-        by_key.entry(&leaf.flat).or_default().push_back(index);
+    for (index, name) in right_names.iter().enumerate() {
+        by_key.entry(name).or_default().push_back(index);
     }
     let mut matching =
         Matching { left, right, options, report, pairs: Vec::new(), known: HashMap::new() };
     let mut met = vec![false; of_right.len()];
     let mut matches = Vec::with_capacity(of_left.len());
     for (order, leaf) in of_left.iter().enumerate() {
-        let found = by_key.get_mut(&leaf.flat).and_then(VecDeque::pop_front);
+        let name = &left_names[order];
+        let found = by_key.get_mut(name).and_then(VecDeque::pop_front);
         matches.push(found);
         match found {
             Some(other) => {
@@ -48,13 +51,13 @@ pub(super) fn pairs(
             }
             None => {
                 let what = What::OnlyLeft(outline(left, leaf.target));
-                matching.report.differ(order, &leaf.flat, "", what);
+                matching.report.differ(order, name, "", what);
             }
         }
     }
     for (index, leaf) in of_right.iter().enumerate().filter(|(index, _)| !met[*index]) {
         let what = What::OnlyRight(outline(right, leaf.target));
-        matching.report.differ(of_left.len() + index, &leaf.flat, "", what);
+        matching.report.differ(of_left.len() + index, &right_names[index], "", what);
     }
     (matching.pairs, matches)
 }

@@ -2,6 +2,7 @@
 
 use statelens_checkpoint::DType;
 
+use super::CastReport;
 use super::small::{Small, bits_of_int, decode_scale, encode_scale};
 
 /// A block of numbers between two dtypes.
@@ -18,11 +19,31 @@ impl Default for Lanes {
 }
 
 /// What became of one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
     Same,
-    Changed,
+    /// So far off, relative to what it was.
+    Rounded(f64),
+    /// It is zero now and was not.
+    Flushed,
     Overflowed,
+}
+
+/// A number of a lane.
+trait Number: Copy {
+    fn is_zero(self) -> bool;
+}
+
+impl Number for f64 {
+    fn is_zero(self) -> bool {
+        self == 0.0
+    }
+}
+
+impl Number for i128 {
+    fn is_zero(self) -> bool {
+        self == 0
+    }
 }
 
 /// Whether elements are single numbers (or bools) that can be cast.
@@ -72,9 +93,9 @@ impl Lanes {
         }
     }
 
-    /// Gives the elements as another dtype for which [`is_number`] holds; returns how many are
-    /// changed, and overflowed.
-    pub(super) fn write(&self, dtype: &DType, out: &mut [u8]) -> (u64, u64) {
+    /// Gives the elements as another dtype for which [`is_number`] holds; returns what that did
+    /// to them.
+    pub(super) fn write(&self, dtype: &DType, out: &mut [u8]) -> CastReport {
         match self {
             Self::Floats(values) => write_floats(values, dtype, out),
             Self::Ints(values) => write_ints(values, dtype, out),
@@ -90,22 +111,28 @@ fn floats<const N: usize>(stored: &[u8], read: impl Fn([u8; N]) -> f64) -> Lanes
     Lanes::Floats(stored.as_chunks().0.iter().map(|bytes| read(*bytes)).collect())
 }
 
-fn each<T: Copy, const N: usize>(
+fn each<T: Number, const N: usize>(
     values: &[T],
     out: &mut [u8],
     cast: impl Fn(T) -> ([u8; N], Fate),
-) -> (u64, u64) {
-    let (mut changed, mut overflowed) = (0, 0);
+) -> CastReport {
+    let mut report = CastReport::default();
     for (value, out) in values.iter().zip(out.as_chunks_mut().0) {
         let (bytes, fate) = cast(*value);
         *out = bytes;
-        changed += u64::from(fate != Fate::Same);
-        overflowed += u64::from(fate == Fate::Overflowed);
+        report.nonzero += u64::from(!value.is_zero());
+        report.changed += u64::from(fate != Fate::Same);
+        match fate {
+            Fate::Same => {}
+            Fate::Rounded(error) => report.worst = report.worst.max(error),
+            Fate::Flushed => report.flushed += 1,
+            Fate::Overflowed => report.overflowed += 1,
+        }
     }
-    (changed, overflowed)
+    report
 }
 
-fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
+fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> CastReport {
     match dtype {
         DType::F64 => each(values, out, |value| (value.to_le_bytes(), Fate::Same)),
         DType::F32 => each(values, out, |value| {
@@ -118,7 +145,8 @@ fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
         }),
         DType::Bool => each(values, out, |value| {
             let exact = value == 0.0 || value == 1.0;
-            ([u8::from(value != 0.0)], if exact { Fate::Same } else { Fate::Changed })
+            let bit = u8::from(value != 0.0);
+            ([bit], if exact { Fate::Same } else { fate(value, bit.into()) })
         }),
         dtype => match Small::of(dtype) {
             Some(small) if dtype.itemsize() == 2 => each(values, out, |value| {
@@ -127,14 +155,7 @@ fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
             }),
             Some(small) => {
                 let limit = small.saturates_above();
-                each(values, out, |value| {
-                    let bits = small.encode(value);
-                    let fate = match value.abs() > limit {
-                        true => Fate::Overflowed,
-                        false => fate(value, small.decode(bits)),
-                    };
-                    ([bits as u8], fate)
-                })
+                each(values, out, |value| byte(small, limit, value))
             }
             None => to_ints(
                 values,
@@ -143,12 +164,8 @@ fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
                 |value| {
                     // Towards zero; NaN is 0, and what is too large the largest, for now.
                     let int = value as i128;
-                    let fate = match (int as f64 == value, value.is_finite()) {
-                        (true, true) if value != 0.0 || value.is_sign_positive() => Fate::Same,
-                        (_, true) => Fate::Changed,
-                        (_, false) => Fate::Overflowed,
-                    };
-                    (int, fate)
+                    let exact = int as f64 == value && (int != 0 || value.is_sign_positive());
+                    (int, if exact { Fate::Same } else { fate(value, int as f64) })
                 },
                 true,
             ),
@@ -156,46 +173,56 @@ fn write_floats(values: &[f64], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
     }
 }
 
-fn write_ints(values: &[i128], dtype: &DType, out: &mut [u8]) -> (u64, u64) {
-    let exact = |same| if same { Fate::Same } else { Fate::Changed };
+fn write_ints(values: &[i128], dtype: &DType, out: &mut [u8]) -> CastReport {
     match dtype {
         DType::F64 => each(values, out, |value| {
             let double = value as f64;
-            (double.to_le_bytes(), exact(double as i128 == value))
+            (double.to_le_bytes(), fate_of_int(value, double))
         }),
         DType::F32 => each(values, out, |value| {
             let single = value as f32;
-            (single.to_le_bytes(), exact(single as i128 == value))
+            (single.to_le_bytes(), fate_of_int(value, single.into()))
         }),
         DType::F8E8M0FNU => each(values, out, |value| {
             let bits = encode_scale(odd(value));
             ([bits], fate(odd(value), decode_scale(bits)))
         }),
-        DType::Bool => {
-            each(values, out, |value| ([u8::from(value != 0)], exact(value == 0 || value == 1)))
-        }
+        DType::Bool => each(values, out, |value| {
+            let bit = u8::from(value != 0);
+            ([bit], fate_of_int(value, bit.into()))
+        }),
         dtype => match Small::of(dtype) {
             Some(small) if dtype.itemsize() == 2 => each(values, out, |value| {
                 let bits = small.encode(odd(value));
-                (bits.to_le_bytes(), fate(odd(value), small.decode(bits)))
+                (bits.to_le_bytes(), fate_of_int(value, small.decode(bits)))
             }),
-            Some(small) => each(values, out, |value| {
-                let bits = small.encode(odd(value));
-                ([bits as u8], fate(odd(value), small.decode(bits)))
-            }),
+            Some(small) => {
+                let limit = small.saturates_above();
+                each(values, out, |value| byte(small, limit, odd(value)))
+            }
             None => to_ints(values, dtype, out, |value| (value, Fate::Same), false),
         },
     }
 }
 
+/// A number as a float of one byte that becomes the largest from `limit` on.
+fn byte(small: Small, limit: f64, value: f64) -> ([u8; 1], Fate) {
+    let bits = small.encode(value);
+    let fate = match value.abs() > limit {
+        true => Fate::Overflowed,
+        false => fate(value, small.decode(bits)),
+    };
+    ([bits as u8], fate)
+}
+
 /// To integers: out of range, floats take the nearest end, and integers wrap round, as in torch.
-fn to_ints<T: Copy>(
+fn to_ints<T: Number>(
     values: &[T],
     dtype: &DType,
     out: &mut [u8],
     int: impl Fn(T) -> (i128, Fate),
     saturate: bool,
-) -> (u64, u64) {
+) -> CastReport {
     fn fit<const N: usize>(
         (value, fate): (i128, Fate),
         (low, high): (i128, i128),
@@ -227,8 +254,20 @@ fn fate(before: f64, after: f64) -> Fate {
         Fate::Same
     } else if before.is_finite() != after.is_finite() || before.is_nan() != after.is_nan() {
         Fate::Overflowed
+    } else if after == 0.0 && before != 0.0 {
+        Fate::Flushed
     } else {
-        Fate::Changed
+        // A zero that lost its sign, or that a dtype without one has as its smallest number.
+        Fate::Rounded(if before == 0.0 { 0.0 } else { ((after - before) / before).abs() })
+    }
+}
+
+fn fate_of_int(before: i128, after: f64) -> Fate {
+    match after.is_finite() {
+        false => Fate::Overflowed,
+        true if after as i128 == before => Fate::Same,
+        // What a double can't hold of the integer is far less than what was rounded off.
+        true => Fate::Rounded(((after as i128 - before) as f64 / before as f64).abs()),
     }
 }
 

@@ -2,14 +2,16 @@
 
 mod fast;
 mod lanes;
+mod range;
 mod small;
 
 use statelens_checkpoint::{DType, Error, Result};
 
 use lanes::Lanes;
+pub use range::Narrowing;
 
 /// What a cast did to the elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct CastReport {
     /// Elements that were cast; a complex number counts as two.
     pub elements: u64,
@@ -17,8 +19,14 @@ pub struct CastReport {
     pub changed: u64,
     /// Of those that are changed, how many were out of the dtype's range: a finite number that
     /// became an infinity, a NaN or some other number; an infinity or NaN where the dtype has
-    /// none.
+    /// none. One that became the dtype's largest although that is not the nearest is among them.
     pub overflowed: u64,
+    /// Elements that were not zero.
+    pub nonzero: u64,
+    /// Of those, how many became zero.
+    pub flushed: u64,
+    /// How far off the worst of all others is, relative to what it was.
+    pub worst: f64,
 }
 
 impl CastReport {
@@ -27,6 +35,15 @@ impl CastReport {
         self.elements += other.elements;
         self.changed += other.changed;
         self.overflowed += other.overflowed;
+        self.nonzero += other.nonzero;
+        self.flushed += other.flushed;
+        self.worst = self.worst.max(other.worst);
+    }
+
+    /// Whether more than rounding happened: a number overflowed, or more than a hundredth of those
+    /// that were not zero are zero now.
+    pub fn is_false(&self) -> bool {
+        self.overflowed > 0 || self.flushed.saturating_mul(100) > self.nonzero
     }
 }
 
@@ -64,8 +81,7 @@ impl Cast {
     pub fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
         let count = stored.len() / self.sizes.0;
         out.resize(count * self.sizes.1, 0);
-        self.report.elements += count as u64;
-        let (changed, overflowed) = match (&self.from, &self.to) {
+        let report = match (&self.from, &self.to) {
             (DType::F32, DType::BF16) => fast::f32_to_bf16(stored, out),
             (DType::F32, DType::F16) => fast::f32_to_f16(stored, out),
             (DType::BF16, DType::F32) => fast::bf16_to_f32(stored, out),
@@ -75,8 +91,7 @@ impl Cast {
                 self.lanes.write(to, out)
             }
         };
-        self.report.changed += changed;
-        self.report.overflowed += overflowed;
+        self.report.add(CastReport { elements: count as u64, ..report });
     }
 }
 
@@ -138,23 +153,43 @@ mod tests {
         let stored = bytes(bits.iter().map(|bits| bits.to_le_bytes()));
         let (f16, report) = cast(DType::F32, DType::F16, &stored);
         let (bf16, b_report) = cast(DType::F32, DType::BF16, &stored);
-        let (mut changed, mut over, mut b_changed, mut b_over) = (0, 0, 0, 0);
+        // What the fast casts count, by plain arithmetic on what the other implementation makes.
+        let (mut of_f16, mut of_bf16) = (CastReport::default(), CastReport::default());
+        let count = |counts: &mut CastReport, value: f32, after: f32| {
+            counts.elements += 1;
+            counts.nonzero += u64::from(value != 0.0);
+            if value.is_nan() || after == value {
+                return;
+            }
+            counts.changed += 1;
+            match after {
+                after if after.is_infinite() => counts.overflowed += 1,
+                0.0 => counts.flushed += 1,
+                after => {
+                    counts.worst = counts.worst.max(f64::from((after - value).abs() / value.abs()))
+                }
+            }
+        };
         for (index, bits) in bits.iter().enumerate() {
             let value = f32::from_bits(*bits);
             let expected = half::f16::from_f32(value);
             let at = index * 2..index * 2 + 2;
             assert_eq!(f16[at.clone()], expected.to_le_bytes(), "{bits:08x}");
-            changed += u64::from(!value.is_nan() && expected.to_f32() != value);
-            over += u64::from(value.is_finite() && expected.is_infinite());
+            count(&mut of_f16, value, expected.to_f32());
             let expected = half::bf16::from_f32(value);
             assert_eq!(bf16[at], expected.to_le_bytes(), "{bits:08x}");
-            b_changed += u64::from(!value.is_nan() && expected.to_f32() != value);
-            b_over += u64::from(value.is_finite() && expected.is_infinite());
+            count(&mut of_bf16, value, expected.to_f32());
         }
-        assert!(over > 0 && b_over > 0);
-        let elements = bits.len() as u64;
-        assert_eq!(report, CastReport { elements, changed, overflowed: over });
-        assert_eq!(b_report, CastReport { elements, changed: b_changed, overflowed: b_over });
+        assert!(of_f16.overflowed > 0 && of_bf16.overflowed > 0 && of_f16.flushed > 0);
+        assert_eq!(report, of_f16);
+        assert_eq!(b_report, of_bf16);
+        // The slow way counts the same.
+        let doubles = bytes(bits.iter().map(|bits| f64::from(f32::from_bits(*bits)).to_le_bytes()));
+        for (to, fast) in [(DType::F16, of_f16), (DType::BF16, of_bf16)] {
+            let (_, slow) = cast(DType::F64, to, &doubles);
+            assert_eq!(CastReport { worst: fast.worst, ..slow }, fast);
+            assert!((slow.worst - fast.worst).abs() < 1e-6, "{slow:?} {fast:?}");
+        }
     }
 
     #[test]
@@ -184,7 +219,7 @@ mod tests {
             let value = 1.0 + 2f64.powi(-bits - 1) + 2f64.powi(-40);
             let (out, report) = cast(DType::F64, to, &value.to_le_bytes());
             assert_eq!(out, expected.to_le_bytes());
-            assert_eq!(report, CastReport { elements: 1, changed: 1, overflowed: 0 });
+            assert_eq!((report.elements, report.changed, report.overflowed), (1, 1, 0));
         }
         let value = (1i64 << 40) + (1 << 32) + 1;
         let (out, _) = cast(DType::I64, DType::BF16, &value.to_le_bytes());
@@ -200,7 +235,65 @@ mod tests {
         let bytes: Vec<u8> = floats.iter().flat_map(|value| value.to_le_bytes()).collect();
         let (out, report) = cast(DType::F32, DType::F8E4M3FN, &bytes);
         assert_eq!(out, [0x7e, 0x7e, 0x7e, 0xfe, 0x7e, 0x7f]);
-        assert_eq!(report, CastReport { elements: 6, changed: 4, overflowed: 3 });
+        assert_eq!((report.elements, report.changed, report.overflowed), (6, 4, 3));
+        // From integers, too.
+        let (out, report) = cast(DType::I32, DType::F8E4M3FN, &1000i32.to_le_bytes());
+        assert_eq!((out, report.overflowed), (vec![0x7e], 1));
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_for_every_pair() {
+        use DType::*;
+        let floats = [
+            F64, F32, F16, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, U8, U16, U32, U64, I8,
+            I16, I32, I64,
+        ];
+        // Too large for all but the widest, too small for all but those, and one that stays.
+        let doubles = bytes([1e300f64, 1e-300, 1.0].map(f64::to_le_bytes));
+        for to in &floats {
+            let (_, report) = cast(F64, to.clone(), &doubles);
+            let expected = if *to == F64 { (0, 0) } else { (1, 1) };
+            assert_eq!((report.overflowed, report.flushed), expected, "{to}: {report:?}");
+            assert_eq!((report.elements, report.nonzero), (3, 3), "{to}");
+            assert_eq!(report.is_false(), *to != F64);
+            // And what can happen was known.
+            let narrowing = Narrowing::of(&F64, to);
+            assert_eq!(narrowing.is_some(), *to != F64, "{to}");
+        }
+        // Sixteen bits of zero to one make every number of a dtype: nothing is known to be lost
+        // where nothing is.
+        for from in &floats {
+            for to in &floats {
+                let size = from.itemsize() as usize;
+                let stored: Vec<u8> = match size {
+                    1 => (0..=255).collect(),
+                    _ => (0..=u16::MAX)
+                        .flat_map(|high| {
+                            let mut item = vec![0x55; size - 2];
+                            item.extend(high.to_le_bytes());
+                            item
+                        })
+                        .collect(),
+                };
+                let (_, report) = cast(from.clone(), to.clone(), &stored);
+                let can = Narrowing::of(from, to);
+                let can = can.as_ref();
+                let name = format!("{from} to {to}: {can:?}, {report:?}");
+                assert!(report.overflowed == 0 || can.is_some_and(Narrowing::overflows), "{name}");
+                assert!(
+                    report.flushed == 0 || can.is_some_and(|can| can.underflow.is_some()),
+                    "{name}"
+                );
+                assert!(
+                    report.worst == 0.0 || can.is_some_and(|can| can.digits.is_some()),
+                    "{name}"
+                );
+            }
+        }
+        let complex = bytes([1e300f64, 1e-300].map(f64::to_le_bytes));
+        let (_, report) = cast(C128, C64, &complex);
+        assert_eq!((report.elements, report.overflowed, report.flushed), (2, 1, 1));
+        assert!(Narrowing::of(&C128, &C64).is_some() && Narrowing::of(&C64, &C128).is_none());
     }
 
     #[test]
@@ -208,15 +301,18 @@ mod tests {
         let (out, report) =
             cast(DType::I32, DType::U8, &bytes([-1, 255, 256].map(i32::to_le_bytes)));
         assert_eq!(out, [255, 255, 0]);
-        assert_eq!(report, CastReport { elements: 3, changed: 2, overflowed: 2 });
+        assert_eq!((report.elements, report.changed, report.overflowed), (3, 2, 2));
         let floats = [2.9f32, -2.9, 1e9, f32::NAN, -0.0, -1e9];
         let (out, report) = cast(DType::F32, DType::I8, &bytes(floats.map(f32::to_le_bytes)));
         assert_eq!(out, [2, (-2i8) as u8, 127, 0, 0, 128]);
-        assert_eq!(report, CastReport { elements: 6, changed: 6, overflowed: 3 });
+        assert_eq!((report.elements, report.changed, report.overflowed), (6, 6, 3));
+        let (_, report) = cast(DType::F32, DType::I8, &0.4f32.to_le_bytes());
+        assert_eq!((report.nonzero, report.flushed), (1, 1));
         let (out, report) =
             cast(DType::U64, DType::F32, &bytes([u64::MAX, 1].map(u64::to_le_bytes)));
         assert_eq!(out, bytes([18446744073709551616f32, 1.0].map(f32::to_le_bytes)));
-        assert_eq!(report, CastReport { elements: 2, changed: 1, overflowed: 0 });
+        assert_eq!((report.elements, report.changed, report.overflowed), (2, 1, 0));
+        assert!(report.worst > 0.0 && report.worst < 1e-7, "{report:?}");
         let (out, _) = cast(DType::F32, DType::Bool, &bytes(floats.map(f32::to_le_bytes)));
         assert_eq!(out, [1, 1, 1, 1, 0, 1]);
         let (out, _) = cast(DType::Bool, DType::F16, &[0, 1]);

@@ -98,6 +98,11 @@ impl Small {
         if negative { -value } else { value }
     }
 
+    /// The largest number, the smallest above zero, and how many binary digits are significant.
+    pub(super) fn range(&self) -> (f64, f64, u32) {
+        (self.decode(self.max), self.decode(1), self.mantissa + 1)
+    }
+
     /// From here on, numbers become the largest although that is not the nearest.
     pub(super) fn saturates_above(&self) -> f64 {
         match self.over == self.max {

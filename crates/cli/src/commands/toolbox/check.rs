@@ -10,6 +10,8 @@ use statelens_inspect::check::{
     parse_reference, version_of,
 };
 
+use statelens_inspect::visible;
+
 use crate::args::Check;
 use crate::print::{Failure, Outcome, Printer, Table, grouped};
 
@@ -31,7 +33,8 @@ pub(crate) fn run(args: &Check) -> Outcome {
     let version = version_of(checkpoint);
     let unreadable = options.release.and_then(|release| release.refuses(checkpoint));
     let answer = check(file, file_has, reference, reference_has, version.as_deref(), &options)
-        .with_format(unreadable);
+        .with_format(unreadable)
+        .with_damage(&checkpoint.findings);
     let mut printer = Printer::for_verdict();
     match args.input.common.json {
         true => printer.line(&answer.json())?,
@@ -103,13 +106,13 @@ fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), F
             prefix.option()
         ))?;
     }
-    for (word, text) in answer.of_release() {
-        printer.line(&format!("{word:<11} {text}"))?;
+    for (word, text) in answer.remarks() {
+        printer.line(&format!("{word:<11} {}", visible(&text)))?;
     }
     let (missing, unexpected) = (answer.missing.len() as u64, answer.unexpected.len() as u64);
     printer.line(&format!(
         "{}: {} keys match, {} missing, {} unexpected, {} of other shapes",
-        if answer.loads { "it would load" } else { "it would not load" },
+        answer.verdict(),
         grouped(answer.matching),
         grouped(missing),
         grouped(unexpected),

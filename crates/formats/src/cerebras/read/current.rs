@@ -198,7 +198,7 @@ impl Current<'_> {
                 id
             }
             "DeferredFullTensor" => {
-                let value = metadata.constant(reading)?;
+                let value = metadata.constant(reading, key)?;
                 reading.builder.push(value)?
             }
             "DeferredFileTensor" if metadata.text("filepath").is_some() => {
@@ -401,11 +401,13 @@ impl<'a> Metadata<'a> {
     }
 
     /// A tensor of which every element is the same.
-    fn constant(&self, reading: &mut Reading<'_>) -> Result<Value> {
+    fn constant(&self, reading: &mut Reading<'_>, key: &Text) -> Result<Value> {
         let (dtype, shape) = self.dtype_and_shape("shape")?;
         let value = match self.field("fill_value") {
-            // It was saved without values: whatever was in memory is as good as zeros.
-            None | Some(Node::Null) => Constant::Int(0i64.into()),
+            None | Some(Node::Null) => {
+                reading.without_value(key);
+                Constant::Int(0i64.into())
+            }
             Some(node) => Constant::from_json(node)
                 .ok_or_else(|| Error::damaged("a fill value that is no number"))?,
         };

@@ -306,8 +306,10 @@ fn full(
         Some(Values::Bool(values)) if values.len() == 1 => {
             Constant::Int(i64::from(values[0]).into())
         }
-        // It was saved without values: whatever was in memory is as good as zeros.
-        None => Constant::Int(0i64.into()),
+        None => {
+            reading.without_value(key);
+            Constant::Int(0i64.into())
+        }
         Some(_) => return Err(Error::damaged("a fill value that is no number")),
     };
     let bytes = constant(&dtype, &value)

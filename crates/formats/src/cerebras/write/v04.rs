@@ -14,6 +14,7 @@ use super::outline::{self, Family};
 use super::report::{self, CAST, EXCLUDE, Report};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};
+use crate::damage;
 use crate::json::Json;
 
 /// Leaves are datasets here, of which a group holds as many as there are.
@@ -69,6 +70,10 @@ pub(super) fn plan(
     if style == Style::Typed {
         let version = Attribute::new("__version__", AttributeValue::F64(0.4));
         writer.file.attributes.push(version);
+    }
+    if let Some(mark) = damage::mark(source) {
+        let mark = Attribute::new(damage::MARK, AttributeValue::Text(mark));
+        writer.file.attributes.push(mark);
     }
     let losses = writer.report.finish(if style == Style::Typed { "0.4" } else { "0.1" })?;
     Ok((writer.file.plan(filter)?, losses))

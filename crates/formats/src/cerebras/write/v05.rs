@@ -13,6 +13,7 @@ use super::objects;
 use super::outline::{self, Family, Leaf};
 use super::report::{self, CAST, EXCLUDE, OLDER, Report};
 use super::spec;
+use crate::damage;
 use crate::json::{self, Json};
 
 /// Attributes of the root group that are no leaf's: spec, version, success.
@@ -38,6 +39,9 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
             let why = "another entry has the same name once it is flattened";
             writer.report.refuse(&leaf.key, why, EXCLUDE);
         }
+    }
+    if let Some(mark) = damage::mark(source) {
+        writer.file.attributes.push(attribute(damage::MARK, AttributeValue::Text(mark)));
     }
     writer.file.attributes.push(attribute("__SUCCESS__", AttributeValue::Bool(true)));
     let losses = writer.report.finish("0.5")?;

@@ -295,9 +295,47 @@ impl Sorter<'_> {
         for name in &shared {
             self.lose(SHARED, name);
         }
+        // In a safetensors file the other names stood in the metadata only before, too.
+        if self.source.format.id != "safetensors" {
+            self.losses.extend(tied(&tensors));
+        }
         Ok(tensors)
     }
 }
+
+/// That tied tensors have one name in the file, and which.
+fn tied(tensors: &[Tensor]) -> Option<Loss> {
+    let tied: Vec<&Tensor> = tensors.iter().filter(|tensor| !tensor.ties.is_empty()).collect();
+    let keys: Vec<String> =
+        tied.iter().flat_map(|tensor| &tensor.ties).map(Text::to_string).collect();
+    let named = |tensor: &&Tensor| {
+        let names: Vec<String> =
+            tensor.ties.iter().take(NAMED).map(|name| format!("`{name}`")).collect();
+        let more = match tensor.ties.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("`{}` keeps the bytes of {}{more}", tensor.name, names.join(", "))
+    };
+    let kept: Vec<String> = tied.iter().take(NAMED).map(named).collect();
+    let more = match tied.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!("; and {more} more"),
+    };
+    (!keys.is_empty()).then(|| Loss {
+        keys,
+        what: "tied tensors are written once, under the first of their names".into(),
+        why: format!(
+            "{}{more}. `safetensors.torch.save_model` does the same, and `load_model` finds the \
+             other names; `load_file` does not. Untied (--untie), each name has its own copy.",
+            kept.join("; ")
+        ),
+        harmless: true,
+    })
+}
+
+/// Names that are told of those that are tied.
+const NAMED: usize = 3;
 
 /// What a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -182,6 +182,8 @@ fn whole(source: &Checkpoint, views: &[TensorId]) -> Result<Option<(Tensor, u64)
         byte_order: model.byte_order,
         conjugate: model.conjugate,
         negate: model.negate,
+        // Whoever names what becomes of it finds the views by this.
+        storage: model.storage,
         ..Tensor::new(model.dtype.clone(), vec![run.len() / itemsize], Layout::Span(span))
     };
     Ok(Some((storage, run.first)))

@@ -1,0 +1,98 @@
+//! What an edit loses that no format can help: digits that a narrower dtype lacks, and the
+//! optimizer that was left out.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{Checkpoint, DType, Loss, Plan};
+use statelens_tensor::Narrowing;
+
+use crate::Change;
+
+/// What narrowing may do to the tensors of a checkpoint, for each pair of dtypes. It was asked for
+/// and is told; what became of the numbers is counted when they are written.
+pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
+    let mut pairs: Vec<(&DType, &DType, Narrowing, Vec<String>)> = Vec::new();
+    let narrowed = |tensor: &statelens_checkpoint::Tensor| {
+        (tensor.stored != tensor.dtype)
+            .then(|| Narrowing::of(&tensor.stored, &tensor.dtype))
+            .flatten()
+    };
+    if !source.tensors().iter().any(|tensor| narrowed(tensor).is_some()) {
+        return Vec::new();
+    }
+    for leaf in source.leaves() {
+        let Some((_, tensor)) = source.tensor_of(leaf.id) else { continue };
+        let Some(narrowing) = narrowed(tensor) else { continue };
+        let key = leaf.flat.to_lossy().into_owned();
+        let (from, to) = (&tensor.stored, &tensor.dtype);
+        match pairs.iter_mut().find(|(one, other, ..)| (*one, *other) == (from, to)) {
+            Some((.., keys)) => keys.push(key),
+            None => pairs.push((from, to, narrowing, vec![key])),
+        }
+    }
+    let loss = |(from, to, narrowing, keys): (&DType, &DType, Narrowing, Vec<String>)| Loss {
+        keys,
+        what: format!("{from} becomes {to}: {}", narrowing.text()),
+        why: "How many do is counted as they are written. Where a number does not fit, or more \
+              than 1 % of a tensor's numbers become 0, the file is not kept unless that is agreed \
+              to."
+        .into(),
+        harmless: true,
+    };
+    pairs.into_iter().map(loss).collect()
+}
+
+/// That training can't go on without the optimizer's tensors that are left out: by the edit, or
+/// by the target.
+pub(crate) fn of_optimizer(changes: &[Change], plan: &Plan) -> Option<Loss> {
+    let dropped = |change: &&Change| {
+        change.new.is_none() && change.old_dtype.is_some() && is_optimizer(&change.old)
+    };
+    let mut keys: Vec<String> =
+        changes.iter().filter(dropped).map(|change| change.old.clone()).collect();
+    let left_out = plan.losses.iter().filter(|loss| loss.what.ends_with("left out"));
+    let left_out: HashSet<&String> =
+        left_out.flat_map(|loss| &loss.keys).filter(|key| is_optimizer(key)).collect();
+    if !left_out.is_empty() {
+        let source = &plan.source;
+        let leaves = source.leaves();
+        let tensors = leaves.iter().filter(|leaf| source.tensor_of(leaf.id).is_some());
+        let lost = tensors.map(|leaf| leaf.flat.to_lossy().into_owned());
+        keys.extend(lost.filter(|key| left_out.contains(key)));
+    }
+    (!keys.is_empty()).then(|| Loss {
+        keys,
+        what: "the optimizer's state is left out, so training can't resume from this".into(),
+        why: "The weights can be used and fine-tuned.".into(),
+        harmless: true,
+    })
+}
+
+/// Whether a key belongs to an optimizer: to a state of that name, as the trainers of Cerebras,
+/// PyTorch Lightning, Keras and Flax call theirs, or to a slot of TensorFlow's.
+fn is_optimizer(key: &str) -> bool {
+    let state = key.split(['.', '/']).next().unwrap_or_default().to_ascii_lowercase();
+    state.contains("optim") || state == "opt_state" || key.contains(".OPTIMIZER_SLOT")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn optimizers_are_known_by_their_names() {
+        for key in [
+            "optimizer.state.0.exp_avg",
+            "optimizer_states.0.state.1.exp_avg",
+            "optimizer_state_dict.state.0.step",
+            "opt_state.0.mu.params.kernel",
+            "optimizer/vars/3",
+            "model/w/.OPTIMIZER_SLOT/optimizer/m/.ATTRIBUTES/VARIABLE_VALUE",
+        ] {
+            assert!(is_optimizer(key), "{key}");
+        }
+        for key in ["model.optimizer_head.w", "model.w", "opt.w", "lr_schedulers.0.last_epoch"] {
+            assert!(!is_optimizer(key), "{key}");
+        }
+    }
+}
