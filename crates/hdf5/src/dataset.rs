@@ -11,7 +11,7 @@ use hdf5_reader::messages::{
     MSG_FILL_VALUE_OLD, MSG_FILTER_PIPELINE, external_files, fill_value, filter_pipeline,
 };
 use statelens_checkpoint::{
-    Chunked, Concat, Error, FileSet, Layout, Limits, Part, Result, Span, Tensor, Text,
+    Chunked, Concat, Error, ErrorKind, FileSet, Layout, Limits, Part, Result, Span, Tensor, Text,
 };
 
 use crate::Hdf5File;
@@ -325,6 +325,9 @@ impl Hdf5File {
             )));
         }
         if let Err(error) = crate::filters::check(&dataset.filters) {
+            if error.kind() == ErrorKind::Damaged {
+                return Err(error);
+            }
             return Ok(Layout::Missing(error.what().into()));
         }
         let in_chunk = place.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(u64::from(*dim)));
@@ -362,6 +365,7 @@ impl Hdf5File {
                 chunk_bytes,
                 filters: dataset.filters.clone(),
                 fill: fill_bytes(dataset, element),
+                width: self.chunk_tree_width,
                 most: self.limits.members,
             }),
         }))

@@ -16,7 +16,7 @@ use statelens_checkpoint::{
 };
 use statelens_hdf5::{Hdf5File, Object, Tree, Values, find_file};
 
-use crate::hdf5::read::cut_short;
+use crate::hdf5::read::{about_structure, cut_short};
 use spec::{Shape, Spec};
 
 /// Opens it.
@@ -39,6 +39,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 
     let mut reading = Reading::new(&files, main, container.clone(), limits);
     reading.findings.extend(cut_short(&container.file));
+    reading.findings.extend(about_structure(&container.tree));
     reading.about_version(version, current, success);
     let root = match current {
         true => current::read(&mut reading, &spec, progress)?,
