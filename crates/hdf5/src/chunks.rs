@@ -134,8 +134,7 @@ impl DatasetChunks {
                 )
             }
             Some(ChunkIndexing::BTreeV2) => {
-                let header =
-                    BTreeV2Header::parse_at_storage(source, self.address, offset, length);
+                let header = BTreeV2Header::parse_at_storage(source, self.address, offset, length);
                 let header = header.map_err(from_reader)?;
                 Limits::check("chunks of a dataset", header.total_records, self.most)?;
                 let entries = collect_v2_chunk_entries_storage(

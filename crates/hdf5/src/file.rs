@@ -358,9 +358,7 @@ impl Hdf5File {
         let mut seen = HashSet::with_capacity(object.attributes.len());
         let again = object.attributes.iter().filter(|attribute| !seen.insert(&attribute.name));
         let troubles: Vec<Error> = again
-            .map(|attribute| {
-                Error::damaged(format!("two attributes are named {}", attribute.name))
-            })
+            .map(|attribute| Error::damaged(format!("two attributes are named {}", attribute.name)))
             .collect();
         object.troubles.extend(troubles);
     }
@@ -407,6 +405,14 @@ fn extension(
     superblock: &Superblock,
     limits: &Limits,
 ) -> Result<Option<[u16; 3]>> {
+    if superblock.version < 2
+        && !Cursor::is_undefined_offset(superblock.free_space_address, widths.offset)
+    {
+        // libhdf5 takes the field for the address of an extension, which came with version 2.
+        return Err(Error::damaged(
+            "the superblock has an extension, which its version can't have",
+        ));
+    }
     let address = superblock.extension_address;
     let Some(address) = address.filter(|at| !Cursor::is_undefined_offset(*at, widths.offset))
     else {

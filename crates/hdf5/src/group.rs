@@ -141,7 +141,10 @@ impl Hdf5File {
                 let of = found.get(from..).unwrap_or_default();
                 let behind = |name: &Text| low.as_ref().is_none_or(|low| name > low);
                 rising &= of.first().is_none_or(|(_, link)| behind(&link.name) || low == high)
-                    && of.last().zip(high.as_ref()).is_none_or(|((_, link), high)| link.name <= *high)
+                    && of
+                        .last()
+                        .zip(high.as_ref())
+                        .is_none_or(|((_, link), high)| link.name <= *high)
                     && of.is_sorted_by(|(_, left), (_, right)| left.name <= right.name);
                 continue;
             }
@@ -187,9 +190,11 @@ impl Hdf5File {
             }
         }
         if !rising {
-            let what = "the names of a group are out of order, so that libhdf5 does not find all of them";
-            troubles
-                .push(Error::damaged(what).at(self.source.base().saturating_add(table.btree_address)));
+            let what =
+                "the names of a group are out of order, so that libhdf5 does not find all of them";
+            troubles.push(
+                Error::damaged(what).at(self.source.base().saturating_add(table.btree_address)),
+            );
         }
         Ok(())
     }
@@ -239,13 +244,13 @@ impl Hdf5File {
             by_name: info.btree_name_index_address,
             by_order: info.btree_creation_order_address,
         };
-        let mut unfound = 0u64;
+        let (mut unfound, mut lost) = (0u64, Vec::new());
         for object in self.dense_objects(place)? {
             // One that can't be read does not hide the others.
             let (hash, body) = match object {
                 Ok(object) => object,
                 Err(error) => {
-                    troubles.push(error.context("a name of the group"));
+                    lost.push(error);
                     continue;
                 }
             };
@@ -256,6 +261,11 @@ impl Hdf5File {
             found.push((message.creation_order.unwrap_or(0), Link::from(message)));
             Limits::check("names in a group", found.len() as u64, self.limits.members)?;
         }
+        let count = lost.len();
+        troubles.extend(lost.into_iter().next().map(|error| match count {
+            1 => error.context("a name of the group is lost"),
+            _ => error.context(format_args!("{count} names of the group are lost")),
+        }));
         if unfound > 0 {
             let what = "the index of a group's names is of other names, so that libhdf5 does not find all of them";
             troubles.push(Error::damaged(what).at(place.by_name));

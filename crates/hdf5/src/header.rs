@@ -283,14 +283,21 @@ const SHARED: u8 = 0x02;
 const DONT_SHARE: u8 = 0x04;
 const MARK_IF_UNKNOWN: u8 = 0x10;
 const WAS_UNKNOWN: u8 = 0x20;
+const SHAREABLE: u8 = 0x40;
 const FAIL_IF_UNKNOWN: u8 = 0x80;
+/// Kinds that may be shared: dataspaces, datatypes, fill values, filters, attributes.
+const SHAREABLE_KINDS: [u16; 6] = [0x01, 0x03, 0x04, 0x05, 0x0b, 0x0c];
 /// The last kind of message that libhdf5 1.14 knows.
 const LAST_KIND: u16 = 0x18;
 
 /// Flags that libhdf5 refuses the whole object for.
 fn check_flags(kind: u16, flags: u8) -> Result<()> {
     let has = |bits: u8| flags & bits == bits;
-    if has(SHARED | DONT_SHARE) || has(WAS_UNKNOWN) && !has(MARK_IF_UNKNOWN) {
+    let unshareable = kind <= LAST_KIND && !SHAREABLE_KINDS.contains(&kind);
+    if has(SHARED | DONT_SHARE)
+        || has(WAS_UNKNOWN) && !has(MARK_IF_UNKNOWN)
+        || has(SHAREABLE) && unshareable
+    {
         return Err(Error::damaged(format!("a header message with the flags {flags:#04x}"))
             .expected("flags that do not contradict each other"));
     }

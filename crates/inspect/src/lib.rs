@@ -19,7 +19,8 @@ mod summary;
 pub mod verify;
 
 pub use describe::{
-    dtype_of, kind_of, layout_text, shape_of, shape_text, text_of, type_name, value_text, visible,
+    dtype_of, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name,
+    value_text, visible,
 };
 pub use element::element_text;
 pub use json::{Json, finding_json};

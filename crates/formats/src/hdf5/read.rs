@@ -78,9 +78,8 @@ pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
 /// What is wrong with the names and attributes of a container, for readers that don't walk all of
 /// it.
 pub(crate) fn about_structure(tree: &Tree) -> Vec<Finding> {
-    let damage = |title: &str, error: &Error| {
-        Finding::new(Grade::Damage, title).detail(error.to_string())
-    };
+    let damage =
+        |title: &str, error: &Error| Finding::new(Grade::Damage, title).detail(error.to_string());
     let names = tree.troubles.values().flatten();
     let names = names.map(|error| damage("The index of a group is damaged", error));
     let twice = tree.twice.iter().flat_map(|(group, names)| {
@@ -214,8 +213,9 @@ impl Reader<'_> {
                 return self.builder.push(opaque("Dataset", "an object that is not there".into()));
             }
         };
-        for trouble in &object.troubles {
-            self.warn(format!("An attribute of /{path} can't be read"), trouble, &path);
+        let held = object.attributes.iter().filter_map(|one| one.check(self.file).err());
+        for trouble in object.troubles.iter().cloned().chain(held) {
+            self.warn(format!("An attribute of /{path} can't be read"), &trouble, &path);
         }
         let id = match &object.kind {
             Kind::Group => {

@@ -117,8 +117,8 @@ impl Join {
         let Some(old) = self.entries.get_mut(at) else { return };
         let (one, other) = (&self.names[old.part], &self.names[entry.part]);
         let kept = if belongs { other } else { one };
-        let finding = Finding::new(Grade::Warning, format!("Two shards hold {key}"))
-            .detail(format!("It is in {one} and in {other}; the one in {kept} is shown."))
+        let finding = Finding::new(Grade::Damage, format!("Two shards hold {key}"))
+            .detail(format!("It is in {one} and in {other}; the one in {kept} is shown, and the other one is hidden."))
             .place(key.to_string());
         self.twice += 1;
         if self.twice <= MOST_TWICE {
