@@ -279,7 +279,7 @@ impl Hdf5File {
                         }
                         links
                     });
-                    let twice = twice(links.as_deref().unwrap_or_default());
+                    let twice = again(links.as_deref().unwrap_or_default(), |link| &link.name);
                     if !twice.is_empty() {
                         tree.twice.insert(address, twice);
                     }
@@ -355,10 +355,10 @@ impl Hdf5File {
 
     /// Names that an object's attributes share are told: libhdf5 finds one of them.
     fn attributes_twice(object: &mut Object) {
-        let mut seen = HashSet::with_capacity(object.attributes.len());
-        let again = object.attributes.iter().filter(|attribute| !seen.insert(&attribute.name));
+        let again = again(&object.attributes, |attribute| &attribute.name);
         let troubles: Vec<Error> = again
-            .map(|attribute| Error::damaged(format!("two attributes are named {}", attribute.name)))
+            .into_iter()
+            .map(|name| Error::damaged(format!("two attributes are named {name}")))
             .collect();
         object.troubles.extend(troubles);
     }
@@ -390,11 +390,14 @@ impl Hdf5File {
     }
 }
 
-/// The names that a group has more than once.
-fn twice(links: &[Link]) -> Vec<Text> {
-    let mut seen = HashSet::with_capacity(links.len());
-    let again = links.iter().filter(|link| !seen.insert(&link.name));
-    again.map(|link| link.name.clone()).collect()
+/// The names that come again. Nearly all lists are short: those need no table.
+fn again<T>(all: &[T], name: impl Fn(&T) -> &Text) -> Vec<Text> {
+    if all.len() <= FEW {
+        let before = |at: usize| all.iter().take(at).any(|one| name(one) == name(&all[at]));
+        return (1..all.len()).filter(|at| before(*at)).map(|at| name(&all[at]).clone()).collect();
+    }
+    let mut seen = HashSet::with_capacity(all.len());
+    all.iter().map(&name).filter(|name| !seen.insert(*name)).cloned().collect()
 }
 
 /// What the superblock's extension says of the width of trees (of chunks, of groups, of lists of

@@ -344,6 +344,9 @@ fn sides(what: &What) -> (protocol::What, String, String) {
         What::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
         What::Type { left, right } => (To::Type, left.clone(), right.clone()),
         What::Shape { left, right } => (To::Shape, shape(left), shape(right)),
+        What::DType { left, right, values: Some(values) } if values.numbers.one_nan > 0 => {
+            (To::Nan, left.clone(), right.clone())
+        }
         What::DType { left, right, .. } => (To::DType, left.clone(), right.clone()),
         What::Value { left, right } => (To::Value, left.clone(), right.clone()),
         What::Unreadable(why) => (To::Unreadable, why.clone(), String::new()),

@@ -19,8 +19,10 @@ Examples:
     #[command(after_help = "\
 Every leaf is compared by its key: kind, shape, dtype, then values. With --op equal numbers have
 to be equal, with --op allclose |left - right| <= atol + rtol * |right|. 0.0 and -0.0 are equal; a
-NaN equals a NaN in the same place unless --nan-differs is given. Errors are those of the elements
-that are finite on both sides; the relative error is that to RIGHT. With --structure the classes of
+NaN equals a NaN in the same place unless --nan-differs is given. A NaN on one side only is told as
+such; errors and cosine are undefined then. The relative error is that to RIGHT. Other dtypes are a
+difference, and the values are compared all the same: as they are, and with the finer side rounded
+to the coarser dtype (\"equal at bfloat16 precision\"). With --structure the classes of
 containers (dict or OrderedDict, list or tuple) and which weights are tied are compared as well,
 which not every format can hold.
 

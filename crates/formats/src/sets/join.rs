@@ -206,7 +206,7 @@ impl Join {
         format.facts.splice(0..0, facts);
         if let more @ 1.. = self.twice.saturating_sub(MOST_TWICE) {
             let title = format!("{more} more keys are in two shards");
-            self.findings.push(Finding::new(Grade::Warning, title));
+            self.findings.push(Finding::new(Grade::Damage, title));
         }
         let entries = self.entries.into_iter().map(|entry| (entry.key, entry.id)).collect();
         let root = self.builder.push(Value::Dict(Dict { class: self.class, entries }))?;
