@@ -28,6 +28,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         all,
         matrix,
         script("numpy_archives", &python.current),
+        script("hdf5_damage", &python.current),
         script("safetensors_files", &python.current),
         script("torch_sets", &python.current),
         script("harmless_pickles", &python.current),

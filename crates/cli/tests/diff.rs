@@ -80,7 +80,10 @@ fn rounding_is_within_a_tolerance_and_told_without() {
         let json: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
         json["differences"][0].clone()
     };
-    assert_eq!(first(&["--json"])["what"], "dtype");
+    let at_once = first(&["--json"]);
+    assert_eq!((&at_once["what"], &at_once["precision"]), (&"dtype".into(), &"bfloat16".into()));
+    assert_eq!(at_once["values"], "equal at bfloat16 precision", "{at_once}");
+    assert!(at_once["max_abs"].as_f64().unwrap() > 0.0, "{at_once}");
     let found = first(&["--json", "--ignore-dtype"]);
     assert_eq!(found["what"], "elements");
     // Eight bits of precision: half a unit in the last place.
@@ -140,4 +143,26 @@ fn classes_and_ties_are_compared_if_asked() {
     let ran = diff(&tied, &apart, &["--structure", "--ignore-type"]);
     assert_eq!(ran.code, Some(1), "{}{}", ran.out, ran.err);
     assert!(ran.out.contains("tie: value: the same as `"), "{}", ran.out);
+}
+
+#[test]
+fn a_nan_on_one_side_is_told_as_such() {
+    let folder = Folder::new();
+    let file = |name: &str, values: [f32; 2]| {
+        let header = br#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+        let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(header);
+        bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+        folder.with(name, &bytes)
+    };
+    let (left, right) = (file("a.safetensors", [1.0, 2.0]), file("b.safetensors", [1.0, f32::NAN]));
+    let ran = diff(&left, &right, &[]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
+    assert!(ran.out.contains("NaN: 1 element is NaN on one side only"), "{}", ran.out);
+    assert!(ran.out.contains("max abs, MSE and cosine undefined"), "{}", ran.out);
+    let json: serde_json::Value =
+        serde_json::from_str(&diff(&left, &right, &["--json"]).out).unwrap();
+    let found = &json["differences"][0];
+    assert_eq!(found["what"], "nan");
+    assert!(found["cosine"].is_null() && found["max_abs"].is_null(), "{found}");
 }

@@ -235,3 +235,40 @@ fn formats_are_what_the_readme_says() {
     let plain = run(["formats"]).ok();
     assert!(names.iter().all(|name| plain.contains(name)), "{plain}");
 }
+
+#[test]
+fn a_link_shows_its_value_and_what_it_is_a_link_to() {
+    let file = path("cerebras/v2.10.0/tied.mdl");
+    let listed = run(["ls", "--json", &file]).json();
+    let link = listed.as_array().unwrap().iter().find(|one| one["key"] == "same_int.1").unwrap();
+    let first = listed.as_array().unwrap().iter().find(|one| one["key"] == "same_int.0").unwrap();
+    assert_eq!((&link["alias_of"], &link["value"]), (&"same_int.0".into(), &first["value"]));
+    let value = first["value"].as_str().unwrap();
+    let table = run(["ls", &file, "same_int.1"]).ok();
+    assert!(table.contains(&format!("{value} (= same_int.0)")), "{table}");
+    let key = "same_int.1";
+    let shown = run(["show", &file, key]).ok();
+    let row = |name: &str| {
+        let line = shown.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        line.trim_start_matches(name).trim().to_owned()
+    };
+    assert_eq!((row("link").as_str(), row("value").as_str()), ("= same_int.0", value), "{shown}");
+    let json = run(["show", "--json", &file, key]).json();
+    assert_eq!(json[0]["value"], link["value"]);
+}
+
+#[test]
+fn a_variable_of_tensorflow_has_one_name_everywhere() {
+    let file = path("tf/tf2_checkpoint/ckpt-1.index");
+    let listed = run(["ls", "--json", &file]).json();
+    let variable = listed.as_array().unwrap().iter().find(|one| !one["short"].is_null()).unwrap();
+    let (key, short) = (variable["key"].as_str().unwrap(), variable["short"].as_str().unwrap());
+    assert_eq!(key, format!("{short}/.ATTRIBUTES/VARIABLE_VALUE"));
+    let table = run(["ls", &file]).ok();
+    assert!(table.lines().next().unwrap().starts_with("key "), "{table}");
+    let row = table.lines().find(|line| line.starts_with(key)).unwrap();
+    assert!(row.contains(&format!("  {short}  ")), "{row}");
+    // Either name finds it.
+    assert_eq!(run(["show", "--json", &file, short]).json()[0]["key"], key);
+    assert_eq!(run(["show", "--json", &file, key]).json()[0]["key"], key);
+}

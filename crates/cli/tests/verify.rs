@@ -88,6 +88,67 @@ fn no_bit_of_an_hdf5_file_with_checksums_flips_unnoticed() {
     no_flip_goes_unnoticed("hdf5/filter_fletcher32_l.h5", &[]);
     no_flip_goes_unnoticed("hdf5/filter_fletcher_deflate_l.h5", &[]);
     no_flip_goes_unnoticed("hdf5/filter_zstd_checksum_l.h5", &[]);
+    // Heaps, trees and arrays of libhdf5's latest layout.
+    no_flip_goes_unnoticed("hdf5_sums/indexes_fletcher_l.h5", &[]);
+}
+
+#[test]
+fn a_block_of_hdf5_whose_checksum_is_wrong_or_that_libhdf5_refuses_is_not_sound() {
+    for (file, expected) in [
+        ("h5sum_dense_links_FHDB.h5", "22 names of the group are lost"),
+        (
+            "h5sum_filter_deflate_l_FADB.h5",
+            "the checksum of a chunk index (a fixed array) is wrong",
+        ),
+        ("h5_btree_key_order.h5", "a chunk that begins within an element"),
+    ] {
+        let path = text(&fixture(&format!("attacks2/{file}")));
+        let ran = run(["verify", &path]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{file}");
+        assert!(ran.out.contains(expected), "{file}: {}", ran.out);
+        assert!(ran.out.ends_with("it is not sound: 1 problem\n"), "{file}: {}", ran.out);
+    }
+    // What is lost is told when the file is opened, too.
+    let info = run(["info", "--json", &text(&fixture("attacks2/h5sum_dense_links_FHDB.h5"))]);
+    let info: serde_json::Value = serde_json::from_str(&info.out).unwrap();
+    assert_eq!(info["findings"][0]["grade"], "damage", "{info}");
+}
+
+#[test]
+fn filters_with_parameters_that_libhdf5_refuses_are_not_sound() {
+    let folder = Folder::new();
+    let whole = fs::read(fixture("hdf5/filter_deflate_e.h5")).unwrap();
+    // The message of the filter: its number, name, flags and one parameter, the level.
+    let name = whole.windows(8).position(|bytes| bytes == b"deflate\0").unwrap();
+    let mut bytes = whole.clone();
+    assert!(bytes[name + 8] <= 9);
+    bytes[name + 8] |= 0x40;
+    let ran = run(["verify", &text(&folder.with("level.h5", &bytes))]);
+    assert_eq!(ran.code, Some(1), "{}", ran.out);
+    assert!(ran.out.contains("gzip") && ran.out.contains("refuses"), "{}", ran.out);
+}
+
+#[test]
+fn entries_of_one_name_are_damage() {
+    let folder = Folder::new();
+    // {"a": 1, "a": 2} as msgpack.
+    let twice = folder.with("dup.msgpack", b"\x82\xa1a\x01\xa1a\x02");
+    let mut files = vec![(twice, "two entries named `a`")];
+    for (file, expected) in [
+        ("dup_h5.h5", "two links named `aa`"),
+        ("dup_h5_latest.h5", "two links named `aa`"),
+        ("dup_npz_ext.npz", "named `a` to numpy"),
+        ("dup_npz.npz", "the same name"),
+        ("dup_gguf.gguf", "are named k"),
+        ("dup_st_meta.safetensors", "two entries `__metadata__`"),
+    ] {
+        files.push((fixture(&format!("attacks2/{file}")), expected));
+    }
+    for (file, expected) in files {
+        let ran = run(["verify", &text(&file)]);
+        assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""), "{}", file.display());
+        assert!(ran.out.contains(expected), "{}: {}", file.display(), ran.out);
+    }
 }
 
 #[test]
@@ -201,11 +262,45 @@ fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
     let path = text(&folder.with("a.safetensors", &file));
     let said = run(["verify", &path]).ok();
     assert!(said.contains("2 NaN, 1 infinite of 4 elements, first at [0, 1]"), "{said}");
-    assert!(said.contains("none of tensors"), "{said}");
+    assert!(said.starts_with("not finite  a  "), "{said}");
+    assert!(said.contains("no checksums in this format: changed values can't be seen"), "{said}");
+    assert!(said.ends_with("structure sound; 2 NaN, 1 infinite in 1 tensor\n"), "{said}");
+    let report = run(["verify", &path, "--json"]).json();
+    assert_eq!((&report["sound"], &report["grade"]), (&true.into(), &"warning".into()));
+    assert_eq!(report["verdict"], "structure sound; 2 NaN, 1 infinite in 1 tensor");
+    let ended = run(["verify", &path, "--finite"]);
+    assert!(
+        ended.out.ends_with("it is not finite; 2 NaN, 1 infinite in 1 tensor\n"),
+        "{}",
+        ended.out
+    );
     let ran = run(["verify", &path, "--finite", "--json"]);
     assert_eq!((ran.code, ran.err.as_str()), (Some(1), ""));
     let report: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(report["sound"], false);
     assert_eq!(report["not_finite"][0]["nan"], 2);
     assert_eq!(report["not_finite"][0]["first"], serde_json::json!([0, 1]));
+}
+
+#[test]
+fn a_summary_with_statistics_tells_of_numbers_that_are_none() {
+    let folder = Folder::new();
+    let header = br#"{"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header);
+    for value in [1.0, f32::NAN] {
+        file.extend(value.to_le_bytes());
+    }
+    let path = text(&folder.with("a.safetensors", &file));
+    for kind in ["json", "md", "txt", "html"] {
+        let said = run(["summary", &path, "--stats", "--to", kind]).ok();
+        if kind == "json" {
+            let json: serde_json::Value = serde_json::from_str(&said).unwrap();
+            assert_eq!(json["findings"][0]["title"], "1 NaN in 1 tensor", "{json}");
+            assert_eq!(json["findings"][0]["grade"], "warning");
+        } else if kind != "html" {
+            // The page has its list of findings packed.
+            assert!(said.contains("1 NaN in 1 tensor"), "{kind}: {said}");
+        }
+    }
 }

@@ -26,6 +26,8 @@ pub struct Checks {
     pub broken: Vec<(String, Error)>,
     /// How many members or tensors have a place for a checksum and none in it.
     pub without: u64,
+    /// Whether the format has checksums at all; those of HDF5 are not in the list.
+    pub summed: bool,
 }
 
 /// A checksum that a file has of a run of its bytes.
@@ -96,15 +98,23 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
         }
         _ => {}
     }
-    let mut checks = Checks::default();
+    let hdf5 = |file: FileId| -> Result<bool> {
+        let head = files.read_vec(file, 0, files.len(file).min(HEAD))?;
+        Ok(statelens_hdf5::Hdf5File::is_likely(&head))
+    };
+    let mut checks = Checks { summed: hdf5(files.main()?)?, ..Checks::default() };
     let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
     used.insert(files.main()?);
     for file in used {
         let len = files.len(file);
         checks.archive(files, Span { file, offset: 0, len }, limits)?;
     }
+    checks.summed |= !checks.checks.is_empty() || checks.without > 0;
     Ok(checks)
 }
+
+/// Bytes in which the signature of an HDF5 file stands.
+const HEAD: u64 = 4096;
 
 /// The files that a tensor says it lies in; where its chunks are is not looked up.
 fn files_of(tensor: &Tensor) -> Vec<FileId> {

@@ -165,6 +165,17 @@ impl Attribute {
             .map_err(|error| error.context(format_args!("attribute {}", self.name)))
     }
 
+    /// Whether what it keeps in a heap is there.
+    pub fn check(&self, file: &Hdf5File) -> Result<()> {
+        let context = |error: Error| error.context(format_args!("attribute {}", self.name));
+        match &self.datatype.class {
+            Class::VlenStr | Class::Vlen(_) if self.shape.is_some() => {
+                file.vlen_elements(&self.datatype, &self.data).map(|_| ()).map_err(context)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Its value for people.
     pub fn describe(&self, file: &Hdf5File) -> Text {
         match self.values(file) {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hdf5_reader::Storage;
-use hdf5_reader::btree_v1::{BTreeV1Key, collect_btree_v1_leaves_storage};
+use hdf5_reader::btree_v2::BTreeV2Header;
 use hdf5_reader::chunk_index::{
     ChunkEntry, collect_implicit_chunk_entries, collect_v2_chunk_entries_storage,
     single_chunk_entry,
@@ -22,6 +22,7 @@ use crate::dataset::ChunkPlace;
 use crate::error::from_reader;
 use crate::filters::{self, FilterDescription};
 use crate::header::Widths;
+use crate::index::{arrays, tree::Tree};
 use crate::source::Source;
 
 /// The chunks of one dataset.
@@ -40,6 +41,8 @@ pub(crate) struct DatasetChunks {
     pub(crate) chunk_bytes: u64,
     pub(crate) filters: Arc<[FilterDescription]>,
     pub(crate) fill: Arc<[u8]>,
+    /// Children that a node of a tree of version 1 has room for.
+    pub(crate) width: u64,
     /// As many chunks as may be listed.
     pub(crate) most: u64,
 }
@@ -93,8 +96,9 @@ impl DatasetChunks {
         let Widths { offset, length } = self.widths;
         let dims = self.place.shape.as_slice();
         let rank = self.shape.len() as u32;
+        let filtered = !self.filters.is_empty();
         let entries = match &self.place.index {
-            None => return self.tree(source),
+            None => return self.tree(source).entries(),
             Some(ChunkIndexing::SingleChunk { filtered_size, filters }) => {
                 Ok(vec![single_chunk_entry(self.address, *filtered_size, *filters, dims.len())])
             }
@@ -104,6 +108,7 @@ impl DatasetChunks {
                 collect_implicit_chunk_entries(self.address, &self.shape, dims, element, None, end)
             }
             Some(ChunkIndexing::FixedArray { .. }) => {
+                arrays::fixed(source, self.widths, self.address, filtered)?;
                 // The array has a place for every chunk of the largest shape that was allowed,
                 // not of the present one.
                 let shape = self.max_shape.as_deref().unwrap_or(&self.shape);
@@ -118,6 +123,7 @@ impl DatasetChunks {
                 )
             }
             Some(ChunkIndexing::ExtensibleArray { .. }) => {
+                arrays::extensible(source, self.widths, self.address, filtered)?;
                 collect_extensible_array_chunk_entries_storage(
                     source,
                     self.address,
@@ -129,41 +135,46 @@ impl DatasetChunks {
                     None,
                 )
             }
-            Some(ChunkIndexing::BTreeV2) => collect_v2_chunk_entries_storage(
-                source,
-                self.address,
-                offset,
-                length,
-                rank,
-                dims,
-                None,
-            ),
+            Some(ChunkIndexing::BTreeV2) => {
+                let header = BTreeV2Header::parse_at_storage(source, self.address, offset, length);
+                let header = header.map_err(from_reader)?;
+                Limits::check("chunks of a dataset", header.total_records, self.most)?;
+                let entries = collect_v2_chunk_entries_storage(
+                    source,
+                    self.address,
+                    offset,
+                    length,
+                    rank,
+                    dims,
+                    None,
+                );
+                let entries = entries.map_err(from_reader)?;
+                let kind = if filtered { 11 } else { 10 };
+                // libhdf5 finds a chunk by halving, so that order is part of the index.
+                let ordered = entries.is_sorted_by(|left, right| left.offsets < right.offsets);
+                if header.btree_type != kind
+                    || header.total_records != entries.len() as u64
+                    || !ordered
+                {
+                    let what = "the tree of a dataset's chunks does not hold what it says";
+                    return Err(Error::damaged(what).at(self.base.saturating_add(self.address)));
+                }
+                return Ok(entries);
+            }
         };
         entries.map_err(from_reader)
     }
 
-    /// The tree of version 1, which every file of h5py's defaults has.
-    fn tree(&self, source: &Source) -> Result<Vec<ChunkEntry>> {
-        let Widths { offset, length } = self.widths;
-        let rank = Some(self.shape.len() as u32);
-        let leaves = collect_btree_v1_leaves_storage(
+    fn tree<'a>(&'a self, source: &'a Source) -> Tree<'a> {
+        Tree {
             source,
-            self.address,
-            offset,
-            length,
-            rank,
-            &self.place.shape,
-            None,
-        );
-        let leaves = leaves.map_err(from_reader)?.into_iter().map(|(key, address)| match key {
-            BTreeV1Key::RawData { chunk_size, filter_mask, mut offsets } => {
-                // The last one is within the element.
-                offsets.truncate(self.shape.len());
-                Ok(ChunkEntry { address, size: u64::from(chunk_size), filter_mask, offsets })
-            }
-            BTreeV1Key::Group { .. } => Err(Error::damaged("the index of a dataset lists names")),
-        });
-        leaves.collect()
+            widths: self.widths,
+            root: self.address,
+            chunk: &self.place.shape,
+            element: self.element,
+            width: self.width,
+            most: self.most,
+        }
     }
 
     fn chunk(&self, entry: ChunkEntry) -> Result<Chunk> {
@@ -179,6 +190,10 @@ impl DatasetChunks {
             .zip(&self.shape)
             .any(|((at, chunk), dim)| at.saturating_add(u64::from(*chunk)) > *dim);
         let plain = self.place.plain_edges && over_edge;
+        if self.place.index.is_none() && self.filters.is_empty() && size != self.chunk_bytes {
+            return Err(Error::damaged(format!("a chunk of {size} bytes without filters"))
+                .expected(format!("{} bytes", self.chunk_bytes)));
+        }
         let len = if self.filters.is_empty() || plain { self.chunk_bytes } else { size };
         let offset =
             self.base.checked_add(address).filter(|offset| offset.checked_add(len).is_some());

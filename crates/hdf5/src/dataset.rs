@@ -11,7 +11,7 @@ use hdf5_reader::messages::{
     MSG_FILL_VALUE_OLD, MSG_FILTER_PIPELINE, external_files, fill_value, filter_pipeline,
 };
 use statelens_checkpoint::{
-    Chunked, Concat, Error, FileSet, Layout, Limits, Part, Result, Span, Tensor, Text,
+    Chunked, Concat, Error, ErrorKind, FileSet, Layout, Limits, Part, Result, Span, Tensor, Text,
 };
 
 use crate::Hdf5File;
@@ -145,7 +145,9 @@ impl Hdf5File {
         let fill = self.fill(&datatype, new.as_deref(), old.as_deref())?;
         let stored = match (body(MSG_EXTERNAL_FILES)?, body(MSG_DATA_LAYOUT)?) {
             (Some(body), _) => self.segments(&body)?,
-            (None, Some(body)) => self.stored(&body, shape.as_ref().map_or(0, Vec::len))?,
+            (None, Some(body)) => {
+                self.stored(&body, shape.as_ref().map_or(0, Vec::len), datatype.size)?
+            }
             (None, None) => return Err(missing("a layout")),
         };
         Ok(Dataset { datatype, shape, max_shape, filters: filters.into(), fill, stored })
@@ -187,7 +189,7 @@ impl Hdf5File {
         Ok(Stored::External(segments.collect::<Result<_>>()?))
     }
 
-    fn stored(&self, body: &[u8], rank: usize) -> Result<Stored> {
+    fn stored(&self, body: &[u8], rank: usize, element: u64) -> Result<Stored> {
         let Widths { offset, length } = self.widths;
         let address =
             |address: u64| (!Cursor::is_undefined_offset(address, offset)).then_some(address);
@@ -210,8 +212,12 @@ impl Hdf5File {
             DataLayout::Contiguous { address: at, .. } => Stored::Contiguous(address(at)),
             DataLayout::Chunked { address: at, mut dims, chunk_indexing, .. } => {
                 // Since version 4 the element's size stands after the chunk's shape.
-                if dims.len() == rank + 1 {
-                    dims.pop();
+                if dims.len() == rank + 1
+                    && let Some(size) = dims.pop()
+                    && u64::from(size) != element
+                {
+                    return Err(Error::damaged(format!("chunks of elements of {size} bytes"))
+                        .expected(format!("the {element} bytes of the datatype")));
                 }
                 Stored::Chunked(ChunkPlace {
                     address: address(at),
@@ -325,6 +331,9 @@ impl Hdf5File {
             )));
         }
         if let Err(error) = crate::filters::check(&dataset.filters) {
+            if error.kind() == ErrorKind::Damaged {
+                return Err(error);
+            }
             return Ok(Layout::Missing(error.what().into()));
         }
         let in_chunk = place.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(u64::from(*dim)));
@@ -362,6 +371,7 @@ impl Hdf5File {
                 chunk_bytes,
                 filters: dataset.filters.clone(),
                 fill: fill_bytes(dataset, element),
+                width: self.chunk_tree_width,
                 most: self.limits.members,
             }),
         }))

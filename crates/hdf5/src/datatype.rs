@@ -167,6 +167,7 @@ impl Datatype {
             0 => {
                 let offset = cursor.read_u16_le().map_err(from_reader)?;
                 let precision = cursor.read_u16_le().map_err(from_reader)?;
+                inside(offset, precision, size)?;
                 let signed = bits & 8 != 0;
                 // A number that takes a part of its bits would have to be moved and extended.
                 match offset > 0 || signed && u64::from(precision) < size * 8 {
@@ -176,7 +177,25 @@ impl Datatype {
                     false => Class::Int { signed, order },
                 }
             }
-            1 => read_float(cursor, bits).map_err(from_reader)?,
+            1 => {
+                let start = cursor.position();
+                let class = read_float(cursor, bits).map_err(from_reader)?;
+                cursor.set_position(start);
+                let (offset, precision) = (cursor.read_u16_le(), cursor.read_u16_le());
+                let (offset, precision) =
+                    (offset.map_err(from_reader)?, precision.map_err(from_reader)?);
+                inside(offset, precision, size)?;
+                // Where exponent and mantissa are, and how long each is.
+                let parts = cursor.read_bytes(4).map_err(from_reader)?;
+                for part in parts.chunks(2) {
+                    let end = part.iter().map(|byte| u16::from(*byte)).sum::<u16>();
+                    if end > offset.saturating_add(precision) {
+                        return Err(Error::damaged("a float with parts outside of its bits"));
+                    }
+                }
+                cursor.skip(4).map_err(from_reader)?;
+                class
+            }
             2 => {
                 cursor.skip(2).map_err(from_reader)?;
                 Class::Time
@@ -224,6 +243,16 @@ impl Datatype {
             return Err(Error::damaged("a datatype without a size"));
         }
         Ok(Self { size, class })
+    }
+}
+
+/// Whether the bits of a number lie inside its bytes.
+fn inside(offset: u16, precision: u16, size: u64) -> Result<()> {
+    match u64::from(offset) + u64::from(precision) <= size.saturating_mul(8) && precision > 0 {
+        true => Ok(()),
+        false => Err(Error::damaged(format!(
+            "a number of {precision} bits from bit {offset} in {size} bytes"
+        ))),
     }
 }
 

@@ -12,15 +12,17 @@ pub(crate) fn from_reader(error: ReaderError) -> Error {
             Some(ours) => ours.clone(),
             None => Error::io(what),
         },
-        R::UnsupportedSuperblockVersion(_)
-        | R::UnsupportedObjectHeaderVersion(_)
+        R::UnsupportedSuperblockVersion(_) | R::UnsupportedFilter(_) => Error::unsupported(what),
+        // All versions and classes that libhdf5 knows are known here.
+        R::UnsupportedObjectHeaderVersion(_)
         | R::UnsupportedDatatypeClass(_)
         | R::UnsupportedLayoutClass(_)
         | R::UnsupportedLayoutVersion(_)
         | R::UnsupportedFilterPipelineVersion(_)
         | R::UnsupportedLinkVersion(_)
-        | R::UnsupportedLinkType(_)
-        | R::UnsupportedFilter(_) => Error::unsupported(what),
+        | R::UnsupportedLinkType(_) => {
+            Error::damaged(format!("{what}: it is damaged, or newer than HDF5 2.0"))
+        }
         R::ResourceLimit(_) => Error::limit(what),
         R::UnexpectedEof { offset, .. } => Error::damaged("a structure ends too early").at(offset),
         R::InvalidMagic => Error::damaged("there is no HDF5 signature"),

@@ -1,7 +1,7 @@
 //! Opening a container, and walking everything in it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use hdf5_reader::Storage;
@@ -20,7 +20,7 @@ use crate::attribute::{Attribute, Parsed};
 use crate::dataset::Dataset;
 use crate::datatype::Datatype;
 use crate::error::from_reader;
-use crate::group::{Link, Links, Target};
+use crate::group::{Dense, DensePlace, Link, Links, Listed, Target, is_hash};
 use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
@@ -35,6 +35,10 @@ pub struct Hdf5File {
     pub(crate) heap: GlobalHeap,
     pub(crate) types: Mutex<Recent<Parsed>>,
     pub(crate) texts: Mutex<Interner>,
+    /// Entries that nodes of trees of version 1 have room for: of chunks, of groups, of names.
+    pub(crate) chunk_tree_width: u64,
+    pub(crate) group_tree_width: u64,
+    pub(crate) group_leaf_width: u64,
     superblock: Superblock,
 }
 
@@ -90,6 +94,10 @@ pub struct Tree {
     pub links: HashMap<u64, Result<Vec<Link>>>,
     /// Address of the root group.
     pub root: u64,
+    /// What libhdf5 would stumble over in listing a group, by the group's address.
+    pub troubles: BTreeMap<u64, Vec<Error>>,
+    /// Names that a group has more than once, by its address.
+    pub twice: BTreeMap<u64, Vec<Text>>,
     /// Positions in `links` by name, of the groups with more than [`FEW`] of them.
     names: HashMap<u64, HashMap<Text, usize>>,
 }
@@ -119,10 +127,25 @@ impl Hdf5File {
             (_, Some(base)) => Source::new(inner, base),
             (_, None) => return Err(name(Error::damaged("a container that begins nowhere"))),
         };
+        let widths = Widths { offset: offset_size, length: length_size };
+        let extension = extension(&source, widths, &superblock, limits).map_err(name)?;
+        // Twice K; what files don't say is what libhdf5 takes then.
+        let [chunks, groups, leaves] = extension.unwrap_or(match superblock.version {
+            0 => [32, superblock.group_internal_node_k, superblock.group_leaf_node_k],
+            1 => [
+                superblock.indexed_storage_k,
+                superblock.group_internal_node_k,
+                superblock.group_leaf_node_k,
+            ],
+            _ => [32, 16, 4],
+        });
         Ok(Self {
             source,
             id,
-            widths: Widths { offset: offset_size, length: length_size },
+            widths,
+            chunk_tree_width: 2 * u64::from(chunks),
+            group_tree_width: 2 * u64::from(groups),
+            group_leaf_width: 2 * u64::from(leaves),
             limits: limits.clone(),
             heap: GlobalHeap::default(),
             types: Mutex::default(),
@@ -193,6 +216,7 @@ impl Hdf5File {
         let mut object =
             Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
         self.attributes(&messages, &mut object);
+        Self::attributes_twice(&mut object);
         Ok(object)
     }
 
@@ -216,14 +240,20 @@ impl Hdf5File {
 
     /// The names in a group, in the order of their creation if the file keeps that, else sorted.
     pub fn links(&self, group: &Object) -> Result<Vec<Link>> {
-        self.read_links(&group.links)
+        Ok(self.read_links(&group.links)?.links)
     }
 
     /// Everything that can be reached from the root by hard links, read in file order.
     pub fn tree(&self, progress: &mut dyn Progress) -> Result<Tree> {
         let root = self.root()?;
-        let mut tree =
-            Tree { objects: BTreeMap::new(), links: HashMap::new(), root, names: HashMap::new() };
+        let mut tree = Tree {
+            objects: BTreeMap::new(),
+            links: HashMap::new(),
+            root,
+            troubles: BTreeMap::new(),
+            twice: BTreeMap::new(),
+            names: HashMap::new(),
+        };
         let mut level = vec![root];
         while !level.is_empty() {
             // In file order: the next header is most often in the block that is at hand.
@@ -243,7 +273,16 @@ impl Hdf5File {
                 if let Ok(group) = &object
                     && matches!(group.kind, Kind::Group)
                 {
-                    let links = self.links(group);
+                    let links = self.read_links(&group.links).map(|Listed { links, troubles }| {
+                        if !troubles.is_empty() {
+                            tree.troubles.insert(address, troubles);
+                        }
+                        links
+                    });
+                    let twice = again(links.as_deref().unwrap_or_default(), |link| &link.name);
+                    if !twice.is_empty() {
+                        tree.twice.insert(address, twice);
+                    }
                     next.extend(links.iter().flatten().filter_map(|link| match link.target {
                         Target::Hard(address) => Some(address),
                         _ => None,
@@ -314,6 +353,16 @@ impl Hdf5File {
         }
     }
 
+    /// Names that an object's attributes share are told: libhdf5 finds one of them.
+    fn attributes_twice(object: &mut Object) {
+        let again = again(&object.attributes, |attribute| &attribute.name);
+        let troubles: Vec<Error> = again
+            .into_iter()
+            .map(|name| Error::damaged(format!("two attributes are named {name}")))
+            .collect();
+        object.troubles.extend(troubles);
+    }
+
     fn dense_attributes(&self, body: &[u8]) -> Result<Vec<Result<Attribute>>> {
         let Widths { offset, length } = self.widths;
         let info = attribute_info::parse(&mut Cursor::new(body), offset, length, body.len());
@@ -321,14 +370,69 @@ impl Hdf5File {
         if Cursor::is_undefined_offset(info.fractal_heap_address, offset) {
             return Ok(Vec::new());
         }
-        let bodies =
-            self.dense_objects(info.btree_name_index_address, info.fractal_heap_address)?;
-        Ok(bodies
-            .into_iter()
-            .map(|body| body.and_then(|body| Attribute::parse(self, &body)))
-            .collect())
+        let place = DensePlace {
+            kind: Dense::Attributes,
+            heap: info.fractal_heap_address,
+            by_name: info.btree_name_index_address,
+            by_order: info.btree_creation_order_address,
+        };
+        let read = |(hash, body): (u32, Vec<u8>)| {
+            let attribute = Attribute::parse(self, &body)?;
+            match is_hash(hash, attribute.name.as_bytes()) {
+                true => Ok(attribute),
+                false => Err(Error::damaged(format!(
+                    "the attribute {} is indexed under another name",
+                    attribute.name
+                ))),
+            }
+        };
+        Ok(self.dense_objects(place)?.into_iter().map(|object| object.and_then(read)).collect())
     }
 }
+
+/// The names that come again. Nearly all lists are short: those need no table.
+fn again<T>(all: &[T], name: impl Fn(&T) -> &Text) -> Vec<Text> {
+    if all.len() <= FEW {
+        let before = |at: usize| all.iter().take(at).any(|one| name(one) == name(&all[at]));
+        return (1..all.len()).filter(|at| before(*at)).map(|at| name(&all[at]).clone()).collect();
+    }
+    let mut seen = HashSet::with_capacity(all.len());
+    all.iter().map(&name).filter(|name| !seen.insert(*name)).cloned().collect()
+}
+
+/// What the superblock's extension says of the width of trees (of chunks, of groups, of lists of
+/// names); it has to be sound in any case, for libhdf5 reads it first.
+fn extension(
+    source: &Source,
+    widths: Widths,
+    superblock: &Superblock,
+    limits: &Limits,
+) -> Result<Option<[u16; 3]>> {
+    if superblock.version < 2
+        && !Cursor::is_undefined_offset(superblock.free_space_address, widths.offset)
+    {
+        // libhdf5 takes the field for the address of an extension, which came with version 2.
+        return Err(Error::damaged(
+            "the superblock has an extension, which its version can't have",
+        ));
+    }
+    let address = superblock.extension_address;
+    let Some(address) = address.filter(|at| !Cursor::is_undefined_offset(*at, widths.offset))
+    else {
+        return Ok(None);
+    };
+    let messages = header::messages(source, widths, address, limits)
+        .map_err(|error| error.context("the extension of the superblock"))?;
+    Ok(match messages.first(MSG_BTREE_K).map(|message| message.body) {
+        Some([0, c0, c1, g0, g1, l0, l1, ..]) => {
+            Some([[*c0, *c1], [*g0, *g1], [*l0, *l1]].map(u16::from_le_bytes))
+        }
+        _ => None,
+    })
+}
+
+/// The message that says how wide trees of version 1 are.
+const MSG_BTREE_K: u16 = 0x13;
 
 impl Tree {
     /// The object that a path leads to, soft links followed; `None` if there is none.

@@ -2,8 +2,9 @@
 
 use std::collections::HashSet;
 
-use hdf5_reader::btree_v1::BTreeV1Node;
+use hdf5_reader::btree_v1::{BTreeV1Key, BTreeV1Node};
 use hdf5_reader::btree_v2::{BTreeV2Header, BTreeV2Record, collect_btree_v2_records_storage};
+use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::link::{self, LinkMessage, LinkTarget};
 use hdf5_reader::messages::link_info::LinkInfoMessage;
@@ -49,14 +50,51 @@ pub(crate) struct Links {
     pub(crate) messages: Vec<LinkMessage>,
 }
 
+/// What a group lists.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) links: Vec<Link>,
+    /// What libhdf5 would stumble over.
+    pub(crate) troubles: Vec<Error>,
+}
+
+/// What is kept in a heap with an index of names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dense {
+    Links,
+    Attributes,
+}
+
+/// Where such a heap and its indexes are.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DensePlace {
+    pub(crate) kind: Dense,
+    pub(crate) heap: u64,
+    pub(crate) by_name: u64,
+    pub(crate) by_order: Option<u64>,
+}
+
+/// The hash of its name in the index, and the bytes of an object.
+pub(crate) type Hashed = (u32, Vec<u8>);
+
+/// Nodes of a group's tree to be read: their address, their level if that is known, and the names
+/// around them.
+struct Waiting {
+    address: u64,
+    level: Option<u8>,
+    low: Option<Text>,
+    high: Option<Text>,
+}
+
 /// As hdf5-reader bounds its own walks: past any real tree.
 const DEEPEST: u8 = 64;
 
 impl Hdf5File {
-    pub(crate) fn read_links(&self, links: &Links) -> Result<Vec<Link>> {
+    pub(crate) fn read_links(&self, links: &Links) -> Result<Listed> {
         let mut found: Vec<(u64, Link)> = Vec::new();
+        let mut troubles = Vec::new();
         if let Some(table) = &links.symbol_table {
-            self.old_links(table, &mut found)?;
+            self.old_links(table, &mut found, &mut troubles)?;
         }
         let ordered = links.info.as_ref().is_some_and(|info| info.creation_order_tracked);
         for message in &links.messages {
@@ -65,7 +103,7 @@ impl Hdf5File {
         if let Some(info) = &links.info
             && !Cursor::is_undefined_offset(info.fractal_heap_address, self.widths.offset)
         {
-            self.dense_links(info, &mut found)?;
+            self.dense_links(info, &mut found, &mut troubles)?;
         }
         if links.symbol_table.is_none() {
             match ordered {
@@ -73,27 +111,51 @@ impl Hdf5File {
                 false => order::by(&mut found, |(_, a), (_, b)| a.name.cmp(&b.name)),
             }
         }
-        Ok(found.into_iter().map(|(_, link)| link).collect())
+        let links = found.into_iter().map(|(_, link)| link).collect();
+        Ok(Listed { links, troubles })
     }
 
-    fn old_links(&self, table: &SymbolTableMessage, found: &mut Vec<(u64, Link)>) -> Result<()> {
+    fn old_links(
+        &self,
+        table: &SymbolTableMessage,
+        found: &mut Vec<(u64, Link)>,
+        troubles: &mut Vec<Error>,
+    ) -> Result<()> {
         let Widths { offset, length } = self.widths;
         let names = Names::read(&self.source, self.widths, table.heap_address, &self.limits)?;
-        // Nodes still to be read, the next one last, with their level.
-        let mut nodes = vec![(table.btree_address, None)];
+        // Nodes still to be read, the next one last.
+        let mut nodes =
+            vec![Waiting { address: table.btree_address, level: None, low: None, high: None }];
         let mut seen = HashSet::new();
-        while let Some((address, level)) = nodes.pop() {
+        let mut rising = true;
+        while let Some(Waiting { address, level, low, high }) = nodes.pop() {
             let at = |error: Error| error.at(self.source.base().saturating_add(address));
             if !seen.insert(address) {
                 return Err(at(Error::damaged("the tree of a group's names leads in a circle")));
             }
             Limits::check("nodes of a group", seen.len() as u64, self.limits.members)?;
             if level == Some(0) {
+                let from = found.len();
                 self.symbols(address, &names, found).map_err(at)?;
+                // A name is behind the key before its node, and at most the one after it.
+                let of = found.get(from..).unwrap_or_default();
+                let behind = |name: &Text| low.as_ref().is_none_or(|low| name > low);
+                rising &= of.first().is_none_or(|(_, link)| behind(&link.name) || low == high)
+                    && of
+                        .last()
+                        .zip(high.as_ref())
+                        .is_none_or(|((_, link), high)| link.name <= *high)
+                    && of.is_sorted_by(|(_, left), (_, right)| left.name <= right.name);
                 continue;
             }
             let head = self.source.bytes(address, 8)?;
             let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
+            if used > self.group_tree_width {
+                return Err(at(Error::damaged(format!(
+                    "a node of a group's names with {used} of them, and room for {}",
+                    self.group_tree_width
+                ))));
+            }
             let len = 8
                 + 2 * u64::from(offset)
                 + used * u64::from(offset)
@@ -108,7 +170,31 @@ impl Hdf5File {
             if node.node_type != 0 || !sound {
                 return Err(at(Error::damaged("the tree of a group's names is none")));
             }
-            nodes.extend(node.children.iter().rev().map(|child| (*child, Some(node.level))));
+            let key = |key: &BTreeV1Key| match key {
+                BTreeV1Key::Group { local_heap_offset } => names.get(*local_heap_offset),
+                BTreeV1Key::RawData { .. } => Err(Error::damaged("an index of names lists chunks")),
+            };
+            if !node.children.is_empty() {
+                let keys = node.keys.iter().map(key).collect::<Result<Vec<Text>>>().map_err(at)?;
+                rising &= keys.is_sorted()
+                    && keys.first().zip(low.as_ref()).is_none_or(|(key, low)| key >= low)
+                    && keys.last().zip(high.as_ref()).is_none_or(|(key, high)| key <= high);
+                for (child, keys) in node.children.iter().zip(keys.windows(2)).rev() {
+                    nodes.push(Waiting {
+                        address: *child,
+                        level: Some(node.level),
+                        low: keys.first().cloned(),
+                        high: keys.last().cloned(),
+                    });
+                }
+            }
+        }
+        if !rising {
+            let what =
+                "the names of a group are out of order, so that libhdf5 does not find all of them";
+            troubles.push(
+                Error::damaged(what).at(self.source.base().saturating_add(table.btree_address)),
+            );
         }
         Ok(())
     }
@@ -118,6 +204,12 @@ impl Hdf5File {
         let Widths { offset, length } = self.widths;
         let head = self.source.bytes(address, 8)?;
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
+        if used > self.group_leaf_width {
+            return Err(Error::damaged(format!(
+                "a list of a group's names with {used} of them, and room for {}",
+                self.group_leaf_width
+            )));
+        }
         let len = 8 + used * (2 * u64::from(offset) + 24);
         self.source.spend(len)?;
         let bytes = self.source.bytes(address, len)?;
@@ -128,7 +220,11 @@ impl Hdf5File {
                     let [a, b, c, d, ..] = entry.scratch;
                     Target::Soft(names.get(u64::from(u32::from_le_bytes([a, b, c, d])))?)
                 }
-                _ => Target::Hard(entry.object_header_address),
+                0 | 1 => Target::Hard(entry.object_header_address),
+                kind => {
+                    return Err(Error::damaged(format!("a name of the unknown kind {kind}"))
+                        .expected("kind 0, 1 or 2"));
+                }
             };
             found.push((0, Link { name: names.get(entry.link_name_offset)?, target }));
             Limits::check("names in a group", found.len() as u64, self.limits.members)?;
@@ -136,23 +232,99 @@ impl Hdf5File {
         Ok(())
     }
 
-    fn dense_links(&self, info: &LinkInfoMessage, found: &mut Vec<(u64, Link)>) -> Result<()> {
-        for body in self.dense_objects(info.btree_name_index_address, info.fractal_heap_address)? {
-            let body = body?;
+    fn dense_links(
+        &self,
+        info: &LinkInfoMessage,
+        found: &mut Vec<(u64, Link)>,
+        troubles: &mut Vec<Error>,
+    ) -> Result<()> {
+        let place = DensePlace {
+            kind: Dense::Links,
+            heap: info.fractal_heap_address,
+            by_name: info.btree_name_index_address,
+            by_order: info.btree_creation_order_address,
+        };
+        let (mut unfound, mut lost) = (0u64, Vec::new());
+        for object in self.dense_objects(place)? {
+            // One that can't be read does not hide the others.
+            let (hash, body) = match object {
+                Ok(object) => object,
+                Err(error) => {
+                    lost.push(error);
+                    continue;
+                }
+            };
             let Widths { offset, length } = self.widths;
             let message = link::parse(&mut Cursor::new(&body), offset, length, body.len());
             let message = message.map_err(from_reader)?;
+            unfound += u64::from(!is_hash(hash, message.name.as_bytes()));
             found.push((message.creation_order.unwrap_or(0), Link::from(message)));
             Limits::check("names in a group", found.len() as u64, self.limits.members)?;
+        }
+        let count = lost.len();
+        troubles.extend(lost.into_iter().next().map(|error| match count {
+            1 => error.context("a name of the group is lost"),
+            _ => error.context(format_args!("{count} names of the group are lost")),
+        }));
+        if unfound > 0 {
+            let what = "the index of a group's names is of other names, so that libhdf5 does not find all of them";
+            troubles.push(Error::damaged(what).at(place.by_name));
         }
         Ok(())
     }
 
     /// The objects that a name index lists, read from the heap in its own order: forward.
-    pub(crate) fn dense_objects(&self, index: u64, heap: u64) -> Result<Vec<Result<Vec<u8>>>> {
+    pub(crate) fn dense_objects(&self, place: DensePlace) -> Result<Vec<Result<Hashed>>> {
+        let (named, ordered) = match place.kind {
+            Dense::Links => (5, 6),
+            Dense::Attributes => (8, 9),
+        };
+        let records = self.records(place.by_name, named)?;
+        let mut ids: Vec<(u32, Vec<u8>)> = records
+            .into_iter()
+            .filter_map(|record| match record {
+                BTreeV2Record::LinkNameHash { heap_id, hash }
+                | BTreeV2Record::AttributeNameHash { heap_id, hash, .. } => Some((hash, heap_id)),
+                _ => None,
+            })
+            .collect();
+        if !ids.is_sorted_by_key(|(hash, _)| *hash) {
+            return Err(Error::damaged("an index of names is out of order").at(place.by_name));
+        }
+        // The second index lists the same objects; h5py goes by it where a group keeps the order.
+        if let Some(index) = place.by_order
+            && !Cursor::is_undefined_offset(index, self.widths.offset)
+            && self.records(index, ordered)?.len() != ids.len()
+        {
+            let what = "two indexes of the same names list different numbers of them";
+            return Err(Error::damaged(what).at(index));
+        }
+        let mut heap = DenseHeap::open(&self.source, self.widths, place.heap, &self.limits)?;
+        order::by_key(&mut ids, |(_, id)| heap.offset(id));
+        let mut spent = 0;
+        ids.iter()
+            .map(|(hash, id)| {
+                let object = heap.get(id);
+                let len = object.as_ref().map_or(0, |object| object.len() as u64);
+                self.source.spend(len)?;
+                spent += len;
+                Limits::check(
+                    "bytes of one object's names and attributes",
+                    spent,
+                    self.limits.structure,
+                )?;
+                Ok(object.map(|object| (*hash, object)))
+            })
+            .collect()
+    }
+
+    /// The records of a tree of version 2, which has to be of that kind.
+    fn records(&self, index: u64, kind: u8) -> Result<Vec<BTreeV2Record>> {
         let Widths { offset, length } = self.widths;
+        let at = |error: Error| error.at(self.source.base().saturating_add(index));
         let header = BTreeV2Header::parse_at_storage(&self.source, index, offset, length)
-            .map_err(from_reader)?;
+            .map_err(from_reader)
+            .map_err(at)?;
         Limits::check("names in an index", header.total_records, self.limits.members)?;
         let records = collect_btree_v2_records_storage(
             &self.source,
@@ -163,33 +335,18 @@ impl Hdf5File {
             &[],
             None,
         );
-        let mut ids: Vec<Vec<u8>> = records
-            .map_err(from_reader)?
-            .into_iter()
-            .filter_map(|record| match record {
-                BTreeV2Record::LinkNameHash { heap_id, .. }
-                | BTreeV2Record::AttributeNameHash { heap_id, .. } => Some(heap_id),
-                _ => None,
-            })
-            .collect();
-        let mut heap = DenseHeap::open(&self.source, self.widths, heap, &self.limits)?;
-        order::by_key(&mut ids, |id| heap.offset(id));
-        let mut spent = 0;
-        ids.iter()
-            .map(|id| {
-                let object = heap.get(id);
-                let len = object.as_ref().map_or(0, |object| object.len() as u64);
-                self.source.spend(len)?;
-                spent += len;
-                Limits::check(
-                    "bytes of one object's names and attributes",
-                    spent,
-                    self.limits.structure,
-                )?;
-                Ok(object)
-            })
-            .collect()
+        let records = records.map_err(from_reader).map_err(at)?;
+        match header.btree_type == kind && header.total_records == records.len() as u64 {
+            true => Ok(records),
+            false => Err(at(Error::damaged("an index of names does not hold what it says"))),
+        }
     }
+}
+
+/// Whether an index has a name under its hash. Names that are no UTF-8 were changed on the way.
+pub(crate) fn is_hash(hash: u32, name: &[u8]) -> bool {
+    let replaced = name.windows(3).any(|bytes| bytes == "\u{fffd}".as_bytes());
+    replaced || jenkins_lookup3(name) == hash
 }
 
 impl From<LinkMessage> for Link {

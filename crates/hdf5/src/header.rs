@@ -189,10 +189,16 @@ impl Walk<'_> {
             let Some((body, tail)) = tail.split_at_checked(size) else {
                 return Err(Error::damaged("a header message is longer than its block"));
             };
+            if size % 8 != 0 {
+                return Err(Error::damaged("a header message whose size is no multiple of 8"));
+            }
             self.push(kind, *flags, body)?;
             rest = tail;
         }
-        Ok(())
+        match rest {
+            [] => Ok(()),
+            _ => Err(Error::damaged("an object header ends within a message")),
+        }
     }
 
     fn version_2(&mut self, address: u64) -> Result<()> {
@@ -252,6 +258,7 @@ impl Walk<'_> {
     }
 
     fn push(&mut self, kind: u16, flags: u8, body: &[u8]) -> Result<()> {
+        check_flags(kind, flags)?;
         match kind {
             MSG_NIL => {}
             MSG_CONTINUATION => {
@@ -267,5 +274,36 @@ impl Walk<'_> {
             }
         }
         Ok(())
+    }
+}
+
+/// A message that is shared, or may not be; that some program did not know, and what it had to do
+/// then (bits 0 to 7 of `H5Opkg.h`).
+const SHARED: u8 = 0x02;
+const DONT_SHARE: u8 = 0x04;
+const MARK_IF_UNKNOWN: u8 = 0x10;
+const WAS_UNKNOWN: u8 = 0x20;
+const SHAREABLE: u8 = 0x40;
+const FAIL_IF_UNKNOWN: u8 = 0x80;
+/// Kinds that may be shared: dataspaces, datatypes, fill values, filters, attributes.
+const SHAREABLE_KINDS: [u16; 6] = [0x01, 0x03, 0x04, 0x05, 0x0b, 0x0c];
+/// The last kind of message that libhdf5 1.14 knows.
+const LAST_KIND: u16 = 0x18;
+
+/// Flags that libhdf5 refuses the whole object for.
+fn check_flags(kind: u16, flags: u8) -> Result<()> {
+    let has = |bits: u8| flags & bits == bits;
+    let unshareable = kind <= LAST_KIND && !SHAREABLE_KINDS.contains(&kind);
+    if has(SHARED | DONT_SHARE)
+        || has(WAS_UNKNOWN) && !has(MARK_IF_UNKNOWN)
+        || has(SHAREABLE) && unshareable
+    {
+        return Err(Error::damaged(format!("a header message with the flags {flags:#04x}"))
+            .expected("flags that do not contradict each other"));
+    }
+    match kind > LAST_KIND && has(FAIL_IF_UNKNOWN) {
+        true => Err(Error::damaged(format!("a header message of the unknown kind {kind:#x}"))
+            .expected("one that may be ignored by who does not know it")),
+        false => Ok(()),
     }
 }

@@ -11,6 +11,7 @@ use hdf5_reader::io::Cursor;
 use hdf5_reader::local_heap::LocalHeap;
 use statelens_checkpoint::{Error, Limits, Result, Text, order};
 
+use crate::block::{Block as Sealed, little};
 use crate::datatype::text;
 use crate::error::from_reader;
 use crate::header::Widths;
@@ -143,8 +144,6 @@ impl Collection {
         let [b'G', b'C', b'O', b'L', 1, _, _, _, size @ ..] = &*head else {
             return Err(Error::damaged("there is no global heap where a value says so"));
         };
-        let little =
-            |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
         let size = little(size);
         Limits::check("bytes of one heap collection", size, limits.structure)?;
         source.spend(size)?;
@@ -187,6 +186,8 @@ impl Collection {
 pub(crate) struct DenseHeap<'a> {
     source: &'a Source,
     widths: Widths,
+    /// Where its header is.
+    address: u64,
     heap: FractalHeap,
     limits: &'a Limits,
     cache: FractalHeapDirectBlockCache,
@@ -202,6 +203,9 @@ struct Block {
     size: u64,
 }
 
+/// The flag of a heap whose direct blocks have checksums.
+const CHECKED_BLOCKS: u8 = 2;
+
 /// Levels of indirect blocks; each multiplies the heap by at least two, so 64 is past 64 bits.
 const LEVELS: u32 = 64;
 
@@ -216,6 +220,7 @@ impl<'a> DenseHeap<'a> {
         Ok(Self {
             source,
             widths,
+            address,
             heap: heap.map_err(from_reader)?,
             limits,
             cache: FractalHeapDirectBlockCache::default(),
@@ -256,8 +261,6 @@ impl<'a> DenseHeap<'a> {
         let offset_width = usize::from(self.heap.max_heap_size).div_ceil(8);
         let largest = self.heap.max_direct_block_size.min(self.heap.max_managed_object_size);
         let length_width = (1..8).find(|width| largest >> (8 * width) == 0).unwrap_or(8);
-        let little =
-            |bytes: &[u8]| bytes.iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
         if offset_width > 8 {
             return Err(bad());
         }
@@ -268,10 +271,7 @@ impl<'a> DenseHeap<'a> {
         if !self.last.as_ref().is_some_and(|(at, size, _)| inside(*at, *size)) {
             let block = self.find(offset)?;
             Limits::check("bytes of a heap block", block.size, self.limits.structure)?;
-            let bytes = self.source.bytes(block.address, block.size)?;
-            if !bytes.starts_with(b"FHDB") {
-                return Err(bad().at(self.source.base().saturating_add(block.address)));
-            }
+            let bytes = self.direct(&block)?;
             self.last = Some((block.offset, block.size, bytes));
         }
         let (at, _, bytes) = self.last.as_ref().ok_or_else(bad)?;
@@ -279,6 +279,51 @@ impl<'a> DenseHeap<'a> {
         let end =
             usize::try_from(len).ok().and_then(|len| start.checked_add(len)).ok_or_else(bad)?;
         bytes.get(start..end).map(<[u8]>::to_vec).ok_or_else(bad)
+    }
+
+    /// The bytes of a direct block, verified: its checksum, if it has one, is that of the block
+    /// with zeros in the place of the checksum.
+    fn direct(&self, block: &Block) -> Result<StorageBuffer> {
+        let bytes = self.source.bytes(block.address, block.size)?;
+        self.begins(&bytes, b"FHDB", block.address, block.offset)?;
+        let at = self.head();
+        if self.heap.flags & CHECKED_BLOCKS != 0 {
+            let Some((head, tail)) = bytes.split_at_checked(at) else {
+                return Err(self.sealed().wrong(block.address));
+            };
+            let Some((sum, data)) = tail.split_first_chunk::<4>() else {
+                return Err(self.sealed().wrong(block.address));
+            };
+            if jenkins_lookup3(&[head, &[0; 4], data].concat()) != u32::from_le_bytes(*sum) {
+                return Err(self.sealed().wrong(block.address));
+            }
+        }
+        Ok(bytes)
+    }
+
+    fn sealed(&self) -> Sealed<'a> {
+        let what = "a block of a fractal heap";
+        Sealed { source: self.source, widths: self.widths, what, owner: self.address }
+    }
+
+    /// Bytes before the content of a block: signature, version, where the heap is, and where the
+    /// block is in it.
+    fn head(&self) -> usize {
+        5 + usize::from(self.widths.offset) + offset_bytes(&self.heap)
+    }
+
+    /// Checks what a block says of itself.
+    fn begins(&self, bytes: &[u8], signature: &[u8; 4], address: u64, offset: u64) -> Result<()> {
+        let heap = 5 + usize::from(self.widths.offset);
+        let sound = bytes.starts_with(signature)
+            && bytes.get(4) == Some(&0)
+            && bytes.get(5..heap).is_some_and(|at| little(at) == self.address)
+            && bytes.get(heap..self.head()).is_some_and(|at| little(at) == offset);
+        match sound {
+            true => Ok(()),
+            false => Err(Error::damaged("a block of a fractal heap is not where it should be")
+                .at(self.source.base().saturating_add(address))),
+        }
     }
 
     /// The direct block that holds an offset of the heap.
@@ -309,7 +354,7 @@ impl<'a> DenseHeap<'a> {
             if row >= rows {
                 return Err(bad());
             }
-            let block = self.indirect(address, rows)?;
+            let block = self.indirect(address, rows, base)?;
             let entry = row.checked_mul(width).and_then(|entry| entry.checked_add(column));
             let at = entry.and_then(|entry| usize::try_from(entry).ok()).ok_or_else(bad)?;
             let wide = usize::from(self.widths.offset);
@@ -334,7 +379,7 @@ impl<'a> DenseHeap<'a> {
     }
 
     /// The bytes of an indirect block, verified.
-    fn indirect(&mut self, address: u64, rows: u64) -> Result<Arc<[u8]>> {
+    fn indirect(&mut self, address: u64, rows: u64, base: u64) -> Result<Arc<[u8]>> {
         if let Some(block) = self.indirect.get(&address) {
             return Ok(block.clone());
         }
@@ -346,12 +391,9 @@ impl<'a> DenseHeap<'a> {
             entries.and_then(|len| len.checked_add(5 + wide + offset_bytes(&self.heap) as u64 + 4));
         let len = len.ok_or_else(bad)?;
         Limits::check("bytes of a heap block", len, self.limits.structure)?;
-        let bytes = self.source.bytes(address, len)?;
-        let at = |error: Error| error.at(self.source.base().saturating_add(address));
-        let Some((body, sum)) = bytes.split_last_chunk::<4>() else { return Err(at(bad())) };
-        if !body.starts_with(b"FHIB") || jenkins_lookup3(body) != u32::from_le_bytes(*sum) {
-            return Err(at(bad()));
-        }
+        let bytes = self.sealed().summed(address, len)?;
+        self.begins(&bytes, b"FHIB", address, base)?;
+        let body = bytes.get(..bytes.len().saturating_sub(4)).unwrap_or_default();
         let block: Arc<[u8]> = body.into();
         self.indirect.insert(address, block.clone());
         Ok(block)

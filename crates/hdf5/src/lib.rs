@@ -7,6 +7,7 @@
 //! (each place says why). Nothing is allocated that a file merely claims.
 
 mod attribute;
+mod block;
 mod chunks;
 mod dataset;
 mod datatype;
@@ -16,6 +17,7 @@ pub mod filters;
 mod group;
 mod header;
 mod heap;
+mod index;
 mod numpy;
 mod source;
 pub mod write;

@@ -74,17 +74,24 @@ pub fn type_name(checkpoint: &Checkpoint, id: ValueId) -> Option<String> {
     })
 }
 
-/// The value of a leaf in one short line: a number, a quoted string, `= target` for a link, an
-/// object as Python prints it. Of a tensor only what is known without reading it: a constant,
+/// The value of a leaf in one short line: a number, a quoted string, an object as Python prints
+/// it; of a link what it leads to, and `= target`. Of a tensor only what is known without reading it: a constant,
 /// or why its bytes are missing. No control characters.
 pub fn value_text(checkpoint: &Checkpoint, leaf: &Leaf) -> String {
-    if let Some(target) = &leaf.alias_of {
-        return match target.is_empty() {
-            true => "= the root".into(),
-            false => clip(&format!("= {}", visible(&target.to_lossy()))),
-        };
+    let value = text_of(checkpoint, leaf.target);
+    match (link_text(leaf), value.as_str()) {
+        (None, _) => value,
+        (Some(link), "") => link,
+        (Some(link), value) => format!("{value} ({link})"),
     }
-    text_of(checkpoint, leaf.target)
+}
+
+/// `= target`, if a leaf is a link to another one.
+pub fn link_text(leaf: &Leaf) -> Option<String> {
+    Some(match leaf.alias_of.as_ref()? {
+        target if target.is_empty() => "= the root".into(),
+        target => clip(&format!("= {}", visible(&target.to_lossy()))),
+    })
 }
 
 /// Whether nobody sees a character, or others in its place: controls, which a terminal obeys, and

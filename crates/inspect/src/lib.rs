@@ -20,7 +20,7 @@ mod summary;
 pub mod verify;
 
 pub use describe::{
-    dtype_of, is_hidden, kind_of, layout_text, shape_of, shape_text, text_of, type_name,
+    dtype_of, is_hidden, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name,
     value_text, visible,
 };
 pub use element::element_text;

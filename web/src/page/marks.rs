@@ -5,7 +5,7 @@ use yew::prelude::*;
 
 use crate::protocol::Severity;
 use crate::state::dtype::{family, gauge, short};
-use crate::state::fmt::key_parts;
+use crate::state::fmt::{self, key_parts};
 
 /// The sign of the tool: a scale and a lens.
 pub fn logo() -> Html {
@@ -98,6 +98,17 @@ pub fn severity_word(severity: Severity) -> &'static str {
         Severity::Damage => "damage",
         Severity::Warning => "warning",
         Severity::Note => "note",
+    }
+}
+
+/// How many findings there are of a severity: `2 warnings`, `damage in 3 places`.
+pub fn severity_count(severity: Severity, count: u64) -> String {
+    match (severity, count) {
+        (Severity::Damage | Severity::UnknownCode, 1) => severity_word(severity).to_owned(),
+        (Severity::Damage | Severity::UnknownCode, _) => {
+            format!("{} in {} places", severity_word(severity), fmt::exact(count))
+        }
+        _ => fmt::plural(count, severity_word(severity)),
     }
 }
 

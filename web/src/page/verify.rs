@@ -102,15 +102,27 @@ pub fn status(actor: &Actor, stage: &Stage) -> Html {
             html! { <b>{ format!("verifying {} %", fmt::percent(now.done, now.total.max(1))) }</b> }
         }
         Stage::Done(done) => {
-            // The short of `it is not sound: 3 problems`.
-            let short = done.verdict.strip_prefix("it is ").unwrap_or_default();
-            let short = short.split_once(':').map_or(short, |(short, _)| short);
-            let mark = if done.sound { good() } else { severity(Severity::Danger) };
+            // The short of `it is not sound: 3 problems`, and all of what is not quite sound.
+            let short = done.verdict.strip_prefix("it is ").unwrap_or(&done.verdict);
+            let short = match done.sound {
+                true => short,
+                false => short.split_once([':', ';']).map_or(short, |(short, _)| short),
+            };
+            let mark = mark(done);
             html! { <>{ mark }<b>{ short }</b></> }
         }
         Stage::Failed(_) => html! { <>{ severity(Severity::Warning) }<b>{ "not verified" }</b></> },
     };
     html! { <button class="textrow" id="verify" title="Verify (V)" {onclick}><span>{ text }</span></button> }
+}
+
+/// What stands before the answer.
+fn mark(done: &Verified) -> Html {
+    match (done.sound, done.grade) {
+        (true, Severity::Note) => good(),
+        (true, grade) => severity(grade),
+        (false, _) => severity(Severity::Danger),
+    }
 }
 
 /// The sheet.
@@ -199,7 +211,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                 <div class="fs"><span class="lab">{ "Numbers" }</span><div>
                     <label class="check one"><input type="checkbox" class="cb" id="finite" checked={props.verification.finite} onchange={finite} />
                         <span>{ "NaN and infinite ones are a fault" }</span></label>
-                    <p class="dim">{ "Else they are counted only." }</p>
+                    <p class="dim">{ "Else they are a warning." }</p>
                 </div></div>
                 if let Some(cap) = props.cap {
                     <div class="fs"><span class="lab">{ "Fetches" }</span><p>
@@ -263,10 +275,11 @@ fn result(actor: &Actor, work: &Work, done: &Rc<Verified>) -> Html {
         <>
             <div class="runbody" id="verify-done">
                 <h3 class="failed" role="status">
-                    if done.sound { <span class="w-good">{ good() }{ " " }{ title(&done.verdict) }</span> }
+                    if done.sound && done.grade == Severity::Warning { <span class="w-warn">{ mark(done) }{ " " }{ title(&done.verdict) }</span> }
+                    else if done.sound { <span class="w-good">{ good() }{ " " }{ title(&done.verdict) }</span> }
                     else { <span class="w-danger">{ severity(Severity::Danger) }{ " " }{ title(&done.verdict) }</span> }
                 </h3>
-                if done.sound { <p class="mid-ink">{ "Everything was read, and nothing is wrong with it." }</p> }
+                if done.sound && done.grade == Severity::Note { <p class="mid-ink">{ "Everything was read, and nothing is wrong with it." }</p> }
                 <div class="block runhead">
                     { figure("looked at", fmt::bytes(done.bytes)) }
                     { figure("in", fmt::seconds(done.millis)) }

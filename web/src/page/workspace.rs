@@ -8,7 +8,7 @@ use crate::page::address;
 use crate::page::app::Actor;
 use crate::page::inspector::Inspector;
 use crate::page::marks::{
-    FOLD, cap, chip, classes, good, logo, one_of, prose, severity, severity_word, when,
+    FOLD, cap, chip, classes, good, logo, one_of, prose, severity, severity_count, when,
 };
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
@@ -299,8 +299,8 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
                 { for Severity::ALL.into_iter().filter(|&grade| count(grade) > 0).map(|grade| html! {
                     <span>{ severity(grade) }
-                        if grade == Severity::Note { { fmt::plural(count(grade), severity_word(grade)) } }
-                        else { <b>{ fmt::plural(count(grade), severity_word(grade)) }</b> }</span>
+                        if grade == Severity::Note { { severity_count(grade, count(grade)) } }
+                        else { <b>{ severity_count(grade, count(grade)) }</b> }</span>
                 }) }
                 if opened.findings.is_empty() { <span>{ good() }{ "no findings" }</span> }
             </button>

@@ -176,6 +176,8 @@ pub enum What {
     Value,
     /// Elements of tensors that differ.
     Elements,
+    /// Elements of tensors that are NaN on one side only.
+    Nan,
     /// Nobody knows: a tensor can't be read.
     Unreadable,
 }
@@ -193,14 +195,18 @@ pub struct Numbers {
     pub numeric: bool,
     /// Elements that are finite on both sides, which the errors are of.
     pub finite: u64,
-    /// The largest difference.
-    pub max_abs: f64,
+    /// The largest difference; `None` where it is not defined.
+    pub max_abs: Option<f64>,
     /// The largest difference relative to the second.
-    pub max_rel: f64,
+    pub max_rel: Option<f64>,
     /// The mean of the squared differences.
     pub mse: Option<f64>,
     /// The cosine of the angle between both.
     pub cosine: Option<f64>,
+    /// Elements that are NaN on one side only.
+    pub one_nan: u64,
+    /// How they compare where the dtypes differ: `equal at bfloat16 precision`; else empty.
+    pub precision: String,
     /// NaNs in the first and the second.
     pub nans: (u64, u64),
 }

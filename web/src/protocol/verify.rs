@@ -18,6 +18,8 @@ pub enum Told {
 pub struct Verified {
     /// Whether nothing is wrong.
     pub sound: bool,
+    /// How much what was found matters.
+    pub grade: Severity,
     /// The answer as a sentence.
     pub verdict: String,
     /// What was looked at: a label and a text of each kind.

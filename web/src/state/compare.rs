@@ -23,6 +23,8 @@ pub enum Mark {
     Added,
     /// Only the first has it.
     Removed,
+    /// Values are NaN on one side only, so that no distance is defined.
+    Nan,
     /// Values differ.
     Changed,
     /// Equal, but for the key.
@@ -34,12 +36,13 @@ pub enum Mark {
 }
 
 /// All marks, in order.
-pub const MARKS: [Mark; 9] = [
+pub const MARKS: [Mark; 10] = [
     Mark::Added,
     Mark::Removed,
     Mark::Renamed,
     Mark::Shape,
     Mark::Kind,
+    Mark::Nan,
     Mark::Changed,
     Mark::Unread,
     Mark::Waiting,
@@ -56,6 +59,7 @@ impl Mark {
             Self::Renamed => "renamed",
             Self::Shape => "shape",
             Self::Kind => "kind",
+            Self::Nan => "NaN",
             Self::Changed => "changed",
             Self::Unread => "unreadable",
             Self::Waiting => "not read",
@@ -69,6 +73,7 @@ impl Mark {
             What::OnlyRight => Self::Added,
             What::Type | What::DType => Self::Kind,
             What::Shape => Self::Shape,
+            What::Nan => Self::Nan,
             What::Value | What::Elements => Self::Changed,
             What::Unreadable => Self::Unread,
         }
@@ -168,8 +173,8 @@ impl Pairs {
 
     /// How many pairs have each of [`MARKS`].
     #[must_use]
-    pub fn counts(&self) -> [u64; 9] {
-        let mut counts = [0; 9];
+    pub fn counts(&self) -> [u64; 10] {
+        let mut counts = [0; 10];
         for pair in &self.pairs {
             for (count, mark) in counts.iter_mut().zip(MARKS) {
                 *count += u64::from(pair.mark == mark);
@@ -347,9 +352,10 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
         let Some(numbers) = known.difference(pair).and_then(|found| found.numbers.as_ref()) else {
             continue;
         };
-        if numbers.numeric && numbers.finite > 0 {
-            line.max_abs =
-                Some(line.max_abs.map_or(numbers.max_abs, |most| most.max(numbers.max_abs)));
+        if numbers.numeric {
+            if let Some(max_abs) = numbers.max_abs {
+                line.max_abs = Some(line.max_abs.map_or(max_abs, |most| most.max(max_abs)));
+            }
             if let Some(cosine) = numbers.cosine {
                 line.cosine = Some(line.cosine.map_or(cosine, |least| least.min(cosine)));
             }
@@ -414,10 +420,12 @@ mod tests {
                 first: vec![0],
                 numeric: true,
                 finite: 4,
-                max_abs: f64::from(a) / 8.0,
-                max_rel: 1.0,
+                max_abs: Some(f64::from(a) / 8.0),
+                max_rel: Some(1.0),
                 mse: Some(0.1),
                 cosine: Some(1.0 - f64::from(a) / 8.0),
+                one_nan: 0,
+                precision: String::new(),
                 nans: (0, 0),
             })
         });
@@ -469,10 +477,27 @@ mod tests {
                 "equal  x1"
             ]
         );
-        assert_eq!(known.counts(), [1, 1, 1, 0, 0, 2, 0, 0, 1]);
+        assert_eq!(known.counts(), [1, 1, 1, 0, 0, 0, 2, 0, 0, 1]);
         let (lines, _) = lines(&known, &all);
         assert_eq!((lines[2].max_abs, lines[2].cosine), (Some(0.25), Some(0.75)));
         assert!(lines[4].rest);
+    }
+
+    #[test]
+    fn what_is_nan_on_one_side_is_folded_with_nothing_else() {
+        let mut known = known();
+        let found = [
+            difference(0, 1, What::Elements),
+            difference(1, 2, What::Nan),
+            difference(2, 3, What::Elements),
+        ];
+        known.learn(&[0, 1, 2], &found);
+        let told = words(&known, &View::default());
+        assert!(told.contains(&"NaN h.1.w x1".to_owned()), "{told:?}");
+        assert!(told.contains(&"changed h.0\u{2013}2.w x2".to_owned()), "{told:?}");
+        let (lines, _) = lines(&known, &View::default());
+        let line = lines.iter().find(|line| line.mark == Mark::Nan).unwrap();
+        assert_eq!((line.max_abs, line.cosine), (None, None));
     }
 
     #[test]

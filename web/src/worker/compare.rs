@@ -254,7 +254,13 @@ impl Job {
         };
         let (what, left, right) = sides(&found.what);
         let numbers = match &found.what {
-            What::Elements(numbers, first) => Some(Box::new(told_numbers(numbers, first))),
+            What::Elements(numbers, first) => {
+                Some(Box::new(told_numbers(numbers, first, String::new())))
+            }
+            What::DType { values: Some(values), .. } => {
+                let told = told_numbers(&values.numbers, &values.first, values.word());
+                Some(Box::new(told))
+            }
             _ => None,
         };
         protocol::Difference {
@@ -338,24 +344,32 @@ fn sides(what: &What) -> (protocol::What, String, String) {
         What::OnlyRight(text) => (To::OnlyRight, String::new(), text.clone()),
         What::Type { left, right } => (To::Type, left.clone(), right.clone()),
         What::Shape { left, right } => (To::Shape, shape(left), shape(right)),
-        What::DType { left, right } => (To::DType, left.clone(), right.clone()),
+        What::DType { left, right, values: Some(values) } if values.numbers.one_nan > 0 => {
+            (To::Nan, left.clone(), right.clone())
+        }
+        What::DType { left, right, .. } => (To::DType, left.clone(), right.clone()),
         What::Value { left, right } => (To::Value, left.clone(), right.clone()),
         What::Unreadable(why) => (To::Unreadable, why.clone(), String::new()),
-        What::Elements(..) => (To::Elements, String::new(), String::new()),
+        What::Elements(numbers, _) => {
+            let what = if numbers.one_nan > 0 { To::Nan } else { To::Elements };
+            (what, String::new(), String::new())
+        }
     }
 }
 
-fn told_numbers(numbers: &Numbers, first: &[u64]) -> protocol::Numbers {
+fn told_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol::Numbers {
     protocol::Numbers {
         elements: numbers.elements,
         differing: numbers.differing,
         first: first.to_vec(),
         numeric: numbers.numeric,
         finite: numbers.finite,
-        max_abs: numbers.max_abs,
-        max_rel: numbers.max_rel,
+        max_abs: numbers.largest(),
+        max_rel: numbers.largest_relative(),
         mse: numbers.mse(),
         cosine: numbers.cosine(),
+        one_nan: numbers.one_nan,
+        precision,
         nans: (numbers.left_nan, numbers.right_nan),
     }
 }

@@ -71,6 +71,7 @@ async fn verify(
     let label = |(label, text): (&str, String)| (label.to_owned(), text);
     Ok(Verified {
         sound: report.answer(finite),
+        grade: text::severity(report.grade(finite)),
         verdict: report.verdict(finite),
         looked_at: report.looked_at().into_iter().map(label).collect(),
         lines: lines.into_iter().take(SHOWN).map(line).collect(),

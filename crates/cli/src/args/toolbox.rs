@@ -19,8 +19,10 @@ Examples:
     #[command(after_help = "\
 Every leaf is compared by its key: kind, shape, dtype, then values. With --op equal numbers have
 to be equal, with --op allclose |left - right| <= atol + rtol * |right|. 0.0 and -0.0 are equal; a
-NaN equals a NaN in the same place unless --nan-differs is given. Errors are those of the elements
-that are finite on both sides; the relative error is that to RIGHT. With --structure the classes of
+NaN equals a NaN in the same place unless --nan-differs is given. A NaN on one side only is told as
+such; errors and cosine are undefined then. The relative error is that to RIGHT. Other dtypes are a
+difference, and the values are compared all the same: as they are, and with the finer side rounded
+to the coarser dtype (\"equal at bfloat16 precision\"). With --structure the classes of
 containers (dict or OrderedDict, list or tuple) and which weights are tied are compared as well,
 which not every format can hold.
 
@@ -48,9 +50,10 @@ Examples:
     #[command(after_help = "\
 Looks at every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
 gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's blocks and tensors,
-the sums of tar headers; safetensors, GGUF and plain HDF5 have none), at what runs past the end of a
-file or lies in one place with another tensor, and counts what is NaN or infinite, which is told
-and no fault unless --finite is given.
+the sums of tar headers, those of all structures of HDF5 since 1.8), at what runs past the end of a
+file or lies in one place with another tensor, and counts what is NaN or infinite, which is a
+warning and no fault unless --finite is given. Safetensors, GGUF and plain HDF5 have no checksums of
+values, so that changed values can't be seen: hold them against a manifest.
 
 Examples:
   statelens verify checkpoint_1000.mdl

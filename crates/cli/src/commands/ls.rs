@@ -2,7 +2,9 @@
 
 use statelens_checkpoint::{Checkpoint, Leaf, known_key};
 use statelens_convert::Pattern;
-use statelens_inspect::{Json, dtype_of, kind_of, shape_of, shape_text, type_name, value_text};
+use statelens_inspect::{
+    Json, dtype_of, kind_of, shape_of, shape_text, text_of, type_name, value_text,
+};
 
 use crate::args::Ls;
 use crate::print::{Outcome, Printer, Table, grouped};
@@ -47,18 +49,32 @@ pub(crate) fn run(args: &Ls) -> Outcome {
 const ROWS: usize = 50_000;
 
 fn table(checkpoint: &Checkpoint, leaves: &[Leaf]) -> Table {
-    let mut table = Table::new(&["key", "kind", "dtype", "shape", ">bytes", "value"]);
+    // Beside it the name that a variable has to its user, where keys have more than that.
+    let shorter = leaves.iter().any(|leaf| short_of(&leaf.flat.to_lossy()).is_some());
+    let columns = ["key", "short", "kind", "dtype", "shape", ">bytes", "value"];
+    let columns: Vec<&str> =
+        columns.into_iter().filter(|column| shorter || *column != "short").collect();
+    let mut table = Table::new(&columns);
     for leaf in leaves {
-        table.row(vec![
-            known_key(&leaf.flat.to_lossy()).to_owned(),
+        let short = shorter.then(|| short_of(&leaf.flat.to_lossy()).unwrap_or_default().to_owned());
+        let row = vec![
+            // The key by which all else goes, as in JSON and in what is converted.
+            leaf.flat.to_lossy().into_owned(),
             kind_of(checkpoint, leaf).into(),
             dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string),
             shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text),
             nbytes(checkpoint, leaf).map_or(String::new(), grouped),
             value_text(checkpoint, leaf),
-        ]);
+        ];
+        let mut row = row.into_iter();
+        table.row(row.next().into_iter().chain(short).chain(row).collect());
     }
     table
+}
+
+/// A key as the user knows it, where that is another one.
+fn short_of(key: &str) -> Option<&str> {
+    Some(known_key(key)).filter(|short| *short != key)
 }
 
 fn nbytes(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<u64> {
@@ -68,6 +84,9 @@ fn nbytes(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<u64> {
 fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
     json.object(|json| {
         json.name("key").text(&leaf.flat);
+        if let Some(short) = short_of(&leaf.flat.to_lossy()) {
+            json.name("short").str(short);
+        }
         json.name("kind").str(kind_of(checkpoint, leaf));
         if let Some(dtype) = dtype_of(checkpoint, leaf.target) {
             json.name("dtype").str(dtype.name());
@@ -81,7 +100,7 @@ fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
         if let Some(name) = type_name(checkpoint, leaf.target) {
             json.name("type").str(&name);
         }
-        json.name("value").str(&value_text(checkpoint, leaf));
+        json.name("value").str(&text_of(checkpoint, leaf.target));
         if let Some(target) = &leaf.alias_of {
             json.name("alias_of").text(target);
         }

@@ -4,8 +4,8 @@ use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
 };
 use statelens_inspect::{
-    Json, dtype_of, element_text, kind_of, layout_text, near_keys, shape_of, shape_text, type_name,
-    value_text,
+    Json, dtype_of, element_text, kind_of, layout_text, link_text, near_keys, shape_of, shape_text,
+    text_of, type_name,
 };
 use statelens_tensor::elements;
 
@@ -21,6 +21,13 @@ pub(crate) fn run(args: &Show) -> Outcome {
     if found.is_empty() {
         let known = leaves.iter().filter(|leaf| known_key(&leaf.flat.to_lossy()) == args.key);
         found = known.collect();
+        if found.len() > 1 {
+            let error =
+                Error::refused(format!("{} keys are `{}` for short", found.len(), args.key))
+                    .in_file(args.input.file.display().to_string())
+                    .advice("`statelens ls` lists the whole keys.");
+            return Err(error.into());
+        }
     }
     if found.is_empty() {
         return Err(unknown(&leaves, args).into());
@@ -119,17 +126,15 @@ fn facts(
             table.row(vec![name.into(), text]);
         }
     };
-    row("key", leaf.flat.to_lossy().into_owned());
+    let key = leaf.flat.to_lossy();
+    row("key", key.clone().into_owned());
+    row("short", Some(known_key(&key)).filter(|short| **short != *key).unwrap_or_default().into());
     row("kind", kind_of(checkpoint, leaf).into());
     row("type", type_name(checkpoint, leaf.target).unwrap_or_default());
     row("dtype", dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string));
     row("shape", shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text));
-    match leaf.alias_of {
-        Some(_) => row("link", value_text(checkpoint, leaf)),
-        None => {
-            row("value", whole(checkpoint, leaf).unwrap_or_else(|| value_text(checkpoint, leaf)))
-        }
-    }
+    row("link", link_text(leaf).unwrap_or_default());
+    row("value", whole(checkpoint, leaf).unwrap_or_else(|| text_of(checkpoint, leaf.target)));
     let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
     for (name, text) in tensor.map_or(Vec::new(), |tensor| tensor_facts(checkpoint, tensor)) {
         row(name, text);
@@ -167,7 +172,7 @@ fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, values: &[Strin
         }
         match checkpoint.value(leaf.target) {
             Value::Str(text) => json.name("value").text(text),
-            _ => json.name("value").str(&value_text(checkpoint, leaf)),
+            _ => json.name("value").str(&text_of(checkpoint, leaf.target)),
         }
         if let Some(target) = &leaf.alias_of {
             json.name("alias_of").text(target);

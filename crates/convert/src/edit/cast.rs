@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId, known_key};
 
 use crate::Pattern;
 
@@ -72,7 +72,9 @@ pub(super) fn cast(
         let mut used = false;
         for leaf in &leaves {
             let floating = floating(checkpoint, leaf.target, Arrays::All);
-            if floating.is_empty() || !pattern.matches(&leaf.flat.to_lossy()) {
+            let key = leaf.flat.to_lossy();
+            let matches = pattern.matches(&key) || pattern.matches(known_key(&key));
+            if floating.is_empty() || !matches {
                 continue;
             }
             used = true;

@@ -17,7 +17,7 @@ use statelens_checkpoint::{
 use statelens_hdf5::{Hdf5File, Object, Tree, Values, find_file};
 
 use crate::damage;
-use crate::hdf5::read::cut_short;
+use crate::hdf5::read::{about_structure, cut_short};
 use spec::{Shape, Spec};
 
 /// Opens it.
@@ -40,6 +40,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 
     let mut reading = Reading::new(&files, main, container.clone(), limits);
     reading.findings.extend(cut_short(&container.file));
+    reading.findings.extend(about_structure(&container.tree));
     reading.about_version(version, current, success);
     let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));

@@ -1,6 +1,6 @@
 //! Reading.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
@@ -299,7 +299,25 @@ impl Reader<'_> {
                 Err(error) => self.warn("An array in pieces can't be put together", &error),
             }
         }
+        self.about_twice(&entries);
         self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
+    }
+
+    /// Tells keys that a map has more than once: in Python the last of them counts.
+    fn about_twice(&mut self, entries: &[(DictKey, ValueId)]) {
+        let mut seen = HashSet::with_capacity(entries.len());
+        let again = entries.iter().filter(|(key, _)| !seen.insert(key.to_string()));
+        for (key, _) in again {
+            if self.findings.len() < MOST_FINDINGS {
+                let key = key.to_string();
+                self.findings.push(
+                    Finding::new(Grade::Damage, format!("A map has two entries named `{key}`"))
+                        .detail("The last of them counts when the file is loaded; the others are hidden. All are shown here.")
+                        .advice("Find out who wrote the file; do not convert it as it is.")
+                        .place(key),
+                );
+            }
+        }
     }
 
     /// The array, and what the file calls its dtype.

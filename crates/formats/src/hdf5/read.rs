@@ -64,6 +64,35 @@ pub(crate) fn cut_short(file: &Hdf5File) -> Option<Finding> {
     )
 }
 
+/// The finding for a name that a group has twice.
+pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
+    Finding::new(Grade::Damage, format!("The group /{group} has two links named `{name}`"))
+        .detail("libhdf5 finds one of them by its name. Which one was meant is not known, and a copy under one name holds one of them.")
+        .advice("Find out who wrote the file; do not convert it as it is.")
+        .place(match group {
+            "" => format!("/{name}"),
+            group => format!("/{group}/{name}"),
+        })
+}
+
+/// What is wrong with the names and attributes of a container, for readers that don't walk all of
+/// it.
+pub(crate) fn about_structure(tree: &Tree) -> Vec<Finding> {
+    let damage =
+        |title: &str, error: &Error| Finding::new(Grade::Damage, title).detail(error.to_string());
+    let names = tree.troubles.values().flatten();
+    let names = names.map(|error| damage("The index of a group is damaged", error));
+    let twice = tree.twice.iter().flat_map(|(group, names)| {
+        let path = if *group == tree.root { "" } else { "…" };
+        names.iter().map(move |name| named_twice(path, name))
+    });
+    let attributes = tree.objects.values().flatten().flat_map(|object| &object.troubles);
+    let attributes = attributes
+        .filter(|error| error.kind() == ErrorKind::Damaged)
+        .map(|error| damage("An attribute can't be read", error));
+    names.chain(twice).chain(attributes).take(MOST_FINDINGS).collect()
+}
+
 fn format(file: &Hdf5File) -> FormatInfo {
     let mut facts =
         vec![("superblock".to_owned(), format!("version {}", file.superblock_version()))];
@@ -97,6 +126,14 @@ impl Reader<'_> {
     fn walk(&mut self) -> Result<ValueId> {
         let root = self.object(self.tree.root, String::new())?;
         while let Some((address, id, path)) = self.open.pop() {
+            for trouble in self.tree.troubles.get(&address).into_iter().flatten() {
+                self.warn(format!("The index of the group /{path} is damaged"), trouble, &path);
+            }
+            for name in self.tree.twice.get(&address).into_iter().flatten() {
+                if self.findings.len() < MOST_FINDINGS {
+                    self.findings.push(named_twice(&path, name));
+                }
+            }
             let links = match self.tree.links.get(&address) {
                 Some(Ok(links)) => links.as_slice(),
                 Some(Err(error)) => {
@@ -176,8 +213,9 @@ impl Reader<'_> {
                 return self.builder.push(opaque("Dataset", "an object that is not there".into()));
             }
         };
-        for trouble in &object.troubles {
-            self.warn(format!("An attribute of /{path} can't be read"), trouble, &path);
+        let held = object.attributes.iter().filter_map(|one| one.check(self.file).err());
+        for trouble in object.troubles.iter().cloned().chain(held) {
+            self.warn(format!("An attribute of /{path} can't be read"), &trouble, &path);
         }
         let id = match &object.kind {
             Kind::Group => {

@@ -80,7 +80,15 @@ fn read_archive(
         // numpy takes the ending off every member that has one; if there is another member of
         // that name, only the whole name tells them apart.
         let short = full.strip_suffix(".npy").unwrap_or(&full);
-        let key = if taken.insert(short.to_owned()) { short } else { &full };
+        let key = match taken.insert(short.to_owned()) {
+            true => short,
+            false => {
+                if reader.findings.len() < MOST_TWICE {
+                    reader.findings.push(twice(short));
+                }
+                &full
+            }
+        };
         entries.push((DictKey::from(key), id));
     }
     progress.check(total, total)?;
@@ -93,6 +101,17 @@ fn read_archive(
         ..FormatInfo::default()
     };
     builder.finish(root, format, files, findings)
+}
+
+/// Members of one name that are told.
+const MOST_TWICE: usize = 100;
+
+/// The finding for two members that come to one name.
+fn twice(name: &str) -> Finding {
+    Finding::new(Grade::Damage, format!("Two members of the archive are named `{name}` to numpy"))
+        .detail("`numpy.load` takes the ending `.npy` off and gives one of them under that name; the other one is hidden. Both are shown here.")
+        .advice("Find out who wrote the file; do not convert it as it is.")
+        .place(name)
 }
 
 /// Where the bytes of one array are, its header included.

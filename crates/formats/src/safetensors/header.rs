@@ -103,8 +103,8 @@ impl Header {
                 format!(" and {} more", others.len())
             };
             self.findings.push(
-                Finding::new(Grade::Warning, format!("The header names {name}{more} twice"))
-                    .detail("The last of them counts, as in the reference library."),
+                Finding::new(Grade::Damage, format!("The header names {name}{more} twice"))
+                    .detail("The last of them counts, as in the reference library; what the first says is hidden."),
             );
         }
         Ok(())

@@ -117,8 +117,8 @@ impl Join {
         let Some(old) = self.entries.get_mut(at) else { return };
         let (one, other) = (&self.names[old.part], &self.names[entry.part]);
         let kept = if belongs { other } else { one };
-        let finding = Finding::new(Grade::Warning, format!("Two shards hold {key}"))
-            .detail(format!("It is in {one} and in {other}; the one in {kept} is shown."))
+        let finding = Finding::new(Grade::Damage, format!("Two shards hold {key}"))
+            .detail(format!("It is in {one} and in {other}; the one in {kept} is shown, and the other one is hidden."))
             .place(key.to_string());
         self.twice += 1;
         if self.twice <= MOST_TWICE {
@@ -206,7 +206,7 @@ impl Join {
         format.facts.splice(0..0, facts);
         if let more @ 1.. = self.twice.saturating_sub(MOST_TWICE) {
             let title = format!("{more} more keys are in two shards");
-            self.findings.push(Finding::new(Grade::Warning, title));
+            self.findings.push(Finding::new(Grade::Damage, title));
         }
         let entries = self.entries.into_iter().map(|entry| (entry.key, entry.id)).collect();
         let root = self.builder.push(Value::Dict(Dict { class: self.class, entries }))?;

@@ -69,7 +69,8 @@ pub fn describe(filters: &[FilterDescription]) -> String {
     filters.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether every filter can be undone; names the first that can't.
+/// Whether every filter can be undone; names the first that can't: one that is not known, or
+/// (damaged) one with parameters that libhdf5 refuses.
 pub fn check(filters: &[FilterDescription]) -> Result<()> {
     let known = |filter: &&FilterDescription| {
         matches!(
@@ -87,8 +88,27 @@ pub fn check(filters: &[FilterDescription]) -> Result<()> {
         )
     };
     match filters.iter().find(|filter| !known(filter)) {
-        None => Ok(()),
+        None => filters.iter().try_for_each(parameters),
         Some(filter) => Err(unknown(filter)),
+    }
+}
+
+/// What libhdf5 asks of the parameters of its own filters before it undoes them.
+fn parameters(filter: &FilterDescription) -> Result<()> {
+    let (sound, expected) = match (filter.id, filter.client_data.as_slice()) {
+        (id::DEFLATE, data) => (matches!(data, [..=9]), "one level from 0 to 9"),
+        (id::SHUFFLE, data) => (matches!(data, [size] if *size > 0), "the size of an element"),
+        (id::SCALEOFFSET, data) => (data.len() == 20, "20 numbers"),
+        _ => (true, ""),
+    };
+    match sound {
+        true => Ok(()),
+        false => Err(Error::damaged(format!(
+            "the filter {} has the parameters {:?}, which libhdf5 refuses",
+            name(filter),
+            filter.client_data
+        ))
+        .expected(expected)),
     }
 }
 

@@ -41,6 +41,30 @@ pub(super) fn lane(left: &DType, right: &DType) -> Option<(Lane, DType, DType)> 
     (left == right).then(|| (Lane::Raw(size), left.clone(), right.clone()))
 }
 
+/// Of two dtypes of floats the one that rounds more: with fewer bits of mantissa, or of exponent
+/// where those are as many. `None` if there is no telling.
+pub(super) fn coarser<'a>(left: &'a DType, right: &'a DType) -> Option<&'a DType> {
+    let (of_left, of_right) = (precision(left)?, precision(right)?);
+    let alike = left.is_complex() == right.is_complex();
+    (alike && of_left != of_right).then_some(if of_left < of_right { left } else { right })
+}
+
+/// Bits of mantissa that are stored, and of exponent.
+fn precision(dtype: &DType) -> Option<(u8, u8)> {
+    Some(match dtype {
+        DType::F64 | DType::C128 => (52, 11),
+        DType::F32 | DType::C64 => (23, 8),
+        DType::F16 | DType::C32 => (10, 5),
+        DType::BF16 | DType::BC32 => (7, 8),
+        DType::F8E4M3FN => (3, 5),
+        DType::F8E4M3FNUZ => (3, 4),
+        DType::F8E5M2 => (2, 6),
+        DType::F8E5M2FNUZ => (2, 5),
+        DType::F8E8M0FNU => (0, 8),
+        _ => return None,
+    })
+}
+
 fn is_int(dtype: &DType) -> bool {
     dtype.is_int() || *dtype == DType::Bool
 }

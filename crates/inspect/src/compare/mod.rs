@@ -10,8 +10,14 @@
 //!
 //! Numbers: 0.0 and -0.0 are equal; a NaN equals a NaN in the same place, unless
 //! [`Options::nan_differs`] says as torch does; an infinity equals itself. Errors, mean and
-//! cosine are taken over the elements that are finite on both sides. The relative error is that
-//! to the right side, and infinite where that is zero. Integers are compared exactly.
+//! cosine are taken over all elements but those that are NaN or infinite alike on both sides. A NaN
+//! on one side only is a class of difference of its own: errors and cosine are not defined then.
+//! The relative error is that to the right side, and infinite where that is zero. Integers are
+//! compared exactly.
+//!
+//! Where dtypes differ, that is a difference, and the numbers are compared all the same: both
+//! widened exactly, and again with the finer side rounded to the coarser one's dtype, which tells
+//! a cast ("equal at bfloat16 precision") from other values.
 
 mod lane;
 mod numbers;
@@ -24,8 +30,8 @@ mod tests;
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Error, Progress, Result, Span, Tensor};
-use statelens_tensor::{Gather, Need as GatherNeed};
+use statelens_checkpoint::{Checkpoint, DType, Error, Progress, Result, Span, Tensor};
+use statelens_tensor::{Cast, Gather, Need as GatherNeed};
 
 use lane::Lane;
 use pairs::Pair;
@@ -33,7 +39,7 @@ use pairs::Pair;
 pub use numbers::Numbers;
 pub(crate) use pairs::same_value;
 pub(crate) use report::unravel;
-pub use report::{Difference, Report, What};
+pub use report::{Difference, Report, Values, What};
 
 /// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -112,9 +118,26 @@ struct Current {
     right: Stream,
     lane: Lane,
     numbers: Numbers,
+    rounding: Option<Rounding>,
     /// Logical bytes of both, as the progress counts them, and how many of them are done.
     bytes: u64,
     done: u64,
+}
+
+/// What it comes to with the finer side rounded to the dtype of the coarser one.
+struct Rounding {
+    side: Side,
+    /// To the coarser dtype, and back to that in which both are compared.
+    there: Cast,
+    back: Cast,
+    numbers: Numbers,
+}
+
+/// What was found of the numbers of a pair: as they are, and with the finer side rounded to the
+/// dtype of that name.
+struct Outcome {
+    numbers: Numbers,
+    rounded: Option<(String, Numbers)>,
 }
 
 /// The logical bytes of one side that wait for the other.
@@ -248,8 +271,15 @@ impl Comparison {
         let Some(current) = &mut self.current else { return Ok(()) };
         current.compare(&self.options);
         if current.is_done() {
-            let numbers = self.current.take().map(|current| current.numbers);
-            self.end(Ok(numbers));
+            let outcome = self.current.take().map(|current| {
+                let Current { numbers, rounding, .. } = *current;
+                let rounded = rounding.map(|rounding| {
+                    let Rounding { there, numbers, .. } = rounding;
+                    (there.target().name().to_owned(), numbers)
+                });
+                Outcome { numbers, rounded }
+            });
+            self.end(Ok(outcome));
         }
         Ok(())
     }
@@ -262,7 +292,7 @@ impl Comparison {
         Ok(())
     }
 
-    fn end(&mut self, outcome: Result<Option<Numbers>>) {
+    fn end(&mut self, outcome: Result<Option<Outcome>>) {
         let Some(pair) = self.pairs.get(self.next) else { return };
         self.progress.0 = self.progress.0.saturating_add(pair.bytes);
         self.report.compared(pair, outcome);
@@ -294,10 +324,15 @@ impl Current {
         let (lane, left_as, right_as) = lane::lane(&left.dtype, &right.dtype).ok_or_else(|| {
             Error::unsupported(format!("{} and {} can't be compared", left.dtype, right.dtype))
         })?;
+        let rounding = match pair.dtypes {
+            Some(_) => Rounding::new(&left.dtype, &right.dtype, &left_as),
+            None => None,
+        };
         Ok(Self {
             left: stream(left_of, left, left_as)?,
             right: stream(right_of, right, right_as)?,
             numbers: Numbers::new(lane.is_numeric()),
+            rounding,
             lane,
             bytes: pair.bytes,
             done: 0,
@@ -341,6 +376,9 @@ impl Current {
         let (of_left, of_right) = (count * left.size, count * right.size);
         let blocks = (&left.waiting[..of_left], &right.waiting[..of_right]);
         self.lane.compare(blocks.0, blocks.1, options, &mut self.numbers);
+        if let Some(rounding) = &mut self.rounding {
+            rounding.compare(&self.lane, blocks, options);
+        }
         left.waiting.drain(..of_left);
         right.waiting.drain(..of_right);
         self.done = self.done.saturating_add((of_left + of_right) as u64);
@@ -349,6 +387,26 @@ impl Current {
     fn is_done(&self) -> bool {
         let done = |stream: &Stream| stream.gather.need() == GatherNeed::Done;
         done(&self.left) && done(&self.right)
+    }
+}
+
+impl Rounding {
+    /// Of two dtypes that are compared as a third; `None` if neither is the coarser one.
+    fn new(left: &DType, right: &DType, both: &DType) -> Option<Self> {
+        let coarser = lane::coarser(left, right)?;
+        let side = if coarser == left { Side::Right } else { Side::Left };
+        let (there, back) = (Cast::new(both, coarser).ok()?, Cast::new(coarser, both).ok()?);
+        Some(Self { side, there, back, numbers: Numbers::new(true) })
+    }
+
+    fn compare(&mut self, lane: &Lane, (left, right): (&[u8], &[u8]), options: &Options) {
+        let (mut coarse, mut rounded) = (Vec::new(), Vec::new());
+        self.there.run(if self.side == Side::Left { left } else { right }, &mut coarse);
+        self.back.run(&coarse, &mut rounded);
+        match self.side {
+            Side::Left => lane.compare(&rounded, right, options, &mut self.numbers),
+            Side::Right => lane.compare(left, &rounded, options, &mut self.numbers),
+        }
     }
 }
 

@@ -13,10 +13,16 @@ pub struct Numbers {
     pub unequal: u64,
     /// The first that does not match, counted in C order.
     pub first: Option<u64>,
-    /// The largest `|left - right|`.
+    /// The largest `|left - right|` of those that are finite on both sides.
     pub max_abs: f64,
-    /// The largest `|left - right| / |right|`; infinite where `right` is zero and `left` is not.
+    /// The largest `|left - right| / |right|` of those; infinite where `right` is zero and `left`
+    /// is not.
     pub max_rel: f64,
+    /// Elements that are NaN on one side only: no distance is defined there.
+    pub one_nan: u64,
+    /// Elements that are infinite on one side, or on both with other signs, and no NaN: they are
+    /// infinitely far apart.
+    pub far: u64,
     /// NaNs on the left.
     pub left_nan: u64,
     /// NaNs on the right.
@@ -36,14 +42,37 @@ impl Numbers {
         Self { numeric, ..Self::default() }
     }
 
-    /// The mean of the squared differences; `None` without finite elements.
+    /// Whether all elements have a distance: none is NaN on one side only.
+    fn defined(&self) -> bool {
+        self.numeric && self.one_nan == 0 && (self.finite > 0 || self.far > 0)
+    }
+
+    /// What is of all elements, infinitely many if one of them is.
+    fn of_all(&self, finite: f64) -> Option<f64> {
+        self.defined().then_some(if self.far > 0 { f64::INFINITY } else { finite })
+    }
+
+    /// The largest `|left - right|`; `None` where that is not defined.
+    pub fn largest(&self) -> Option<f64> {
+        self.of_all(self.max_abs)
+    }
+
+    /// The largest `|left - right| / |right|`; `None` where that is not defined.
+    pub fn largest_relative(&self) -> Option<f64> {
+        self.of_all(self.max_rel)
+    }
+
+    /// The mean of the squared differences; `None` where that is not defined.
     pub fn mse(&self) -> Option<f64> {
-        (self.numeric && self.finite > 0).then(|| self.squares / self.finite as f64)
+        self.of_all(self.squares / self.finite.max(1) as f64)
     }
 
     /// The cosine of the angle between both, as vectors; `None` where one of them is zero or too
-    /// large for it.
+    /// large for it, or has elements that are no finite numbers and differ.
     pub fn cosine(&self) -> Option<f64> {
+        if !self.defined() || self.far > 0 {
+            return None;
+        }
         let lengths = self.left_squares.sqrt() * self.right_squares.sqrt();
         let cosine = self.dot / lengths;
         (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
@@ -78,6 +107,7 @@ impl Numbers {
         let both_nan = left.is_nan() && right.is_nan();
         let equal = left == right || both_nan && !options.nan_differs;
         let finite = left.is_finite() && right.is_finite();
+        self.apart(left.is_nan(), right.is_nan(), finite || left == right);
         self.left_nan += u64::from(left.is_nan());
         self.right_nan += u64::from(right.is_nan());
         let distance = if finite { (left - right).abs() } else { 0.0 };
@@ -95,6 +125,12 @@ impl Numbers {
         let same = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan() && !options.nan_differs;
         let equal = same(left.0, right.0) && same(left.1, right.1);
         let finite = [left.0, left.1, right.0, right.1].iter().all(|part| part.is_finite());
+        let same_nan = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan();
+        match nan(left) && nan(right) {
+            // In other parts: neither side is where the other one is.
+            true if !(same_nan(left.0, right.0) && same_nan(left.1, right.1)) => self.one_nan += 1,
+            _ => self.apart(nan(left), nan(right), finite || left == right),
+        }
         self.left_nan += u64::from(nan(left));
         self.right_nan += u64::from(nan(right));
         let (size, distance) = match finite {
@@ -122,6 +158,12 @@ impl Numbers {
 
     pub(super) fn raw(&mut self, equal: bool) {
         self.count(equal, equal);
+    }
+
+    /// Notes a pair that has no finite distance; `near` says that it has one.
+    fn apart(&mut self, left_nan: bool, right_nan: bool, near: bool) {
+        self.one_nan += u64::from(left_nan != right_nan);
+        self.far += u64::from(!left_nan && !right_nan && !near);
     }
 
     fn count(&mut self, equal: bool, matches: bool) {

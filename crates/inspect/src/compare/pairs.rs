@@ -7,7 +7,7 @@ use statelens_checkpoint::{
 };
 
 use super::sets::names;
-use super::{Options, Report, What};
+use super::{Options, Report, What, lane};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
@@ -19,6 +19,8 @@ pub(super) struct Pair {
     /// Order, key and part of each leaf that is this pair.
     pub(super) places: Vec<(usize, Text, String)>,
     pub(super) shape: Vec<u64>,
+    /// Both dtypes, where they differ and that counts.
+    pub(super) dtypes: Option<(String, String)>,
 }
 
 /// Compares all but elements; returns the pairs of tensors that are left, and the leaf on the
@@ -145,9 +147,19 @@ impl Matching<'_> {
             let what = What::Shape { left: left.shape.clone(), right: right.shape.clone() };
             return self.report.differ(order, key, part, what);
         }
-        if left.dtype != right.dtype && !self.options.ignore_dtype {
-            let what = What::DType { left: left.dtype.to_string(), right: right.dtype.to_string() };
-            return self.report.differ(order, key, part, what);
+        let dtypes = (left.dtype != right.dtype && !self.options.ignore_dtype)
+            .then(|| (left.dtype.to_string(), right.dtype.to_string()));
+        if let Some((left_name, right_name)) = &dtypes {
+            // What are numbers on both sides are compared as such, too.
+            let numbers = lane::lane(&left.dtype, &right.dtype)
+                .is_some_and(|(lane, ..)| lane.is_numeric())
+                && missing(left).is_none()
+                && missing(right).is_none();
+            if !numbers {
+                let (left, right) = (left_name.clone(), right_name.clone());
+                let what = What::DType { left, right, values: None };
+                return self.report.differ(order, key, part, what);
+            }
         }
         for (side, tensor) in [("left", left), ("right", right)] {
             if let Some(why) = missing(tensor) {
@@ -168,6 +180,7 @@ impl Matching<'_> {
             bytes: bytes(left).saturating_add(bytes(right)),
             places: vec![place],
             shape: left.shape.clone(),
+            dtypes,
         });
     }
 

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Result, Text, float_repr, order};
 
-use super::{Numbers, pairs::Pair};
+use super::{Numbers, Outcome, pairs::Pair};
 use crate::{Json, shape_text};
 
 /// What a comparison found. Nothing in it means that the checkpoints match.
@@ -61,6 +61,8 @@ pub enum What {
         left: String,
         /// The dtype on the right.
         right: String,
+        /// How their numbers compare; `None` where they are not comparable.
+        values: Option<Box<Values>>,
     },
     /// Plain values that differ.
     Value {
@@ -75,6 +77,54 @@ pub enum What {
     Unreadable(String),
 }
 
+/// How the numbers of two dtypes compare.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Values {
+    /// Both widened exactly.
+    pub numbers: Numbers,
+    /// The index of the first that differs.
+    pub first: Vec<u64>,
+    /// The coarser dtype, and how many differ with the finer side rounded to it.
+    pub rounded: Option<(String, u64)>,
+}
+
+impl Values {
+    /// `equal`, `equal at bfloat16 precision`, `NaN on one side` or `differ`.
+    pub fn word(&self) -> String {
+        match (&self.rounded, &self.numbers) {
+            (_, numbers) if numbers.differing == 0 => "equal".to_owned(),
+            (_, numbers) if numbers.one_nan > 0 => "NaN on one side".to_owned(),
+            (Some((dtype, 0)), _) => format!("equal at {dtype} precision"),
+            _ => "differ".to_owned(),
+        }
+    }
+
+    fn text(&self) -> String {
+        let numbers = &self.numbers;
+        if numbers.differing == 0 {
+            return "the values are equal".to_owned();
+        }
+        match &self.rounded {
+            Some((dtype, 0)) if numbers.one_nan == 0 => {
+                let far = numbers.largest().map_or_else(String::new, |most| {
+                    format!(
+                        ", {} of {} were rounded, max abs {}",
+                        numbers.differing,
+                        numbers.elements,
+                        short(most)
+                    )
+                });
+                format!("the values are equal at {dtype} precision{far}")
+            }
+            Some((dtype, beyond)) => format!(
+                "{}, {beyond} of them beyond {dtype} precision",
+                elements_text(numbers, &self.first)
+            ),
+            None => elements_text(numbers, &self.first),
+        }
+    }
+}
+
 impl Report {
     /// Whether the checkpoints match.
     pub fn matches(&self) -> bool {
@@ -86,24 +136,44 @@ impl Report {
     }
 
     /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
-    pub(super) fn compared(&mut self, pair: &Pair, outcome: Result<Option<Numbers>>) {
-        let what = match outcome {
-            Err(error) => What::Unreadable(error.to_string()),
-            Ok(numbers) => {
-                let numbers = numbers.unwrap_or_default();
+    pub(super) fn compared(&mut self, pair: &Pair, outcome: Result<Option<Outcome>>) {
+        let dtype = |values| {
+            let (left, right) = pair.dtypes.clone()?;
+            Some(What::DType { left, right, values })
+        };
+        let mut told = Vec::new();
+        match outcome {
+            Err(error) => {
+                told.extend(dtype(None));
+                told.push(What::Unreadable(error.to_string()));
+            }
+            Ok(outcome) => {
+                let (numbers, rounded) = match outcome {
+                    Some(Outcome { numbers, rounded }) => (numbers, rounded),
+                    None => (Numbers::default(), None),
+                };
                 self.tensors += 1;
                 self.elements = self.elements.saturating_add(numbers.elements);
                 if numbers.differing == 0 {
                     self.close += u64::from(numbers.unequal > 0);
                     self.nan += numbers.left_nan.min(numbers.right_nan);
-                    return;
                 }
-                let first = unravel(numbers.first.unwrap_or(0), &pair.shape);
-                What::Elements(Box::new(numbers), first)
+                let first = match numbers.first {
+                    Some(first) => unravel(first, &pair.shape),
+                    None => Vec::new(),
+                };
+                match pair.dtypes {
+                    Some(_) => {
+                        let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
+                        told.extend(dtype(Some(Box::new(Values { numbers, first, rounded }))));
+                    }
+                    None if numbers.differing == 0 => {}
+                    None => told.push(What::Elements(Box::new(numbers), first)),
+                }
             }
         };
         for (order, key, part) in &pair.places {
-            self.differ(*order, key, part, what.clone());
+            told.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
         }
     }
 
@@ -149,7 +219,10 @@ impl Difference {
             What::Shape { left, right } => {
                 format!("shape: {} / {}", shape_text(left), shape_text(right))
             }
-            What::DType { left, right } => format!("dtype: {left} / {right}"),
+            What::DType { left, right, values: None } => format!("dtype: {left} / {right}"),
+            What::DType { left, right, values: Some(values) } => {
+                format!("dtype: {left} / {right}; {}", values.text())
+            }
             What::Value { left, right } => format!("value: {left} / {right}"),
             What::Unreadable(why) => format!("can't be compared: {why}"),
             What::Elements(numbers, first) => elements_text(numbers, first),
@@ -170,7 +243,17 @@ impl Difference {
             };
             match &self.what {
                 What::Type { left, right } => sides("type", left, right),
-                What::DType { left, right } => sides("dtype", left, right),
+                What::DType { left, right, values } => {
+                    sides("dtype", left, right);
+                    if let Some(values) = values {
+                        json.name("values").str(&values.word());
+                        if let Some((dtype, beyond)) = &values.rounded {
+                            json.name("precision").str(dtype);
+                            json.name("beyond_precision").number(*beyond);
+                        }
+                        numbers_json(json, &values.numbers, &values.first);
+                    }
+                }
                 What::Value { left, right } => sides("value", left, right),
                 What::OnlyLeft(what) => {
                     json.name("what").str("only_left");
@@ -190,23 +273,34 @@ impl Difference {
                     json.name("why").str(why);
                 }
                 What::Elements(numbers, first) => {
-                    json.name("what").str("elements");
-                    json.name("elements").number(numbers.elements);
-                    json.name("differing").number(numbers.differing);
-                    json.name("unequal").number(numbers.unequal);
-                    json.name("first").numbers(first);
-                    if numbers.numeric {
-                        json.name("left_nan").number(numbers.left_nan);
-                        json.name("right_nan").number(numbers.right_nan);
-                        json.name("finite").number(numbers.finite);
-                        float(json.name("max_abs"), Some(numbers.max_abs));
-                        float(json.name("max_rel"), Some(numbers.max_rel));
-                        float(json.name("mse"), numbers.mse());
-                        float(json.name("cosine"), numbers.cosine());
-                    }
+                    json.name("what").str(if numbers.one_nan > 0 { "nan" } else { "elements" });
+                    numbers_json(json, numbers, first);
                 }
             }
         });
+    }
+}
+
+fn numbers_json(json: &mut Json, numbers: &Numbers, first: &[u64]) {
+    json.name("elements").number(numbers.elements);
+    json.name("differing").number(numbers.differing);
+    json.name("unequal").number(numbers.unequal);
+    if numbers.differing > 0 {
+        json.name("first").numbers(first);
+    }
+    if !numbers.numeric {
+        return;
+    }
+    json.name("left_nan").number(numbers.left_nan);
+    json.name("right_nan").number(numbers.right_nan);
+    json.name("nan_on_one_side").number(numbers.one_nan);
+    json.name("finite").number(numbers.finite);
+    float(json.name("max_abs"), numbers.largest());
+    float(json.name("max_rel"), numbers.largest_relative());
+    float(json.name("mse"), numbers.mse());
+    float(json.name("cosine"), numbers.cosine());
+    if numbers.one_nan + numbers.far > 0 {
+        float(json.name("finite_max_abs"), (numbers.finite > 0).then_some(numbers.max_abs));
     }
 }
 
@@ -217,9 +311,21 @@ fn float(json: &mut Json, value: Option<f64>) {
     }
 }
 
+fn short(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("{value:.3e}"),
+        false => float_repr(value),
+    }
+}
+
 fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
-    let mut text = format!(
-        "elements: {} of {} differ, first at {}",
+    let mut text = match numbers.one_nan {
+        0 => "elements: ".to_owned(),
+        1 => "NaN: 1 element is NaN on one side only; ".to_owned(),
+        count => format!("NaN: {count} elements are NaN on one side only; "),
+    };
+    text += &format!(
+        "{} of {} differ, first at {}",
         numbers.differing,
         numbers.elements,
         shape_text(first)
@@ -227,19 +333,20 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     if !numbers.numeric {
         return text;
     }
-    let short = |value: f64| match value.is_finite() {
-        true => format!("{value:.3e}"),
-        false => float_repr(value),
-    };
-    if numbers.finite > 0 {
-        text +=
-            &format!(", max abs {}, max rel {}", short(numbers.max_abs), short(numbers.max_rel));
+    match (numbers.largest(), numbers.largest_relative(), numbers.mse()) {
+        (Some(abs), Some(rel), Some(mse)) => {
+            text +=
+                &format!(", max abs {}, max rel {}, MSE {}", short(abs), short(rel), short(mse));
+            text += &match numbers.cosine() {
+                Some(cosine) => format!(", cosine {cosine:.6}"),
+                None => ", cosine undefined".to_owned(),
+            };
+        }
+        _ => text += ", max abs, MSE and cosine undefined",
     }
-    if let Some(mse) = numbers.mse() {
-        text += &format!(", MSE {}", short(mse));
-    }
-    if let Some(cosine) = numbers.cosine() {
-        text += &format!(", cosine {cosine:.6}");
+    if numbers.one_nan + numbers.far > 0 && numbers.finite > 0 {
+        let finite = short(numbers.max_abs);
+        text += &format!(", max abs {finite} of the {} finite on both sides", numbers.finite);
     }
     if numbers.left_nan + numbers.right_nan > 0 {
         text += &format!(", NaN {} / {}", numbers.left_nan, numbers.right_nan);

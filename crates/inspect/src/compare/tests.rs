@@ -124,14 +124,14 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
             "gone only left: int 3",
             "kind type: int 1 / float 1.0",
             "shape shape: [2] / [2, 1]",
-            "dtype dtype: float32 / bfloat16",
+            "dtype dtype: float32 / bfloat16; the values are equal",
             "value value: 1 / 2",
             "text value: 'a' / 'b'",
             "unread can't be compared: left: gone",
             "new only right: tensor float32 [1]",
         ]
     );
-    assert_eq!((report.keys, report.tensors), (7, 1));
+    assert_eq!((report.keys, report.tensors), (7, 2));
     let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
     assert_eq!(json["differences"][2]["right"], serde_json::json!([2, 1]));
     assert_eq!(json["matches"], false);
@@ -256,4 +256,81 @@ fn a_file_that_ends_early_is_told_for_its_tensor_only() {
     let report = compare(Arc::new(left), right, Options::default(), &mut Unwatched).unwrap();
     assert_eq!(report.differences.len(), 1);
     assert!(matches!(report.differences[0].what, What::Unreadable(_)), "{report:?}");
+}
+
+#[test]
+fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
+    let left = || vec![("w", f32s(&[1.0, f32::NAN, 2.0]))];
+    let report = run(left(), vec![("w", f32s(&[1.0, 5.0, 2.0]))], Options::default());
+    let found = numbers(&report);
+    assert_eq!((found.one_nan, found.differing, found.finite), (1, 1, 2));
+    assert_eq!((found.largest(), found.mse(), found.cosine()), (None, None, None));
+    let json: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+    let one = &json["differences"][0];
+    assert_eq!(one["what"], "nan");
+    for field in ["max_abs", "max_rel", "mse", "cosine"] {
+        assert!(one[field].is_null() && one.get(field).is_some(), "{field}: {one}");
+    }
+    assert_eq!(one["finite_max_abs"], 0.0);
+    let text = &texts(&report)[0];
+    assert!(text.contains("1 element is NaN on one side only"), "{text}");
+    assert!(text.contains("cosine undefined"), "{text}");
+    // The other way round, and within any tolerance.
+    let tolerance = Some(Tolerance { relative: 1.0, absolute: 1e30 });
+    let options = Options { tolerance, ..Options::default() };
+    let report = run(vec![("w", f32s(&[0.0; 3]))], left(), options);
+    assert_eq!(numbers(&report).one_nan, 1);
+    // NaN in other parts of a complex number.
+    let complex = |parts: &[f32]| vec![("w", Leaf::Of(DType::C64, vec![1], bytes(parts)))];
+    let report = run(complex(&[f32::NAN, 1.0]), complex(&[1.0, f32::NAN]), Options::default());
+    assert_eq!((numbers(&report).one_nan, numbers(&report).cosine()), (1, None));
+    // An infinity is infinitely far, and no NaN.
+    let report = run(
+        vec![("w", f32s(&[f32::INFINITY, 1.0]))],
+        vec![("w", f32s(&[f32::NEG_INFINITY, 1.0]))],
+        Options::default(),
+    );
+    let found = numbers(&report);
+    assert_eq!((found.one_nan, found.largest()), (0, Some(f64::INFINITY)));
+    assert_eq!(found.cosine(), None);
+    assert!(texts(&report)[0].contains("max abs inf"), "{:?}", texts(&report));
+}
+
+#[test]
+fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
+    let brain = |values: &[f32]| {
+        let bytes = values.iter().flat_map(|value| (value.to_bits() >> 16).to_le_bytes());
+        let halves: Vec<u8> =
+            bytes.collect::<Vec<u8>>().chunks(4).flat_map(|b| [b[0], b[1]]).collect();
+        vec![("w", Leaf::Of(DType::BF16, vec![values.len() as u64], halves))]
+    };
+    let left = |values: &[f32]| vec![("w", f32s(values))];
+    let values = |left, right| {
+        let report = run(left, right, Options::default());
+        assert!(!report.matches(), "other dtypes are a difference");
+        let text = texts(&report)[0].clone();
+        match &report.differences[0].what {
+            What::DType { values: Some(values), .. } => (values.word(), text),
+            other => panic!("{other:?}"),
+        }
+    };
+    let (word, text) = values(left(&[1.0, 0.5]), brain(&[1.0, 0.5]));
+    assert_eq!(word, "equal");
+    assert!(text.ends_with("dtype: float32 / bfloat16; the values are equal"), "{text}");
+    // 1.001 is rounded to 1.0, whichever side it is on.
+    let (word, text) = values(left(&[1.001, 0.5]), brain(&[1.0, 0.5]));
+    assert_eq!(word, "equal at bfloat16 precision");
+    assert!(text.contains("1 of 2 were rounded, max abs 1.000e-3"), "{text}");
+    assert_eq!(values(brain(&[1.0]), left(&[1.001])).0, "equal at bfloat16 precision");
+    // 1.01 is not.
+    let (word, text) = values(left(&[1.01, 0.5]), brain(&[1.0, 0.5]));
+    assert_eq!(word, "differ");
+    assert!(text.contains("1 of them beyond bfloat16 precision"), "{text}");
+    assert_eq!(values(left(&[f32::NAN]), brain(&[1.0])).0, "NaN on one side");
+    assert_eq!(values(left(&[f32::NAN]), brain(&[f32::NAN])).0, "equal");
+    let ints = vec![("w", Leaf::Of(DType::I8, vec![1], vec![3]))];
+    assert_eq!(values(left(&[3.0]), ints).0, "equal");
+    // Asked to ignore the dtype, numbers have to be equal, as before.
+    let ignore = Options { ignore_dtype: true, ..Options::default() };
+    assert!(!run(left(&[1.001]), brain(&[1.0]), ignore).matches());
 }

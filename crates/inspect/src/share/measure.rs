@@ -3,14 +3,16 @@
 use std::collections::{HashMap, HashSet};
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, Leaf, Progress, Result, TensorId, Unwatched};
+use statelens_checkpoint::{
+    Checkpoint, Finding, Grade, Leaf, Progress, Result, TensorId, Unwatched,
+};
 use statelens_tensor::{BUDGET, BUFFER, Gather, Need};
 
 use crate::manifest::{Known, Repetition, hex, missing};
-use crate::{Statistician, Statistics};
+use crate::{Statistician, Statistics, verify};
 
-use super::Outline;
 use super::fingerprint::of_lines;
+use super::{Entry, Outline};
 
 /// Reads the values of a checkpoint: asks for spans of its files, and is fed them.
 pub struct Measuring<'a> {
@@ -110,6 +112,7 @@ impl<'a> Measuring<'a> {
                 let tensor = self.checkpoint.tensor_of(leaf.target);
                 entry.statistics = tensor.and_then(|(id, _)| found.get(&id).copied());
             }
+            outline.findings.extend(not_finite(&outline.entries));
         }
         let mut unwatched = Unwatched;
         let mut known = Known::new(self.checkpoint, self.hashes, &mut unwatched);
@@ -131,6 +134,30 @@ impl<'a> Measuring<'a> {
         Ok(())
     }
 }
+
+/// The finding that values are no finite numbers; each tensor counts once.
+fn not_finite(entries: &[Entry]) -> Option<Finding> {
+    let odd = |entry: &&Entry| {
+        let of = entry.statistics.as_ref().filter(|_| entry.link.is_none());
+        of.is_some_and(|of| of.nan + of.infinite > 0)
+    };
+    let odd: Vec<&Entry> = entries.iter().filter(odd).collect();
+    let (nan, inf) =
+        odd.iter().filter_map(|entry| entry.statistics).fold((0u64, 0u64), |(nan, inf), of| {
+            (nan.saturating_add(of.nan), inf.saturating_add(of.infinite))
+        });
+    let title = verify::not_finite(nan, inf, odd.len() as u64)?;
+    let names: Vec<&str> = odd.iter().take(NAMED).map(|entry| entry.key.as_str()).collect();
+    let more = if odd.len() > names.len() { " and others" } else { "" };
+    Some(
+        Finding::new(Grade::Warning, title)
+            .detail("Training or inference with values that are no finite numbers gives more of them. That they are what was saved can't be told from here.")
+            .place(format!("{}{more}", names.join(", "))),
+    )
+}
+
+/// Tensors that a finding names.
+const NAMED: usize = 4;
 
 fn take(
     bytes: &[u8],

@@ -72,7 +72,7 @@ const node = () => {
 const nodes = several(node);
 const numbers = Array.from({ length: nodes.reduce((sum, one) => sum + one.arity, 0) }, number);
 const findings = several(() => {
-  const grade = ["note", "warning", "danger"][bytes[at++]];
+  const grade = ["note", "warning", "danger", "damage", "unknown code"][bytes[at++]];
   const [title, detail, where, advice] = [text(), text(), text(), text()];
   return { grade, title, detail, where, advice, call: several(text) };
 });
@@ -149,8 +149,10 @@ page.replaceChildren(head);
 
 if (findings.length) {
   const list = make("section", "", make("h2", "", "Findings"));
-  for (const f of findings.sort((a, b) => "dwn".indexOf(a.grade[0]) - "dwn".indexOf(b.grade[0]))) {
-    const one = make("div", "finding " + f.grade, make("span", "g", f.grade + " "), make("b", "", f.title));
+  const grades = ["danger", "unknown code", "damage", "warning", "note"];
+  const rank = (f) => grades.indexOf(f.grade);
+  for (const f of findings.sort((a, b) => rank(a) - rank(b))) {
+    const one = make("div", "finding " + (rank(f) < 3 ? "danger" : f.grade), make("span", "g", f.grade + " "), make("b", "", f.title));
     if (f.call.length) one.append(make("div", "m", `${f.call[0]}.${f.call[1]}(${f.call[2]})  never run`));
     for (const more of [f.detail, f.where, f.advice]) if (more) one.append(make("div", "dim", more));
     list.append(one);

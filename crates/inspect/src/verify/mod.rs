@@ -35,6 +35,7 @@ use table::Table;
 use tally::Tally;
 
 pub use against::Manifest;
+pub(crate) use report::not_finite;
 pub use report::{Line, Numbers, Problem, Report, Trouble};
 pub use tally::NonFinite;
 
@@ -54,6 +55,9 @@ const BUDGET: usize = 8 << 20;
 
 /// Bytes that the driver reads at once.
 const BUFFER: usize = 256 << 10;
+
+/// Problems before one that may be the same.
+const NEAR: usize = 64;
 
 /// A verification of a checkpoint.
 pub struct Verification {
@@ -104,7 +108,8 @@ impl Verification {
     pub fn new(checkpoint: Arc<Checkpoint>, checks: Checks, hashing: bool) -> Self {
         let leaves = checkpoint.leaves();
         let (keys, order) = keys_of(&checkpoint, &leaves);
-        let mut report = Report { without: checks.without, ..Report::default() };
+        let mut report =
+            Report { without: checks.without, summed: checks.summed, ..Report::default() };
         report.problems = checkpoint
             .findings
             .iter()
@@ -183,6 +188,15 @@ impl Verification {
                 });
             }
         }
+        // What was noticed in looking for the bytes, and again in reading them, is one problem.
+        let mut told: Vec<Problem> = Vec::new();
+        for problem in std::mem::take(&mut self.report.problems) {
+            let near = told.len().saturating_sub(NEAR);
+            if !told[near..].contains(&problem) {
+                told.push(problem);
+            }
+        }
+        self.report.problems = told;
         if let Some(manifest) = manifest {
             let hashes = std::mem::take(&mut self.hashes);
             let (matching, problems) =

@@ -21,6 +21,8 @@ pub struct Report {
     pub tensors: u64,
     /// Of those, how many no checksum covers that is looked at here.
     pub unchecked: u64,
+    /// Whether the format has checksums at all, be it of structures only.
+    pub summed: bool,
     /// Logical bytes of the tensors that were read.
     pub bytes: u64,
     /// Tensors that have no bytes, or a few that are repeated beyond measure: key and reason.
@@ -139,15 +141,33 @@ impl Problem {
     }
 }
 
+/// `3 NaN, 1 infinite`.
+fn counts(nan: u64, inf: u64) -> String {
+    match (nan, inf) {
+        (0, inf) => format!("{} infinite", grouped(inf)),
+        (nan, 0) => format!("{} NaN", grouped(nan)),
+        (nan, inf) => format!("{} NaN, {} infinite", grouped(nan), grouped(inf)),
+    }
+}
+
+/// `1 NaN in 1 tensor`; `None` if there are none.
+pub(crate) fn not_finite(nan: u64, inf: u64, count: u64) -> Option<String> {
+    (nan > 0 || inf > 0).then(|| format!("{} in {}", counts(nan, inf), tensors(count)))
+}
+
+/// `1 tensor`, `2 tensors`.
+fn tensors(count: u64) -> String {
+    match count {
+        1 => "1 tensor".to_owned(),
+        count => format!("{} tensors", grouped(count)),
+    }
+}
+
 impl Numbers {
     /// `3 NaN, 1 infinite of 4096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
         let NonFinite { nan, inf, .. } = self.found;
-        let counts = match (nan, inf) {
-            (0, inf) => format!("{inf} infinite"),
-            (nan, 0) => format!("{nan} NaN"),
-            (nan, inf) => format!("{nan} NaN, {inf} infinite"),
-        };
+        let counts = counts(nan, inf);
         format!("{counts} of {} elements, first at {}", self.elements, shape_text(&self.first))
     }
 }
@@ -171,14 +191,44 @@ impl Report {
         self.sound() && (self.numbers.is_empty() || !finite)
     }
 
-    /// The answer as a sentence.
+    /// How much what was found matters: a note where all is well.
+    pub fn grade(&self, finite: bool) -> Grade {
+        match self.answer(finite) {
+            false => Grade::Damage,
+            true if !self.numbers.is_empty() || !self.unread.is_empty() => Grade::Warning,
+            true => Grade::Note,
+        }
+    }
+
+    /// The answer as a sentence: that it is sound only where every value was read, is a finite
+    /// number, and has a checksum or a manifest that it was held against.
     pub fn verdict(&self, finite: bool) -> String {
-        match (self.answer(finite), self.problems.len() as u64) {
-            (true, _) => "it is sound".to_owned(),
+        let held = self.manifest.is_some() || self.unchecked == 0;
+        let mut text = match (self.answer(finite), self.problems.len() as u64) {
+            (true, _) if held && self.numbers.is_empty() && self.unread.is_empty() => {
+                "it is sound".to_owned()
+            }
+            (true, _) => "structure sound".to_owned(),
             (false, 0) => "it is not finite".to_owned(),
             (false, 1) => "it is not sound: 1 problem".to_owned(),
             (false, count) => format!("it is not sound: {} problems", grouped(count)),
+        };
+        if let Some(numbers) = self.not_finite() {
+            text += &format!("; {numbers}");
         }
+        if !self.unread.is_empty() {
+            text += &format!("; {} not read", tensors(self.unread.len() as u64));
+        }
+        text
+    }
+
+    /// `1 NaN in 1 tensor`; `None` if all numbers are finite.
+    pub fn not_finite(&self) -> Option<String> {
+        let sum = |of: fn(&NonFinite) -> u64| {
+            self.numbers.iter().fold(0u64, |sum, numbers| sum.saturating_add(of(&numbers.found)))
+        };
+        let (nan, inf) = (sum(|found| found.nan), sum(|found| found.inf));
+        not_finite(nan, inf, self.numbers.len() as u64)
     }
 
     /// All that is wrong, and the first of what should be known besides: where numbers are not
@@ -186,7 +236,7 @@ impl Report {
     pub fn lines(&self, finite: bool) -> Vec<Line> {
         let (grade, word) = match finite {
             true => (Grade::Damage, "not finite"),
-            false => (Grade::Note, "note"),
+            false => (Grade::Warning, "not finite"),
         };
         let line = |grade, word, key: &String, text| Line { grade, word, key: key.clone(), text };
         let problems = self.problems.iter().map(|problem| {
@@ -216,17 +266,20 @@ impl Report {
         let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
         let sums: Vec<String> =
             sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
+        let unseen = "changed values can't be seen";
         let mut checksums = match sums.is_empty() {
-            true => "there are none of tensors in this file".to_owned(),
+            true if self.unchecked == 0 => "none are needed for what is here".to_owned(),
+            true if self.summed => format!("none of values in this file: {unseen}"),
+            true => format!("no checksums in this format: {unseen}"),
             false => sums.join(", "),
         };
         if self.unchecked > 0 && !sums.is_empty() {
-            checksums += &format!("; none covers {} tensors", grouped(self.unchecked));
+            checksums += &format!("; none covers {}, where {unseen}", tensors(self.unchecked));
         }
         if self.without > 0 {
             checksums += &format!("; {} are left blank", grouped(self.without));
         }
-        let read = format!("{} tensors, {}", grouped(self.tensors), size_text(self.bytes));
+        let read = format!("{}, {}", tensors(self.tensors), size_text(self.bytes));
         let mut looked_at = vec![("read", read), ("checksums", checksums)];
         if let Some((entries, matching)) = self.manifest {
             let text = format!("{} of {} entries match", grouped(matching), grouped(entries));
@@ -241,6 +294,8 @@ impl Report {
         json.object(|json| {
             json.name("statelens").number(1);
             json.name("sound").bool(answer);
+            json.name("verdict").str(&self.verdict(false));
+            json.name("grade").str(crate::grade_word(self.grade(false)));
             json.name("problems").array(|json| {
                 self.problems.iter().for_each(|problem| problem.json(json));
             });

@@ -77,6 +77,11 @@ impl Cast {
         }
     }
 
+    /// The dtype that it casts to; of a complex number that of its parts.
+    pub fn target(&self) -> &DType {
+        &self.to
+    }
+
     /// Casts whole elements; `out` is emptied first.
     pub fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
         let count = stored.len() / self.sizes.0;

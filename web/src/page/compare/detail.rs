@@ -122,6 +122,7 @@ fn difference(found: &Difference, row: &Row) -> Html {
         What::DType => "Of other dtypes",
         What::Value => "Other values",
         What::Elements => "Other elements",
+        What::Nan => "NaN on one side",
         What::Unreadable => "Can\u{2019}t be compared",
     };
     let of = match found.part.as_str() {
@@ -131,7 +132,8 @@ fn difference(found: &Difference, row: &Row) -> Html {
     // What the two sides show says it all, but for parts of a tensor and long values.
     let shown = match found.what {
         What::Value => !row.value.is_empty(),
-        What::Unreadable | What::Elements => false,
+        What::Unreadable | What::Elements | What::Nan => false,
+        What::DType => found.numbers.is_none(),
         _ => true,
     };
     if shown && found.part.is_empty() {
@@ -149,20 +151,26 @@ fn difference(found: &Difference, row: &Row) -> Html {
 }
 
 fn facts(numbers: &Numbers) -> Html {
-    let mut facts = vec![
-        (
-            "differ",
-            format!("{} of {}", fmt::exact(numbers.differing), fmt::exact(numbers.elements)),
-        ),
-        ("first at", fmt::shape(&numbers.first)),
-    ];
+    let mut facts = vec![(
+        "differ",
+        format!("{} of {}", fmt::exact(numbers.differing), fmt::exact(numbers.elements)),
+    )];
+    if !numbers.precision.is_empty() {
+        facts.insert(0, ("values", numbers.precision.clone()));
+    }
+    if numbers.differing > 0 {
+        facts.push(("first at", fmt::shape(&numbers.first)));
+    }
     if numbers.numeric {
-        if numbers.finite > 0 {
-            facts.push(("max |B \u{2212} A|", float(numbers.max_abs)));
-            facts.push(("max relative to B", float(numbers.max_rel)));
+        let number = |value: Option<f64>| value.map_or_else(|| "undefined".to_owned(), float);
+        if numbers.one_nan > 0 {
+            facts.push(("NaN on one side", fmt::exact(numbers.one_nan)));
         }
-        facts.extend(numbers.mse.map(|mse| ("mean squared error", float(mse))));
-        facts.extend(numbers.cosine.map(|cosine| ("cosine", fmt::minus(&format!("{cosine:.7}")))));
+        facts.push(("max |B \u{2212} A|", number(numbers.max_abs)));
+        facts.push(("max relative to B", number(numbers.max_rel)));
+        facts.push(("mean squared error", number(numbers.mse)));
+        let cosine = numbers.cosine.map(|cosine| fmt::minus(&format!("{cosine:.7}")));
+        facts.push(("cosine", cosine.unwrap_or_else(|| "undefined".to_owned())));
         if numbers.nans != (0, 0) {
             let (a, b) = numbers.nans;
             facts
@@ -182,7 +190,7 @@ fn by_member(actor: &Actor, compare: &Compare, known: &Pairs) -> Html {
         .iter()
         .map(|at| {
             let found = known.pairs.get(*at as usize).and_then(|pair| known.difference(pair));
-            found.and_then(|found| found.numbers.as_ref()).map_or(0.0, |numbers| numbers.max_abs)
+            found.and_then(|found| found.numbers.as_ref()?.max_abs).unwrap_or(0.0)
         })
         .collect();
     let most = values.iter().copied().filter(|value| value.is_finite()).fold(0.0, f64::max);

@@ -37,7 +37,7 @@ pub(super) fn mark(mark: Mark) -> Html {
         Mark::Added => ("add", "+"),
         Mark::Removed => ("rem", "\u{2212}"),
         Mark::Renamed => ("ren2", "\u{21c4}"),
-        Mark::Shape | Mark::Kind | Mark::Changed => ("chg", "\u{2260}"),
+        Mark::Shape | Mark::Kind | Mark::Nan | Mark::Changed => ("chg", "\u{2260}"),
         Mark::Unread => ("chg", "?"),
         Mark::Waiting => ("", "\u{2026}"),
         Mark::Equal => ("", "="),
@@ -197,6 +197,7 @@ fn cells(known: &Pairs, line: &Line) -> Html {
     let (a, b) = (known.first(pair), known.second(pair));
     let Some(row) = known.row(pair) else { return html! {} };
     let times = line.pairs.len();
+    let undefined = || if line.mark == Mark::Nan { "undefined".to_owned() } else { String::new() };
     let old = a.filter(|a| times == 1 && a.key != row.key).map(|a| a.key.as_str());
     let one_shape =
         pairs().all(|other| known.row(other).is_some_and(|other| other.shape == row.shape));
@@ -209,8 +210,8 @@ fn cells(known: &Pairs, line: &Line) -> Html {
             </div>
             <div class="c cd" role="gridcell">{ kind(a, b) }</div>
             <div class="c cs m" role="gridcell">{ if one_shape { shape(a, b) } else { "shapes differ".to_owned() } }</div>
-            <div class="c cp num" role="gridcell">{ line.max_abs.map(float).unwrap_or_default() }</div>
-            <div class="c cb num" role="gridcell">{ line.cosine.map(|cosine| fmt::minus(&format!("{cosine:.5}"))).unwrap_or_default() }</div>
+            <div class="c cp num" role="gridcell">{ line.max_abs.map_or_else(undefined, float) }</div>
+            <div class="c cb num" role="gridcell">{ line.cosine.map_or_else(undefined, |cosine| fmt::minus(&format!("{cosine:.5}"))) }</div>
             <div class="c cv" role="gridcell"><span class="tag v">{ what(known, line) }</span></div>
         </>
     }
@@ -263,7 +264,7 @@ fn what(known: &Pairs, line: &Line) -> String {
         Mark::Removed => return "only in A".to_owned(),
         Mark::Waiting => return "not read yet".to_owned(),
         Mark::Equal | Mark::Renamed => return "equal".to_owned(),
-        Mark::Shape | Mark::Kind | Mark::Changed | Mark::Unread => {}
+        Mark::Shape | Mark::Kind | Mark::Nan | Mark::Changed | Mark::Unread => {}
     }
     let found = line.pairs.iter().filter_map(|at| known.difference(known.pairs.get(*at as usize)?));
     let (mut differing, mut elements, mut text) = (0u64, 0u64, None);
@@ -275,12 +276,19 @@ fn what(known: &Pairs, line: &Line) -> String {
         text.get_or_insert_with(|| match one.what {
             What::Unreadable => one.left.clone(),
             What::Shape => String::new(),
+            What::DType => {
+                let precision = one.numbers.as_ref().map(|numbers| numbers.precision.as_str());
+                let values = precision.map_or_else(String::new, |of| format!(": {of}"));
+                format!("{} \u{2192} {}{values}", one.left, one.right)
+            }
             _ => format!("{} \u{2192} {}", fmt::minus(&one.left), fmt::minus(&one.right)),
         });
     }
     match (elements, text) {
         (0, Some(text)) => text,
         (0, None) => String::new(),
+        // The dtypes, and how the values compare all the same.
+        (_, Some(text)) if line.mark == Mark::Kind => text,
         _ => share(differing, elements),
     }
 }

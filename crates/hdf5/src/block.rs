@@ -1,0 +1,74 @@
+//! Blocks of structure that carry a checksum: those of all that libhdf5 writes since 1.8.
+//!
+//! hdf5-reader verifies headers and the nodes of trees, but not the blocks of arrays, so that
+//! damage to them gave other data. Every block is verified here before it is made anything of.
+
+use hdf5_reader::StorageBuffer;
+use hdf5_reader::checksum::jenkins_lookup3;
+use statelens_checkpoint::{Error, Result};
+
+use crate::header::Widths;
+use crate::source::Source;
+
+/// What a block has to begin with.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Block<'a> {
+    pub(crate) source: &'a Source,
+    pub(crate) widths: Widths,
+    /// What it is a block of, for people.
+    pub(crate) what: &'static str,
+    /// Where the header is that the block belongs to; the block names it.
+    pub(crate) owner: u64,
+}
+
+impl Block<'_> {
+    /// The bytes of a block without its checksum: `signature`, version 0, `kind` (of an array's
+    /// elements; none for blocks without it), the address of the owner.
+    pub(crate) fn read(
+        &self,
+        address: u64,
+        len: u64,
+        signature: &[u8; 4],
+        kind: Option<u8>,
+    ) -> Result<StorageBuffer> {
+        let bytes = self.summed(address, len)?;
+        let wide = usize::from(self.widths.offset);
+        let owner = 5 + usize::from(kind.is_some());
+        let sound = bytes.starts_with(signature)
+            && bytes.get(4) == Some(&0)
+            && kind.is_none_or(|kind| bytes.get(5) == Some(&kind))
+            && bytes.get(owner..owner + wide).is_some_and(|at| little(at) == self.owner);
+        if !sound {
+            let what = format!("a block of {} is not where it should be", self.what);
+            return Err(self.at(address, Error::damaged(what)));
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes that end with their checksum.
+    pub(crate) fn summed(&self, address: u64, len: u64) -> Result<StorageBuffer> {
+        self.source.spend(len)?;
+        let bytes = self.source.bytes(address, len)?;
+        let matches = bytes
+            .split_last_chunk::<4>()
+            .is_some_and(|(body, sum)| jenkins_lookup3(body) == u32::from_le_bytes(*sum));
+        match matches {
+            true => Ok(bytes),
+            false => Err(self.wrong(address)),
+        }
+    }
+
+    /// That the checksum is not that of the bytes.
+    pub(crate) fn wrong(&self, address: u64) -> Error {
+        self.at(address, Error::damaged(format!("the checksum of {} is wrong", self.what)))
+    }
+
+    fn at(&self, address: u64, error: Error) -> Error {
+        error.at(self.source.base().saturating_add(address))
+    }
+}
+
+/// A number of up to eight bytes.
+pub(crate) fn little(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
