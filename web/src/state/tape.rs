@@ -108,16 +108,22 @@ impl Part {
 #[must_use]
 pub fn parts(rows: &[Row], dot: char) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
+    let mut before: Option<(&Row, &str)> = None;
     for row in rows.iter().filter(|row| takes_room(row)) {
         let state = row.key.split(dot).next().unwrap_or_default();
-        if parts.last().is_none_or(|part| part.name != state) {
-            parts.push(Part { name: state.to_owned(), runs: Vec::new() });
+        let (same_state, same_word) = before.map_or((false, false), |(other, name)| {
+            (name == state, row.kind == other.kind && row.dtype == other.dtype)
+        });
+        before = Some((row, state));
+        if !same_state {
+            parts.push(Part { name: state.to_owned(), runs: Vec::with_capacity(1) });
         }
         let Some(part) = parts.last_mut() else { continue };
-        let (family, name) = (row_family(row), word(row));
         match part.runs.last_mut() {
-            Some(run) if run.0 == name => run.2 = run.2.saturating_add(row.bytes),
-            _ => part.runs.push((name, family, row.bytes)),
+            Some(run) if same_word || run.0 == word(row) => {
+                run.2 = run.2.saturating_add(row.bytes);
+            }
+            _ => part.runs.push((word(row), row_family(row), row.bytes)),
         }
     }
     parts
@@ -280,44 +286,46 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
 /// Names over the tape: each gets what room there is up to the next, the larger ones first.
 fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
     let mut at = 0.0;
-    let mut wanted: Vec<(u64, Label)> = Vec::new();
+    let mut wanted: Vec<(u64, f64, &Part)> = Vec::with_capacity(parts.len());
     for part in parts {
         let bytes = part.bytes();
         if !part.name.is_empty() {
-            wanted.push((
-                bytes,
-                Label {
-                    x: at,
-                    name: part.name.clone(),
-                    dtype: part.lead(),
-                    size: Some(fmt::bytes(bytes)),
-                },
-            ));
+            wanted.push((bytes, at, part));
         }
         at += bytes as f64 * scale;
     }
-    order::by_key(&mut wanted, |(bytes, _)| std::cmp::Reverse(*bytes));
+    order::by_key(&mut wanted, |(bytes, ..)| std::cmp::Reverse(*bytes));
+    // From left to right.
     let mut placed: Vec<Label> = Vec::new();
-    for (_, label) in wanted {
+    for (bytes, x, part) in wanted {
+        // A name near the right edge is moved left until it fits.
+        let moved = |length: f64| x.min(width - length).max(0.0);
+        let free = |x: f64, length: f64| {
+            let next = placed.partition_point(|other| other.x < x);
+            let before = next.checked_sub(1).map(|at| &placed[at]);
+            placed.get(next).is_none_or(|other| x + length + 14.0 <= other.x)
+                && before.is_none_or(|other| other.x + other.width() + 14.0 <= x)
+        };
+        // Where the name alone has no room, nothing longer has: of a hundred thousand, nearly all.
+        let length = part.name.chars().count() as f64 * CHAR;
+        if !free(moved(length), length) {
+            continue;
+        }
+        let name = part.name.clone();
+        let label = Label { x, name, dtype: part.lead(), size: Some(fmt::bytes(bytes)) };
         let shorter = [
             label.clone(),
             Label { size: None, ..label.clone() },
             Label { size: None, dtype: None, ..label },
         ];
-        for mut label in shorter {
-            // A name near the right edge is moved left until it fits.
-            label.x = label.x.min(width - label.width()).max(0.0);
-            let free = placed.iter().all(|other| {
-                label.x + label.width() + 14.0 <= other.x
-                    || other.x + other.width() + 14.0 <= label.x
-            });
-            if free {
-                placed.push(label);
-                break;
-            }
+        let fits = shorter.into_iter().find_map(|label| {
+            let x = moved(label.width());
+            free(x, label.width()).then_some(Label { x, ..label })
+        });
+        if let Some(label) = fits {
+            placed.insert(placed.partition_point(|other| other.x < label.x), label);
         }
     }
-    order::by(&mut placed, |a, b| a.x.total_cmp(&b.x));
     placed
 }
 
