@@ -1,18 +1,29 @@
 //! Globs over whole segments of a key: `layers.*.attn` and `*.weight` mean what they look like.
 
+use memchr::memmem::Finder;
+
 /// A glob. `*` stands for anything, `?` for one character of a segment; what it matches begins and
 /// ends where segments do.
 #[derive(Debug, Clone)]
 pub struct Glob {
     /// What stands between the stars.
-    parts: Vec<String>,
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    text: Finder<'static>,
+    /// True if it has a `?`.
+    open: bool,
 }
 
 impl Glob {
     /// Understands a glob; every text is one.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self { parts: text.trim_matches('.').split('*').map(str::to_owned).collect() }
+        let part =
+            |text: &str| Part { text: Finder::new(text).into_owned(), open: text.contains('?') };
+        Self { parts: text.trim_matches('.').split('*').map(part).collect() }
     }
 
     /// True if some segments of a key are like it.
@@ -23,29 +34,38 @@ impl Glob {
         // only the last has to end where a segment does.
         let mut from = 0;
         for (at, part) in before.iter().enumerate() {
-            match place(key, from, part, at == 0, false) {
+            match part.place(key, from, at == 0, false) {
                 Some(end) => from = end,
                 None => return false,
             }
         }
-        place(key, from, last, before.is_empty(), true).is_some()
+        last.place(key, from, before.is_empty(), true).is_some()
     }
 }
 
-/// Where the first place ends, from there on, at which a key is like a part of a glob.
-fn place(key: &str, from: usize, part: &str, begins: bool, ends: bool) -> Option<usize> {
-    let bytes = key.as_bytes();
-    let parts_segments = |at: usize| matches!(bytes[at], b'.' | b'/');
-    if part.is_empty() && ends {
-        return Some(key.len());
-    }
-    (from..=key.len()).find_map(|start| {
-        if !key.is_char_boundary(start) || begins && start > 0 && !parts_segments(start - 1) {
-            return None;
+impl Part {
+    /// Where the first place ends, from there on, at which a key is like this part.
+    fn place(&self, key: &str, mut from: usize, begins: bool, ends: bool) -> Option<usize> {
+        let bytes = key.as_bytes();
+        let text = self.text.needle();
+        let parts_segments = |at: usize| matches!(bytes[at], b'.' | b'/');
+        if text.is_empty() {
+            return Some(if ends { key.len() } else { from });
         }
-        let end = end_of(bytes, start, part.as_bytes())?;
-        (!ends || end == bytes.len() || parts_segments(end)).then_some(end)
-    })
+        while from < key.len() {
+            let start = if self.open { from } else { from + self.text.find(&bytes[from..])? };
+            from = start + 1;
+            if !key.is_char_boundary(start) || begins && start > 0 && !parts_segments(start - 1) {
+                continue;
+            }
+            if let Some(end) = end_of(bytes, start, text)
+                && (!ends || end == bytes.len() || parts_segments(end))
+            {
+                return Some(end);
+            }
+        }
+        None
+    }
 }
 
 /// Where a key stops being like a part that begins at `at`.

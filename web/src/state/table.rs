@@ -312,6 +312,11 @@ impl Builder<'_> {
     /// Lines for a node and all below; keys are no deeper than the tree allows.
     fn node(&mut self, at: usize) {
         self.table.items.extend(self.trie.rows(at).iter().map(|&id| Item::Row(id)));
+        // Most have one or none, where nothing can fold.
+        if let [] | [_] = self.trie.children(at) {
+            self.trie.children(at).iter().for_each(|&child| self.node(child as usize));
+            return;
+        }
         for run in self.trie.runs(at) {
             if run.len > 1 {
                 self.fold(at, run);

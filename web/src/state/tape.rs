@@ -179,11 +179,12 @@ pub fn lay_out(parts: &[Part], layers: &[u64], width: f64) -> Tape {
 fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
     let mut out: Vec<Stretch> = Vec::new();
     let mut at = 0.0;
+    // What is thinner than a pixel, from whichever states it is.
+    let mut thin: Option<Stretch> = None;
     for (index, part) in parts.iter().enumerate() {
         // States are parted by a hairline of the ground.
         let gap =
             if index + 1 < parts.len() && part.bytes() as f64 * scale > 3.0 { 1.0 } else { 0.0 };
-        let mut thin: Option<Stretch> = None;
         for (run, (_, family, bytes)) in part.runs.iter().enumerate() {
             let mut width = *bytes as f64 * scale;
             let x = at;
@@ -208,7 +209,9 @@ fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
             out.extend(small);
             out.push(Stretch { x: x + shift, width: width - shift, family: Some(*family) });
         }
-        if let Some(small) = thin {
+        // A state that can be seen ends where it ends; what is left of it isn't given to the next.
+        let seen = part.bytes() as f64 * scale >= 1.0 || index + 1 == parts.len();
+        if let Some(small) = thin.take_if(|_| seen) {
             out.push(Stretch { width: 1.0, ..small });
         }
     }
@@ -392,6 +395,24 @@ mod tests {
             .map(|stretch| stretch.family)
             .collect();
         assert_eq!(families, [Some(Family::Int), Some(Family::F32), None]);
+    }
+
+    #[test]
+    fn states_thinner_than_a_pixel_share_one() {
+        let rows: Vec<Row> = (0..100_000u64)
+            .map(|at| {
+                let dtype = if at < 50_000 { "float32" } else { "bfloat16" };
+                tensor(&format!("w_{at}"), dtype, &[if at == 70_000 { 40_000 } else { 4 }])
+            })
+            .collect();
+        let tape = lay_out(&parts(&rows, '.'), &[], 1000.0);
+        assert!(tape.stretches.len() <= 1000, "{}", tape.stretches.len());
+        let wide: f64 = tape.stretches.iter().map(|stretch| stretch.width).sum();
+        assert!((wide - 1000.0).abs() < 3.0, "{wide}");
+        let (first, last) = (tape.stretches.first(), tape.stretches.last());
+        assert_eq!(first.and_then(|stretch| stretch.family), Some(Family::F32));
+        assert_eq!(last.and_then(|stretch| stretch.family), Some(Family::Bf16));
+        assert!(tape.labels.iter().any(|label| label.name == "w_70000"), "{:?}", tape.labels);
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl Segments {
             of_row: Vec::with_capacity(rows.len()),
             signs: Vec::with_capacity(rows.len()),
         };
-        let mut found: HashMap<(u32, &str), u32> = HashMap::with_capacity(rows.len());
+        let mut found = Found::new();
         // The segments of the key before: neighbours have most of theirs in common.
         let mut path: Vec<(&str, u32)> = Vec::new();
         for row in rows {
@@ -160,8 +160,7 @@ impl Segments {
                     Some(&(_, known)) => known,
                     None => {
                         path.truncate(depth);
-                        let at =
-                            *found.entry((at, segment)).or_insert_with(|| out.push(at, segment));
+                        let at = found.get(&mut out, at, segment);
                         path.push((segment, at));
                         at
                     }
@@ -182,16 +181,63 @@ impl Segments {
     fn push(&mut self, parent: u32, name: &str) -> u32 {
         let start = self.text.len() as u32;
         self.text.push_str(name);
-        let mut hasher = DefaultHasher::new();
-        hasher.write(name.as_bytes());
-        self.all.push(Segment {
-            parent,
-            start,
-            end: self.text.len() as u32,
-            number: segment_number(name),
-            hash: hasher.finish(),
-        });
+        let mut hash = 0;
+        // Nothing is equal to the root: its children's names need not be compared.
+        if parent != 0 {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(name.as_bytes());
+            hash = hasher.finish();
+        }
+        let (end, number) = (self.text.len() as u32, segment_number(name));
+        self.all.push(Segment { parent, start, end, number, hash });
         (self.all.len() - 1) as u32
+    }
+}
+
+/// Finds the segments below another while keys are cut. Most have a handful, which are gone
+/// through; only those below others are looked up.
+struct Found<'a> {
+    /// Of each segment: its name, the newest below it, the one before it below the same, and how
+    /// many are below it.
+    all: Vec<(&'a str, u32, u32, u32)>,
+    many: HashMap<(u32, &'a str), u32>,
+}
+
+/// So many names are compared one by one.
+const FEW: u32 = 8;
+
+impl<'a> Found<'a> {
+    fn new() -> Self {
+        Self { all: vec![("", NONE, NONE, 0)], many: HashMap::new() }
+    }
+
+    fn get(&mut self, segments: &mut Segments, parent: u32, name: &'a str) -> u32 {
+        let (_, newest, _, count) = self.all[parent as usize];
+        let known = if count > FEW {
+            self.many.get(&(parent, name)).copied()
+        } else {
+            self.below(newest).find(|&(_, other)| other == name).map(|(at, _)| at)
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        let new = segments.push(parent, name);
+        self.all.push((name, NONE, newest, 0));
+        let above = &mut self.all[parent as usize];
+        (above.1, above.3) = (new, count + 1);
+        if count > FEW {
+            self.many.insert((parent, name), new);
+        } else if count == FEW {
+            let all: Vec<_> = self.below(new).collect();
+            self.many.extend(all.into_iter().map(|(at, name)| ((parent, name), at)));
+        }
+        new
+    }
+
+    /// The segments below another, from the newest.
+    fn below(&self, newest: u32) -> impl Iterator<Item = (u32, &'a str)> {
+        let next = |at: u32| self.all.get(at as usize).map(|one| (at, one.0, one.2));
+        std::iter::successors(next(newest), move |one| next(one.2)).map(|one| (one.0, one.1))
     }
 }
 
@@ -299,10 +345,13 @@ impl Trie {
         if let ([], [only]) = (self.children(at), self.rows(at)) {
             return of_row(only);
         }
-        let (mut strict, mut loose) = (DefaultHasher::new(), DefaultHasher::new());
+        let mut sum = Signs { strict: 0, loose: 0 };
+        // All that comes together are hashes, so that no more is needed than to keep their order.
+        let mix =
+            |sum: u64, part: u64| (sum.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut add = |name: u64, signs: Signs| {
-            (name, signs.strict).hash(&mut strict);
-            (name, signs.loose).hash(&mut loose);
+            sum.strict = mix(mix(sum.strict, name), signs.strict);
+            sum.loose = mix(mix(sum.loose, name), signs.loose);
         };
         for id in self.rows(at) {
             add(0, of_row(id));
@@ -311,7 +360,7 @@ impl Trie {
             let node = &self.nodes[child as usize];
             add(self.segments.all[node.segment as usize].hash, node.signs);
         }
-        Signs { strict: strict.finish(), loose: loose.finish() }
+        sum
     }
 
     /// What stands between segments.
