@@ -32,9 +32,11 @@ async function open(page, keys) {
 
 const elements = (page) => page.evaluate(() => document.getElementsByTagName("*").length);
 
-/** What a line of the tree says of itself. */
-const selected = (page) =>
-  page.$eval('[role="treeitem"][aria-selected="true"]', (line) => ({
+/** What the chosen line of the tree says of itself, once it was scrolled to. */
+async function selected(page) {
+  const chosen = '[role="treeitem"][aria-selected="true"]';
+  await page.waitForSelector(chosen);
+  return page.$eval(chosen, (line) => ({
     name: line.querySelector(".t").textContent,
     place: `${line.getAttribute("aria-posinset")} of ${line.getAttribute("aria-setsize")}`,
     level: line.getAttribute("aria-level"),
@@ -44,6 +46,7 @@ const selected = (page) =>
       line.closest('[role="tree"]').getBoundingClientRect(),
     ),
   }));
+}
 
 const inTree = (page) => page.evaluate(() => document.activeElement.getAttribute("role"));
 
@@ -64,7 +67,7 @@ test("flat keys: the tree is moved through by keys, and the filter counts", { ti
     assert.deepEqual(await selected(page), { name: keys[0], place: `1 of ${COUNT}`, level: "1", open: null, shown: true });
     await page.keyboard.press("End");
     assert.deepEqual(await selected(page), { name: keys.at(-1), place: `${COUNT} of ${COUNT}`, level: "1", open: null, shown: true });
-    assert.equal(await page.$eval(".row.sel .ck", (cell) => cell.title), keys.at(-1));
+    await page.waitForSelector(`.row.sel .ck[title="${keys.at(-1)}"]`);
     await page.keyboard.press("ArrowUp");
     assert.equal((await selected(page)).name, keys.at(-2));
     await page.keyboard.press("PageUp");

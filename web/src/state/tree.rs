@@ -42,6 +42,8 @@ pub struct Branch {
     run: Run,
     /// The node whose children are below. It stands for the line's identity.
     at: usize,
+    /// The run that the line was followed down to, if that is a fold, and the node it hangs at.
+    fold: Option<(usize, Run)>,
 }
 
 impl Tree {
@@ -89,6 +91,12 @@ impl Tree {
         self.lines[line].at
     }
 
+    /// The line with an identity, if it is shown.
+    #[must_use]
+    pub fn find(&self, identity: usize) -> Option<usize> {
+        self.lines.iter().position(|line| line.at == identity)
+    }
+
     /// The line above that holds a line.
     #[must_use]
     pub fn up(&self, line: usize) -> Option<usize> {
@@ -121,17 +129,19 @@ impl Tree {
     fn labels(&self, trie: &Trie, line: usize) -> (String, String) {
         let branch = &self.lines[line];
         let mut name = trie.run_label(branch.parent, branch.run);
-        let mut path = name.clone();
-        let mut at = trie.children(branch.parent)[branch.run.start] as usize;
-        if branch.level > 0 {
-            follow(trie, &mut at, &mut (branch.run.len as u64), |parent, run| {
-                let label = trie.run_label(parent, run);
-                path = join(&path, &label, trie.dot());
-                if run.len == 1 {
-                    name = join(&name, &label, trie.dot());
-                }
-            });
+        let mut steps = Vec::new();
+        let mut at = branch.fold.map_or(branch.at, |(above, _)| above);
+        while trie.depth(at) > trie.depth(branch.parent) + 1 {
+            steps.push(at);
+            at = trie.parent(at);
         }
+        for step in steps.into_iter().rev() {
+            name = join(&name, trie.name(step), trie.dot());
+        }
+        let path = match branch.fold {
+            Some((above, run)) => join(&name, &trie.run_label(above, run), trie.dot()),
+            None => name.clone(),
+        };
         (name, path)
     }
 }
@@ -169,10 +179,10 @@ impl Walk<'_> {
         let mut sums = Sums::default();
         members.iter().for_each(|&member| sums.add(trie.sums(member as usize)));
         let first = members[0] as usize;
-        let (mut at, mut times) = (first, run.len as u64);
+        let (mut at, mut times, mut fold) = (first, run.len as u64, None);
         // At the top level nothing is shown with what is below: there a line is a state.
         if level > 0 {
-            follow(trie, &mut at, &mut times, |_, _| {});
+            fold = follow(trie, &mut at, &mut times);
         }
         let expandable = !trie.is_value(at)
             && trie.children(at).iter().any(|&below| !trie.is_value(below as usize));
@@ -190,6 +200,7 @@ impl Walk<'_> {
             parent,
             run,
             at,
+            fold,
         });
         if open == Some(true) {
             let line = self.lines.len() - 1;
@@ -199,25 +210,24 @@ impl Walk<'_> {
 }
 
 /// Goes down from a node while there is no choice: a segment that leads to one other only is shown
-/// with it; so is `layers` with its run.
-fn follow(trie: &Trie, at: &mut usize, times: &mut u64, mut step: impl FnMut(usize, Run)) {
+/// with it; so is `layers` with its run, which is told.
+fn follow(trie: &Trie, at: &mut usize, times: &mut u64) -> Option<(usize, Run)> {
     loop {
         let runs = match trie.children(*at) {
-            [] => return,
+            [] => return None,
             [_] => vec![Run { start: 0, len: 1, loose: false }],
             _ => trie.runs(*at),
         };
-        let [only] = runs.as_slice() else { return };
+        let [only] = runs.as_slice() else { return None };
         let next = trie.children(*at)[only.start] as usize;
         let folds = only.len > 1;
         if trie.is_value(next) || !trie.rows(*at).is_empty() || (folds && *times > 1) {
-            return;
+            return None;
         }
-        step(*at, *only);
-        *at = next;
+        let above = std::mem::replace(at, next);
         if folds {
             *times = only.len as u64;
-            return;
+            return Some((above, *only));
         }
     }
 }

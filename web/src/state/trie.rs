@@ -402,6 +402,12 @@ impl Trie {
         &self.nodes[at].sums
     }
 
+    /// The node above; the root's is itself.
+    #[must_use]
+    pub fn parent(&self, at: usize) -> usize {
+        self.nodes[at].parent as usize
+    }
+
     /// How many steps a node is below the root.
     #[must_use]
     pub fn depth(&self, at: usize) -> usize {

@@ -65,6 +65,8 @@ pub struct Work {
     pub scroll: u32,
     /// All keys as a tree, of which the filter's is a part.
     pub trie: Rc<Trie>,
+    /// The line of the tree that was chosen, by [`Tree::identity`], and what is looked at since.
+    line: Option<(usize, Spot)>,
     /// Lines of the tree that are not as they are by default, by [`Tree::identity`].
     tree_toggled: Rc<HashSet<usize>>,
     /// The family of each node of the tree.
@@ -88,6 +90,7 @@ impl PartialEq for Work {
             && Rc::ptr_eq(&self.table, &other.table)
             && Rc::ptr_eq(&self.tree, &other.tree)
             && self.spot == other.spot
+            && self.line == other.line
             && self.scroll == other.scroll
             && self.searching() == other.searching()
             && self.filter == other.filter
@@ -133,6 +136,7 @@ impl Work {
             filter_error: None,
             spot: None,
             scroll: 0,
+            line: None,
             tree_toggled: Rc::new(toggled),
             trie: Rc::new(trie),
             families: Rc::new(families),
@@ -175,9 +179,15 @@ impl Work {
         }
     }
 
-    /// The line of the tree that holds what is looked at.
+    /// The line of the tree that was chosen, or else the last that holds what is looked at.
     #[must_use]
     pub fn branch(&self) -> Option<usize> {
+        if let Some((identity, spot)) = &self.line
+            && self.spot.as_ref() == Some(spot)
+            && let Some(line) = self.tree.find(*identity)
+        {
+            return Some(line);
+        }
         let fold = match &self.spot {
             Some(Spot::Row(row)) => return self.tree.holding(&self.trie, *row),
             Some(Spot::Fold(_)) => self.fold()?,
@@ -311,15 +321,15 @@ impl Work {
     /// Looks at the first leaf under a line of the tree.
     pub fn look_at_branch(&mut self, at: usize) {
         let Some(branch) = self.tree.lines.get(at) else { return };
-        let (first, folds) = (branch.first, branch.times > 1);
+        let (first, folds, identity) = (branch.first, branch.times > 1, self.tree.identity(at));
         self.look_at_row(first);
-        if !folds {
-            return;
+        if folds {
+            let path = self.tree.path(&self.trie, at);
+            if self.table.folds.iter().any(|fold| fold.name == path) {
+                self.spot = Some(Spot::Fold(path));
+            }
         }
-        let path = self.tree.path(&self.trie, at);
-        if self.table.folds.iter().any(|fold| fold.name == path) {
-            self.spot = Some(Spot::Fold(path));
-        }
+        self.line = self.spot.clone().map(|spot| (identity, spot));
     }
 
     /// Moves by lines; state rows are stepped over.
@@ -521,6 +531,23 @@ mod tests {
         assert_eq!(work.filter, "dtype:f32");
         work.toggle_term("dtype:f32", "dtype:");
         assert_eq!(work.filter, "");
+    }
+
+    #[test]
+    fn a_chosen_line_of_the_tree_stays_chosen_until_something_else_is_looked_at() {
+        let mut work = work(4);
+        for line in [0, 1, 3, 0, work.tree.lines.len() - 1] {
+            work.look_at_branch(line);
+            assert_eq!(work.branch(), Some(line));
+        }
+        work.look_at_branch(1);
+        work.toggle_branch(work.tree.identity(1));
+        assert_eq!((work.branch(), work.tree.lines[1].open), (Some(1), Some(false)));
+        work.toggle_branch(work.tree.identity(1));
+        work.step(1);
+        work.step(1);
+        let branch = work.branch().expect("a branch");
+        assert_eq!(work.tree.name(&work.trie, branch), "ln");
     }
 
     #[test]
