@@ -1,51 +1,24 @@
 // A checkpoint of 10 GB (sparse: it takes no room) opens in two seconds and converts within 200 MB.
 
 import assert from "node:assert/strict";
-import { readFileSync, readdirSync, mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { launch, withPage } from "./harness.mjs";
 import { sparseCheckpoint } from "./make.mjs";
+import { marked, memory } from "./memory.mjs";
 
 let browser;
 let folder;
-let mark;
 before(async () => {
   folder = mkdtempSync(join(tmpdir(), "statelens-large-"));
-  // Names this browser's processes among all that run.
-  mark = `--statelens-large-${process.pid}`;
-  browser = await launch([mark]);
+  browser = await launch([marked()]);
 });
 after(async () => {
   await browser.close();
   rmSync(folder, { recursive: true });
 });
-
-/** Anonymous and shared memory of the browser and all that it started, in MB. */
-function memory() {
-  const parents = new Map();
-  const roots = [];
-  for (const pid of readdirSync("/proc").filter((name) => /^\d+$/.test(name))) {
-    try {
-      const status = readFileSync(`/proc/${pid}/status`, "utf8");
-      parents.set(pid, { parent: /PPid:\s+(\d+)/.exec(status)[1], status });
-      if (readFileSync(`/proc/${pid}/cmdline`, "utf8").includes(mark)) roots.push(pid);
-    } catch {
-      // It ended while we looked.
-    }
-  }
-  const ours = (pid) => {
-    for (let at = pid; parents.has(at); at = parents.get(at).parent) if (roots.includes(at)) return true;
-    return false;
-  };
-  let kilobytes = 0;
-  for (const [pid, { status }] of parents) {
-    if (!ours(pid)) continue;
-    for (const name of ["RssAnon", "RssShmem"]) kilobytes += Number(new RegExp(`${name}:\\s+(\\d+)`).exec(status)?.[1] ?? 0);
-  }
-  return kilobytes / 1024;
-}
 
 test("10 GB opens in under 2 s and converts in under 200 MB", { skip: process.platform !== "linux" && "reads /proc" }, async () => {
   const path = join(folder, "ten.pt");

@@ -15,6 +15,16 @@ export function manyKeys(count) {
   return Buffer.concat(parts);
 }
 
+/** A safetensors file with a tensor of four float32 for each of the keys. */
+export function safetensors(keys) {
+  const head = {};
+  keys.forEach((key, at) => (head[key] = { dtype: "F32", shape: [4], data_offsets: [at * 16, at * 16 + 16] }));
+  const text = Buffer.from(JSON.stringify(head));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  return Buffer.concat([length, text, Buffer.alloc(keys.length * 16)]);
+}
+
 /**
  * A PyTorch zip file with tensors of zeros, written sparsely: it takes no room on most disks.
  * @param {string} path where

@@ -1,6 +1,8 @@
 //! `cargo xtask bench`: times and peak memory, as ratios to the real library and to `cp`.
 //!
-//! Every row is a whole process, started several times on inputs that the system has in memory, in
+//! What the page takes in a browser comes last (`tests/page/measure.mjs`).
+//!
+//! Every other row is a whole process, started several times on inputs that the system has in memory, in
 //! turns with what it is compared with, so that both see the same machine; the fastest run counts,
 //! with the highest peak memory of all. Nothing here fails because something is slow: machines
 //! differ, and the numbers are for people to read.
@@ -57,6 +59,8 @@ pub(crate) fn run() -> Result<()> {
     bench.large(&mut table)?;
     println!("\n{}\n", machine());
     table.print();
+    println!("\nThe page in a browser:");
+    page::measure(&bench.statelens, &bench.folder.join("page"))?;
     page_weight()
 }
 

@@ -83,13 +83,28 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     let files = test_files(filter)?;
     let single = single::build()?;
     let server = start_server(0)?;
-    let mut node = shell::command("node");
+    let mut node = node(&server, &browser, &command);
     node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"]).args(files);
+    node.env("STATELENS_SINGLE", single);
+    shell::run(&mut node)
+}
+
+/// Measures the page in a browser, with files of very many keys that the given command makes.
+pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
+    build()?;
+    let browser = setup::page_tests()?;
+    let server = start_server(0)?;
+    let mut node = node(&server, &browser, command);
+    shell::run(node.arg(project::root().join("tests/page/measure.mjs")).arg(folder))
+}
+
+/// Node, told where the site, the browser and the command are.
+fn node(server: &Server, browser: &Path, command: &Path) -> Command {
+    let mut node = shell::command("node");
     node.env("STATELENS_URL", server.address());
     node.env("STATELENS_CHROMIUM", browser);
     node.env("STATELENS_COMMAND", command);
-    node.env("STATELENS_SINGLE", single);
-    shell::run(&mut node)
+    node
 }
 
 /// The command `statelens`, compiled quickly rather than to be quick; the tests of the unit and this

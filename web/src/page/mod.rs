@@ -31,6 +31,7 @@ pub mod table;
 pub mod tape;
 pub mod tree;
 pub mod verify;
+pub mod window;
 pub mod workspace;
 
 /// Starts the page.

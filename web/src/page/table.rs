@@ -3,9 +3,10 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::hooks::{Same, use_size, use_small};
+use crate::page::hooks::{Same, use_small};
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, COLUMNS, Tab};
+use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{Kind, Row};
 use crate::state::fmt;
 use crate::state::table::{Column, Fold, Item, Pattern, Table, values_text};
@@ -20,37 +21,12 @@ pub struct TableProps {
     pub work: Work,
 }
 
-/// Rows kept beyond both edges, so that a quick scroll shows no gap.
-const SPARE: f64 = 240.0;
-
-/// Where lines lie: the height of all is known, so that any line is found without the others.
-struct Heights {
-    tops: Vec<f64>,
-}
-
-impl Heights {
-    fn new(table: &Table, small: bool) -> Self {
-        let mut at = 0.0;
-        let mut tops = Vec::with_capacity(table.items.len() + 1);
-        for item in &table.items {
-            tops.push(at);
-            at += match (small, item) {
-                (false, _) => 24.0,
-                (true, Item::State(_)) => 30.0,
-                (true, _) => 48.0,
-            };
-        }
-        tops.push(at);
-        Self { tops }
+fn lines(table: &Table, small: bool) -> Lines {
+    if !small {
+        return Lines::Even { count: table.items.len(), each: 24.0 };
     }
-
-    fn total(&self) -> f64 {
-        self.tops.last().copied().unwrap_or(0.0)
-    }
-
-    fn line_at(&self, y: f64) -> usize {
-        self.tops.partition_point(|&top| top <= y).saturating_sub(1)
-    }
+    let height = |item: &Item| if matches!(item, Item::State(_)) { 30.0 } else { 48.0 };
+    Lines::of_heights(table.items.iter().map(height))
 }
 
 /// The table.
@@ -58,29 +34,20 @@ impl Heights {
 pub fn TablePane(props: &TableProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let node = use_node_ref();
-    let (_, height) = use_size(&node);
     let small = use_small();
-    let top = use_state(|| 0.0);
     let work = &props.work;
     let table = work.table.clone();
-    let heights = use_memo((Same(table), small), |(table, small)| Heights::new(&table.0, *small));
+    let lines = use_memo((Same(table), small), |(table, small)| lines(&table.0, *small));
+    let sight = use_sight(&node, &lines);
     let cursor = work.cursor();
-
-    let onscroll = {
-        let (top, node) = (top.clone(), node.clone());
-        Callback::from(move |_: Event| {
-            if let Some(element) = node.cast::<web_sys::Element>() {
-                top.set(f64::from(element.scroll_top()));
-            }
-        })
-    };
     {
-        let (node, heights, count) = (node.clone(), heights.clone(), work.table.items.len());
+        let (node, lines) = (node.clone(), lines.clone());
         use_effect_with(work.scroll, move |_| {
             if let (Some(at), Some(element)) = (cursor, node.cast::<web_sys::Element>())
-                && at < count
+                && at < lines.count()
             {
-                reveal(&element, &heights, at, small);
+                // Clear of the state row that sticks to the top.
+                reveal(&element, &lines, at, if small { 30.0 } else { 24.0 }, 1.0);
             }
         });
     }
@@ -94,23 +61,19 @@ pub fn TablePane(props: &TableProps) -> Html {
         });
     }
 
-    let first = heights.line_at((*top - SPARE).max(0.0));
-    let last = heights.line_at(*top + height.max(200.0) + SPARE);
-    let state = sticky_state(work, heights.line_at(*top));
+    let state = sticky_state(work, lines.at(sight.top));
     html! {
         <div class="gridbox" role="grid" aria-label="Flattened state" tabindex="0"
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
-            <div class="scroller" role="rowgroup" ref={node} {onscroll}>
-                if let Some(at) = state.filter(|_| *top > 0.0) {
+            <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
+                if let Some(at) = state.filter(|_| sight.top > 0.0) {
                     <div class="flat stuck" aria-hidden="true">{ state_row(&work.table, at, None) }</div>
                 }
-                <div class="flat" role="presentation" style={format!("height:{}px", heights.total())}>
-                    if !work.table.items.is_empty() {
-                        { for (first..=last.min(work.table.items.len() - 1)).map(|at| {
-                            line(&actor, work, at, cursor == Some(at), heights.tops[at])
-                        }) }
-                    }
+                <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
+                    { for (sight.first..sight.end).map(|at| {
+                        line(&actor, work, at, cursor == Some(at), lines.top(at))
+                    }) }
                 </div>
                 if work.table.items.is_empty() { { nothing(&actor, work) } }
             </div>
@@ -428,17 +391,5 @@ fn nothing(actor: &Actor, work: &Work) -> Html {
             { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) }
             <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
         </p>
-    }
-}
-
-/// Scrolls as little as shows a line, clear of the state row that sticks to the top.
-fn reveal(element: &web_sys::Element, heights: &Heights, at: usize, small: bool) {
-    let stuck = if small { 30.0 } else { 24.0 };
-    let (top, bottom) = (heights.tops[at], heights.tops[at + 1]);
-    let view = (f64::from(element.scroll_top()), f64::from(element.client_height()));
-    if top < view.0 + stuck {
-        element.set_scroll_top((top - stuck).max(0.0) as i32);
-    } else if bottom > view.0 + view.1 {
-        element.set_scroll_top((bottom - view.1 + 1.0) as i32);
     }
 }

@@ -1,11 +1,13 @@
-//! The tree of modules beside the table.
+//! The tree of modules beside the table: virtual lines, of which only those in sight are in the
+//! document.
 
 use yew::prelude::*;
 
 use crate::page::app::Actor;
+use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
+use crate::page::window::{Lines, reveal, use_sight};
 use crate::state::fmt;
-use crate::state::tree::Branch;
 use crate::state::work::Work;
 
 /// The tree.
@@ -19,58 +21,68 @@ pub struct TreeProps {
 #[component]
 pub fn TreePane(props: &TreeProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
-    let list = use_node_ref();
+    let node = use_node_ref();
     let work = &props.work;
     let at = work.branch();
+    let each = if use_small() { 44.0 } else { 24.0 };
+    let lines = Lines::Even { count: work.tree.lines.len(), each };
+    let sight = use_sight(&node, &lines);
+    let total = lines.total();
     {
         // The line that holds what is looked at stays in sight.
-        let list = list.clone();
+        let node = node.clone();
         use_effect_with(at, move |at| {
-            if let (Some(at), Some(list)) = (*at, list.cast::<web_sys::Element>()) {
-                reveal(&list, at);
+            if let (Some(at), Some(element)) = (*at, node.cast::<web_sys::Element>()) {
+                reveal(&element, &lines, at, MARGIN, 2.0 * MARGIN);
             }
         });
     }
-    let largest = work.tree.iter().map(|branch| branch.sums.bytes).max().unwrap_or(0).max(1);
     let keys = {
-        let (actor, work, list) = (actor.clone(), work.clone(), list.clone());
+        let (actor, work, node) = (actor.clone(), work.clone(), node.clone());
+        let page = ((sight.end - sight.first) / 2).max(1);
         Callback::from(move |event: KeyboardEvent| {
-            if press(&event, &actor, &work) {
+            if press(&event, &actor, &work, page) {
                 event.prevent_default();
                 event.stop_propagation();
-                if let Some(list) = list.cast::<web_sys::HtmlElement>() {
-                    let _ = list.focus();
+                if let Some(element) = node.cast::<web_sys::HtmlElement>() {
+                    let _ = element.focus();
                 }
             }
         })
     };
+    // What is out of sight isn't in the document, so that nothing there can be named.
+    let active = at.filter(|at| (sight.first..sight.end).contains(at));
     html! {
         <nav class="tree" aria-label="Tree">
             <div class="pane-h"><b>{ "State" }</b><span class="lab">{ "bytes" }</span></div>
-            <ul ref={list} role="tree" aria-label="State" tabindex="0" onkeydown={keys}
-                aria-activedescendant={at.map(|at| format!("branch-{at}"))}>
-                { for work.tree.iter().enumerate().map(|(index, branch)| {
-                    line(&actor, index, branch, at == Some(index), largest)
-                }) }
-            </ul>
+            <div class="lines" ref={node} role="tree" aria-label="State" tabindex="0" onkeydown={keys} onscroll={sight.onscroll}
+                aria-activedescendant={active.map(|at| format!("branch-{at}"))}>
+                <ul role="presentation" style={format!("height:{total}px")}>
+                    { for (sight.first..sight.end).map(|index| line(&actor, work, index, at == Some(index), index as f64 * each)) }
+                </ul>
+            </div>
         </nav>
     }
 }
 
-fn line(actor: &Actor, index: usize, branch: &Branch, selected: bool, largest: u64) -> Html {
+/// What is free above a line that was scrolled to.
+const MARGIN: f64 = 8.0;
+
+fn line(actor: &Actor, work: &Work, index: usize, selected: bool, top: f64) -> Html {
+    let (tree, trie) = (&work.tree, &work.trie);
+    let branch = &tree.lines[index];
     let look = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_branch(index)))
     };
     let toggle = {
-        let (actor, path) = (actor.clone(), branch.path.clone());
+        let (actor, identity) = (actor.clone(), tree.identity(index));
         Callback::from(move |event: MouseEvent| {
             event.stop_propagation();
-            let path = path.clone();
-            actor.work(move |work| work.toggle_branch(&path));
+            actor.work(move |work| work.toggle_branch(identity));
         })
     };
-    let share = branch.sums.bytes as f64 / largest as f64 * 100.0;
+    let share = branch.sums.bytes as f64 / tree.largest.max(1) as f64 * 100.0;
     let class = classes(&[
         match branch.open {
             Some(true) => "open",
@@ -81,20 +93,23 @@ fn line(actor: &Actor, index: usize, branch: &Branch, selected: bool, largest: u
         when(selected, "sel"),
         branch.family.class(),
     ]);
+    let name = tree.name(trie, index);
+    let (place, siblings) = branch.place;
     html! {
-        <li id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
+        <li key={index} id={format!("branch-{index}")} {class} role="treeitem" aria-level={(branch.level + 1).to_string()}
+            aria-posinset={place.to_string()} aria-setsize={siblings.to_string()}
             aria-selected={selected.to_string()} aria-expanded={branch.open.map(|open| open.to_string())}
-            style={format!("--l:{};--w:{share:.2}%", branch.level)} onclick={look} title={branch.path.clone()}>
+            style={format!("top:{top}px;--l:{};--w:{share:.2}%", branch.level)} onclick={look} title={tree.path(trie, index)}>
             <span class="n">
                 <span class="twist" aria-hidden="true" onclick={branch.open.map(|_| toggle)}></span>
-                <span class="t">{ if branch.name.is_empty() { "(itself)" } else { &branch.name } }</span>
+                <span class="t">{ if name.is_empty() { "(itself)".to_owned() } else { name } }</span>
                 if branch.times > 1 { <span class="x">{ format!("\u{d7}{}", branch.times) }</span> }
             </span>
             if branch.sums.bytes > 0 {
                 <span class="bar" aria-hidden="true"><i></i></span>
                 <span class="num">{ fmt::bytes(branch.sums.bytes) }</span>
-            } else if let Some(value) = &branch.value {
-                <span class="num">{ value }</span>
+            } else if let Some(value) = tree.value(trie, &work.rows, index) {
+                <span class="num">{ value.to_owned() }</span>
             } else {
                 <span class="num">{ fmt::plural(branch.sums.values.max(branch.sums.tensors), if branch.sums.values > 0 { "value" } else { "tensor" }) }</span>
             }
@@ -103,42 +118,32 @@ fn line(actor: &Actor, index: usize, branch: &Branch, selected: bool, largest: u
 }
 
 /// The keys of a tree, as in any other.
-fn press(event: &KeyboardEvent, actor: &Actor, work: &Work) -> bool {
+fn press(event: &KeyboardEvent, actor: &Actor, work: &Work, page: usize) -> bool {
     let at = work.branch();
-    let last = work.tree.len().saturating_sub(1);
+    let lines = &work.tree.lines;
+    let last = lines.len().saturating_sub(1);
     let go = |index: usize| actor.work(move |work| work.look_at_branch(index));
     let toggle = |index: usize| {
-        let path = work.tree[index].path.clone();
-        actor.work(move |work| work.toggle_branch(&path));
+        let identity = work.tree.identity(index);
+        actor.work(move |work| work.toggle_branch(identity));
     };
     match (event.key().as_str(), at) {
-        _ if work.tree.is_empty() => return false,
+        _ if lines.is_empty() => return false,
         ("ArrowDown", at) => go(at.map_or(0, |at| (at + 1).min(last))),
         ("ArrowUp", at) => go(at.map_or(0, |at| at.saturating_sub(1))),
+        ("PageDown", at) => go(at.map_or(0, |at| (at + page).min(last))),
+        ("PageUp", at) => go(at.map_or(0, |at| at.saturating_sub(page))),
         ("Home", _) => go(0),
         ("End", _) => go(last),
-        ("ArrowRight", Some(at)) if work.tree[at].open == Some(false) => toggle(at),
-        ("ArrowRight", Some(at)) if work.tree[at].open == Some(true) => go((at + 1).min(last)),
-        ("ArrowLeft", Some(at)) if work.tree[at].open == Some(true) => toggle(at),
-        ("ArrowLeft", Some(at)) => {
-            let level = work.tree[at].level;
-            match (0..at).rev().find(|&above| work.tree[above].level < level) {
-                Some(above) => go(above),
-                None => return false,
-            }
-        }
-        ("Enter" | " ", Some(at)) if work.tree[at].open.is_some() => toggle(at),
+        ("ArrowRight", Some(at)) if lines[at].open == Some(false) => toggle(at),
+        ("ArrowRight", Some(at)) if lines[at].open == Some(true) => go((at + 1).min(last)),
+        ("ArrowLeft", Some(at)) if lines[at].open == Some(true) => toggle(at),
+        ("ArrowLeft", Some(at)) => match work.tree.up(at) {
+            Some(above) => go(above),
+            None => return false,
+        },
+        ("Enter" | " ", Some(at)) if lines[at].open.is_some() => toggle(at),
         _ => return false,
     }
     true
-}
-
-fn reveal(list: &web_sys::Element, at: usize) {
-    let Some(line) = list.children().item(at as u32) else { return };
-    let (inside, around) = (line.get_bounding_client_rect(), list.get_bounding_client_rect());
-    if inside.top() < around.top() {
-        list.set_scroll_top(list.scroll_top() - (around.top() - inside.top()) as i32 - 8);
-    } else if inside.bottom() > around.bottom() {
-        list.set_scroll_top(list.scroll_top() + (inside.bottom() - around.bottom()) as i32 + 8);
-    }
 }

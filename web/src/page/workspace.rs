@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
 use crate::page::address;
@@ -212,6 +213,14 @@ fn FilterBar(props: &FilterProps) -> Html {
         let on = work.filter.split_whitespace().any(|word| word == term);
         chip(on, None, toggle, html! { <>{ name }<span class="m">{ fmt::exact(count) }</span></> })
     };
+    {
+        // Between two pieces of a long search the page takes what was typed meanwhile.
+        let actor = actor.clone();
+        use_effect_with(work.searching(), move |searching| {
+            let next = searching.map(|_| Timeout::new(0, move || actor.work(Work::search_on)));
+            move || drop(next)
+        });
+    }
     let tree = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::ToggleTree))
@@ -239,6 +248,8 @@ fn FilterBar(props: &FilterProps) -> Html {
                     aria-invalid={work.filter_error.is_some().to_string()} />
                 if let Some(error) = &work.filter_error {
                     <span class="hits w-warn" role="status" title={error.clone()}>{ error }</span>
+                } else if let Some(asked) = work.searching() {
+                    <span class="hits dim">{ format!("{} % searched", asked * 100 / work.rows.len().max(1)) }</span>
                 } else if !work.filter.is_empty() {
                     <span class="hits" role="status">{ fmt::plural(work.table.leaves as u64, "key") }</span>
                 } else {

@@ -105,25 +105,29 @@ pub fn gauge(dtype: &str) -> &'static str {
 /// The short word for a dtype, as in `bf16` for `bfloat16`.
 #[must_use]
 pub fn short(dtype: &str) -> String {
-    match dtype {
-        "bfloat16" => "bf16".into(),
-        "bool" => "bool".into(),
-        _ => {
-            for (long, short) in [
-                ("float8_", ""),
-                ("float4_", ""),
-                ("float", "f"),
-                ("uint", "u"),
-                ("int", "i"),
-                ("complex", "c"),
-            ] {
-                if let Some(rest) = dtype.strip_prefix(long) {
-                    return format!("{short}{rest}");
-                }
-            }
-            dtype.to_owned()
-        }
-    }
+    let (head, tail) = short_parts(dtype);
+    format!("{head}{tail}")
+}
+
+/// Whether a text is the short word for a dtype.
+#[must_use]
+pub fn is_short(dtype: &str, text: &str) -> bool {
+    let (head, tail) = short_parts(dtype);
+    text.strip_prefix(head) == Some(tail)
+}
+
+fn short_parts(dtype: &str) -> (&'static str, &str) {
+    const HEADS: [(&str, &str); 7] = [
+        ("bfloat", "bf"),
+        ("float8_", ""),
+        ("float4_", ""),
+        ("float", "f"),
+        ("uint", "u"),
+        ("int", "i"),
+        ("complex", "c"),
+    ];
+    let known = |(long, short)| Some((short, dtype.strip_prefix(long)?));
+    HEADS.into_iter().find_map(known).unwrap_or(("", dtype))
 }
 
 /// The word in the kind column.
@@ -153,6 +157,7 @@ mod tests {
             ("bits1x8", "bits1x8"),
         ] {
             assert_eq!(short(dtype), expected);
+            assert!(is_short(dtype, expected) && !is_short(dtype, &dtype[1..]), "{dtype}");
         }
     }
 

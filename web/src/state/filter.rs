@@ -5,19 +5,22 @@
 //! segments, so that `layers.*.attn` and `*.weight` mean what they look like.
 
 use regex_lite::Regex;
+use statelens_checkpoint::order;
 
 use crate::rows::{Kind, Row};
-use crate::state::dtype::short;
+use crate::state::dtype::is_short;
+use crate::state::glob::Glob;
 
 /// A parsed filter.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Filter {
     terms: Vec<(bool, Term)>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Term {
     Word { text: String, fold_case: bool },
+    Glob(Glob),
     Pattern(Regex),
     Dtype(String),
     Kind(KindTerm),
@@ -64,6 +67,8 @@ impl Filter {
             };
             terms.push((negative, term(word)?));
         }
+        // What is quick to say goes first: few rows then come to the others.
+        order::by_key(&mut terms, |(_, term)| matches!(term, Term::Pattern(_)));
         Ok(Self { terms })
     }
 
@@ -78,6 +83,27 @@ impl Filter {
     pub fn matches(&self, row: &Row) -> bool {
         self.terms.iter().all(|(negative, term)| term.matches(row) != *negative)
     }
+
+    /// Takes the words out that are looked for without regard to case, and whether each is not
+    /// to be there.
+    pub(super) fn take_words(&mut self) -> Vec<(bool, String)> {
+        let mut words = Vec::new();
+        self.terms.retain(|(negative, term)| match term {
+            Term::Word { text, fold_case: true } if !text.contains('\n') => {
+                words.push((*negative, text.clone()));
+                false
+            }
+            _ => true,
+        });
+        // What is to be there leaves the fewest rows.
+        order::by_key(&mut words, |(negative, _)| *negative);
+        words
+    }
+
+    /// True if one of the terms is a regular expression: then a row takes microseconds.
+    pub(super) fn is_slow(&self) -> bool {
+        self.terms.iter().any(|(_, term)| matches!(term, Term::Pattern(_)))
+    }
 }
 
 impl Term {
@@ -85,9 +111,10 @@ impl Term {
         match self {
             Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
             Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
+            Self::Glob(glob) => glob.matches(&row.key),
             Self::Pattern(pattern) => pattern.is_match(&row.key),
             Self::Dtype(name) => {
-                row.dtype == *name || (!row.dtype.is_empty() && short(&row.dtype) == *name)
+                row.dtype == *name || (!row.dtype.is_empty() && is_short(&row.dtype, name))
             }
             Self::Kind(KindTerm::Tensor) => row.kind.has_shape(),
             Self::Kind(KindTerm::Value) => !row.kind.has_shape(),
@@ -191,9 +218,7 @@ fn term(word: &str) -> Result<Term, String> {
         }
     }
     if word.contains(['*', '?']) {
-        return Regex::new(&glob(word))
-            .map(Term::Pattern)
-            .map_err(|error| format!("\u{2018}{word}\u{2019} is not a pattern: {error}"));
+        return Ok(Term::Glob(Glob::new(word)));
     }
     let fold_case = !word.chars().any(char::is_uppercase);
     Ok(Term::Word { text: word.to_owned(), fold_case })
@@ -224,26 +249,6 @@ fn kind(text: &str) -> Result<Term, String> {
         }
     };
     Ok(Term::Kind(term))
-}
-
-/// A glob as a regular expression over whole segments. Only letters that have no meaning in an
-/// expression are passed on as they are.
-fn glob(pattern: &str) -> String {
-    let mut out = String::from("(?:^|[./])");
-    for c in pattern.trim_matches('.').chars() {
-        match c {
-            '*' => out.push_str(".*"),
-            '?' => out.push_str("[^./]"),
-            c if c.is_alphanumeric() || c == '_' => out.push(c),
-            c if c.is_ascii() => {
-                out.push('\\');
-                out.push(c);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push_str("(?:[./]|$)");
-    out
 }
 
 fn order(text: &str) -> Option<(Order, &str)> {

@@ -1,7 +1,7 @@
 //! The flattened state as the table shows it: state rows, folds, patterns, leaves.
 
 use statelens_checkpoint::order;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use crate::rows::{Kind, Row};
 use crate::state::tree::join;
@@ -107,29 +107,34 @@ pub struct Table {
     pub largest: u64,
     /// How many leaves are shown, folded ones included.
     pub leaves: usize,
-    place: HashMap<u32, usize>,
+    /// The line of each row; `NOWHERE` for those that are not shown.
+    place: Vec<u32>,
 }
 
+const NOWHERE: u32 = u32::MAX;
+
 impl Table {
-    /// Arranges the rows whose numbers are given.
+    /// Arranges the rows whose numbers are given; `whole` is the tree of all rows.
     #[must_use]
-    pub fn new(rows: &[Row], chosen: &[u32], view: &View) -> Self {
+    pub fn new(rows: &[Row], whole: &Trie, chosen: &[u32], view: &View) -> Self {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
-        match (view.fold, view.sort) {
-            (true, sort) => {
-                let trie = Trie::new(rows, chosen, view.dot);
-                let mut builder =
-                    Builder { rows, trie: &trie, view, table: &mut table, sorted: sort.is_some() };
-                builder.top();
-                if let Some((column, down)) = sort {
-                    table.sort(rows, column, down);
-                }
-            }
-            (false, Some((column, down))) => {
-                table.items = chosen.iter().map(|&id| Item::Row(id)).collect();
-                table.sort(rows, column, down);
-            }
-            (false, None) => table.flat(rows, chosen, view.dot),
+        if view.fold {
+            let part;
+            let trie = if chosen.len() == rows.len() {
+                whole
+            } else {
+                part = whole.of(rows, chosen);
+                &part
+            };
+            let sorted = view.sort.is_some();
+            Builder { rows, trie, view, table: &mut table, sorted }.top();
+        } else if view.sort.is_some() {
+            table.items = chosen.iter().map(|&id| Item::Row(id)).collect();
+        } else {
+            table.flat(rows, chosen, view.dot);
+        }
+        if let Some((column, down)) = view.sort {
+            table.sort(rows, column, down);
         }
         table.find_places(rows);
         table
@@ -138,7 +143,8 @@ impl Table {
     /// The line that shows a leaf: its own, its pattern's, or the shut fold that holds it.
     #[must_use]
     pub fn place(&self, row: u32) -> Option<usize> {
-        self.place.get(&row).copied()
+        let line = *self.place.get(row as usize)?;
+        (line != NOWHERE).then_some(line as usize)
     }
 
     /// The pattern that holds a leaf, and which of its rows it is.
@@ -165,16 +171,19 @@ impl Table {
 
     /// Leaves in the order that they have in the file, with a state row wherever the state changes.
     fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char) {
+        // A key without a dot is its own state, which is not told.
+        let (mut state, mut told) = (None, false);
         for &id in chosen {
             let row = &rows[id as usize];
-            let (state, nested) = top(&row.key, dot);
-            if self.states.last().is_none_or(|(name, _)| name != state) {
-                self.states.push((state.to_owned(), Sums::default()));
+            let (name, nested) = top(&row.key, dot);
+            if state != Some(name) {
+                (state, told) = (Some(name), nested);
                 if nested {
+                    self.states.push((name.to_owned(), Sums::default()));
                     self.items.push(Item::State(self.states.len() - 1));
                 }
             }
-            if let Some((_, sums)) = self.states.last_mut() {
+            if let Some((_, sums)) = self.states.last_mut().filter(|_| told) {
                 sums.add_row(row);
             }
             self.items.push(Item::Row(id));
@@ -194,7 +203,7 @@ impl Table {
         let row = |item: Item| self.first_row(item).map(|id| &rows[id as usize]);
         let (Some(x), Some(y)) = (row(a), row(b)) else { return std::cmp::Ordering::Equal };
         match column {
-            Column::Key => natural(&x.key).cmp(&natural(&y.key)),
+            Column::Key => natural(&x.key).cmp(natural(&y.key)),
             Column::Kind => (!x.kind.has_shape(), &x.dtype, x.kind.word()).cmp(&(
                 !y.kind.has_shape(),
                 &y.dtype,
@@ -245,26 +254,19 @@ impl Table {
     }
 
     fn find_places(&mut self, rows: &[Row]) {
-        for (at, &item) in self.items.iter().enumerate() {
+        let mut place = vec![NOWHERE; rows.len()];
+        for (at, &item) in (0u32..).zip(&self.items) {
+            let mut put = |ids: &[u32]| ids.iter().for_each(|&id| place[id as usize] = at);
             match item {
-                Item::Row(id) | Item::Member(_, id) => {
-                    self.place.insert(id, at);
-                }
-                Item::Kid(fold, pattern) => {
-                    for &id in &self.folds[fold].patterns[pattern].rows {
-                        self.place.insert(id, at);
-                    }
-                }
+                Item::Row(id) | Item::Member(_, id) => put(&[id]),
+                Item::Kid(fold, pattern) => put(&self.folds[fold].patterns[pattern].rows),
                 Item::Fold(fold) if !self.folds[fold].open => {
-                    for pattern in &self.folds[fold].patterns {
-                        for &id in &pattern.rows {
-                            self.place.insert(id, at);
-                        }
-                    }
+                    self.folds[fold].patterns.iter().for_each(|pattern| put(&pattern.rows));
                 }
                 Item::Fold(_) | Item::State(_) => {}
             }
         }
+        self.place = place;
         self.largest = self
             .items
             .iter()
@@ -295,37 +297,38 @@ impl Builder<'_> {
     fn top(&mut self) {
         for run in self.trie.runs(0) {
             if run.len > 1 {
-                self.fold(0, run, "");
+                self.fold(0, run);
                 continue;
             }
-            let child = self.trie.nodes[0].children[run.start];
-            let node = &self.trie.nodes[child];
-            if !node.is_leaf() && !self.sorted {
-                self.table.states.push((node.name.clone(), node.sums));
+            let child = self.trie.children(0)[run.start] as usize;
+            if !self.trie.is_leaf(child) && !self.sorted {
+                self.table.states.push((self.trie.name(child).to_owned(), *self.trie.sums(child)));
                 self.table.items.push(Item::State(self.table.states.len() - 1));
             }
-            let name = node.name.clone();
-            self.node(child, &name);
+            self.node(child);
         }
     }
 
     /// Lines for a node and all below; keys are no deeper than the tree allows.
-    fn node(&mut self, at: usize, path: &str) {
-        let node = &self.trie.nodes[at];
-        self.table.items.extend(node.rows.iter().map(|&id| Item::Row(id)));
+    fn node(&mut self, at: usize) {
+        self.table.items.extend(self.trie.rows(at).iter().map(|&id| Item::Row(id)));
+        // Most have one or none, where nothing can fold.
+        if let [] | [_] = self.trie.children(at) {
+            self.trie.children(at).iter().for_each(|&child| self.node(child as usize));
+            return;
+        }
         for run in self.trie.runs(at) {
             if run.len > 1 {
-                self.fold(at, run, path);
+                self.fold(at, run);
             } else {
-                let child = node.children[run.start];
-                let path = join(path, &self.trie.nodes[child].name, self.trie.dot);
-                self.node(child, &path);
+                self.node(self.trie.children(at)[run.start] as usize);
             }
         }
     }
 
-    fn fold(&mut self, at: usize, run: Run, path: &str) {
-        let members = &self.trie.nodes[at].children[run.start..run.start + run.len];
+    fn fold(&mut self, at: usize, run: Run) {
+        let path = self.trie.path(at);
+        let members = &self.trie.children(at)[run.start..run.start + run.len];
         let label = self.trie.run_label(at, run);
         let mut patterns = Vec::new();
         self.patterns(members, "", &mut patterns);
@@ -339,20 +342,20 @@ impl Builder<'_> {
             pattern.one_shape =
                 pattern.rows.windows(2).all(|pair| shape(&pair[0]) == shape(&pair[1]));
         }
-        let name = join(path, &label, self.trie.dot);
-        let leaves = self.trie.nodes[members[0]].is_leaf();
+        let name = join(&path, &label, self.trie.dot());
+        let leaves = self.trie.is_leaf(members[0] as usize);
         // Layers are shown open, lists of values shut; what was toggled by hand is the other way.
         let open = leaves == self.view.toggled.contains(&name);
         let fold = self.table.folds.len();
         let kids = patterns.len();
-        let first = self.trie.nodes[members[0]].name.parse().unwrap_or(0);
+        let first = self.trie.name(members[0] as usize).parse().unwrap_or(0);
         let member_rows: Vec<u32> = if leaves {
             patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect()
         } else {
             Vec::new()
         };
         self.table.folds.push(Fold {
-            container: path.rsplit(self.trie.dot).next().unwrap_or_default().to_owned(),
+            container: path.rsplit(self.trie.dot()).next().unwrap_or_default().to_owned(),
             name,
             label,
             first,
@@ -375,40 +378,32 @@ impl Builder<'_> {
     }
 
     /// The keys of parallel subtrees: all nodes are equal, so that the first one's shape is read.
-    fn patterns(&self, nodes: &[usize], label: &str, out: &mut Vec<Pattern>) {
-        let first = &self.trie.nodes[nodes[0]];
-        for at in 0..first.rows.len() {
-            let rows = nodes
-                .iter()
-                .filter_map(|&node| self.trie.nodes[node].rows.get(at).copied())
-                .collect();
+    fn patterns(&self, nodes: &[u32], label: &str, out: &mut Vec<Pattern>) {
+        let trie = self.trie;
+        let first = nodes[0] as usize;
+        for at in 0..trie.rows(first).len() {
+            let row = |&node: &u32| trie.rows(node as usize).get(at).copied();
             out.push(Pattern {
                 label: label.to_owned(),
-                rows,
+                rows: nodes.iter().filter_map(row).collect(),
                 sums: Sums::default(),
                 one_shape: true,
             });
         }
-        for run in self.trie.runs(nodes[0]) {
-            let below: Vec<usize> = nodes
-                .iter()
-                .flat_map(|&node| {
-                    let children = &self.trie.nodes[node].children;
-                    children.iter().skip(run.start).take(run.len).copied()
-                })
-                .collect();
-            self.patterns(
-                &below,
-                &join(label, &self.trie.run_label(nodes[0], run), self.trie.dot),
-                out,
-            );
+        for run in trie.runs(first) {
+            let below = |&node: &u32| {
+                trie.children(node as usize).iter().skip(run.start).take(run.len).copied()
+            };
+            let below: Vec<u32> = nodes.iter().flat_map(below).collect();
+            let label = join(label, &trie.run_label(first, run), trie.dot());
+            self.patterns(&below, &label, out);
         }
     }
 }
 
 /// A key for sorting in which `layers.10` comes after `layers.9`.
-fn natural(key: &str) -> Vec<(u64, &str)> {
-    key.split(['.', '/']).map(|part| (part.parse().unwrap_or(u64::MAX), part)).collect()
+fn natural(key: &str) -> impl Iterator<Item = (u64, &str)> {
+    key.split(['.', '/']).map(|part| (part.parse().unwrap_or(u64::MAX), part))
 }
 
 /// What the value column shows for several values at once: `0 … 290`, or the one that they all are.
@@ -436,8 +431,12 @@ mod tests {
         View { fold: true, ..View::default() }
     }
 
+    fn table(rows: &[Row], view: &View) -> Table {
+        Table::new(rows, &Trie::new(rows, view.dot), &all(rows), view)
+    }
+
     fn lines(rows: &[Row], view: &View) -> Vec<String> {
-        let table = Table::new(rows, &all(rows), view);
+        let table = table(rows, view);
         table
             .items
             .iter()
@@ -481,7 +480,7 @@ mod tests {
                 "global_step",
             ]
         );
-        let table = Table::new(&rows, &all(&rows), &folded());
+        let table = table(&rows, &folded());
         let kid = &table.folds[0].patterns[1];
         assert_eq!((kid.sums.params, kid.one_shape), (4 * 256 * 64, true));
         assert!(!table.folds[1].patterns[1].one_shape);
@@ -510,7 +509,7 @@ mod tests {
             shut,
             View { sort: Some((Column::Bytes, true)), ..folded() },
         ] {
-            let table = Table::new(&rows, &all(&rows), &view);
+            let table = table(&rows, &view);
             for id in all(&rows) {
                 let at = table.place(id).expect("a place");
                 let item = table.items[at];
@@ -527,7 +526,7 @@ mod tests {
     fn sorting() {
         let rows = gpt(12);
         let view = View { sort: Some((Column::Bytes, true)), ..folded() };
-        let table = Table::new(&rows, &all(&rows), &view);
+        let table = table(&rows, &view);
         let sizes: Vec<u64> =
             table.items.iter().map(|&item| table.item_sums(&rows, item).bytes).collect();
         assert!(sizes.is_sorted_by(|a, b| a >= b), "{sizes:?}");
@@ -547,7 +546,7 @@ mod tests {
                 })
             })
             .collect();
-        let table = Table::new(&rows, &all(&rows), &folded());
+        let table = table(&rows, &folded());
         assert_eq!(table.folds.len(), 1);
         assert_eq!(table.folds[0].patterns.len(), 1);
         assert_eq!(table.folds[0].patterns[0].label, "experts.0\u{2013}7.up");

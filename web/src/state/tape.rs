@@ -108,16 +108,22 @@ impl Part {
 #[must_use]
 pub fn parts(rows: &[Row], dot: char) -> Vec<Part> {
     let mut parts: Vec<Part> = Vec::new();
+    let mut before: Option<(&Row, &str)> = None;
     for row in rows.iter().filter(|row| takes_room(row)) {
         let state = row.key.split(dot).next().unwrap_or_default();
-        if parts.last().is_none_or(|part| part.name != state) {
-            parts.push(Part { name: state.to_owned(), runs: Vec::new() });
+        let (same_state, same_word) = before.map_or((false, false), |(other, name)| {
+            (name == state, row.kind == other.kind && row.dtype == other.dtype)
+        });
+        before = Some((row, state));
+        if !same_state {
+            parts.push(Part { name: state.to_owned(), runs: Vec::with_capacity(1) });
         }
         let Some(part) = parts.last_mut() else { continue };
-        let (family, name) = (row_family(row), word(row));
         match part.runs.last_mut() {
-            Some(run) if run.0 == name => run.2 = run.2.saturating_add(row.bytes),
-            _ => part.runs.push((name, family, row.bytes)),
+            Some(run) if same_word || run.0 == word(row) => {
+                run.2 = run.2.saturating_add(row.bytes);
+            }
+            _ => part.runs.push((word(row), row_family(row), row.bytes)),
         }
     }
     parts
@@ -173,11 +179,12 @@ pub fn lay_out(parts: &[Part], layers: &[u64], width: f64) -> Tape {
 fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
     let mut out: Vec<Stretch> = Vec::new();
     let mut at = 0.0;
+    // What is thinner than a pixel, from whichever states it is.
+    let mut thin: Option<Stretch> = None;
     for (index, part) in parts.iter().enumerate() {
         // States are parted by a hairline of the ground.
         let gap =
             if index + 1 < parts.len() && part.bytes() as f64 * scale > 3.0 { 1.0 } else { 0.0 };
-        let mut thin: Option<Stretch> = None;
         for (run, (_, family, bytes)) in part.runs.iter().enumerate() {
             let mut width = *bytes as f64 * scale;
             let x = at;
@@ -202,7 +209,9 @@ fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
             out.extend(small);
             out.push(Stretch { x: x + shift, width: width - shift, family: Some(*family) });
         }
-        if let Some(small) = thin {
+        // A state that can be seen ends where it ends; what is left of it isn't given to the next.
+        let seen = part.bytes() as f64 * scale >= 1.0 || index + 1 == parts.len();
+        if let Some(small) = thin.take_if(|_| seen) {
             out.push(Stretch { width: 1.0, ..small });
         }
     }
@@ -280,44 +289,46 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
 /// Names over the tape: each gets what room there is up to the next, the larger ones first.
 fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
     let mut at = 0.0;
-    let mut wanted: Vec<(u64, Label)> = Vec::new();
+    let mut wanted: Vec<(u64, f64, &Part)> = Vec::with_capacity(parts.len());
     for part in parts {
         let bytes = part.bytes();
         if !part.name.is_empty() {
-            wanted.push((
-                bytes,
-                Label {
-                    x: at,
-                    name: part.name.clone(),
-                    dtype: part.lead(),
-                    size: Some(fmt::bytes(bytes)),
-                },
-            ));
+            wanted.push((bytes, at, part));
         }
         at += bytes as f64 * scale;
     }
-    order::by_key(&mut wanted, |(bytes, _)| std::cmp::Reverse(*bytes));
+    order::by_key(&mut wanted, |(bytes, ..)| std::cmp::Reverse(*bytes));
+    // From left to right.
     let mut placed: Vec<Label> = Vec::new();
-    for (_, label) in wanted {
+    for (bytes, x, part) in wanted {
+        // A name near the right edge is moved left until it fits.
+        let moved = |length: f64| x.min(width - length).max(0.0);
+        let free = |x: f64, length: f64| {
+            let next = placed.partition_point(|other| other.x < x);
+            let before = next.checked_sub(1).map(|at| &placed[at]);
+            placed.get(next).is_none_or(|other| x + length + 14.0 <= other.x)
+                && before.is_none_or(|other| other.x + other.width() + 14.0 <= x)
+        };
+        // Where the name alone has no room, nothing longer has: of a hundred thousand, nearly all.
+        let length = part.name.chars().count() as f64 * CHAR;
+        if !free(moved(length), length) {
+            continue;
+        }
+        let name = part.name.clone();
+        let label = Label { x, name, dtype: part.lead(), size: Some(fmt::bytes(bytes)) };
         let shorter = [
             label.clone(),
             Label { size: None, ..label.clone() },
             Label { size: None, dtype: None, ..label },
         ];
-        for mut label in shorter {
-            // A name near the right edge is moved left until it fits.
-            label.x = label.x.min(width - label.width()).max(0.0);
-            let free = placed.iter().all(|other| {
-                label.x + label.width() + 14.0 <= other.x
-                    || other.x + other.width() + 14.0 <= label.x
-            });
-            if free {
-                placed.push(label);
-                break;
-            }
+        let fits = shorter.into_iter().find_map(|label| {
+            let x = moved(label.width());
+            free(x, label.width()).then_some(Label { x, ..label })
+        });
+        if let Some(label) = fits {
+            placed.insert(placed.partition_point(|other| other.x < label.x), label);
         }
     }
-    order::by(&mut placed, |a, b| a.x.total_cmp(&b.x));
     placed
 }
 
@@ -384,6 +395,24 @@ mod tests {
             .map(|stretch| stretch.family)
             .collect();
         assert_eq!(families, [Some(Family::Int), Some(Family::F32), None]);
+    }
+
+    #[test]
+    fn states_thinner_than_a_pixel_share_one() {
+        let rows: Vec<Row> = (0..100_000u64)
+            .map(|at| {
+                let dtype = if at < 50_000 { "float32" } else { "bfloat16" };
+                tensor(&format!("w_{at}"), dtype, &[if at == 70_000 { 40_000 } else { 4 }])
+            })
+            .collect();
+        let tape = lay_out(&parts(&rows, '.'), &[], 1000.0);
+        assert!(tape.stretches.len() <= 1000, "{}", tape.stretches.len());
+        let wide: f64 = tape.stretches.iter().map(|stretch| stretch.width).sum();
+        assert!((wide - 1000.0).abs() < 3.0, "{wide}");
+        let (first, last) = (tape.stretches.first(), tape.stretches.last());
+        assert_eq!(first.and_then(|stretch| stretch.family), Some(Family::F32));
+        assert_eq!(last.and_then(|stretch| stretch.family), Some(Family::Bf16));
+        assert!(tape.labels.iter().any(|label| label.name == "w_70000"), "{:?}", tape.labels);
     }
 
     #[test]

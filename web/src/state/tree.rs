@@ -1,4 +1,7 @@
 //! The tree beside the table: modules, not leaves.
+//!
+//! There may be a line for each of a hundred thousand keys, so a line holds numbers only; what is
+//! written on it is made for those that are in sight.
 
 use std::collections::HashSet;
 
@@ -6,17 +9,22 @@ use crate::rows::Row;
 use crate::state::dtype::Family;
 use crate::state::trie::{Run, Sums, Trie};
 
+/// The lines of the tree.
+#[derive(Debug, Default)]
+pub struct Tree {
+    /// The lines.
+    pub lines: Vec<Branch>,
+    /// The most bytes that a line holds: the bars are drawn to its scale.
+    pub largest: u64,
+}
+
 /// A line of the tree.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Branch {
-    /// The path, with `0–31` for a fold; it stands for the line's identity.
-    pub path: String,
-    /// What is shown: the segment, or several where there is no choice between.
-    pub name: String,
-    /// How often it repeats; 1 if it doesn't.
-    pub times: u64,
     /// Depth from 0.
     pub level: usize,
+    /// How often it repeats; 1 if it doesn't.
+    pub times: u64,
     /// `Some(true)` if it is open, `None` if it can't be.
     pub open: Option<bool>,
     /// Sums of all that it holds.
@@ -25,127 +33,203 @@ pub struct Branch {
     pub family: Family,
     /// The first leaf.
     pub first: u32,
-    /// The value, if this is a leaf at the top.
-    pub value: Option<String>,
+    /// Which of its siblings it is, from 1, and how many they are.
+    pub place: (usize, usize),
+    /// The line above that holds it.
+    up: Option<usize>,
+    /// The node that it hangs at, and which of its children it stands for.
+    parent: usize,
+    run: Run,
+    /// The node whose children are below. It stands for the line's identity.
+    at: usize,
+    /// The run that the line was followed down to, if that is a fold, and the node it hangs at.
+    fold: Option<(usize, Run)>,
 }
 
-/// The lines of the tree. `toggled` holds the paths of lines that are not as they are by default:
-/// open down to the second level, and where most of the bytes are.
-#[must_use]
-pub fn branches(rows: &[Row], trie: &Trie, toggled: &HashSet<String>) -> Vec<Branch> {
-    let mut out = Vec::new();
-    let mut walk = Walk { rows, trie, toggled, total: trie.nodes[0].sums.bytes, out: &mut out };
-    walk.below(0, "", 0);
-    out
+impl Tree {
+    /// Makes the tree of all keys; `toggled` holds the identities of lines that are not as they are
+    /// by default: open down to the second level, and where most of the bytes are.
+    #[must_use]
+    pub fn new(trie: &Trie, families: &[Family], toggled: &HashSet<usize>) -> Self {
+        let total = trie.sums(0).bytes;
+        let mut walk = Walk { trie, families, toggled, total, lines: Vec::new() };
+        walk.below(0, None, 0);
+        let largest = walk.lines.iter().map(|line| line.sums.bytes).max().unwrap_or(0);
+        Self { lines: walk.lines, largest }
+    }
+
+    /// What is written on a line: the segment, or several where there is no choice between.
+    #[must_use]
+    pub fn name(&self, trie: &Trie, line: usize) -> String {
+        self.labels(trie, line).0
+    }
+
+    /// The path of a line, with `0–31` for a fold.
+    #[must_use]
+    pub fn path(&self, trie: &Trie, line: usize) -> String {
+        let mut parts = vec![self.labels(trie, line).1];
+        let mut up = self.lines[line].up;
+        while let Some(at) = up {
+            parts.push(self.labels(trie, at).1);
+            up = self.lines[at].up;
+        }
+        parts.reverse();
+        parts.into_iter().reduce(|path, part| join(&path, &part, trie.dot())).unwrap_or_default()
+    }
+
+    /// The value, if a line is a leaf.
+    #[must_use]
+    pub fn value<'a>(&self, trie: &Trie, rows: &'a [Row], line: usize) -> Option<&'a str> {
+        let at = self.lines[line].at;
+        let row = trie.rows(at).first().filter(|_| trie.is_leaf(at))?;
+        Some(&rows[*row as usize].value)
+    }
+
+    /// What a line is known by, whichever others are open.
+    #[must_use]
+    pub fn identity(&self, line: usize) -> usize {
+        self.lines[line].at
+    }
+
+    /// The line with an identity, if it is shown.
+    #[must_use]
+    pub fn find(&self, identity: usize) -> Option<usize> {
+        self.lines.iter().position(|line| line.at == identity)
+    }
+
+    /// The line above that holds a line.
+    #[must_use]
+    pub fn up(&self, line: usize) -> Option<usize> {
+        self.lines[line].up
+    }
+
+    /// The last line whose subtree holds a leaf; folds hold the leaves of all their members.
+    #[must_use]
+    pub fn holding(&self, trie: &Trie, row: u32) -> Option<usize> {
+        let way = trie.way_to(row);
+        let (mut found, mut parent, mut level) = (None, 0, 0);
+        for (at, line) in self.lines.iter().enumerate() {
+            if line.level > level {
+                continue;
+            }
+            if line.level < level {
+                break;
+            }
+            // The lines below a fold are those of its first member; all have the same children.
+            let Some(&step) = way.get(trie.depth(parent) + 1) else { break };
+            let members = line.run.start..line.run.start + line.run.len;
+            if line.parent == parent && members.contains(&trie.place(step)) {
+                (found, parent, level) = (Some(at), line.at, level + 1);
+            }
+        }
+        found
+    }
+
+    /// What a line adds to the name, and to the path.
+    fn labels(&self, trie: &Trie, line: usize) -> (String, String) {
+        let branch = &self.lines[line];
+        let mut name = trie.run_label(branch.parent, branch.run);
+        let mut steps = Vec::new();
+        let mut at = branch.fold.map_or(branch.at, |(above, _)| above);
+        while trie.depth(at) > trie.depth(branch.parent) + 1 {
+            steps.push(at);
+            at = trie.parent(at);
+        }
+        for step in steps.into_iter().rev() {
+            name = join(&name, trie.name(step), trie.dot());
+        }
+        let path = match branch.fold {
+            Some((above, run)) => join(&name, &trie.run_label(above, run), trie.dot()),
+            None => name.clone(),
+        };
+        (name, path)
+    }
 }
 
 struct Walk<'a> {
-    rows: &'a [Row],
     trie: &'a Trie,
-    toggled: &'a HashSet<String>,
+    families: &'a [Family],
+    toggled: &'a HashSet<usize>,
     total: u64,
-    out: &'a mut Vec<Branch>,
+    lines: Vec<Branch>,
 }
 
 impl Walk<'_> {
-    fn below(&mut self, at: usize, path: &str, level: usize) {
-        for run in self.trie.runs(at) {
-            let child = self.trie.nodes[at].children[run.start];
-            let leaf = self.trie.is_value(child);
-            // Leaves are the table's; only those at the top would be missed here.
-            if leaf && level > 0 {
-                continue;
-            }
-            self.branch(at, run, child, path, level);
+    fn below(&mut self, parent: usize, up: Option<usize>, level: usize) {
+        let mut runs = self.trie.runs(parent);
+        // Leaves are the table's; only those at the top would be missed here.
+        let child = |run: &Run| self.trie.children(parent)[run.start] as usize;
+        runs.retain(|run| level == 0 || !self.trie.is_value(child(run)));
+        let count = runs.len();
+        for (at, run) in runs.into_iter().enumerate() {
+            self.branch(parent, run, up, level, (at + 1, count));
         }
     }
 
-    fn branch(&mut self, parent: usize, run: Run, child: usize, path: &str, level: usize) {
+    fn branch(
+        &mut self,
+        parent: usize,
+        run: Run,
+        up: Option<usize>,
+        level: usize,
+        place: (usize, usize),
+    ) {
         let trie = self.trie;
+        let members = &trie.children(parent)[run.start..run.start + run.len];
         let mut sums = Sums::default();
-        for &member in &trie.nodes[parent].children[run.start..run.start + run.len] {
-            let part = trie.nodes[member].sums;
-            sums.tensors += part.tensors;
-            sums.values += part.values;
-            sums.params = sums.params.saturating_add(part.params);
-            sums.bytes = sums.bytes.saturating_add(part.bytes);
+        members.iter().for_each(|&member| sums.add(trie.sums(member as usize)));
+        let first = members[0] as usize;
+        let (mut at, mut times, mut fold) = (first, run.len as u64, None);
+        // At the top level nothing is shown with what is below: there a line is a state.
+        if level > 0 {
+            fold = follow(trie, &mut at, &mut times);
         }
-        let mut name = trie.run_label(parent, run);
-        let mut path = join(path, &name, trie.dot);
-        let mut times = run.len as u64;
-        let mut at = child;
-        // A segment that leads to one other only is shown with it; so is `layers` with its run.
-        // At the top level nothing is: there a line is a state.
-        let mut done = level == 0;
-        while !done {
-            let runs = trie.runs(at);
-            let [only] = runs.as_slice() else { break };
-            let next = trie.nodes[at].children[only.start];
-            let folds = only.len > 1;
-            if trie.is_value(next) || !trie.nodes[at].rows.is_empty() || (folds && times > 1) {
-                break;
-            }
-            let label = trie.run_label(at, *only);
-            path = join(&path, &label, trie.dot);
-            if folds {
-                times = only.len as u64;
-            } else {
-                name = join(&name, &label, trie.dot);
-            }
-            at = next;
-            done = folds;
-        }
-        let node = &trie.nodes[at];
-        let expandable =
-            !trie.is_value(at) && node.children.iter().any(|&below| !trie.is_value(below));
+        let expandable = !trie.is_value(at)
+            && trie.children(at).iter().any(|&below| !trie.is_value(below as usize));
         let by_default = level == 0 && sums.tensors > 0 || level < 4 && sums.bytes > self.total / 8;
-        let open = expandable.then(|| by_default != self.toggled.contains(&path));
-        let value = node
-            .rows
-            .first()
-            .filter(|_| node.is_leaf())
-            .map(|&id| self.rows[id as usize].value.clone());
-        self.out.push(Branch {
-            path: path.clone(),
-            name,
-            times,
+        let open = expandable.then(|| by_default != self.toggled.contains(&at));
+        self.lines.push(Branch {
             level,
+            times,
             open,
             sums,
-            family: node.family,
-            first: trie.nodes[child].first,
-            value,
+            family: self.families[at],
+            first: trie.first(first),
+            place,
+            up,
+            parent,
+            run,
+            at,
+            fold,
         });
         if open == Some(true) {
-            self.below(at, &path, level + 1);
+            let line = self.lines.len() - 1;
+            self.below(at, Some(line), level + 1);
         }
     }
 }
 
-/// The last line whose subtree holds a key; folds hold the keys of all their members.
-#[must_use]
-pub fn holding(branches: &[Branch], key: &str, dot: char) -> Option<usize> {
-    branches
-        .iter()
-        .enumerate()
-        .filter(|(_, branch)| holds(&branch.path, key, dot))
-        .max_by_key(|(_, b)| b.level)
-        .map(|(at, _)| at)
-}
-
-fn holds(path: &str, key: &str, dot: char) -> bool {
-    let mut key = key.split(dot);
-    path.split(dot).all(|part| {
-        let Some(segment) = key.next() else { return false };
-        if part == segment {
-            return true;
+/// Goes down from a node while there is no choice: a segment that leads to one other only is shown
+/// with it; so is `layers` with its run, which is told.
+fn follow(trie: &Trie, at: &mut usize, times: &mut u64) -> Option<(usize, Run)> {
+    loop {
+        let runs = match trie.children(*at) {
+            [] => return None,
+            [_] => vec![Run { start: 0, len: 1, loose: false }],
+            _ => trie.runs(*at),
+        };
+        let [only] = runs.as_slice() else { return None };
+        let next = trie.children(*at)[only.start] as usize;
+        let folds = only.len > 1;
+        if trie.is_value(next) || !trie.rows(*at).is_empty() || (folds && *times > 1) {
+            return None;
         }
-        let Some((first, last)) = part.split_once('\u{2013}') else { return false };
-        match (first.parse::<u64>(), last.parse::<u64>(), segment.parse::<u64>()) {
-            (Ok(first), Ok(last), Ok(number)) => (first..=last).contains(&number),
-            _ => false,
+        let above = std::mem::replace(at, next);
+        if folds {
+            *times = only.len as u64;
+            return Some((above, *only));
         }
-    })
+    }
 }
 
 /// A path and what is below.
@@ -156,31 +240,35 @@ pub fn join(path: &str, name: &str, dot: char) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::sample::{all, gpt};
+    use crate::state::sample::{gpt, tensor, value};
 
-    fn shown(branches: &[Branch]) -> Vec<String> {
-        branches
-            .iter()
-            .map(|branch| {
-                let mark = match branch.open {
-                    Some(true) => "v ",
-                    Some(false) => "> ",
-                    None => "  ",
-                };
-                let times =
-                    if branch.times > 1 { format!(" x{}", branch.times) } else { String::new() };
-                format!("{}{mark}{}{times}", " ".repeat(branch.level), branch.name)
-            })
-            .collect()
+    fn made(rows: &[Row], toggled: &[usize]) -> (Trie, Tree) {
+        let trie = Trie::new(rows, '.');
+        let toggled = toggled.iter().copied().collect();
+        let tree = Tree::new(&trie, &trie.families(rows), &toggled);
+        (trie, tree)
+    }
+
+    fn shown(trie: &Trie, tree: &Tree) -> Vec<String> {
+        let line = |(at, branch): (usize, &Branch)| {
+            let mark = match branch.open {
+                Some(true) => "v ",
+                Some(false) => "> ",
+                None => "  ",
+            };
+            let times =
+                if branch.times > 1 { format!(" x{}", branch.times) } else { String::new() };
+            format!("{}{mark}{}{times}", " ".repeat(branch.level), tree.name(trie, at))
+        };
+        tree.lines.iter().enumerate().map(line).collect()
     }
 
     #[test]
     fn modules_not_leaves() {
         let rows = gpt(32);
-        let trie = Trie::new(&rows, &all(&rows), '.');
-        let branches = branches(&rows, &trie, &HashSet::new());
+        let (trie, tree) = made(&rows, &[]);
         assert_eq!(
-            shown(&branches),
+            shown(&trie, &tree),
             [
                 "v model",
                 " v model",
@@ -195,24 +283,50 @@ mod tests {
                 "  global_step",
             ]
         );
-        assert_eq!(branches.last().and_then(|branch| branch.value.clone()), Some("5000".into()));
-        let total: u64 = branches
-            .iter()
-            .filter(|branch| branch.level == 0)
-            .map(|branch| branch.sums.bytes)
-            .sum();
-        assert_eq!(total, trie.nodes[0].sums.bytes);
+        assert_eq!(tree.value(&trie, &rows, tree.lines.len() - 1), Some("5000"));
+        let top = tree.lines.iter().filter(|line| line.level == 0);
+        assert_eq!(top.map(|line| line.sums.bytes).sum::<u64>(), trie.sums(0).bytes);
+        assert_eq!(tree.largest, tree.lines[7].sums.bytes);
+        let places: Vec<_> = tree.lines.iter().map(|line| line.place).collect();
+        assert_eq!(places[..7], [(1, 3), (1, 1), (1, 3), (2, 3), (1, 2), (2, 2), (3, 3)]);
+        assert_eq!(places[7..], [(2, 3), (1, 2), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn a_line_that_was_toggled_is_the_other_way() {
+        let rows = gpt(32);
+        let (_, plain) = made(&rows, &[]);
+        let (trie, toggled) = made(&rows, &[plain.identity(3), plain.identity(9)]);
+        let lines = shown(&trie, &toggled);
+        assert!(lines.contains(&"  > blocks x32".to_owned()), "{lines:?}");
+        assert!(lines.contains(&" v param_groups.0".to_owned()), "{lines:?}");
     }
 
     #[test]
     fn a_key_is_found_in_its_fold() {
         let rows = gpt(32);
-        let trie = Trie::new(&rows, &all(&rows), '.');
-        let branches = branches(&rows, &trie, &HashSet::new());
-        let at = holding(&branches, "model.model.blocks.2.fc.weight", '.').expect("a line");
-        assert_eq!(branches[at].name, "fc");
-        let at = holding(&branches, "optimizer.state.97.step", '.').expect("a line");
-        assert_eq!(branches[at].name, "state");
-        assert_eq!(holding(&branches, "nothing", '.'), None);
+        let (trie, tree) = made(&rows, &[]);
+        let at = |key: &str| rows.iter().position(|row| row.key == key).expect("a row") as u32;
+        let line = |key: &str| tree.holding(&trie, at(key)).expect("a line");
+        let fc = line("model.model.blocks.2.fc.weight");
+        assert_eq!(tree.name(&trie, fc), "fc");
+        assert_eq!(tree.path(&trie, fc), "model.model.blocks.0\u{2013}31.fc");
+        assert_eq!(tree.up(fc), Some(3));
+        let state = line("optimizer.state.97.step");
+        assert_eq!(tree.name(&trie, state), "state");
+        assert_eq!(tree.path(&trie, state), "optimizer.state.0\u{2013}97");
+        assert_eq!(tree.path(&trie, line("global_step")), "global_step");
+    }
+
+    #[test]
+    fn flat_keys_are_lines_at_the_top() {
+        let rows: Vec<Row> =
+            (0..1000).map(|at| tensor(&format!("arr_{at}"), "float32", &[at % 7 + 1])).collect();
+        let (trie, tree) = made(&rows, &[]);
+        assert_eq!(tree.lines.len(), 1000);
+        assert_eq!(tree.holding(&trie, 700), Some(700));
+        assert_eq!(tree.lines[700].place, (701, 1000));
+        let (trie, tree) = made(&[value("", "1"), value("a", "2")], &[]);
+        assert_eq!(shown(&trie, &tree), ["  ", "  a"]);
     }
 }

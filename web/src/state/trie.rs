@@ -3,9 +3,14 @@
 //! Segments are what lies between dots, whether the state nests there or a name holds the dot:
 //! a torch module's `blocks.0.ln_1.weight` is one name and five segments. In names of TensorFlow's
 //! variables it is what lies between slashes.
+//!
+//! Keys are cut once. The tree of some of them, which a filter makes at each press of a key, takes
+//! its segments from there: it looks nothing up by name, and makes a handful of lists however many
+//! keys there are.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
 
 use crate::rows::{Kind, Row};
 use crate::state::dtype::{Family, row_family};
@@ -14,6 +19,8 @@ use crate::state::dtype::{Family, row_family};
 const MAX_DEPTH: usize = 48;
 /// What stands between a variable and its value in the names of a graph of objects.
 const ATTRIBUTES: &str = ".ATTRIBUTES";
+/// No node.
+const NONE: u32 = u32::MAX;
 
 /// Sums over leaves. Links are not counted: what they point to is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -42,7 +49,8 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, other: &Self) {
+    /// Adds other sums.
+    pub fn add(&mut self, other: &Self) {
         self.tensors += other.tensors;
         self.values += other.values;
         self.params = self.params.saturating_add(other.params);
@@ -58,37 +66,6 @@ pub fn sums(rows: &[Row]) -> Sums {
     sums
 }
 
-/// A segment and what lies under it.
-#[derive(Debug)]
-pub struct Node {
-    /// The segment.
-    pub name: String,
-    /// The node above; the root's is itself.
-    pub parent: usize,
-    /// Nodes below, in order of first appearance.
-    pub children: Vec<usize>,
-    /// Leaves that end here: one, unless keys collide.
-    pub rows: Vec<u32>,
-    /// The first leaf at or below.
-    pub first: u32,
-    /// Sums of all leaves at or below.
-    pub sums: Sums,
-    /// The family that holds most of the bytes.
-    pub family: Family,
-    /// Equal for equal keys, dtypes and shapes.
-    strict: u64,
-    /// Equal for equal keys and dtypes.
-    loose: u64,
-}
-
-impl Node {
-    /// True if nothing lies below.
-    #[must_use]
-    pub fn is_leaf(&self) -> bool {
-        self.children.is_empty()
-    }
-}
-
 /// Neighbouring children of a node: one, or several that fold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
@@ -100,80 +77,399 @@ pub struct Run {
     pub loose: bool,
 }
 
-/// All keys as a tree.
+/// Some keys as a tree. Nodes are numbers, and the root's is 0; a child's is higher than its
+/// parent's.
 #[derive(Debug)]
 pub struct Trie {
-    /// The root is the first.
-    pub nodes: Vec<Node>,
-    /// What stands between segments.
-    pub dot: char,
+    segments: Rc<Segments>,
+    nodes: Vec<Node>,
+    /// The children of all nodes, each node's together, in order of first appearance.
+    children: Vec<u32>,
+    /// The leaves that end at nodes, each node's together: one, unless keys collide.
+    rows: Vec<u32>,
+}
+
+/// A segment and what lies under it.
+#[derive(Debug)]
+struct Node {
+    /// Among the segments of all keys.
+    segment: u32,
+    /// The node above; the root's is itself.
+    parent: u32,
+    /// Which of its parent's children it is.
+    place: u32,
+    depth: u32,
+    children: (u32, u32),
+    rows: (u32, u32),
+    /// The first leaf at or below.
+    first: u32,
+    /// Sums of all leaves at or below.
+    sums: Sums,
+    signs: Signs,
+}
+
+/// What equal subtrees have in common.
+#[derive(Debug, Clone, Copy, Default)]
+struct Signs {
+    /// Equal for equal keys, dtypes and shapes.
+    strict: u64,
+    /// Equal for equal keys and dtypes.
+    loose: u64,
+}
+
+/// All keys, cut.
+#[derive(Debug)]
+struct Segments {
+    dot: char,
+    /// The segments one after the other.
+    text: String,
+    all: Vec<Segment>,
+    /// The last segment of each row's key.
+    of_row: Vec<u32>,
+    /// What equal rows have in common.
+    signs: Vec<Signs>,
+}
+
+#[derive(Debug)]
+struct Segment {
+    parent: u32,
+    start: u32,
+    end: u32,
+    /// The number that it is.
+    number: Option<u64>,
+    hash: u64,
+}
+
+impl Segments {
+    fn new(rows: &[Row], dot: char) -> Self {
+        let mut out = Self {
+            dot,
+            text: String::new(),
+            all: vec![Segment { parent: 0, start: 0, end: 0, number: None, hash: 0 }],
+            of_row: Vec::with_capacity(rows.len()),
+            signs: Vec::with_capacity(rows.len()),
+        };
+        let mut found = Found::new();
+        // The segments of the key before: neighbours have most of theirs in common.
+        let mut path: Vec<(&str, u32)> = Vec::new();
+        for row in rows {
+            let (mut at, mut depth) = (0, 0);
+            for segment in row.key.splitn(MAX_DEPTH, dot) {
+                let known = path.get(depth).filter(|(name, _)| *name == segment);
+                at = match known {
+                    Some(&(_, known)) => known,
+                    None => {
+                        path.truncate(depth);
+                        let at = found.get(&mut out, at, segment);
+                        path.push((segment, at));
+                        at
+                    }
+                };
+                depth += 1;
+            }
+            path.truncate(depth);
+            out.of_row.push(at);
+            let before = out.of_row.len().checked_sub(2).map(|at| (&rows[at], out.signs[at]));
+            out.signs.push(match before {
+                Some((before, signs)) if looks_like(before, row) => signs,
+                _ => Signs::of(row),
+            });
+        }
+        out
+    }
+
+    fn push(&mut self, parent: u32, name: &str) -> u32 {
+        let start = self.text.len() as u32;
+        self.text.push_str(name);
+        let mut hash = 0;
+        // Nothing is equal to the root: its children's names need not be compared.
+        if parent != 0 {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(name.as_bytes());
+            hash = hasher.finish();
+        }
+        let (end, number) = (self.text.len() as u32, segment_number(name));
+        self.all.push(Segment { parent, start, end, number, hash });
+        (self.all.len() - 1) as u32
+    }
+}
+
+/// Finds the segments below another while keys are cut. Most have a handful, which are gone
+/// through; only those below others are looked up.
+struct Found<'a> {
+    /// Of each segment: its name, the newest below it, the one before it below the same, and how
+    /// many are below it.
+    all: Vec<(&'a str, u32, u32, u32)>,
+    many: HashMap<(u32, &'a str), u32>,
+}
+
+/// So many names are compared one by one.
+const FEW: u32 = 8;
+
+impl<'a> Found<'a> {
+    fn new() -> Self {
+        Self { all: vec![("", NONE, NONE, 0)], many: HashMap::new() }
+    }
+
+    fn get(&mut self, segments: &mut Segments, parent: u32, name: &'a str) -> u32 {
+        let (_, newest, _, count) = self.all[parent as usize];
+        let known = if count > FEW {
+            self.many.get(&(parent, name)).copied()
+        } else {
+            self.below(newest).find(|&(_, other)| other == name).map(|(at, _)| at)
+        };
+        if let Some(known) = known {
+            return known;
+        }
+        let new = segments.push(parent, name);
+        self.all.push((name, NONE, newest, 0));
+        let above = &mut self.all[parent as usize];
+        (above.1, above.3) = (new, count + 1);
+        if count > FEW {
+            self.many.insert((parent, name), new);
+        } else if count == FEW {
+            let all: Vec<_> = self.below(new).collect();
+            self.many.extend(all.into_iter().map(|(at, name)| ((parent, name), at)));
+        }
+        new
+    }
+
+    /// The segments below another, from the newest.
+    fn below(&self, newest: u32) -> impl Iterator<Item = (u32, &'a str)> {
+        let next = |at: u32| self.all.get(at as usize).map(|one| (at, one.0, one.2));
+        std::iter::successors(next(newest), move |one| next(one.2)).map(|one| (one.0, one.1))
+    }
+}
+
+impl Signs {
+    fn of(row: &Row) -> Self {
+        let (mut strict, mut loose) = (DefaultHasher::new(), DefaultHasher::new());
+        (row.kind, &row.dtype).hash(&mut loose);
+        (row.kind, &row.dtype, &row.shape).hash(&mut strict);
+        Self { strict: strict.finish(), loose: loose.finish() }
+    }
+}
+
+fn looks_like(one: &Row, other: &Row) -> bool {
+    one.kind == other.kind && one.shape == other.shape && one.dtype == other.dtype
 }
 
 impl Trie {
-    /// Builds the tree of the rows whose numbers are given, in that order.
+    /// Builds the tree of all rows.
     #[must_use]
-    pub fn new(rows: &[Row], chosen: &[u32], dot: char) -> Self {
-        let mut trie = Self { nodes: vec![node("", 0, 0)], dot };
-        let mut found: HashMap<(usize, &str), usize> = HashMap::new();
-        let mut by_family: Vec<[u64; 8]> = vec![[0; 8]];
+    pub fn new(rows: &[Row], dot: char) -> Self {
+        let all: Vec<u32> = (0..rows.len() as u32).collect();
+        Self::made(Rc::new(Segments::new(rows, dot)), rows, &all)
+    }
+
+    /// Builds the tree of those of its rows whose numbers are given, in that order.
+    #[must_use]
+    pub fn of(&self, rows: &[Row], chosen: &[u32]) -> Self {
+        Self::made(self.segments.clone(), rows, chosen)
+    }
+
+    fn made(segments: Rc<Segments>, rows: &[Row], chosen: &[u32]) -> Self {
+        let mut nodes = vec![Node::new(0, 0, 0, 0)];
+        // Which node a segment has become.
+        let mut found = vec![NONE; segments.all.len()];
+        found[0] = 0;
+        let mut missing = Vec::new();
         for &id in chosen {
-            let row = &rows[id as usize];
-            let mut at = 0;
-            for segment in row.key.splitn(MAX_DEPTH, dot) {
-                at = *found.entry((at, segment)).or_insert_with(|| {
-                    let new = trie.nodes.len();
-                    trie.nodes.push(node(segment, at, id));
-                    trie.nodes[at].children.push(new);
-                    by_family.push([0; 8]);
-                    new
-                });
+            let mut at = segments.of_row[id as usize];
+            while found[at as usize] == NONE {
+                missing.push(at);
+                at = segments.all[at as usize].parent;
             }
-            trie.nodes[at].rows.push(id);
-            trie.nodes[at].sums.add_row(row);
-            if row.link.is_none() && row.kind.has_shape() {
-                by_family[at][row_family(row) as usize] += row.bytes.max(1);
+            let mut parent = found[at as usize];
+            while let Some(segment) = missing.pop() {
+                let above = &mut nodes[parent as usize];
+                let (place, depth) = (above.children.1, above.depth + 1);
+                above.children.1 += 1;
+                found[segment as usize] = nodes.len() as u32;
+                let mut node = Node::new(segment, parent, id, depth);
+                node.place = place;
+                parent = nodes.len() as u32;
+                nodes.push(node);
             }
+            let node = &mut nodes[parent as usize];
+            node.rows.1 += 1;
+            node.sums.add_row(&rows[id as usize]);
         }
-        trie.sum_up(rows, &mut by_family);
+        let mut trie = Self {
+            children: vec![0; nodes.len() - 1],
+            rows: vec![0; chosen.len()],
+            segments,
+            nodes,
+        };
+        trie.hang_up(&found, chosen);
+        trie.sum_up();
         trie
     }
 
-    /// A child is always made after its parent, so that going backwards is going up.
-    fn sum_up(&mut self, rows: &[Row], by_family: &mut [[u64; 8]]) {
-        for at in (0..self.nodes.len()).rev() {
+    /// Lists what hangs at each node, now that it is known how much that is.
+    fn hang_up(&mut self, found: &[u32], chosen: &[u32]) {
+        let (mut children, mut rows) = (0, 0);
+        for node in &mut self.nodes {
+            node.children.0 = children;
+            children += node.children.1;
+            node.rows.0 = rows;
+            rows += node.rows.1;
+        }
+        for at in 1..self.nodes.len() {
             let node = &self.nodes[at];
-            let (mut strict, mut loose) = (DefaultHasher::new(), DefaultHasher::new());
-            for &id in &node.rows {
-                let row = &rows[id as usize];
-                (row.kind, &row.dtype).hash(&mut loose);
-                (row.kind, &row.dtype, &row.shape).hash(&mut strict);
-            }
-            for &child in &node.children {
-                let child = &self.nodes[child];
-                (&child.name, child.loose).hash(&mut loose);
-                (&child.name, child.strict).hash(&mut strict);
-            }
-            let (sums, parent) = (node.sums, node.parent);
-            let families = by_family[at];
+            let above = self.nodes[node.parent as usize].children.0;
+            self.children[(above + node.place) as usize] = at as u32;
+        }
+        let mut free: Vec<u32> = self.nodes.iter().map(|node| node.rows.0).collect();
+        for &id in chosen {
+            let segment = self.segments.of_row[id as usize];
+            let at = found[segment as usize] as usize;
+            self.rows[free[at] as usize] = id;
+            free[at] += 1;
+        }
+    }
+
+    /// A child is always made after its parent, so that going backwards is going up.
+    fn sum_up(&mut self) {
+        for at in (1..self.nodes.len()).rev() {
+            let signs = self.signs(at);
             let node = &mut self.nodes[at];
-            (node.strict, node.loose) = (strict.finish(), loose.finish());
-            node.family = dominant(&families);
+            node.signs = signs;
+            let (sums, parent) = (node.sums, node.parent);
+            self.nodes[parent as usize].sums.add(&sums);
+        }
+    }
+
+    fn signs(&self, at: usize) -> Signs {
+        let of_row = |id: &u32| self.segments.signs[*id as usize];
+        if let ([], [only]) = (self.children(at), self.rows(at)) {
+            return of_row(only);
+        }
+        let mut sum = Signs { strict: 0, loose: 0 };
+        // All that comes together are hashes, so that no more is needed than to keep their order.
+        let mix =
+            |sum: u64, part: u64| (sum.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut add = |name: u64, signs: Signs| {
+            sum.strict = mix(mix(sum.strict, name), signs.strict);
+            sum.loose = mix(mix(sum.loose, name), signs.loose);
+        };
+        for id in self.rows(at) {
+            add(0, of_row(id));
+        }
+        for &child in self.children(at) {
+            let node = &self.nodes[child as usize];
+            add(self.segments.all[node.segment as usize].hash, node.signs);
+        }
+        sum
+    }
+
+    /// What stands between segments.
+    #[must_use]
+    pub fn dot(&self) -> char {
+        self.segments.dot
+    }
+
+    /// The segment of a node.
+    #[must_use]
+    pub fn name(&self, at: usize) -> &str {
+        let segment = self.segment(at);
+        &self.segments.text[segment.start as usize..segment.end as usize]
+    }
+
+    /// The nodes below, in order of first appearance.
+    #[must_use]
+    pub fn children(&self, at: usize) -> &[u32] {
+        let (start, len) = self.nodes[at].children;
+        &self.children[start as usize..(start + len) as usize]
+    }
+
+    /// The leaves that end at a node: one, unless keys collide.
+    #[must_use]
+    pub fn rows(&self, at: usize) -> &[u32] {
+        let (start, len) = self.nodes[at].rows;
+        &self.rows[start as usize..(start + len) as usize]
+    }
+
+    /// The first leaf at or below a node.
+    #[must_use]
+    pub fn first(&self, at: usize) -> u32 {
+        self.nodes[at].first
+    }
+
+    /// Sums of all leaves at or below a node.
+    #[must_use]
+    pub fn sums(&self, at: usize) -> &Sums {
+        &self.nodes[at].sums
+    }
+
+    /// The node above; the root's is itself.
+    #[must_use]
+    pub fn parent(&self, at: usize) -> usize {
+        self.nodes[at].parent as usize
+    }
+
+    /// How many steps a node is below the root.
+    #[must_use]
+    pub fn depth(&self, at: usize) -> usize {
+        self.nodes[at].depth as usize
+    }
+
+    /// Which of its parent's children a node is.
+    #[must_use]
+    pub fn place(&self, at: usize) -> usize {
+        self.nodes[at].place as usize
+    }
+
+    /// The nodes from the root to the leaf with a number; of the tree of all rows only.
+    #[must_use]
+    pub fn way_to(&self, row: u32) -> Vec<usize> {
+        // There, each segment is the node of its own number: both are made in order of appearance.
+        let mut at = self.segments.of_row.get(row as usize).map_or(0, |&at| at as usize);
+        let mut way = vec![at];
+        while at != 0 {
+            at = self.nodes[at].parent as usize;
+            way.push(at);
+        }
+        way.reverse();
+        way
+    }
+
+    /// The family that holds most of the bytes of each node.
+    #[must_use]
+    pub fn families(&self, rows: &[Row]) -> Vec<Family> {
+        let mut bytes = vec![[0u64; 8]; self.nodes.len()];
+        for at in (0..self.nodes.len()).rev() {
+            for row in self.rows(at).iter().map(|&id| &rows[id as usize]) {
+                if row.link.is_none() && row.kind.has_shape() {
+                    let sum = &mut bytes[at][row_family(row) as usize];
+                    *sum = sum.saturating_add(row.bytes.max(1));
+                }
+            }
+            let (parent, own) = (self.nodes[at].parent as usize, bytes[at]);
             if at > 0 {
-                self.nodes[parent].sums.add(&sums);
-                for (sum, part) in by_family[parent].iter_mut().zip(families) {
+                for (sum, part) in bytes[parent].iter_mut().zip(own) {
                     *sum = sum.saturating_add(part);
                 }
             }
         }
+        bytes.iter().map(dominant).collect()
+    }
+
+    /// True if nothing lies below a node.
+    #[must_use]
+    pub fn is_leaf(&self, at: usize) -> bool {
+        self.nodes[at].children.1 == 0
     }
 
     /// True if a node is one value: a leaf, or a variable in a graph of objects, below which its
     /// one attribute stands.
     #[must_use]
     pub fn is_value(&self, at: usize) -> bool {
-        let children = &self.nodes[at].children;
-        children.is_empty()
-            || matches!(children.as_slice(), [only] if self.nodes[*only].name == ATTRIBUTES)
+        match self.children(at) {
+            [] => true,
+            [only] => self.name(*only as usize) == ATTRIBUTES,
+            _ => false,
+        }
     }
 
     /// The path of a node.
@@ -181,14 +477,14 @@ impl Trie {
     pub fn path(&self, mut at: usize) -> String {
         let mut names = Vec::new();
         while at != 0 {
-            names.push(self.nodes[at].name.as_str());
-            at = self.nodes[at].parent;
+            names.push(self.name(at));
+            at = self.nodes[at].parent as usize;
         }
         names.reverse();
         let mut path = String::new();
         for (at, name) in names.into_iter().enumerate() {
             if at > 0 {
-                path.push(self.dot);
+                path.push(self.dot());
             }
             path.push_str(name);
         }
@@ -199,21 +495,23 @@ impl Trie {
     /// subtrees are one run; everything else is a run of one.
     #[must_use]
     pub fn runs(&self, at: usize) -> Vec<Run> {
-        let children = &self.nodes[at].children;
-        let number = |index: usize| segment_number(&self.nodes[children[index]].name);
-        let mut runs = Vec::new();
+        let children = self.children(at);
+        let number = |index: usize| self.segment(children[index] as usize).number;
+        let mut runs = Vec::with_capacity(if children.len() < 64 { children.len() } else { 0 });
         let mut start = 0;
         while start < children.len() {
-            let Some(first) = number(start) else {
-                runs.push(Run { start, len: 1, loose: false });
-                start += 1;
-                continue;
-            };
             let mut end = start + 1;
-            while end < children.len() && number(end) == first.checked_add((end - start) as u64) {
-                end += 1;
+            if let Some(first) = number(start) {
+                while end < children.len() && number(end) == first.checked_add((end - start) as u64)
+                {
+                    end += 1;
+                }
             }
-            self.fold_numbers(children, start, end, &mut runs);
+            if end == start + 1 {
+                runs.push(Run { start, len: 1, loose: false });
+            } else {
+                self.fold_numbers(children, start, end, &mut runs);
+            }
             start = end;
         }
         runs
@@ -221,29 +519,27 @@ impl Trie {
 
     /// Splits consecutive numbers into runs of equal subtrees. Where shapes differ from one to
     /// the next (as in an optimizer's state), keys and dtypes decide instead.
-    fn fold_numbers(&self, children: &[usize], start: usize, end: usize, runs: &mut Vec<Run>) {
-        let split = |signature: fn(&Node) -> u64| {
+    fn fold_numbers(&self, children: &[u32], start: usize, end: usize, runs: &mut Vec<Run>) {
+        let signs = |index: usize| self.nodes[children[index] as usize].signs;
+        let split = |sign: fn(Signs) -> u64| {
             let mut parts: Vec<(usize, usize)> = Vec::new();
             for at in start..end {
-                let of = |index: usize| signature(&self.nodes[children[index]]);
                 match parts.last_mut() {
-                    Some((first, len)) if of(*first) == of(at) => *len += 1,
+                    Some((first, len)) if sign(signs(*first)) == sign(signs(at)) => *len += 1,
                     _ => parts.push((at, 1)),
                 }
             }
             parts
         };
-        let strict = split(|node| node.strict);
-        let loose = split(|node| node.loose);
+        let strict = split(|signs| signs.strict);
+        let loose = split(|signs| signs.loose);
         let use_loose = loose.len() < strict.len() && strict.len() > 1 + (end - start) / 8;
         for (first, len) in if use_loose { loose } else { strict } {
             // Three learning rates are read more easily than a fold of three.
-            let least = if self.nodes[children[first]].is_leaf() { 4 } else { 2 };
+            let least = if self.is_leaf(children[first] as usize) { 4 } else { 2 };
             if len >= least {
-                let same = self.nodes[children[first]].strict;
-                let loose = children[first..first + len]
-                    .iter()
-                    .any(|&child| self.nodes[child].strict != same);
+                let same = signs(first).strict;
+                let loose = (first..first + len).any(|at| signs(at).strict != same);
                 runs.push(Run { start: first, len, loose });
             } else {
                 runs.extend((first..first + len).map(|start| Run { start, len: 1, loose: false }));
@@ -254,12 +550,31 @@ impl Trie {
     /// The label of a run: `0–31`, or the one child's name.
     #[must_use]
     pub fn run_label(&self, at: usize, run: Run) -> String {
-        let children = &self.nodes[at].children;
-        let first = &self.nodes[children[run.start]].name;
+        let name = |index: usize| self.name(self.children(at)[index] as usize);
         if run.len == 1 {
-            return first.clone();
+            return name(run.start).to_owned();
         }
-        format!("{first}\u{2013}{}", self.nodes[children[run.start + run.len - 1]].name)
+        format!("{}\u{2013}{}", name(run.start), name(run.start + run.len - 1))
+    }
+
+    fn segment(&self, at: usize) -> &Segment {
+        &self.segments.all[self.nodes[at].segment as usize]
+    }
+}
+
+impl Node {
+    fn new(segment: u32, parent: u32, first: u32, depth: u32) -> Self {
+        Self {
+            segment,
+            parent,
+            place: 0,
+            depth,
+            children: (0, 0),
+            rows: (0, 0),
+            first,
+            sums: Sums::default(),
+            signs: Signs::default(),
+        }
     }
 }
 
@@ -269,20 +584,6 @@ fn segment_number(name: &str) -> Option<u64> {
         return None;
     }
     name.parse().ok()
-}
-
-fn node(name: &str, parent: usize, first: u32) -> Node {
-    Node {
-        name: name.to_owned(),
-        parent,
-        children: Vec::new(),
-        rows: Vec::new(),
-        first,
-        sums: Sums::default(),
-        family: Family::Value,
-        strict: 0,
-        loose: 0,
-    }
 }
 
 fn dominant(bytes: &[u64; 8]) -> Family {
@@ -320,25 +621,51 @@ mod tests {
     fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
         let mut at = 0;
         for name in path {
-            at = *trie.nodes[at]
-                .children
-                .iter()
-                .find(|&&child| trie.nodes[child].name == *name)
-                .expect("a node");
+            let named = |child: &&u32| trie.name(**child as usize) == *name;
+            at = *trie.children(at).iter().find(named).expect("a node") as usize;
         }
         trie.runs(at).into_iter().map(|run| (trie.run_label(at, run), run.len, run.loose)).collect()
+    }
+
+    fn named_so(trie: &Trie, name: &str) -> Option<usize> {
+        (0..trie.nodes.len()).find(|&at| trie.name(at) == name)
+    }
+
+    #[test]
+    fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
+        let rows = gpt(9);
+        let trie = Trie::new(&rows, '.');
+        let chosen: Vec<u32> =
+            all(&rows).into_iter().filter(|&id| !rows[id as usize].key.contains("fc")).collect();
+        let some: Vec<Row> = chosen.iter().map(|&id| rows[id as usize].clone()).collect();
+        let (part, alone) = (trie.of(&rows, &chosen), Trie::new(&some, '.'));
+        let told = |trie: &Trie, row: &dyn Fn(u32) -> String| -> Vec<_> {
+            let nodes = 0..trie.nodes.len();
+            nodes
+                .map(|at| {
+                    let rows: Vec<String> = trie.rows(at).iter().map(|&id| row(id)).collect();
+                    (trie.path(at), trie.runs(at), rows, *trie.sums(at), row(trie.first(at)))
+                })
+                .collect()
+        };
+        assert_eq!(
+            told(&part, &|id| rows[id as usize].key.clone()),
+            told(&alone, &|id| some[id as usize].key.clone())
+        );
+        let way = trie.way_to(chosen[7]);
+        assert_eq!(trie.path(*way.last().expect("a node")), rows[chosen[7] as usize].key);
     }
 
     #[test]
     fn equal_layers_fold() {
         let rows = gpt(32);
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert_eq!(
             labels(&trie, &["model", "model", "blocks"]),
             [("0\u{2013}31".into(), 32, false)]
         );
-        assert_eq!(trie.nodes[0].sums, sums(&rows));
-        assert_eq!(trie.nodes[trie.nodes[0].children[0]].family, Family::Bf16);
+        assert_eq!(*trie.sums(0), sums(&rows));
+        assert_eq!(trie.families(&rows)[trie.children(0)[0] as usize], Family::Bf16);
     }
 
     #[test]
@@ -347,7 +674,7 @@ mod tests {
         let odd =
             rows.iter_mut().find(|row| row.key == "model.model.blocks.7.fc.weight").expect("a row");
         odd.shape = vec![1, 2];
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert_eq!(
             labels(&trie, &["model", "model", "blocks"]),
             [
@@ -367,17 +694,17 @@ mod tests {
                 })
             })
             .collect();
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert_eq!(labels(&trie, &["optimizer", "state"]), [("0\u{2013}11".into(), 12, true)]);
     }
 
     #[test]
     fn short_lists_of_values_do_not_fold() {
         let rows: Vec<Row> = (0..3).map(|at| value(&format!("d.{at}"), "0.1")).collect();
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert_eq!(labels(&trie, &["d"]).len(), 3);
         let rows: Vec<Row> = (0..4).map(|at| value(&format!("d.{at}"), "0.1")).collect();
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert_eq!(labels(&trie, &["d"]), [("0\u{2013}3".into(), 4, false)]);
     }
 
@@ -386,23 +713,22 @@ mod tests {
         let rows: Vec<Row> = ["0", "2", "4", "6", "00", "01", "02", "03"]
             .map(|at| tensor(&format!("h.{at}.w"), "float32", &[1]))
             .into();
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert!(labels(&trie, &["h"]).iter().all(|(_, len, _)| *len == 1));
     }
 
     #[test]
     fn colliding_keys_keep_both_rows() {
         let rows = vec![value("a.b", "1"), value("a.b", "2")];
-        let trie = Trie::new(&rows, &all(&rows), '.');
-        let leaf = trie.nodes.last().expect("a node");
-        assert_eq!(leaf.rows, [0, 1]);
+        let trie = Trie::new(&rows, '.');
+        assert_eq!(trie.rows(trie.nodes.len() - 1), [0, 1]);
     }
 
     #[test]
     fn deep_keys_end_in_one_segment() {
         let key = vec!["x"; 10_000].join(".");
         let rows = vec![value(&key, "1")];
-        let trie = Trie::new(&rows, &all(&rows), '.');
+        let trie = Trie::new(&rows, '.');
         assert_eq!(trie.nodes.len(), MAX_DEPTH + 1);
         assert_eq!(trie.path(trie.nodes.len() - 1), key);
     }
@@ -423,15 +749,13 @@ mod tests {
         let rows = named(&["net/dense_1.5/kernel", "net/dense_1.5/bias", "step"]);
         assert_eq!(separator("tensorflow", &mut rows.iter().map(|row| &*row.key)), '/');
         assert_eq!(separator("safetensors", &mut rows.iter().map(|row| &*row.key)), '.');
-        let trie = Trie::new(&rows, &all(&rows), '/');
+        let trie = Trie::new(&rows, '/');
         assert_eq!(labels(&trie, &["net"]), [("dense_1.5".to_owned(), 1, false)]);
-        let kernel = trie.nodes.iter().position(|node| node.name == "kernel").unwrap();
+        let kernel = named_so(&trie, "kernel").expect("a node");
         assert_eq!(trie.path(kernel), "net/dense_1.5/kernel");
         let rows = named(&["m/lst/0/.ATTRIBUTES/VARIABLE_VALUE", "m/w/.ATTRIBUTES/VARIABLE_VALUE"]);
-        let trie = Trie::new(&rows, &all(&rows), '/');
-        let is_value = |name: &str| {
-            trie.nodes.iter().position(|node| node.name == name).map(|at| trie.is_value(at))
-        };
+        let trie = Trie::new(&rows, '/');
+        let is_value = |name: &str| named_so(&trie, name).map(|at| trie.is_value(at));
         assert_eq!(["m", "lst", "0", "w"].map(is_value), [false, false, true, true].map(Some));
         // A state that was written to TensorFlow's format keeps its dots.
         assert_eq!(separator("tensorflow", &mut ["model.w", "model.b", "a/b"].into_iter()), '.');

@@ -1,0 +1,184 @@
+// What the page takes to open, filter, scroll, verify and convert files of very many keys, for
+// `cargo xtask bench`. Nothing here fails because something is slow.
+//
+//     node measure.mjs FOLDER
+
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { basename, join } from "node:path";
+import { command, launch, site } from "./harness.mjs";
+import { safetensors } from "./make.mjs";
+import { marked, memory } from "./memory.mjs";
+
+const PARTS = ["attention.weight", "attention.bias", "dense.weight", "dense.bias"];
+
+/** Keys by shape: one name each, layers that fold, and deep ones that share little. */
+const SHAPES = {
+  flat: (at) => `tensor_${at}_weight`,
+  layers: (at) => `model.layers.${at >> 2}.${PARTS[at & 3]}`,
+  deep: (at) => `a.b.c${at % 10}.d${Math.floor(at / 10) % 100}.e.f.i${at}.j.k.weight`,
+};
+
+/** A Cerebras file has room for no more than 65,530. */
+const COUNTS = { safetensors: [20_000, 100_000], pt: [20_000, 100_000], npz: [20_000, 100_000], mdl: [20_000, 65_000] };
+
+/** Typed into the filter, letter by letter. */
+const WORDS = ["weight", "/we.*t/"];
+const FRAMES = 60;
+
+/** Runs in the page: what its measurements are made with. */
+function tools() {
+  window.bench = {
+    /** Once what was done is on the screen. */
+    painted: () => new Promise((done) => requestAnimationFrame(() => setTimeout(done))),
+    elements: () => document.getElementsByTagName("*").length,
+    /** From the choice of a file until its first rows are on the screen. */
+    opening() {
+      const chosen = new Promise((done) => addEventListener("change", () => done(performance.now()), { capture: true, once: true }));
+      this.opened = chosen.then(async (began) => {
+        do await this.painted();
+        while (!document.querySelector("#work .row"));
+        return performance.now() - began;
+      });
+    },
+    /** The slowest letter of a word, until its rows are on the screen, and the longest that the page was busy at one go. */
+    async typing(word) {
+      const input = document.querySelector("#filter");
+      const type = (text) => {
+        input.value = text;
+        input.dispatchEvent(new InputEvent("input", { bubbles: true }));
+      };
+      let [slowest, busiest] = [0, 0];
+      for (let end = 1; end <= word.length; end++) {
+        const began = performance.now();
+        type(word.slice(0, end));
+        for (;;) {
+          const from = performance.now();
+          await new Promise((done) => setTimeout(done));
+          busiest = Math.max(busiest, performance.now() - from);
+          if (!/searched/.test(document.querySelector(".hits")?.textContent ?? "")) break;
+        }
+        await this.painted();
+        slowest = Math.max(slowest, performance.now() - began);
+      }
+      type("");
+      await this.painted();
+      return { slowest, busiest };
+    },
+    /** The longest frame while it is scrolled from one end to the other. */
+    async scrolling(selector, frames) {
+      const element = document.querySelector(selector);
+      const step = (element.scrollHeight - element.clientHeight) / frames;
+      let [longest, before] = [0, performance.now()];
+      for (let frame = 0; frame <= frames; frame++) {
+        element.scrollTop = frame * step;
+        await this.painted();
+        const now = performance.now();
+        longest = Math.max(longest, now - before);
+        before = now;
+      }
+      element.scrollTop = 0;
+      await this.painted();
+      return longest;
+    },
+  };
+}
+
+/** How long something takes that ends when an element is there. */
+async function until(page, selector, act) {
+  const began = performance.now();
+  await act();
+  await page.waitForSelector(selector, { timeout: 600_000 });
+  return performance.now() - began;
+}
+
+async function measure(browser, file) {
+  const context = await browser.newContext({ acceptDownloads: true });
+  try {
+    const page = await context.newPage();
+    await page.addInitScript(() => delete window.showSaveFilePicker);
+    await page.addInitScript(tools);
+    await page.goto(site);
+    await page.waitForSelector("#start");
+    await page.waitForTimeout(500);
+    const start = memory();
+    const found = { file: basename(file) };
+    await page.evaluate(() => bench.opening());
+    await page.setInputFiles("#choose-files", file);
+    found.open = await page.evaluate(() => bench.opened);
+    found.elements = await page.evaluate(() => bench.elements());
+    found.opened_megabytes = memory() - start;
+    for (const [name, word] of [["filter", WORDS[0]], ["expression", WORDS[1]]]) {
+      const { slowest, busiest } = await page.evaluate((word) => bench.typing(word), word);
+      found[name] = slowest;
+      found[`${name}_busy`] = busiest;
+    }
+    for (const [name, selector] of [["table", ".gridbox .scroller"], ["tree", "[role=tree]"]]) {
+      found[`scroll_${name}`] = await page.evaluate(([selector, frames]) => bench.scrolling(selector, frames), [selector, FRAMES]);
+    }
+    found.elements = Math.max(found.elements, await page.evaluate(() => bench.elements()));
+    await page.keyboard.press("v");
+    found.verify = await until(page, "#verify-done", () => page.click("#verify-begin"));
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("c");
+    await page.waitForSelector(".plan:not(.late)", { timeout: 600_000 });
+    for (const box of await page.$$(".loss input")) await box.check();
+    await page.waitForSelector("#write:not([disabled])", { timeout: 600_000 });
+    found.convert = await until(page, "#convert-done", () => page.click("#write"));
+    found.megabytes = memory() - start;
+    return found;
+  } finally {
+    await context.close();
+  }
+}
+
+/** The files to measure, which are made unless they are there. */
+function* files(folder) {
+  mkdirSync(folder, { recursive: true });
+  for (const [shape, key] of Object.entries(SHAPES)) {
+    for (const [kind, counts] of Object.entries(COUNTS)) {
+      for (const count of counts) {
+        // What is deep is there to see the page fold; that differs little by format.
+        if (shape === "deep" && !(kind === "safetensors" && count === 100_000)) continue;
+        const plain = join(folder, `${shape}-${count}.safetensors`);
+        if (!existsSync(plain)) writeFileSync(plain, safetensors(Array.from({ length: count }, (_, at) => key(at))));
+        const file = join(folder, `${shape}-${count}.${kind}`);
+        if (!existsSync(file)) {
+          const { status, stderr } = spawnSync(command, ["convert", plain, file], { encoding: "utf8" });
+          if (status !== 0) throw new Error(`${file}: ${stderr}`);
+        }
+        yield file;
+      }
+    }
+  }
+}
+
+const COLUMNS = [
+  ["file", (found) => found.file.padEnd(26)],
+  ["open", (found) => ms(found.open)],
+  ["letter", (found) => ms(found.filter)],
+  ["letter of /regex/", (found) => ms(found.expression)],
+  ["busy", (found) => ms(found.expression_busy)],
+  ["frame, table", (found) => ms(found.scroll_table)],
+  ["frame, tree", (found) => ms(found.scroll_tree)],
+  ["verify", (found) => ms(found.verify)],
+  ["convert", (found) => ms(found.convert)],
+  ["elements", (found) => found.elements.toLocaleString("en-US")],
+  ["memory, opened", (found) => mb(found.opened_megabytes)],
+  ["memory, at the end", (found) => mb(found.megabytes)],
+];
+
+const ms = (number) => `${Math.round(number)} ms`;
+const mb = (number) => `${Math.round(number)} MB`;
+
+const browser = await launch([marked()]);
+try {
+  console.log(COLUMNS.map(([name], at) => (at ? name : name.padEnd(26))).join("  "));
+  for (const file of files(process.argv[2])) {
+    const found = await measure(browser, file);
+    console.log(COLUMNS.map(([name, cell]) => cell(found).padStart(name.length)).join("  "));
+  }
+  console.log("(times are the longest of their kind; targets at 100,000 keys: open under 500 ms, a letter under 50 ms)");
+} finally {
+  await browser.close();
+}

@@ -1,0 +1,162 @@
+//! Globs over whole segments of a key: `layers.*.attn` and `*.weight` mean what they look like.
+
+use memchr::memmem::Finder;
+
+/// A glob. `*` stands for anything, `?` for one character of a segment; what it matches begins and
+/// ends where segments do.
+#[derive(Debug, Clone)]
+pub struct Glob {
+    /// What stands between the stars.
+    parts: Vec<Part>,
+}
+
+#[derive(Debug, Clone)]
+struct Part {
+    text: Finder<'static>,
+    /// True if it has a `?`.
+    open: bool,
+}
+
+impl Glob {
+    /// Understands a glob; every text is one.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        let part =
+            |text: &str| Part { text: Finder::new(text).into_owned(), open: text.contains('?') };
+        Self { parts: text.trim_matches('.').split('*').map(part).collect() }
+    }
+
+    /// True if some segments of a key are like it.
+    #[must_use]
+    pub fn matches(&self, key: &str) -> bool {
+        let Some((last, before)) = self.parts.split_last() else { return true };
+        // A star takes anything, so that of each part the first place is as good as any later one;
+        // only the last has to end where a segment does.
+        let mut from = 0;
+        for (at, part) in before.iter().enumerate() {
+            match part.place(key, from, at == 0, false) {
+                Some(end) => from = end,
+                None => return false,
+            }
+        }
+        last.place(key, from, before.is_empty(), true).is_some()
+    }
+}
+
+impl Part {
+    /// Where the first place ends, from there on, at which a key is like this part.
+    fn place(&self, key: &str, mut from: usize, begins: bool, ends: bool) -> Option<usize> {
+        let bytes = key.as_bytes();
+        let text = self.text.needle();
+        let parts_segments = |at: usize| matches!(bytes[at], b'.' | b'/');
+        if text.is_empty() {
+            return Some(if ends { key.len() } else { from });
+        }
+        while from < key.len() {
+            let start = if self.open { from } else { from + self.text.find(&bytes[from..])? };
+            from = start + 1;
+            if !key.is_char_boundary(start) || begins && start > 0 && !parts_segments(start - 1) {
+                continue;
+            }
+            if let Some(end) = end_of(bytes, start, text)
+                && (!ends || end == bytes.len() || parts_segments(end))
+            {
+                return Some(end);
+            }
+        }
+        None
+    }
+}
+
+/// Where a key stops being like a part that begins at `at`.
+fn end_of(key: &[u8], mut at: usize, part: &[u8]) -> Option<usize> {
+    for &wanted in part {
+        let &found = key.get(at)?;
+        at += 1;
+        if wanted == b'?' {
+            if matches!(found, b'.' | b'/') {
+                return None;
+            }
+            // The rest of a character of several bytes.
+            while key.get(at).is_some_and(|byte| byte & 0xc0 == 0x80) {
+                at += 1;
+            }
+        } else if wanted != found {
+            return None;
+        }
+    }
+    Some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn globs_are_what_their_expression_says() {
+        let expression = |glob: &str| {
+            let mut out = String::from("(?s)(?:^|[./])");
+            for c in glob.trim_matches('.').chars() {
+                match c {
+                    '*' => out.push_str(".*"),
+                    '?' => out.push_str("[^./]"),
+                    c if c.is_alphanumeric() || c == '_' => out.push(c),
+                    c => out.extend(['\\', c]),
+                }
+            }
+            regex_lite::Regex::new(&(out + "(?:[./]|$)")).expect("an expression")
+        };
+        let keys = [
+            "",
+            "a",
+            "a.b",
+            "a.b.c",
+            "ab.ba.a",
+            "model.layers.10.attn.q_proj.weight",
+            "model.layers.1.attn.weight",
+            "model.layers.1.attn.weights",
+            "net/dense_1/kernel",
+            "global_step",
+            "übung.é.x",
+            "a..b",
+            ".a.",
+            "aab.aabaab",
+            "a(b.c",
+        ];
+        let globs = [
+            "*",
+            "**",
+            "?",
+            "??",
+            "a*",
+            "*a",
+            "*.b",
+            "a.*",
+            "a*b",
+            "*a*b*",
+            "?.?",
+            "a.?.c",
+            "layers.*.weight",
+            "layers.?.attn*",
+            "*attn.*weight",
+            "*.weight",
+            "dense_?",
+            "*_step",
+            "?bung",
+            "?bung.*",
+            "global_ste?",
+            "a(b*",
+            "*aab",
+            "*.",
+            "a?b",
+            "*b.a*",
+            "l*",
+        ];
+        for glob in globs {
+            let (ours, expression) = (Glob::new(glob), expression(glob));
+            for key in keys {
+                assert_eq!(ours.matches(key), expression.is_match(key), "{glob} on {key}");
+            }
+        }
+    }
+}

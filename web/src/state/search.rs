@@ -1,0 +1,185 @@
+//! Filtering all rows: words in all keys at once, expressions a piece at a time.
+
+use memchr::memmem::Finder;
+
+use crate::rows::Row;
+use crate::state::filter::Filter;
+
+/// How many bytes of keys regular expressions go through at a time, so that the page keeps up with
+/// whoever types.
+const PIECE: usize = 96 << 10;
+/// What an expression costs beside the length of the key.
+const EACH: usize = 24;
+
+/// All keys in lower case, one after the other: a word is looked for in all of them at once.
+#[derive(Debug)]
+pub struct Keys {
+    text: String,
+    ends: Vec<usize>,
+}
+
+impl Keys {
+    /// Those of the rows.
+    #[must_use]
+    pub fn new(rows: &[Row]) -> Self {
+        let mut text = String::with_capacity(rows.iter().map(|row| row.key.len() + 1).sum());
+        let mut ends = Vec::with_capacity(rows.len());
+        for row in rows {
+            if row.key.is_ascii() {
+                let start = text.len();
+                text.push_str(&row.key);
+                text[start..].make_ascii_lowercase();
+            } else {
+                text.push_str(&row.key.to_lowercase());
+            }
+            // No word holds one, so that none is found across two keys.
+            text.push('\n');
+            ends.push(text.len());
+        }
+        Self { text, ends }
+    }
+
+    /// The rows whose keys hold a word.
+    fn holding(&self, word: &str) -> Vec<u32> {
+        let (mut found, mut from, mut row) = (Vec::new(), 0, 0);
+        let finder = Finder::new(word);
+        while row < self.ends.len() {
+            let Some(at) = finder.find(&self.text.as_bytes()[from..]) else { break };
+            while self.ends[row] <= from + at {
+                row += 1;
+            }
+            found.push(row as u32);
+            from = self.ends[row];
+            row += 1;
+        }
+        found
+    }
+
+    fn of(&self, row: u32) -> &[u8] {
+        let at = row as usize;
+        let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.text.as_bytes()[start..self.ends[at]]
+    }
+}
+
+/// A filter that is on its way through the rows.
+#[derive(Debug, Clone)]
+pub struct Search {
+    /// What is still to be asked of the candidates.
+    filter: Filter,
+    candidates: Vec<u32>,
+    at: usize,
+    found: Vec<u32>,
+}
+
+impl Search {
+    /// Begins.
+    #[must_use]
+    pub fn new(mut filter: Filter, keys: &Keys) -> Self {
+        let mut words = filter.take_words().into_iter();
+        let first = words.next();
+        let all = 0..keys.ends.len() as u32;
+        let mut candidates = match &first {
+            Some((false, word)) if !word.is_empty() => keys.holding(word),
+            _ => all.collect(),
+        };
+        let rest = first.filter(|(negative, word)| *negative || word.is_empty());
+        for (negative, word) in rest.into_iter().chain(words) {
+            let finder = Finder::new(&word);
+            candidates.retain(|&row| finder.find(keys.of(row)).is_some() != negative);
+        }
+        Self { filter, candidates, at: 0, found: Vec::new() }
+    }
+
+    /// Goes on for a piece; true if that was the last.
+    pub fn go(&mut self, rows: &[Row]) -> bool {
+        if self.filter.is_empty() {
+            self.found = std::mem::take(&mut self.candidates);
+            return true;
+        }
+        let (slow, mut cost) = (self.filter.is_slow(), 0);
+        while let Some(&id) = self.candidates.get(self.at) {
+            if slow && cost > PIECE {
+                return false;
+            }
+            let row = &rows[id as usize];
+            if self.filter.matches(row) {
+                self.found.push(id);
+            }
+            cost += row.key.len() + EACH;
+            self.at += 1;
+        }
+        true
+    }
+
+    /// How many rows were asked.
+    #[must_use]
+    pub fn asked(&self) -> usize {
+        self.at
+    }
+
+    /// The rows that passed, once all were asked.
+    #[must_use]
+    pub fn found(self) -> Vec<u32> {
+        self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::sample::{gpt, value};
+
+    fn found(rows: &[Row], text: &str) -> (Vec<u32>, usize) {
+        let filter = Filter::parse(text).expect("a filter");
+        let mut search = Search::new(filter, &Keys::new(rows));
+        let mut pieces = 1;
+        while !search.go(rows) {
+            pieces += 1;
+        }
+        (search.found(), pieces)
+    }
+
+    #[test]
+    fn the_same_rows_pass_as_one_by_one() {
+        let mut rows = gpt(40);
+        rows.extend(["Übung.W", "a\nb", "", "IO.x"].map(|key| value(key, "1")));
+        for text in [
+            "w",
+            "",
+            "weight",
+            "fc weight",
+            "-fc weight",
+            "-weight",
+            "-weight -bias",
+            "Weight",
+            "W",
+            "übung",
+            "io -w",
+            "blocks.*.bias",
+            "fc /[13]\\.fc/ -bias",
+            "-/fc/ bl",
+            "dtype:bf16 ln",
+            "shape:[256, *] fc",
+            "a",
+            "b",
+            "nothing_like_it",
+        ] {
+            let filter = Filter::parse(text).expect("a filter");
+            let one_by_one: Vec<u32> = (0u32..)
+                .zip(&rows)
+                .filter_map(|(id, row)| filter.matches(row).then_some(id))
+                .collect();
+            assert_eq!(found(&rows, text).0, one_by_one, "{text}");
+        }
+    }
+
+    #[test]
+    fn expressions_take_several_pieces_and_words_take_one() {
+        let rows = gpt(4_000);
+        let (found_so, pieces) = found(&rows, "/[.]fc[.]/");
+        assert!(pieces > 5, "{pieces}");
+        assert_eq!((found_so, 1), found(&rows, ".fc."));
+        assert_eq!(found(&rows, "model.model.blocks.7.fc.w /e/").1, 1);
+    }
+}
