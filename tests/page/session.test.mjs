@@ -29,7 +29,7 @@ let made;
 async function files() {
   made ??= (async () => {
     const [a, b] = ["a", "b"].map((name) => join(folder, `${name}.safetensors`));
-    for (let tensors = 32; ; tensors *= 2) {
+    for (let tensors = 64; ; tensors *= 2) {
       denseCheckpoint(a, tensors, 1);
       let millis = 0;
       await tab(async (page) => {
@@ -441,7 +441,8 @@ test("a folder of 3,000 files is looked at by little of each", async () => {
     console.log(`# 3,001 files: ${Date.now() - began} ms, ${said}`);
     const [, number, unit] = /looked at 3,001 files \(([\d.]+) (kB|MB|GB)\)/.exec(said) ?? [];
     const bytes = Number(number) * { kB: 1e3, MB: 1e6, GB: 1e9 }[unit];
-    assert.ok(bytes < 3001 * 24_000, `${said}: more than 24 kB of each`);
+    // 20 kB of the beginning and of the end, where some formats have their magic number.
+    assert.ok(bytes < 3001 * 41_000, `${said}: more than 41 kB of each`);
     // What was only looked at is no part of it.
     assert.match(said, /read all of \d+(\.\d)? kB/);
   });
