@@ -109,6 +109,19 @@ test("a checkpoint is opened by ranges, after the question that names its server
     const said = await page.textContent("#fetched");
     assert.match(said, new RegExp(`fetched from ${server.host} in \\d+ requests?`));
     assert.doesNotMatch(await page.textContent(".status"), /nothing leaves/);
+    // Asked about is not asked: a second address changes nothing before it is agreed to.
+    await page.keyboard.press("u");
+    await page.keyboard.press("Escape");
+    assert.match(await page.textContent("#fetched"), new RegExp(server.host));
+    // Beside a second checkpoint, too, the page says who is asked.
+    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    await chooser.setFiles(fixture("cerebras/v2.10.0/seed.mdl"));
+    await page.waitForSelector("#compare");
+    assert.match(await page.textContent("#compare .status"), new RegExp(`${server.host} is asked for parts of the file`));
+    assert.doesNotMatch(await page.textContent("#compare .status"), /nothing leaves/);
+    await page.waitForSelector("#save-report:not([disabled])");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#work .row");
     // Values are fetched when they are looked at.
     await page.click(".row >> nth=1");
     await page.waitForSelector(".values, .vals, .insp");
@@ -200,6 +213,102 @@ test("a remote checkpoint is verified, with as much as may be fetched", async ()
     await page.click("#verify-begin");
     await page.waitForSelector("#verify-done");
     assert.match(await page.textContent("#verify-done"), /nothing is wrong/);
+  });
+  await server.close();
+});
+
+/** How many bytes were asked for. */
+const asked = (requests) =>
+  requests.reduce((sum, { headers }) => {
+    const [, first, last] = /^bytes=(\d+)-(\d+)$/.exec(headers.range) ?? [];
+    return sum + (first === undefined ? 0 : Number(last) - Number(first) + 1);
+  }, 0);
+
+/** A safetensors file of so many tensors of 1 MB. */
+function megabytes(count) {
+  const tensors = {};
+  for (let at = 0; at < count; at++) tensors[`layers.${at}.weight`] = { dtype: "F32", shape: [512, 512], data_offsets: [at << 20, (at + 1) << 20] };
+  const header = Buffer.from(JSON.stringify(tensors));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([length, header, Buffer.alloc(count << 20, 1)]);
+}
+
+test("while a server is asked, also before the first answer, the page does not say that nothing leaves it", async () => {
+  let let_go;
+  const held = new Promise((resolve) => (let_go = resolve));
+  const server = await serve({ "/slow.mdl": example }, (request, response, bytes) => {
+    held.then(() => part(request, response, bytes, '"1"'));
+    return true;
+  });
+  await at(server.at("/slow.mdl"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#loading");
+    const said = await page.textContent(".status");
+    assert.doesNotMatch(said, /nothing leaves/);
+    assert.match(said, new RegExp(`${server.host} is asked for parts of the file`));
+    let_go();
+    await page.waitForSelector("#work .row");
+    // A file of the disk is opened instead: now it is so.
+    await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/seed.mdl"));
+    await page.waitForFunction(() => document.title.startsWith("seed.mdl"));
+    assert.match(await page.textContent(".status"), /nothing leaves this page/);
+  });
+  await server.close();
+});
+
+test("what one action may fetch is its own: a click gives a long one no more, and what may fetch all lifts it for no other", async () => {
+  const server = await serve({ "/large.safetensors": megabytes(100) }, (request, response, bytes) => {
+    // Slow enough that something else can be done meanwhile.
+    setTimeout(() => part(request, response, bytes, '"1"'), 60);
+    return true;
+  });
+  await at(server.at("/large.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    const opening = asked(server.requests);
+    const verify = async () => {
+      await page.click("#verify");
+      const again = page.getByRole("button", { name: "Verify again" });
+      if (await again.isVisible()) await again.click();
+      await page.click("#verify-begin");
+      await page.waitForSelector("#verify-run");
+      await page.getByRole("button", { name: "Browse meanwhile" }).click();
+    };
+    const ended = async () => {
+      await page.waitForFunction(() => !/verifying/.test(document.querySelector("#verify").textContent), null, { timeout: 120000 });
+      await page.click("#verify");
+      const said = await page.textContent(".sheet");
+      await page.keyboard.press("Escape");
+      return said;
+    };
+    await verify();
+    for (let at = 0; at < 12; at++) {
+      await page.keyboard.press("ArrowDown");
+      await page.waitForTimeout(80);
+    }
+    assert.match(await ended(), /more than the 64 MB that one action may fetch/);
+    const fetched = asked(server.requests) - opening;
+    assert.ok(fetched < 66e6, `${fetched} bytes were asked for`);
+    // Two that may fetch all they need, of which the first to begin is the first to end.
+    await page.keyboard.press("s");
+    await page.getByRole("button", { name: /^Read all values/ }).click();
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.waitForSelector(".plan:not(.late)");
+    for (const box of await page.$$(".loss input")) await box.check();
+    await page.waitForSelector("#write:not([disabled])");
+    const [download] = await Promise.all([page.waitForEvent("download", { timeout: 120000 }), page.click("#write")]);
+    await download.path();
+    await page.waitForSelector("#convert-done");
+    await page.keyboard.press("Escape");
+    await page.keyboard.press("s");
+    await page.getByText("The files hold the statistics").waitFor({ timeout: 120000 });
+    await page.keyboard.press("Escape");
+    // What is done after that may still fetch 64 MB, and no more.
+    await verify();
+    assert.match(await ended(), /more than the 64 MB that one action may fetch/);
   });
   await server.close();
 });

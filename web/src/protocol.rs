@@ -19,6 +19,57 @@ pub const FILES: &str = "files";
 /// The field that holds a file handle to write to, or the finished `Blob`.
 pub const HANDLE: &str = "handle";
 
+/// A message, and whose it is. What is open in the worker is a session: each question is about one
+/// of them, and the worker answers none about another. Each question begins a job, of which all
+/// answers are; when it is over, [`FromWorker::Ended`] says so.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Posted<T> {
+    /// The session, counted by the page.
+    pub session: u32,
+    /// The job, counted by the page.
+    pub job: u32,
+    /// The message.
+    pub message: T,
+}
+
+/// What a job does. Of most kinds there is one at a time: the next one takes the place of the one
+/// before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Opening a checkpoint, which listens to nothing meanwhile.
+    Open,
+    /// Opening the files of a run folder.
+    Look,
+    /// Writing a conversion.
+    Write,
+    /// Reading all values.
+    Measure,
+    /// Verifying.
+    Verify,
+    /// Opening a second checkpoint.
+    OpenSecond,
+    /// Comparing with it.
+    Compare,
+    /// Telling about a row.
+    Inspect,
+    /// Reading values of a tensor.
+    Values,
+    /// Laying out a conversion.
+    Plan,
+    /// Making a link.
+    Share,
+    /// What is over as soon as it is heard.
+    Other,
+}
+
+impl Kind {
+    /// Whether a job takes the place of one of the same kind.
+    #[must_use]
+    pub fn is_single(self) -> bool {
+        !matches!(self, Self::Write | Self::Other)
+    }
+}
+
 /// What the page asks of the worker.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum ToWorker {
@@ -82,8 +133,10 @@ pub enum ToWorker {
         /// What to convert to, and how.
         options: Box<ConvertOptions>,
     },
-    /// Run the plan that was made last.
+    /// Run a plan.
     Run {
+        /// The request that it was the answer to.
+        request: u32,
         /// Where the bytes go. A [`Sink::Handle`] comes beside this message.
         sink: Sink,
         /// The files are kept even if casts did more to numbers than round them.
@@ -104,8 +157,41 @@ pub enum ToWorker {
         /// Those to open.
         asked: Vec<u32>,
     },
-    /// Forget the open checkpoint and remove temporary files.
+    /// Forget the open checkpoint.
     Close,
+}
+
+impl ToWorker {
+    /// What the job does that it begins.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => Kind::Open,
+            Self::Look { .. } => Kind::Look,
+            Self::Run { .. } => Kind::Write,
+            Self::Measure { go: true } => Kind::Measure,
+            Self::Verify(Some(_)) => Kind::Verify,
+            Self::Compare(compare::Ask::Open { .. }) => Kind::OpenSecond,
+            Self::Compare(compare::Ask::Start { .. }) => Kind::Compare,
+            Self::Inspect { .. } => Kind::Inspect,
+            Self::Values { .. } => Kind::Values,
+            Self::Plan { .. } => Kind::Plan,
+            Self::Share { .. } => Kind::Share,
+            Self::Allow { .. }
+            | Self::Summarize { .. }
+            | Self::Measure { go: false }
+            | Self::Cancel
+            | Self::Compare(_)
+            | Self::Verify(None)
+            | Self::Close => Kind::Other,
+        }
+    }
+
+    /// Whether a session begins with it, in the place of the one before.
+    #[must_use]
+    pub fn begins_session(&self) -> bool {
+        matches!(self.kind(), Kind::Open | Kind::Look) || *self == Self::Close
+    }
 }
 
 /// What the user agreed to about an address.
@@ -270,6 +356,21 @@ pub enum FromWorker {
     Verify(verify::Told),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
+    /// The job is over; what came of it was told before.
+    Ended(Ended),
+}
+
+/// Why a job is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ended {
+    /// It came to its end, or failed.
+    ByItself,
+    /// It was asked to stop, or another one of its kind began.
+    Stopped,
+    /// Something else was opened.
+    Replaced,
+    /// It was about something that is not open, or not any more.
+    Refused,
 }
 
 /// What opening a file of a run folder gave.
@@ -318,6 +419,8 @@ pub struct Opened {
     pub read: u64,
     /// Reads made to open it.
     pub calls: u64,
+    /// How many files were looked at to find it among others, and the bytes that this read.
+    pub looked: (u64, u64),
     /// True if this is a summary from a link: there are no files, and no values.
     pub summary: bool,
 }
@@ -335,8 +438,6 @@ pub struct Fetched {
     pub bytes: u64,
     /// Requests made.
     pub requests: u64,
-    /// How many bytes one action may fetch.
-    pub cap: u64,
 }
 
 /// How grave a finding is.

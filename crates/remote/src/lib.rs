@@ -14,6 +14,6 @@ mod tests;
 
 pub use address::Address;
 pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
-pub use meter::Meter;
+pub use meter::{Allowance, Meter};
 pub use remote::{BLOCK, FIRST, Fetch, Opened, Remote, cached, length_unknown, open, unreachable};
 pub use streamed::{Streamed, Window};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use statelens_checkpoint::{BlockCache, Error, ErrorKind, Memory, ReadAt, Result};
 
 use crate::answer::part;
-use crate::{Address, Begin, Head, Identity, Meter, Next, Verdict, begin};
+use crate::{Address, Allowance, Begin, Head, Identity, Meter, Next, Verdict, begin};
 
 /// Bytes of a block of the cache: what a request fetches at least. The structure of some formats
 /// lies scattered between the weights, so larger ones would fetch much for little.
@@ -51,7 +51,7 @@ pub struct Remote<F> {
     direct: Mutex<Option<String>>,
     /// The action in which a request failed for good, and why: the reads that follow in it would
     /// only wait as long again.
-    failed: Mutex<Option<(u64, Error)>>,
+    failed: Mutex<Option<(Arc<Allowance>, Error)>>,
 }
 
 impl<F: Fetch> Remote<F> {
@@ -150,9 +150,9 @@ impl<F: Fetch> ReadAt for Remote<F> {
         head.copy_from_slice(&known[..len]);
         let mut at = offset + len as u64;
         for piece in rest.chunks_mut(PIECE) {
-            let action = self.meter.action();
+            let action = self.meter.charged();
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some((_, error)) = failed.as_ref().filter(|(at, _)| *at == action) {
+            if let Some((_, error)) = failed.as_ref().filter(|(at, _)| Arc::ptr_eq(at, &action)) {
                 return Err(error.clone());
             }
             if let Err(error) = self.piece(at, piece) {

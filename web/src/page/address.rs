@@ -1,6 +1,7 @@
 //! Opening from an address: the sheet that asks, and `?url=`.
 
 use statelens_remote::Address;
+use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
@@ -32,9 +33,12 @@ impl Actor {
 
     /// Opens the checkpoint at an address.
     pub fn open_address(&self, url: &str, agreed: Agreed) {
-        self.bridge.restart_if_busy();
-        self.bridge.post(&ToWorker::OpenAddress { url: url.to_owned(), agreed });
-        self.begin(Action::OpenAddress(url.to_owned().into(), agreed));
+        let url = url.to_owned();
+        self.instead(move |actor| {
+            let open = ToWorker::OpenAddress { url: url.clone(), agreed };
+            let action = Action::OpenAddress(url.clone().into(), agreed);
+            actor.begin(&open, &JsValue::UNDEFINED, action);
+        });
     }
 }
 
@@ -181,13 +185,13 @@ fn about(text: &str, asked: &Result<Address, String>) -> Html {
 }
 
 /// What has been fetched and from where, and how much may be, for the bar at the bottom.
-pub fn fetched(actor: &Actor, fetched: &Fetched) -> Html {
+pub fn fetched(actor: &Actor, fetched: &Fetched, most: u64) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
         let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
         if let Some((cap, _)) = select.and_then(|select| CAPS.get(select.selected_index() as usize))
         {
-            actor.bridge.post(&ToWorker::Allow { cap: *cap });
+            actor.ask(&ToWorker::Allow { cap: *cap });
             actor.act(Action::Allow(*cap));
         }
     });
@@ -208,7 +212,7 @@ pub fn fetched(actor: &Actor, fetched: &Fetched) -> Html {
             <label class="opt limit">{ "at most" }
                 <select {onchange} aria-label="How much one action may fetch">
                     { for CAPS.iter().map(|(cap, name)| html! {
-                        <option selected={*cap == fetched.cap}>{ *name }</option>
+                        <option selected={*cap == most}>{ *name }</option>
                     }) }
                 </select>{ "at a time" }</label>
         </>
@@ -239,5 +243,5 @@ pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind
 /// The sheet, if it is asked for.
 pub fn sheet(model: &Model) -> Option<Html> {
     (model.sheet == Some(Sheet::Address))
-        .then(|| html! { <AddressSheet address={model.address.clone().unwrap_or_default()} /> })
+        .then(|| html! { <AddressSheet address={model.asking.clone()} /> })
 }

@@ -19,17 +19,20 @@ use crate::page::findings::FindingsSheet;
 use crate::page::hooks::{Same, use_window_event};
 use crate::page::loading::loading_screen;
 use crate::page::marks::{classes, copy, when};
-use crate::page::model::{Action, Model, Phase, Screen, Sheet};
+use crate::page::model::{Action, Model, Pending, Phase, Screen, Sheet};
 use crate::page::offers::{self, use_desktop_files};
 use crate::page::offline::NewVersion;
 use crate::page::run::{self, RunScreen};
 use crate::page::share::{self, ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::start_screen;
+use crate::page::stopping;
 use crate::page::verify::{self, VerifySheet};
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
-use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Planned, Sink, ToWorker};
+use crate::protocol::{
+    ErrorKind, ErrorText, FromWorker, How, Kind, Planned, Posted, Sink, ToWorker,
+};
 use crate::state::fmt;
 
 /// How many values the inspector asks for at a time.
@@ -42,6 +45,8 @@ pub struct Actor {
     pub dispatch: UseReducerDispatcher<Model>,
     /// Speaks to the worker.
     pub bridge: Bridge,
+    /// The worker's session that is shown.
+    session: u32,
     files: NodeRef,
     folder: NodeRef,
     /// True while a dialog is for a second checkpoint.
@@ -52,6 +57,33 @@ impl Actor {
     /// Changes the state.
     pub fn act(&self, action: Action) {
         self.dispatch.dispatch(action);
+    }
+
+    /// Asks the worker about what is shown.
+    pub fn ask(&self, message: &ToWorker) {
+        self.bridge.ask(self.session, message);
+    }
+
+    /// As [`Actor::ask`], with files or a handle beside the message; whether it was asked.
+    pub fn ask_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) -> bool {
+        self.bridge.ask_with(self.session, message, files, handle)
+    }
+
+    /// Does what takes the place of what is open; asks first if a file is being written.
+    pub fn instead(&self, then: impl Fn(&Self) + 'static) {
+        if self.bridge.is_doing(Kind::Write) {
+            self.act(Action::Ask(Some(Pending(Rc::new(then)))));
+        } else {
+            then(self);
+        }
+    }
+
+    /// Goes back to what was there before.
+    pub fn leave(&self) {
+        self.instead(|actor| {
+            actor.act(Action::Interrupt(actor.bridge.long_jobs(), false));
+            actor.act(Action::Leave);
+        });
     }
 
     /// Changes how the checkpoint is shown.
@@ -92,20 +124,22 @@ impl Actor {
             self.act(Action::Over(None));
             return;
         }
+        self.instead(move |actor| actor.open_now(files.clone(), main));
+    }
+
+    /// Opens files, whatever is going on.
+    pub fn open_now(&self, files: Vec<Dropped>, main: Option<u32>) {
         let handles: js_sys::Array =
             files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let names = files.iter().map(|dropped| dropped.name.clone()).collect();
-        self.bridge.restart_if_busy();
-        self.bridge.post_with(
-            &ToWorker::Open { files: names, main },
-            &handles,
-            &JsValue::UNDEFINED,
-        );
-        self.begin(Action::Open(files, main));
+        let open = ToWorker::Open { files: names, main };
+        self.begin(&open, &handles, Action::Open(files, main));
     }
 
     /// Something is being opened: shows that, if it takes longer than a moment.
-    pub fn begin(&self, action: Action) {
+    pub fn begin(&self, message: &ToWorker, files: &JsValue, action: Action) {
+        self.act(Action::Interrupt(self.bridge.long_jobs(), true));
+        self.bridge.post_with(message, files, &JsValue::UNDEFINED);
         match &action {
             Action::Open(files, _) if !files.is_empty() => share::leave_link(false),
             Action::OpenAddress(..) => share::leave_link(true),
@@ -143,25 +177,24 @@ impl Actor {
 
     /// Runs the plan: asks where to save where the browser can ask, before anything is read.
     /// Several files are saved one by one, as downloads.
-    pub fn run(&self, plan: &Planned, falsify: bool) {
+    pub fn run(&self, request: u32, plan: &Planned, falsify: bool) {
         let actor = self.clone();
         let name = match plan.names.as_slice() {
             [name] if !plan.zero_copy && can_pick() => name.clone(),
             _ => {
                 actor.act(Action::Run);
-                actor.bridge.post(&ToWorker::Run { sink: Sink::Download, falsify });
+                actor.ask(&ToWorker::Run { request, sink: Sink::Download, falsify });
                 return;
             }
         };
         spawn_local(async move {
             // Without a handle the dialog was left: nothing was asked for.
             if let Some(handle) = pick(&name).await {
-                actor.act(Action::Run);
-                actor.bridge.post_with(
-                    &ToWorker::Run { sink: Sink::Handle, falsify },
-                    &JsValue::UNDEFINED,
-                    &handle,
-                );
+                let run = ToWorker::Run { request, sink: Sink::Handle, falsify };
+                // Else something else was opened while the dialog was there.
+                if actor.ask_with(&run, &JsValue::UNDEFINED, &handle) {
+                    actor.act(Action::Run);
+                }
             }
         });
     }
@@ -198,15 +231,16 @@ pub fn App() -> Html {
     let bridge = {
         let dispatch = model.dispatcher();
         use_memo((), move |()| {
-            Bridge::start(Callback::from(move |(message, handle): (FromWorker, JsValue)| {
-                let file = finish(&message, handle);
-                dispatch.dispatch(Action::Heard(message, file));
+            Bridge::start(Callback::from(move |(posted, handle): (Posted<FromWorker>, JsValue)| {
+                let file = finish(&posted.message, handle);
+                dispatch.dispatch(Action::Heard(Box::new(posted), file));
             }))
         })
     };
     let actor = Actor {
         dispatch: model.dispatcher(),
         bridge: (*bridge).clone(),
+        session: model.session,
         files: use_node_ref(),
         folder: use_node_ref(),
         beside: (*use_memo((), |()| Rc::new(Cell::new(false)))).clone(),
@@ -215,6 +249,8 @@ pub fn App() -> Html {
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     use_title(&model);
+    stopping::use_closing(&model, &actor);
+    stopping::use_staying(&model);
     use_drops(&model, &actor);
     use_keys(&model, &actor);
     use_address_of_page(&actor);
@@ -254,6 +290,8 @@ pub fn App() -> Html {
             <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
             { screen(&model, &actor) }
             { sheet(&model) }
+            { stopping::dialog(&model, &actor) }
+            { stopping::notice(&model, &actor) }
             <NewVersion />
             // Always there: Yew loses its place behind a component that shows nothing when what
             // follows it comes and goes.
@@ -307,14 +345,16 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
                     .as_ref()
                     .map_or_else(|| loading_name(&model), |work| work.opened.name.clone());
                 let (tab, compare) = (model.tab, compare.clone());
+                let privacy = privacy(&model);
                 let onswap = (!model.files.is_empty())
                     .then(|| Callback::from(move |()| compare::swap(&model, &actor)));
-                html! { <CompareScreen {work} {name} {compare} {tab} {onswap} /> }
+                html! { <CompareScreen {work} {name} {compare} {tab} {onswap} {privacy} /> }
             }
             None => html! {},
         },
         (Screen::Loading, _) if model.loading.shown => {
-            loading_screen(actor, &model.loading, loading_name(model), loading_size(model))
+            let privacy = privacy(model);
+            loading_screen(actor, &model.loading, loading_name(model), loading_size(model), privacy)
         }
         (Screen::Error, _) => match &model.error {
             Some(error) => {
@@ -333,7 +373,8 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
         // Files that open within a moment never show a loading screen.
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
-                values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} verifying={model.verification.stage.clone()} />
+                values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
+                privacy={privacy(model)} verifying={model.verification.stage.clone()} />
         },
         _ => start_screen(actor, model.over),
     }
@@ -360,6 +401,12 @@ fn loading_name(model: &Model) -> String {
 
 fn loading_size(model: &Model) -> u64 {
     loading(model).map_or(0, |dropped| dropped.name.size)
+}
+
+/// What the bar at the bottom says of where bytes go: which server is asked, if one is.
+fn privacy(model: &Model) -> Html {
+    let host = model.address.as_ref().map(|address| stopping::host(address));
+    stopping::privacy(host.as_deref())
 }
 
 /// The file that is opened, or that an error is about.
@@ -393,7 +440,7 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
         }
         (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
         (Some(Sheet::Verify), _) => {
-            let cap = model.fetched.as_ref().map(|fetched| fetched.cap);
+            let cap = model.address.as_ref().map(|_| model.agreed.cap);
             html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} /> }
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
@@ -454,18 +501,18 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
 fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
     let row = model.work.as_ref().and_then(crate::state::work::Work::row);
     let opened = model.work.as_ref().map(|work| Same(work.rows.clone()));
-    let bridge = actor.bridge.clone();
+    let asker = actor.clone();
     use_effect_with((opened.clone(), row), move |(_, row)| {
         if let Some(row) = *row {
-            bridge.post(&ToWorker::Inspect { row });
-            bridge.post(&ToWorker::Values { row, start: 0, count: VALUES });
+            asker.ask(&ToWorker::Inspect { row });
+            asker.ask(&ToWorker::Values { row, start: 0, count: VALUES });
         }
     });
     let asked = model.convert.as_ref().map(|convert| (convert.request, convert.options.clone()));
-    let bridge = actor.bridge.clone();
+    let asker = actor.clone();
     use_effect_with((opened, asked), move |(_, asked)| {
         if let Some((request, options)) = asked.clone() {
-            bridge.post(&ToWorker::Plan { request, options: Box::new(options) });
+            asker.ask(&ToWorker::Plan { request, options: Box::new(options) });
         }
     });
 }
@@ -579,6 +626,9 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
     if matches!(tag.as_str(), "INPUT" | "SELECT" | "TEXTAREA") || event.alt_key() {
         return false;
     }
+    if model.pending.is_some() {
+        return false;
+    }
     if event.ctrl_key() || event.meta_key() {
         return key == "c" && copy_values(model);
     }
@@ -667,10 +717,14 @@ fn enter(work: &crate::state::work::Work, actor: &Actor) -> bool {
 
 /// Escape closes what is on top: a sheet, the filter, a file that is being opened.
 fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
+    if model.pending.is_some() {
+        actor.act(Action::Ask(None));
+        return true;
+    }
     if model.sheet.is_some() {
         let running = model.convert.as_ref().is_some_and(crate::page::model::Convert::is_running);
         if model.sheet == Some(Sheet::Convert) && running {
-            actor.bridge.post(&ToWorker::Cancel);
+            actor.ask(&ToWorker::Cancel);
         } else if model.sheet == Some(Sheet::Verify)
             && matches!(model.verification.stage, verify::Stage::Now(..))
         {
@@ -688,7 +742,7 @@ fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bo
         Screen::Work => {
             let clear = model.work.as_ref().is_none_or(|work| work.filter.is_empty());
             if model.run.is_some() && clear && !model.tree_shown {
-                actor.act(Action::Leave);
+                actor.leave();
                 return true;
             }
             if model.tree_shown {

@@ -1,19 +1,29 @@
-//! The page's end of the worker: starts it, posts messages, hands on answers.
+//! The page's end of the worker: starts it, posts messages, hands on answers. It counts sessions and
+//! jobs, knows which jobs are under way, and hands on no answer that is of another session or of a
+//! job that something else took the place of.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use js_sys::Uint8Array;
+use gloo_timers::callback::Timeout;
+use js_sys::{Function, Promise, Uint8Array};
 use serde::{Serialize, de::DeserializeOwned};
 use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
-use crate::protocol::{FILES, FromWorker, HANDLE, MESSAGE, ToWorker};
+use crate::protocol::{FILES, FromWorker, HANDLE, Kind, MESSAGE, Posted, ToWorker};
 use crate::wire;
 
-/// What came from the worker: the message, and what came beside it.
-pub type Answer = (FromWorker, JsValue);
+/// How the locks begin by which tabs tell each other that they are there.
+pub const LOCK: &str = "statelens-";
+
+/// Milliseconds that a worker may take to hear that something else is opened, before it is ended: it
+/// may wait for a server, and can't listen meanwhile.
+const PATIENCE: u32 = 1_500;
+
+/// What came from the worker: whose it is and the message, and what came beside it.
+pub type Answer = (Posted<FromWorker>, JsValue);
 
 /// A running worker. Clones share it.
 #[derive(Clone)]
@@ -25,8 +35,17 @@ pub struct Bridge {
 struct Inner {
     worker: Option<Worker>,
     ready: bool,
-    busy: bool,
     waiting: Vec<JsValue>,
+    /// The session that was begun last.
+    session: u32,
+    /// The message that began it, until something is heard of it.
+    begun: Option<JsValue>,
+    /// The job that was begun last.
+    job: u32,
+    /// Those under way.
+    jobs: Vec<(u32, Kind)>,
+    /// The name of this tab, under which it holds a lock.
+    tab: String,
     hear: Option<Closure<dyn FnMut(MessageEvent)>>,
     fail: Option<Closure<dyn FnMut(web_sys::ErrorEvent)>>,
 }
@@ -40,11 +59,17 @@ impl PartialEq for Bridge {
 impl Bridge {
     /// Starts a worker whose answers go to `answers`.
     pub fn start(answers: Callback<Answer>) -> Self {
+        let tab = format!("{LOCK}{}", (js_sys::Math::random() * 1e15) as u64);
+        hold(&tab);
         let inner = Inner {
             worker: None,
             ready: false,
-            busy: false,
             waiting: Vec::new(),
+            session: 0,
+            begun: None,
+            job: 0,
+            jobs: Vec::new(),
+            tab,
             hear: None,
             fail: None,
         };
@@ -53,48 +78,103 @@ impl Bridge {
         bridge
     }
 
-    /// Starts a new worker if this one is in the middle of something: it could not listen.
-    pub fn restart_if_busy(&self) {
-        if self.inner.borrow().busy {
-            self.restart();
-        }
+    /// Whether a job of a kind is under way.
+    pub fn is_doing(&self, kind: Kind) -> bool {
+        self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
     }
 
-    /// Ends whatever the worker is doing, at once, and starts a new one.
+    /// The jobs that would be lost if something else were opened.
+    pub fn long_jobs(&self) -> Vec<Kind> {
+        let long = [Kind::Write, Kind::Measure, Kind::Verify, Kind::Compare];
+        long.into_iter().filter(|kind| self.is_doing(*kind)).collect()
+    }
+
+    /// Ends whatever the worker is doing, at once, and starts a new one, in which nothing is open.
     pub fn restart(&self) {
-        if let Some(worker) = self.inner.borrow_mut().worker.take() {
-            worker.terminate();
-        }
-        self.spawn();
+        self.inner.borrow_mut().session += 1;
+        self.replace();
     }
 
-    /// Posts a message.
+    /// Posts a message about what is open, or being opened.
     pub fn post(&self, message: &ToWorker) {
         self.post_with(message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
     }
 
-    /// Posts a message with files or a handle beside it.
+    /// Posts a message about a session; to no effect if another one was begun.
+    pub fn ask(&self, session: u32, message: &ToWorker) {
+        self.ask_with(session, message, &JsValue::UNDEFINED, &JsValue::UNDEFINED);
+    }
+
+    /// As [`Bridge::ask`], with files or a handle beside the message; whether it was posted.
+    pub fn ask_with(
+        &self,
+        session: u32,
+        message: &ToWorker,
+        files: &JsValue,
+        handle: &JsValue,
+    ) -> bool {
+        let is_open = self.inner.borrow().session == session;
+        if is_open {
+            self.post_with(message, files, handle);
+        }
+        is_open
+    }
+
+    /// As [`Bridge::post`], with files or a handle beside the message.
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
-        let begins = matches!(
-            message,
-            ToWorker::Open { .. }
-                | ToWorker::OpenAddress { .. }
-                | ToWorker::Measure { go: true }
-                | ToWorker::Run { .. }
-        );
-        let envelope = envelope(message);
+        let begins = message.begins_session();
+        // What opens something listens to nothing meanwhile.
+        if begins && (self.is_doing(Kind::Open) || self.is_doing(Kind::Look)) {
+            self.replace();
+        }
+        let mut inner = self.inner.borrow_mut();
+        if begins {
+            inner.session += 1;
+            inner.jobs.clear();
+        }
+        inner.job += 1;
+        let (session, job, kind) = (inner.session, inner.job, message.kind());
+        let envelope = envelope(&Posted { session, job, message });
         set(&envelope, FILES, files);
         set(&envelope, HANDLE, handle);
-        let mut inner = self.inner.borrow_mut();
-        inner.busy |= begins;
-        if inner.ready {
-            if let Some(worker) = &inner.worker {
-                // What can't be cloned is a handle that the browser took back: nothing is lost.
-                let _ = worker.post_message(&envelope);
-            }
-        } else {
-            inner.waiting.push(envelope.into());
+        if kind.is_single() {
+            inner.jobs.retain(|job| job.1 != kind);
         }
+        inner.jobs.push((job, kind));
+        let envelope = JsValue::from(envelope);
+        if begins {
+            inner.begun = Some(envelope.clone());
+            let bridge = self.clone();
+            Timeout::new(PATIENCE, move || bridge.insist(session)).forget();
+        }
+        inner.post(envelope);
+    }
+
+    /// Ends a worker that has not heard of a session, and begins that in a new one.
+    fn insist(&self, session: u32) {
+        let begun = {
+            let mut inner = self.inner.borrow_mut();
+            // One that has not started yet can't be in the middle of something.
+            if inner.session != session || !inner.ready {
+                return;
+            }
+            inner.begun.take()
+        };
+        if let Some(begun) = begun {
+            let jobs = self.inner.borrow().jobs.clone();
+            self.replace();
+            let mut inner = self.inner.borrow_mut();
+            inner.jobs = jobs;
+            inner.post(begun);
+        }
+    }
+
+    /// Another worker in the place of this one.
+    fn replace(&self) {
+        if let Some(worker) = self.inner.borrow_mut().worker.take() {
+            worker.terminate();
+        }
+        self.spawn();
     }
 
     fn spawn(&self) {
@@ -102,50 +182,36 @@ impl Bridge {
         let answers = self.answers.clone();
         let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
-            let Some(message) = message::<FromWorker>(&data) else { return };
-            if matches!(message, FromWorker::Ready) {
-                let mut inner = shared.borrow_mut();
-                inner.ready = true;
-                let waiting = std::mem::take(&mut inner.waiting);
-                if let Some(worker) = &inner.worker {
-                    for envelope in waiting {
-                        let _ = worker.post_message(&envelope);
-                    }
-                }
-                return;
+            let Some(posted) = message::<Posted<FromWorker>>(&data) else { return };
+            let is_of_interest = shared.borrow_mut().hears(&posted);
+            if is_of_interest {
+                answers.emit((posted, get(&data, HANDLE)));
             }
-            if matches!(
-                message,
-                FromWorker::Opened(_)
-                    | FromWorker::OpenFailed(_)
-                    | FromWorker::Measured(_)
-                    | FromWorker::Done(_)
-                    | FromWorker::Stopped { .. }
-            ) {
-                shared.borrow_mut().busy = false;
-            }
-            answers.emit((message, get(&data, HANDLE)));
         });
         let bridge = self.clone();
         let fail =
             Closure::<dyn FnMut(web_sys::ErrorEvent)>::new(move |event: web_sys::ErrorEvent| {
                 event.prevent_default();
+                let (ready, session) = {
+                    let inner = bridge.inner.borrow();
+                    (inner.ready, inner.session)
+                };
                 // A worker that never spoke would only fail again.
-                if bridge.inner.borrow().ready {
+                if ready {
                     let bridge = bridge.clone();
-                    gloo_timers::callback::Timeout::new(0, move || bridge.restart()).forget();
+                    Timeout::new(0, move || bridge.restart()).forget();
                 }
-                bridge
-                    .answers
-                    .emit((FromWorker::OpenFailed(died(&event.message())), JsValue::UNDEFINED));
+                let message = FromWorker::OpenFailed(died(&event.message()));
+                bridge.answers.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
             });
         let mut inner = self.inner.borrow_mut();
         inner.ready = false;
-        inner.busy = false;
         inner.waiting.clear();
+        inner.jobs.clear();
         let program = get(&js_sys::global(), "program");
         let script = get(&program, "worker").as_string().unwrap_or_default();
         let options: WorkerOptions = get(&program, "options").unchecked_into();
+        options.set_name(&inner.tab);
         inner.worker = Worker::new_with_options(&script, &options).ok();
         if let Some(worker) = &inner.worker {
             // What it runs is what this page runs, compiled already.
@@ -156,6 +222,53 @@ impl Bridge {
         inner.hear = Some(hear);
         inner.fail = Some(fail);
     }
+}
+
+impl Inner {
+    /// Posts a message as soon as the worker listens.
+    fn post(&mut self, envelope: JsValue) {
+        match &self.worker {
+            // What can't be cloned is a handle that the browser took back: nothing is lost.
+            Some(worker) if self.ready => {
+                let _ = worker.post_message(&envelope);
+            }
+            _ => self.waiting.push(envelope),
+        }
+    }
+
+    /// Notes what an answer says about jobs; whether it is for the page.
+    fn hears(&mut self, posted: &Posted<FromWorker>) -> bool {
+        if posted.message == FromWorker::Ready {
+            self.ready = true;
+            for envelope in std::mem::take(&mut self.waiting) {
+                self.post(envelope);
+            }
+            return false;
+        }
+        if posted.session != self.session {
+            return false;
+        }
+        self.begun = None;
+        let is_under_way = self.jobs.iter().any(|job| job.0 == posted.job);
+        match posted.message {
+            FromWorker::Ended(_) => {
+                self.jobs.retain(|job| job.0 != posted.job);
+                false
+            }
+            FromWorker::Fetched(_) => true,
+            _ => is_under_way,
+        }
+    }
+}
+
+/// Holds a lock for as long as the tab is there, so that others see that its files are not left.
+fn hold(tab: &str) {
+    let navigator = web_sys::window().map(|window| JsValue::from(window.navigator()));
+    let locks = get(&navigator.unwrap_or_default(), "locks");
+    let Ok(request) = get(&locks, "request").dyn_into::<Function>() else { return };
+    let until_gone = Closure::once_into_js(|| Promise::new(&mut |_, _| {}));
+    // A browser that refuses goes by the age of the files.
+    let _ = request.call2(&locks, &tab.into(), &until_gone);
 }
 
 /// An object to post, with a message in it.
@@ -191,5 +304,42 @@ fn died(message: &str) -> crate::protocol::ErrorText {
         place: message.to_owned(),
         lines: Vec::new(),
         next: vec![("Look at it on the command line, which says more".into(), "statelens info FILE".into())],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Ended, ErrorText};
+
+    fn inner() -> Inner {
+        Inner {
+            worker: None,
+            ready: true,
+            waiting: Vec::new(),
+            session: 3,
+            begun: None,
+            job: 9,
+            jobs: vec![(8, Kind::Verify), (9, Kind::Inspect)],
+            tab: String::new(),
+            hear: None,
+            fail: None,
+        }
+    }
+
+    #[test]
+    fn only_answers_of_jobs_that_are_under_way_in_this_session_are_heard() {
+        let mut inner = inner();
+        let mut hears = |session, job, message| {
+            let heard = inner.hears(&Posted { session, job, message });
+            (heard, inner.jobs.len())
+        };
+        let measured = || FromWorker::Measured(Ok::<bool, ErrorText>(true));
+        assert_eq!(hears(3, 8, measured()), (true, 2));
+        assert_eq!(hears(2, 8, measured()), (false, 2), "another session");
+        assert_eq!(hears(3, 7, measured()), (false, 2), "a job that was replaced");
+        assert_eq!(hears(2, 8, FromWorker::Ended(Ended::Replaced)), (false, 2));
+        assert_eq!(hears(3, 8, FromWorker::Ended(Ended::ByItself)), (false, 1));
+        assert_eq!(hears(3, 8, measured()), (false, 1), "a job that is over");
     }
 }

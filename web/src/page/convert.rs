@@ -295,10 +295,10 @@ fn foot(actor: &Actor, convert: &Convert) -> Html {
     let oncopy = Callback::from(move |_: MouseEvent| copy(&copied));
     let open = convert.open_losses();
     let run = {
-        let (actor, plan) = (actor.clone(), plan.clone());
+        let (actor, plan, request) = (actor.clone(), plan.clone(), convert.request);
         Callback::from(move |_: MouseEvent| {
             if let Some(plan) = &plan {
-                actor.run(plan, false);
+                actor.run(request, plan, false);
             }
         })
     };

@@ -228,7 +228,7 @@ fn value_section(
     let go = |start: u64| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
-            actor.bridge.post(&ToWorker::Values { row: id, start, count: VALUES });
+            actor.ask(&ToWorker::Values { row: id, start, count: VALUES });
         })
     };
     let text = texts.join("\n");

@@ -3,12 +3,18 @@
 use yew::prelude::*;
 
 use crate::page::app::Actor;
-use crate::page::marks::{cap, good, logo};
+use crate::page::marks::{cap, logo};
 use crate::page::model::Loading;
 use crate::state::fmt;
 
 /// A file of this name and size that is being opened.
-pub fn loading_screen(actor: &Actor, loading: &Loading, name: String, size: u64) -> Html {
+pub fn loading_screen(
+    actor: &Actor,
+    loading: &Loading,
+    name: String,
+    size: u64,
+    privacy: Html,
+) -> Html {
     let actor = actor.clone();
     let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
     let Loading { doing, keys, read, calls, .. } = loading;
@@ -34,7 +40,7 @@ pub fn loading_screen(actor: &Actor, loading: &Loading, name: String, size: u64)
                 <section class="mid"><p class="empty">{ if doing.is_empty() { "The keys are shown as soon as the structure is read.".to_owned() } else { doing.clone() } }</p></section>
             </div>
             <footer class="status"><span>{ "reading" }</span><span class="grow"></span>
-                <span class="opt">{ good() }{ "nothing leaves this page" }</span></footer>
+                { privacy }</footer>
         </div>
     }
 }

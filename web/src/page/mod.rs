@@ -27,6 +27,7 @@ pub mod share;
 pub mod sheet;
 pub mod shortcuts;
 pub mod start;
+pub mod stopping;
 pub mod table;
 pub mod tape;
 pub mod tree;

@@ -7,18 +7,20 @@ use statelens_formats::cerebras::dataloader::is_state_file;
 use web_sys::File;
 use yew::prelude::*;
 
+use crate::page::app::Actor;
 use crate::page::compare::Compare;
 use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
 use crate::protocol::{
-    Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Opened,
-    Planned, Running, Values,
+    Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind,
+    Opened, Planned, Posted, Running, Values,
 };
 use crate::state::share::Shared;
 use crate::state::table::Column;
 use crate::state::work::Work;
+use crate::worker::text;
 
 /// What fills the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,6 +167,22 @@ impl Convert {
     }
 }
 
+/// What is done once nothing is written any more, or that is to be stopped.
+#[derive(Clone)]
+pub struct Pending(pub Rc<dyn Fn(&Actor)>);
+
+impl PartialEq for Pending {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for Pending {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pending")
+    }
+}
+
 /// The page's state.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
@@ -174,8 +192,10 @@ pub struct Model {
     pub over: Option<usize>,
     /// The files of the last drop.
     pub files: Rc<Vec<Dropped>>,
-    /// The address that is open, being opened or asked about; then there are no files.
+    /// The address that is open or being opened; then there are no files.
     pub address: Option<AttrValue>,
+    /// The address that is asked about.
+    pub asking: AttrValue,
     /// What the user agreed to about it.
     pub agreed: Agreed,
     /// What has been fetched of it.
@@ -186,6 +206,12 @@ pub struct Model {
     pub loading: Loading,
     /// The open checkpoint.
     pub work: Option<Work>,
+    /// The worker's session that it is open in.
+    pub session: u32,
+    /// What was to take the place of what is open while a file is being written.
+    pub pending: Option<Pending>,
+    /// What was stopped, and why.
+    pub notice: Option<AttrValue>,
     /// Why a file could not be opened.
     pub error: Option<Rc<ErrorText>>,
     /// What lies over the screen.
@@ -233,7 +259,13 @@ pub enum Action {
     /// Back to the first screen, or to what was open before.
     Leave,
     /// The worker said something; a finished file comes with it.
-    Heard(FromWorker, Option<File>),
+    Heard(Box<Posted<FromWorker>>, Option<File>),
+    /// These are stopped, for something else is opened, or nothing.
+    Interrupt(Vec<Kind>, bool),
+    /// The notice was read.
+    Noticed,
+    /// Asks before what is being written is stopped, or does not ask any more.
+    Ask(Option<Pending>),
     /// An error that did not come from the worker.
     Fail(ErrorText),
     /// Shows or hides a sheet.
@@ -271,11 +303,15 @@ impl Default for Model {
             over: None,
             files: Rc::new(Vec::new()),
             address: None,
+            asking: AttrValue::default(),
             agreed: Agreed::default(),
             fetched: None,
             asked: None,
             loading: Loading::default(),
             work: None,
+            session: 0,
+            pending: None,
+            notice: None,
             error: None,
             sheet: None,
             tab: Tab::Keys,
@@ -309,12 +345,11 @@ impl Reducible for Model {
                 next.files = Rc::new(files);
                 (next.address, next.fetched) = (None, None);
                 next.asked = main;
-                next.loading = Loading::default();
                 next.compare = None;
-                next.screen = Screen::Loading;
+                next.begin();
             }
             Action::AskAddress(address) => {
-                next.address = Some(address);
+                next.asking = address;
                 next.sheet = Some(Sheet::Address);
             }
             Action::OpenAddress(address, agreed) => {
@@ -323,14 +358,15 @@ impl Reducible for Model {
                 next.fetched = None;
                 (next.address, next.agreed) = (Some(address), agreed);
                 next.asked = None;
-                next.loading = Loading::default();
-                next.screen = Screen::Loading;
+                (next.compare, next.run) = (None, None);
+                next.begin();
             }
-            Action::Allow(cap) => {
-                next.agreed.cap = cap;
-                if let Some(fetched) = &mut next.fetched {
-                    fetched.cap = cap;
-                }
+            Action::Allow(cap) => next.agreed.cap = cap,
+            Action::Interrupt(jobs, opened) => next.interrupt(&jobs, opened),
+            Action::Noticed => next.notice = None,
+            Action::Ask(pending) => {
+                next.over = None;
+                next.pending = pending;
             }
             Action::ShowLoading => next.loading.shown = true,
             Action::Measure => next.measure = Measure::Now(0, 0),
@@ -359,12 +395,13 @@ impl Reducible for Model {
                 };
                 if next.screen != Screen::Work {
                     next.work = None;
+                    next.forget();
                 }
                 if next.screen == Screen::Start {
                     next.run = None;
                 }
             }
-            Action::Heard(message, file) => next.hear(message, file),
+            Action::Heard(posted, file) => next.hear(posted.session, posted.message, file),
             Action::Fail(error) => {
                 next.error = Some(Rc::new(error));
                 next.screen = Screen::Error;
@@ -402,9 +439,58 @@ impl Reducible for Model {
 }
 
 impl Model {
-    fn hear(&mut self, message: FromWorker, file: Option<File>) {
+    /// Something is being opened: nothing goes on with what was open before.
+    fn begin(&mut self) {
+        self.forget();
+        self.loading = Loading::default();
+        self.screen = Screen::Loading;
+    }
+
+    /// Nothing is being done, or was, with what is open.
+    pub(super) fn forget(&mut self) {
+        self.shared = None;
+        self.measure = Measure::No;
+        self.verification = Verification::default();
+        self.convert = None;
+        self.pending = None;
+    }
+
+    /// Tells what is stopped.
+    fn interrupt(&mut self, jobs: &[Kind], opened: bool) {
+        let name = self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default();
+        let what: Vec<String> = jobs
+            .iter()
+            .filter_map(|kind| match kind {
+                Kind::Write => {
+                    let written = self.convert.as_ref().map(|convert| &convert.options.name);
+                    Some(format!("writing {}", written.unwrap_or(&name)))
+                }
+                Kind::Measure => Some(format!("reading all values of {name}")),
+                Kind::Verify => Some(format!("verifying {name}")),
+                Kind::Compare => Some(format!("comparing {name}")),
+                _ => None,
+            })
+            .collect();
+        if what.is_empty() {
+            self.notice = None;
+            return;
+        }
+        let why = match opened {
+            true => "another file was opened",
+            false => "the file was closed",
+        };
+        let were = if what.len() == 1 { "was" } else { "were" };
+        let what = text::sentence(&format!("{} {were} stopped because {why}", what.join(" and ")));
+        let left = match jobs.contains(&Kind::Write) {
+            true => " What was written is removed.",
+            false => "",
+        };
+        self.notice = Some(format!("{what}{left}").into());
+    }
+
+    fn hear(&mut self, session: u32, message: FromWorker, file: Option<File>) {
         match message {
-            FromWorker::Ready | FromWorker::Summary { .. } => {}
+            FromWorker::Ready | FromWorker::Summary { .. } | FromWorker::Ended(_) => {}
             FromWorker::Shared(shared) => self.shared = Some(Rc::new(*shared)),
             FromWorker::Measuring { done, total } => self.measure = Measure::Now(done, total),
             FromWorker::Measured(ended) => {
@@ -420,10 +506,11 @@ impl Model {
             FromWorker::Fetched(fetched) => {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
-            FromWorker::Opened(opened) => self.opened(*opened),
+            FromWorker::Opened(opened) => self.opened(session, *opened),
             FromWorker::OpenFailed(error) => {
                 self.error = Some(Rc::new(error));
                 self.work = None;
+                self.forget();
                 self.compare = None;
                 self.screen = Screen::Error;
             }
@@ -468,7 +555,7 @@ impl Model {
         }
     }
 
-    fn opened(&mut self, mut opened: Opened) {
+    fn opened(&mut self, session: u32, mut opened: Opened) {
         let packed = std::mem::take(&mut opened.rows);
         let Some(rows) = packed.unpack() else {
             self.error = Some(Rc::new(misfit()));
@@ -477,12 +564,9 @@ impl Model {
         };
         self.asked = Some(opened.main);
         self.work = Some(Work::new(opened, rows));
+        self.session = session;
         self.inspected = None;
         self.values = None;
-        self.shared = None;
-        self.measure = Measure::No;
-        self.verification = Verification::default();
-        self.convert = None;
         self.tab = Tab::Keys;
         self.screen = match self.screen {
             // Opened to be compared with another one.
@@ -502,10 +586,11 @@ impl Model {
             return;
         }
         let Some(options) = first_options(&work.opened) else { return };
+        let before = self.convert.as_ref().map_or(0, |convert| convert.request);
         self.convert = Some(Convert {
             options,
             without: BTreeSet::new(),
-            request: 1,
+            request: before + 1,
             plan: None,
             planning: true,
             acknowledged: BTreeSet::new(),

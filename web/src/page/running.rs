@@ -74,7 +74,7 @@ pub fn running_body(actor: &Actor, convert: &Convert, now: &Running, past: &[(u6
     let percent = fmt::percent(now.done, now.total.max(1));
     let cancel = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Cancel))
+        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Cancel))
     };
     let browse = {
         let actor = actor.clone();

@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 use crate::page::app::Actor;
@@ -30,9 +31,10 @@ pub fn use_link_of_page(actor: &Actor) {
         move || {
             let hash = web_sys::window().and_then(|window| window.location().hash().ok());
             if let Some(fragment) = hash.filter(|hash| hash.starts_with(MARK)) {
-                actor.bridge.restart_if_busy();
-                actor.bridge.post(&ToWorker::OpenLink { fragment });
-                actor.begin(Action::Open(Vec::new(), None));
+                actor.instead(move |actor| {
+                    let open = ToWorker::OpenLink { fragment: fragment.clone() };
+                    actor.begin(&open, &JsValue::UNDEFINED, Action::Open(Vec::new(), None));
+                });
             }
         }
     };
@@ -54,7 +56,7 @@ pub fn leave_link(keep_asked: bool) {
     let left = href.split(if asked { '?' } else { '#' }).next();
     if let Ok(history) = window.history() {
         // A page from the disk may not leave out what is asked for; then it stays.
-        let _ = history.replace_state_with_url(&wasm_bindgen::JsValue::NULL, "", left);
+        let _ = history.replace_state_with_url(&JsValue::NULL, "", left);
     }
 }
 
@@ -100,10 +102,10 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
         props.shared.as_ref().map_or_else(ShareOptions::default, |shared| shared.options)
     });
     {
-        let bridge = actor.bridge.clone();
+        let asker = actor.clone();
         let measured = props.measure == Measure::Done;
         use_effect_with((*options, measured), move |(options, _)| {
-            bridge.post(&ToWorker::Share { options: *options })
+            asker.ask(&ToWorker::Share { options: *options })
         });
     }
     let copied = use_state(|| false);
@@ -159,8 +161,8 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                     </div></div>
                     <div class="fs"><span class="lab">{ "Or a file" }</span><div>
                         <div class="files">{ for KINDS.iter().zip(shared.sizes).map(|((kind, name), size)| {
-                            let (bridge, kind) = (actor.bridge.clone(), *kind);
-                            let onclick = Callback::from(move |_: MouseEvent| bridge.post(&ToWorker::Summarize { kind }));
+                            let (actor, kind) = (actor.clone(), *kind);
+                            let onclick = Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Summarize { kind }));
                             html! { <button class="btn" {onclick}>{ *name }<span class="m dim">{ format!(" {}", fmt::bytes(size)) }</span></button> }
                         }) }</div>
                         <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
@@ -205,7 +207,7 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             if go {
                 actor.act(Action::Measure);
             }
-            actor.bridge.post(&ToWorker::Measure { go });
+            actor.ask(&ToWorker::Measure { go });
         })
     };
     let body = match &props.measure {

@@ -70,7 +70,7 @@ impl Actor {
 
 /// Stops reading.
 pub fn stop(actor: &Actor) {
-    actor.bridge.post(&ToWorker::Verify(None));
+    actor.ask(&ToWorker::Verify(None));
     actor.verify(|verification| verification.stage = Stage::Form);
 }
 
@@ -157,9 +157,11 @@ fn begin(actor: &Actor, verification: &Verification) -> Callback<MouseEvent> {
     Callback::from(move |_: MouseEvent| {
         let files: js_sys::Array =
             manifest.iter().map(|file| JsValue::from(file.clone())).collect();
-        actor.bridge.post_with(&ToWorker::Verify(Some(finite)), &files, &JsValue::UNDEFINED);
-        let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
-        actor.verify(|verification| verification.stage = Stage::Now(now, Rc::default()));
+        let verify = ToWorker::Verify(Some(finite));
+        if actor.ask_with(&verify, &files, &JsValue::UNDEFINED) {
+            let now = Running { done: 0, total: 0, millis: 0.0, key: String::new() };
+            actor.verify(|verification| verification.stage = Stage::Now(now, Rc::default()));
+        }
     })
 }
 

@@ -38,6 +38,10 @@ pub struct WorkspaceProps {
     pub running: Option<u32>,
     /// What has been fetched, if the checkpoint is a remote one.
     pub fetched: Option<Fetched>,
+    /// How many bytes one action may fetch of it.
+    pub cap: u64,
+    /// Where bytes go.
+    pub privacy: Html,
     /// How far it is verified.
     pub verifying: Stage,
     /// Asks for a second checkpoint.
@@ -106,7 +110,7 @@ fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
     };
     html! {
         <header class="top">
-            <button class="home" onclick={on(|actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
+            <button class="home" onclick={on(Actor::leave)} aria-label="Close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={opened.name.clone()}>{ &opened.name }</span>
@@ -323,9 +327,9 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
             <span class="opt dim">{ effort(opened) }</span>
             <span class="grow"></span>
             if let Some(fetched) = &props.fetched {
-                { address::fetched(actor, fetched) }
+                { address::fetched(actor, fetched, props.cap) }
             } else {
-                <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+                { props.privacy.clone() }
             }
             <button class="textrow opt dim" onclick={show(Sheet::Keys)}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
@@ -338,13 +342,20 @@ fn effort(opened: &crate::protocol::Opened) -> String {
         return format!("from a link \u{b7} the file has {}", fmt::bytes(opened.size));
     }
     let time = fmt::seconds(opened.millis);
+    let read = opened.read.saturating_sub(opened.looked.1);
+    let looked = match opened.looked {
+        (0, _) => String::new(),
+        (files, bytes) => {
+            format!(" \u{b7} looked at {} ({})", fmt::plural(files, "file"), fmt::bytes(bytes))
+        }
+    };
     // Blocks may be read twice: what was read in full is not said to be more than it is.
-    if opened.read >= opened.size {
-        format!("opened in {time} \u{b7} read all of {}", fmt::bytes(opened.size))
+    if read >= opened.size {
+        format!("opened in {time} \u{b7} read all of {}{looked}", fmt::bytes(opened.size))
     } else {
         format!(
-            "opened in {time} \u{b7} read {} of {}",
-            fmt::bytes(opened.read),
+            "opened in {time} \u{b7} read {} of {}{looked}",
+            fmt::bytes(read),
             fmt::bytes(opened.size)
         )
     }

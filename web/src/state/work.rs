@@ -471,6 +471,7 @@ mod tests {
             millis: 0.0,
             read: 0,
             calls: 0,
+            looked: (0, 0),
             summary: false,
         };
         Work::new(opened, gpt(layers))

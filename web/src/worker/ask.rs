@@ -8,7 +8,8 @@ use statelens_tensor::{BUDGET, Gather, Need};
 
 use crate::protocol::{Fact, Inspected, Values};
 use crate::state::fmt::{exact, shape as shape_text};
-use crate::worker::{Open, text};
+use crate::worker::session::Open;
+use crate::worker::text;
 
 /// A string longer than this is cut even in the inspector.
 const LONGEST: usize = 64 << 10;

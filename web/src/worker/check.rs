@@ -1,22 +1,17 @@
 //! Opening what was written again, to see whether it is what was planned.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use js_sys::Array;
-use statelens_checkpoint::{
-    BlockCache, Checkpoint, DType, Error, FileId, FileSet, Limits, Result, Unwatched,
-};
+use statelens_checkpoint::{Checkpoint, DType, Error, FileId, Limits, Result, Unwatched};
 use statelens_inspect::{dtype_of, shape_of};
 use wasm_bindgen::JsCast;
 use web_sys::{Blob, File};
 
-use crate::protocol::ReadBack;
-use crate::worker::{blob, text};
+use crate::protocol::{FileName, ReadBack};
+use crate::worker::sources::Sources;
+use crate::worker::text;
 
-/// Blocks of the cache, and how many are kept.
-const BLOCK: usize = 1 << 20;
-const BLOCKS: usize = 8;
 /// Keys that are named.
 const NAMED: usize = 3;
 
@@ -25,7 +20,7 @@ const NAMED: usize = 3;
 pub fn read_back(planned: &Checkpoint, names: &[String], files: &Array) -> ReadBack {
     let tensors = tensors(planned);
     let mut result = ReadBack { tensors: tensors.len() as u64, ..ReadBack::default() };
-    match blob::with_more(as_files(names, files), |sources| open(names, sources)) {
+    match open(as_files(names, files)) {
         Ok(written) => {
             let written: HashMap<String, Facts> = self::tensors(&written).into_iter().collect();
             for (key, facts) in &tensors {
@@ -49,11 +44,10 @@ fn as_files(names: &[String], files: &Array) -> Vec<File> {
     files.iter().zip(names).filter_map(file).collect()
 }
 
-fn open(names: &[String], sources: Vec<blob::BlobSource>) -> Result<Checkpoint> {
-    let mut set = FileSet::default();
-    for (name, source) in names.iter().zip(sources) {
-        set.push(name.clone(), Arc::new(BlockCache::new(Arc::new(source), BLOCK, BLOCKS)));
-    }
+fn open(files: Vec<File>) -> Result<Checkpoint> {
+    let name = |file: &File| FileName { path: file.name(), size: file.size() as u64 };
+    let names: Vec<FileName> = files.iter().map(name).collect();
+    let set = Sources::of_disk(files).set(&names);
     let main = match statelens_formats::sets::sort(&set).first() {
         Some(found) => set.iter().find(|(_, file)| file.name == found.main).map(|(id, _)| id),
         None => set.iter().next().map(|(id, _)| id),

@@ -1,8 +1,7 @@
 //! Comparing the open checkpoint with a second one: its structure at once, its values from two
 //! streams, and whether the one would load into the other.
 
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, ErrorKind, FileSet, ReadAt, Result};
@@ -11,19 +10,20 @@ use statelens_inspect::check;
 use statelens_inspect::compare::{
     Comparison, Difference, Need, Numbers, Options, Side, Tolerance, What,
 };
-use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::spawn_local;
+use wasm_bindgen::JsValue;
 use web_sys::File;
 
-use crate::page::bridge::get;
 use crate::protocol::compare::{
     self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
 };
-use crate::protocol::{FILES, FromWorker};
+use crate::protocol::{FromWorker, Kind};
+use crate::worker::blob::BlobSource;
 use crate::worker::planning::quoted;
 use crate::worker::reading::Reader;
-use crate::worker::running::{Cancel, Guard, Pulse};
-use crate::worker::{Desk, Open, blob, now, open, post, remote, text};
+use crate::worker::running::Pulse;
+use crate::worker::session::{Job, Open, Session, Shared};
+use crate::worker::sources::Sources;
+use crate::worker::{files_of, now, open, text};
 
 /// The longest list of keys that is read.
 const LONGEST: f64 = 64e6;
@@ -33,42 +33,36 @@ const STATE: &str = "model";
 /// What the worker holds of a comparison.
 #[derive(Default)]
 pub(super) struct Second {
-    open: Option<Beside>,
+    open: Option<Open>,
     /// What is expected, where it is no checkpoint but says that.
     list: Option<Vec<check::Expected>>,
-    running: Option<Guard>,
     report: Option<String>,
 }
 
-/// The second checkpoint, and where in the table its files begin.
-#[derive(Clone)]
-struct Beside {
-    open: Open,
-    base: usize,
+impl Second {
+    /// Nothing is beside the open checkpoint any more.
+    fn forget(session: &mut Session) {
+        session.stop(Kind::Compare);
+        session.second = Self::default();
+    }
 }
 
 /// Does what the page asks.
-pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
+pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
     match ask {
         Ask::Open { files, main } => {
-            desk.borrow_mut().second = Second::default();
-            if desk.borrow().open.is_none() {
-                return;
-            }
-            let handles: Vec<File> = js_sys::Array::from(&get(data, FILES))
-                .iter()
-                .filter_map(|file| file.dyn_into().ok())
-                .collect();
+            Second::forget(&mut session.borrow_mut());
+            let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
-            let told = match open::open_beside(&files, handles, main) {
-                Ok((open, opened, base)) => {
-                    desk.borrow_mut().second.open = Some(Beside { open, base });
+            let told = match open::open(&files, handles, main, &job) {
+                Ok((open, opened)) => {
+                    session.borrow_mut().second.open = Some(open);
                     Told::Opened(Box::new(opened))
                 }
-                Err(error) => match listed(listing.as_ref()) {
+                Err(error) => match listed(listing) {
                     Ok(Some(list)) => {
                         let keys = list.len() as u64;
-                        desk.borrow_mut().second.list = Some(list);
+                        session.borrow_mut().second.list = Some(list);
                         Told::Listed(keys)
                     }
                     Ok(None) => Told::OpenFailed(*error),
@@ -78,66 +72,62 @@ pub(super) fn answer(desk: &Rc<RefCell<Desk>>, ask: Ask, data: &JsValue) {
                     Err(_) => Told::OpenFailed(*error),
                 },
             };
-            tell(told);
+            tell(&job, told);
         }
         Ask::Start { request, options } => {
-            let (left, right) = match &*desk.borrow() {
-                Desk { open: Some(left), second: Second { open: Some(right), .. }, .. } => {
-                    (left.clone(), right.clone())
-                }
-                _ => return,
+            let sides = {
+                let session = session.borrow();
+                session.open.clone().zip(session.second.open.clone())
             };
-            desk.borrow_mut().second.running = None;
-            desk.borrow_mut().second.report = None;
+            let Some((left, right)) = sides else { return };
+            session.borrow_mut().second.report = None;
             match begin(request, &left, &right, &options) {
-                Ok((job, structure)) => {
-                    tell(Told::Structure { request, structure: Ok(structure) });
-                    let cancel = Cancel::default();
-                    desk.borrow_mut().second.running = Some(Guard(cancel.clone()));
-                    spawn_local(run(desk.clone(), job, cancel));
+                Ok((comparing, structure)) => {
+                    tell(&job, Told::Structure { request, structure: Ok(structure) });
+                    let session = Rc::downgrade(session);
+                    job.clone().spawn(run(session, comparing, job));
                 }
                 Err(error) => {
-                    tell(Told::Structure { request, structure: Err(text::error(&error)) });
+                    let structure = Err(text::error(&error));
+                    tell(&job, Told::Structure { request, structure });
                 }
             }
         }
-        Ask::Stop => desk.borrow_mut().second.running = None,
+        Ask::Stop => session.borrow().stop(Kind::Compare),
         Ask::Check { strict, release } => {
-            let desk = desk.borrow();
-            let Some(left) = &desk.open else { return };
-            let reference = match &desk.second {
-                Second { open: Some(right), .. } => {
-                    let of = &right.open;
+            let session = session.borrow();
+            let Some(left) = &session.open else { return };
+            let reference = match &session.second {
+                Second { open: Some(of), .. } => {
                     let has = check::has_state(&of.checkpoint, STATE);
                     (check::expected_of(&of.checkpoint, &of.leaves), has)
                 }
                 Second { list: Some(list), .. } => (list.clone(), check::lists_state(list, STATE)),
                 _ => return,
             };
-            tell(Told::Checked(would_load(left, reference, strict, &release)));
+            tell(&job, Told::Checked(would_load(left, reference, strict, &release)));
         }
         Ask::Report => {
-            if let Some(report) = &desk.borrow().second.report {
-                tell(Told::Report(report.clone()));
+            if let Some(report) = &session.borrow().second.report {
+                tell(&job, Told::Report(report.clone()));
             }
         }
-        Ask::Close => desk.borrow_mut().second = Second::default(),
+        Ask::Close => Second::forget(&mut session.borrow_mut()),
     }
 }
 
-fn tell(told: Told) {
-    post(&FromWorker::Compare(told));
+fn tell(job: &Job, told: Told) {
+    job.post(&FromWorker::Compare(told));
 }
 
 /// A comparison, and what it takes to tell of it.
-struct Job {
+struct Comparing {
     request: u32,
     comparison: Comparison,
     /// The rows of the first, by the leaves that are compared.
     rows: Vec<u32>,
-    left: FileSet,
-    right: FileSet,
-    base: usize,
+    left: (FileSet, Rc<Sources>),
+    right: (FileSet, Rc<Sources>),
     began: f64,
     /// How many differences and pairs were told of.
     told: (usize, usize),
@@ -147,9 +137,9 @@ struct Job {
 fn begin(
     request: u32,
     left: &Open,
-    right: &Beside,
+    right: &Open,
     options: &CompareOptions,
-) -> Result<(Job, protocol::Structure)> {
+) -> Result<(Comparing, protocol::Structure)> {
     let edit = Edit {
         strip_prefix: options.strip_prefix.clone(),
         rename: options.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
@@ -160,7 +150,7 @@ fn begin(
         true => left.checkpoint.clone(),
         false => Arc::new(edit.apply(&left.checkpoint)?),
     };
-    let second = right.open.checkpoint.clone();
+    let second = right.checkpoint.clone();
     let how = Options {
         tolerance: options.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute }),
         nan_differs: options.nan_differs,
@@ -169,12 +159,11 @@ fn begin(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let job = Job {
+    let job = Comparing {
         request,
         rows: rows(left, &first),
-        left: first.files.clone(),
-        right: second.files.clone(),
-        base: right.base,
+        left: (first.files.clone(), left.sources.clone()),
+        right: (second.files.clone(), right.sources.clone()),
         comparison: Comparison::new(first, second, how),
         began: now(),
         told: (0, 0),
@@ -191,7 +180,7 @@ fn begin(
         waiting: job.comparison.waiting().map(|leaf| job.row(leaf)).collect(),
         bytes: job.comparison.progress().1,
         rename,
-        command: command(left, &right.open, options),
+        command: command(left, right, options),
     };
     Ok(job.with_found(structure))
 }
@@ -225,7 +214,7 @@ fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
     answer.rename.map(|(prefix, keys)| (prefix.rule(), keys))
 }
 
-impl Job {
+impl Comparing {
     fn with_found(mut self, mut structure: protocol::Structure) -> (Self, protocol::Structure) {
         structure.found = self.found();
         (self, structure)
@@ -283,56 +272,61 @@ impl Job {
         Progress { request: self.request, done, total, millis, settled, found: self.found() }
     }
 
-    async fn all(&mut self, cancel: &Cancel) -> Result<()> {
+    async fn all(&mut self, job: &Job) -> Result<()> {
         // What one action may fetch of the first was agreed: beyond that it ends.
-        let mut left = Reader::of_open(cancel);
-        let mut right = Reader::new(Some(self.base), cancel);
-        let ended = self.feed(&mut left, &mut right, cancel).await;
+        let mut left = Reader::new(&self.left.1, job);
+        let mut right = Reader::new(&self.right.1, job);
+        let ended = self.feed(&mut left, &mut right, job).await;
         left.close().await;
         right.close().await;
         ended
     }
 
-    async fn feed(&mut self, left: &mut Reader, right: &mut Reader, cancel: &Cancel) -> Result<()> {
+    async fn feed(&mut self, left: &mut Reader, right: &mut Reader, job: &Job) -> Result<()> {
         let mut pulse = Pulse::new();
         loop {
-            // After each await: the files may be others by now.
-            cancel.check()?;
+            job.check()?;
             match self.comparison.need() {
                 Need::Done => return Ok(()),
                 Need::Step => self.comparison.step()?,
                 Need::Feed(side, span) => {
                     let piece = match side {
-                        Side::Left => left.piece(&self.left, span).await?,
-                        Side::Right => right.piece(&self.right, span).await?,
+                        Side::Left => left.piece(&self.left.0, span).await?,
+                        Side::Right => right.piece(&self.right.0, span).await?,
                     };
-                    cancel.check()?;
                     self.comparison.feed(&piece)?;
                 }
             }
             if pulse.beat().await {
-                tell(Told::Progress(self.progress()));
-                remote::tell();
+                tell(job, Told::Progress(self.progress()));
+                if let Some(server) = self.left.1.server() {
+                    server.tell(job);
+                }
             }
         }
     }
 }
 
 /// Reads to the end, or until it is stopped.
-async fn run(desk: Rc<RefCell<Desk>>, mut job: Job, cancel: Cancel) {
-    let ended = job.all(&cancel).await;
-    tell(Told::Progress(job.progress()));
-    let Job { request, comparison, began, .. } = job;
+async fn run(session: Weak<std::cell::RefCell<Session>>, mut comparing: Comparing, job: Job) {
+    let ended = comparing.all(&job).await;
+    tell(&job, Told::Progress(comparing.progress()));
+    let Comparing { request, comparison, began, left, .. } = comparing;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
         Ok(()) => {
-            desk.borrow_mut().second.report = Some(report.json() + "\n");
+            if let Some(session) = session.upgrade() {
+                session.borrow_mut().second.report = Some(report.json() + "\n");
+            }
             End::Complete
         }
         Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
     };
-    tell(Told::Ended { request, end, millis: now() - began, close, nans });
+    tell(&job, Told::Ended { request, end, millis: now() - began, close, nans });
+    if let Some(server) = left.1.server() {
+        server.tell(&job);
+    }
 }
 
 /// What differs, and what stands on either side.
@@ -375,19 +369,18 @@ fn told_numbers(numbers: &Numbers, first: &[u64], precision: String) -> protocol
 }
 
 /// A manifest, or a list of keys; `None` if it is neither.
-fn listed(file: Option<&File>) -> Result<Option<Vec<check::Expected>>> {
+fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
     let Some(file) = file.filter(|file| file.size() <= LONGEST) else { return Ok(None) };
-    blob::with_more(vec![file.clone()], |sources| {
-        let Some(source) = sources.first() else { return Ok(None) };
-        let mut head = vec![0; source.len().min(512) as usize];
-        source.read_at(0, &mut head)?;
-        if !check::is_text(&head) {
-            return Ok(None);
-        }
-        let mut text = vec![0; source.len() as usize];
-        source.read_at(0, &mut text)?;
-        check::parse_reference(&text).map_err(|error| error.in_file(file.name()))
-    })
+    let name = file.name();
+    let source = BlobSource::alone(file);
+    let mut head = vec![0; source.len().min(512) as usize];
+    source.read_at(0, &mut head)?;
+    if !check::is_text(&head) {
+        return Ok(None);
+    }
+    let mut text = vec![0; source.len() as usize];
+    source.read_at(0, &mut text)?;
+    check::parse_reference(&text).map_err(|error| error.in_file(name))
 }
 
 /// Whether the first would load into the second, as `statelens check` says it.

@@ -1,23 +1,22 @@
 //! Opening: finds which file to open, reads its structure, and tells it as rows.
 
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, ReadAt,
-    Unwatched, order,
+    Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, Unwatched, order,
 };
 use statelens_inspect::share::Entry;
 use web_sys::File;
 
 use crate::protocol::{Agreed, ErrorText, FileName, Finding, FromWorker, Opened, Severity};
 use crate::rows::{PackedRows, Row};
-use crate::worker::{Open, blob, now, planning, post, remote, repair, share, text};
+use crate::worker::blob::Spent;
+use crate::worker::session::{Job, Open};
+use crate::worker::sources::Sources;
+use crate::worker::{now, planning, remote, repair, share, text};
 
-/// Blocks of the cache: a call costs the same whatever it reads, so few and large ones.
-const BLOCK: usize = 1 << 20;
-/// How many blocks are kept for each file.
-const BLOCKS: usize = 24;
 /// Files that are tried before a drop of many is given up.
 const TRIES: usize = 8;
 
@@ -29,46 +28,22 @@ pub fn open(
     names: &[FileName],
     files: Vec<File>,
     asked: Option<u32>,
-) -> Result<(Open, Opened), Box<ErrorText>> {
-    open_sources(names, blob::sources(files), asked)
-}
-
-/// Opens the files as a second checkpoint, and tells where in the table its files begin.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_beside(
-    names: &[FileName],
-    files: Vec<File>,
-    asked: Option<u32>,
-) -> Result<(Open, Opened, usize), Box<ErrorText>> {
-    let (sources, base) = blob::beside(files);
-    let (open, mut opened) = open_sources(names, sources, asked)?;
-    (opened.read, opened.calls) = blob::spent();
-    Ok((open, opened, base))
-}
-
-fn open_sources(
-    names: &[FileName],
-    sources: Vec<blob::BlobSource>,
-    asked: Option<u32>,
+    job: &Job,
 ) -> Result<(Open, Opened), Box<ErrorText>> {
     let began = now();
-    let sources: Vec<Arc<dyn ReadAt>> = sources
-        .into_iter()
-        .map(|source| Arc::new(BlockCache::new(Arc::new(source), BLOCK, BLOCKS)) as Arc<dyn ReadAt>)
-        .collect();
-    let mut set = FileSet::default();
-    for (name, source) in names.iter().zip(sources) {
-        set.push(name.path.clone(), source);
-    }
+    let sources = Rc::new(Sources::of_disk(files));
+    let set = sources.set(names);
+    let mut watch = Watch::new(job, Some(sources.spent()));
     let order = candidates(&set, asked);
+    // So far they were looked at to see which are checkpoints.
+    let looked = sources.spent().so_far().0;
+    sources.untouch();
     let mut failed: Option<(FileId, ErrorText)> = None;
     // Another one in place of that which was asked for would be taken for it.
     let tries = if asked.is_some() { 1 } else { TRIES };
     for found in order.iter().take(tries) {
         let files = set.opened_at(found.main);
-        match statelens_formats::open(files, &Limits::default(), &mut Watch::default()) {
+        match statelens_formats::open(files, &Limits::default(), &mut watch) {
             Ok(checkpoint) => {
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
@@ -80,7 +55,13 @@ fn open_sources(
                 if let Some((at, error)) = failed.or_else(stray) {
                     opened.0.findings.push(not_opened(set.name(at), &error));
                 }
-                return Ok(finished(checkpoint, opened, began));
+                opened.0.size = sources.touched_size();
+                let strangers = set.count().saturating_sub(found.members.len().max(1));
+                if strangers > 0 {
+                    opened.0.looked = (set.count() as u64, looked);
+                }
+                let effort = sources.spent().so_far();
+                return Ok(finished(checkpoint, sources, opened, effort, began));
             }
             Err(error) => {
                 failed.get_or_insert((found.main, explained(&set, found.main, &error)));
@@ -97,9 +78,14 @@ fn open_sources(
 ///
 /// # Errors
 /// The text of why it can't be opened.
-pub async fn open_address(url: &str, agreed: Agreed) -> Result<(Open, Opened), Box<ErrorText>> {
+pub async fn open_address(
+    url: &str,
+    agreed: Agreed,
+    job: &Job,
+) -> Result<(Open, Opened), Box<ErrorText>> {
     let began = now();
-    let found = remote::open(url, agreed).await.map_err(|error| Box::new(text::error(&error)))?;
+    let found =
+        remote::open(url, agreed, job).await.map_err(|error| Box::new(text::error(&error)))?;
     let files = &found.files;
     let main = files.main().unwrap_or(FileId(0));
     let name = files.name(main);
@@ -108,18 +94,21 @@ pub async fn open_address(url: &str, agreed: Agreed) -> Result<(Open, Opened), B
     let mut opened =
         told(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
     opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
-    Ok(finished(found.checkpoint, opened, began))
+    let effort = (job.meter().fetched(), job.meter().requests());
+    Ok(finished(found.checkpoint, Rc::new(found.sources), opened, effort, began))
 }
 
 /// The open checkpoint, with what it took to open it.
 fn finished(
     checkpoint: Checkpoint,
+    sources: Rc<Sources>,
     (mut opened, leaves): (Opened, Vec<Leaf>),
+    effort: (u64, u64),
     began: f64,
 ) -> (Open, Opened) {
-    (opened.read, opened.calls) = remote::spent().unwrap_or_else(blob::spent);
+    (opened.read, opened.calls) = effort;
     opened.millis = now() - began;
-    (Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into() }, opened)
+    (Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into(), sources }, opened)
 }
 
 /// A file that may be opened, and what to call the checkpoint that it leads to.
@@ -194,12 +183,16 @@ fn why_not(set: &FileSet, file: FileId) -> Option<ErrorText> {
 
 /// Tells the page how far it is, four times a second at most.
 pub struct Watch {
+    job: Job,
+    /// What is read of the disk; `None` where it is fetched.
+    spent: Option<Arc<Spent>>,
     last: f64,
 }
 
-impl Default for Watch {
-    fn default() -> Self {
-        Self { last: now() }
+impl Watch {
+    /// For a job that opens files; `spent` is noted of those of the disk.
+    pub fn new(job: &Job, spent: Option<&Arc<Spent>>) -> Self {
+        Self { job: job.clone(), spent: spent.cloned(), last: now() }
     }
 }
 
@@ -208,8 +201,10 @@ impl Progress for Watch {
         let time = now();
         if time - self.last >= 250.0 {
             self.last = time;
-            let (read, calls) = remote::spent().unwrap_or_else(blob::spent);
-            post(&FromWorker::Opening { doing: String::new(), keys: done, read, calls });
+            let meter = self.job.meter();
+            let fetched = || (meter.fetched(), meter.requests());
+            let (read, calls) = self.spent.as_ref().map_or_else(fetched, |spent| spent.so_far());
+            self.job.post(&FromWorker::Opening { doing: String::new(), keys: done, read, calls });
         }
         // Opening is stopped by ending the worker: it could not hear the wish.
         true
@@ -258,7 +253,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         format: checkpoint.format.name.to_owned(),
         version: checkpoint.format.version.clone(),
         producer: checkpoint.format.producer.clone(),
-        size: blob::touched_size(),
+        size: 0,
         rows: PackedRows::pack(&rows),
         findings,
         offers,
@@ -267,6 +262,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         millis: 0.0,
         read: 0,
         calls: 0,
+        looked: (0, 0),
         summary: false,
     };
     (opened, leaves)

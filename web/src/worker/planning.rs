@@ -13,7 +13,8 @@ use statelens_tensor::{Narrowing, verbatim_span};
 
 use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
 use crate::state::fmt::plural;
-use crate::worker::{Open, remote, repair, text};
+use crate::worker::session::{Job, Open};
+use crate::worker::{repair, text};
 
 /// Numbers beyond this lose digits in JS; no file comes near.
 const LARGEST: u64 = (1 << 53) - 1;
@@ -71,9 +72,9 @@ pub fn target_of(format: &str) -> String {
 ///
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
-pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
+pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Plan, Planned)> {
     if let Some(rewrite) = &options.rewrite {
-        return repair::plan(open, rewrite, options);
+        return repair::plan(open, rewrite, options, job);
     }
     let edit = edit(options)?;
     let (source, changes) = if edit.is_empty() {
@@ -84,7 +85,7 @@ pub fn plan(open: &Open, options: &ConvertOptions) -> Result<(Plan, Planned)> {
     };
     let target = target(options, &source)?;
     let plan = plan_edited(source, &changes, &target, &options.name)?;
-    let mut planned = told(&plan, options)?;
+    let mut planned = told(open, &plan, options, job)?;
     planned.preview = preview(changes);
     planned.command = command(open, options);
     Ok((plan, planned))
@@ -158,7 +159,12 @@ fn target(options: &ConvertOptions, source: &Checkpoint) -> Result<Target> {
 ///
 /// # Errors
 /// If the sizes of its files can't be told.
-pub(super) fn told(plan: &Plan, options: &ConvertOptions) -> Result<Planned> {
+pub(super) fn told(
+    open: &Open,
+    plan: &Plan,
+    options: &ConvertOptions,
+    job: &Job,
+) -> Result<Planned> {
     let size = plan.size()?;
     let mut made = 0u64;
     let mut copied = 0u64;
@@ -225,7 +231,7 @@ pub(super) fn told(plan: &Plan, options: &ConvertOptions) -> Result<Planned> {
             .iter()
             .filter(|loss| !loss.harmless)
             .map(loss_text)
-            .chain(much_to_fetch(copied.saturating_add(computed)))
+            .chain(much_to_fetch(open, copied.saturating_add(computed), job))
             .collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
         narrows: plan
@@ -233,7 +239,7 @@ pub(super) fn told(plan: &Plan, options: &ConvertOptions) -> Result<Planned> {
             .tensors()
             .iter()
             .any(|tensor| Narrowing::of(&tensor.stored, &tensor.dtype).is_some()),
-        zero_copy: composable(plan) && !remote::is_open(),
+        zero_copy: composable(plan) && open.sources.server().is_none(),
         preview: Preview::default(),
         changes: Vec::new(),
         command: String::new(),
@@ -241,9 +247,9 @@ pub(super) fn told(plan: &Plan, options: &ConvertOptions) -> Result<Planned> {
 }
 
 /// That a conversion fetches more than an action may without being asked for it.
-fn much_to_fetch(bytes: u64) -> Option<Loss> {
-    let (host, cap) = remote::agreed()?;
-    (bytes > cap).then(|| Loss {
+fn much_to_fetch(open: &Open, bytes: u64, job: &Job) -> Option<Loss> {
+    let host = open.sources.server()?.host();
+    (bytes > job.allowance().cap()).then(|| Loss {
         title: format!("This fetches about {} from {host}", crate::state::fmt::bytes(bytes)),
         why: "Nothing is lost. The weights are not on this computer, and the new file needs them."
             .into(),
@@ -356,7 +362,8 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
 pub(super) fn source_name(open: &Open) -> String {
     let files = &open.checkpoint.files;
     let main = || files.main().map(|main| files.name(main).to_owned()).ok();
-    remote::url().or_else(main).unwrap_or_default()
+    let url = open.sources.server().map(|server| server.url().to_owned());
+    url.or_else(main).unwrap_or_default()
 }
 
 /// Words for `statelens`, quoted for a shell.

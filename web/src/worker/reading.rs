@@ -2,6 +2,7 @@
 //! of the browser, remote ones by parts that are asked for before they are needed.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use js_sys::{ArrayBuffer, Promise, Uint8Array};
@@ -14,9 +15,10 @@ use web_sys::{
 };
 
 use crate::page::bridge::get;
-use crate::worker::blob;
+use crate::worker::blob::{self, BlobSource};
 use crate::worker::remote::{self, File};
-use crate::worker::running::Cancel;
+use crate::worker::session::Job;
+use crate::worker::sources::{Bulk, Sources};
 
 /// The stream's buffer.
 const BUFFER: u32 = 4 << 20;
@@ -28,44 +30,38 @@ const PIECE: u64 = 4 << 20;
 /// What may be on its way, at most.
 const WINDOW: u64 = 16 << 20;
 
-/// Reads the files of a checkpoint.
+/// Reads the files of a checkpoint, for a job. It holds what it reads, whatever else is opened.
 pub(super) struct Reader {
-    /// Where in the table of files those of the checkpoint begin; `None` for a remote one.
-    base: Option<usize>,
+    sources: Rc<Sources>,
     stream: Option<Stream>,
     ahead: Option<Ahead>,
-    cancel: Cancel,
+    job: Job,
 }
 
 impl Reader {
-    /// Of the open checkpoint.
-    pub(super) fn of_open(cancel: &Cancel) -> Self {
-        Self::new((!remote::is_open()).then_some(0), cancel)
-    }
-
-    /// Of a checkpoint whose files begin there in the table.
-    pub(super) fn new(base: Option<usize>, cancel: &Cancel) -> Self {
-        Self { base, stream: None, ahead: None, cancel: cancel.clone() }
+    pub(super) fn new(sources: &Rc<Sources>, job: &Job) -> Self {
+        Self { sources: sources.clone(), stream: None, ahead: None, job: job.clone() }
     }
 
     /// The first bytes of a span, as many as there are at once.
     pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Vec<u8>> {
-        let Some(base) = self.base else {
-            let Some(file) = remote::file(span.file) else {
-                // Fetched as a whole.
-                return files.read_vec(span.file, span.offset, span.len.min(PIECE));
-            };
-            self.ahead.take_if(|ahead| !ahead.reaches(span));
-            let cancel = &self.cancel;
-            let ahead = self.ahead.get_or_insert_with(|| Ahead::new(file, span, cancel));
-            return ahead.piece(span, cancel).await;
-        };
-        if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
-            other.close().await;
-        }
-        match &mut self.stream {
-            Some(stream) => stream.piece(span).await,
-            none => none.insert(Stream::open(files, span, base)?).piece(span).await,
+        match self.sources.bulk(span.file) {
+            Some(Bulk::Disk(file)) => {
+                if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
+                    other.close().await;
+                }
+                match &mut self.stream {
+                    Some(stream) => stream.piece(span).await,
+                    none => none.insert(Stream::open(file, span)?).piece(span).await,
+                }
+            }
+            Some(Bulk::Parts(file)) => {
+                self.ahead.take_if(|ahead| !ahead.reaches(span));
+                let job = &self.job;
+                let ahead = self.ahead.get_or_insert_with(|| Ahead::new(file.clone(), span, job));
+                ahead.piece(span).await
+            }
+            Some(Bulk::Whole) | None => files.read_vec(span.file, span.offset, span.len.min(PIECE)),
         }
     }
 
@@ -109,11 +105,9 @@ impl Held {
 }
 
 impl Stream {
-    /// A stream from the start of a span on; `base` is where in the table the files begin.
-    fn open(files: &FileSet, span: Span, base: usize) -> Result<Self> {
-        let index = blob::index(files, span.file, base)?;
-        let end = files.len(span.file);
-        let slice = blob::slice(index, span.offset, end.saturating_sub(span.offset))?;
+    /// A stream from the start of a span on.
+    fn open(file: &BlobSource, span: Span) -> Result<Self> {
+        let slice = file.slice(span.offset, file.len().saturating_sub(span.offset))?;
         let options = ReadableStreamGetReaderOptions::new();
         options.set_mode(ReadableStreamReaderMode::Byob);
         let reader = slice.stream().get_reader_with_options(&options).unchecked_into();
@@ -172,6 +166,7 @@ struct Ahead {
     /// What may be on its way.
     window: u64,
     abort: Option<AbortController>,
+    job: Job,
 }
 
 impl Drop for Ahead {
@@ -183,13 +178,14 @@ impl Drop for Ahead {
 }
 
 impl Ahead {
-    fn new(file: Arc<File>, span: Span, cancel: &Cancel) -> Self {
+    fn new(file: Arc<File>, span: Span, job: &Job) -> Self {
         let abort = AbortController::new().ok();
-        cancel.aborts(abort.clone());
+        job.aborts(abort.clone());
         let held = Held { at: span.offset, ..Held::default() };
         // A span that was asked for is wanted as a whole.
         let window = span.len.clamp(LEAST, WINDOW);
-        Self { id: span.file, file, held, parts: VecDeque::new(), window, abort }
+        let job = job.clone();
+        Self { id: span.file, file, held, parts: VecDeque::new(), window, abort, job }
     }
 
     fn reaches(&self, span: Span) -> bool {
@@ -202,15 +198,15 @@ impl Ahead {
         self.parts.back().map_or(self.held.end(), |(offset, len, _)| offset + len)
     }
 
-    async fn piece(&mut self, span: Span, cancel: &Cancel) -> Result<Vec<u8>> {
+    async fn piece(&mut self, span: Span) -> Result<Vec<u8>> {
         while self.held.end() <= span.offset {
-            self.next(cancel).await?;
+            self.next().await?;
         }
         Ok(self.held.take(span))
     }
 
     /// Takes the next part, and asks for those behind it.
-    async fn next(&mut self, cancel: &Cancel) -> Result<()> {
+    async fn next(&mut self) -> Result<()> {
         let at = self.held.end();
         self.held = Held { at, ..Held::default() };
         self.ask(at);
@@ -219,7 +215,7 @@ impl Ahead {
         if let Some((_, asked, bytes)) = self.parts.pop_front() {
             len = asked;
             came = JsFuture::from(bytes).await.ok().and_then(|bytes| bytes.dyn_into().ok());
-            cancel.check()?;
+            self.job.check()?;
         }
         self.held.bytes = match came {
             Some(bytes) => Uint8Array::to_vec(&bytes),
@@ -246,7 +242,8 @@ impl Ahead {
                 return;
             }
             let signal = self.abort.as_ref().map(AbortController::signal);
-            let bytes = remote::part(self.file.clone(), at, len, signal);
+            let charged = self.job.allowance().clone();
+            let bytes = remote::part(self.file.clone(), at, len, signal, charged);
             let bytes = future_to_promise(async move { Ok(bytes.await.into()) });
             self.parts.push_back((at, len, bytes));
         }

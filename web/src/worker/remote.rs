@@ -4,14 +4,15 @@
 //! `XMLHttpRequest`s, which workers may make. The first request for each file is a `fetch`: that
 //! can be given up when a server begins to send everything instead of a part.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use js_sys::{ArrayBuffer, Uint8Array};
-use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Limits, Memory, ReadAt, Result};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Memory, ReadAt, Result};
 use statelens_remote::{
-    Address, Begin, FIRST, Fetch, Head, Identity, Meter, Next, Remote, Verdict, begin, cached,
+    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, begin, cached,
     length_unknown, unreachable,
 };
 use wasm_bindgen::prelude::*;
@@ -23,7 +24,9 @@ use web_sys::{
 
 use crate::protocol::{Agreed, Fetched, FromWorker};
 use crate::worker::open::Watch;
-use crate::worker::{now, post, scope};
+use crate::worker::session::Job;
+use crate::worker::sources::Sources;
+use crate::worker::{now, scope};
 
 /// Milliseconds after which a request has failed, and how many more for each 50 kB.
 const PATIENCE: u32 = 15_000;
@@ -32,29 +35,25 @@ const MOST_FILES: usize = 1_024;
 /// Files that are asked for at once.
 const AT_ONCE: usize = 6;
 
-/// What is open, for the page to show.
-struct Source {
+/// Where the open checkpoint is, and what has been fetched from there, for the page to show.
+pub struct Server {
     url: String,
     host: String,
-    via: String,
-    whole: bool,
-    meter: Arc<Meter>,
-    told: u64,
-    /// Its files that are read by parts, by their numbers.
-    files: Vec<Option<Arc<File>>>,
+    via: RefCell<String>,
+    whole: Cell<bool>,
+    /// How many requests the page knows of.
+    told: Cell<u64>,
 }
 
 /// A file that is read by parts.
 pub type File = Remote<Xhr>;
 
-thread_local! {
-    static SOURCE: RefCell<Option<Source>> = const { RefCell::new(None) };
-}
-
 /// The files of a remote checkpoint, and what reading their structure gave.
 pub struct Found {
     /// The files.
     pub files: FileSet,
+    /// The same, as they are read from one end to the other.
+    pub sources: Sources,
     /// The checkpoint.
     pub checkpoint: Checkpoint,
 }
@@ -63,29 +62,37 @@ pub struct Found {
 ///
 /// # Errors
 /// As the server or the core says it.
-pub async fn open(url: &str, agreed: Agreed) -> Result<Found> {
+pub async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> {
     let address = Address::parse(url)?;
-    let advice = "Allow more at the bottom of the page, or download the file.";
-    let meter = Arc::new(Meter::new(agreed.cap, advice));
-    let begun = |address| begun(address, &meter, agreed.follow);
-    SOURCE.set(Some(Source {
+    let server = Rc::new(Server {
         url: address.to_string(),
         host: address.host().to_owned(),
-        via: String::new(),
-        whole: false,
-        meter: meter.clone(),
-        told: 0,
-        files: Vec::new(),
-    }));
+        via: RefCell::default(),
+        whole: Cell::new(false),
+        told: Cell::new(0),
+    });
+    let found = found(address, &server, agreed.follow, job).await;
+    server.tell(job);
+    found
+}
+
+async fn found(address: Address, server: &Rc<Server>, follow: bool, job: &Job) -> Result<Found> {
+    let begun = |address| begun(address, server, job, follow);
     let name = address.name();
     let named = |error: Error| error.in_file(name.as_str());
     let main = begun(address.clone()).await.and_then(|found| found).map_err(named)?;
     let mut files = FileSet::default().noting_missed();
+    let mut parts = Vec::new();
+    let mut push = |files: &mut FileSet, name: &str, (bytes, file): Begun| {
+        files.push(name, bytes);
+        parts.push(file);
+    };
     push(&mut files, &name, main);
     let mut tried = BTreeSet::new();
     loop {
-        let opened =
-            statelens_formats::open(files.clone(), &Limits::default(), &mut Watch::default());
+        job.check()?;
+        let mut watch = Watch::new(job, None);
+        let opened = statelens_formats::open(files.clone(), &Limits::default(), &mut watch);
         let wanted: Vec<String> =
             files.missed().into_iter().filter(|name| tried.insert(name.clone())).collect();
         let wanted: Vec<(String, Address)> = wanted
@@ -95,6 +102,7 @@ pub async fn open(url: &str, agreed: Agreed) -> Result<Found> {
             .collect();
         let before = files.count();
         for some in wanted.chunks(AT_ONCE) {
+            job.check()?;
             let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
             for ((name, _), found) in some.iter().zip(all(asked).await) {
                 // A file that is not there is missing, which the checkpoint says by itself.
@@ -102,10 +110,38 @@ pub async fn open(url: &str, agreed: Agreed) -> Result<Found> {
                     push(&mut files, name, source);
                 }
             }
-            tell();
+            server.tell(job);
         }
         if files.count() == before {
-            return Ok(Found { files, checkpoint: opened? });
+            let sources = Sources::of_server(server.clone(), parts);
+            return Ok(Found { files, sources, checkpoint: opened? });
+        }
+    }
+}
+
+impl Server {
+    /// The address that was opened.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The server.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Tells the page what has been fetched, if that is more than it knows.
+    pub fn tell(&self, job: &Job) {
+        let meter = job.meter();
+        let requests = meter.requests();
+        if self.told.replace(requests) != requests {
+            job.post(&FromWorker::Fetched(Fetched {
+                host: self.host.clone(),
+                via: self.via.borrow().clone(),
+                whole: self.whole.get(),
+                bytes: meter.fetched(),
+                requests,
+            }));
         }
     }
 }
@@ -113,96 +149,16 @@ pub async fn open(url: &str, agreed: Agreed) -> Result<Found> {
 /// A file's bytes, and the file itself if it is read by parts.
 type Begun = (Arc<dyn ReadAt>, Option<Arc<File>>);
 
-fn push(files: &mut FileSet, name: &str, (bytes, file): Begun) {
-    files.push(name, bytes);
-    note(|source| source.files.push(file));
-}
-
-/// A file of the open checkpoint, if it is remote and read by parts.
-#[must_use]
-pub fn file(id: FileId) -> Option<Arc<File>> {
-    SOURCE.with_borrow(|source| source.as_ref()?.files.get(id.0 as usize)?.clone())
-}
-
-/// Whether the open checkpoint is a remote one.
-#[must_use]
-pub fn is_open() -> bool {
-    SOURCE.with_borrow(Option::is_some)
-}
-
-/// Bytes fetched and requests made, if the open checkpoint is a remote one.
-#[must_use]
-pub fn spent() -> Option<(u64, u64)> {
-    SOURCE.with_borrow(|source| {
-        source.as_ref().map(|source| (source.meter.fetched(), source.meter.requests()))
-    })
-}
-
-/// The address, if the open checkpoint is a remote one.
-#[must_use]
-pub fn url() -> Option<String> {
-    SOURCE.with_borrow(|source| source.as_ref().map(|source| source.url.clone()))
-}
-
-/// The server and what one action may fetch from it.
-#[must_use]
-pub fn agreed() -> Option<(String, u64)> {
-    SOURCE.with_borrow(|source| {
-        source.as_ref().map(|source| (source.host.clone(), source.meter.cap()))
-    })
-}
-
-/// An action of the user begins; it may fetch as much as was agreed.
-pub fn begin_action() {
-    SOURCE.with_borrow(|source| {
-        if let Some(source) = source {
-            source.meter.begin();
-        }
-    });
-}
-
-/// Changes what one action may fetch; what it was before.
-pub fn allow(cap: u64) -> u64 {
-    SOURCE.with_borrow(|source| {
-        source.as_ref().map_or(0, |source| {
-            let before = source.meter.cap();
-            source.meter.allow(cap);
-            before
-        })
-    })
-}
-
-/// Nothing remote is open any more.
-pub fn forget() {
-    SOURCE.set(None);
-}
-
-/// Tells the page what has been fetched, if that is more than it knows.
-pub fn tell() {
-    let fetched = SOURCE.with_borrow_mut(|source| {
-        let source = source.as_mut()?;
-        let requests = source.meter.requests();
-        (source.told != requests).then(|| {
-            source.told = requests;
-            Fetched {
-                host: source.host.clone(),
-                via: source.via.clone(),
-                whole: source.whole,
-                bytes: source.meter.fetched(),
-                requests,
-                cap: source.meter.cap(),
-            }
-        })
-    });
-    if let Some(fetched) = fetched {
-        post(&FromWorker::Fetched(fetched));
-    }
-}
-
 /// The first request for a file. `Ok(Err(…))` where the server has no such file. Unless that was
 /// agreed to, no other server is asked than the one of the address, or its own.
-async fn begun(address: Address, meter: &Arc<Meter>, follow: bool) -> Result<Result<Begun>> {
+async fn begun(
+    address: Address,
+    server: &Server,
+    job: &Job,
+    follow: bool,
+) -> Result<Result<Begun>> {
     let (url, host) = (address.to_string(), address.host());
+    let meter = job.meter();
     let redirect = match follow || address.leads_on() {
         true => RequestRedirect::Follow,
         false => RequestRedirect::Manual,
@@ -258,14 +214,14 @@ async fn begun(address: Address, meter: &Arc<Meter>, follow: bool) -> Result<Res
                         bytes.len()
                     )));
                 }
-                note(|source| source.whole = true);
+                server.whole.set(true);
                 return Ok(Ok((Arc::new(Memory::from(bytes)), None)));
             }
             Begin::Empty => return Ok(Ok((Arc::new(Memory::from(Vec::new())), None))),
             Begin::Absent(error) => return Ok(Err(error)),
         };
         if let Some(url) = head.url.as_deref().and_then(|url| Address::parse(url).ok()) {
-            note(|source| source.via = url.host().to_owned());
+            server.via.replace(url.host().to_owned());
         }
         let xhr = Xhr((!follow).then(|| address.clone()));
         let remote = Arc::new(Remote::new(address, xhr, identity, meter.clone(), bytes, head.url));
@@ -285,12 +241,14 @@ fn leads_elsewhere(host: &str) -> Error {
 }
 
 /// Asks for a part of a file on the way that the browser prefers; nothing if it did not come as it
-/// should. No other server is asked than the one that the file is known to be at.
+/// should. No other server is asked than the one that the file is known to be at. What comes is
+/// charged to whoever asked for it, whose turn it is not when it comes.
 pub async fn part(
     file: Arc<File>,
     offset: u64,
     len: u64,
     signal: Option<AbortSignal>,
+    charged: Arc<Allowance>,
 ) -> Option<Uint8Array> {
     let init = request(offset, len);
     init.set_redirect(RequestRedirect::Error);
@@ -303,13 +261,10 @@ pub async fn part(
         Some((head, Uint8Array::new(&JsFuture::from(promise).await.ok()?)))
     };
     let got = got.await;
-    file.meter().count(got.as_ref().map_or(0, |(_, bytes)| bytes.length().into()));
+    let came = got.as_ref().map_or(0, |(_, bytes)| bytes.length().into());
+    file.meter().count_for(&charged, came);
     let (head, bytes) = got?;
     file.is_good(&head, offset, bytes.length().into(), len).then_some(bytes)
-}
-
-fn note(change: impl FnOnce(&mut Source)) {
-    SOURCE.with_borrow_mut(|source| source.as_mut().map(change));
 }
 
 /// Asks for the first bytes; reads them if they are what came.

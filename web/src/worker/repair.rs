@@ -9,7 +9,8 @@ use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade,
 use crate::protocol::{ConvertOptions, Finding, Loss, Offer, Planned, Rewrite, Severity};
 use crate::state::fmt::{exact, plural};
 use crate::worker::planning::{command_line, source_name, told};
-use crate::worker::{Open, text};
+use crate::worker::session::{Job, Open};
+use crate::worker::text;
 
 /// What can be done with the checkpoint as it is; adds findings for what should be.
 pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer> {
@@ -52,7 +53,12 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer
 /// # Errors
 /// As the command's: what is not whole, a key that is missing under each of its names, a state
 /// file that can't be read.
-pub fn plan(open: &Open, rewrite: &Rewrite, options: &ConvertOptions) -> Result<(Plan, Planned)> {
+pub fn plan(
+    open: &Open,
+    rewrite: &Rewrite,
+    options: &ConvertOptions,
+    job: &Job,
+) -> Result<(Plan, Planned)> {
     let (source, name) = (&open.checkpoint, options.name.as_str());
     let before = source.format.version.as_str();
     let becomes = |to: &str| {
@@ -104,7 +110,7 @@ pub fn plan(open: &Open, rewrite: &Rewrite, options: &ConvertOptions) -> Result<
     let plan = plan.ok_or_else(|| {
         Error::refused("there is nothing to change: the checkpoint is as it should be")
     })?;
-    let mut planned = told(&plan, options)?;
+    let mut planned = told(open, &plan, options, job)?;
     planned.losses.extend(replaced);
     planned.changes = changes;
     planned.command = command(open, rewrite, name);

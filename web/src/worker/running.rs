@@ -1,18 +1,18 @@
 //! Runs a plan: feeds it from streams, passes its bytes on, tells how far it is, stops when asked.
 
-use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
 use statelens_convert::{Composition, Options, Run, Step, composable};
 use wasm_bindgen::prelude::*;
-use web_sys::AbortController;
 
 use crate::protocol::{self, Done, FromWorker, Running};
 use crate::worker::reading::Reader;
+use crate::worker::session::Job;
 use crate::worker::sink::Sink;
-use crate::worker::{casts, check, now, post, remote};
+use crate::worker::sources::Sources;
+use crate::worker::{casts, check, now, private};
 
 /// How long a machine may run without listening.
 const SLICE: f64 = 40.0;
@@ -44,102 +44,76 @@ impl Pulse {
     }
 }
 
-/// The wish to stop, shared with whoever may have it.
-#[derive(Debug, Clone, Default)]
-pub struct Cancel(Rc<(Cell<bool>, RefCell<Option<AbortController>>)>);
-
-impl Cancel {
-    /// Stops what looks at it.
-    pub fn set(&self) {
-        self.0.0.set(true);
-        self.aborts(None);
-    }
-
-    /// The wish gives up these requests, too, in the place of those before.
-    pub(super) fn aborts(&self, requests: Option<AbortController>) {
-        if let Some(before) = self.0.1.replace(requests) {
-            before.abort();
-        }
-    }
-
-    /// An error once it was asked to stop.
-    ///
-    /// # Errors
-    /// That it is cancelled.
-    pub fn check(&self) -> Result<()> {
-        if self.0.0.get() { Err(Error::cancelled()) } else { Ok(()) }
-    }
-}
-
-/// Work that goes on beside messages. It stops when this is gone: the files that it reads may be,
-/// too.
-pub(super) struct Guard(pub(super) Cancel);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        self.0.set();
-    }
-}
-
-/// Runs a plan. What comes back is what was written, and the finished files.
+/// Runs a plan of what these files are. What comes back is what was written, and the finished files.
 ///
 /// # Errors
 /// As the core, the browser or the user says it, and where casts did more than round, unless that
 /// is to be kept (`falsify`); then nothing is left behind.
 pub async fn run(
     plan: Plan,
+    sources: &Rc<Sources>,
     to: protocol::Sink,
     handle: JsValue,
     falsify: bool,
-    cancel: &Cancel,
-) -> Result<(Done, JsValue)> {
+    job: &Job,
+) -> Result<(Done, js_sys::Array)> {
     let began = now();
-    let compose = composable(&plan) && to == protocol::Sink::Download && !remote::is_open();
+    let local = sources.server().is_none();
+    let compose = composable(&plan) && to == protocol::Sink::Download && local;
     // How much it takes was agreed to when the plan was.
-    let cap = remote::allow(u64::MAX);
+    job.agrees_to_all();
     let names: Vec<String> = plan.files.iter().map(|file| file.name.clone()).collect();
     let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
     let keys = Keys::new(&plan);
     let planned = plan.source.clone();
-    let mut job = Job {
+    let mut writing = Writing {
         run: Run::new(plan, Options { compose })?,
-        reader: Reader::of_open(cancel),
-        cancel,
+        reader: Reader::new(sources, job),
+        sources,
+        job,
         began,
         keys,
     };
-    let ran = job.all(&mut sinks).await;
-    job.reader.close().await;
-    remote::allow(cap);
+    let ran = writing.all(&mut sinks).await;
+    writing.reader.close().await;
     let ran = ran.and_then(|()| match falsify {
         true => Ok(()),
-        false => casts::refuse_false(&planned, job.run.report()),
+        false => casts::refuse_false(&planned, writing.run.report()),
     });
-    match ran {
-        Ok(()) => {
-            let files = job.run.files().clone();
-            let blobs = js_sys::Array::new();
-            let mut done = Done {
-                names,
-                bytes: 0,
-                millis: 0.0,
-                how: protocol::How::Composed,
-                casts: casts::lines(job.run.report()),
-                read_back: protocol::ReadBack::default(),
-            };
-            for sink in sinks.begun {
-                let (blob, how) = sink.finish(&files).await?;
-                done.bytes += blob.size() as u64;
-                done.how = how;
-                blobs.push(&blob);
-            }
-            done.millis = now() - began;
-            done.read_back = check::read_back(&planned, &done.names, &blobs);
-            Ok((done, blobs.into()))
+    let blobs = js_sys::Array::new();
+    let mut done = Done {
+        names,
+        bytes: 0,
+        millis: 0.0,
+        how: protocol::How::Composed,
+        casts: casts::lines(writing.run.report()),
+        read_back: protocol::ReadBack::default(),
+    };
+    let kept: Vec<String> = sinks.begun.iter().filter_map(Sink::private_name).collect();
+    let mut ended = ran;
+    for sink in sinks.begun {
+        // If one can't be finished, none is kept.
+        if ended.is_err() {
+            sink.discard().await;
+            continue;
         }
+        ended = sink.finish(sources).await.map(|(blob, how)| {
+            done.bytes += blob.size() as u64;
+            done.how = how;
+            blobs.push(&blob);
+        });
+    }
+    if ended.is_ok() {
+        done.millis = now() - began;
+        done.read_back = check::read_back(&planned, &done.names, &blobs);
+        // It may have been stopped since: then the page was told that nothing is left.
+        ended = job.check();
+    }
+    match ended {
+        Ok(()) => Ok((done, blobs)),
         Err(error) => {
-            for sink in sinks.begun {
-                sink.discard().await;
+            for name in kept {
+                private::remove(&name).await;
             }
             Err(error)
         }
@@ -175,19 +149,20 @@ impl Sinks {
     }
 }
 
-struct Job<'a> {
+struct Writing<'a> {
     run: Run,
     reader: Reader,
-    cancel: &'a Cancel,
+    sources: &'a Sources,
+    job: &'a Job,
     began: f64,
     keys: Keys,
 }
 
-impl Job<'_> {
+impl Writing<'_> {
     async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
         let mut pulse = Pulse::new();
         loop {
-            self.cancel.check()?;
+            self.job.check()?;
             let step = self.run.step();
             if let Step::Begin(_) = step {
                 sinks.begin().await?;
@@ -228,14 +203,16 @@ impl Job<'_> {
             sink.flush(false).await?;
             if pulse.beat().await {
                 self.tell(now());
-                remote::tell();
+                if let Some(server) = self.sources.server() {
+                    server.tell(self.job);
+                }
             }
         }
     }
 
     fn tell(&self, time: f64) {
         let (done, total) = self.run.progress();
-        post(&FromWorker::Running(Running {
+        self.job.post(&FromWorker::Running(Running {
             done,
             total,
             millis: time - self.began,

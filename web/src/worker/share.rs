@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_checkpoint::{FileSet, float_repr};
+use statelens_checkpoint::float_repr;
 use statelens_inspect::share::lines;
 use statelens_inspect::share::{
     Entry, KeysAs, LinkOptions, LinkParts, Measuring, Outline, link, open_link,
@@ -16,8 +16,9 @@ use crate::rows::{Kind, PackedRows, Row};
 use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
 use crate::worker::reading::Reader;
-use crate::worker::running::{Cancel, Pulse};
-use crate::worker::{Open, post, remote, text};
+use crate::worker::running::Pulse;
+use crate::worker::session::{Job, Open};
+use crate::worker::text;
 
 /// Lines of a link that are shown.
 const SHOWN: usize = 200;
@@ -53,17 +54,12 @@ impl Summary {
     ///
     /// # Errors
     /// If some of them can't be read, or it was stopped.
-    pub async fn measured(
-        &self,
-        open: &Open,
-        cancel: &Cancel,
-    ) -> statelens_checkpoint::Result<Self> {
+    pub async fn measured(&self, open: &Open, job: &Job) -> statelens_checkpoint::Result<Self> {
         let mut measuring = Measuring::new(&open.checkpoint, &open.leaves, true);
-        let mut reader = Reader::of_open(cancel);
+        let mut reader = Reader::new(&open.sources, job);
         // How much it takes was agreed to when it was asked for.
-        let cap = remote::allow(u64::MAX);
-        let ended = feed(&mut measuring, &mut reader, &open.checkpoint.files, cancel).await;
-        remote::allow(cap);
+        job.agrees_to_all();
+        let ended = feed(&mut measuring, &mut reader, open, job).await;
         reader.close().await;
         ended?;
         let mut outline = (*self.outline).clone();
@@ -134,24 +130,24 @@ impl Summary {
 async fn feed(
     measuring: &mut Measuring<'_>,
     reader: &mut Reader,
-    files: &FileSet,
-    cancel: &Cancel,
+    open: &Open,
+    job: &Job,
 ) -> statelens_checkpoint::Result<()> {
     let mut pulse = Pulse::new();
     loop {
-        cancel.check()?;
+        job.check()?;
         match measuring.need() {
             Need::Done => return Ok(()),
             Need::Step => measuring.step()?,
             Need::Feed(span) => {
-                let piece = reader.piece(files, span).await?;
+                let piece = reader.piece(&open.checkpoint.files, span).await?;
                 measuring.feed(&piece)?;
             }
         }
         if pulse.beat().await {
             let (done, total) = measuring.progress();
-            post(&FromWorker::Measuring { done, total });
-            remote::tell();
+            job.post(&FromWorker::Measuring { done, total });
+            open.tell_fetched(job);
         }
     }
 }
@@ -179,6 +175,7 @@ pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
         millis: 0.0,
         read: 0,
         calls: 0,
+        looked: (0, 0),
         summary: true,
         offers: Vec::new(),
     };

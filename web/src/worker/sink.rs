@@ -2,22 +2,21 @@
 //! the file that a save dialog chose. None of them holds the output in memory.
 
 use js_sys::{Array, Uint8Array};
-use statelens_checkpoint::{Error, FileSet, Result, Span};
+use statelens_checkpoint::{Error, Result, Span};
 use statelens_convert::{Composition, Part};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
-    Blob, FileSystemDirectoryHandle, FileSystemFileHandle, FileSystemReadWriteOptions,
-    FileSystemSyncAccessHandle, FileSystemWritableFileStream,
+    Blob, FileSystemFileHandle, FileSystemReadWriteOptions, FileSystemSyncAccessHandle,
+    FileSystemWritableFileStream,
 };
 
 use crate::protocol::How;
-use crate::worker::{blob, scope};
+use crate::worker::sources::Sources;
+use crate::worker::{blob, private};
 
 /// What is collected before it is written: few and large writes are the fast ones.
 const BUFFER: usize = 4 << 20;
-/// The folder of temporary files.
-const FOLDER: &str = "statelens";
 
 /// Where bytes go.
 pub enum Sink {
@@ -51,13 +50,7 @@ impl Sink {
     /// # Errors
     /// If the browser keeps no private files, as in some private windows.
     pub async fn private() -> Result<Self> {
-        let folder = folder().await.map_err(|_| no_private_files())?;
-        let options = web_sys::FileSystemGetFileOptions::new();
-        options.set_create(true);
-        let name = format!("{}-{}", js_sys::Date::now(), js_sys::Math::random());
-        let file: FileSystemFileHandle = wait(folder.get_file_handle_with_options(&name, &options))
-            .await
-            .and_then(|file| file.dyn_into().map_err(|_| no_private_files()))?;
+        let file = private::file().await.map_err(|_| no_private_files())?;
         let access = wait(file.create_sync_access_handle()).await?.unchecked_into();
         Ok(Self::Private { file, access, buffer: Vec::with_capacity(BUFFER), at: 0 })
     }
@@ -154,10 +147,10 @@ impl Sink {
     ///
     /// # Errors
     /// As [`Sink::flush`].
-    pub async fn finish(mut self, files: &FileSet) -> Result<(Blob, How)> {
+    pub async fn finish(mut self, sources: &Sources) -> Result<(Blob, How)> {
         self.flush(true).await?;
         match self {
-            Self::Composed(composition) => Ok((compose(composition, files)?, How::Composed)),
+            Self::Composed(composition) => Ok((compose(composition, sources)?, How::Composed)),
             Self::Private { file, access, .. } => {
                 access.flush().map_err(|error| full(&error))?;
                 access.close();
@@ -170,14 +163,23 @@ impl Sink {
         }
     }
 
+    /// The name of its file in the private file system, if it has one.
+    #[must_use]
+    pub fn private_name(&self) -> Option<String> {
+        match self {
+            Self::Private { file, .. } => Some(file.name()),
+            _ => None,
+        }
+    }
+
     /// Removes what was written.
     pub async fn discard(self) {
         match self {
             Self::Composed(_) => {}
-            Self::Private { access, .. } => {
+            Self::Private { file, access, .. } => {
                 let _ = access.truncate_with_f64(0.0);
                 access.close();
-                clean().await;
+                private::remove(&file.name()).await;
             }
             Self::Chosen { file, stream, .. } => {
                 let _ = JsFuture::from(stream.abort()).await;
@@ -194,7 +196,7 @@ impl Sink {
 }
 
 /// Made bytes and slices of the user's files as one blob: the browser copies when it saves.
-fn compose(composition: Composition, files: &FileSet) -> Result<Blob> {
+fn compose(composition: Composition, sources: &Sources) -> Result<Blob> {
     let parts = Array::new();
     for part in composition.into_parts() {
         match part {
@@ -202,8 +204,8 @@ fn compose(composition: Composition, files: &FileSet) -> Result<Blob> {
                 parts.push(&Uint8Array::from(bytes.as_slice()));
             }
             Part::Span(span) => {
-                let index = blob::index(files, span.file, 0)?;
-                let slice = blob::slice(index, span.offset, span.len)?;
+                let file = sources.disk(span.file).ok_or_else(|| blob::gone(""))?;
+                let slice = file.slice(span.offset, span.len)?;
                 parts.push(&slice);
             }
         }
@@ -248,30 +250,4 @@ fn disk_full() -> Error {
 fn no_private_files() -> Error {
     Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog")
         .advice("Use an ordinary window, or convert on the command line.")
-}
-
-async fn folder() -> std::result::Result<FileSystemDirectoryHandle, JsValue> {
-    let root: FileSystemDirectoryHandle =
-        JsFuture::from(scope().navigator().storage().get_directory()).await?.dyn_into()?;
-    let options = web_sys::FileSystemGetDirectoryOptions::new();
-    options.set_create(true);
-    JsFuture::from(root.get_directory_handle_with_options(FOLDER, &options)).await?.dyn_into()
-}
-
-/// Removes temporary files that nobody writes to: those of this run, and of tabs that were shut.
-pub async fn clean() {
-    let Ok(folder) = folder().await else { return };
-    let names = folder.keys();
-    let mut found = Vec::new();
-    while let Ok(next) = names.next() {
-        let Ok(item) = JsFuture::from(next).await else { break };
-        if crate::page::bridge::get(&item, "done").is_truthy() {
-            break;
-        }
-        found.extend(crate::page::bridge::get(&item, "value").as_string());
-    }
-    for name in found {
-        // One that is open for writing, here or in another tab, can't be removed, and stays.
-        let _ = JsFuture::from(folder.remove_entry(&name)).await;
-    }
 }

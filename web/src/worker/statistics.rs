@@ -6,7 +6,7 @@ use statelens_tensor::{BUFFER, drain};
 
 use crate::protocol::Fact;
 use crate::state::fmt::{cell, exact};
-use crate::worker::{Open, remote};
+use crate::worker::session::Open;
 
 /// A tensor of so many bytes is read while somebody looks at it; a larger one when that is asked for.
 const SMALL: u64 = 4 << 20;
@@ -18,7 +18,7 @@ pub fn of_small(open: &Open, row: u32) -> Option<Statistics> {
     let (_, tensor) = open.checkpoint.tensor_of(leaf.target)?;
     // Of a compressed storage all is read, however small the tensor in it.
     let packed = matches!(tensor.layout, statelens_checkpoint::Layout::Packed(_));
-    if tensor.nbytes()? > SMALL || packed || remote::is_open() {
+    if tensor.nbytes()? > SMALL || packed || open.sources.server().is_some() {
         return None;
     }
     let mut measure = Statistician::new(&tensor.dtype)?;

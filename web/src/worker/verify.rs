@@ -1,22 +1,19 @@
 //! Verifies the open checkpoint: all of it passes through one machine, from a stream.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use statelens_checkpoint::{Error, FileId, FileSet, Limits, Result};
 use statelens_formats::checks::checks;
 use statelens_inspect::verify::{Line, Manifest, Need, Verification};
-use wasm_bindgen::prelude::*;
-use wasm_bindgen_futures::spawn_local;
+use wasm_bindgen::JsValue;
 use web_sys::File;
 
-use crate::page::bridge::get;
 use crate::protocol::verify::{Told, Verified};
-use crate::protocol::{FILES, FromWorker, Running};
+use crate::protocol::{FromWorker, Kind, Running};
+use crate::worker::blob::BlobSource;
 use crate::worker::planning::quoted;
 use crate::worker::reading::Reader;
-use crate::worker::running::{Cancel, Guard, Pulse};
-use crate::worker::{Desk, Open, blob, now, post, remote, text};
+use crate::worker::running::Pulse;
+use crate::worker::session::{Job, Open, Shared};
+use crate::worker::{files_of, now, text};
 
 /// The longest manifest that is read.
 const LONGEST: u64 = 256 << 20;
@@ -24,40 +21,33 @@ const LONGEST: u64 = 256 << 20;
 const SHOWN: usize = 200;
 
 /// Begins, with the manifest that may come beside the message; or stops.
-pub(super) fn answer(desk: &Rc<RefCell<Desk>>, finite: Option<bool>, data: &JsValue) {
-    desk.borrow_mut().verifying = None;
-    let open = desk.borrow().open.clone();
-    let Some((open, finite)) = open.zip(finite) else { return };
-    let manifest = js_sys::Array::from(&get(data, FILES)).get(0).dyn_into::<File>().ok();
-    let cancel = Cancel::default();
-    desk.borrow_mut().verifying = Some(Guard(cancel.clone()));
-    spawn_local(async move {
-        let ended = verify(&open, manifest, finite, &cancel).await;
-        if cancel.check().is_ok() {
-            tell(Told::Ended(ended.map(Box::new).map_err(|error| text::error(&error))));
+pub(super) fn answer(session: &Shared, job: Job, finite: Option<bool>, data: &JsValue) {
+    let Some(finite) = finite else { return session.borrow().stop(Kind::Verify) };
+    let Some(open) = session.borrow().open.clone() else { return };
+    let manifest = files_of(data).into_iter().next();
+    job.clone().spawn(async move {
+        let ended = verify(&open, manifest, finite, &job).await;
+        if job.check().is_ok() {
+            let ended = ended.map(Box::new).map_err(|error| text::error(&error));
+            tell(&job, Told::Ended(ended));
         }
-        remote::tell();
+        open.tell_fetched(&job);
     });
 }
 
-fn tell(told: Told) {
-    post(&FromWorker::Verify(told));
+fn tell(job: &Job, told: Told) {
+    job.post(&FromWorker::Verify(told));
 }
 
-async fn verify(
-    open: &Open,
-    manifest: Option<File>,
-    finite: bool,
-    cancel: &Cancel,
-) -> Result<Verified> {
+async fn verify(open: &Open, manifest: Option<File>, finite: bool, job: &Job) -> Result<Verified> {
     let began = now();
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
     let manifest = manifest.map(read).transpose()?;
     let checks = checks(checkpoint, &Limits::default())?;
     let mut verification = Verification::new(checkpoint.clone(), checks, manifest.is_some());
-    let mut reader = Reader::of_open(cancel);
-    let fed = feed(&mut verification, &checkpoint.files, &mut reader, cancel, began).await;
+    let mut reader = Reader::new(&open.sources, job);
+    let fed = feed(&mut verification, open, &mut reader, job, began).await;
     reader.close().await;
     fed?;
     let (bytes, _) = verification.progress();
@@ -85,44 +75,40 @@ async fn verify(
 
 async fn feed(
     verification: &mut Verification,
-    files: &FileSet,
+    open: &Open,
     reader: &mut Reader,
-    cancel: &Cancel,
+    job: &Job,
     began: f64,
 ) -> Result<()> {
     let mut pulse = Pulse::new();
     loop {
-        // After each await: the files may be others by now.
-        cancel.check()?;
+        job.check()?;
         match verification.need() {
             Need::Done => return Ok(()),
             Need::Step => verification.step()?,
             Need::Feed(span) => {
                 // What one action may fetch of a remote file was agreed: beyond that it ends.
-                let piece = reader.piece(files, span).await?;
-                cancel.check()?;
+                let piece = reader.piece(&open.checkpoint.files, span).await?;
                 verification.feed(&piece)?;
             }
         }
         if pulse.beat().await {
             let (done, total) = verification.progress();
             let millis = now() - began;
-            tell(Told::Progress(Running { done, total, millis, key: String::new() }));
-            remote::tell();
+            tell(job, Told::Progress(Running { done, total, millis, key: String::new() }));
+            open.tell_fetched(job);
         }
     }
 }
 
 fn read(file: File) -> Result<Manifest> {
-    let name = file.name();
-    let read = |source: Option<&blob::BlobSource>| {
-        let none = || Error::refused("this is no manifest").in_file(&name);
-        let source = source.filter(|_| file.size() as u64 <= LONGEST).ok_or_else(none)?;
-        let set = FileSet::single(&name, *source);
-        let bytes = set.read_vec(FileId(0), 0, file.size() as u64)?;
-        Manifest::parse(&bytes).map_err(|error| error.in_file(&name))
-    };
-    blob::with_more(vec![file.clone()], |sources| read(sources.first()))
+    let (name, len) = (file.name(), file.size() as u64);
+    if len > LONGEST {
+        return Err(Error::refused("this is not a manifest").in_file(&name));
+    }
+    let set = FileSet::single(&name, BlobSource::alone(file));
+    let bytes = set.read_vec(FileId(0), 0, len)?;
+    Manifest::parse(&bytes).map_err(|error| error.in_file(&name))
 }
 
 /// The command that does the same, quoted for a shell.

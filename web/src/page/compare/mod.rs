@@ -23,8 +23,8 @@ use crate::page::drop::Dropped;
 use crate::page::hooks::Same;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Screen, Sheet, Tab};
-use crate::protocol::ToWorker;
 use crate::protocol::compare::Ask;
+use crate::protocol::{Kind, ToWorker};
 
 /// Compares the open checkpoint with what these files are.
 pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
@@ -46,8 +46,11 @@ pub fn begin_pair(
     first: (Vec<Dropped>, Option<u32>),
     second: (Vec<Dropped>, Option<u32>),
 ) {
-    actor.open(first.0, first.1);
-    begin(actor, second.0, second.1);
+    actor.instead(move |actor| {
+        let (first, second) = (first.clone(), second.clone());
+        actor.open_now(first.0, first.1);
+        begin(actor, second.0, second.1);
+    });
 }
 
 /// Opens the second instead, and compares it with the first.
@@ -73,7 +76,10 @@ pub fn can_compare(model: &Model) -> bool {
 
 /// Goes back to the open checkpoint.
 pub fn leave(actor: &Actor) {
-    actor.bridge.post(&ToWorker::Compare(Ask::Close));
+    if actor.bridge.is_doing(Kind::Open) {
+        return actor.stop_opening();
+    }
+    actor.ask(&ToWorker::Compare(Ask::Close));
     actor.act(Action::Leave);
 }
 
@@ -103,11 +109,11 @@ pub fn use_compare(model: &Model, actor: &Actor) {
         .as_ref()
         .filter(|compare| compare.request > 0)
         .map(|compare| (Same(compare.rows.clone()), compare.options.clone(), compare.request));
-    let bridge = actor.bridge.clone();
+    let asker = actor.clone();
     use_effect_with(asked, move |asked| {
         if let Some((_, options, request)) = asked {
             let ask = Ask::Start { request: *request, options: Box::new((**options).clone()) };
-            bridge.post(&ToWorker::Compare(ask));
+            asker.ask(&ToWorker::Compare(ask));
         }
     });
     let asked = model
@@ -115,10 +121,10 @@ pub fn use_compare(model: &Model, actor: &Actor) {
         .as_ref()
         .filter(|compare| compare.opened.is_some() || compare.listed.is_some())
         .map(|compare| (Same(compare.rows.clone()), compare.strict, compare.release.clone()));
-    let bridge = actor.bridge.clone();
+    let asker = actor.clone();
     use_effect_with(asked, move |asked| {
         if let Some((_, strict, release)) = asked.clone() {
-            bridge.post(&ToWorker::Compare(Ask::Check { strict, release }));
+            asker.ask(&ToWorker::Compare(Ask::Check { strict, release }));
         }
     });
 }
@@ -169,7 +175,7 @@ pub fn escape(model: &Model, actor: &Actor) {
             });
         });
     } else if compare.is_reading() && compare.opened.is_some() {
-        actor.bridge.post(&ToWorker::Compare(Ask::Stop));
+        actor.ask(&ToWorker::Compare(Ask::Stop));
     } else {
         leave(actor);
     }

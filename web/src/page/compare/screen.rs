@@ -11,7 +11,7 @@ use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
 use crate::page::app::Actor;
 use crate::page::error::kind_word;
-use crate::page::marks::{Copy, cap, classes, good, logo, prose, severity};
+use crate::page::marks::{Copy, cap, classes, logo, prose, severity};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::workspace::tabs;
 use crate::protocol::compare::Ask;
@@ -32,6 +32,8 @@ pub struct CompareProps {
     pub tab: Tab,
     /// Swaps the two; `None` where the first can't be opened again as the second.
     pub onswap: Option<Callback<()>>,
+    /// Where bytes go.
+    pub privacy: Html,
 }
 
 /// Two checkpoints side by side.
@@ -62,7 +64,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
                 </section>
                 <Detail compare={compare.clone()} />
             </div>
-            { status(&actor, compare) }
+            { status(&actor, compare, props.privacy.clone()) }
         </div>
     }
 }
@@ -82,7 +84,7 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     };
     let save = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Compare(Ask::Report)))
+        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(Ask::Report)))
     };
     let options = &compare.options;
     let renames = !(options.strip_prefix.is_empty()
@@ -157,7 +159,7 @@ fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
     }
 }
 
-fn status(actor: &Actor, compare: &Compare) -> Html {
+fn status(actor: &Actor, compare: &Compare, privacy: Html) -> Html {
     let show = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Keys))))
@@ -171,7 +173,7 @@ fn status(actor: &Actor, compare: &Compare) -> Html {
             if unread > 0 { <span>{ severity(Severity::Warning) }<b>{ fmt::plural(unread, "tensor") }</b>{ "can\u{2019}t be read" }</span> }
             if !compare.command.is_empty() { <span class="m dim cmdline opt" title={compare.command.clone()}>{ &compare.command }</span> }
             <span class="grow"></span>
-            <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            { privacy }
             <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
     }

@@ -62,7 +62,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
     }
     let stop = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.bridge.post(&ToWorker::Compare(Ask::Stop)))
+        Callback::from(move |_: MouseEvent| actor.ask(&ToWorker::Compare(Ask::Stop)))
     };
     let again = {
         let actor = actor.clone();

@@ -36,8 +36,12 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
             None => None,
         };
         let sorted = sort(&names, &folder, index);
-        crate::page::share::leave_link(false);
-        actor.act(Action::OpenRun(Box::new(RunView::new(folder.name, files, sorted))));
+        let view = RunView::new(folder.name, files, sorted);
+        actor.instead(move |actor| {
+            crate::page::share::leave_link(false);
+            actor.act(Action::Interrupt(actor.bridge.long_jobs(), true));
+            actor.act(Action::OpenRun(Box::new(view.clone())));
+        });
     });
     Ok(())
 }
@@ -93,7 +97,7 @@ impl Actor {
 #[hook]
 pub fn use_run(model: &Model, actor: &Actor) {
     let shown = model.run.clone().filter(|_| model.screen == Screen::Run);
-    let bridge = actor.bridge.clone();
+    let asker = actor.clone();
     let key = shown.as_ref().map(|view| crate::page::hooks::Same(view.files.clone()));
     use_effect_with(key, move |_| {
         let Some(view) = shown else { return };
@@ -104,8 +108,8 @@ pub fn use_run(model: &Model, actor: &Actor) {
         let handles: js_sys::Array =
             view.files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
         let files = view.files.iter().map(|dropped| dropped.name.clone()).collect();
-        bridge.restart_if_busy();
-        bridge.post_with(&ToWorker::Look { files, asked }, &handles, &JsValue::UNDEFINED);
+        let look = ToWorker::Look { files, asked };
+        asker.bridge.post_with(&look, &handles, &JsValue::UNDEFINED);
     });
 }
 
@@ -147,6 +151,8 @@ impl Model {
         self.sheet = None;
         self.work = None;
         self.compare = None;
+        (self.address, self.fetched) = (None, None);
+        self.forget();
         self.run = Some(Rc::new(view));
         self.screen = Screen::Run;
     }

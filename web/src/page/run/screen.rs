@@ -14,6 +14,7 @@ use crate::page::hooks::use_small;
 use crate::page::marks::{cap, classes, good, logo, severity, when};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::rows::Rows;
+use crate::page::stopping;
 use crate::page::workspace::tabs;
 use crate::protocol::Severity;
 use crate::state::fmt;
@@ -243,7 +244,7 @@ fn status(actor: &Actor, view: &RunView) -> Html {
                 { if open > 0 { format!("structure of {} of {} read", fmt::exact(all - open), fmt::exact(all)) } else { format!("structure of {} read", fmt::exact(all)) } }</span>
             if view.marked.is_some() { <span>{ "Choose another step and press " }{ cap("D") }</span> }
             <span class="grow"></span>
-            <span class="opt">{ good() }{ "nothing leaves this page" }</span>
+            { stopping::privacy(None) }
             <button class="textrow opt dim" onclick={show}>{ "shortcuts " }{ cap("?") }</button>
         </footer>
     }

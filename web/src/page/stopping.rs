@@ -1,0 +1,148 @@
+//! What is being done when something else is opened, or the page is left: asks before a file that is
+//! being written is lost, and tells what was stopped. And what the page says of where bytes go.
+
+use statelens_remote::Address;
+use wasm_bindgen::prelude::*;
+use web_sys::Event;
+use yew::prelude::*;
+
+use crate::page::app::Actor;
+use crate::page::bridge::set;
+use crate::page::hooks::use_focus_trap;
+use crate::page::marks::{good, severity};
+use crate::page::model::{Action, Convert, Model, Pending, Screen};
+use crate::protocol::{Severity, ToWorker};
+
+/// Asks what is to become of the file that is being written, if something else is to be opened.
+pub fn dialog(model: &Model, actor: &Actor) -> Html {
+    let Some(pending) = &model.pending else { return html! {} };
+    let convert = model.convert.as_ref();
+    let name = convert.map(|convert| convert.options.name.clone()).unwrap_or_default();
+    let writes = convert.is_some_and(Convert::is_running);
+    html! { <StopDialog actor={actor.clone()} pending={pending.clone()} {name} {writes} /> }
+}
+
+#[derive(Properties, PartialEq)]
+struct StopProps {
+    actor: Actor,
+    pending: Pending,
+    /// The file that is being written.
+    name: AttrValue,
+    /// False if that is complete by now.
+    writes: bool,
+}
+
+#[component]
+fn StopDialog(props: &StopProps) -> Html {
+    let node = use_node_ref();
+    use_focus_trap(&node);
+    let stay = {
+        let actor = props.actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Ask(None)))
+    };
+    let go = {
+        let (actor, pending) = (props.actor.clone(), props.pending.clone());
+        Callback::from(move |_: MouseEvent| {
+            actor.act(Action::Ask(None));
+            // What is opened stops it, which is told then.
+            (pending.0)(&actor);
+        })
+    };
+    let (text, keep, stop) = match props.writes {
+        true => (
+            "It is not complete. If something else is opened now, writing stops, and what was written is removed.",
+            "Keep writing",
+            "Stop and open",
+        ),
+        false => ("It is complete now.", "Stay", "Open"),
+    };
+    html! {
+        <>
+            <div class="scrim" onclick={stay.clone()}></div>
+            <div class="center">
+                <div ref={node} class="dlg" id="stop" role="alertdialog" aria-modal="true" aria-labelledby="stop-title" tabindex="-1">
+                    <header><h2 id="stop-title">{ format!("{} is being written", props.name) }</h2></header>
+                    <div class="ask"><p>{ text }</p></div>
+                    <footer>
+                        <span class="grow"></span>
+                        <button class="btn" id="stop-and-open" onclick={go}>{ stop }</button>
+                        <button class="btn pri" id="keep-writing" onclick={stay}>{ keep }</button>
+                    </footer>
+                </div>
+            </div>
+        </>
+    }
+}
+
+/// Tells what was stopped, until that is read.
+pub fn notice(model: &Model, actor: &Actor) -> Html {
+    let read = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Noticed))
+    };
+    // Always there: what is read aloud when it changes must be there before.
+    html! {
+        <div role="status">
+            if let Some(notice) = &model.notice {
+                <aside class="news" id="notice">
+                    { severity(Severity::Note) }<span>{ notice.clone() }</span>
+                    <button class="btn" onclick={read}>{ "OK" }</button>
+                </aside>
+            }
+        </div>
+    }
+}
+
+/// Where bytes go: nowhere, or a server is asked for those that are needed.
+pub fn privacy(host: Option<&str>) -> Html {
+    match host {
+        Some(host) => html! {
+            <span class="opt" id="privacy">{ severity(Severity::Note) }{ format!("{host} is asked for parts of the file") }</span>
+        },
+        None => {
+            html! { <span class="opt" id="privacy">{ good() }{ "nothing leaves this page" }</span> }
+        }
+    }
+}
+
+/// The server of an address.
+pub fn host(address: &str) -> String {
+    Address::parse(address).map_or_else(|_| address.to_owned(), |address| address.host().to_owned())
+}
+
+/// Has the worker forget what is not shown any more, which stops what it does with it.
+#[hook]
+pub fn use_closing(model: &Model, actor: &Actor) {
+    let left = matches!(model.screen, Screen::Start | Screen::Run) && model.work.is_none();
+    let asker = actor.clone();
+    use_effect_with((left, model.session), move |(left, session)| {
+        if *left && *session > 0 {
+            asker.ask(&ToWorker::Close);
+        }
+    });
+}
+
+/// Has the browser ask before the page is left while a file is being written.
+#[hook]
+pub fn use_staying(model: &Model) {
+    let writes = model.convert.as_ref().is_some_and(Convert::is_running);
+    use_effect_with(writes, |writes| {
+        let ask = Closure::<dyn FnMut(Event)>::new(|event: Event| {
+            event.prevent_default();
+            // Browsers that do not go by that go by this.
+            set(&event, "returnValue", &true.into());
+        });
+        // Only while it is needed: a page that listens to this is not kept by browsers to go back to.
+        let window = web_sys::window().filter(|_| *writes);
+        let listener = ask.as_ref().unchecked_ref::<js_sys::Function>().clone();
+        if let Some(window) = &window {
+            let _ = window.add_event_listener_with_callback("beforeunload", &listener);
+        }
+        move || {
+            if let Some(window) = window {
+                let _ = window.remove_event_listener_with_callback("beforeunload", &listener);
+            }
+            drop(ask);
+        }
+    });
+}

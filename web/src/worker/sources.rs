@@ -1,0 +1,107 @@
+//! The files of a checkpoint, for what reads past caches.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use statelens_checkpoint::{FileId, FileSet};
+use web_sys::File;
+
+use crate::protocol::FileName;
+use crate::worker::blob::{BlobSource, Spent};
+use crate::worker::pool::Pool;
+use crate::worker::remote::{self, Server};
+
+/// The files of a checkpoint, by their numbers.
+pub struct Sources {
+    files: Vec<Bulk>,
+    spent: Arc<Spent>,
+    server: Option<Rc<Server>>,
+}
+
+/// A file, as it is read from one end to the other.
+#[derive(Clone)]
+pub enum Bulk {
+    /// A file of the disk.
+    Disk(BlobSource),
+    /// A remote one, by parts.
+    Parts(Arc<remote::File>),
+    /// One that was fetched as a whole.
+    Whole,
+}
+
+impl Sources {
+    /// Files of the disk.
+    #[must_use]
+    pub fn of_disk(files: Vec<File>) -> Self {
+        let spent = Arc::<Spent>::default();
+        let disk = |file| Bulk::Disk(BlobSource::new(file, &spent));
+        Self { files: files.into_iter().map(disk).collect(), spent: spent.clone(), server: None }
+    }
+
+    /// Files of a server.
+    #[must_use]
+    pub fn of_server(server: Rc<Server>, files: Vec<Option<Arc<remote::File>>>) -> Self {
+        let bulk = |file: Option<_>| file.map_or(Bulk::Whole, Bulk::Parts);
+        let files = files.into_iter().map(bulk).collect();
+        Self { files, spent: Arc::default(), server: Some(server) }
+    }
+
+    /// Files of the disk as a set, read through blocks that are kept for all of them together.
+    #[must_use]
+    pub fn set(&self, names: &[FileName]) -> FileSet {
+        let pool = Arc::<Pool>::default();
+        let mut set = FileSet::default();
+        for (name, file) in names.iter().zip(&self.files) {
+            if let Bulk::Disk(file) = file {
+                set.push(name.path.clone(), Arc::new(pool.of(file.clone(), BlobSource::touch)));
+            }
+        }
+        set
+    }
+
+    /// A file.
+    #[must_use]
+    pub fn bulk(&self, id: FileId) -> Option<&Bulk> {
+        self.files.get(id.0 as usize)
+    }
+
+    /// A file of the disk.
+    #[must_use]
+    pub fn disk(&self, id: FileId) -> Option<&BlobSource> {
+        match self.bulk(id)? {
+            Bulk::Disk(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// The server that they are at, if they are not on this computer.
+    #[must_use]
+    pub fn server(&self) -> Option<&Rc<Server>> {
+        self.server.as_ref()
+    }
+
+    /// Bytes that were read and how many reads it took, of all of them.
+    #[must_use]
+    pub fn spent(&self) -> &Arc<Spent> {
+        &self.spent
+    }
+
+    /// From here on those files count as read from that are read from here on.
+    pub fn untouch(&self) {
+        for file in &self.files {
+            if let Bulk::Disk(file) = file {
+                file.untouch();
+            }
+        }
+    }
+
+    /// The length of all files that were read from.
+    #[must_use]
+    pub fn touched_size(&self) -> u64 {
+        let sizes = self.files.iter().map(|file| match file {
+            Bulk::Disk(file) => file.touched_size(),
+            _ => 0,
+        });
+        sizes.sum()
+    }
+}
