@@ -252,8 +252,8 @@ pub fn failed_body(actor: &Actor, convert: &Convert, error: &Rc<ErrorText>) -> H
         })
     };
     let keep = plan_of(convert).filter(|_| error.title.starts_with(FALSIFIED)).map(|plan| {
-        let (actor, plan) = (actor.clone(), plan.clone());
-        Callback::from(move |_: MouseEvent| actor.run(&plan, true))
+        let (actor, plan, request) = (actor.clone(), plan.clone(), convert.request);
+        Callback::from(move |_: MouseEvent| actor.run(request, &plan, true))
     });
     html! {
         <>

@@ -10,7 +10,7 @@ use crate::state::fmt::{exact, plural};
 const NAMED: usize = 5;
 
 /// A line for each pair of dtypes.
-pub fn lines(report: &Report) -> Vec<String> {
+pub(super) fn lines(report: &Report) -> Vec<String> {
     let line = |pair: &statelens_convert::Pair| {
         let mut parts = vec![format!("{} rounded", exact(pair.cast.changed))];
         if pair.cast.worst > 0.0 {
@@ -37,7 +37,7 @@ pub fn lines(report: &Report) -> Vec<String> {
 ///
 /// # Errors
 /// That they did, and where.
-pub fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
+pub(super) fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
     if !report.is_false() {
         return Ok(());
     }
