@@ -34,6 +34,8 @@ pub struct Limits {
     pub unfold: u64,
     /// How many times the usual; `None` where the bounds stay as they are.
     pub(crate) times: Option<u64>,
+    /// The size of the file that they were fitted to.
+    fitted: Option<u64>,
 }
 
 /// How many times its own size a checkpoint may unfold to.
@@ -58,6 +60,7 @@ impl Default for Limits {
             members: 4_000_000,
             unfold: UNFOLD,
             times: Some(1),
+            fitted: None,
         }
     }
 }
@@ -78,19 +81,29 @@ impl Limits {
             members: most,
             unfold: most,
             times: None,
+            fitted: None,
         }
     }
 
     /// The usual bounds, so many times.
     pub fn times(times: u64) -> Self {
-        Self { times: Some(times.max(1)), ..Self::default() }.fitted(0)
+        Self::fit(times.max(1), 0)
     }
 
     /// What a file of `size` bytes may have spent on it. A value takes a byte of a pickle at
-    /// least, which may be compressed; what is read whole, keys and texts, may be as well.
+    /// least, which may be compressed; what is read whole, keys and texts, may be as well. Bounds
+    /// that somebody has set one by one stay as they are.
     #[must_use]
     pub fn fitted(&self, size: u64) -> Self {
         let Some(times) = self.times else { return self.clone() };
+        let untouched = match self.fitted {
+            None => *self == Self::default(),
+            Some(before) => *self == Self::fit(times, before),
+        };
+        if untouched { Self::fit(times, size) } else { self.clone() }
+    }
+
+    fn fit(times: u64, size: u64) -> Self {
         let within = |floor: u64, per_byte: u64, most: u64| {
             let fitted = floor.saturating_add(size.saturating_mul(per_byte)).min(most.max(floor));
             fitted.saturating_mul(times)
@@ -107,7 +120,8 @@ impl Limits {
             chunk: usual.chunk.saturating_mul(times),
             members: within(500_000, 1, MOST_VALUES),
             unfold: usual.unfold.saturating_mul(times),
-            times: self.times,
+            times: Some(times),
+            fitted: Some(size),
         }
     }
 
@@ -139,5 +153,7 @@ mod tests {
         let raised = Limits::times(3).fitted(8_000);
         assert_eq!((raised.values, raised.unfold), (3 * small.values, 3_000));
         assert_eq!(Limits::none().fitted(1), Limits::none());
+        let chosen = Limits { structure: 1 << 10, ..Limits::default() };
+        assert_eq!(chosen.fitted(200 << 20), chosen);
     }
 }

@@ -168,7 +168,7 @@ fn a_text_that_is_named_again_and_again_is_written_once() {
     let again = run(["info", "--json", &torch]).json();
     assert_eq!(again["leaves"], 400_000);
     // Other formats would say it each time.
-    for to in ["safetensors", "cerebras", "numpy", "tensorflow"] {
+    for to in ["safetensors", "cerebras", "npz", "tensorflow"] {
         let said = run(["convert", "--to", to, &file, &path("out")]).failed();
         assert!(said.contains("--limit"), "{to}: {said}");
     }

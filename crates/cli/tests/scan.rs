@@ -107,6 +107,16 @@ const REAL: &[(&str, &str, &str)] = &[
     ("cerebras/v2.10.0-special/link_target.pt", "unknown code", CLASS),
     ("cerebras/v2.10.0-special/listsub.mdl", "danger", CODE),
     ("cerebras/v2.4.0/custom.mdl", "danger", CODE),
+    ("cerebras/compat/synthetic_1.7.mdl", "damage", LISTED),
+    ("cerebras/v2.10.0-special/full_tensors.mdl", "damage", EMPTY),
+    ("cerebras/v2.4.0-special/full_none.mdl", "damage", EMPTY),
+    ("cerebras/v2.4.0/dtype_", "damage", LISTED),
+    ("cerebras/v2.4.0/keys_dot_only.mdl", "damage", LISTED),
+    ("cerebras/v2.4.0/keys_empty", "damage", LISTED),
+    ("cerebras/v2.4.0/numpy_", "damage", LISTED),
+    ("cerebras/v2.4.0/py_bigint.mdl", "damage", LISTED),
+    ("cerebras/v2.4.0/string_", "damage", LISTED),
+    ("cerebras/v2.4.0/top_leaf_", "damage", LISTED),
     ("cerebras/v2.4.0/custom.pt", "unknown code", CLASS),
     ("gguf/x_", "damage", BROKEN),
     ("keras/k3_sharded.weights.json.expected.json", "damage", "it looks like an index of shards"),
@@ -119,6 +129,8 @@ const REAL: &[(&str, &str, &str)] = &[
     ("torchscript/", "unknown code", "its classes come with their code, which runs in torch"),
 ];
 
+const LISTED: &str = "release 2.4 lists a value that it failed to write";
+const EMPTY: &str = "a tensor that was saved without its memory";
 const BROKEN: &str = "made to be broken";
 const CODE: &str = "a class that dill pickled with its code";
 const CLASS: &str = "a class of the program that wrote it";

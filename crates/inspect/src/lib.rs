@@ -32,11 +32,12 @@ pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary, grade_word};
 
-/// An error that concerns one tensor only; a disk that can't be read, and a wish to stop, are the
-/// end of everything.
+/// An error that concerns one tensor only; a disk that can't be read, a limit that the user can
+/// raise, and a wish to stop are the end of everything.
 fn of_one_tensor(error: Error) -> Result<Error> {
     match error.kind() {
         ErrorKind::Cancelled | ErrorKind::Io => Err(error),
+        ErrorKind::Limit if error.next_step().is_some() => Err(error),
         _ => Ok(error),
     }
 }

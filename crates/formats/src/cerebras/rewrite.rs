@@ -12,7 +12,7 @@ use super::write::{Options, Version};
 use crate::Target;
 
 /// How the title of a finding ends that [`repair`] may settle.
-const MISSING: &str = "values are missing from the file";
+const MISSING: &str = " missing from the file";
 
 /// Plans the file of another format version, `to` being 0.5 or 0.4; `None` if the checkpoint is of
 /// that version. What is not whole is refused unless `lossy`.

@@ -74,7 +74,10 @@ pub(super) fn read(
         let count = legacy.missing.len();
         let shown: Vec<_> = legacy.missing.iter().take(10).map(Text::to_string).collect();
         reading.findings.push(
-            Finding::new(Grade::Damage, format!("{count} values are missing from the file"))
+            Finding::new(Grade::Damage, match count {
+                1 => "1 value is missing from the file".to_owned(),
+                _ => format!("{count} values are missing from the file"),
+            })
                 .detail(format!("The spec lists them, and they are not there: {}{}. The Cerebras library warns and takes them for None.", shown.join(", "), if count > 10 { ", …" } else { "" })),
         );
     }
