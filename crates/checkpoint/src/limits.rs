@@ -35,7 +35,7 @@ pub struct Limits {
     /// How many times the usual; `None` where the bounds stay as they are.
     pub(crate) times: Option<u64>,
     /// The size of the file that they were fitted to.
-    fitted: Option<u64>,
+    pub(crate) fitted: Option<u64>,
 }
 
 /// How many times its own size a checkpoint may unfold to.

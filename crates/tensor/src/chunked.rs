@@ -341,7 +341,7 @@ fn crosswise(
     };
     let next = Tiles::new(context, places, area.clone(), fill, range)?;
     let spread = Spread::new(layout.chunks.clone(), table.clone(), size as usize);
-    Ok(Some(Staged::new(Stored::Spread(Box::new(spread)), area, Stored::Tiles(Box::new(next)))))
+    Ok(Some(Staged::before(Stored::Spread(Box::new(spread)), area, Stored::Tiles(Box::new(next)))))
 }
 
 /// Decodes a chunk; fails unless it has `size` bytes then.

@@ -91,7 +91,7 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
         let area = scratch.area(bytes)?;
         let view = View { offset: view.offset - first, ..view };
         let next = plan(context, view, Storage::Area(area.clone()), range)?;
-        return Ok(Staged::new(stream, area, next));
+        return Ok(Staged::before(stream, area, next));
     };
     let each = Runs::new(&view, &band, itemsize, Some(gap)).cost;
     let work = each.saturating_mul(bands);
@@ -135,14 +135,14 @@ fn ordered(
     let area = scratch.area(numel.saturating_mul(context.itemsize))?;
     if once.shape.len() == view.shape.len() {
         let next = tiles(context, once, slabs, area.clone(), range)?;
-        return Ok(Staged::new(fill, area, next));
+        return Ok(Staged::before(fill, area, next));
     }
     // In order, each element once; then as often as it is wanted.
     let dense = scratch.area(numel.saturating_mul(context.itemsize))?;
     let next = tiles(context, once, slabs, area.clone(), 0..numel)?;
-    let once = Staged::new(fill, area, next);
+    let once = Staged::before(fill, area, next);
     let next = direct(context, repeated(view), Storage::Area(dense.clone()), range)?;
-    Ok(Staged::new(once, dense, next))
+    Ok(Staged::before(once, dense, next))
 }
 
 fn direct(

@@ -19,7 +19,7 @@ pub(crate) struct Staged {
 
 impl Staged {
     /// `next` reads `area`, in which the bytes of `first` are by then.
-    pub(crate) fn new(first: Stored, area: Arc<dyn Area>, next: Stored) -> Stored {
+    pub(crate) fn before(first: Stored, area: Arc<dyn Area>, next: Stored) -> Stored {
         Stored::Staged(Box::new(Self { first, area: Some(area), written: 0, next }))
     }
 

@@ -140,9 +140,7 @@ impl Stored {
         }
         let (files, itemsize) = (context.files, context.itemsize);
         let there = match layout {
-            Layout::Concat(parts) => {
-                count(&concat::shape(parts)?)?.checked_mul(itemsize).unwrap_or(u64::MAX)
-            }
+            Layout::Concat(parts) => count(&concat::shape(parts)?)?.saturating_mul(itemsize),
             Layout::Span(span) => span.len,
             Layout::Packed(packed) => packed.len,
             Layout::Inline(bytes) => bytes.len() as u64,
