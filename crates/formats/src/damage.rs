@@ -40,7 +40,7 @@ pub(crate) fn lost(source: &Checkpoint) -> Vec<Loss> {
             });
         }
     }
-    let keyed: Vec<&Finding> = findings.iter().copied().filter(|found| of_keys(&found)).collect();
+    let keyed: Vec<&Finding> = findings.iter().copied().filter(|found| of_keys(found)).collect();
     let Some(first) = keyed.first() else { return losses };
     let mut keys: Vec<String> = Vec::new();
     for finding in &keyed {

@@ -375,7 +375,8 @@ mod tests {
     fn what_reads_back_as_it_was_is_kept_and_nothing_else() {
         assert_eq!(read_back(vec![]).compare(&whole()), Ok(()));
         let (f32s, bf16s) = ((DType::F32, vec![2, 3]), (DType::BF16, vec![3]));
-        let others = |change: &dyn Fn(&mut Vec<(&str, Value)>), tensors: &[_]| {
+        type Change<'a> = &'a dyn Fn(&mut Vec<(&str, Value)>);
+        let others = |change: Change<'_>, tensors: &[_]| {
             let mut entries = vec![
                 ("w", Value::Tensor(TensorId(0))),
                 ("tied", Value::Link(ValueId(0))),

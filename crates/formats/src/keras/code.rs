@@ -46,7 +46,7 @@ fn object(document: &Document, id: Id) -> Option<Finding> {
     if class == "__lambda__" || class == "Lambda" && is_keras(&module) {
         return Some(lambda(document, &class, config));
     }
-    if !module.is_empty() && !is_keras(&module) && !(module == "builtins" && class == "function") {
+    if !(module.is_empty() || is_keras(&module) || module == "builtins" && class == "function") {
         let detail = "Building the model from its configuration imports this name and calls it; it \
                       does not belong to Keras.";
         let title = format!("The model's configuration names `{module}.{class}`");

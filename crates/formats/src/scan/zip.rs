@@ -87,10 +87,10 @@ pub(super) fn directories(source: &dyn ReadAt, end: u64) -> Vec<Directory> {
         }
     };
     add(offset, 0);
-    if let Some(start) = stop.checked_sub(size) {
-        if let Some(base) = start.checked_sub(offset) {
-            add(start, base);
-        }
+    if let Some(start) = stop.checked_sub(size)
+        && let Some(base) = start.checked_sub(offset)
+    {
+        add(start, base);
     }
     found
 }
