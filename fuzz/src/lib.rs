@@ -91,7 +91,7 @@ fn manifest(checkpoint: &Checkpoint) -> Result<String> {
     match result {
         // What was read before the target's own limit is worth comparing.
         Err(error) if error.kind() == ErrorKind::Cancelled => Ok(text),
-        other => other.map(|()| text),
+        other => other.map(|_| text),
     }
 }
 
