@@ -51,7 +51,10 @@ fn names_are_told(pickle: &Pickle, findings: &[Finding]) {
         let short = module.chars().count() <= 200 && name.chars().count() <= 200;
         let told = findings.iter().any(|finding| {
             finding.grade >= Grade::UnknownCode
-                && finding.call.as_ref().is_some_and(|call| call.module == module && call.name == name)
+                && finding
+                    .call
+                    .as_ref()
+                    .is_some_and(|call| call.module == module && call.name == name)
         });
         assert!(told || !short || findings.len() > LISTED, "{} is not told", used.global);
     }
