@@ -26,6 +26,9 @@ pub struct Options {
     pub single: bool,
 }
 
+/// What numpy calls an array that was given no name.
+const UNNAMED: &str = "arr_0";
+
 /// Plans the file. See [`crate::plan`] for errors and losses.
 ///
 /// Fails if a single array is asked for and there are none or several.
@@ -48,7 +51,15 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
         }
         false => layout(records)?,
     };
-    let losses = losses.finish();
+    let mut losses = losses.finish();
+    let leaves = source.leaves();
+    if leaves.iter().any(|leaf| leaf.flat.is_empty())
+        && !leaves.iter().any(|leaf| leaf.flat == UNNAMED)
+    {
+        // By its key in the checkpoint, as all others: the name is the archive's.
+        let keys = losses.iter_mut().flat_map(|loss| &mut loss.keys);
+        keys.filter(|key| *key == UNNAMED).for_each(String::clear);
+    }
     let files = vec![PlannedFile { name: name.to_owned(), segments, head_last: false }];
     Ok(Plan { source, files, losses })
 }
@@ -86,8 +97,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn leaf(&mut self, leaf: &Leaf) -> Result<()> {
         let flat = leaf.flat.to_lossy();
-        // What numpy calls an array that was given no name.
-        let key = if flat.is_empty() { "arr_0" } else { &*flat };
+        let key = if flat.is_empty() { UNNAMED } else { &*flat };
         if flat.is_empty() {
             self.losses.add(losses::UNNAMED, "");
         }
