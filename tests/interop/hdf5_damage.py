@@ -159,7 +159,7 @@ class Reader:
             )
         self.process.stdin.write(f"{path}\n")
         self.process.stdin.flush()
-        ready, _, _ = select.select([self.process.stdout], [], [], 30)
+        ready, _, _ = select.select([self.process.stdout], [], [], 10)
         line = self.process.stdout.readline() if ready else ""
         if not line:
             self.process.kill()
@@ -204,7 +204,7 @@ def main():
     parser.add_argument("--worker", action="store_true")
     parser.add_argument("--statelens")
     parser.add_argument("--work", type=pathlib.Path)
-    parser.add_argument("--flips", type=int, default=150, help="of each file")
+    parser.add_argument("--flips", type=int, default=40, help="of each file")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--strict", action="store_true")
     parser.add_argument("--only", default="")
