@@ -81,7 +81,7 @@ fn main() -> ExitCode {
         Task::Bench => bench::run(),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
-        Task::Finish => site::finish(&project::site()),
+        Task::Finish => site::finish(&project::site(), false),
         Task::Setup => setup::everything(),
     };
     match result {

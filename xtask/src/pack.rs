@@ -41,8 +41,11 @@ pub(crate) fn run(site: &Path) -> Result<()> {
     fs::remove_file(&plain).context("removing the Wasm that is not packed")
 }
 
-/// The Wasm of a finished site, unpacked.
+/// The Wasm of a finished site, unpacked. A quick build doesn't pack it.
 pub(crate) fn wasm(site: &Path) -> Result<Vec<u8>> {
+    if let Ok(plain) = built(site, "statelens-web", ".wasm") {
+        return fs::read(plain).context("reading the Wasm");
+    }
     let packed = fs::read(built(site, "statelens-web", END)?).context("reading the packed Wasm")?;
     let mut bytes = Vec::new();
     XzReader::new(packed.as_slice(), false).take(MOST).read_to_end(&mut bytes)?;

@@ -1,6 +1,7 @@
 //! Building the page with Trunk, and testing it in a browser.
 
 use std::collections::hash_map::DefaultHasher;
+use std::env;
 use std::fs;
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -26,25 +27,45 @@ const SOURCES: [&str; 9] = [
     "xtask/src/site.rs",
 ];
 
+/// If set, the page is compiled without optimisation and not packed: for trying a change, not for
+/// measuring or shipping it.
+const QUICK: &str = "STATELENS_QUICK_PAGE";
+
+/// What cargo is told for a quick build; the profile itself is named in index.html.
+const QUICKER: [(&str, &str); 4] = [
+    ("CARGO_PROFILE_WASM_OPT_LEVEL", "1"),
+    ("CARGO_PROFILE_WASM_LTO", "off"),
+    ("CARGO_PROFILE_WASM_CODEGEN_UNITS", "16"),
+    ("CARGO_PROFILE_WASM_INCREMENTAL", "true"),
+];
+
 /// Builds the site into dist/, unless it is up to date.
 pub(crate) fn build() -> Result<()> {
     let env = setup::page()?;
+    let quick = env::var_os(QUICK).is_some();
     let index = project::site().join("index.html");
     let stamp = project::target().join("page.stamp");
     let sources = fingerprint(&env)?;
-    let expected = |built: SystemTime| format!("{sources:x} {built:?}");
+    let expected = |built: SystemTime| format!("{sources:x} {built:?} {quick}");
     if let Ok(built) = modified(&index)
         && fs::read_to_string(&stamp).is_ok_and(|text| text == expected(built))
     {
         println!("The page in dist/ is up to date.");
         return Ok(());
     }
-    println!("\n== Build the page (release) into dist/");
+    println!("\n== Build the page ({}) into dist/", if quick { "quick" } else { "release" });
     // Trunk works offline: it would download tools that it does not find, and here they are all found.
     let target = setup::wasm::TARGET;
     shell::run(env.command("cargo").args(["fetch", "--locked", "--target", target]))?;
-    shell::run(trunk(&env).args(["build", "--release", "--offline", "--skip-version-check"]))?;
-    site::finish(&project::site())?;
+    let mut trunk = trunk(&env);
+    trunk.args(["build", "--offline", "--skip-version-check"]);
+    if quick {
+        trunk.envs(QUICKER);
+    } else {
+        trunk.arg("--release");
+    }
+    shell::run(&mut trunk)?;
+    site::finish(&project::site(), quick)?;
     fs::create_dir_all(project::target())?;
     fs::write(&stamp, expected(modified(&index)?)).context("writing target/page.stamp")
 }

@@ -12,9 +12,12 @@ use crate::{dist, pack};
 /// The service worker, as Trunk copies it and as it is served.
 const WORKER: &str = "sw.js";
 
-/// Packs the Wasm, then names the site's files and their hashes in its service worker.
-pub(crate) fn finish(site: &Path) -> Result<()> {
-    pack::run(site)?;
+/// Packs the Wasm unless it is a quick build, then names the site's files and their hashes in its
+/// service worker.
+pub(crate) fn finish(site: &Path, quick: bool) -> Result<()> {
+    if !quick {
+        pack::run(site)?;
+    }
     list(site)
 }
 
