@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
-use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::attribute_info;
 use hdf5_reader::messages::{
@@ -19,6 +18,7 @@ use statelens_checkpoint::{
 use crate::attribute::{Attribute, Parsed};
 use crate::dataset::Dataset;
 use crate::datatype::Datatype;
+use crate::end;
 use crate::error::from_reader;
 use crate::group::{Dense, DensePlace, Link, Links, Listed, Target, is_hash};
 use crate::header::{self, Message, Messages, Widths};
@@ -39,6 +39,8 @@ pub struct Hdf5File {
     pub(crate) chunk_tree_width: u64,
     pub(crate) group_tree_width: u64,
     pub(crate) group_leaf_width: u64,
+    /// What the superblock says where the container begins; addresses count from where it does.
+    pub(crate) recorded_base: u64,
     superblock: Superblock,
 }
 
@@ -122,6 +124,9 @@ impl Hdf5File {
                 return Err(name(Error::unsupported(format!("addresses of {width} bytes"))));
             }
         }
+        let recorded_base =
+            end::recorded_base(&whole, base_address, superblock.version, offset_size)
+                .map_err(name)?;
         let source = match (base_address, start.checked_add(base_address)) {
             (0, _) => whole,
             (_, Some(base)) => Source::new(inner, base),
@@ -150,6 +155,7 @@ impl Hdf5File {
             heap: GlobalHeap::default(),
             types: Mutex::default(),
             texts: Mutex::default(),
+            recorded_base,
             superblock,
         })
     }
@@ -173,15 +179,8 @@ impl Hdf5File {
         self.source.base()
     }
 
-    /// Bytes that the file should have, if it has fewer: it was cut short.
-    pub fn missing_bytes(&self) -> Option<u64> {
-        let end = self.superblock.eof_address;
-        if Cursor::is_undefined_offset(end, self.widths.offset) {
-            return None;
-        }
-        // Behind a user block, writers count the end from either start.
-        let end = end.min(end.saturating_sub(self.source.base()).max(1));
-        end.checked_sub(Storage::len(&self.source)).filter(|missing| *missing > 0)
+    pub(crate) fn superblock(&self) -> &Superblock {
+        &self.superblock
     }
 
     /// Address of the root group.

@@ -180,6 +180,7 @@ impl Walk<'_> {
     /// A block of version 1: messages and nothing else.
     fn run_1(&mut self, start: u64, len: u64) -> Result<()> {
         self.spend(len)?;
+        self.source.reach(start.saturating_add(len));
         let bytes = self.source.bytes(start, len)?;
         self.messages.bodies.reserve(bytes.len());
         let mut rest = &*bytes;
@@ -233,6 +234,7 @@ impl Walk<'_> {
     /// A block of version 2: `head` bytes, messages, a checksum.
     fn block_2(&mut self, start: u64, len: u64, head: u64) -> Result<()> {
         self.spend(len)?;
+        self.source.reach(start.saturating_add(len));
         let bytes = self.source.bytes(start, len)?;
         let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
             return Err(Error::damaged("a block of an object header is too short"));

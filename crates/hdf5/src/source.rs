@@ -20,6 +20,7 @@ pub(crate) struct Source {
     base: u64,
     cache: Mutex<Cache>,
     spent: AtomicU64,
+    reached: AtomicU64,
 }
 
 #[derive(Default)]
@@ -53,7 +54,13 @@ const LONGEST_RUN: u64 = 16;
 
 impl Source {
     pub(crate) fn new(inner: Arc<dyn ReadAt>, base: u64) -> Self {
-        Self { inner, base, cache: Mutex::default(), spent: AtomicU64::new(0) }
+        Self {
+            inner,
+            base,
+            cache: Mutex::default(),
+            spent: AtomicU64::new(0),
+            reached: AtomicU64::new(0),
+        }
     }
 
     /// First byte of the container in its file.
@@ -87,6 +94,16 @@ impl Source {
             spent,
             most,
         )
+    }
+
+    /// Remembers that something of the container reaches up to an address.
+    pub(crate) fn reach(&self, end: u64) {
+        self.reached.fetch_max(end, Ordering::Relaxed);
+    }
+
+    /// The furthest address that something is known to reach up to.
+    pub(crate) fn reached(&self) -> u64 {
+        self.reached.load(Ordering::Relaxed)
     }
 
     fn past_end(&self, address: u64, len: u64) -> Error {

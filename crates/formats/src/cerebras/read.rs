@@ -39,7 +39,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
 
     let mut reading = Reading::new(&files, main, container.clone(), limits);
-    reading.findings.extend(cut_short(&container.file));
+    reading.findings.extend(cut_short(&container.file, &container.tree));
     reading.findings.extend(about_structure(&container.tree));
     reading.about_version(version, current, success);
     let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());

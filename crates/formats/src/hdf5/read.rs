@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value,
     ValueId, order,
 };
-use statelens_hdf5::{Class, Dataset, Hdf5File, Kind, Link, Object, Target, Tree, Values};
+use statelens_hdf5::{Class, Dataset, End, Hdf5File, Kind, Link, Object, Target, Tree, Values};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -16,8 +16,13 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if let Some(Err(error)) = tree.objects.get(&tree.root) {
         return Err(error.clone().context("the root group can't be read"));
     }
-    let Grown { builder, root, findings, .. } =
-        grow(&files, &file, &tree, Builder::new(limits), cut_short(&file).into_iter().collect())?;
+    let Grown { builder, root, findings, .. } = grow(
+        &files,
+        &file,
+        &tree,
+        Builder::new(limits),
+        cut_short(&file, &tree).into_iter().collect(),
+    )?;
     builder.finish(root, format(&file), files, findings)
 }
 
@@ -54,14 +59,24 @@ pub(crate) fn grow(
     Ok(Grown { builder, root, places, findings })
 }
 
-/// The finding for a file that ends before it should.
-pub(crate) fn cut_short(file: &Hdf5File) -> Option<Finding> {
-    let missing = file.missing_bytes()?;
-    Some(
-        Finding::new(Grade::Damage, format!("The file is cut short: {missing} bytes are missing"))
-            .detail("Its superblock says where it should end. What lies past its present end can't be read.")
-            .advice("Copy or download it again; do not convert it as it is."),
-    )
+/// The finding for a file that doesn't end where it says.
+pub(crate) fn cut_short(file: &Hdf5File, tree: &Tree) -> Option<Finding> {
+    let (title, detail) = match file.end(tree)? {
+        End::CutShort(missing) => (
+            format!("The file is cut short: {missing} bytes are missing"),
+            "Its superblock says where it should end. What lies past its present end can't be read.",
+        ),
+        End::Behind(bytes) => (
+            format!("{bytes} bytes of the file's own lie behind the end that it records"),
+            "Its superblock is damaged, or the program that wrote the file was killed. libhdf5 refuses what lies behind that end.",
+        ),
+        End::Elsewhere => (
+            "The file records a beginning and an end that are not its own".to_owned(),
+            "Its superblock is damaged. libhdf5 refuses such a file.",
+        ),
+    };
+    let advice = "Copy or download it again; do not convert it as it is.";
+    Some(Finding::new(Grade::Damage, title).detail(detail).advice(advice))
 }
 
 /// The finding for a name that a group has twice.

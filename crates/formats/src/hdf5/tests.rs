@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{FileSet, Limits, Memory, Unwatched, Value};
+use statelens_checkpoint::{FileSet, Grade, Limits, Memory, Unwatched, Value};
 
 use super::read::read;
 
@@ -83,5 +83,35 @@ fn containers_are_found_behind_user_blocks() {
         let files = FileSet::single("a.h5", Memory::from(file));
         let checkpoint = crate::open(files, &Limits::default(), &mut Unwatched).unwrap();
         assert_eq!(checkpoint.format.id, "hdf5", "{power}");
+    }
+}
+
+/// h5py 3 (HDF5 1.14) refuses to read everything of each of these copies. Chunks that lie behind
+/// the end are not looked for.
+#[test]
+fn a_changed_beginning_or_end_is_told() {
+    let damaged = |data: Vec<u8>| {
+        let files = FileSet::single("x.h5", Memory::from(data));
+        match read(files, &Limits::default(), &mut Unwatched) {
+            Err(_) => true,
+            Ok(checkpoint) => {
+                checkpoint.findings.iter().any(|finding| finding.grade == Grade::Damage)
+            }
+        }
+    };
+    for name in ["contiguous.h5", "bigheader.h5"] {
+        let whole = bytes(name);
+        assert!(!damaged(whole.clone()), "{name}");
+        let user_block = [vec![0; 512], whole.clone()].concat();
+        assert!(!damaged(user_block), "{name}, moved as h5jam does");
+        // Version 0: the base address is at byte 24, the end at 40.
+        for bit in (24 * 8..32 * 8).chain(40 * 8..48 * 8) {
+            let mut copy = whole.clone();
+            copy[bit / 8] ^= 1 << (bit % 8);
+            // What a group keeps in its heap at the very end is not compared with the end.
+            let end = u64::from_le_bytes(copy[40..48].try_into().unwrap());
+            let few = (whole.len() as u64).checked_sub(end).is_some_and(|few| few < 128);
+            assert!(damaged(copy) || few && bit >= 40 * 8, "{name}: bit {bit}");
+        }
     }
 }

@@ -47,7 +47,7 @@ impl Growing {
         if let Some(Err(error)) = tree.objects.get(&tree.root) {
             return Err(error.clone().context("the root group can't be read"));
         }
-        self.findings.extend(cut_short(&file));
+        self.findings.extend(cut_short(&file, &tree));
         let Grown { mut builder, root, places, findings } =
             grow(files, &file, &tree, self.builder, self.findings)?;
         for (address, object) in &tree.objects {
