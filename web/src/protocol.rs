@@ -1,8 +1,9 @@
 //! The messages between the page and its worker, defined once.
 //!
-//! Messages cross as bytes (see [`crate::wire`]). What bytes can't carry - `File`s, a file handle
-//! from a save dialog, the finished `Blob` - travels beside the message, in the fields that
-//! [`FILES`] and [`HANDLE`] name.
+//! Messages cross as JavaScript values (`serde-wasm-bindgen`). What serde can't carry - `File`s, a
+//! file handle from a save dialog, the finished `Blob` - travels beside the message, in the fields
+//! that [`FILES`] and [`HANDLE`] name. Rows, of which there may be a hundred thousand, are one
+//! `Uint8Array` (see [`crate::rows`]).
 
 pub mod compare;
 pub mod verify;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::rows::PackedRows;
 use crate::state::share::{ShareOptions, Shared, SummaryKind};
 
-/// The field of a posted object that holds the message itself, in a `Uint8Array`.
+/// The field of a posted object that holds the message itself.
 pub const MESSAGE: &str = "message";
 /// The field that holds an array of `File`s, in the order of [`ToWorker::Open`]'s names.
 pub const FILES: &str = "files";

@@ -6,14 +6,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use js_sys::{Function, Promise, Uint8Array};
+use js_sys::{Function, Object, Promise};
 use serde::{Serialize, de::DeserializeOwned};
+use serde_wasm_bindgen::Serializer;
 use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::protocol::{FILES, FromWorker, HANDLE, Kind, MESSAGE, Posted, ToWorker};
-use crate::wire;
 
 /// How the locks begin by which tabs tell each other that they are there.
 pub const LOCK: &str = "statelens-";
@@ -134,7 +134,13 @@ impl Bridge {
         }
         inner.job += 1;
         let (session, job, kind) = (inner.session, inner.job, message.kind());
-        let envelope = envelope(&Posted { session, job, message });
+        let envelope = match envelope(&Posted { session, job, message }) {
+            Ok(envelope) => envelope,
+            Err(error) => {
+                drop(inner);
+                return self.tell_defect(session, &error);
+            }
+        };
         set(&envelope, FILES, files);
         set(&envelope, HANDLE, handle);
         if kind.is_single() {
@@ -178,14 +184,19 @@ impl Bridge {
     }
 
     fn spawn(&self) {
-        let shared = self.inner.clone();
-        let answers = self.answers.clone();
+        let hearer = self.clone();
         let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
             let data = event.data();
-            let Some(posted) = message::<Posted<FromWorker>>(&data) else { return };
-            let is_of_interest = shared.borrow_mut().hears(&posted);
+            let posted = match message::<Posted<FromWorker>>(&data) {
+                Ok(posted) => posted,
+                Err(error) => {
+                    let session = hearer.inner.borrow().session;
+                    return hearer.tell_defect(session, &error);
+                }
+            };
+            let is_of_interest = hearer.inner.borrow_mut().hears(&posted);
             if is_of_interest {
-                answers.emit((posted, get(&data, HANDLE)));
+                hearer.answers.emit((posted, get(&data, HANDLE)));
             }
         });
         let bridge = self.clone();
@@ -201,8 +212,7 @@ impl Bridge {
                     let bridge = bridge.clone();
                     Timeout::new(0, move || bridge.restart()).forget();
                 }
-                let message = FromWorker::OpenFailed(died(&event.message()));
-                bridge.answers.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
+                bridge.tell_defect(session, &event.message().into());
             });
         let mut inner = self.inner.borrow_mut();
         inner.ready = false;
@@ -221,6 +231,15 @@ impl Bridge {
         }
         inner.hear = Some(hear);
         inner.fail = Some(fail);
+    }
+}
+
+impl Bridge {
+    /// Tells the page what kept the worker from answering.
+    fn tell_defect(&self, session: u32, error: &JsValue) {
+        let text = error.as_string().unwrap_or_else(|| format!("{error:?}"));
+        let message = FromWorker::OpenFailed(died(&text));
+        self.answers.emit((Posted { session, job: 0, message }, JsValue::UNDEFINED));
     }
 }
 
@@ -272,17 +291,21 @@ fn hold(tab: &str) {
 }
 
 /// An object to post, with a message in it.
-pub fn envelope(message: &impl Serialize) -> js_sys::Object {
-    let envelope = js_sys::Object::new();
-    let bytes = Uint8Array::from(wire::to_bytes(message).as_slice());
-    set(&envelope, MESSAGE, &bytes);
-    envelope
+///
+/// 64-bit numbers are `BigInt`s, since not all of them fit a JavaScript number. An error is a defect
+/// of this program: every type that a message has can be written.
+pub fn envelope(message: &impl Serialize) -> Result<Object, JsValue> {
+    let serializer = Serializer::new()
+        .serialize_missing_as_null(true)
+        .serialize_large_number_types_as_bigints(true);
+    let envelope = Object::new();
+    set(&envelope, MESSAGE, &message.serialize(&serializer)?);
+    Ok(envelope)
 }
 
-/// The message in an object that [`envelope`] made; `None` in any other.
-pub fn message<T: DeserializeOwned>(posted: &JsValue) -> Option<T> {
-    let bytes: Uint8Array = get(posted, MESSAGE).dyn_into().ok()?;
-    Some(wire::from_bytes(&bytes.to_vec()))
+/// The message in an object that [`envelope`] made; an error for any other.
+pub fn message<T: DeserializeOwned>(posted: &JsValue) -> Result<T, JsValue> {
+    Ok(serde_wasm_bindgen::from_value(get(posted, MESSAGE))?)
 }
 
 /// A property of a JS object; undefined if there is none.

@@ -43,8 +43,10 @@ pub fn start() {
     let current = RefCell::new(Session::begin(0));
     let hear = Closure::<dyn FnMut(MessageEvent)>::new(move |event: MessageEvent| {
         let data = event.data();
-        if let Some(posted) = message(&data) {
-            answer(&current, posted, &data);
+        match message(&data) {
+            Ok(posted) => answer(&current, posted, &data),
+            // The page hears of what is thrown, and says so.
+            Err(error) => wasm_bindgen::throw_val(error),
         }
     });
     scope().set_onmessage(Some(hear.as_ref().unchecked_ref()));
@@ -68,7 +70,10 @@ pub fn now() -> f64 {
 
 /// Posts a message of a job to the page, with finished files beside it.
 fn post_as(session: u32, job: u32, message: &FromWorker, files: &JsValue) {
-    let envelope = envelope(&Posted { session, job, message });
+    let envelope = match envelope(&Posted { session, job, message }) {
+        Ok(envelope) => envelope,
+        Err(error) => wasm_bindgen::throw_val(error),
+    };
     set(&envelope, HANDLE, files);
     // Messages are plain values and blobs: all of them can be cloned.
     let _ = scope().post_message(&envelope);
