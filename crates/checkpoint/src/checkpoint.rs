@@ -128,6 +128,8 @@ impl Checkpoint {
 
 /// Ids are 32 bits; far fewer fit in memory.
 const MOST_IDS: u64 = 1 << 31;
+/// No id.
+const NOBODY: u32 = u32::MAX;
 
 /// Puts a checkpoint together, within limits.
 #[derive(Debug, Default)]
@@ -149,6 +151,13 @@ impl Builder {
     /// What may be spent.
     pub fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    /// Makes room for so many more tensors, each a value: lists that grow on their own end up
+    /// larger than what they hold.
+    pub fn expect(&mut self, tensors: usize) -> Result<()> {
+        room::make_room(&mut self.values, tensors as u64 + 1)?;
+        room::make_room(&mut self.tensors, tensors as u64)
     }
 
     /// Adds a value. Whoever puts the id into a container or makes it the root gives it its one
@@ -233,6 +242,8 @@ impl Builder {
         let moved = |id: &ValueId| ValueId(id.0 + values);
         let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
         let storages = storages.map_or(0, |last| last.saturating_add(1));
+        room::make_room(&mut self.values, part.values.len() as u64)?;
+        room::make_room(&mut self.tensors, part.tensors.len() as u64)?;
         self.values.extend(part.values.iter().cloned().map(|mut value| {
             value.shift(values, tensors);
             value
@@ -263,7 +274,7 @@ impl Builder {
         findings: Vec<Finding>,
     ) -> Result<Checkpoint> {
         self.flatten_links()?;
-        let holds_tensor = self.mark_tensors();
+        let holds_tensor = self.mark_tensors()?;
         let Self { values, tensors, attributes, stored_keys, raw_attributes, limits } = self;
         let mut checkpoint = Checkpoint {
             format,
@@ -308,16 +319,16 @@ impl Builder {
 
     /// Marks every value with a tensor at or below it, without recursion: parents are found
     /// from children, then marks rise.
-    fn mark_tensors(&self) -> Vec<bool> {
-        let mut parents: Vec<Option<ValueId>> = vec![None; self.values.len()];
+    fn mark_tensors(&self) -> Result<Vec<bool>> {
+        let mut parents = room::filled(NOBODY, self.values.len())?;
         for (index, value) in self.values.iter().enumerate() {
-            for child in value.children() {
+            value.each_child(|child| {
                 if let Some(parent) = parents.get_mut(child.0 as usize) {
-                    *parent = Some(ValueId(index as u32));
+                    *parent = index as u32;
                 }
-            }
+            });
         }
-        let mut holds = vec![false; self.values.len()];
+        let mut holds = room::filled(false, self.values.len())?;
         for (index, value) in self.values.iter().enumerate() {
             let itself = match value {
                 Value::Link(target) => self.value(*target),
@@ -326,15 +337,12 @@ impl Builder {
             if !matches!(itself, Some(Value::Tensor(_) | Value::Array(_))) {
                 continue;
             }
-            let mut at = Some(ValueId(index as u32));
-            while let Some(id) = at {
-                if std::mem::replace(&mut holds[id.0 as usize], true) {
-                    break;
-                }
-                at = parents[id.0 as usize];
+            let mut at = index as u32;
+            while at != NOBODY && !std::mem::replace(&mut holds[at as usize], true) {
+                at = parents[at as usize];
             }
         }
-        holds
+        Ok(holds)
     }
 }
 

@@ -7,7 +7,7 @@ use std::{slice, vec};
 use crate::unfolded::text_len;
 use crate::{
     Checkpoint, Dict, DictKey, Key, KeyPart, Limits, List, Opaque, Result, Set, Text, Tuple,
-    Unfolded, Value, ValueId,
+    Unfolded, Value, ValueId, room,
 };
 
 /// A leaf of a state dict: a value that is no container, an empty container, or a link.
@@ -100,6 +100,7 @@ impl Checkpoint {
         let mut links: HashMap<ValueId, u64> = HashMap::new();
         for value in self.values() {
             if let Value::Link(target) = value {
+                room::make_room_in_map(&mut links, 1)?;
                 *links.entry(*target).or_default() += 1;
             }
         }

@@ -1,6 +1,9 @@
 //! Memory that may not be there: where a size comes from a file or grows with one, the system is
 //! asked, and its refusal is an error like any other. A program that just allocates is killed.
 
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
+
 use crate::{Error, Result};
 
 /// Makes room for `more` items in a vector.
@@ -17,6 +20,57 @@ pub fn zeros(len: u64) -> Result<Vec<u8>> {
     bytes.try_reserve_exact(size).map_err(|_| no_room(len))?;
     bytes.resize(size, 0);
     Ok(bytes)
+}
+
+/// An empty vector with room for `len` items.
+pub fn vec<T>(len: u64) -> Result<Vec<T>> {
+    let mut vec = Vec::new();
+    let bytes = len.saturating_mul(size_of::<T>().max(1) as u64);
+    let size = usize::try_from(len).map_err(|_| no_room(bytes))?;
+    vec.try_reserve_exact(size).map_err(|_| no_room(bytes))?;
+    Ok(vec)
+}
+
+/// The same item so many times.
+pub fn filled<T: Clone>(item: T, len: usize) -> Result<Vec<T>> {
+    let mut vec = vec(len as u64)?;
+    vec.resize(len, item);
+    Ok(vec)
+}
+
+/// A copy of what `bytes` holds.
+pub fn copied<T: Clone>(items: &[T]) -> Result<Vec<T>> {
+    let mut copy = vec(items.len() as u64)?;
+    copy.extend_from_slice(items);
+    Ok(copy)
+}
+
+/// All items of an iterator, whose number it need not know.
+pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
+    let items = items.into_iter();
+    let mut all = vec(items.size_hint().0 as u64)?;
+    for item in items {
+        push(&mut all, item)?;
+    }
+    Ok(all)
+}
+
+/// Makes room for `more` entries in a map.
+pub fn make_room_in_map<K: Eq + Hash, V>(map: &mut HashMap<K, V>, more: usize) -> Result<()> {
+    let bytes = (more as u64).saturating_mul(size_of::<(K, V)>() as u64);
+    map.try_reserve(more).map_err(|_| no_room(bytes))
+}
+
+/// Sets an entry of a map; fails where there is no memory for it.
+pub fn insert<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, value: V) -> Result<Option<V>> {
+    make_room_in_map(map, 1)?;
+    Ok(map.insert(key, value))
+}
+
+/// Adds to a set, and whether it was not there; fails where there is no memory for it.
+pub fn add<T: Eq + Hash>(set: &mut HashSet<T>, item: T) -> Result<bool> {
+    set.try_reserve(1).map_err(|_| no_room(size_of::<T>() as u64))?;
+    Ok(set.insert(item))
 }
 
 /// Adds an item; fails where there is no memory for it.
@@ -46,5 +100,16 @@ mod tests {
         assert!(make_room(&mut words, 1 << 58).is_err());
         push(&mut words, 7).unwrap();
         assert_eq!(words, [7]);
+        assert!(vec::<u64>(1 << 60).is_err());
+        assert!(filled(0u64, 1 << 59).is_err());
+        assert_eq!(filled(5u8, 2).unwrap(), [5, 5]);
+        assert_eq!(copied(&[1, 2]).unwrap(), [1, 2]);
+        assert_eq!(collect((0..9).filter(|n| n % 2 == 0)).unwrap(), [0, 2, 4, 6, 8]);
+        let mut map: HashMap<u64, u64> = HashMap::new();
+        assert!(make_room_in_map(&mut map, 1 << 60).is_err());
+        assert_eq!(insert(&mut map, 1, 2).unwrap(), None);
+        assert_eq!(insert(&mut map, 1, 3).unwrap(), Some(2));
+        let mut set = HashSet::new();
+        assert!(add(&mut set, 1).unwrap() && !add(&mut set, 1).unwrap());
     }
 }

@@ -101,8 +101,8 @@ pub enum TupleClass {
     Tuple,
     /// `torch.Size`; its items are integers.
     Size,
-    /// A named tuple's class.
-    Named(Global),
+    /// A named tuple's class. Behind a pointer, as most values need no room for it.
+    Named(Arc<Global>),
 }
 
 /// A set.
@@ -132,11 +132,11 @@ pub enum DictClass {
     /// `collections.OrderedDict`.
     Ordered,
     /// `collections.defaultdict` and what it calls for missing keys.
-    Default(Option<Global>),
+    Default(Option<Arc<Global>>),
     /// `collections.Counter`.
     Counter,
     /// A subclass, or an object that was filled like a dict.
-    Other(Global),
+    Other(Arc<Global>),
 }
 
 /// A key of a dict; keeps its type.
@@ -261,20 +261,28 @@ pub enum Form {
 impl Value {
     /// The values that hang directly below this one, in order; a link's target does not.
     pub fn children(&self) -> Vec<ValueId> {
+        let mut ids = Vec::new();
+        self.each_child(|id| ids.push(id));
+        ids
+    }
+
+    /// As [`Value::children`], one after the other, without a list of them.
+    pub(crate) fn each_child(&self, mut each: impl FnMut(ValueId)) {
         match self {
             Self::List(List { items, .. })
             | Self::Tuple(Tuple { items, .. })
-            | Self::Set(Set { items, .. }) => items.clone(),
-            Self::Dict(dict) => dict.entries.iter().map(|(_, id)| *id).collect(),
-            Self::Sparse(sparse) => sparse.parts.iter().map(|(_, id)| *id).collect(),
+            | Self::Set(Set { items, .. }) => items.iter().for_each(|id| each(*id)),
+            Self::Dict(dict) => dict.entries.iter().for_each(|(_, id)| each(*id)),
+            Self::Sparse(sparse) => sparse.parts.iter().for_each(|(_, id)| each(*id)),
             Self::Opaque(opaque) => {
-                let mut ids = opaque.args.clone();
-                ids.extend(opaque.state);
-                ids.extend(&opaque.items);
-                ids.extend(opaque.entries.iter().flat_map(|(key, value)| [*key, *value]));
-                ids
+                opaque.args.iter().chain(&opaque.state).for_each(|id| each(*id));
+                opaque.items.iter().for_each(|id| each(*id));
+                for (key, value) in &opaque.entries {
+                    each(*key);
+                    each(*value);
+                }
             }
-            _ => Vec::new(),
+            _ => {}
         }
     }
 

@@ -10,7 +10,6 @@
 pub(crate) mod names;
 pub(crate) mod write;
 
-use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
@@ -34,7 +33,8 @@ pub(crate) struct Archive {
     source: Arc<dyn ReadAt>,
     file: FileId,
     records: Vec<Record>,
-    by_name: HashMap<Arc<[u8]>, u32>,
+    /// Which records there are, by name: sorted, which takes a tenth of a map.
+    by_name: Vec<u32>,
     /// The folder that records are found in, with its slash; empty if there is none.
     root: String,
     led_by_something: bool,
@@ -103,14 +103,14 @@ impl Archive {
         }
         let end = base.saturating_add(archive.central_directory_start());
         let directory = archive.metadata();
-        let mut records = Vec::with_capacity(archive.len());
+        let mut records = room::vec(archive.len() as u64)?;
         for index in 0..archive.len() {
             records.push(Record::new(&directory.entry(index).map_err(damaged)?, base));
         }
         drop((archive, directory));
         bound(&mut records, end)?;
-        let names = (0..).zip(&records).map(|(index, record)| (record.name.clone(), index));
-        let by_name = names.collect();
+        let mut by_name = room::collect(0..records.len() as u32)?;
+        by_name.sort_unstable_by_key(|index| &*records[*index as usize].name);
         Ok(Self { source, file, records, by_name, root: String::new(), led_by_something })
     }
 
@@ -148,7 +148,9 @@ impl Archive {
     pub(crate) fn index(&self, name: &[&str]) -> Option<usize> {
         let mut full = self.root.clone();
         full.extend(name.iter().copied());
-        self.by_name.get(full.as_bytes()).map(|index| *index as usize)
+        let name = |index: &u32| &*self.records[*index as usize].name;
+        let place = self.by_name.binary_search_by(|index| name(index).cmp(full.as_bytes()));
+        Some(self.by_name[place.ok()?] as usize)
     }
 
     /// The text of a small record, trimmed.
@@ -284,7 +286,7 @@ pub(crate) fn first_name(head: &[u8]) -> Option<&[u8]> {
 
 /// Gives every record the place where the next thing begins; fails if records overlap.
 fn bound(records: &mut [Record], end: u64) -> Result<()> {
-    let mut order: Vec<u32> = (0..records.len() as u32).collect();
+    let mut order: Vec<u32> = room::collect(0..records.len() as u32)?;
     order::by_key(&mut order, |index| records[*index as usize].header);
     for (place, index) in order.iter().enumerate() {
         let next = order.get(place + 1).map_or(end, |next| records[*next as usize].header);

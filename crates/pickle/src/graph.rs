@@ -1,6 +1,7 @@
 //! What a pickle describes, before anybody decides what it means: objects that name each other.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Text};
@@ -10,6 +11,9 @@ use statelens_checkpoint::{Error, Form, Global, Int, Limits, Text};
 pub struct NodeId(pub(crate) u32);
 
 /// One object that a pickle describes.
+///
+/// A checkpoint takes about ten for each tensor, so they are kept small: what is larger than a
+/// text is behind a pointer.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Node {
     /// Python's `None`.
@@ -27,15 +31,15 @@ pub enum Node {
     /// `bytearray`.
     ByteArray(Arc<[u8]>),
     /// A list.
-    List(Vec<NodeId>),
+    List(Box<Vec<NodeId>>),
     /// A tuple.
-    Tuple(Vec<NodeId>),
+    Tuple(Box<[NodeId]>),
     /// A set.
-    Set(Vec<NodeId>),
+    Set(Box<Vec<NodeId>>),
     /// A frozenset.
-    FrozenSet(Vec<NodeId>),
+    FrozenSet(Box<[NodeId]>),
     /// A dict: every entry in the order it was set, repeated keys included.
-    Dict(Vec<(NodeId, NodeId)>),
+    Dict(Box<Vec<(NodeId, NodeId)>>),
     /// A class or function by name.
     Global(Arc<Global>),
     /// What a call would make, and what would then be done to it.
@@ -57,6 +61,13 @@ pub struct Object {
     pub callable: NodeId,
     /// The arguments: a [`Node::Tuple`] in every pickle that Python writes.
     pub args: NodeId,
+    /// Whatever else there is; most have nothing. Read through the object itself.
+    pub(crate) more: Option<Box<More>>,
+}
+
+/// What is done to an object after it would be made, and what few are made with.
+#[derive(Debug, Clone, PartialEq)]
+pub struct More {
     /// Keyword arguments, a [`Node::Dict`].
     pub kwargs: Option<NodeId>,
     /// What each `BUILD` would set, in order.
@@ -66,6 +77,29 @@ pub struct Object {
     /// What would be set with `[key] = value`.
     pub entries: Vec<(NodeId, NodeId)>,
 }
+
+impl More {
+    const NOTHING: Self =
+        Self { kwargs: None, states: Vec::new(), items: Vec::new(), entries: Vec::new() };
+}
+
+impl Object {
+    /// What is done to it, to be changed.
+    pub(crate) fn more(&mut self) -> &mut More {
+        self.more.get_or_insert_with(|| Box::new(More::NOTHING))
+    }
+}
+
+impl Deref for Object {
+    type Target = More;
+
+    fn deref(&self) -> &More {
+        self.more.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+/// What objects share that have nothing.
+static NOTHING: More = More::NOTHING;
 
 /// A class or function that a pickle names.
 #[derive(Debug, Clone, PartialEq)]
@@ -111,6 +145,17 @@ pub struct Broken {
 impl From<Broken> for Error {
     fn from(broken: Broken) -> Self {
         broken.error
+    }
+}
+
+impl Node {
+    /// What a list, tuple, set or frozenset holds.
+    pub(crate) fn members(&self) -> Option<&[NodeId]> {
+        match self {
+            Self::List(items) | Self::Set(items) => Some(items),
+            Self::Tuple(items) | Self::FrozenSet(items) => Some(items),
+            _ => None,
+        }
     }
 }
 
@@ -183,9 +228,15 @@ impl Pickle {
     /// The items of a tuple or list.
     pub fn sequence(&self, id: NodeId) -> Option<&[NodeId]> {
         match self.node(id) {
-            Node::Tuple(items) | Node::List(items) => Some(items),
+            Node::Tuple(items) => Some(items),
+            Node::List(items) => Some(items),
             _ => None,
         }
+    }
+
+    /// What a list, tuple, set or frozenset holds.
+    pub(crate) fn members(&self, id: NodeId) -> Option<&[NodeId]> {
+        self.node(id).members()
     }
 
     /// The entries of a plain dict.

@@ -97,17 +97,18 @@ impl Memo {
         self.counted.get(index as usize).or_else(|| self.others.get(&index)).copied()
     }
 
-    fn set(&mut self, index: u32, id: NodeId) {
+    fn set(&mut self, index: u32, id: NodeId) -> Result<()> {
         if let Some(place) = self.counted.get_mut(index as usize) {
             *place = id;
         } else if self.counted.len() == index as usize {
-            self.counted.push(id);
+            room::push(&mut self.counted, id)?;
             if !self.others.is_empty() {
                 self.others.remove(&index);
             }
         } else {
-            self.others.insert(index, id);
+            room::insert(&mut self.others, index, id)?;
         }
+        Ok(())
     }
 }
 
@@ -141,8 +142,7 @@ impl Machine<'_> {
             op::FRAME => self.frame(offset),
             op::MARK => {
                 self.bound_stack()?;
-                self.marks.push(self.stack.len());
-                Ok(())
+                room::push(&mut self.marks, self.stack.len())
             }
             op::POP => self.pop_opcode(),
             op::POP_MARK => self.pop_mark().map(drop),
@@ -174,9 +174,9 @@ impl Machine<'_> {
             | op::SHORT_BINBYTES
             | op::BINBYTES8
             | op::BYTEARRAY8 => self.string(opcode),
-            op::EMPTY_LIST => self.push_node(Node::List(Vec::new())),
-            op::EMPTY_DICT => self.push_node(Node::Dict(Vec::new())),
-            op::EMPTY_SET => self.push_node(Node::Set(Vec::new())),
+            op::EMPTY_LIST => self.push_node(Node::List(Box::default())),
+            op::EMPTY_DICT => self.push_node(Node::Dict(Box::default())),
+            op::EMPTY_SET => self.push_node(Node::Set(Box::default())),
             op::EMPTY_TUPLE
             | op::TUPLE
             | op::TUPLE1
@@ -341,18 +341,18 @@ impl Machine<'_> {
         };
         self.count_edges(items.len())?;
         let node = match opcode {
-            op::LIST => Node::List(items),
-            op::FROZENSET => Node::FrozenSet(items),
-            op::DICT => Node::Dict(pairs(&items)?),
+            op::LIST => Node::List(Box::new(items)),
+            op::FROZENSET => Node::FrozenSet(items.into()),
+            op::DICT => Node::Dict(Box::new(pairs(&items)?)),
             _ if items.is_empty() => {
                 let id = match self.small.empty_tuple {
                     Some(id) => id,
-                    None => self.add(Node::Tuple(items))?,
+                    None => self.add(Node::Tuple(items.into()))?,
                 };
                 self.small.empty_tuple = Some(id);
                 return self.push(id);
             }
-            _ => Node::Tuple(items),
+            _ => Node::Tuple(items.into()),
         };
         self.push_node(node)
     }
@@ -361,9 +361,9 @@ impl Machine<'_> {
         self.count_edges(items.len())?;
         let target = self.mutable_top()?;
         match (&mut self.pickle.nodes[target.0 as usize], adding) {
-            (Node::List(list), Adding::Append) => list.extend(items),
-            (Node::Set(set), Adding::Add) => set.extend(items),
-            (Node::Object(object), _) => object.items.extend(items),
+            (Node::List(list), Adding::Append) => add_all(list, &items)?,
+            (Node::Set(set), Adding::Add) => add_all(set, &items)?,
+            (Node::Object(object), _) => add_all(&mut object.more().items, &items)?,
             (node, _) => return Err(damaged(format!("nothing can be added to {}", kind(node)))),
         }
         Ok(())
@@ -374,8 +374,8 @@ impl Machine<'_> {
         let entries = pairs(items)?;
         let target = self.mutable_top()?;
         match &mut self.pickle.nodes[target.0 as usize] {
-            Node::Dict(dict) => dict.extend(entries),
-            Node::Object(object) => object.entries.extend(entries),
+            Node::Dict(dict) => add_all(dict, &entries)?,
+            Node::Object(object) => add_all(&mut object.more().entries, &entries)?,
             node => return Err(damaged(format!("{} takes no items by key", kind(node)))),
         }
         Ok(())
@@ -388,7 +388,7 @@ impl Machine<'_> {
         if let Node::Global(_) = self.pickle.node(top) {
             let global = self.pickle.node(top).clone();
             let callable = self.add(global)?;
-            let args = self.add(Node::Tuple(Vec::new()))?;
+            let args = self.add(Node::Tuple(Box::default()))?;
             let object = object(Form::Reference, callable, args);
             self.pickle.nodes[top.0 as usize] = Node::Object(Box::new(object));
         }
@@ -413,7 +413,7 @@ impl Machine<'_> {
             _ => self.text_index()?,
         };
         let top = self.top()?;
-        self.memo.set(index, top);
+        self.memo.set(index, top)?;
         Limits::check("memo entries of a pickle", self.memo.len() as u64, self.limits.values)
     }
 
@@ -486,7 +486,10 @@ impl Machine<'_> {
             }
         };
         self.count_edges(2)?;
-        let object = Object { kwargs, ..object(form, callable, args) };
+        let mut object = object(form, callable, args);
+        if kwargs.is_some() {
+            object.more().kwargs = kwargs;
+        }
         self.push_node(Node::Object(Box::new(object)))
     }
 
@@ -495,7 +498,7 @@ impl Machine<'_> {
         self.count_edges(1)?;
         let target = self.mutable_top()?;
         match &mut self.pickle.nodes[target.0 as usize] {
-            Node::Object(object) => object.states.push(state),
+            Node::Object(object) => object.more().states.push(state),
             _ => self.pickle.states.entry(target).or_default().push(state),
         }
         Ok(())
@@ -536,7 +539,7 @@ impl Machine<'_> {
 
     fn add_tuple(&mut self, items: Vec<NodeId>) -> Result<NodeId> {
         self.count_edges(items.len())?;
-        self.add(Node::Tuple(items))
+        self.add(Node::Tuple(items.into()))
     }
 
     fn add(&mut self, node: Node) -> Result<NodeId> {
@@ -556,8 +559,7 @@ impl Machine<'_> {
 
     fn push(&mut self, id: NodeId) -> Result<()> {
         self.bound_stack()?;
-        self.stack.push(id);
-        Ok(())
+        room::push(&mut self.stack, id)
     }
 
     fn bound_stack(&self) -> Result<()> {
@@ -591,12 +593,18 @@ impl Machine<'_> {
     fn pop_n(&mut self, count: usize) -> Result<Vec<NodeId>> {
         let start = self.stack.len().checked_sub(count).filter(|start| *start >= self.floor());
         let start = start.ok_or_else(|| damaged("an opcode finds too little on the stack"))?;
-        Ok(self.stack.split_off(start))
+        self.pop_from(start)
     }
 
     fn pop_mark(&mut self) -> Result<Vec<NodeId>> {
         let mark = self.marks.pop().ok_or_else(|| damaged("an opcode finds no mark"))?;
-        Ok(self.stack.split_off(mark))
+        self.pop_from(mark)
+    }
+
+    fn pop_from(&mut self, start: usize) -> Result<Vec<NodeId>> {
+        let items = room::copied(&self.stack[start..])?;
+        self.stack.truncate(start);
+        Ok(items)
     }
 }
 
@@ -607,15 +615,13 @@ enum Adding {
 }
 
 fn object(form: Form, callable: NodeId, args: NodeId) -> Object {
-    Object {
-        form,
-        callable,
-        args,
-        kwargs: None,
-        states: Vec::new(),
-        items: Vec::new(),
-        entries: Vec::new(),
-    }
+    Object { form, callable, args, more: None }
+}
+
+fn add_all<T: Clone>(to: &mut Vec<T>, items: &[T]) -> Result<()> {
+    room::make_room(to, items.len() as u64)?;
+    to.extend_from_slice(items);
+    Ok(())
 }
 
 fn pairs(items: &[NodeId]) -> Result<Vec<(NodeId, NodeId)>> {
@@ -623,7 +629,7 @@ fn pairs(items: &[NodeId]) -> Result<Vec<(NodeId, NodeId)>> {
     if !rest.is_empty() {
         return Err(damaged("a key without a value"));
     }
-    Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
+    room::collect(pairs.iter().map(|[key, value]| (*key, *value)))
 }
 
 fn kind(node: &Node) -> &'static str {

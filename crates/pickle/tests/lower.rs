@@ -151,7 +151,7 @@ fn subclasses_of_dict_are_dicts_by_name() {
         e.setitems();
     });
     let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
-    assert_eq!(root.class, DictClass::Other(Global::new("lightning", "AttributeDict")));
+    assert_eq!(root.class, DictClass::Other(Global::new("lightning", "AttributeDict").into()));
     assert_eq!(flat(&checkpoint), ["lr float"]);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Array, BlockCache, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
     Finding, FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Span,
-    Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides,
+    Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides, room,
 };
 use statelens_pickle::{NoStorages, ScanOptions};
 
@@ -67,8 +67,9 @@ fn read_archive(
         findings: names::finding(archive.records().iter()).into_iter().collect(),
         place: String::new(),
     };
-    let mut entries = Vec::with_capacity(archive.len());
-    let mut taken = HashSet::with_capacity(archive.len());
+    let mut entries = room::vec(archive.len() as u64)?;
+    reader.builder.expect(archive.len())?;
+    let mut unclear = HashSet::new();
     let mut room = MOST_BYTES;
     let total = archive.len() as u64;
     for (done, record) in archive.records().iter().enumerate() {
@@ -80,9 +81,9 @@ fn read_archive(
         // numpy takes the ending off every member that has one; if there is another member of
         // that name, only the whole name tells them apart.
         let short = full.strip_suffix(".npy").unwrap_or(&full);
-        let key = match taken.insert(short.to_owned()) {
-            true => short,
-            false => {
+        let key = match is_taken(&archive, done, &full, short, &mut unclear)? {
+            false => short,
+            true => {
                 if reader.findings.len() < MOST_TWICE {
                     reader.findings.push(twice(short));
                 }
@@ -101,6 +102,27 @@ fn read_archive(
         ..FormatInfo::default()
     };
     builder.finish(root, format, files, findings)
+}
+
+/// Whether a member before the one at `index`, which is called `full`, has the same `short` name.
+/// Names that are no text are alike only as they are shown: `unclear` holds those.
+fn is_taken(
+    archive: &Archive,
+    index: usize,
+    full: &str,
+    short: &str,
+    unclear: &mut HashSet<String>,
+) -> Result<bool> {
+    if full.contains(char::REPLACEMENT_CHARACTER) {
+        return Ok(!room::add(unclear, short.to_owned())?);
+    }
+    // With the ending, the other one has none, and does not lose one itself.
+    let other = match short.len() < full.len() {
+        true if short.ends_with(".npy") => return Ok(false),
+        true => archive.index(&[short]),
+        false => archive.index(&[short, ".npy"]),
+    };
+    Ok(other.is_some_and(|other| other < index))
 }
 
 /// Members of one name that are told.

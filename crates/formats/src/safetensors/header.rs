@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order,
+    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order, room,
 };
 
 use super::{Kind, METADATA, MOST_HEADER};
@@ -64,7 +64,7 @@ impl Header {
         limits: &Limits,
         progress: &mut dyn Progress,
     ) -> Result<()> {
-        let mut places: HashMap<Text, usize> = HashMap::new();
+        let mut places: HashMap<Text, u32> = HashMap::new();
         let mut twice: Vec<Text> = Vec::new();
         let mut has_metadata = false;
         parser.object()?;
@@ -81,8 +81,8 @@ impl Header {
                 entry(parser, name.clone(), limits).map_err(|e| e.context(format!("`{name}`")))?;
             match places.get(&name).copied() {
                 Some(place) => {
-                    self.tensors[place] = entry;
-                    twice.push(name);
+                    self.tensors[place as usize] = entry;
+                    room::push(&mut twice, name)?;
                 }
                 None => {
                     let count = self.tensors.len() as u64;
@@ -90,8 +90,8 @@ impl Header {
                     if count.is_multiple_of(REPORT) {
                         progress.check(count, 0)?;
                     }
-                    places.insert(name, self.tensors.len());
-                    self.tensors.push(entry);
+                    room::insert(&mut places, name, self.tensors.len() as u32)?;
+                    room::push(&mut self.tensors, entry)?;
                 }
             }
         }
@@ -113,7 +113,7 @@ impl Header {
     /// Fails unless the tensors lie one behind the other without a gap from the first to the
     /// last byte of the data, of which there are `len`.
     fn validate(&self, len: u64) -> Result<()> {
-        let mut order: Vec<&Entry> = self.tensors.iter().collect();
+        let mut order: Vec<&Entry> = room::collect(&self.tensors)?;
         order::by_key(&mut order, |entry| (entry.begin, entry.end));
         let mut at = 0;
         for entry in order {
@@ -243,8 +243,8 @@ fn metadata(parser: &mut Parser<'_>) -> Result<Vec<(Text, Text)>> {
         match places.get(&name) {
             Some(place) => entries[*place].1 = text,
             None => {
-                places.insert(name.clone(), entries.len());
-                entries.push((name, text));
+                room::insert(&mut places, name.clone(), entries.len())?;
+                room::push(&mut entries, (name, text))?;
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Grade, Layout,
-    Limits, Progress, Result, Span, Tensor, Text, Value, ValueId,
+    Limits, Progress, Result, Span, Tensor, Text, Value, ValueId, room,
 };
 
 use super::header::{Entry, Header};
@@ -20,18 +20,25 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let header = Header::read(&files, file, limits, progress)?;
     let mut builder = Builder::new(limits);
     let mut findings = header.findings;
-    let mut entries: Vec<(DictKey, ValueId)> = Vec::with_capacity(header.tensors.len());
+    let mut entries: Vec<(DictKey, ValueId)> = room::vec(header.tensors.len() as u64)?;
+    // Only metadata can name a tensor again.
+    let named = if header.metadata.is_empty() { 0 } else { header.tensors.len() };
     let mut places: HashMap<Text, ValueId> = HashMap::new();
-    for entry in &header.tensors {
-        let tensor = tensor(entry, file, header.data, &mut findings);
-        let tensor = builder.push_tensor(tensor)?;
+    let mut names: HashSet<Text> = HashSet::new();
+    room::make_room_in_map(&mut places, named)?;
+    builder.expect(header.tensors.len())?;
+    for entry in header.tensors {
+        let name = entry.name.clone();
+        let tensor = builder.push_tensor(tensor(entry, file, header.data, &mut findings))?;
         let id = builder.push(Value::Tensor(tensor))?;
-        places.insert(entry.name.clone(), id);
-        entries.push((DictKey::Str(entry.name.clone()), id));
+        if named > 0 {
+            places.insert(name.clone(), id);
+            room::add(&mut names, name.clone())?;
+        }
+        entries.push((DictKey::Str(name), id));
     }
     let mut attributes = Vec::new();
     let mut plain = Vec::new();
-    let mut names: HashSet<Text> = places.keys().cloned().collect();
     for (name, text) in header.metadata {
         // As `save_model` records tied weights: the name that was dropped, and the one that stayed.
         match places.get(&text) {
@@ -75,10 +82,12 @@ pub(crate) fn tensors(
     progress: &mut dyn Progress,
 ) -> Result<HashMap<Text, Tensor>> {
     let header = Header::read(files, file, limits, progress)?;
-    let tensors = header.tensors.iter();
-    let named =
-        |entry: &Entry| (entry.name.clone(), tensor(entry, file, header.data, &mut Vec::new()));
-    Ok(tensors.map(named).collect())
+    let mut named = HashMap::new();
+    room::make_room_in_map(&mut named, header.tensors.len())?;
+    for entry in header.tensors {
+        named.insert(entry.name.clone(), tensor(entry, file, header.data, &mut Vec::new()));
+    }
+    Ok(named)
 }
 
 /// Metadata that is shown among the facts of the file, and the length that is shown of each.
@@ -98,17 +107,18 @@ fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
     FormatInfo { id: "safetensors", name: "safetensors", facts, ..FormatInfo::default() }
 }
 
-fn tensor(entry: &Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) -> Tensor {
+fn tensor(entry: Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) -> Tensor {
     let kind = entry.kind;
-    let mut shape = entry.shape.clone();
+    let mut shape = entry.shape;
     let last = shape.last().copied().unwrap_or(1);
     if !last.is_multiple_of(kind.whole) {
         // All of it is whole bytes: the header's check says so.
-        shape = vec![shape.iter().product()];
+        let rows = std::mem::replace(&mut shape, Vec::new());
+        shape.push(rows.iter().product());
         if findings.len() < MOST_FINDINGS {
             findings.push(
                 Finding::new(Grade::Note, format!("{} is shown as one row", entry.name))
-                    .detail(format!("Its rows, of shape {:?}, are no whole bytes.", entry.shape)),
+                    .detail(format!("Its rows, of shape {rows:?}, are no whole bytes.")),
             );
         }
     }

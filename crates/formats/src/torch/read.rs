@@ -38,7 +38,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let Opened { archive, pickle, facts, mut findings } = Opened::of(archive, findings, limits)?;
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
-    let mut records = Records::new(&archive, "data", facts.byte_order);
+    let mut records = Records::new(&archive, "data", facts.byte_order)?;
     let lowered = pickle.lower(&mut builder, &mut records)?;
     findings.extend(lowered.findings);
     let first = records.count();
@@ -67,8 +67,11 @@ struct Opened {
 impl Opened {
     /// Reads the pickle and the small records of an archive.
     fn of(archive: Archive, mut findings: Vec<Finding>, limits: &Limits) -> Result<Self> {
-        let pickle = data(&archive, limits, &mut findings)?;
-        let pickle = statelens_pickle::read(&pickle.bytes, pickle.base, limits)
+        let raw = data(&archive, limits, &mut findings)?;
+        let pickle = statelens_pickle::read(&raw.bytes, raw.base, limits);
+        // Everything of it that counts is in the objects now.
+        drop(raw);
+        let pickle = pickle
             .map_err(crate::pickle::read::describe)
             .map_err(|error| error.context(format!("{}data.pkl", archive.root())))?;
         findings.extend(pickle.scan(&ScanOptions::default()));
@@ -88,7 +91,7 @@ pub(crate) fn part(
     let limits = builder.limits().clone();
     let (archive, findings) = folder::open(source, span, &limits)?;
     let Opened { archive, pickle, facts, mut findings } = Opened::of(archive, findings, &limits)?;
-    let mut records = Records::new(&archive, "data", facts.byte_order).numbered_from(first);
+    let mut records = Records::new(&archive, "data", facts.byte_order)?.numbered_from(first);
     let mut lowered = pickle.lower(builder, &mut records)?;
     findings.append(&mut lowered.findings);
     Ok((Lowered { findings, ..lowered }, records.count()))

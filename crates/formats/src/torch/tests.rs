@@ -655,13 +655,13 @@ fn python_objects_are_containers_or_inert() {
         Value::Dict(dict) => dict.class.clone(),
         value => panic!("{value:?}"),
     };
-    let builtin = |name: &str| Some(Global::new("builtins", name));
+    let builtin = |name: &str| Some(Global::new("builtins", name).into());
     assert_eq!(dict_class("dd"), DictClass::Default(builtin("list")));
     assert_eq!(dict_class("ddint"), DictClass::Default(builtin("int")));
     assert_eq!(dict_class("ctr"), DictClass::Counter);
     assert_eq!(dict_class("od"), DictClass::Ordered);
     assert!(matches!(at("dq"), Value::List(list) if list.class == ListClass::Deque(Some(5))));
-    let named = TupleClass::Named(Global::new("__main__", "Pt"));
+    let named = TupleClass::Named(Global::new("__main__", "Pt").into());
     assert!(matches!(at("nt"), Value::Tuple(tuple) if tuple.class == named));
     for key in ["enum", "ie", "dc", "slots", "func"] {
         let Value::Opaque(opaque) = checkpoint.value(leaf(key).id) else { panic!("{key}") };

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, Limits, List,
     ListClass, Opaque, Quantizer, Result, Set, Sparse, Tensor, Text, Tuple, TupleClass, Value,
-    ValueId,
+    ValueId, room,
 };
 
 use crate::python2::Spelled;
@@ -53,7 +53,7 @@ impl Pickle {
             pickle: self,
             builder,
             storages,
-            done: vec![None; self.nodes.len()],
+            done: room::filled(NOT_YET, self.nodes.len())?,
             stack: Vec::new(),
             attributes: Vec::new(),
             bytes: HashMap::new(),
@@ -78,7 +78,7 @@ pub(crate) struct Lowering<'a> {
     builder: &'a mut Builder,
     storages: &'a mut dyn Storages,
     /// By node: the place in the tree of an object that has an identity.
-    done: Vec<Option<ValueId>>,
+    done: Vec<ValueId>,
     stack: Vec<Frame>,
     /// Attributes that are still to be lowered, and whose they are.
     attributes: Vec<(ValueId, NodeId)>,
@@ -96,6 +96,9 @@ pub(crate) struct Lowering<'a> {
 /// How many items may be looked at again because several objects share them, and how many
 /// characters printed. Without it a small file could ask for the same work a million times.
 const WORK: usize = 1 << 23;
+
+/// The place of an object that has none yet.
+const NOT_YET: ValueId = ValueId(u32::MAX);
 
 /// A value whose parts are being lowered.
 struct Frame {
@@ -170,7 +173,8 @@ impl Lowering<'_> {
                 let id = self.visit(*part)?;
                 self.stack[depth].ids.push(id);
             } else if let Some(frame) = self.stack.pop() {
-                let value = self.assemble(frame.assembly, &frame.ids)?;
+                drop(frame.parts);
+                let value = self.assemble(frame.assembly, frame.ids)?;
                 if let Some(slot) = self.builder.value_mut(frame.value) {
                     *slot = value;
                 }
@@ -183,9 +187,9 @@ impl Lowering<'_> {
         let mut node = node;
         // A few steps are enough for what libraries write; a longer chain is not followed.
         for _ in 0..8 {
-            if let Some(Some(id)) = self.done.get(node.0 as usize) {
-                let id = *id;
-                return self.builder.push(Value::Link(id));
+            if let Some(id) = self.done.get(node.0 as usize).filter(|id| **id != NOT_YET) {
+                let link = Value::Link(*id);
+                return self.builder.push(link);
             }
             match self.shape(node)? {
                 Shape::Plain(value) => return self.builder.push(value),
@@ -208,7 +212,7 @@ impl Lowering<'_> {
 
     fn remember(&mut self, node: NodeId, value: ValueId) {
         if let Some(place) = self.done.get_mut(node.0 as usize) {
-            *place = Some(value);
+            *place = value;
         }
     }
 
@@ -219,18 +223,18 @@ impl Lowering<'_> {
         Limits::check("nesting of containers", self.stack.len() as u64, allowed)?;
         let value = self.builder.push(Value::None)?;
         self.remember(node, value);
-        let ids = Vec::with_capacity(parts.len());
+        let ids = room::vec(parts.len() as u64)?;
         self.stack.push(Frame { value, assembly, parts, ids });
         Ok(value)
     }
 
-    fn assemble(&mut self, assembly: Assembly, ids: &[ValueId]) -> Result<Value> {
+    fn assemble(&mut self, assembly: Assembly, ids: Vec<ValueId>) -> Result<Value> {
         Ok(match assembly {
-            Assembly::List(class) => Value::List(List { class, items: ids.to_vec() }),
-            Assembly::Tuple(class) => Value::Tuple(Tuple { class, items: ids.to_vec() }),
-            Assembly::Set { frozen } => Value::Set(Set { frozen, items: ids.to_vec() }),
+            Assembly::List(class) => Value::List(List { class, items: ids }),
+            Assembly::Tuple(class) => Value::Tuple(Tuple { class, items: ids }),
+            Assembly::Set { frozen } => Value::Set(Set { frozen, items: ids }),
             Assembly::Dict(class, keys) => {
-                let entries = keys.into_iter().zip(ids.iter().copied()).collect();
+                let entries = room::collect(keys.into_iter().zip(ids))?;
                 Value::Dict(Dict { class, entries })
             }
             Assembly::Sparse { layout, shape, names, coalesced } => {
@@ -239,7 +243,7 @@ impl Lowering<'_> {
                 Value::Sparse(Box::new(Sparse { layout, dtype, shape, parts, coalesced }))
             }
             Assembly::Tensor(mut tensor, axis) => {
-                if let (Some(axis), [scales, zero_points]) = (axis, ids) {
+                if let (Some(axis), [scales, zero_points]) = (axis, &*ids) {
                     tensor.quantizer = Some(Quantizer::PerChannel {
                         scales: *scales,
                         zero_points: *zero_points,
@@ -380,7 +384,7 @@ impl Lowering<'_> {
     /// A state without the wrapping that it has where a class names its fields in `__slots__`.
     fn fields(&self, state: NodeId) -> NodeId {
         let Node::Tuple(parts) = self.pickle.node(state) else { return state };
-        let [dict, slots] = parts.as_slice() else { return state };
+        let [dict, slots] = &parts[..] else { return state };
         let none = matches!(self.pickle.node(*dict), Node::None);
         let empty = none || self.pickle.dict(*dict).is_some_and(<[_]>::is_empty);
         if empty && self.pickle.dict(*slots).is_some() { *slots } else { state }

@@ -16,9 +16,9 @@ impl Lowering<'_> {
             ("collections", "OrderedDict") => self.mapping(object, args, DictClass::Ordered),
             ("collections", "Counter") => self.mapping(object, args, DictClass::Counter),
             ("collections", "defaultdict") => {
-                let (factory, rest) = args.split_first().map_or((None, args), |(first, rest)| {
-                    (self.pickle.global(*first).map(|global| (*global).clone()), rest)
-                });
+                let (factory, rest) = args
+                    .split_first()
+                    .map_or((None, args), |(first, rest)| (self.pickle.global(*first), rest));
                 self.mapping(object, rest, DictClass::Default(factory))
             }
             ("collections", "deque") => self.deque(object, args),
@@ -110,12 +110,8 @@ impl Lowering<'_> {
     }
 
     fn members(&self, id: NodeId) -> Option<Vec<NodeId>> {
-        match self.pickle.node(id) {
-            Node::List(items) | Node::Tuple(items) | Node::Set(items) | Node::FrozenSet(items) => {
-                self.afford(items.len()).then(|| items.clone())
-            }
-            _ => None,
-        }
+        let items = self.pickle.members(id)?;
+        self.afford(items.len()).then(|| items.to_vec())
     }
 
     /// A dict by class: what its argument holds, then what was set on it.
@@ -125,9 +121,9 @@ impl Lowering<'_> {
         }
         let mut entries = match args {
             [] => Vec::new(),
-            [source] => match self.pickle.node(*source) {
-                Node::Dict(entries) if self.afford(entries.len()) => entries.clone(),
-                Node::List(pairs) | Node::Tuple(pairs) if self.afford(pairs.len()) => pairs
+            [source] => match (self.pickle.dict(*source), self.pickle.sequence(*source)) {
+                (Some(entries), _) if self.afford(entries.len()) => entries.to_vec(),
+                (_, Some(pairs)) if self.afford(pairs.len()) => pairs
                     .iter()
                     .map(|pair| match self.pickle.sequence(*pair) {
                         Some([key, value]) => Some((*key, *value)),
@@ -173,13 +169,13 @@ impl Lowering<'_> {
                 let (keys, values) = self.entries(entries);
                 let class = match class.is("collections", "OrderedDict") {
                     true => DictClass::Ordered,
-                    false => DictClass::Other((*class).clone()),
+                    false => DictClass::Other(class),
                 };
                 Some(with_state(object, Assembly::Dict(class, keys), values))
             }
             ("tuple", Node::Tuple(items)) => {
-                let class = TupleClass::Named((*class).clone());
-                Some(with_state(object, Assembly::Tuple(class), items.clone()))
+                let class = TupleClass::Named(class);
+                Some(with_state(object, Assembly::Tuple(class), items.to_vec()))
             }
             ("object", _) => self.plain_instance(id, object, &class, &[]),
             // A kind of number or string is made from its value, as protocol 2 would say.
@@ -196,7 +192,7 @@ impl Lowering<'_> {
         let untouched =
             object.items.is_empty() && object.entries.is_empty() && object.states.is_empty();
         if args.len() >= 2 && untouched && object.kwargs.is_none() {
-            let class = TupleClass::Named((**class).clone());
+            let class = TupleClass::Named(class.clone());
             return Some(Shape::Parts(Assembly::Tuple(class), args.to_vec()));
         }
         match args {
@@ -211,7 +207,7 @@ impl Lowering<'_> {
             return None;
         }
         let (keys, values) = self.entries(&object.entries);
-        let class = DictClass::Other((**class).clone());
+        let class = DictClass::Other(class.clone());
         Some(with_state(object, Assembly::Dict(class, keys), values))
     }
 

@@ -324,10 +324,8 @@ fn is_constant_repr(repr: &str) -> bool {
 
 /// Everything that a node holds, but what an object is called with.
 fn each_part(node: &Node, each: &mut dyn FnMut(NodeId)) {
+    node.members().unwrap_or_default().iter().for_each(|item| each(*item));
     match node {
-        Node::List(items) | Node::Tuple(items) | Node::Set(items) | Node::FrozenSet(items) => {
-            items.iter().for_each(|item| each(*item));
-        }
         Node::Dict(entries) => entries.iter().for_each(|(key, value)| {
             each(*key);
             each(*value);

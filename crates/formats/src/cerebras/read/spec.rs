@@ -1,6 +1,8 @@
 //! The tree of a state dict, as both families of the format describe it: a nesting of
 //! containers with a leaf where each value goes.
 
+use std::sync::Arc;
+
 use statelens_checkpoint::{
     DictClass, DictKey, Error, Global, Interner, Key, KeyPart, Limits, ListClass, Result, Text,
     TupleClass,
@@ -187,7 +189,8 @@ fn json_shape(
         "builtins.dict" => dict(DictClass::Dict),
         "collections.OrderedDict" => dict(DictClass::Ordered),
         "torch.fx.immutable_collections.immutable_dict" => {
-            dict(DictClass::Other(Global::new("torch.fx.immutable_collections", "immutable_dict")))
+            let class = Global::new("torch.fx.immutable_collections", "immutable_dict");
+            dict(DictClass::Other(class.into()))
         }
         "builtins.list" | "torch.fx.immutable_collections.immutable_list" => {
             Ok((Shape::List(ListClass::List), positions(count)))
@@ -204,7 +207,8 @@ fn json_shape(
                 name => {
                     let name = name
                         .map_or_else(|| "namedtuple".into(), |name| name.to_lossy().into_owned());
-                    Ok((Shape::Tuple(TupleClass::Named(Global::new("", name))), positions(count)))
+                    let class = TupleClass::Named(Global::new("", name).into());
+                    Ok((Shape::Tuple(class), positions(count)))
                 }
             }
         }
@@ -217,13 +221,13 @@ fn json_shape(
             let name = |field: &str| document.field(context, field).and_then(Node::text).cloned();
             let factory = match (name("default_factory_module"), name("default_factory_name")) {
                 (Some(module), Some(name)) => {
-                    Some(Global::new(&*module.to_lossy(), &*name.to_lossy()))
+                    Some(Arc::new(Global::new(&*module.to_lossy(), &*name.to_lossy())))
                 }
                 _ => None,
             };
             let steps = defaulted(
                 checked(keys)?,
-                &factory_repr(factory.as_ref()),
+                &factory_repr(factory.as_deref()),
                 &document.python(list).to_string(),
             );
             Ok((Shape::Dict(DictClass::Default(factory)), steps))
@@ -295,20 +299,16 @@ fn pickle_shape(
         ("torch", "Size") => (Shape::Tuple(TupleClass::Size), positions(count)),
         ("collections", "namedtuple") => {
             let class = context.and_then(|id| pickle.global(id));
-            let class = class.map_or_else(
-                || Global::new("collections", "namedtuple"),
-                |class| Global::clone(&class),
-            );
+            let class = class.unwrap_or_else(|| Arc::new(Global::new("collections", "namedtuple")));
             (Shape::Tuple(TupleClass::Named(class)), positions(count))
         }
         ("collections", "defaultdict") => {
             let parts = context.and_then(|id| pickle.sequence(id)).unwrap_or_default();
             let list = parts.get(1).copied();
-            let factory =
-                parts.first().and_then(|id| pickle.global(*id)).map(|class| Global::clone(&class));
+            let factory = parts.first().and_then(|id| pickle.global(*id));
             let keys = keys(list)?;
             let repr = keys.iter().map(key_repr).collect::<Vec<_>>().join(", ");
-            let steps = defaulted(keys, &factory_repr(factory.as_ref()), &format!("[{repr}]"));
+            let steps = defaulted(keys, &factory_repr(factory.as_deref()), &format!("[{repr}]"));
             (Shape::Dict(DictClass::Default(factory)), steps)
         }
         _ => {

@@ -219,7 +219,7 @@ impl Container {
             DictClass::Default(factory) => match factory.as_ref().zip(default_steps(dict)) {
                 Some((factory, known)) => {
                     steps = known;
-                    Class::Default(factory.clone())
+                    Class::Default(Global::clone(factory))
                 }
                 None => {
                     report.lose(report::DEFAULT, &key());

@@ -407,12 +407,12 @@ fn int8_and_complex_are_held_by_0_4() {
 fn containers_that_the_format_does_not_know_are_losses() {
     let mut make = Make::new();
     let items = vec![make.int(1)];
-    let class = TupleClass::Named(Global::new("m", "Point"));
+    let class = TupleClass::Named(Global::new("m", "Point").into());
     let point = make.value(Value::Tuple(Tuple { class, items }));
     let items = vec![make.int(2)];
     let deque = make.value(Value::List(List { class: ListClass::Deque(Some(3)), items }));
     let one = make.int(1);
-    let factory = Some(Global::new("builtins", "int"));
+    let factory = Some(Global::new("builtins", "int").into());
     let default = make.dict(DictClass::Default(factory.clone()), vec![("k".into(), one)]);
     let entries = ["x", "y", "z"].map(|key| (DictKey::from(key), make.int(9))).into();
     let large = make.dict(DictClass::Default(factory), entries);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{ByteOrder, Layout};
+use statelens_checkpoint::{ByteOrder, Layout, Result, room};
 use statelens_pickle::{Storage, Storages};
 
 use crate::archive::Archive;
@@ -13,8 +13,9 @@ pub(super) struct Records<'a> {
     /// The folder of the storages: `data`.
     folder: &'a str,
     byte_order: ByteOrder,
-    /// By record: the storages that were asked for.
-    found: Vec<Option<Box<Storage>>>,
+    /// By record: the number of the storage, of those that were asked for. Where it lies is
+    /// looked up again, which takes less than to keep it.
+    found: Vec<u32>,
     /// By key: those that have no record.
     lost: HashMap<String, Storage>,
     /// The number of the next storage, and of the first.
@@ -22,10 +23,17 @@ pub(super) struct Records<'a> {
     first: u32,
 }
 
+/// The number of a storage that was not asked for yet.
+const NOT_YET: u32 = u32::MAX;
+
 impl<'a> Records<'a> {
-    pub(super) fn new(archive: &'a Archive, folder: &'a str, byte_order: ByteOrder) -> Self {
-        let found = vec![None; archive.len()];
-        Self { archive, folder, byte_order, found, lost: HashMap::new(), next: 0, first: 0 }
+    pub(super) fn new(
+        archive: &'a Archive,
+        folder: &'a str,
+        byte_order: ByteOrder,
+    ) -> Result<Self> {
+        let found = room::filled(NOT_YET, archive.len())?;
+        Ok(Self { archive, folder, byte_order, found, lost: HashMap::new(), next: 0, first: 0 })
     }
 
     /// Gives the storages other numbers, so that they differ from those of another archive.
@@ -58,17 +66,17 @@ impl Storages for Records<'_> {
             self.lost.insert(key.to_owned(), storage.clone());
             return storage;
         };
-        if let Some(Some(storage)) = self.found.get(index) {
-            return Storage::clone(storage);
-        }
         let record = &self.archive.records()[index];
         let (layout, len) = match self.archive.layout(record) {
             Ok(layout) => (layout, record.len),
             Err(error) => (missing(error.what().to_owned()), len),
         };
-        let storage = Storage { number: self.number(), layout, len };
-        self.found[index] = Some(Box::new(storage.clone()));
-        storage
+        let number = match self.found[index] {
+            NOT_YET => self.number(),
+            number => number,
+        };
+        self.found[index] = number;
+        Storage { number, layout, len }
     }
 
     fn byte_order(&self) -> ByteOrder {

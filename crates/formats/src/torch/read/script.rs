@@ -32,7 +32,7 @@ pub(super) fn constants(
     if !intact {
         findings.push(Finding::new(Grade::Damage, "The checksum of constants.pkl is wrong"));
     }
-    let mut records = Records::new(archive, "constants", byte_order).numbered_from(first);
+    let mut records = Records::new(archive, "constants", byte_order)?.numbered_from(first);
     let lowered = pickle.lower(builder, &mut records)?;
     findings.extend(lowered.findings);
     // The tuple gives way to a dict with the names.
