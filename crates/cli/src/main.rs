@@ -25,6 +25,7 @@ const NO: u8 = 1;
 const FAILED: u8 = 2;
 
 fn main() -> ExitCode {
+    output::fail_instead_of_aborting(FAILED);
     // Clap exits with 2 for a wrong command line, 0 for help.
     let cli = Cli::parse();
     if let Some(cap) = cli.max_fetch {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 pub(crate) use names::{Sync, keep_all, sync_folder};
 pub(crate) use shards::old_shards;
-pub(crate) use signals::stop_signal;
+pub(crate) use signals::{fail_instead_of_aborting, stop_signal};
 use statelens_checkpoint::{Error, Result};
 
 use crate::print::size_text;

@@ -119,6 +119,44 @@ fn small_files_that_name_much_take_little_time_and_memory() {
     }
 }
 
+/// Whatever memory there is, a command does what it was asked or says that it can't.
+#[cfg(target_os = "linux")]
+#[test]
+fn too_little_memory_is_a_failure_and_never_a_crash() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (keys, bomb) = (path("keys.safetensors"), path("texts.pt"));
+    many(Path::new(&keys), 100_000);
+    texts(Path::new(&bomb), 400_000);
+    let mut files = vec![keys.clone(), bomb];
+    for kind in ["pt", "npz"] {
+        let file = path(&format!("keys.{kind}"));
+        run(["convert", &keys, &file]).ok();
+        files.push(file);
+    }
+    let out = path("out");
+    let mut failed = 0;
+    for megabytes in [40, 60, 80, 100, 140] {
+        for file in &files {
+            let convert = ["convert", "--to", "torch", "--force", file, &out];
+            for args in [&["info", file][..], &["ls", file], &convert] {
+                let ran = within(megabytes, args);
+                // Killed, it has no exit status.
+                let code =
+                    ran.code.unwrap_or_else(|| panic!("{megabytes} MB, {args:?}: {}", ran.err));
+                assert!(matches!(code, 0 | 2), "{megabytes} MB, {args:?}: {code}, {}", ran.err);
+                if code == 2 {
+                    failed += 1;
+                    assert!(ran.err.contains("memory"), "{megabytes} MB, {args:?}: {}", ran.err);
+                    assert!(args[0] != "convert" || !Path::new(&out).exists(), "{megabytes} MB");
+                }
+                let _ = fs::remove_file(&out);
+            }
+        }
+    }
+    assert!(failed > 20, "{failed} of 60 had too little");
+}
+
 #[test]
 fn what_unfolds_beyond_measure_is_told_and_wants_a_word() {
     let folder = Folder::new();
