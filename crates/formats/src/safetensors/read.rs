@@ -113,7 +113,7 @@ fn tensor(entry: Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) ->
     let last = shape.last().copied().unwrap_or(1);
     if !last.is_multiple_of(kind.whole) {
         // All of it is whole bytes: the header's check says so.
-        let rows = std::mem::replace(&mut shape, Vec::new());
+        let rows = std::mem::take(&mut shape);
         shape.push(rows.iter().product());
         if findings.len() < MOST_FINDINGS {
             findings.push(
