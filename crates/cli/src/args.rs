@@ -1,18 +1,21 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
+mod convert;
+mod looking;
+mod spending;
 mod summary;
 mod toolbox;
 
 use std::path::PathBuf;
 
-use clap::builder::{PossibleValue, PossibleValuesParser};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
-use statelens_checkpoint::Limits;
-use statelens_formats::{Choice, Writing};
 
 use crate::output::Sync;
 
+pub(crate) use convert::{Convert, Edits, Merge, Writes};
+pub(crate) use looking::{Ls, Show, Sort};
+pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
@@ -33,27 +36,28 @@ differ, it would not load); 2 it could not be done.";
 
 /// Opens, explains and converts model checkpoints
 ///
-/// Cerebras HDF5 (.mdl) and PyTorch (.pt, .pth, .bin, .ckpt); formats are found by content. Weights
-/// are read only where that is asked for, and nothing in a checkpoint is ever run.
+/// Reads Cerebras HDF5 (.mdl), PyTorch (.pt, .pth, .bin, .ckpt), safetensors, PyTorch distributed
+/// checkpoint, TensorFlow, NumPy array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack
+/// and any other HDF5; `statelens formats` says which of them it writes. Formats are recognised by content. Weights are read only where that is
+/// asked for, and nothing in a checkpoint is ever run.
 #[derive(Debug, Parser)]
-#[command(name = "statelens", version, after_help = EXAMPLES, disable_help_subcommand = true)]
+#[command(name = "statelens", version, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
 
-    /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
-    #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
-    pub(crate) max_fetch: Option<u64>,
-
-    /// What may be spent on a checkpoint: so many times the usual, as in 10, or none at all to
-    /// hold it back, for a file that you trust
-    #[arg(long, global = true, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
-    pub(crate) limit: Option<Limits>,
-
-    /// The most that is put on disk while tensors are put in order that lie crosswise in a file
-    /// (transposed ones that are compressed, chunks of columns), as in 20GB; without this, 8 GB
-    #[arg(long, global = true, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
-    pub(crate) scratch: Option<u64>,
+/// The command line with what only this build knows of it.
+pub(crate) fn command() -> clap::Command {
+    let command = Cli::command();
+    if !crate::commands::serve::has_page() {
+        let note = |command: clap::Command| {
+            let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+            command.about(format!("{about} (not in this build, which has no page)"))
+        };
+        return command.mut_subcommand("serve", note).mut_subcommand("open", note);
+    }
+    command
 }
 
 #[derive(Debug, Subcommand)]
@@ -62,24 +66,33 @@ pub(crate) enum Command {
     #[command(after_help = "\
 Examples:
   statelens info checkpoint_1000.mdl
+  statelens info *.safetensors               one table of all
   statelens info --json model.pt | jq .bytes")]
-    Info(Input),
+    Info(Inputs),
 
     /// Lists the flattened state: key, kind, dtype, shape, bytes, value
     #[command(after_help = "\
-A pattern is a glob over the whole key ('model.*.weight'; '*' also matches dots) or a regular
-expression between slashes ('/layers\\.[0-3]\\./'), found anywhere in the key.
+A pattern is a glob over the whole key ('model.*.weight'; '*' also matches dots, '?' is one
+character, '[0-3]' one of these, '[!0-3]' any other, '{k,v}' either) or a regular expression between
+slashes ('/layers\\.[0-3]\\./'), found anywhere in the key.
 
 Examples:
   statelens ls model.pt
   statelens ls model.pt 'optimizer.*'
+  statelens ls model.pt --tensors --sort bytes | head
+  statelens ls model.pt '*attn*' --min-bytes 1MB --sort bytes
+  statelens ls model.pt --tree
   statelens ls model.pt '/\\.(weight|bias)$/' --json")]
     Ls(Ls),
 
-    /// Shows one value: type, where it lies, first values, what the file says about it
+    /// Shows values: type, where they are stored, first numbers or a slice of them
     #[command(after_help = "\
+A slice is written as in Python: numbers and start:stop:step for each dimension, negative ones from
+the end, ... for all dimensions that are left out.
+
 Examples:
   statelens show model.pt model.norm.weight
+  statelens show model.pt 'model.head.weight[120, 570:580]' 'model.norm.weight[-3:]'
   statelens show model.pt model.norm.weight --values 64")]
     Show(Show),
 
@@ -95,20 +108,19 @@ Examples:
     Manifest(Manifest),
 
     /// Converts to another format, in bounded memory
+    #[command(after_help = convert::about())]
+    Convert(Convert),
+
+    /// Puts the keys of several checkpoints into one
     #[command(after_help = "\
-The format is that of --to, or of OUT's extension: .mdl, .h5, .hdf5 are Cerebras; .pt, .pth,
-.bin are PyTorch; .index and .ckpt are TensorFlow. OUT is written under a temporary name beside it and renamed when it is
-complete: stopped or failed, nothing is left behind and an old OUT is untouched.
+Dicts are merged, key by key. A key that two of them have, with other values, is refused by its
+name; with --lossy the last one is taken. Formats may differ; OUT's is that of --to, or of its
+extension.
 
 Examples:
-  statelens convert checkpoint_1000.mdl model.pt
-  statelens convert model.pt model.mdl --compress lz4
-  statelens convert checkpoint.mdl weights.pt --select 'model.*' --cast bfloat16
-  statelens convert a.pt b.pt --states model --cast '*.norm.*=float32' --cast bfloat16
-  statelens convert a.pt b.pt --rename 'layers\\.(\\d+)=>h.$1' --strip-prefix model. --dry-run
-  statelens convert model.pt model.safetensors --shard-size 5GB
-  statelens convert model.pt model.mdl --dry-run")]
-    Convert(Convert),
+  statelens merge model.safetensors adapter.safetensors merged.safetensors
+  statelens merge a.pt b.pt c.mdl -o all.pt --lossy")]
+    Merge(Merge),
 
     /// Converts a TensorFlow checkpoint to a Cerebras one, its keys being the names of variables
     #[command(
@@ -217,9 +229,20 @@ Examples:
 /// The checkpoint to open.
 #[derive(Debug, Args)]
 pub(crate) struct Input {
-    /// The checkpoint
+    /// The checkpoint; `-` is standard input
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// The checkpoints to open.
+#[derive(Debug, Args)]
+pub(crate) struct Inputs {
+    /// Checkpoints; of several there is one table. `-` is standard input
+    #[arg(value_name = "FILE", required = true)]
+    pub(crate) files: Vec<PathBuf>,
 
     #[command(flatten)]
     pub(crate) common: Common,
@@ -242,13 +265,16 @@ pub(crate) struct Scan {
 
 #[derive(Debug, Args)]
 pub(crate) struct Common {
-    /// Prints JSON
+    /// Prints JSON, as docs/json.md describes it
     #[arg(long)]
     pub(crate) json: bool,
 
     /// A further file that the checkpoint links to; those beside it are found without this
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) spending: Spending,
 }
 
 #[derive(Debug, Args)]
@@ -283,30 +309,6 @@ pub(crate) struct ServeAt {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Ls {
-    #[command(flatten)]
-    pub(crate) input: Input,
-
-    /// Only keys that match: a glob, or /a regular expression/
-    #[arg(value_name = "PATTERN")]
-    pub(crate) pattern: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Show {
-    #[command(flatten)]
-    pub(crate) input: Input,
-
-    /// The flattened key, as `ls` prints it
-    #[arg(value_name = "KEY")]
-    pub(crate) key: String,
-
-    /// How many of a tensor's first values to show
-    #[arg(long, value_name = "COUNT", default_value_t = 16)]
-    pub(crate) values: u64,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Manifest {
     #[command(flatten)]
     pub(crate) input: Input,
@@ -338,113 +340,6 @@ impl Durable {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Convert {
-    /// The checkpoint to read
-    #[arg(value_name = "IN")]
-    pub(crate) input: PathBuf,
-
-    /// The file to write; with --states it may be left out, and is STATES_IN beside IN
-    #[arg(value_name = "OUT", required_unless_present = "states")]
-    pub(crate) output: Option<PathBuf>,
-
-    /// The format to write; else that of OUT's extension
-    #[arg(long, value_name = "FORMAT", value_parser = formats())]
-    pub(crate) to: Option<String>,
-
-    #[command(flatten)]
-    pub(crate) edits: Edits,
-
-    /// Compresses tensors (Cerebras only)
-    #[arg(long, value_name = "METHOD", value_parser = choices(|writing| writing.compressions))]
-    pub(crate) compress: Option<String>,
-
-    /// Which version of the Cerebras format: 0.4 is for releases 2.0 to 2.4
-    #[arg(long, value_name = "VERSION", value_parser = choices(|writing| writing.versions))]
-    pub(crate) format_version: Option<String>,
-
-    /// Names tensors after objects, with the graph that tf.train.Checkpoint restores by
-    /// (TensorFlow only)
-    #[arg(long)]
-    pub(crate) object_graph: bool,
-
-    /// Also writes the file `checkpoint`, which names the latest of its folder (TensorFlow only)
-    #[arg(long)]
-    pub(crate) state_file: bool,
-
-    /// Cuts the output into files of at most so many bytes of tensors, e.g. 5GB, with an index
-    /// (safetensors, PyTorch, TensorFlow)
-    #[arg(long, value_name = "SIZE", conflicts_with = "shard")]
-    pub(crate) shard_size: Option<String>,
-
-    /// Puts tensors whose new keys match into the file NAME beside OUT, with an index; may be
-    /// repeated, the first match wins; what none matches goes into OUT (safetensors, PyTorch,
-    /// TensorFlow)
-    #[arg(long, value_name = "PATTERN=NAME")]
-    pub(crate) shard: Vec<String>,
-
-    /// Goes on although something is lost; without this the losses are listed and nothing is
-    /// written
-    #[arg(long)]
-    pub(crate) lossy: bool,
-
-    /// Replaces OUT if it exists
-    #[arg(long)]
-    pub(crate) force: bool,
-
-    /// Shows what would be written, and writes nothing
-    #[arg(long)]
-    pub(crate) dry_run: bool,
-
-    #[command(flatten)]
-    pub(crate) durable: Durable,
-
-    #[command(flatten)]
-    pub(crate) common: Common,
-}
-
-/// What is taken, under which keys, and as what; applied in this order.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Edits, applied in this order")]
-pub(crate) struct Edits {
-    /// Writes a copy of its own for each name of tied tensors
-    #[arg(long)]
-    pub(crate) untie: bool,
-
-    /// Only these top-level states, e.g. model,optimizer; keys that start with __ stay
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
-    pub(crate) states: Vec<String>,
-
-    /// Only keys that match: a glob, or /a regular expression/; may be repeated
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) select: Vec<String>,
-
-    /// Not the keys that match; may be repeated, and beats --select
-    #[arg(long, value_name = "PATTERN")]
-    pub(crate) exclude: Vec<String>,
-
-    /// Takes this off the start of every key
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) strip_prefix: String,
-
-    /// Replaces what a regular expression finds in keys; $1 is its first group; may be repeated
-    #[arg(long, value_name = "REGEX=>REPLACEMENT")]
-    pub(crate) rename: Vec<String>,
-
-    /// Puts this before every key
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
-
-    /// Splits names at their dots: each becomes a dict in a dict
-    #[arg(long)]
-    pub(crate) nest: bool,
-
-    /// Converts floating-point tensors to this dtype, e.g. bfloat16, or those that match a pattern
-    /// of new keys; may be repeated, the first match wins
-    #[arg(long, value_name = "[PATTERN=]DTYPE")]
-    pub(crate) cast: Vec<String>,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Formats {
     /// Prints JSON
     #[arg(long)]
@@ -455,30 +350,12 @@ pub(crate) struct Formats {
     pub(crate) markdown: bool,
 }
 
-/// The formats that can be written.
-fn formats() -> PossibleValuesParser {
-    let name = |writing: &'static Writing| PossibleValue::new(writing.id).help(writing.label);
-    statelens_formats::writings().map(name).collect::<Vec<_>>().into()
-}
-
-/// What some format that can be written lets choose.
-fn choices(of: fn(&Writing) -> &'static [Choice]) -> PossibleValuesParser {
-    let named = |choice: &&Choice| !choice.id.is_empty();
-    statelens_formats::writings()
-        .flat_map(of)
-        .filter(named)
-        .map(|choice| PossibleValue::new(choice.id).help(choice.name))
-        .collect::<Vec<_>>()
-        .into()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_definition_is_consistent() {
-        Cli::command().debug_assert();
+        command().debug_assert();
     }
 }

@@ -14,7 +14,7 @@ mod source;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use crate::args::{Cli, Command};
 use crate::print::{Failure, complain};
@@ -27,15 +27,18 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     output::fail_instead_of_aborting(FAILED);
     // Clap exits with 2 for a wrong command line, 0 for help.
-    let cli = Cli::parse();
-    if let Some(cap) = cli.max_fetch {
-        remote::allow(cap);
-    }
-    if let Some(limits) = cli.limit {
-        limits::set(limits);
-    }
-    if let Some(most) = cli.scratch {
-        scratch::allow(most);
+    let matches = args::command().get_matches();
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(spending) = cli.command.spending() {
+        if let Some(cap) = spending.max_fetch {
+            remote::allow(cap);
+        }
+        if let Some(limits) = &spending.limit {
+            limits::set(limits.clone());
+        }
+        if let Some(most) = spending.scratch {
+            scratch::allow(most);
+        }
     }
     let outcome = match cli.command {
         Command::Info(args) => commands::info::run(&args),
@@ -43,6 +46,7 @@ fn main() -> ExitCode {
         Command::Show(args) => commands::show::run(&args),
         Command::Manifest(args) => commands::manifest::run(&args),
         Command::Convert(args) => commands::convert::run(&args),
+        Command::Merge(args) => commands::merge::run(&args),
         Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
         Command::Summary(args) => commands::summary::run(&args),
@@ -58,10 +62,15 @@ fn main() -> ExitCode {
     match outcome {
         Ok(true) | Err(Failure::Closed) => ExitCode::SUCCESS,
         Ok(false) => NO.into(),
-        Err(Failure::Told) => FAILED.into(),
+        Err(Failure::Told) => failed(),
         Err(Failure::Error(error)) => {
             complain(&limits::advise(error).to_string());
-            FAILED.into()
+            failed()
         }
     }
+}
+
+/// What a shell tells of a program that a signal ended, if one did: 130 for Ctrl-C.
+fn failed() -> ExitCode {
+    output::caught().map_or(FAILED, |signal| 128u8.saturating_add(signal)).into()
 }

@@ -1,5 +1,6 @@
 //! The files to be written: under temporary names beside their targets until they are complete.
 
+mod folders;
 mod leftovers;
 mod names;
 mod shards;
@@ -10,9 +11,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub(crate) use folders::Folders;
 pub(crate) use names::{Sync, keep_all, sync_folder};
 pub(crate) use shards::old_shards;
-pub(crate) use signals::{fail_instead_of_aborting, stop_signal};
+pub(crate) use signals::{caught, fail_instead_of_aborting, stop_signal};
 use statelens_checkpoint::{Error, Result};
 
 use crate::print::size_text;
@@ -53,7 +55,7 @@ pub(crate) fn check_target(
             .advice("Name the file to write in it."));
     }
     if !metadata.is_file() {
-        return Err(Error::refused("this is no regular file").in_file(name()));
+        return Err(Error::refused("this is not a regular file").in_file(name()));
     }
     if let Some(source) =
         sources.iter().find(|source| source.is_open() && same_file(target, source.path()))

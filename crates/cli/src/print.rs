@@ -2,8 +2,9 @@
 
 use std::io::{self, Write as _};
 
-use statelens_checkpoint::Error;
-use statelens_inspect::visible;
+use anstyle::{AnsiColor, Style};
+use statelens_checkpoint::{Error, Grade};
+use statelens_inspect::{grade_word, visible};
 pub(crate) use statelens_inspect::{grouped, size_text};
 
 /// Why a command ended before it was done.
@@ -86,6 +87,34 @@ impl Printer {
     }
 }
 
+/// `1 key`, `2,000 keys`.
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    let end = match (count, noun.as_bytes().last()) {
+        (1, _) => "",
+        (_, Some(b's')) => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{end}", grouped(count))
+}
+
+/// The word of a grade, in `width` characters: what is dangerous has a colour, if standard output
+/// is a terminal that shows one and `NO_COLOR` is not set.
+pub(crate) fn grade_text(grade: Grade, width: usize) -> String {
+    let word = format!("{:width$}", grade_word(grade));
+    let style = match grade {
+        Grade::Note => return word,
+        Grade::Warning => Style::new().fg_color(Some(AnsiColor::Yellow.into())),
+        Grade::Damage | Grade::UnknownCode => {
+            Style::new().fg_color(Some(AnsiColor::Red.into()))
+        }
+        Grade::Danger => Style::new().bold().fg_color(Some(AnsiColor::Red.into())),
+    };
+    match anstream::AutoStream::choice(&io::stdout()) {
+        anstream::ColorChoice::Never => word,
+        _ => format!("{style}{word}{style:#}"),
+    }
+}
+
 /// A line on standard error. Where that is closed there is nobody to tell.
 pub(crate) fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "statelens: {}", visible(text));
@@ -115,6 +144,12 @@ impl Table {
     /// Adds a row; control characters are made visible.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells.iter().map(|cell| visible(cell)).collect());
+    }
+
+    /// The width of a column.
+    pub(crate) fn width(&self, column: usize) -> usize {
+        let cells = self.rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count().min(60)).max().unwrap_or(0)
     }
 
     /// Prints it with its heads.

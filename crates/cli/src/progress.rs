@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use statelens_checkpoint::Progress;
 
-use crate::print::{grouped, size_text};
+use crate::print::{counted, grouped, size_text};
 
 /// What is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -38,8 +38,8 @@ const ETA_AFTER: Duration = Duration::from_secs(2);
 impl Bar {
     /// `job` says what is going on, in a word.
     pub(crate) fn new(job: &'static str, unit: Unit) -> Self {
-        // Hidden by itself where standard error is no terminal.
-        let bar = ProgressBar::new(0);
+        // Not even a line without numbers, until there is something to wait for.
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
         bar.set_prefix(job);
         Self { bar, unit, started: Instant::now(), shown: None, stop: None }
     }
@@ -54,9 +54,12 @@ impl Bar {
     fn draw(&self, done: u64, total: u64) {
         // A template that does not parse would be seen by every test that draws; the default
         // style is then good enough.
-        let template = if total > 0 { "{prefix} {bar:24} {msg}" } else { "{prefix} {msg}" };
-        if let Ok(style) = ProgressStyle::with_template(template) {
+        if let Ok(style) = ProgressStyle::with_template(template(width(), total > 0)) {
             self.bar.set_style(style);
+        }
+        if self.bar.is_hidden() {
+            // Hidden by itself where standard error is not a terminal.
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
         self.bar.set_length(total.max(1));
         self.bar.set_position(done);
@@ -67,8 +70,8 @@ impl Bar {
         let spent = self.started.elapsed();
         let rate = done as f64 / spent.as_secs_f64().max(1e-3);
         let count = match self.unit {
-            Unit::Keys => return format!("{} keys", grouped(done)),
-            Unit::Files => return format!("{} of {} files", grouped(done), grouped(total)),
+            Unit::Keys => return counted(done, "key"),
+            Unit::Files => return format!("{} of {}", grouped(done), counted(total, "file")),
             Unit::Bytes if total > 0 => format!("{} of {}", size_text(done), size_text(total)),
             Unit::Bytes => size_text(done),
         };
@@ -79,6 +82,22 @@ impl Bar {
             String::new()
         };
         format!("{count}, {}/s{eta}", size_text(rate as u64))
+    }
+}
+
+/// The columns of the terminal; as many as there mostly are where that is not known.
+fn width() -> u16 {
+    let size = terminal_size::terminal_size_of(std::io::stderr());
+    size.map_or(80, |(terminal_size::Width(width), _)| width)
+}
+
+/// What is drawn in so many columns. The message is cut at the end of the line, so that the line
+/// is never two; the bar takes only what the message leaves.
+fn template(width: u16, bar: bool) -> &'static str {
+    match width {
+        0..72 => "{prefix} {wide_msg}",
+        _ if bar => "{prefix} {bar:24} {wide_msg}",
+        _ => "{prefix} {wide_msg}",
     }
 }
 

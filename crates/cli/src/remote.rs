@@ -216,7 +216,7 @@ impl Place {
             Some(_) => objects::Place::parse(url).map(Self::Object),
             #[cfg(not(feature = "object-store"))]
             Some(_) => Err(not_built("object-store").in_file(url)),
-            None => Err(Error::unsupported("this is no address").in_file(url)),
+            None => Err(Error::unsupported("this is not an address").in_file(url)),
         }
     }
 

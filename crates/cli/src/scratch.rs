@@ -30,6 +30,14 @@ pub(crate) fn on_disk() -> Arc<dyn Scratch> {
     Arc::new(Disk)
 }
 
+/// A file without a name, for what has to be on disk for a while.
+pub(crate) fn unnamed() -> Result<fs::File> {
+    let folder = folder();
+    tempfile::tempfile_in(&folder).map_err(|error| {
+        failed(&format!("a temporary file can't be made in {}", folder.display()), &error)
+    })
+}
+
 #[derive(Debug)]
 struct Disk;
 

@@ -5,10 +5,14 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::io::IsTerminal as _;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use statelens_checkpoint::{BlockCache, Error, FileSet, ReadAt, Result};
 use statelens_formats::sets::{Found, ORBAX};
+
+use crate::print::complain;
 
 /// Block and number of blocks of the cache that structure is read through: 4 MiB at most.
 const BLOCK: usize = 32 << 10;
@@ -40,6 +44,9 @@ pub(crate) struct Opened {
 ///
 /// A folder is opened at the one checkpoint in it.
 pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
+    if path == Path::new("-") {
+        return standard_input(with);
+    }
     let path = &named(path)?;
     let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
     let main = FileSource::new(path)?;
@@ -58,6 +65,33 @@ pub(crate) fn open(path: &Path, with: &[PathBuf]) -> Result<Opened> {
         {
             opened.push(source);
         }
+    }
+    Ok(opened)
+}
+
+/// Standard input, which can be read only once and from its start to its end: so it is put into a
+/// file without a name first.
+fn standard_input(with: &[PathBuf]) -> Result<Opened> {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if TAKEN.swap(true, Ordering::Relaxed) {
+        return Err(Error::refused("standard input can be read only once")
+            .advice("Save it to a file, and name that."));
+    }
+    let mut input = std::io::stdin().lock();
+    if std::io::stdin().is_terminal() {
+        return Err(Error::refused("standard input is a terminal")
+            .advice("Send a file to it: `statelens info - < FILE`."));
+    }
+    complain("reading standard input into a temporary file");
+    let mut file = crate::scratch::unnamed()?;
+    let len = std::io::copy(&mut input, &mut file)
+        .map_err(|error| Error::io(format!("standard input can't be saved: {error}")))?;
+    let mut opened = Opened { files: FileSet::default(), sources: Vec::new() };
+    opened.push_named("standard input".into(), FileSource::unnamed(Arc::new(file), len));
+    for path in with {
+        let source = FileSource::new(path)?;
+        source.file()?;
+        opened.push(source);
     }
     Ok(opened)
 }
@@ -251,8 +285,12 @@ fn prefix(path: &Path) -> Option<PathBuf> {
 
 impl Opened {
     fn push(&mut self, source: FileSource) {
+        self.push_named(file_name(&source.path), source);
+    }
+
+    fn push_named(&mut self, name: String, source: FileSource) {
         let source = Arc::new(source);
-        self.files.push(file_name(&source.path), Arc::new(Cached::new(source.clone())));
+        self.files.push(name, Arc::new(Cached::new(source.clone())));
         self.sources.push(source);
     }
 }
@@ -267,9 +305,12 @@ impl FileSource {
                 .advice("Name the checkpoint in it."));
         }
         if !metadata.is_file() {
-            return Err(Error::unsupported("this is no regular file, so it can't be read at will")
+            return Err(Error::unsupported("not a regular file (pipe or device)")
                 .in_file(path.display().to_string())
-                .advice("Save it to disk first."));
+                .advice(
+                    "Statelens needs to seek: save it to disk first, or give it as standard \
+                     input, which is `-`.",
+                ));
         }
         Ok(Self { path: path.to_owned(), len: metadata.len(), file: OnceLock::new() })
     }

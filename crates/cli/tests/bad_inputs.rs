@@ -125,7 +125,7 @@ fn inputs_that_are_none_are_told_by_name() {
         (missing.as_str(), ["no such file", "missing.mdl"]),
         (&text(&empty), ["", "empty-folder"]),
         (&notes, ["", "notes.txt"]),
-        ("/dev/null", ["no regular file", "/dev/null"]),
+        ("/dev/null", ["not a regular file", "/dev/null"]),
     ];
     for (input, said) in cases {
         let writing = WRITING.iter().map(|one| one.args(input, &folder.file("out.mdl")));
@@ -222,7 +222,7 @@ fn a_target_that_can_not_be_is_told() {
         // The devices are no files: neither replaced nor written to.
         if one.also.is_empty() {
             let error = run(one.args(&one.sound(), Path::new("/dev/full"))).failed();
-            assert!(error.contains("no regular file"), "{error}");
+            assert!(error.contains("not a regular file"), "{error}");
         }
         assert_eq!(folder.names(), ["file"]);
         assert_eq!(fs::read(folder.file("file")).unwrap(), b"mine");

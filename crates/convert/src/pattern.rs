@@ -4,8 +4,9 @@ use regex_lite::Regex;
 use statelens_checkpoint::{Error, Result};
 
 /// A pattern for flat keys: `/regular expression/`, found anywhere in the key, or else a glob
-/// that must match the whole key, in which `*` stands for anything, dots included, and `?` for
-/// one character.
+/// that must match the whole key, in which `*` stands for anything, dots included, `?` for one
+/// character, `[0-3x]` for one of these, `[!x]` for any other, and `{a,b}` for either. A key that
+/// is the pattern, letter for letter, matches in any case: keys may hold brackets.
 #[derive(Debug, Clone)]
 pub struct Pattern {
     text: String,
@@ -15,6 +16,8 @@ pub struct Pattern {
 #[derive(Debug, Clone)]
 enum Matcher {
     Glob(Vec<char>),
+    /// A glob with classes or alternatives, as an expression.
+    Choices(Regex),
     Regex(Regex),
 }
 
@@ -27,7 +30,13 @@ impl Pattern {
                 Error::refused(format!("{text} is not a regular expression: {error}"))
                     .advice("Without slashes it is a glob: `*` matches anything.")
             })?),
-            None => Matcher::Glob(text.chars().collect()),
+            None => match choices(text) {
+                Some(expression) => Matcher::Choices(Regex::new(&expression).map_err(|error| {
+                    Error::refused(format!("{text} can't be understood as a pattern: {error}"))
+                        .advice("Classes are written [0-9] and [!0-9], alternatives {a,b}.")
+                })?),
+                None => Matcher::Glob(text.chars().collect()),
+            },
         };
         Ok(Self { text: text.to_owned(), matcher })
     }
@@ -36,6 +45,7 @@ impl Pattern {
     pub fn matches(&self, key: &str) -> bool {
         match &self.matcher {
             Matcher::Glob(glob) => glob_matches(glob, key),
+            Matcher::Choices(regex) => key == self.text || regex.is_match(key),
             Matcher::Regex(regex) => regex.is_match(key),
         }
     }
@@ -58,6 +68,90 @@ impl std::str::FromStr for Pattern {
     fn from_str(text: &str) -> Result<Self> {
         Self::parse(text)
     }
+}
+
+/// The expression that a glob with classes or alternatives stands for; `None` if it has neither,
+/// so that it is matched letter by letter. A bracket without its partner stands for itself, and so
+/// do braces without a comma between them.
+fn choices(glob: &str) -> Option<String> {
+    let glob: Vec<char> = glob.chars().collect();
+    let braces = braces(&glob);
+    let mut out = String::from("^(?s:");
+    let mut special = false;
+    let mut at = 0;
+    while let Some(&c) = glob.get(at) {
+        if c == '['
+            && let Some((class, len)) = class(&glob[at..])
+        {
+            out.push_str(&class);
+            special = true;
+            at += len;
+            continue;
+        }
+        match (c, braces.get(at).copied().flatten()) {
+            ('*', _) => out.push_str(".*"),
+            ('?', _) => out.push('.'),
+            (_, Some(replacement)) => {
+                out.push_str(replacement);
+                special = true;
+            }
+            (c, None) => push_literal(&mut out, c),
+        }
+        at += 1;
+    }
+    out.push_str(")$");
+    special.then_some(out)
+}
+
+/// For each character what it is in an expression if it is a brace, or a comma, of alternatives.
+fn braces(glob: &[char]) -> Vec<Option<&'static str>> {
+    let mut marks = vec![None; glob.len()];
+    let mut open: Vec<(usize, Vec<usize>)> = Vec::new();
+    for (at, c) in glob.iter().enumerate() {
+        match c {
+            '{' => open.push((at, Vec::new())),
+            ',' => open.iter_mut().rev().take(1).for_each(|(_, commas)| commas.push(at)),
+            '}' => {
+                let Some((start, commas)) = open.pop() else { continue };
+                if commas.is_empty() {
+                    continue;
+                }
+                marks[start] = Some("(?:");
+                marks[at] = Some(")");
+                commas.into_iter().for_each(|comma| marks[comma] = Some("|"));
+            }
+            _ => {}
+        }
+    }
+    marks
+}
+
+/// The class that begins a glob as an expression, and how many characters it takes.
+fn class(glob: &[char]) -> Option<(String, usize)> {
+    let negated = matches!(glob.get(1), Some('!' | '^'));
+    let first = if negated { 2 } else { 1 };
+    // A bracket that comes first is one of the characters.
+    let end = (first + 1..glob.len()).find(|at| glob[*at] == ']')?;
+    let mut out = String::from(if negated { "[^" } else { "[" });
+    let mut at = first;
+    while at < end {
+        push_literal(&mut out, glob[at]);
+        if glob[at + 1] == '-' && at + 2 < end {
+            out.push('-');
+            push_literal(&mut out, glob[at + 2]);
+            at += 2;
+        }
+        at += 1;
+    }
+    out.push(']');
+    Some((out, end + 1))
+}
+
+fn push_literal(out: &mut String, c: char) {
+    if c.is_ascii_punctuation() {
+        out.push('\\');
+    }
+    out.push(c);
 }
 
 /// Goes back to the last `*` only, which is enough: an earlier one could not match more. So it
@@ -114,6 +208,26 @@ mod tests {
             ("", "a", false),
             ("a**", "a", true),
             ("[ab]", "[ab]", true),
+            ("[ab]", "a", true),
+            ("[ab]", "ab", false),
+            ("h.[0-1].*", "h.1.w", true),
+            ("h.[0-1].*", "h.2.w", false),
+            ("h.[!0-1].w", "h.2.w", true),
+            ("h.[^0-1].w", "h.1.w", false),
+            ("[]x]", "]", true),
+            ("[-a]", "-", true),
+            ("a[", "a[", true),
+            ("a[b", "a[b", true),
+            ("{a,b.c}.w", "b.c.w", true),
+            ("{a,b}.w", "c.w", false),
+            ("{a,{b,c}?}", "cx", true),
+            ("{a}", "{a}", true),
+            ("a,b", "a,b", true),
+            ("{a,b", "{a,b", true),
+            ("{,x.}w", "w", true),
+            ("*.{k,v}_proj.*", "l.3.k_proj.weight", true),
+            ("[.]+", ".+", true),
+            ("[.]+", "..", false),
         ] {
             assert_eq!(Pattern::parse(glob).unwrap().matches(key), expected, "{glob} {key}");
         }
@@ -133,5 +247,10 @@ mod tests {
     fn hostile_globs_take_no_time() {
         let pattern = Pattern::parse(&"*a".repeat(500)).unwrap();
         assert!(!pattern.matches(&("a".repeat(499) + &"b".repeat(20_000))));
+        // Those that are too many are refused, however deep they are.
+        let deep = "{".repeat(10_000) + "a" + &",b}".repeat(10_000);
+        assert!(Pattern::parse(&deep).is_err());
+        let pattern = Pattern::parse(&("*[a]".repeat(50) + "{b,c}")).unwrap();
+        assert!(!pattern.matches(&"a".repeat(20_000)));
     }
 }

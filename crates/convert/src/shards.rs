@@ -44,11 +44,16 @@ pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {
     }
 }
 
+/// A size as [`shard_size`] reads it, or nothing at all: `0`.
+pub fn size(text: &str) -> Result<u64> {
+    if text.trim() == "0" { Ok(0) } else { shard_size(text) }
+}
+
 /// A size as the Hugging Face libraries write it: `5GB` is five thousand million bytes, `5GiB`
 /// five times 2^30.
 pub fn shard_size(text: &str) -> Result<u64> {
     let bad = || {
-        Error::refused(format!("`{text}` is no size"))
+        Error::refused(format!("`{text}` is not a size"))
             .expected("bytes, or a number with KB, MB, GB, TB, KiB, MiB, GiB or TiB")
     };
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());

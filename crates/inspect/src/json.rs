@@ -74,6 +74,12 @@ impl Json {
         let _ = write!(self.out, "{number}");
     }
 
+    /// A number that is written as JSON has it already.
+    pub(crate) fn literal(&mut self, digits: &str) {
+        self.separate();
+        self.out.push_str(digits);
+    }
+
     /// A number; a string, `inf`, `-inf` or `nan`, if it is none to JSON.
     pub fn float(&mut self, value: f64) {
         let text = statelens_checkpoint::float_repr(value);
@@ -103,20 +109,20 @@ impl Json {
     }
 
     /// Opens an array or object that is closed later, perhaps after a [`Json::take`].
-    pub(crate) fn open(&mut self, bracket: char) {
+    pub fn open(&mut self, bracket: char) {
         self.separate();
         self.out.push(bracket);
         self.comma = false;
     }
 
     /// Closes what was opened last.
-    pub(crate) fn close(&mut self, bracket: char) {
+    pub fn close(&mut self, bracket: char) {
         self.out.push(bracket);
         self.comma = true;
     }
 
     /// A line break, where the grammar allows one anyway: between two values.
-    pub(crate) fn line(&mut self) {
+    pub fn line(&mut self) {
         if std::mem::take(&mut self.comma) {
             self.out.push(',');
         }
@@ -124,7 +130,7 @@ impl Json {
     }
 
     /// A line break after the last item or the whole.
-    pub(crate) fn newline(&mut self) {
+    pub fn newline(&mut self) {
         self.out.push('\n');
     }
 

@@ -10,6 +10,7 @@ mod describe;
 mod element;
 mod json;
 mod manifest;
+mod natural;
 mod numbers;
 mod read_back;
 pub mod runs;
@@ -17,6 +18,7 @@ pub mod share;
 mod statistics;
 mod suggest;
 mod summary;
+mod typed;
 pub mod verify;
 
 pub use describe::{
@@ -26,11 +28,13 @@ pub use describe::{
 pub use element::element_text;
 pub use json::{Json, finding_json};
 pub use manifest::{Unread, missing, write_manifest, write_manifest_lines};
+pub use natural::natural_order;
 pub use numbers::{grouped, size_text};
 pub use read_back::ReadBack;
 pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary, grade_word};
+pub use typed::{element_json, leaf_json};
 
 /// An error that concerns one tensor only; a disk that can't be read, a limit that the user can
 /// raise, and a wish to stop are the end of everything.

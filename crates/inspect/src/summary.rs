@@ -119,11 +119,30 @@ impl Summary {
         summary
     }
 
+    /// The state that is the model, where it is known by its name and there are others: what
+    /// "parameters" means then.
+    pub fn model(&self) -> Option<(&str, &State)> {
+        let tensors = self.by_state.iter().filter(|(_, state)| state.tensors.tensors > 0);
+        let others = tensors.count() > 1;
+        let is_model = |name: &str| MODELS.contains(&name);
+        let mut found = self.by_state.iter().filter(|(name, _)| is_model(name) && others);
+        let (name, state) = found.next()?;
+        // Two of these names are parts of a model, or two models: who knows.
+        found.next().is_none().then_some((name.as_str(), state))
+    }
+
     /// As JSON, findings included.
     pub fn json(&self, checkpoint: &Checkpoint) -> String {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
+            self.write(checkpoint, json);
+        });
+        json.take()
+    }
+
+    /// The fields of [`Summary::json`].
+    pub fn write(&self, checkpoint: &Checkpoint, json: &mut Json) {
             json.name("format").object(|json| {
                 json.name("name").str(self.format.id);
                 json.name("title").str(self.format.name);
@@ -147,6 +166,10 @@ impl Summary {
             json.name("links").number(self.links);
             json.name("missing").number(self.missing);
             self.all.fields(json);
+            match self.model() {
+                Some((_, state)) => json.name("model_params").number(state.tensors.elements),
+                None => json.name("model_params").null(),
+            }
             let unfolded = checkpoint.unfolded();
             json.name("unfolded").object(|json| {
                 json.name("stored_bytes").number(unfolded.stored_bytes);
@@ -173,10 +196,12 @@ impl Summary {
             json.name("findings").array(|json| {
                 checkpoint.findings.iter().for_each(|finding| finding_json(json, finding));
             });
-        });
-        json.take()
     }
 }
+
+/// What trainers call the state that is the model.
+const MODELS: [&str; 6] =
+    ["model", "state_dict", "model_state_dict", "module", "model_state", "params"];
 
 /// What stands between the segments of keys.
 fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
@@ -194,7 +219,7 @@ impl Count {
 
     fn fields(&self, json: &mut Json) {
         json.name("tensors").number(self.tensors);
-        json.name("elements").number(self.elements);
+        json.name("params").number(self.elements);
         json.name("bytes").number(self.bytes);
     }
 }

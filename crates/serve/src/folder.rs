@@ -91,7 +91,7 @@ mod tests {
         let folder = site("inside");
         assert!(folder.locate("index.html").is_some());
         assert!(folder.locate("examples/a b.wasm").is_some());
-        assert!(folder.locate("examples").is_none(), "a folder is no file");
+        assert!(folder.locate("examples").is_none(), "a folder is not a file");
         #[cfg(unix)]
         {
             let link = folder.path().join("same");

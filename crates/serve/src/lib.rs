@@ -112,7 +112,7 @@ fn talk(stream: &TcpStream, site: &dyn Site) -> io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let Some(request) = Request::read(stream)? else {
-        return Answer::text(400, "this is no HTTP request").send(stream, false, None);
+        return Answer::text(400, "this is not an HTTP request").send(stream, false, None);
     };
     let head_only = match request.method() {
         "GET" => false,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use super::Durable;
+use super::{Durable, Spending};
 
 /// What to write about a checkpoint.
 #[derive(Debug, Args)]
@@ -56,6 +56,9 @@ pub(crate) struct Summary {
     /// A further file that the checkpoint links to; those beside it are found without this
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) spending: Spending,
 }
 
 /// A kind of summary.

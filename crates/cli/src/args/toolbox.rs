@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{Common, Durable, Input};
+use super::{Common, Durable, Input, Inputs};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Toolbox {
@@ -57,6 +57,7 @@ values, so that changed values can't be seen: hold them against a manifest.
 
 Examples:
   statelens verify checkpoint_1000.mdl
+  statelens verify *.safetensors              one table of all
   statelens manifest model.pt -o model.manifest
   statelens verify downloaded/model.pt --manifest model.manifest")]
     Verify(Verify),
@@ -137,18 +138,22 @@ pub(crate) struct Diff {
     #[arg(value_name = "RIGHT")]
     pub(crate) right: PathBuf,
 
-    /// When numbers match
-    #[arg(long, value_name = "OPERATION", default_value = "equal")]
+    /// When numbers match [default: equal; allclose with --rtol or --atol]
+    #[arg(long, value_name = "OPERATION")]
     #[arg(visible_alias = "tensor_comparison_op")]
-    pub(crate) op: Operation,
+    pub(crate) op: Option<Operation>,
 
-    /// Relative tolerance of allclose
-    #[arg(long, value_name = "NUMBER", default_value_t = 1e-5, value_parser = tolerance)]
-    pub(crate) rtol: f64,
+    /// Relative tolerance of allclose [default: 1e-5]
+    #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
+    pub(crate) rtol: Option<f64>,
 
-    /// Absolute tolerance of allclose
-    #[arg(long, value_name = "NUMBER", default_value_t = 1e-8, value_parser = tolerance)]
-    pub(crate) atol: f64,
+    /// Absolute tolerance of allclose [default: 1e-8]
+    #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
+    pub(crate) atol: Option<f64>,
+
+    /// Prints nothing: the exit status is the answer
+    #[arg(short, long, conflicts_with = "json")]
+    pub(crate) quiet: bool,
 
     /// Takes two NaNs in the same place as different, as torch does
     #[arg(long)]
@@ -166,23 +171,24 @@ pub(crate) struct Diff {
     #[arg(long)]
     pub(crate) structure: bool,
 
-    /// Only keys that match, on both sides: a glob, or /a regular expression/; may be repeated
+    /// Only keys that match, on both sides, as they are in the file: a glob, or /a regular
+    /// expression/; may be repeated
     #[arg(long, value_name = "PATTERN")]
     pub(crate) select: Vec<String>,
 
-    /// Not the keys that match; may be repeated, and beats --select
+    /// Leaves out the keys that match; may be repeated, and beats --select
     #[arg(long, value_name = "PATTERN")]
     pub(crate) exclude: Vec<String>,
 
-    /// Takes this off the start of every key of LEFT first
+    /// Removes this prefix from every key of LEFT
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) strip_prefix: String,
 
-    /// Replaces in the keys of LEFT first what the expression matches; may be repeated
+    /// Replaces in the keys of LEFT what the expression finds, as `convert` does; may be repeated
     #[arg(long, value_name = "REGEX=>REPLACEMENT")]
     pub(crate) rename: Vec<String>,
 
-    /// Puts this before every key of LEFT first
+    /// Adds this prefix to every key of LEFT
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     pub(crate) prefix: String,
 
@@ -224,7 +230,7 @@ pub(crate) struct Check {
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
     #[command(flatten)]
-    pub(crate) input: Input,
+    pub(crate) inputs: Inputs,
 
     /// What it should be: what `statelens manifest` wrote, with or without --json
     #[arg(long, value_name = "MANIFEST")]
@@ -252,6 +258,10 @@ pub(crate) struct Upgrade {
     #[arg(long)]
     pub(crate) lossy: bool,
 
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
     #[command(flatten)]
     pub(crate) durable: Durable,
 }
@@ -278,6 +288,10 @@ pub(crate) struct FixCheckpointSpec {
     /// Writes format 0.5, which releases 2.5 and later load
     #[arg(long)]
     pub(crate) upgrade: bool,
+
+    /// Replaces PATH if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
 
     #[command(flatten)]
     pub(crate) durable: Durable,
@@ -315,6 +329,10 @@ pub(crate) struct ConvertDataloaderState {
     /// The format version to write: 0.4 is read by releases 2.0 and later, 0.5 by 2.5 and later
     #[arg(long, value_name = "VERSION", default_value = "0.4", value_parser = ["0.4", "0.5"])]
     pub(crate) to: String,
+
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
 
     #[command(flatten)]
     pub(crate) durable: Durable,

@@ -1,5 +1,8 @@
 //! The edits of `statelens convert`: what is asked for, what it does to keys, what casts did.
 
+use std::fs;
+use std::path::Path;
+
 use statelens_checkpoint::{Checkpoint, DType, Error, Result};
 use statelens_convert::{Cast, Change, Changed, Edit, Pair, Pattern, Rename, Report};
 use statelens_inspect::{Json, visible};
@@ -7,7 +10,8 @@ use statelens_tensor::CastReport;
 
 use crate::args::Edits;
 use crate::commands::convert::keys_text;
-use crate::print::{Failure, Printer, Table, complain, grouped};
+use crate::print::{Failure, Printer, Table, complain, counted, grouped};
+use crate::source;
 
 /// Keys that the JSON names with what casts did to them.
 const NAMED: usize = 1000;
@@ -24,11 +28,48 @@ pub(super) fn edit(args: &Edits) -> Result<Edit> {
         select: patterns(&args.select)?,
         exclude: patterns(&args.exclude)?,
         strip_prefix: args.strip_prefix.clone(),
-        rename: args.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
+        rename: renames(&args.rename, args.rename_map.as_deref())?,
         prefix: args.prefix.clone(),
         nest: args.nest,
         casts: args.cast.iter().map(|text| Cast::parse(text)).collect::<Result<_>>()?,
     })
+}
+
+/// The replacements, then the list of names if there is one.
+fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Rename>> {
+    let mut renames: Vec<Rename> =
+        texts.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?;
+    if let Some(path) = list {
+        let in_file = |error: Error| error.in_file(path.display().to_string());
+        let about = fs::metadata(path).map_err(|error| source::open_error(&error, path))?;
+        if !about.is_file() || about.len() > LONGEST_LIST {
+            return Err(in_file(Error::refused("this is not a list of names")));
+        }
+        let text = fs::read_to_string(path)
+            .map_err(|error| in_file(Error::io(format!("it can't be read: {error}"))))?;
+        renames.push(Rename::list(&text).map_err(in_file)?);
+    }
+    Ok(renames)
+}
+
+/// The longest list of names that is read.
+const LONGEST_LIST: u64 = 256 << 20;
+
+/// Says on standard error which edits match nothing: most likely they are misspelt.
+pub(super) fn warn_of_unused(args: &Edits, edit: &Edit, source: &Checkpoint) -> Result<()> {
+    let unused = edit.unused(source)?;
+    for text in &unused.exclude {
+        complain(&format!("--exclude {text}: no key matches"));
+    }
+    for text in &unused.rename {
+        match (args.rename.contains(text), &args.rename_map) {
+            (false, Some(list)) => {
+                complain(&format!("--rename-map {}: no key is in this list", list.display()));
+            }
+            _ => complain(&format!("--rename {text}: no key matches")),
+        }
+    }
+    Ok(())
 }
 
 /// Old and new keys, where they differ.
@@ -39,9 +80,10 @@ pub(super) fn changes_text(changes: &[Change], printer: &mut Printer) -> Result<
     let changed: Vec<&Change> = changes.iter().filter(|change| change.is_any()).collect();
     printer.line("")?;
     printer.line(&format!(
-        "{} of {} keys change",
+        "{} of {} change{}",
         grouped(changed.len() as u64),
-        grouped(changes.len() as u64)
+        counted(changes.len() as u64, "key"),
+        if changed.len() == 1 { "s" } else { "" }
     ))?;
     if changed.is_empty() {
         return Ok(());

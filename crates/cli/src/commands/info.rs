@@ -1,12 +1,17 @@
 //! `statelens info`.
 
-use statelens_inspect::Summary;
+use statelens_inspect::{Json, Summary, grade_word};
 
-use crate::args::Input;
-use crate::print::{Failure, Outcome, Printer, Table, grouped, size_text};
+use crate::args::Inputs;
+use crate::commands::several;
+use crate::print::{Failure, Outcome, Printer, Table, counted, grouped, size_text};
 
-pub(crate) fn run(args: &Input) -> Outcome {
-    let checkpoint = super::open_for_good(&args.file, &args.common.with)?;
+pub(crate) fn run(args: &Inputs) -> Outcome {
+    if args.files.len() > 1 {
+        return table(args);
+    }
+    let Some(file) = args.files.first() else { return Ok(true) };
+    let checkpoint = super::open_for_good(file, &args.common.with)?;
     let summary = Summary::of(checkpoint);
     let mut printer = Printer::new();
     if args.common.json {
@@ -21,6 +26,31 @@ pub(crate) fn run(args: &Input) -> Outcome {
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// A row for each of several checkpoints.
+fn table(args: &Inputs) -> Outcome {
+    let heads = ["format", ">tensors", ">parameters", ">bytes", "findings"];
+    several::each(&args.files, &heads, args.common.json, |file| {
+        let (checkpoint, _) = super::open(file, &args.common.with)?;
+        let summary = Summary::of(&checkpoint);
+        let worst = checkpoint.findings.iter().map(|finding| finding.grade).max();
+        let findings = match (worst, checkpoint.findings.len()) {
+            (None, _) => String::new(),
+            (Some(worst), 1) => grade_word(worst).to_owned(),
+            (Some(worst), count) => format!("{}, {count} in all", grade_word(worst)),
+        };
+        let params = summary.model().map_or(&summary.all, |(_, state)| &state.tensors);
+        let cells = vec![
+            format!("{} {}", summary.format.name, summary.format.version).trim_end().to_owned(),
+            grouped(summary.all.tensors),
+            grouped(params.elements),
+            grouped(summary.all.bytes),
+            findings,
+        ];
+        let json = Box::new(move |json: &mut Json| summary.write(&checkpoint, json));
+        Ok(several::Row { cells, json, answer: true })
+    })
 }
 
 fn facts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
@@ -41,14 +71,21 @@ fn facts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
     }
     let links = match summary.links {
         0 => String::new(),
+        1 => ", 1 of them a link to another".to_owned(),
         links => format!(", {} of them links to others", grouped(links)),
     };
     row("leaves", format!("{}{links}", grouped(summary.leaves)));
     row("tensors", grouped(summary.all.tensors));
-    row("parameters", grouped(summary.all.elements));
+    let all = grouped(summary.all.elements);
+    row("parameters", match summary.model() {
+        Some((name, state)) => {
+            format!("{} in `{name}`, of {all} in all tensors", grouped(state.tensors.elements))
+        }
+        None => all,
+    });
     row("bytes", exact(summary.all.bytes));
     if summary.missing > 0 {
-        row("missing", format!("the bytes of {} tensors", grouped(summary.missing)));
+        row("missing", format!("the bytes of {}", counted(summary.missing, "tensor")));
     }
     table.print_body(printer)
 }

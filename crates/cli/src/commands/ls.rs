@@ -1,49 +1,153 @@
 //! `statelens ls`.
 
-use statelens_checkpoint::{Checkpoint, Leaf, known_key};
-use statelens_convert::Pattern;
+mod tree;
+
+use std::cmp::Ordering;
+use std::collections::HashSet;
+
+use statelens_checkpoint::{Checkpoint, Leaf, known_key, order};
+use statelens_convert::{Pattern, dtype_named};
 use statelens_inspect::{
-    Json, dtype_of, kind_of, shape_of, shape_text, text_of, type_name, value_text,
+    Json, dtype_of, kind_of, leaf_json, natural_order, shape_of, shape_text, value_text,
 };
 
-use crate::args::Ls;
-use crate::print::{Outcome, Printer, Table, grouped};
+use crate::args::{Ls, Sort};
+use crate::print::{Failure, Outcome, Printer, Table, grouped};
 
 pub(crate) fn run(args: &Ls) -> Outcome {
-    let pattern = args.pattern.as_deref().map(Pattern::parse).transpose()?;
+    let wanted = Wanted::of(args)?;
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
-    let wanted = |leaf: &Leaf| {
-        pattern.as_ref().is_none_or(|pattern| {
-            let key = leaf.flat.to_lossy();
-            pattern.matches(&key) || pattern.matches(known_key(&key))
-        })
-    };
-    let mut leaves = checkpoint.each_leaf().filter(wanted).peekable();
+    let found = checkpoint.each_leaf().filter(|leaf| wanted.is(checkpoint, leaf));
     let mut printer = Printer::new();
-    if args.input.common.json {
-        let mut json = Json::new();
-        printer.text("[")?;
-        for (index, leaf) in leaves.enumerate() {
-            printer.text(if index > 0 { ",\n" } else { "\n" })?;
-            object(&mut json, checkpoint, &leaf);
-            printer.text(&std::mem::take(&mut json).take())?;
+    if args.tree {
+        let leaves: Vec<Leaf> = found.collect();
+        match leaves.is_empty() {
+            true => printer.line(nothing(args))?,
+            false => tree::print(checkpoint, &leaves, &mut printer)?,
         }
-        printer.line("\n]")?;
-    } else if leaves.peek().is_none() {
-        printer.line(match pattern {
-            Some(_) => "no key matches",
-            None => "there are no keys",
-        })?;
+    } else if args.sort.is_some() || args.reverse {
+        let mut leaves: Vec<Leaf> = found.collect();
+        sort(checkpoint, args.sort, &mut leaves);
+        if args.reverse {
+            leaves.reverse();
+        }
+        print(args, checkpoint, leaves.into_iter(), &mut printer)?;
     } else {
-        // A table is as wide as its widest cell, so all rows are made before one is printed;
-        // in runs, so that a million keys do not wait in memory as text.
-        while leaves.peek().is_some() {
-            let run: Vec<Leaf> = leaves.by_ref().take(ROWS).collect();
-            table(checkpoint, &run).print(&mut printer)?;
-        }
+        print(args, checkpoint, found, &mut printer)?;
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// Which leaves are listed.
+struct Wanted {
+    patterns: Vec<Pattern>,
+    tensors: bool,
+    dtypes: HashSet<String>,
+    min_bytes: u64,
+}
+
+impl Wanted {
+    fn of(args: &Ls) -> Result<Self, Failure> {
+        let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
+        let patterns = patterns.collect::<statelens_checkpoint::Result<_>>()?;
+        // By torch's name, a short one, or as `ls` prints it: NumPy and GGUF have their own.
+        let dtypes = args.dtype.iter().map(|name| match dtype_named(name) {
+            Ok(dtype) => dtype.name().to_owned(),
+            Err(_) => name.clone(),
+        });
+        Ok(Self {
+            patterns,
+            tensors: args.tensors,
+            dtypes: dtypes.collect(),
+            min_bytes: args.min_bytes.unwrap_or(0),
+        })
+    }
+
+    fn is(&self, checkpoint: &Checkpoint, leaf: &Leaf) -> bool {
+        let dtype = dtype_of(checkpoint, leaf.target);
+        if self.tensors && dtype.is_none() {
+            return false;
+        }
+        if !self.dtypes.is_empty() && !dtype.is_some_and(|it| self.dtypes.contains(it.name())) {
+            return false;
+        }
+        if self.min_bytes > 0 && nbytes(checkpoint, leaf).is_none_or(|it| it < self.min_bytes) {
+            return false;
+        }
+        let key = leaf.flat.to_lossy();
+        let matches = |pattern: &Pattern| pattern.matches(&key) || pattern.matches(known_key(&key));
+        self.patterns.is_empty() || self.patterns.iter().any(matches)
+    }
+}
+
+/// Sorts by what is asked for; what is equal keeps the order of the file.
+fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
+    let params = |leaf: &Leaf| checkpoint.tensor_of(leaf.target).and_then(|(_, it)| it.numel());
+    let dtype = |leaf: &Leaf| dtype_of(checkpoint, leaf.target).map(|dtype| dtype.name());
+    match by {
+        None => {}
+        Some(Sort::Bytes) => order::by(leaves, |one, other| {
+            nbytes(checkpoint, other).cmp(&nbytes(checkpoint, one))
+        }),
+        Some(Sort::Params) => order::by(leaves, |one, other| params(other).cmp(&params(one))),
+        Some(Sort::Name) => order::by(leaves, |one, other| {
+            natural_order(&one.flat.to_lossy(), &other.flat.to_lossy())
+        }),
+        // Values without a dtype come last.
+        Some(Sort::Dtype) => order::by(leaves, |one, other| match (dtype(one), dtype(other)) {
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+            (one, other) => one.cmp(&other),
+        }),
+    }
+}
+
+fn nothing(args: &Ls) -> &'static str {
+    let asked = args.patterns.is_empty()
+        && !args.tensors
+        && args.dtype.is_empty()
+        && args.min_bytes.is_none();
+    if asked { "there are no keys" } else { "no key matches" }
+}
+
+fn print(
+    args: &Ls,
+    checkpoint: &Checkpoint,
+    leaves: impl Iterator<Item = Leaf>,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let mut leaves = leaves.peekable();
+    if args.input.common.json {
+        let mut json = Json::new();
+        json.open('{');
+        json.name("statelens").number(1);
+        json.name("entries").open('[');
+        for leaf in leaves {
+            json.line();
+            json.object(|json| {
+                leaf_json(json, checkpoint, &leaf);
+                if let Some(short) = short_of(&leaf.flat.to_lossy()) {
+                    json.name("short").str(short);
+                }
+            });
+            printer.text(&json.take())?;
+        }
+        json.newline();
+        json.close(']');
+        json.close('}');
+        return printer.line(&json.take());
+    }
+    if leaves.peek().is_none() {
+        return printer.line(nothing(args));
+    }
+    // A table is as wide as its widest cell, so all rows are made before one is printed;
+    // in runs, so that a million keys do not wait in memory as text.
+    while leaves.peek().is_some() {
+        let run: Vec<Leaf> = leaves.by_ref().take(ROWS).collect();
+        table(checkpoint, &run).print(printer)?;
+    }
+    Ok(())
 }
 
 const ROWS: usize = 50_000;
@@ -79,30 +183,4 @@ fn short_of(key: &str) -> Option<&str> {
 
 fn nbytes(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<u64> {
     checkpoint.tensor_of(leaf.target).and_then(|(_, tensor)| tensor.nbytes())
-}
-
-fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf) {
-    json.object(|json| {
-        json.name("key").text(&leaf.flat);
-        if let Some(short) = short_of(&leaf.flat.to_lossy()) {
-            json.name("short").str(short);
-        }
-        json.name("kind").str(kind_of(checkpoint, leaf));
-        if let Some(dtype) = dtype_of(checkpoint, leaf.target) {
-            json.name("dtype").str(dtype.name());
-        }
-        if let Some(shape) = shape_of(checkpoint, leaf.target) {
-            json.name("shape").numbers(shape);
-        }
-        if let Some(nbytes) = nbytes(checkpoint, leaf) {
-            json.name("nbytes").number(nbytes);
-        }
-        if let Some(name) = type_name(checkpoint, leaf.target) {
-            json.name("type").str(&name);
-        }
-        json.name("value").str(&text_of(checkpoint, leaf.target));
-        if let Some(target) = &leaf.alias_of {
-            json.name("alias_of").text(target);
-        }
-    });
 }

@@ -6,8 +6,10 @@ pub(crate) mod formats;
 pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod manifest;
+pub(crate) mod merge;
 pub(crate) mod scan;
 pub(crate) mod serve;
+pub(crate) mod several;
 pub(crate) mod shell;
 pub(crate) mod show;
 pub(crate) mod summary;
@@ -17,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Finding, Result};
-use statelens_inspect::{grade_word, visible};
+use statelens_inspect::visible;
 
 use crate::limits::limits;
-use crate::print::{Failure, Printer};
+use crate::print::{Failure, Printer, grade_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::scratch;
@@ -49,19 +51,20 @@ fn print_findings(findings: &[Finding], printer: &mut Printer) -> Result<(), Fai
     let mut sorted: Vec<&Finding> = findings.iter().collect();
     sorted.sort_by_key(|finding| std::cmp::Reverse(finding.grade));
     for finding in sorted {
-        printer.line(&format!("{:8} {}", grade_word(finding.grade), visible(&finding.title)))?;
+        let word = grade_text(finding.grade, 12);
+        printer.line(&format!("{word}  {}", visible(&finding.title)))?;
         if let Some(call) = &finding.call {
             let text = match call.arguments.is_empty() {
                 true => format!("{}.{}", call.module, call.name),
                 false => format!("{}.{}({})", call.module, call.name, call.arguments),
             };
-            printer.line(&format!("         call   {} (never run)", visible(&text)))?;
+            printer.line(&format!("              call   {} (never run)", visible(&text)))?;
         }
         for (name, text) in
             [("place", &finding.place), ("why", &finding.detail), ("do", &finding.advice)]
         {
             if !text.is_empty() {
-                printer.line(&format!("         {name:6} {}", visible(text)))?;
+                printer.line(&format!("              {name:6} {}", visible(text)))?;
             }
         }
     }

@@ -9,7 +9,7 @@ use statelens_formats::ScanOptions;
 use statelens_inspect::{Json, finding_json, grade_word, visible};
 
 use crate::args::Scan;
-use crate::print::{Failure, Outcome, Printer, complain};
+use crate::print::{Failure, Outcome, Printer, Table, complain};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
 
@@ -21,6 +21,7 @@ pub(crate) fn run(args: &Scan) -> Outcome {
         json: args.common.json,
         several: args.paths.len() > 1 || args.paths.iter().any(|path| path.is_dir()),
         printer: Some(Printer::new()),
+        rows: Vec::new(),
         count: Count::default(),
     };
     for path in &args.paths {
@@ -28,7 +29,16 @@ pub(crate) fn run(args: &Scan) -> Outcome {
     }
     if scan.several && !scan.json {
         let line = scan.count.line();
-        scan.print(|printer| printer.line(&line))?;
+        let rows = std::mem::take(&mut scan.rows);
+        scan.print(|printer| {
+            if !rows.is_empty() {
+                printer.line("")?;
+                let mut table = Table::new(&["file", "worst", "finding"]);
+                rows.into_iter().for_each(|row| table.row(row));
+                table.print(printer)?;
+            }
+            printer.line(&line)
+        })?;
     }
     if let Some(printer) = scan.printer.take() {
         printer.finish().or_else(closed_is_fine)?;
@@ -49,6 +59,8 @@ struct Scanning {
     several: bool,
     /// `None` once nobody reads what is printed: the exit status must tell the verdict all the same.
     printer: Option<Printer>,
+    /// Of the table at the end: files that something was found in.
+    rows: Vec<Vec<String>>,
     count: Count,
 }
 
@@ -92,6 +104,14 @@ impl Scanning {
         match found {
             Ok(findings) => {
                 self.count.add(&findings);
+                let worst = findings.iter().max_by_key(|finding| finding.grade);
+                if let Some(worst) = worst.filter(|worst| worst.grade > Grade::Note) {
+                    self.rows.push(vec![
+                        path.display().to_string(),
+                        grade_word(worst.grade).to_owned(),
+                        worst.title.clone(),
+                    ]);
+                }
                 self.tell(path, &findings)
             }
             Err(error) => self.failed(path, &error),
@@ -133,6 +153,8 @@ impl Scanning {
         }
         self.count.files += 1;
         self.count.unread += 1;
+        let row = [&*path.display().to_string(), "not read", error.what()];
+        self.rows.push(row.map(str::to_owned).to_vec());
         complain(&error.to_string());
         if !self.json {
             return Ok(());

@@ -1,41 +1,68 @@
 //! `statelens completions` and `statelens man`, made from the definitions of the command line.
 
-use clap::CommandFactory as _;
 use clap_complete::Shell;
 use statelens_checkpoint::Error;
 
-use crate::args::Cli;
 use crate::print::{Outcome, Printer};
 
 pub(crate) fn completions(shell: Shell) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "statelens", &mut script);
+    clap_complete::generate(shell, &mut crate::args::command(), "statelens", &mut script);
     print(&script)
 }
 
 /// One page: the command, then every subcommand with its options.
 pub(crate) fn man() -> Outcome {
-    let mut command = Cli::command();
+    let mut command = crate::args::command().disable_help_subcommand(true);
     // Built, so that subcommands know their full names.
     command.build();
     let mut page = Vec::new();
     let man = clap_mangen::Man::new(command.clone());
     let mut render = || -> std::io::Result<()> {
-        man.render(&mut page)?;
+        man.render_title(&mut page)?;
+        man.render_name_section(&mut page)?;
+        man.render_synopsis_section(&mut page)?;
+        man.render_description_section(&mut page)?;
+        man.render_options_section(&mut page)?;
+        under(&mut page, "EXAMPLES", None, |out| man.render_extra_section(out))?;
         for subcommand in command.get_subcommands() {
             let man = clap_mangen::Man::new(subcommand.clone());
-            page.extend_from_slice(
-                format!(".SH \"{}\"\n", subcommand.get_name().to_uppercase()).as_bytes(),
-            );
-            man.render_synopsis_section(&mut page)?;
-            man.render_description_section(&mut page)?;
-            man.render_options_section(&mut page)?;
-            man.render_extra_section(&mut page)?;
+            let name = format!("statelens {}", subcommand.get_name()).to_uppercase();
+            page.extend_from_slice(format!(".SH \"{name}\"\n").as_bytes());
+            under(&mut page, "", Some("SYNOPSIS"), |out| man.render_synopsis_section(out))?;
+            under(&mut page, "", Some("DESCRIPTION"), |out| man.render_description_section(out))?;
+            under(&mut page, "", Some("OPTIONS"), |out| man.render_options_section(out))?;
+            under(&mut page, "", Some("EXTRA"), |out| man.render_extra_section(out))?;
         }
-        Ok(())
+        man.render_version_section(&mut page)
     };
     render().map_err(|error| Error::io(format!("the man page can't be made: {error}")))?;
     print(&page)
+}
+
+/// Renders a section of clap's under another heading: `name` instead of its own, or none and as
+/// paragraphs of the section that it stands in.
+fn under(
+    page: &mut Vec<u8>,
+    name: &str,
+    within: Option<&str>,
+    render: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    let mut section = Vec::new();
+    render(&mut section)?;
+    for line in section.split_inclusive(|byte| *byte == b'\n') {
+        match (line.strip_prefix(b".SH "), within) {
+            (None, _) => page.extend_from_slice(line),
+            (Some(_), None) => page.extend_from_slice(format!(".SH {name}\n").as_bytes()),
+            // A heading of clap's own, as of groups of options.
+            (Some(heading), Some(within)) if heading.trim_ascii() != within.as_bytes() => {
+                page.extend_from_slice(b".SS ");
+                page.extend_from_slice(heading);
+            }
+            (Some(_), Some(_)) => page.extend_from_slice(b".PP\n"),
+        }
+    }
+    Ok(())
 }
 
 fn print(bytes: &[u8]) -> Outcome {

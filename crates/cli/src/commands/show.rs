@@ -1,86 +1,180 @@
 //! `statelens show`.
 
+mod slice;
+
 use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
 };
 use statelens_inspect::{
-    Json, dtype_of, element_text, kind_of, layout_text, link_text, near_keys, shape_of, shape_text,
-    text_of, type_name,
+    Json, dtype_of, element_json, element_text, kind_of, layout_text, leaf_json, link_text,
+    near_keys, shape_of, shape_text, text_of, type_name,
 };
-use statelens_tensor::elements;
 
 use crate::args::Show;
 use crate::print::{Failure, Outcome, Printer, Table, grouped};
 
+use slice::Slice;
+
 pub(crate) fn run(args: &Show) -> Outcome {
     let checkpoint = super::open_for_good(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
-    // Flat keys need not be unique: a name with a dot looks like nesting.
-    let mut found: Vec<&Leaf> =
-        leaves.iter().filter(|leaf| leaf.flat.to_lossy() == args.key).collect();
-    if found.is_empty() {
-        let known = leaves.iter().filter(|leaf| known_key(&leaf.flat.to_lossy()) == args.key);
-        found = known.collect();
-        if found.len() > 1 {
-            let error =
-                Error::refused(format!("{} keys are `{}` for short", found.len(), args.key))
-                    .in_file(args.input.file.display().to_string())
-                    .advice("`statelens ls` lists the whole keys.");
-            return Err(error.into());
-        }
-    }
-    if found.is_empty() {
-        return Err(unknown(&leaves, args).into());
+    // All of them are found before one is printed.
+    let mut found = Vec::new();
+    for key in &args.keys {
+        found.extend(find(checkpoint, &leaves, key, args)?);
     }
     let mut printer = Printer::new();
     let mut json = Json::new();
-    for (index, leaf) in found.iter().enumerate() {
-        let values = first_values(checkpoint, leaf, args.values)?;
+    if args.input.common.json {
+        json.open('{');
+        json.name("statelens").number(1);
+        json.name("entries").open('[');
+    }
+    for (index, (leaf, slice)) in found.iter().enumerate() {
+        let values = Values::of(checkpoint, leaf, slice.as_ref(), args.values);
         if args.input.common.json {
-            printer.text(if index > 0 { ",\n" } else { "[" })?;
-            object(&mut json, checkpoint, leaf, &values);
-            printer.text(&std::mem::take(&mut json).take())?;
+            json.line();
+            object(&mut json, &mut printer, checkpoint, leaf, values.as_ref())?;
+            printer.text(&json.take())?;
         } else {
             printer.text(if index > 0 { "\n" } else { "" })?;
-            facts(checkpoint, leaf, &values, &mut printer)?;
+            facts(checkpoint, leaf, values.as_ref(), &mut printer)?;
         }
     }
     if args.input.common.json {
-        printer.line("]")?;
+        json.newline();
+        json.close(']');
+        json.close('}');
+        printer.line(&json.take())?;
     }
     printer.finish()?;
     Ok(true)
 }
 
-fn unknown(leaves: &[Leaf], args: &Show) -> Error {
-    let error = Error::refused(format!("there is no key `{}`", args.key))
+/// The leaves that a key names, and the slice of them that stands behind it. A key that is there
+/// with its brackets is that.
+fn find<'a>(
+    checkpoint: &Checkpoint,
+    leaves: &'a [Leaf],
+    text: &str,
+    args: &Show,
+) -> Result<Vec<(&'a Leaf, Option<Slice>)>> {
+    let whole = named(leaves, text, args)?;
+    if !whole.is_empty() {
+        return Ok(whole.into_iter().map(|leaf| (leaf, None)).collect());
+    }
+    let parts = text.strip_suffix(']').and_then(|text| text.rsplit_once('['));
+    let Some((key, inner)) = parts else { return Err(unknown(leaves, text, args)) };
+    let found = named(leaves, key, args)?;
+    if found.is_empty() {
+        return Err(unknown(leaves, key, args));
+    }
+    let sliced = |leaf: &'a Leaf| {
+        let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+        let numbers = tensor.and_then(statelens_tensor::numbers).ok_or_else(|| {
+            Error::refused(format!("`{key}` has no numbers that a slice could be taken of"))
+        })?;
+        Ok((leaf, Some(Slice::parse(inner, &numbers.shape)?)))
+    };
+    found.into_iter().map(sliced).collect()
+}
+
+fn named<'a>(leaves: &'a [Leaf], key: &str, args: &Show) -> Result<Vec<&'a Leaf>> {
+    // Flat keys need not be unique: a name with a dot looks like nesting.
+    let found: Vec<&Leaf> = leaves.iter().filter(|leaf| leaf.flat.to_lossy() == key).collect();
+    if !found.is_empty() {
+        return Ok(found);
+    }
+    let short: Vec<&Leaf> =
+        leaves.iter().filter(|leaf| known_key(&leaf.flat.to_lossy()) == key).collect();
+    if short.len() > 1 {
+        return Err(Error::refused(format!("{} keys are `{key}` for short", short.len()))
+            .in_file(args.input.file.display().to_string())
+            .advice("`statelens ls` lists the whole keys."));
+    }
+    Ok(short)
+}
+
+fn unknown(leaves: &[Leaf], key: &str, args: &Show) -> Error {
+    let error = Error::refused(format!("there is no key `{key}`"))
         .in_file(args.input.file.display().to_string());
-    let near: Vec<String> = near_keys(leaves, &args.key, 5)
+    let near: Vec<String> = near_keys(leaves, key, 5)
         .iter()
         .map(|leaf| format!("`{}`", leaf.flat.to_lossy()))
         .collect();
     match near.as_slice() {
         [] => error.advice("`statelens ls` lists the keys."),
-        near => error.advice(format!("Near to it: {}.", near.join(", "))),
+        near => error.advice(format!("Similar keys: {}.", near.join(", "))),
     }
 }
 
-/// The text of the first `most` elements of a tensor; none for anything else.
-fn first_values(checkpoint: &Checkpoint, leaf: &Leaf, most: u64) -> Result<Vec<String>> {
-    let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) else { return Ok(Vec::new()) };
-    let Some(tensor) = statelens_tensor::numbers(tensor) else { return Ok(Vec::new()) };
-    let tensor = &*tensor;
-    let count = tensor.numel().unwrap_or(0).min(most).min(MOST_VALUES);
-    if count == 0 || statelens_inspect::missing(tensor).is_some() {
-        return Ok(Vec::new());
-    }
-    let bytes = elements(&checkpoint.files, tensor, 0..count)?;
-    let item = usize::try_from(tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
-    Ok(bytes.chunks(item).map(|element| element_text(&tensor.dtype, element)).collect())
+/// Elements of a tensor that are to be shown.
+struct Values<'a> {
+    checkpoint: &'a Checkpoint,
+    tensor: std::borrow::Cow<'a, Tensor>,
+    slice: Option<&'a Slice>,
+    /// How many of them.
+    count: u64,
+    /// There are more.
+    more: bool,
 }
 
-/// More than this is no look any more.
-const MOST_VALUES: u64 = 100_000;
+/// Values that are shown without being asked for: of a tensor, and of a slice.
+const FEW: u64 = 16;
+const FEW_OF_SLICE: u64 = 1_000;
+
+impl<'a> Values<'a> {
+    /// None of what has no elements, or none that could be read.
+    fn of(
+        checkpoint: &'a Checkpoint,
+        leaf: &Leaf,
+        slice: Option<&'a Slice>,
+        asked: Option<u64>,
+    ) -> Option<Self> {
+        let (_, tensor) = checkpoint.tensor_of(leaf.target)?;
+        let tensor = statelens_tensor::numbers(tensor)?;
+        if statelens_inspect::missing(&tensor).is_some() {
+            return None;
+        }
+        let all = slice.map_or_else(|| tensor.numel().unwrap_or(0), Slice::len);
+        let usual = if slice.is_some() { FEW_OF_SLICE } else { FEW };
+        let count = all.min(asked.unwrap_or(usual));
+        Some(Self { checkpoint, tensor, slice, count, more: all > count })
+    }
+
+    /// Passes the bytes of one element after the other on, with its number.
+    fn each(
+        &self,
+        out: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>,
+    ) -> std::result::Result<(), Failure> {
+        let files = &self.checkpoint.files;
+        let item = usize::try_from(self.tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
+        if let Some(slice) = self.slice {
+            return slice.each(files, &self.tensor, self.count, out);
+        }
+        let at_once = (AT_ONCE / item as u64).max(1);
+        let mut at = 0;
+        while at < self.count {
+            let end = self.count.min(at + at_once);
+            let bytes = statelens_tensor::elements(files, &self.tensor, at..end)?;
+            for (number, element) in (at..).zip(bytes.chunks(item)) {
+                out(number, element)?;
+            }
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// After how many elements a new line of them begins: as many as the last dimension of a
+    /// slice has.
+    fn width(&self) -> Option<u64> {
+        let shape = self.slice?.shape();
+        (shape.len() > 1).then(|| shape.last().copied().unwrap_or(1).max(1))
+    }
+}
+
+/// Bytes of elements that are read at once.
+const AT_ONCE: u64 = 8 << 20;
 
 /// The whole text of a plain value where the one line of `ls` would cut it.
 fn whole(checkpoint: &Checkpoint, leaf: &Leaf) -> Option<String> {
@@ -95,7 +189,7 @@ fn tensor_facts(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<(&'static str, 
     let mut facts = vec![
         ("parameters", grouped(tensor.numel().unwrap_or(0))),
         ("bytes", grouped(tensor.nbytes().unwrap_or(0))),
-        ("lies in", layout_text(&checkpoint.files, tensor)),
+        ("stored in", layout_text(&checkpoint.files, tensor)),
     ];
     if tensor.requires_grad {
         facts.push(("gradient", "required".into()));
@@ -107,7 +201,7 @@ fn tensor_facts(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<(&'static str, 
         Some(Quantizer::PerChannel { axis, .. }) => {
             facts.push((
                 "quantised",
-                format!("a scale and zero point for each place of axis {axis}"),
+                format!("a scale and zero point for each index of axis {axis}"),
             ));
         }
     }
@@ -117,9 +211,9 @@ fn tensor_facts(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<(&'static str, 
 fn facts(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
-    values: &[String],
+    values: Option<&Values<'_>>,
     printer: &mut Printer,
-) -> Result<(), Failure> {
+) -> std::result::Result<(), Failure> {
     let mut table = Table::new(&["", ""]);
     let mut row = |name: &str, text: String| {
         if !text.is_empty() {
@@ -150,43 +244,58 @@ fn facts(
     for (name, text) in checkpoint.raw_attributes(leaf.id) {
         row(&format!("@{name}"), text.to_lossy().into_owned());
     }
-    if let Some(tensor) = tensor.filter(|_| !values.is_empty()) {
-        let more = tensor.numel().is_some_and(|numel| numel > values.len() as u64);
-        row("values", format!("{}{}", values.join(" "), if more { " …" } else { "" }));
+    if let Some(slice) = values.and_then(|values| values.slice) {
+        row("slice", format!("[{}] of shape {}", slice.text(), shape_text(slice.shape())));
     }
-    table.print_body(printer)
+    let label = table.width(0);
+    table.print_body(printer)?;
+    let Some(values) = values.filter(|values| values.count > 0) else { return Ok(()) };
+    let width = values.width();
+    let dtype = &values.tensor.dtype;
+    printer.text(&format!("{:label$} ", "values"))?;
+    values.each(&mut |number, element| {
+        if number > 0 && width.is_some_and(|width| number.is_multiple_of(width)) {
+            printer.text(&format!("\n{:label$} ", ""))?;
+        }
+        printer.text(" ")?;
+        printer.text(&element_text(dtype, element))
+    })?;
+    printer.line(if values.more { " …" } else { "" })
 }
 
-fn object(json: &mut Json, checkpoint: &Checkpoint, leaf: &Leaf, values: &[String]) {
-    json.object(|json| {
-        json.name("key").text(&leaf.flat);
-        json.name("kind").str(kind_of(checkpoint, leaf));
-        if let Some(name) = type_name(checkpoint, leaf.target) {
-            json.name("type").str(&name);
+fn object(
+    json: &mut Json,
+    printer: &mut Printer,
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    values: Option<&Values<'_>>,
+) -> std::result::Result<(), Failure> {
+    json.open('{');
+    leaf_json(json, checkpoint, leaf);
+    if let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) {
+        json.name("stored_in").str(&layout_text(&checkpoint.files, tensor));
+        json.name("requires_grad").bool(tensor.requires_grad);
+    }
+    json.name("attributes").object(|json| {
+        for (name, text) in checkpoint.raw_attributes(leaf.id) {
+            json.name(&name.to_lossy()).text(text);
         }
-        if let Some(dtype) = dtype_of(checkpoint, leaf.target) {
-            json.name("dtype").str(dtype.name());
-        }
-        if let Some(shape) = shape_of(checkpoint, leaf.target) {
-            json.name("shape").numbers(shape);
-        }
-        match checkpoint.value(leaf.target) {
-            Value::Str(text) => json.name("value").text(text),
-            _ => json.name("value").str(&text_of(checkpoint, leaf.target)),
-        }
-        if let Some(target) = &leaf.alias_of {
-            json.name("alias_of").text(target);
-        }
-        if let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) {
-            json.name("nbytes").number(tensor.nbytes().unwrap_or(0));
-            json.name("lies_in").str(&layout_text(&checkpoint.files, tensor));
-            json.name("requires_grad").bool(tensor.requires_grad);
-            json.name("values").array(|json| values.iter().for_each(|value| json.str(value)));
-        }
-        json.name("attributes").object(|json| {
-            for (name, text) in checkpoint.raw_attributes(leaf.id) {
-                json.name(&name.to_lossy()).text(text);
-            }
-        });
     });
+    if let Some(values) = values {
+        if let Some(slice) = values.slice {
+            json.name("slice").str(&slice.text());
+            json.name("slice_shape").numbers(slice.shape());
+        }
+        json.name("values").open('[');
+        values.each(&mut |number, element| {
+            element_json(json, &values.tensor.dtype, element);
+            match number % 4_096 {
+                4_095 => printer.text(&json.take()),
+                _ => Ok(()),
+            }
+        })?;
+        json.close(']');
+    }
+    json.close('}');
+    Ok(())
 }

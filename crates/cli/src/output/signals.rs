@@ -1,9 +1,17 @@
 //! Being asked to stop.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use statelens_checkpoint::{Error, Result};
+
+/// The signal that came last; 0 for none.
+static CAUGHT: LazyLock<Arc<AtomicUsize>> = LazyLock::new(Arc::default);
+
+/// The number of the signal that asked us to stop, if one did.
+pub(crate) fn caught() -> Option<u8> {
+    u8::try_from(CAUGHT.load(Ordering::Relaxed)).ok().filter(|signal| *signal > 0)
+}
 
 /// Set when the user asks to stop (Ctrl-C, `kill`, a closed terminal): whoever writes looks at
 /// it, gives up, and removes what is there.
@@ -17,7 +25,9 @@ pub(crate) fn stop_signal() -> Result<Arc<AtomicBool>> {
         if is_ignored(signal) {
             continue;
         }
-        signal_hook::flag::register(signal, stop.clone())
+        let number = usize::try_from(signal).unwrap_or_default();
+        signal_hook::flag::register_usize(signal, CAUGHT.clone(), number)
+            .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .map_err(|error| Error::io(format!("signals can't be watched: {error}")))?;
     }
     Ok(stop)

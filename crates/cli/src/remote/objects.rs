@@ -48,7 +48,7 @@ impl Place {
         // Before a client is made, which wants to know the provider of cryptography.
         runtime()?;
         let bad = |why: String| Error::unsupported(why).in_file(text);
-        let url = Url::parse(text).map_err(|error| bad(format!("this is no address: {error}")))?;
+        let url = Url::parse(text).map_err(|error| bad(format!("this is not an address: {error}")))?;
         let (scheme, path) =
             ObjectStoreScheme::parse(&url).map_err(|error| bad(format!("{error}")))?;
         if path.filename().is_none() || text.ends_with('/') {
@@ -80,7 +80,7 @@ impl Place {
                 let store = Arc::new(builder.with_retry(retry).build().map_err(failed)?);
                 (store.clone(), store)
             }
-            _ => return Err(bad("this is no address of an object store".into())),
+            _ => return Err(bad("this is not the address of an object store".into())),
         };
         let bucket = text.strip_suffix(url.path().trim_start_matches('/')).unwrap_or(text);
         Ok(Self { bucket: bucket.to_owned(), store, parts, path })

@@ -62,6 +62,13 @@ impl Ran {
         self.err
     }
 
+    /// What a run said on standard error that refused to lose something, a line each.
+    #[track_caller]
+    pub(crate) fn failed_after_losses(self) -> String {
+        assert_eq!((self.code, self.out.as_str()), (Some(2), ""), "{}", self.err);
+        self.err
+    }
+
     /// What it printed, as JSON.
     #[track_caller]
     pub(crate) fn json(self) -> serde_json::Value {
@@ -153,4 +160,22 @@ impl Drop for Folder {
         // What a test leaves behind in the target folder does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A safetensors file: names, dtypes, shapes and bytes.
+pub(crate) fn safetensors(tensors: &[(&str, &str, &[u64], &[u8])]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut at = 0;
+    for (name, dtype, shape, bytes) in tensors {
+        let entry = serde_json::json!({
+            "dtype": dtype, "shape": shape, "data_offsets": [at, at + bytes.len()],
+        });
+        header.insert((*name).to_owned(), entry);
+        at += bytes.len();
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let mut file = (header.len() as u64).to_le_bytes().to_vec();
+    file.extend(header.bytes());
+    tensors.iter().for_each(|(.., bytes)| file.extend_from_slice(bytes));
+    file
 }

@@ -48,7 +48,7 @@ pub(super) fn new_keys(edit: &Edit, source: &Checkpoint) -> Result<Vec<NewKey>> 
         for rename in &edit.rename {
             key.rename(rename, source.root(), &nested);
         }
-        if !edit.prefix.is_empty() {
+        if !edit.prefix.is_empty() && !key.is_apart() {
             key.replace(0..0, &edit.prefix, source.root(), &nested);
         }
         if edit.nest {
@@ -62,7 +62,8 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
     if prefix.is_empty() {
         return Ok(());
     }
-    let mut without = keys.iter().filter(|key| !key.text.starts_with(prefix));
+    let mut without =
+        keys.iter().filter(|key| !key.text.starts_with(prefix) && !key.is_apart());
     let named: Vec<String> =
         without.by_ref().take(NAMED).map(|key| format!("`{}`", key.text)).collect();
     if !named.is_empty() {
@@ -77,7 +78,7 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
         ))
         .advice(format!("Take only keys that do, with the pattern `{prefix}*`.")));
     }
-    for key in keys {
+    for key in keys.iter_mut().filter(|key| key.text.starts_with(prefix)) {
         key.remove_start(prefix.len());
     }
     Ok(())
@@ -100,6 +101,12 @@ impl Nested {
 }
 
 impl NewKey {
+    /// Whether it belongs to the checkpoint and not to a state, as `__metadata__` does: then it
+    /// has no prefix of a model, and gets none.
+    fn is_apart(&self) -> bool {
+        self.text.starts_with("__")
+    }
+
     /// The key that a leaf has.
     fn old(leaf: Leaf, parents: &[Option<ValueId>]) -> Self {
         let mut above = Vec::new();
@@ -124,16 +131,7 @@ impl NewKey {
 
     fn rename(&mut self, rename: &Rename, root: ValueId, nested: &Nested) {
         // From the last match to the first, so that what is still to be replaced stays in place.
-        let matches: Vec<(std::ops::Range<usize>, String)> = rename
-            .pattern
-            .captures_iter(&self.text)
-            .map(|captures| {
-                let mut replacement = String::new();
-                captures.expand(&rename.replacement, &mut replacement);
-                (captures.get(0).map_or(0..0, |found| found.range()), replacement)
-            })
-            .collect();
-        for (range, replacement) in matches.into_iter().rev() {
+        for (range, replacement) in rename.places(&self.text).into_iter().rev() {
             self.replace(range, &replacement, root, nested);
         }
     }

@@ -3,8 +3,11 @@
 mod cast;
 mod filter;
 mod keys;
+mod names;
+mod replacement;
 mod tree;
 mod untie;
+mod unused;
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,6 +17,7 @@ use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Text, Value, 
 use crate::Pattern;
 
 pub use cast::{Cast, dtype_named};
+pub use unused::Unused;
 
 /// What is taken of a checkpoint, under which keys, and as what. The default takes all as it is.
 ///
@@ -47,11 +51,12 @@ pub struct Edit {
     pub select: Vec<Pattern>,
     /// The leaves to leave out of those.
     pub exclude: Vec<Pattern>,
-    /// What is taken off the start of every key; each must have it. Empty for nothing.
+    /// What is taken off the start of every key; each must have it, but for those that start with
+    /// `__`, which belong to the checkpoint and not to a state. Empty for nothing.
     pub strip_prefix: String,
     /// Replacements, applied one after the other.
     pub rename: Vec<Rename>,
-    /// What is put before every key. Empty for nothing.
+    /// What is put before every key, but for those that start with `__`. Empty for nothing.
     pub prefix: String,
     /// Splits names at their dots: each becomes a dict in a dict, also where all names in it are
     /// numbers, for nothing says that it was a list.
@@ -63,37 +68,72 @@ pub struct Edit {
     pub casts: Vec<Cast>,
 }
 
-/// A replacement in keys: wherever the expression is found.
+/// A replacement in keys: wherever an expression is found, or of whole keys by a list.
 #[derive(Debug, Clone)]
 pub struct Rename {
     text: String,
-    pattern: Regex,
-    replacement: String,
+    rule: Rule,
+}
+
+#[derive(Debug, Clone)]
+enum Rule {
+    Expression(Regex, String),
+    Names(HashMap<String, String>),
 }
 
 impl Rename {
     /// Understands `REGEX=>REPLACEMENT`. In the replacement `$1` and `$name` stand for what a
-    /// group of the expression matched (`${1}` where a letter or digit follows), `$$` for a `$`.
+    /// group of the expression matched (`${1}` where a digit follows), `$$` for a `$`. A group
+    /// that the expression does not have is refused: it would stand for nothing.
     pub fn parse(text: &str) -> Result<Self> {
         let Some((pattern, replacement)) = text.split_once("=>") else {
-            return Err(Error::refused(format!("`{text}` is no replacement"))
+            return Err(Error::refused(format!("`{text}` is not a replacement"))
                 .expected("REGEX=>REPLACEMENT, e.g. ^model\\.=>net."));
         };
         let compiled = Regex::new(pattern).map_err(|error| {
             Error::refused(format!("`{pattern}` is not a regular expression: {error}"))
         })?;
-        Ok(Self { text: text.to_owned(), pattern: compiled, replacement: replacement.to_owned() })
+        let replacement = replacement::braced(&compiled, replacement)?;
+        Ok(Self { text: text.to_owned(), rule: Rule::Expression(compiled, replacement) })
+    }
+
+    /// Gives whole keys new names: a list of old and new ones, in two columns parted by white
+    /// space, or as a JSON object. Fails if a name is told twice.
+    pub fn list(text: &str) -> Result<Self> {
+        let names = names::parse(text)?;
+        Ok(Self { text: format!("a list of {} names", names.len()), rule: Rule::Names(names) })
     }
 
     /// The replacement as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
+
+    /// What is replaced in a key, in order: where, and by what.
+    fn places(&self, key: &str) -> Vec<(std::ops::Range<usize>, String)> {
+        match &self.rule {
+            Rule::Expression(pattern, replacement) => {
+                let place = |captures: regex_lite::Captures<'_>| {
+                    let mut new = String::new();
+                    captures.expand(replacement, &mut new);
+                    (captures.get(0).map_or(0..0, |found| found.range()), new)
+                };
+                pattern.captures_iter(key).map(place).collect()
+            }
+            Rule::Names(names) => {
+                names.get(key).map(|new| (0..key.len(), new.clone())).into_iter().collect()
+            }
+        }
+    }
 }
 
 impl PartialEq for Rename {
     fn eq(&self, other: &Self) -> bool {
-        self.text == other.text
+        let names = |rename: &Self| match &rename.rule {
+            Rule::Names(names) => Some(names.clone()),
+            Rule::Expression(..) => None,
+        };
+        self.text == other.text && names(self) == names(other)
     }
 }
 
@@ -179,6 +219,12 @@ impl Edit {
             edited = cast::cast(&self.casts, &edited, &reached)?;
         }
         Ok((edited, moved))
+    }
+
+    /// The patterns of `exclude`, and the replacements, that nothing in `source` matches: most
+    /// likely they are misspelt. Fails as [`Edit::apply`] does.
+    pub fn unused(&self, source: &Checkpoint) -> Result<Unused> {
+        unused::unused(self, source)
     }
 
     fn renames(&self) -> bool {

@@ -1,4 +1,5 @@
-//! Dense attribute storage: for attributes of more than 64 KiB, which fit no message.
+//! Dense attribute storage: for attributes of more than 64 KiB, which fit no message, and for more
+//! of them than a header of version 1 can count.
 //!
 //! Every attribute is a "huge" object of a fractal heap, that is, it stands anywhere in the
 //! file; one version-2 B-tree finds the objects by number, another the attributes by the hash
@@ -9,7 +10,7 @@ use super::heap::Heap;
 use statelens_checkpoint::order;
 
 /// Stores attributes, as name and encoded message, and returns the body of the attribute info
-/// message that finds them. There are only a few: each tree is one leaf.
+/// message that finds them.
 pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> {
     let mut objects = Vec::new();
     let mut names = Vec::new();
@@ -19,11 +20,12 @@ pub(super) fn store(attributes: &[(&str, Vec<u8>)], heap: &mut Heap) -> Vec<u8> 
         objects.u64(heap.append(body));
         objects.u64(body.len() as u64);
         objects.u64(number);
-        names.push((checksum(name.as_bytes()), number));
+        names.push((checksum(name.as_bytes()), *name, number));
     }
+    // Names of one hash stand in their own order.
     order::natural(&mut names);
     let mut by_name = Vec::new();
-    for (hash, number) in names {
+    for (hash, _, number) in names {
         // A heap ID: a huge object, by its number; then flags and creation order, not kept.
         by_name.u64(0x10 | number << 8);
         by_name.push(0);
@@ -69,28 +71,76 @@ fn fractal_heap(count: u64, total: u64, objects: u64, heap: &mut Heap) -> u64 {
     heap.append(&out)
 }
 
-/// A version-2 B-tree of one leaf.
-fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
-    let count = (records.len() / usize::from(record)) as u16;
-    let mut leaf = Vec::from(*b"BTLF\0");
-    leaf.push(kind);
-    leaf.extend_from_slice(records);
-    leaf.u32(checksum(&leaf));
-    let node = leaf.len().max(512);
-    leaf.resize(node, 0);
-    let root = heap.append(&leaf);
+/// Bytes of a node of a tree that is more than one small leaf.
+const NODE: usize = 1 << 16;
+/// Bytes of a node around its records: signature, version, type, checksum.
+const AROUND: usize = 10;
 
+/// The most attributes that trees of two levels find: those of the longer records.
+pub(super) const MOST: usize = {
+    let leaf = (NODE - AROUND) / 24;
+    let root = (NODE - AROUND - POINTER) / (24 + POINTER);
+    root * leaf
+};
+
+/// Bytes of what an inner node says of a child: its address, and how many records it has.
+const POINTER: usize = 8 + 2;
+
+/// A version-2 B-tree: one leaf, or a root above leaves that are all but full. There are at most
+/// [`MOST`] records.
+fn tree(kind: u8, record: u16, records: &[u8], heap: &mut Heap) -> u64 {
+    let size = usize::from(record);
+    let count = records.len() / size;
+    let node = if count * size + AROUND <= 512 { 512 } else { NODE };
+    let most = (node - AROUND) / size;
+    let (root, in_root, depth) = match count <= most {
+        true => (leaf(kind, records, node, heap), count, 0),
+        false => {
+            // One record stands between two leaves.
+            let leaves = (count + 1).div_ceil(most + 1);
+            let (each, more) = ((count + 1 - leaves) / leaves, (count + 1 - leaves) % leaves);
+            let mut between = Vec::new();
+            let mut children = Vec::new();
+            let mut rest = records;
+            for number in 0..leaves {
+                let here = each + usize::from(number < more);
+                let (now, later) = rest.split_at(here * size);
+                children.u64(leaf(kind, now, node, heap));
+                // In as many bytes as it takes to count the records of a full leaf.
+                children.u16(here as u16);
+                let (one, later) = later.split_at(size.min(later.len()));
+                between.extend_from_slice(one);
+                rest = later;
+            }
+            let mut inner = Vec::from(*b"BTIN\0");
+            inner.push(kind);
+            inner.extend(between);
+            inner.extend(children);
+            inner.u32(checksum(&inner));
+            inner.resize(node, 0);
+            (heap.append(&inner), leaves - 1, 1)
+        }
+    };
     let mut out = Vec::from(*b"BTHD\0");
     out.push(kind);
     out.u32(node as u32);
     out.u16(record);
-    out.u16(0);
+    out.u16(depth);
     out.extend([100, 40]);
     out.u64(root);
-    out.u16(count);
-    out.u64(u64::from(count));
+    out.u16(in_root as u16);
+    out.u64(count as u64);
     out.u32(checksum(&out));
     heap.append(&out)
+}
+
+fn leaf(kind: u8, records: &[u8], node: usize, heap: &mut Heap) -> u64 {
+    let mut leaf = Vec::from(*b"BTLF\0");
+    leaf.push(kind);
+    leaf.extend_from_slice(records);
+    leaf.u32(checksum(&leaf));
+    leaf.resize(node.max(leaf.len()), 0);
+    heap.append(&leaf)
 }
 
 /// Bob Jenkins' lookup3 (`hashlittle`, initial value 0): the checksum of every newer structure

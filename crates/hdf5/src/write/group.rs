@@ -2,6 +2,7 @@
 
 use super::attribute::Attribute;
 use super::bytes::Put;
+use super::dense;
 use super::heap::Heap;
 use super::message::{Messages, kind};
 use super::tree;
@@ -18,8 +19,10 @@ const LEAF: usize = 8 + 40 * SYMBOLS;
 /// The object header: its prefix and two messages of 16 bytes each.
 const HEADER: usize = 16 + 2 * 24;
 
-/// The most messages that a header of version 1 can count.
-pub(super) const MOST_ATTRIBUTES: usize = 65_533;
+/// The most attributes whose messages a header of version 1 can count.
+const MOST_COUNTED: usize = 65_533;
+/// The most attributes of a group: more than a header can count are stored densely.
+pub(super) const MOST_ATTRIBUTES: usize = dense::MOST;
 
 /// The parts of a group that others point to, side by side, so that one position finds all:
 /// header of the local heap, root of the B-tree, object header.
@@ -93,6 +96,13 @@ pub(super) fn write(
     table.u64(heap_address);
     let mut messages = Messages::default();
     messages.push(kind::SYMBOL_TABLE, 0, table);
+    if attributes.len() > MOST_COUNTED {
+        let named: Vec<_> =
+            attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
+        messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
+        // Shorter than that of version 1.
+        return heap.fill(place.0 + HEAP_HEADER + NODE, &messages.header_v2());
+    }
     let mut more = Messages::default();
     for attribute in attributes {
         let body = attribute.encode(heap);

@@ -37,7 +37,7 @@ use message::{Messages, kind};
 /// A file to be planned.
 #[derive(Debug, Default)]
 pub struct File {
-    /// The attributes of the root group, at most 65,533.
+    /// The attributes of the root group.
     pub attributes: Vec<Attribute>,
     datasets: Vec<(Dataset, u32)>,
     /// The root group first; a group stands before those in it.
@@ -123,7 +123,7 @@ impl File {
     pub fn plan(self, filter: Option<Filter>) -> Result<Planned> {
         if self.attributes.len() > group::MOST_ATTRIBUTES {
             return Err(Error::unsupported(format!(
-                "{} attributes on the root group; {} fit an object header of version 1",
+                "{} attributes on the root group; {} can be written",
                 self.attributes.len(),
                 group::MOST_ATTRIBUTES
             )));

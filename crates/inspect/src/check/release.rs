@@ -34,7 +34,7 @@ impl Release {
     /// Understands `2.10` and `2.10.0`.
     pub fn parse(text: &str) -> Result<Self> {
         Self::of(text).ok_or_else(|| {
-            Error::refused(format!("`{text}` is no release")).expected("two numbers, e.g. 2.10")
+            Error::refused(format!("`{text}` is not a release")).expected("two numbers, e.g. 2.10")
         })
     }
 

@@ -189,7 +189,7 @@ impl Report {
             json.name("matches").bool(self.matches());
             json.name("keys").number(self.keys);
             json.name("tensors").number(self.tensors);
-            json.name("elements").number(self.elements);
+            json.name("params").number(self.elements);
             json.name("close").number(self.close);
             json.name("equal_nans").number(self.nan);
             json.name("differences").array(|json| {
@@ -282,7 +282,7 @@ impl Difference {
 }
 
 fn numbers_json(json: &mut Json, numbers: &Numbers, first: &[u64]) {
-    json.name("elements").number(numbers.elements);
+    json.name("params").number(numbers.elements);
     json.name("differing").number(numbers.differing);
     json.name("unequal").number(numbers.unequal);
     if numbers.differing > 0 {

@@ -197,8 +197,11 @@ impl Entry {
             json.name("what").str(self.kind.word());
             json.name("bytes").number(self.bytes);
             if let Kind::Checkpoint(name) = &self.kind {
-                // As a text: a step may be larger than what JSON's readers hold.
-                json.name("step").str(&name.step.to_string());
+                match name.step.to_string().parse::<u64>() {
+                    Ok(step) => json.name("step").number(step),
+                    // A step may be larger than what JSON's readers hold.
+                    Err(_) => json.name("step").str(&name.step.to_string()),
+                }
                 if let Some(timestamp) = &name.timestamp {
                     json.name("timestamp").str(timestamp);
                 }

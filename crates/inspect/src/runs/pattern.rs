@@ -35,12 +35,12 @@ impl NamePattern {
             Some((before, after)) if plain(before) && plain(after) => {
                 Ok(Self { before: before.into(), after: after.into() })
             }
-            _ => Err(Error::refused(format!("`{text}` is no pattern of checkpoint names"))
+            _ => Err(Error::refused(format!("`{text}` is not a pattern for checkpoint names"))
                 .expected("a file name with `{step}` in it once, e.g. checkpoint_{step}.mdl")),
         }
     }
 
-    /// What a file name says, if it is one of these; an error if its timestamp is no date.
+    /// What a file name says, if it is one of these; an error if its timestamp is not a date.
     pub fn find(&self, name: &str) -> Option<Result<Name>> {
         let middle = name.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
         let digits =
@@ -66,7 +66,7 @@ impl NamePattern {
                 Ok(Name { step, timestamp: Some(text.to_owned()) })
             }
             Some((_, _, text)) => {
-                Err(Error::refused(format!("the timestamp {text} is no date")).in_file(name))
+                Err(Error::refused(format!("the timestamp {text} is not a date")).in_file(name))
             }
         })
     }

@@ -30,28 +30,28 @@ impl Manifest {
                 entry.sha256.is_some() || known("missing") || known("parts")
             };
             if entries.is_empty() {
-                return Err(refused("this is no manifest: it has no entries"));
+                return Err(refused("this is not a manifest: it has no entries"));
             }
             if !entries.iter().filter(tensors).all(told) {
-                return Err(refused("this is no manifest: it has no hashes"));
+                return Err(refused("this is not a manifest: it has no hashes"));
             }
             return Ok(Self::Entries(entries));
         }
         let text = std::str::from_utf8(text)
-            .map_err(|_| refused("this is no manifest: it is neither JSON nor text"))?;
+            .map_err(|_| refused("this is not a manifest: it is neither JSON nor text"))?;
         let mut lines = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let mut columns = line.split('\t').map(str::to_owned);
             let columns: [Option<String>; 5] = std::array::from_fn(|_| columns.next());
             let [Some(value), Some(dtype), Some(shape), Some(key), None] = columns else {
                 return Err(refused(&format!(
-                    "this is no manifest: line {number} has not four columns parted by tabs"
+                    "this is not a manifest: line {number} does not have four columns separated by tabs"
                 )));
             };
             lines.push([value, dtype, shape, key]);
         }
         match lines.is_empty() {
-            true => Err(refused("this is no manifest: it is empty")),
+            true => Err(refused("this is not a manifest: it is empty")),
             false => Ok(Self::Lines(lines)),
         }
     }

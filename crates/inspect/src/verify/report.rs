@@ -293,6 +293,13 @@ impl Report {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
+            self.write(answer, json);
+        });
+        json.take()
+    }
+
+    /// The fields of [`Report::json`].
+    pub fn write(&self, answer: bool, json: &mut Json) {
             json.name("sound").bool(answer);
             json.name("verdict").str(&self.verdict(false));
             json.name("grade").str(crate::grade_word(self.grade(false)));
@@ -322,7 +329,7 @@ impl Report {
                         json.name("key").str(&numbers.key);
                         json.name("nan").number(numbers.found.nan);
                         json.name("inf").number(numbers.found.inf);
-                        json.name("elements").number(numbers.elements);
+                        json.name("params").number(numbers.elements);
                         json.name("first").numbers(&numbers.first);
                     });
                 }
@@ -333,8 +340,6 @@ impl Report {
                     json.name("matching").number(matching);
                 });
             }
-        });
-        json.take()
     }
 }
 

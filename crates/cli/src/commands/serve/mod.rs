@@ -31,7 +31,7 @@ pub(crate) fn open(args: &Open) -> Outcome {
         _ => Path::new("."),
     };
     let name = site::name_of(file.strip_prefix(folder).unwrap_or(&file)).ok_or_else(|| {
-        Error::unsupported("its name is no text, so it has no address")
+        Error::unsupported("its name is not valid text, so it can't have an address")
             .in_file(file.display().to_string())
             .advice("Rename it.")
     })?;
@@ -45,9 +45,14 @@ pub(crate) fn open(args: &Open) -> Outcome {
     start(Some(folder), Some(&name), &args.at)
 }
 
+/// Whether this program was built with the page in it.
+pub(crate) fn has_page() -> bool {
+    !PAGE.is_empty()
+}
+
 /// Serves until the program is stopped.
 fn start(folder: Option<Folder>, name: Option<&str>, at: &ServeAt) -> Outcome {
-    if PAGE.is_empty() {
+    if !has_page() {
         return Err(Error::unsupported("this statelens was built without the page")
             .advice("Build it with `cargo xtask build`: that puts the page into target/release/statelens.")
             .into());
@@ -71,7 +76,7 @@ fn folder_at(path: &Path) -> Result<Folder> {
     let error = |text: String| Err(Error::io(text).in_file(path.display().to_string()));
     match Folder::new(path) {
         Ok(folder) if folder.path().is_dir() => Ok(folder),
-        Ok(_) => error("this is no folder".into()).map_err(|error| {
+        Ok(_) => error("this is not a folder".into()).map_err(|error| {
             error.advice("`statelens open FILE` opens a checkpoint; `serve` takes a folder.")
         }),
         Err(why) => error(format!("it can't be served: {why}")),

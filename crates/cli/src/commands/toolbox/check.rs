@@ -13,7 +13,7 @@ use statelens_inspect::check::{
 use statelens_inspect::visible;
 
 use crate::args::Check;
-use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::print::{Failure, Outcome, Printer, Table, counted, grouped};
 
 /// The longest list of keys that is read.
 const LONGEST: u64 = 256 << 20;
@@ -101,8 +101,8 @@ fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), F
     }
     if let Some((prefix, keys)) = &answer.rename {
         printer.line(&format!(
-            "rename      {} keys would match after `statelens convert IN OUT {}`",
-            grouped(*keys),
+            "rename      {} would match after `statelens convert IN OUT {}`",
+            counted(*keys, "key"),
             prefix.option()
         ))?;
     }
@@ -111,9 +111,10 @@ fn show(answer: &Answer, no_strict: bool, printer: &mut Printer) -> Result<(), F
     }
     let (missing, unexpected) = (answer.missing.len() as u64, answer.unexpected.len() as u64);
     printer.line(&format!(
-        "{}: {} keys match, {} missing, {} unexpected, {} of other shapes",
+        "{}: {} match{}, {} missing, {} unexpected, {} of other shapes",
         answer.verdict(),
-        grouped(answer.matching),
+        counted(answer.matching, "key"),
+        if answer.matching == 1 { "es" } else { "" },
         grouped(missing),
         grouped(unexpected),
         grouped(answer.shapes.len() as u64)

@@ -12,7 +12,7 @@ use statelens_inspect::{Json, visible};
 use super::writing::{Replace, file_name, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
 use crate::commands::convert::losses_text;
-use crate::print::{Outcome, Printer, grouped};
+use crate::print::{Outcome, Printer, counted, grouped};
 
 pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     let state = DataState::read(&state_files(&args.workers)?).map_err(|error| {
@@ -32,7 +32,8 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();
-    let bytes = write(plan, &args.output, Replace::Nothing, &sources, false, args.durable.sync())?;
+    let replace = Replace::forced(args.force);
+    let bytes = write(plan, &args.output, replace, &sources, false, args.durable.sync())?;
     let samples = state.samples();
     let mut printer = Printer::new();
     if args.common.json {
@@ -52,11 +53,11 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
             printer.line("replaced  the state `dataloader` that was there")?;
         }
         printer.line(&format!(
-            "wrote     {}: step {}, {} workers, {} samples streamed, {} bytes",
+            "wrote     {}: step {}, {}, {} streamed, {} bytes",
             visible(&args.output.display().to_string()),
             grouped(state.step),
-            grouped(state.workers.len() as u64),
-            grouped(samples),
+            counted(state.workers.len() as u64, "worker"),
+            counted(samples, "sample"),
             grouped(bytes)
         ))?;
         losses_text(&losses, &mut printer)?;

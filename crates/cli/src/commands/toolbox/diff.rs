@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Result};
-use statelens_convert::{Edit, Rename};
-use statelens_inspect::compare::{Options, Report, Tolerance, compare};
+use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
+use statelens_convert::{Edit, Pattern, Rename};
+use statelens_inspect::compare::{Options, Report, Tolerance, What, compare};
 
 use crate::args::{Diff, Operation};
 use crate::limits;
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, Table, grouped};
+use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
 
 pub(crate) fn run(args: &Diff) -> Outcome {
@@ -24,17 +24,16 @@ pub(crate) fn run(args: &Diff) -> Outcome {
         prefix: args.prefix.clone(),
         ..Edit::default()
     };
-    let both = Edit {
+    let filter = Edit {
         select: super::patterns(&args.select)?,
         exclude: super::patterns(&args.exclude)?,
         ..Edit::default()
     };
-    let left = taken(taken(left, &rename)?, &both)?;
-    let right = taken(right, &both)?;
-    let tolerance = match args.op {
-        Operation::Equal => None,
-        Operation::Allclose => Some(Tolerance { relative: args.rtol, absolute: args.atol }),
-    };
+    let tolerance = tolerance(args)?;
+    // As `convert` does it: what is taken goes by the keys of the file, which are renamed then.
+    let (of_left, of_right) = sides(&filter, &rename, &left, &right)?;
+    let left = taken(left, &Edit { select: of_left.select, exclude: of_left.exclude, ..rename })?;
+    let right = taken(right, &of_right)?;
     let options = Options {
         tolerance,
         nan_differs: args.nan_differs,
@@ -45,6 +44,9 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
     let report = compare(Arc::new(left), Arc::new(right), options, &mut bar)?;
     drop(bar);
+    if args.quiet {
+        return Ok(report.matches());
+    }
     let mut printer = Printer::for_verdict();
     match args.common.json {
         true => printer.line(&report.json())?,
@@ -52,6 +54,67 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     }
     printer.finish()?;
     Ok(report.matches())
+}
+
+/// What is given besides it asks for a tolerance, if nothing else does.
+fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
+    let given = args.rtol.is_some() || args.atol.is_some();
+    match args.op {
+        Some(Operation::Equal) if given => {
+            Err(Error::refused("--op equal has no tolerance")
+                .advice("Leave --rtol and --atol out, or compare with --op allclose."))
+        }
+        Some(Operation::Equal) => Ok(None),
+        None if !given => Ok(None),
+        _ => {
+            let usual = Tolerance::default();
+            Ok(Some(Tolerance {
+                relative: args.rtol.unwrap_or(usual.relative),
+                absolute: args.atol.unwrap_or(usual.absolute),
+            }))
+        }
+    }
+}
+
+/// The filter of each side. A pattern need not match on both: what one side lacks is a
+/// difference. Where keys are renamed, the sides name one thing differently, so that a side on
+/// which nothing is selected is taken whole.
+fn sides(filter: &Edit, rename: &Edit, left: &Checkpoint, right: &Checkpoint) -> Result<(Edit, Edit)> {
+    if filter.is_empty() {
+        return Ok((filter.clone(), filter.clone()));
+    }
+    let (left, right) = (keys(left), keys(right));
+    let on = |pattern: &Pattern, keys: &[String]| {
+        keys.iter().any(|key| pattern.matches(key) || pattern.matches(known_key(key)))
+    };
+    for pattern in &filter.select {
+        if !on(pattern, &left) && !on(pattern, &right) {
+            return Err(Error::refused(format!("no key matches {}", pattern.as_str()))
+                .advice("List the keys with `statelens ls`."));
+        }
+    }
+    for pattern in &filter.exclude {
+        if !on(pattern, &left) && !on(pattern, &right) {
+            complain(&format!("--exclude {}: no key matches", pattern.as_str()));
+        }
+    }
+    let of = |keys: &[String], side: &str| {
+        let select: Vec<Pattern> =
+            filter.select.iter().filter(|pattern| on(pattern, keys)).cloned().collect();
+        let none = select.is_empty() && !filter.select.is_empty();
+        if none && rename.is_empty() {
+            let names: Vec<&str> = filter.select.iter().map(Pattern::as_str).collect();
+            return Err(Error::refused(format!("no key of {side} matches {}", names.join(", ")))
+                .advice("List the keys with `statelens ls`."));
+        }
+        Ok(Edit { select, exclude: filter.exclude.clone(), ..Edit::default() })
+    };
+    Ok((of(&left, "LEFT")?, of(&right, "RIGHT")?))
+}
+
+fn keys(checkpoint: &Checkpoint) -> Vec<String> {
+    let leaves = checkpoint.leaves();
+    leaves.iter().map(|leaf| leaf.flat.to_lossy().into_owned()).collect()
 }
 
 fn taken(checkpoint: Checkpoint, edit: &Edit) -> Result<Checkpoint> {
@@ -68,14 +131,24 @@ fn show(report: &Report, printer: &mut Printer) -> Result<(), Failure> {
         0 => String::new(),
         close => format!(", {} of them within the tolerance only", grouped(close)),
     };
-    let tensors = format!(
-        "{} keys on both sides, {} tensors read{close}",
-        grouped(report.keys),
-        grouped(report.tensors)
-    );
-    match report.differences.len() {
-        0 => printer.line(&format!("the checkpoints match: {tensors}")),
-        1 => printer.line(&format!("1 difference: {tensors}")),
-        count => printer.line(&format!("{} differences: {tensors}", grouped(count as u64))),
+    let arrays = |what: &What| {
+        matches!(what, What::Type { left, right }
+            if [left, right].iter().all(|side| ["tensor", "ndarray"].contains(&side.as_str())))
+    };
+    let kinds = report.differences.iter().filter(|difference| arrays(&difference.what)).count();
+    if kinds > 0 {
+        let keys = if kinds == 1 { "1 key is a".into() } else { format!("{} are a", counted(kinds as u64, "key")) };
+        printer.line(&format!(
+            "hint: {keys} tensor on one side and a NumPy array on the other; --ignore-type compares their values"
+        ))?;
     }
+    let differences = match report.differences.len() {
+        0 => "the checkpoints match".to_owned(),
+        count => counted(count as u64, "difference"),
+    };
+    printer.line(&format!(
+        "{differences}: {} on both sides, {} read{close}",
+        counted(report.keys, "key"),
+        counted(report.tensors, "tensor")
+    ))
 }

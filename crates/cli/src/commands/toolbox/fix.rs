@@ -15,9 +15,9 @@ use crate::print::{Failure, Outcome, Printer, grouped};
 pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
     let (target, replace) = match (&args.output, args.inplace) {
-        (Some(output), _) => (output.clone(), Replace::Nothing),
+        (Some(output), _) => (output.clone(), Replace::forced(args.force)),
         (None, true) => (args.file.clone(), Replace::Source),
-        (None, false) => (beside(&args.file, "_fixed"), Replace::Nothing),
+        (None, false) => (beside(&args.file, "_fixed"), Replace::forced(args.force)),
     };
     let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
         .map_err(|error| error.in_file(args.file.display().to_string()))?;

@@ -41,7 +41,7 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
         Ok(data) if !data.is_file() || data.len() > LONGEST => {
-            return Err(Error::refused("this is no list of checkpoints")
+            return Err(Error::refused("this is not a list of checkpoints")
                 .in_file(path.display().to_string()));
         }
         Ok(_) => {}

@@ -19,7 +19,7 @@ pub(crate) fn run(args: &Input) -> Outcome {
                         json.name("state").str(name);
                         json.name("leaves").number(state.leaves);
                         json.name("tensors").number(state.tensors.tensors);
-                        json.name("elements").number(state.tensors.elements);
+                        json.name("params").number(state.tensors.elements);
                         json.name("bytes").number(state.tensors.bytes);
                     });
                 }

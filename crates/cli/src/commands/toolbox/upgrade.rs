@@ -35,7 +35,8 @@ pub(crate) fn run(args: &Upgrade) -> Outcome {
         return Ok(true);
     };
     let losses = plan.losses.clone();
-    let bytes = write(plan, &target, Replace::Nothing, &sources, args.lossy, args.durable.sync())?;
+    let replace = Replace::forced(args.force);
+    let bytes = write(plan, &target, replace, &sources, args.lossy, args.durable.sync())?;
     match args.input.common.json {
         true => {
             printer.line(&json(&before, &args.to, Some((&target.to_string_lossy(), bytes))))?;

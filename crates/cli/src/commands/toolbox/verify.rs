@@ -5,12 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, ErrorKind, Result};
+use statelens_inspect::Json;
 use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, verify};
 
 use crate::args::Verify;
+use crate::commands::several;
 use crate::limits;
 use crate::output::stop_signal;
-use crate::print::{Failure, Outcome, Printer, Table};
+use crate::print::{Failure, Outcome, Printer, Table, grouped};
 use crate::progress::{Bar, Unit};
 
 /// The longest manifest that is read.
@@ -18,30 +20,54 @@ const LONGEST: u64 = 1 << 30;
 
 pub(crate) fn run(args: &Verify) -> Outcome {
     let manifest = args.manifest.as_deref().map(read).transpose()?;
-    let mut opened = true;
-    let report = match super::open(&args.input.file, &args.input.common.with) {
+    let (files, common) = (&args.inputs.files, &args.inputs.common);
+    if let [file] = files.as_slice() {
+        let (report, opened) = look(file, args, manifest.as_ref())?;
+        let answer = report.answer(args.finite);
+        let mut printer = Printer::for_verdict();
+        match common.json {
+            true => printer.line(&report.json(answer))?,
+            false => show(&report, opened, args.finite, &mut printer)?,
+        }
+        printer.finish()?;
+        return Ok(answer);
+    }
+    if manifest.is_some() {
+        return Err(Error::refused("a manifest is that of one checkpoint")
+            .advice("Verify them one by one.")
+            .into());
+    }
+    let heads = ["verdict", ">problems", ">tensors", ">bytes"];
+    several::each(files, &heads, common.json, |file| {
+        let (report, _) = look(file, args, None)?;
+        let answer = report.answer(args.finite);
+        let cells = vec![
+            report.verdict(args.finite),
+            grouped(report.problems.len() as u64),
+            grouped(report.tensors),
+            grouped(report.bytes),
+        ];
+        let json = Box::new(move |json: &mut Json| report.write(answer, json));
+        Ok(several::Row { cells, json, answer })
+    })
+}
+
+/// Verifies one checkpoint; and whether it could be opened.
+fn look(file: &Path, args: &Verify, manifest: Option<&Manifest>) -> Result<(Report, bool)> {
+    match super::open(file, &args.inputs.common.with) {
         Ok((checkpoint, _)) => {
             limits::check(&checkpoint, "reading all values")?;
             let checks = statelens_formats::checks::checks(&checkpoint, limits::limits())?;
             let mut bar = Bar::new("verifying", Unit::Bytes).stopped_by(stop_signal()?);
-            verify(Arc::new(checkpoint), checks, manifest.as_ref(), &mut bar)?
+            Ok((verify(Arc::new(checkpoint), checks, manifest, &mut bar)?, true))
         }
         // So damaged that it does not open: that is an answer, too.
         Err(error) if error.kind() == ErrorKind::Damaged => {
-            opened = false;
             let problems = vec![Problem::of_error(Trouble::Damaged, "", &error)];
-            Report { problems, ..Report::default() }
+            Ok((Report { problems, ..Report::default() }, false))
         }
-        Err(error) => return Err(error.into()),
-    };
-    let answer = report.answer(args.finite);
-    let mut printer = Printer::for_verdict();
-    match args.input.common.json {
-        true => printer.line(&report.json(answer))?,
-        false => show(&report, opened, args.finite, &mut printer)?,
+        Err(error) => Err(error),
     }
-    printer.finish()?;
-    Ok(answer)
 }
 
 fn read(path: &Path) -> Result<Manifest> {
@@ -52,7 +78,7 @@ fn read(path: &Path) -> Result<Manifest> {
     let read = || {
         let metadata = fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() || metadata.len() > LONGEST {
-            return Err(Error::refused("this is no manifest"));
+            return Err(Error::refused("this is not a manifest"));
         }
         Manifest::parse(&fs::read(path).map_err(failed)?)
     };

@@ -9,7 +9,7 @@ use statelens_inspect::ReadBack;
 
 use crate::commands::convert::refuse_losses;
 use crate::limits::limits;
-use crate::output::{Output, Sync, check_target, keep_all, stop_signal};
+use crate::output::{Folders, Output, Sync, check_target, keep_all, stop_signal};
 use crate::progress::{Bar, Unit};
 use crate::sink::FileSink;
 use crate::source::{self, FileSource};
@@ -19,8 +19,17 @@ use crate::source::{self, FileSource};
 pub(super) enum Replace {
     /// Nothing.
     Nothing,
+    /// Another file, which is replaced once the new one is complete.
+    Any,
     /// The checkpoint that is read, which is replaced once the new file is complete.
     Source,
+}
+
+impl Replace {
+    /// What `--force` asks for.
+    pub(super) fn forced(force: bool) -> Self {
+        if force { Self::Any } else { Self::Nothing }
+    }
 }
 
 /// Runs a plan of one file; returns its bytes. Where something would be lost it is refused,
@@ -36,10 +45,11 @@ pub(super) fn write(
     if plan.loses() && !lossy {
         return Err(refuse_losses(&plan.losses));
     }
-    let replace = replace == Replace::Source;
-    if !replace {
-        check_target(target, false, sources)?;
+    if replace != Replace::Source {
+        check_target(target, replace == Replace::Any, sources)?;
     }
+    let replace = replace != Replace::Nothing;
+    let mut folders = Folders::make(target.parent())?;
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
     let size = plan.size()?.bytes();
     let output = Output::create(target, replace, size)?;
@@ -55,6 +65,7 @@ pub(super) fn write(
     let written = vec![source::written(&output.file)?];
     read_back.check(written, limits(), &mut bar).map_err(named)?;
     keep_all(vec![output], sync)?;
+    folders.keep();
     Ok(report.bytes)
 }
 
@@ -62,5 +73,5 @@ pub(super) fn write(
 pub(super) fn file_name(path: &Path) -> Result<&str> {
     path.file_name()
         .and_then(std::ffi::OsStr::to_str)
-        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))
+        .ok_or_else(|| Error::refused("this does not name a file").in_file(path.display().to_string()))
 }

@@ -1,0 +1,200 @@
+//! `statelens convert` and `statelens merge`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+use statelens_formats::{Choice, Writing};
+
+use super::{Common, Durable};
+
+#[derive(Debug, Args)]
+pub(crate) struct Convert {
+    /// The checkpoint to read; `-` is standard input
+    #[arg(value_name = "IN")]
+    pub(crate) input: PathBuf,
+
+    /// The file to write, or a folder to put it in; `-` is standard output; with --states it may be
+    /// left out, and is STATES_IN beside IN
+    #[arg(value_name = "OUT", required_unless_present_any = ["states", "output_option", "in_place"])]
+    pub(crate) output: Option<PathBuf>,
+
+    /// The same as OUT
+    #[arg(short, long = "output", id = "output_option", value_name = "OUT", conflicts_with = "output")]
+    pub(crate) output_option: Option<PathBuf>,
+
+    /// Replaces IN by what is written, once that is complete and was read back
+    #[arg(long, conflicts_with_all = ["output", "output_option", "shard_size", "shard"])]
+    pub(crate) in_place: bool,
+
+    #[command(flatten)]
+    pub(crate) edits: Edits,
+
+    /// Shows what would be written, and writes nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    #[command(flatten)]
+    pub(crate) writes: Writes,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Merge {
+    /// The checkpoints to read, and last the file to write unless -o names it
+    #[arg(value_name = "FILE", required = true, num_args = 2..)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// The file to write
+    #[arg(short, long = "output", value_name = "OUT")]
+    pub(crate) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) writes: Writes,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// What is written, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Writes {
+    /// The format to write; else that of OUT's extension
+    #[arg(long, value_name = "FORMAT", value_parser = formats())]
+    pub(crate) to: Option<String>,
+
+    /// Compresses tensors (Cerebras only)
+    #[arg(long, value_name = "METHOD", value_parser = choices(|writing| writing.compressions))]
+    pub(crate) compress: Option<String>,
+
+    /// Which version of the Cerebras format: 0.4 is for releases 2.0 to 2.4
+    #[arg(long, value_name = "VERSION", value_parser = choices(|writing| writing.versions))]
+    pub(crate) format_version: Option<String>,
+
+    /// Names tensors after objects, with the graph that tf.train.Checkpoint restores by
+    /// (TensorFlow only)
+    #[arg(long)]
+    pub(crate) object_graph: bool,
+
+    /// Also writes the file `checkpoint`, which names the latest of its folder (TensorFlow only)
+    #[arg(long)]
+    pub(crate) state_file: bool,
+
+    /// Cuts the output into files of at most so many bytes of tensors, e.g. 5GB, with an index
+    /// (safetensors, PyTorch, TensorFlow)
+    #[arg(long, value_name = "SIZE", conflicts_with = "shard")]
+    pub(crate) shard_size: Option<String>,
+
+    /// Puts tensors whose new keys match into the file NAME beside OUT, with an index; may be
+    /// repeated, the first match wins; what none matches goes into OUT (safetensors, PyTorch,
+    /// TensorFlow)
+    #[arg(long, value_name = "PATTERN=NAME")]
+    pub(crate) shard: Vec<String>,
+
+    /// Goes on although something is lost; without this the losses are listed and nothing is
+    /// written
+    #[arg(long)]
+    pub(crate) lossy: bool,
+
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+}
+
+/// What is taken, under which keys, and as what; applied in this order.
+#[derive(Debug, Default, Args)]
+#[command(next_help_heading = "Edits, applied in this order")]
+pub(crate) struct Edits {
+    /// Writes a copy of its own for each name of tied tensors
+    #[arg(long)]
+    pub(crate) untie: bool,
+
+    /// Only these top-level states, e.g. model,optimizer; keys that start with __ stay
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    pub(crate) states: Vec<String>,
+
+    /// Only keys that match: a glob, or /a regular expression/; may be repeated
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) select: Vec<String>,
+
+    /// Leaves out the keys that match; may be repeated, and beats --select
+    #[arg(long, value_name = "PATTERN")]
+    pub(crate) exclude: Vec<String>,
+
+    /// Removes this prefix from every key, e.g. model.; keys that start with __ stay as they are
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) strip_prefix: String,
+
+    /// Replaces what a regular expression finds in keys; $1 or ${1} is its first group ($1_x is
+    /// group 1 and _x; write ${1} where a digit follows), $$ a dollar sign; may be repeated
+    #[arg(long, value_name = "REGEX=>REPLACEMENT")]
+    pub(crate) rename: Vec<String>,
+
+    /// Renames whole keys by a list, after --rename: an old and a new key on each line, or a JSON
+    /// object
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rename_map: Option<PathBuf>,
+
+    /// Adds this prefix to every key, e.g. model.; keys that start with __ stay as they are
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// Splits names at their dots: each becomes a dict in a dict
+    #[arg(long)]
+    pub(crate) nest: bool,
+
+    /// Converts floating-point tensors to this dtype, e.g. bfloat16, or those that match a pattern
+    /// of new keys; may be repeated, the first match wins
+    #[arg(long, value_name = "[PATTERN=]DTYPE")]
+    pub(crate) cast: Vec<String>,
+}
+
+/// What stands below the options of `convert`: the extensions of every format that is written.
+pub(super) fn about() -> String {
+    let formats: Vec<String> = statelens_formats::writings()
+        .map(|writing| {
+            let ends: Vec<String> =
+                writing.extensions.iter().map(|end| format!(".{end}")).collect();
+            format!("  --to {:<12} {:<22} {}", writing.id, writing.name, ends.join(" "))
+        })
+        .collect();
+    format!("\
+The format is that of --to, or of OUT's extension:
+{}
+.ckpt may be PyTorch or TensorFlow: say which with --to. Folders that OUT is in are made. OUT is
+written under a temporary name beside it and renamed when it is complete: stopped or failed, nothing
+is left behind and an old OUT is untouched.
+
+Examples:
+  statelens convert checkpoint_1000.mdl model.pt
+  statelens convert model.pt model.mdl --compress lz4
+  statelens convert checkpoint.mdl weights.pt --select 'model.*' --cast bfloat16
+  statelens convert a.pt b.pt --states model --cast '*.norm.*=float32' --cast bfloat16
+  statelens convert a.pt b.pt --rename 'layers\\.(\\d+)=>h.$1' --strip-prefix model. --dry-run
+  statelens convert a.pt -o out/ --to safetensors --rename-map names.txt
+  statelens convert model.pt --in-place --cast bfloat16
+  statelens convert model.pt model.safetensors --shard-size 5GB
+  curl -s ADDRESS | statelens convert - - --to safetensors > model.safetensors", formats.join("\n"))
+}
+
+/// The formats that can be written.
+fn formats() -> PossibleValuesParser {
+    let name = |writing: &'static Writing| PossibleValue::new(writing.id).help(writing.label);
+    statelens_formats::writings().map(name).collect::<Vec<_>>().into()
+}
+
+/// What some format that can be written lets choose.
+fn choices(of: fn(&Writing) -> &'static [Choice]) -> PossibleValuesParser {
+    let named = |choice: &&Choice| !choice.id.is_empty();
+    statelens_formats::writings()
+        .flat_map(of)
+        .filter(named)
+        .map(|choice| PossibleValue::new(choice.id).help(choice.name))
+        .collect::<Vec<_>>()
+        .into()
+}

@@ -1,0 +1,74 @@
+//! `statelens ls` and `statelens show`.
+
+use clap::{Args, ValueEnum};
+
+use super::Input;
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Only keys that one of these matches: a glob, or /a regular expression/
+    #[arg(value_name = "PATTERN")]
+    pub(crate) patterns: Vec<String>,
+
+    /// Only tensors and arrays
+    #[arg(long)]
+    pub(crate) tensors: bool,
+
+    /// Only tensors of this dtype, e.g. bfloat16; may be repeated
+    #[arg(long, value_name = "DTYPE")]
+    pub(crate) dtype: Vec<String>,
+
+    /// Only tensors of at least so many bytes, e.g. 1MB
+    #[arg(long, value_name = "SIZE", value_parser = statelens_convert::size)]
+    pub(crate) min_bytes: Option<u64>,
+
+    /// Sorts by bytes or params, the largest first, or by name or dtype
+    #[arg(long, value_name = "BY")]
+    pub(crate) sort: Option<Sort>,
+
+    /// Turns the order round
+    #[arg(long)]
+    pub(crate) reverse: bool,
+
+    /// Shows a tree, in which layers that differ in their number only stand once
+    #[arg(long, conflicts_with_all = ["json", "sort", "reverse"])]
+    pub(crate) tree: bool,
+}
+
+/// What lists are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Sort {
+    /// Bytes, the most first
+    Bytes,
+    /// Elements of the tensor, the most first
+    Params,
+    /// The key, numbers in it as numbers
+    Name,
+    /// The name of the dtype
+    Dtype,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Flattened keys, as `ls` prints them, with a slice if you like: 'model.w[0:2, :4]'
+    #[arg(value_name = "KEY", required = true)]
+    pub(crate) keys: Vec<String>,
+
+    /// How many of a tensor's values to show, or all [default: 16, of a slice 1,000]
+    #[arg(long, value_name = "COUNT|all", value_parser = count)]
+    pub(crate) values: Option<u64>,
+}
+
+/// A number, or `all`.
+fn count(text: &str) -> Result<u64, String> {
+    match text {
+        "all" => Ok(u64::MAX),
+        number => number.parse().map_err(|_| "it has to be a number, or all".to_owned()),
+    }
+}

@@ -1,0 +1,59 @@
+//! What a command may spend on a checkpoint.
+
+use clap::Args;
+use statelens_checkpoint::Limits;
+
+use super::{Command, Toolbox};
+
+/// Stands in the help of commands that open checkpoints, and in no other.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Spending {
+    /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
+    #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
+    pub(crate) max_fetch: Option<u64>,
+
+    /// What may be spent on a checkpoint: so many times the usual, as in 10, or none at all to
+    /// hold it back, for a file that you trust
+    #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
+    pub(crate) limit: Option<Limits>,
+
+    /// The most disk space for sorting tensors whose elements are stored crosswise (transposed
+    /// ones that are compressed, chunks of columns), as in 20GB; without this, 8 GB
+    #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
+    pub(crate) scratch: Option<u64>,
+}
+
+impl Command {
+    /// What this command may spend, if it opens checkpoints.
+    pub(crate) fn spending(&self) -> Option<&Spending> {
+        let common = match self {
+            Self::Info(args) => &args.common,
+            Self::Ls(args) => &args.input.common,
+            Self::Show(args) => &args.input.common,
+            Self::Manifest(args) => &args.input.common,
+            Self::Convert(args) | Self::TensorflowToH5(args) | Self::H5ToTensorflow(args) => {
+                &args.common
+            }
+            Self::Merge(args) => &args.common,
+            Self::Scan(args) => &args.common,
+            Self::Summary(args) => return Some(&args.spending),
+            Self::Toolbox(command) => match command {
+                Toolbox::States(args) => &args.common,
+                Toolbox::Diff(args) => &args.common,
+                Toolbox::Check(args) => &args.input.common,
+                Toolbox::Verify(args) => &args.inputs.common,
+                Toolbox::Upgrade(args) => &args.input.common,
+                Toolbox::FixCheckpointSpec(args) => &args.common,
+                Toolbox::ConvertDataloaderState(args) => &args.common,
+                Toolbox::Runs(_) | Toolbox::Latest(_) | Toolbox::Prune(_) => return None,
+            },
+            Self::Serve(_)
+            | Self::Open(_)
+            | Self::Formats(_)
+            | Self::Completions { .. }
+            | Self::Man => return None,
+        };
+        Some(&common.spending)
+    }
+}

@@ -1,0 +1,210 @@
+//! Where the new checkpoint goes.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
+use statelens_formats::{Writing, writing_of};
+
+use crate::args::{Edits, Writes};
+use crate::remote;
+use crate::source::{self, FileSource};
+
+/// Where the new checkpoint goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// A file, and further ones beside it.
+    File(PathBuf),
+    /// The file that is read, which is replaced when the new one is complete.
+    InPlace(PathBuf),
+    /// Standard output.
+    Output,
+}
+
+impl Destination {
+    /// Where `output` says, as the format that it or `--to` says; without it, beside the input,
+    /// under the name that the trainer gives to a subset of states.
+    pub(crate) fn of(
+        input: &Path,
+        output: Option<PathBuf>,
+        edits: &Edits,
+        writes: &Writes,
+    ) -> Result<(Self, &'static Writing)> {
+        let named = |writing: &Writing| named(input, &edits.states, writing);
+        let asked = writes.to.as_deref().map(statelens_formats::writing).transpose()?;
+        let Some(output) = output else {
+            let name = input.file_name().unwrap_or_default().to_string_lossy();
+            let writing = match asked {
+                Some(writing) => writing,
+                None => by_extension(&input.with_file_name(&*name))?,
+            };
+            return Ok((Self::File(input.with_file_name(named(writing))), writing));
+        };
+        if output == Path::new("-") {
+            let writing = asked.ok_or_else(|| {
+                Error::refused("standard output has no name that says which format to write")
+                    .advice(format!("Say it with {}.", options()))
+            })?;
+            if std::io::stdout().is_terminal() {
+                return Err(Error::refused("standard output is a terminal")
+                    .advice("Send it to a file or a program: `… - --to safetensors > FILE`."));
+            }
+            return Ok((Self::Output, writing));
+        }
+        let text = output.to_string_lossy();
+        let is_folder = remote::address(&output).is_none()
+            && (output.is_dir() || text.ends_with(std::path::is_separator));
+        if !is_folder {
+            let writing = asked.map_or_else(|| by_extension(&output), Ok)?;
+            return Ok((Self::File(output), writing));
+        }
+        let writing = asked.ok_or_else(|| {
+            Error::refused("a folder does not say which format to write")
+                .in_file(output.display().to_string())
+                .advice(format!("Say it with {}, or name the file to write in it.", options()))
+        })?;
+        let name = named(writing);
+        Ok((Self::File(output.join(name)), writing))
+    }
+
+    /// In the place of the file that is read, in its own format unless another one is asked for.
+    pub(crate) fn in_place(
+        input: &Path,
+        source: &Checkpoint,
+        sources: &[Arc<FileSource>],
+        writes: &Writes,
+    ) -> Result<(Self, &'static Writing)> {
+        let refused = |why: &str| {
+            let error = Error::refused(why).in_file(input.display().to_string());
+            Err(error.advice("Name another file to write."))
+        };
+        if sources.is_empty() || input == Path::new("-") {
+            return refused("only a file on disk can be replaced in place");
+        }
+        let path = source::named(input)?;
+        if statelens_inspect::Summary::of(source).files.len() > 1 {
+            return refused("this checkpoint has several files, which can't be replaced at once");
+        }
+        let writing = match &writes.to {
+            Some(id) => statelens_formats::writing(id)?,
+            None => match writing_of(source.format.id) {
+                Some(writing) => writing,
+                None => return refused("Statelens does not write the format of this file"),
+            },
+        };
+        Ok((Self::InPlace(path), writing))
+    }
+
+    /// The name of the file, without its folder.
+    pub(crate) fn file_name(&self) -> Result<String> {
+        let path = self.path();
+        path.file_name().and_then(OsStr::to_str).map(str::to_owned).ok_or_else(|| {
+            Error::refused("this does not name a file").in_file(path.display().to_string())
+        })
+    }
+
+    /// The path of the file; of standard output, a name that none has.
+    pub(crate) fn path(&self) -> &Path {
+        match self {
+            Self::File(path) | Self::InPlace(path) => path,
+            Self::Output => Path::new("standard output"),
+        }
+    }
+
+    /// What it is called in messages.
+    pub(crate) fn name(&self) -> String {
+        self.path().display().to_string()
+    }
+
+    /// Refuses a plan of several files where there is one place.
+    pub(crate) fn check(&self, plan: &Plan) -> Result<()> {
+        let what = match self {
+            Self::File(_) => return Ok(()),
+            Self::Output => "standard output holds",
+            Self::InPlace(_) => "in the place of one file there is room for",
+        };
+        match plan.files.len() {
+            0 | 1 => Ok(()),
+            files => Err(Error::refused(format!(
+                "this writes {files} files, and {what} one"
+            ))
+            .advice("Name a file to write, or take a format of one file.")),
+        }
+    }
+}
+
+/// `model_checkpoint.safetensors`: the states, the name of the input, the format's extension.
+fn named(input: &Path, states: &[String], writing: &Writing) -> String {
+    let name = match input.file_name() {
+        _ if input == Path::new("-") => "checkpoint".into(),
+        Some(name) => name.to_string_lossy(),
+        // A folder as `.` or `..`.
+        None => "checkpoint".into(),
+    };
+    let stem = match input.is_dir() {
+        true => &*name,
+        false => {
+            let name = name.strip_suffix(".index.json").unwrap_or(&name);
+            name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+        }
+    };
+    let own = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
+    let keeps = own.as_deref().is_some_and(|end| writing.extensions.contains(&end));
+    let file = match keeps && !input.is_dir() {
+        true => name.clone().into_owned(),
+        false => format!("{stem}.{}", writing.extensions[0]),
+    };
+    match states {
+        [] => file,
+        states => format!("{}_{file}", states.join("_")),
+    }
+}
+
+fn by_extension(output: &Path) -> Result<&'static Writing> {
+    let name = output.file_name().unwrap_or_default().to_string_lossy();
+    let error = |what: &str| Error::refused(what).in_file(output.display().to_string());
+    if name.to_ascii_lowercase().ends_with(".ckpt") {
+        return Err(error("`.ckpt` may be a PyTorch or a TensorFlow checkpoint")
+            .advice("Say which with --to torch or --to tensorflow."));
+    }
+    statelens_formats::writing_for_name(&name).ok_or_else(|| {
+        error("the name does not say which format to write")
+            .advice(format!("Say it, or end the name so: {}.", options()))
+    })
+}
+
+/// Every format, as it is asked for.
+fn options() -> String {
+    let say: Vec<String> = statelens_formats::writings()
+        .map(|writing| format!("--to {} (.{})", writing.id, writing.extensions[0]))
+        .collect();
+    say.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_says_the_format() {
+        let id = |name: &str| by_extension(Path::new(name)).map(|writing| writing.id);
+        assert_eq!(id("a/b.MDL").unwrap(), "cerebras");
+        assert_eq!(id("b.x.pth").unwrap(), "torch");
+        assert!(id("mdl").unwrap_err().to_string().contains("--to torch (.pt)"));
+        assert!(id("a.CKPT").unwrap_err().to_string().contains("--to tensorflow"));
+    }
+
+    #[test]
+    fn names_are_made_from_the_source() {
+        let name = |input: &str, states: &[&str], to: &str| {
+            let states: Vec<String> = states.iter().map(|state| (*state).to_owned()).collect();
+            named(Path::new(input), &states, statelens_formats::writing(to).unwrap())
+        };
+        assert_eq!(name("x/g.mdl", &["model"], "safetensors"), "model_g.safetensors");
+        assert_eq!(name("x/g.h5", &["model", "rng"], "cerebras"), "model_rng_g.h5");
+        assert_eq!(name("model.safetensors.index.json", &[], "torch"), "model.pt");
+        assert_eq!(name("-", &[], "npz"), "checkpoint.npz");
+    }
+}

@@ -1,0 +1,243 @@
+//! What a conversion would write, what it wrote, and what is lost.
+
+use std::path::PathBuf;
+
+use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Segment, Size};
+use statelens_convert::{Change, Report};
+use statelens_inspect::{Json, visible};
+
+use super::{Destination, Job};
+use crate::commands::edits;
+use crate::print::{Failure, Printer, Table, complain, grouped, size_text};
+
+/// Tells what would be lost, a line each, and refuses.
+pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
+    for loss in losses.iter().filter(|loss| !loss.harmless) {
+        complain(&format!("would be lost: {}", loss_text(loss)));
+    }
+    Error::refused("something would be lost, so nothing was written")
+        .advice(format!("Go on with --lossy, or leave these keys out{}.", excluding(losses)))
+}
+
+fn loss_text(loss: &Loss) -> String {
+    let why = if loss.why.is_empty() { String::new() } else { format!(" {}", loss.why) };
+    let keys = match loss.keys.is_empty() {
+        true => String::new(),
+        false => format!("{}: ", keys_text(&loss.keys)),
+    };
+    format!("{keys}{}.{why}", loss.what)
+}
+
+pub(crate) fn keys_text(keys: &[String]) -> String {
+    let few: Vec<String> = keys.iter().take(3).map(|key| format!("`{key}`")).collect();
+    match keys.len() {
+        0..=3 => few.join(", "),
+        more => format!("{} and {} more", few.join(", "), grouped(more as u64 - 3)),
+    }
+}
+
+/// What to type to leave keys out, where that is short.
+fn excluding(losses: &[Loss]) -> String {
+    let lost = losses.iter().filter(|loss| !loss.harmless);
+    let keys: Vec<&String> = lost.flat_map(|loss| &loss.keys).collect();
+    let plain = |key: &&String| is_literal(key);
+    if keys.is_empty() || keys.len() > MOST_TYPED || !keys.iter().all(plain) {
+        return " with --exclude".to_owned();
+    }
+    keys.iter().map(|key| format!(" --exclude '{key}'")).collect::<String>().replacen(' ', ": ", 1)
+}
+
+/// Keys that are named with what to type.
+const MOST_TYPED: usize = 4;
+
+/// Whether a key is a pattern that matches itself alone.
+fn is_literal(key: &str) -> bool {
+    !key.contains(['\'', '*', '?', '[', '{']) && !(key.starts_with('/') && key.ends_with('/'))
+}
+
+/// How much of the new file comes about in which way.
+#[derive(Default)]
+struct Shares {
+    made: (u64, u64),
+    copied: (u64, u64),
+    gathered: (u64, u64),
+    cast: (u64, u64),
+    compressed: (u64, u64),
+}
+
+impl Shares {
+    fn of(plan: &Plan) -> Result<Self> {
+        let mut shares = Self::default();
+        for segment in plan.segments() {
+            let (share, len) = match segment {
+                Segment::Bytes(bytes) => (&mut shares.made, bytes.len() as u64),
+                Segment::Zeros(len) => (&mut shares.made, *len),
+                Segment::Late { len, .. } => (&mut shares.made, len.unwrap_or(0)),
+                Segment::Data(data) => {
+                    let tensor = plan.source.tensor(data.tensor)?;
+                    let share = if data.encoding.is_some() {
+                        &mut shares.compressed
+                    } else if tensor.stored != tensor.dtype {
+                        &mut shares.cast
+                    } else if statelens_tensor::verbatim_span(tensor).is_some() {
+                        &mut shares.copied
+                    } else {
+                        &mut shares.gathered
+                    };
+                    (share, tensor.nbytes().unwrap_or(0))
+                }
+            };
+            share.0 += 1;
+            share.1 = share.1.saturating_add(len);
+        }
+        Ok(shares)
+    }
+
+    fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {
+        [
+            ("made", "headers, indexes and plain values", self.made),
+            ("copied", "unchanged", self.copied),
+            ("gathered", "put together from chunks, views or constants", self.gathered),
+            ("cast", "cast to another dtype", self.cast),
+            ("compressed", "compressed; so many bytes before that", self.compressed),
+        ]
+    }
+}
+
+/// The plan, not run.
+pub(super) fn show(
+    job: &Job<'_>,
+    format: &str,
+    plan: &Plan,
+    size: Size,
+    changes: &[Change],
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let shares = Shares::of(plan)?;
+    if job.common.json {
+        let mut json = Json::new();
+        json.object(|json| {
+            head(json, job, format);
+            json.name("dry_run").bool(true);
+            json.name("bytes").number(size.bytes());
+            json.name("exact").bool(matches!(size, Size::Exact(_)));
+            files_json(json, &job.paths(plan));
+            json.name("segments").object(|json| {
+                for (name, _, (count, bytes)) in shares.rows() {
+                    json.name(name).object(|json| {
+                        json.name("count").number(count);
+                        json.name("bytes").number(bytes);
+                    });
+                }
+            });
+            losses_json(json, &plan.losses);
+            edits::changes_json(json, changes);
+        });
+        return printer.line(json.as_str());
+    }
+    let at_most = if matches!(size, Size::Exact(_)) { "" } else { "at most " };
+    let mut table = Table::new(&["", ""]);
+    for (at, path) in job.paths(plan).iter().enumerate() {
+        let word = if at == 0 { "would write" } else { "" };
+        table.row(vec![word.into(), path.display().to_string()]);
+    }
+    table.row(vec!["format".into(), format.into()]);
+    let bytes = size.bytes();
+    table.row(vec![
+        "size".into(),
+        format!("{at_most}{} bytes ({})", grouped(bytes), size_text(bytes)),
+    ]);
+    for (name, what, (count, bytes)) in shares.rows() {
+        if count > 0 {
+            let noun = match (name, count) {
+                ("made", _) => String::new(),
+                (_, 1) => "1 tensor ".to_owned(),
+                (_, count) => format!("{} tensors ", grouped(count)),
+            };
+            let text = format!("{} bytes: {noun}{what}", grouped(bytes));
+            table.row(vec![name.into(), text]);
+        }
+    }
+    table.print_body(printer)?;
+    losses_text(&plan.losses, printer)?;
+    edits::changes_text(changes, printer)
+}
+
+pub(crate) fn losses_text(losses: &[Loss], printer: &mut Printer) -> Result<(), Failure> {
+    for loss in losses {
+        let word = if loss.harmless { "changed" } else { "lost" };
+        printer.line(&format!("{word:11}  {}", visible(&loss_text(loss))))?;
+    }
+    Ok(())
+}
+
+fn files_json(json: &mut Json, paths: &[PathBuf]) {
+    json.name("files").array(|json| {
+        paths.iter().for_each(|path| json.str(&path.to_string_lossy()));
+    });
+}
+
+fn losses_json(json: &mut Json, losses: &[Loss]) {
+    json.name("losses").array(|json| {
+        for loss in losses {
+            json.object(|json| {
+                json.name("keys").array(|json| loss.keys.iter().for_each(|key| json.str(key)));
+                json.name("what").str(&loss.what);
+                json.name("why").str(&loss.why);
+                json.name("harmless").bool(loss.harmless);
+            });
+        }
+    });
+}
+
+fn head(json: &mut Json, job: &Job<'_>, format: &str) {
+    json.name("statelens").number(1);
+    json.name("output").str(&job.destination.name());
+    json.name("format").str(format);
+}
+
+/// What was written.
+#[allow(clippy::too_many_arguments, reason = "everything that there is to say, said once")]
+pub(super) fn done(
+    job: &Job<'_>,
+    format: &str,
+    paths: &[PathBuf],
+    source: &Checkpoint,
+    losses: &[Loss],
+    report: &Report,
+    seconds: f64,
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let bytes = report.bytes;
+    if job.common.json && job.destination != Destination::Output {
+        let mut json = Json::new();
+        json.object(|json| {
+            head(json, job, format);
+            json.name("dry_run").bool(false);
+            json.name("bytes").number(bytes);
+            files_json(json, paths);
+            edits::cast_json(json, source, report);
+            losses_json(json, losses);
+        });
+        return printer.line(json.as_str());
+    }
+    let several = match paths {
+        [] | [_] => String::new(),
+        all => format!(" and {} more", all.len() - 1),
+    };
+    let first = paths.first().cloned().unwrap_or_else(|| job.destination.name().into());
+    job.say(
+        printer,
+        &format!(
+        "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
+        visible(&first.display().to_string()),
+        format,
+        grouped(bytes),
+        size_text((bytes as f64 / seconds.max(1e-3)) as u64)
+    ))?;
+    if job.destination == Destination::Output {
+        return Ok(());
+    }
+    losses_text(losses, printer)?;
+    edits::cast_text(source, report, printer)
+}

@@ -1,0 +1,54 @@
+//! Keys as a tree, in which layers that differ in their number only stand once.
+
+use statelens_checkpoint::{Checkpoint, Leaf};
+use statelens_inspect::share::{Line, Outline, lines};
+use statelens_inspect::{shape_text, size_text, visible};
+
+use crate::print::{Failure, Printer, grouped};
+
+/// Prints the tree of some leaves, one line for each step of a key.
+pub(super) fn print(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    printer: &mut Printer,
+) -> Result<(), Failure> {
+    let mut above: Vec<String> = Vec::new();
+    for line in lines(&Outline::new(checkpoint, leaves)) {
+        let mut steps: Vec<String> = line.entry.key.split('.').map(str::to_owned).collect();
+        let name = steps.pop().unwrap_or_default();
+        let same = above.iter().zip(&steps).take_while(|(one, other)| one == other).count();
+        above.truncate(same);
+        for step in steps.into_iter().skip(same) {
+            printer.line(&format!("{}{}", indent(above.len()), visible(&step)))?;
+            above.push(step);
+        }
+        printer.line(&format!("{}{}", indent(above.len()), visible(&leaf(&name, &line))))?;
+    }
+    Ok(())
+}
+
+fn indent(depth: usize) -> String {
+    // A key of a thousand dots is no reason to print a thousand columns.
+    "  ".repeat(depth.min(40))
+}
+
+fn leaf(name: &str, line: &Line) -> String {
+    let entry = &line.entry;
+    let mut text = format!("{name}  {}", if entry.dtype.is_empty() { entry.kind } else { &entry.dtype });
+    if !entry.dtype.is_empty() {
+        text.push_str(&format!(" {}", shape_text(&entry.shape)));
+    }
+    if line.times > 1 {
+        text.push_str(&format!(" \u{d7}{}", grouped(line.times)));
+    }
+    if entry.bytes > 0 {
+        let all = entry.bytes.saturating_mul(line.times);
+        text.push_str(&format!("  {}", size_text(all)));
+    }
+    match (&entry.link, entry.value.as_str()) {
+        (Some(link), _) => text.push_str(&format!("  = {link}")),
+        (None, "") => {}
+        (None, value) => text.push_str(&format!("  {value}")),
+    }
+    text
+}

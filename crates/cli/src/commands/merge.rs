@@ -1,0 +1,98 @@
+//! `statelens merge`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_convert::{Edit, Merging};
+
+use crate::args::{Edits, Merge};
+use crate::commands::convert::{Destination, Job, keys_text};
+use crate::limits::limits;
+use crate::print::{Outcome, complain, counted};
+use crate::progress::{Bar, Unit};
+use crate::scratch;
+use crate::remote;
+use crate::source::{self, FileSource};
+
+pub(crate) fn run(args: &Merge) -> Outcome {
+    let (files, output) = files(args)?;
+    let edits = Edits::default();
+    let first = files.first().cloned().unwrap_or_default();
+    let (destination, writing) = Destination::of(&first, Some(output), &edits, &args.writes)?;
+    let (checkpoint, sources) = merged(&files, args)?;
+    Job {
+        destination,
+        writing,
+        edits: &edits,
+        edit: Edit::default(),
+        writes: &args.writes,
+        common: &args.common,
+        dry_run: false,
+    }
+    .run(checkpoint, &sources)
+}
+
+/// What is read, and what is written: the last file unless `-o` names another.
+fn files(args: &Merge) -> Result<(Vec<PathBuf>, PathBuf)> {
+    let mut files = args.files.clone();
+    let output = args.output.clone().or_else(|| files.pop());
+    match output {
+        Some(output) if files.len() >= 2 => Ok((files, output)),
+        _ => Err(Error::refused("one checkpoint can't be merged with nothing")
+            .expected("two or more to read, and then the one to write")),
+    }
+}
+
+/// One checkpoint of all, whose files are one set.
+fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+    let mut merging = Merging::new(limits());
+    let mut sources = Vec::new();
+    for file in files {
+        if remote::address(file).is_some() {
+            return Err(Error::unsupported("merging reads files of this machine only")
+                .in_file(file.display().to_string())
+                .advice("Fetch it first."));
+        }
+        let opened = source::open(file, &args.common.with)?;
+        let mut bar = Bar::new("opening", Unit::Keys);
+        merging.add(&name(file), opened.files.with_scratch(scratch::on_disk()), &mut |files| {
+            statelens_formats::open(files, limits(), &mut bar)
+        })?;
+        sources.extend(opened.sources);
+    }
+    let (checkpoint, collisions) = merging.finish()?;
+    if collisions.is_empty() {
+        return Ok((checkpoint, sources));
+    }
+    let keys: Vec<String> = collisions.iter().map(|one| one.key.clone()).collect();
+    let text = format!(
+        "{}: {}",
+        match keys.len() {
+            1 => "1 key is in several checkpoints with other values".to_owned(),
+            many => format!(
+                "{} are in several checkpoints with other values",
+                counted(many as u64, "key")
+            ),
+        },
+        keys_text(&keys)
+    );
+    if !args.writes.lossy {
+        for one in collisions.iter().take(TOLD) {
+            complain(&format!("`{}` is in {} and in {}", one.key, one.first, one.last));
+        }
+        return Err(Error::refused(text).advice(
+            "Rename or leave them out with `statelens convert` first, or take the last of each \
+             with --lossy.",
+        ));
+    }
+    complain(&format!("{text}; the last of each is taken"));
+    Ok((checkpoint, sources))
+}
+
+/// Collisions that are told with the files that they are in.
+const TOLD: usize = 20;
+
+fn name(file: &Path) -> String {
+    file.display().to_string()
+}

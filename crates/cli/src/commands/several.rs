@@ -1,0 +1,78 @@
+//! One command on several files: each is looked at, whatever becomes of the others.
+
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::Error;
+use statelens_inspect::Json;
+
+use crate::limits;
+use crate::print::{Failure, Outcome, Printer, Table, complain};
+
+/// What is said of one file of several.
+pub(crate) struct Row {
+    /// The cells of the table behind the file's name.
+    pub(crate) cells: Vec<String>,
+    /// Its object in the JSON.
+    pub(crate) json: Box<dyn FnOnce(&mut Json)>,
+    /// Whether the answer is yes.
+    pub(crate) answer: bool,
+}
+
+/// Looks at each file with `look`, and prints one table, or one JSON object with an array
+/// `checkpoints`. Files that can't be looked at are told on standard error, and in the JSON with
+/// `error`; the exit status is then 2, unless the answer of another one is no.
+pub(crate) fn each(
+    files: &[PathBuf],
+    heads: &[&str],
+    json: bool,
+    mut look: impl FnMut(&Path) -> Result<Row, Error>,
+) -> Outcome {
+    let mut table = Table::new(&[&["file"], heads].concat());
+    let mut out = Json::new();
+    let (mut answer, mut unread) = (true, false);
+    out.open('{');
+    out.name("statelens").number(1);
+    out.name("checkpoints").open('[');
+    for file in files {
+        let name = file.display().to_string();
+        let (cells, object) = match look(file) {
+            Ok(row) => {
+                answer &= row.answer;
+                (row.cells, row.json)
+            }
+            // Being asked to stop is no answer about one file.
+            Err(error) if crate::output::caught().is_some() => return Err(error.into()),
+            Err(error) => {
+                unread = true;
+                let error = limits::advise(error).to_string();
+                complain(&error);
+                let object: Box<dyn FnOnce(&mut Json)> =
+                    Box::new(move |json| json.name("error").str(&error));
+                (vec!["could not be read".to_owned()], object)
+            }
+        };
+        if json {
+            out.line();
+            out.object(|json| {
+                json.name("path").str(&name);
+                object(json);
+            });
+        } else {
+            table.row([vec![name], cells].concat());
+        }
+    }
+    out.newline();
+    out.close(']');
+    out.close('}');
+    let mut printer = Printer::for_verdict();
+    match json {
+        true => printer.line(out.as_str())?,
+        false => table.print(&mut printer)?,
+    }
+    printer.finish()?;
+    match (answer, unread) {
+        (false, _) => Ok(false),
+        (true, true) => Err(Failure::Told),
+        (true, false) => Ok(true),
+    }
+}
