@@ -180,7 +180,7 @@ test("what is written from a remote checkpoint is what the command writes from t
 test("a remote checkpoint is verified, with as much as may be fetched", async () => {
   const broken = readFileSync(fixture("torch/zip_module_state_dict.pt"));
   const lies = JSON.parse(execFileSync(command, ["show", fixture("torch/zip_module_state_dict.pt"), "emb.weight", "--json"], { encoding: "utf8" }));
-  broken[Number(/bytes (\d+)/.exec(lies[0].lies_in)[1])] ^= 1;
+  broken[Number(/bytes (\d+)/.exec(lies.entries[0].stored_in)[1])] ^= 1;
   const size = 80 << 20;
   const head = Buffer.from(JSON.stringify({ w: { dtype: "F32", shape: [size / 4], data_offsets: [0, size] } }));
   const length = Buffer.alloc(8);

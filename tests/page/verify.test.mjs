@@ -33,7 +33,7 @@ function told(...args) {
 /** Where a tensor lies in a file, by the command. */
 function place(file, key) {
   const run = spawnSync(command, ["show", file, key, "--json"], { encoding: "utf8" });
-  return JSON.parse(run.stdout)[0];
+  return JSON.parse(run.stdout).entries[0];
 }
 
 /** A copy of a file with one byte changed. */
@@ -85,7 +85,7 @@ test("of a healthy file nothing is wrong", async () => {
 
 test("a byte that flips in a zip member, or in a chunk, names the key", async () => {
   await withPage(browser, async (page) => {
-    const lies = place(zip, "emb.weight").lies_in;
+    const lies = place(zip, "emb.weight").stored_in;
     const member = broken(zip, "member.pt", Number(/bytes (\d+)/.exec(lies)[1]) + 3);
     await open(page, member);
     const first = await verify(page, member);

@@ -104,9 +104,7 @@ pub(crate) fn grade_text(grade: Grade, width: usize) -> String {
     let style = match grade {
         Grade::Note => return word,
         Grade::Warning => Style::new().fg_color(Some(AnsiColor::Yellow.into())),
-        Grade::Damage | Grade::UnknownCode => {
-            Style::new().fg_color(Some(AnsiColor::Red.into()))
-        }
+        Grade::Damage | Grade::UnknownCode => Style::new().fg_color(Some(AnsiColor::Red.into())),
         Grade::Danger => Style::new().bold().fg_color(Some(AnsiColor::Red.into())),
     };
     match anstream::AutoStream::choice(&io::stdout()) {

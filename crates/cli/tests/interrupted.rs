@@ -74,7 +74,7 @@ fn pruning_that_is_stopped_midway_loses_no_checkpoint() {
     let (stayed, moved) = (contents(folder.path()), contents(&trash));
     let error = String::from_utf8(output.stderr.clone()).unwrap();
     match output.status.code() {
-        Some(2) => {
+        Some(130) => {
             assert!(output.stdout.is_empty(), "{output:?}");
             let told: String = error.chars().filter(char::is_ascii).collect();
             let count = told.split("stopped when ").nth(1).unwrap().split(' ').next().unwrap();

@@ -256,7 +256,7 @@ fn characters_that_nobody_sees_reach_neither_terminal_nor_json() {
         assert_eq!(hidden, None, "{args:?}: {out}");
     }
     let listed = run(["ls", "--json", file]).json();
-    assert_eq!(listed[0]["key"], key, "its value is the same");
+    assert_eq!(listed["entries"][0]["key"], key, "its value is the same");
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
     let sound = text(&folder.with("sound.pt", &bytes));
     let shown = run(["show", &sound, "emb.weight", "--json"]).json();
     // `sound.pt, bytes 2624 to 2976`
-    let lies = shown[0]["lies_in"].as_str().unwrap().split_once("bytes ").unwrap().1;
+    let lies = shown["entries"][0]["stored_in"].as_str().unwrap().split_once("bytes ").unwrap().1;
     let place: u64 = lies.split(' ').next().unwrap().parse().unwrap();
     let report = run(["verify", "--json", &sound]).json();
     assert_eq!((&report["sound"], report["problems"].as_array().unwrap().len()), (&true.into(), 0));

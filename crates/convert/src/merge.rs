@@ -148,7 +148,8 @@ impl Merging {
         }
         let raw = self.builder.raw_attributes(new).to_vec();
         self.builder.set_raw_attributes(old, raw);
-        let moved = self.builder.value_mut(new).map(|slot| std::mem::replace(slot, Value::Link(old)));
+        let moved =
+            self.builder.value_mut(new).map(|slot| std::mem::replace(slot, Value::Link(old)));
         if let (Some(slot), Some(moved)) = (self.builder.value_mut(old), moved) {
             *slot = moved;
         }

@@ -143,59 +143,59 @@ impl Summary {
 
     /// The fields of [`Summary::json`].
     pub fn write(&self, checkpoint: &Checkpoint, json: &mut Json) {
-            json.name("format").object(|json| {
-                json.name("name").str(self.format.id);
-                json.name("title").str(self.format.name);
-                json.name("version").str(&self.format.version);
-                json.name("producer").str(&self.format.producer);
-                json.name("facts").object(|json| {
-                    for (name, value) in &self.format.facts {
-                        json.name(name).str(value);
-                    }
+        json.name("format").object(|json| {
+            json.name("name").str(self.format.id);
+            json.name("title").str(self.format.name);
+            json.name("version").str(&self.format.version);
+            json.name("producer").str(&self.format.producer);
+            json.name("facts").object(|json| {
+                for (name, value) in &self.format.facts {
+                    json.name(name).str(value);
+                }
+            });
+        });
+        json.name("files").array(|json| {
+            for (name, len) in &self.files {
+                json.object(|json| {
+                    json.name("name").str(name);
+                    json.name("bytes").number(*len);
                 });
-            });
-            json.name("files").array(|json| {
-                for (name, len) in &self.files {
-                    json.object(|json| {
-                        json.name("name").str(name);
-                        json.name("bytes").number(*len);
-                    });
-                }
-            });
-            json.name("leaves").number(self.leaves);
-            json.name("links").number(self.links);
-            json.name("missing").number(self.missing);
-            self.all.fields(json);
-            match self.model() {
-                Some((_, state)) => json.name("model_params").number(state.tensors.elements),
-                None => json.name("model_params").null(),
             }
-            let unfolded = checkpoint.unfolded();
-            json.name("unfolded").object(|json| {
-                json.name("stored_bytes").number(unfolded.stored_bytes);
-                json.name("text_bytes").number(unfolded.text_bytes);
-                json.name("tensor_bytes").number(unfolded.tensor_bytes);
-            });
-            json.name("dtypes").array(|json| {
-                for (name, count) in &self.by_dtype {
-                    json.object(|json| {
-                        json.name("dtype").str(name);
-                        count.fields(json);
-                    });
-                }
-            });
-            json.name("states").array(|json| {
-                for (name, state) in &self.by_state {
-                    json.object(|json| {
-                        json.name("state").str(name);
-                        json.name("leaves").number(state.leaves);
-                        state.tensors.fields(json);
-                    });
-                }
-            });
-            json.name("findings").array(|json| {
-                checkpoint.findings.iter().for_each(|finding| finding_json(json, finding));
-            });
+        });
+        json.name("leaves").number(self.leaves);
+        json.name("links").number(self.links);
+        json.name("missing").number(self.missing);
+        self.all.fields(json);
+        match self.model() {
+            Some((_, state)) => json.name("model_params").number(state.tensors.elements),
+            None => json.name("model_params").null(),
+        }
+        let unfolded = checkpoint.unfolded();
+        json.name("unfolded").object(|json| {
+            json.name("stored_bytes").number(unfolded.stored_bytes);
+            json.name("text_bytes").number(unfolded.text_bytes);
+            json.name("tensor_bytes").number(unfolded.tensor_bytes);
+        });
+        json.name("dtypes").array(|json| {
+            for (name, count) in &self.by_dtype {
+                json.object(|json| {
+                    json.name("dtype").str(name);
+                    count.fields(json);
+                });
+            }
+        });
+        json.name("states").array(|json| {
+            for (name, state) in &self.by_state {
+                json.object(|json| {
+                    json.name("state").str(name);
+                    json.name("leaves").number(state.leaves);
+                    state.tensors.fields(json);
+                });
+            }
+        });
+        json.name("findings").array(|json| {
+            checkpoint.findings.iter().for_each(|finding| finding_json(json, finding));
+        });
     }
 }
 

@@ -20,7 +20,13 @@ pub(crate) struct Convert {
     pub(crate) output: Option<PathBuf>,
 
     /// The same as OUT
-    #[arg(short, long = "output", id = "output_option", value_name = "OUT", conflicts_with = "output")]
+    #[arg(
+        short,
+        long = "output",
+        id = "output_option",
+        value_name = "OUT",
+        conflicts_with = "output"
+    )]
     pub(crate) output_option: Option<PathBuf>,
 
     /// Replaces IN by what is written, once that is complete and was read back
@@ -163,7 +169,8 @@ pub(super) fn about() -> String {
             format!("  --to {:<12} {:<22} {}", writing.id, writing.name, ends.join(" "))
         })
         .collect();
-    format!("\
+    format!(
+        "\
 The format is that of --to, or of OUT's extension:
 {}
 .ckpt may be PyTorch or TensorFlow: say which with --to. Folders that OUT is in are made. OUT is
@@ -179,7 +186,9 @@ Examples:
   statelens convert a.pt -o out/ --to safetensors --rename-map names.txt
   statelens convert model.pt --in-place --cast bfloat16
   statelens convert model.pt model.safetensors --shard-size 5GB
-  curl -s ADDRESS | statelens convert - - --to safetensors > model.safetensors", formats.join("\n"))
+  curl -s ADDRESS | statelens convert - - --to safetensors > model.safetensors",
+        formats.join("\n")
+    )
 }
 
 /// The formats that can be written.

@@ -19,7 +19,7 @@ use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, complain};
 use crate::progress::{Bar, Unit};
 use crate::remote;
-use crate::source::{self, FileSource};
+use crate::source::FileSource;
 
 pub(crate) use destination::Destination;
 pub(crate) use report::{keys_text, losses_text, refuse_losses};
@@ -75,7 +75,8 @@ impl Job<'_> {
     pub(crate) fn run(&self, checkpoint: Checkpoint, sources: &[Arc<FileSource>]) -> Outcome {
         let (target, format) = self.target(&checkpoint)?;
         let checkpoint = Arc::new(checkpoint);
-        let target = target.sharded(self.shards(&checkpoint)?).map_err(|error| self.named(error))?;
+        let target =
+            target.sharded(self.shards(&checkpoint)?).map_err(|error| self.named(error))?;
         // PyTorch's files hold a text once that is named again and again.
         if !matches!(target, Target::Torch(_)) {
             limits::check_texts(&checkpoint, "writing the file")?;

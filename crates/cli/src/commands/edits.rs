@@ -149,7 +149,7 @@ pub(super) fn cast_json(json: &mut Json, source: &Checkpoint, report: &Report) {
 }
 
 fn counts(json: &mut Json, cast: &CastReport) {
-    json.name("elements").number(cast.elements);
+    json.name("params").number(cast.elements);
     json.name("changed").number(cast.changed);
     json.name("overflowed").number(cast.overflowed);
     json.name("nonzero").number(cast.nonzero);

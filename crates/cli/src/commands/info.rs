@@ -77,12 +77,15 @@ fn facts(summary: &Summary, printer: &mut Printer) -> Result<(), Failure> {
     row("leaves", format!("{}{links}", grouped(summary.leaves)));
     row("tensors", grouped(summary.all.tensors));
     let all = grouped(summary.all.elements);
-    row("parameters", match summary.model() {
-        Some((name, state)) => {
-            format!("{} in `{name}`, of {all} in all tensors", grouped(state.tensors.elements))
-        }
-        None => all,
-    });
+    row(
+        "parameters",
+        match summary.model() {
+            Some((name, state)) => {
+                format!("{} in `{name}`, of {all} in all tensors", grouped(state.tensors.elements))
+            }
+            None => all,
+        },
+    );
     row("bytes", exact(summary.all.bytes));
     if summary.missing > 0 {
         row("missing", format!("the bytes of {}", counted(summary.missing, "tensor")));

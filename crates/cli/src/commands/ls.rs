@@ -87,9 +87,9 @@ fn sort(checkpoint: &Checkpoint, by: Option<Sort>, leaves: &mut [Leaf]) {
     let dtype = |leaf: &Leaf| dtype_of(checkpoint, leaf.target).map(|dtype| dtype.name());
     match by {
         None => {}
-        Some(Sort::Bytes) => order::by(leaves, |one, other| {
-            nbytes(checkpoint, other).cmp(&nbytes(checkpoint, one))
-        }),
+        Some(Sort::Bytes) => {
+            order::by(leaves, |one, other| nbytes(checkpoint, other).cmp(&nbytes(checkpoint, one)))
+        }
         Some(Sort::Params) => order::by(leaves, |one, other| params(other).cmp(&params(one))),
         Some(Sort::Name) => order::by(leaves, |one, other| {
             natural_order(&one.flat.to_lossy(), &other.flat.to_lossy())

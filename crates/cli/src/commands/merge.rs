@@ -11,8 +11,8 @@ use crate::commands::convert::{Destination, Job, keys_text};
 use crate::limits::limits;
 use crate::print::{Outcome, complain, counted};
 use crate::progress::{Bar, Unit};
-use crate::scratch;
 use crate::remote;
+use crate::scratch;
 use crate::source::{self, FileSource};
 
 pub(crate) fn run(args: &Merge) -> Outcome {

@@ -48,7 +48,8 @@ impl Place {
         // Before a client is made, which wants to know the provider of cryptography.
         runtime()?;
         let bad = |why: String| Error::unsupported(why).in_file(text);
-        let url = Url::parse(text).map_err(|error| bad(format!("this is not an address: {error}")))?;
+        let url =
+            Url::parse(text).map_err(|error| bad(format!("this is not an address: {error}")))?;
         let (scheme, path) =
             ObjectStoreScheme::parse(&url).map_err(|error| bad(format!("{error}")))?;
         if path.filename().is_none() || text.ends_with('/') {

@@ -62,8 +62,7 @@ fn strip_prefix(keys: &mut [NewKey], prefix: &str) -> Result<()> {
     if prefix.is_empty() {
         return Ok(());
     }
-    let mut without =
-        keys.iter().filter(|key| !key.text.starts_with(prefix) && !key.is_apart());
+    let mut without = keys.iter().filter(|key| !key.text.starts_with(prefix) && !key.is_apart());
     let named: Vec<String> =
         without.by_ref().take(NAMED).map(|key| format!("`{}`", key.text)).collect();
     if !named.is_empty() {

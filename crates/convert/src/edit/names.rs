@@ -89,9 +89,7 @@ mod tests {
 
     #[test]
     fn two_columns_or_an_object() {
-        for text in
-            ["# old new\na.b  c\n\nd\te f\n", r#"{"a.b": "c", "d": "e f"}"#]
-        {
+        for text in ["# old new\na.b  c\n\nd\te f\n", r#"{"a.b": "c", "d": "e f"}"#] {
             let names = parse(text).unwrap();
             assert_eq!((names["a.b"].as_str(), names["d"].as_str()), ("c", "e f"), "{text}");
         }

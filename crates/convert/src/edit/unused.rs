@@ -33,7 +33,13 @@ pub(super) fn unused(edit: &Edit, source: &Checkpoint) -> Result<Unused> {
         return Ok(unused);
     }
     // Each replacement sees the keys that those before it made.
-    let before = Edit { rename: Vec::new(), prefix: String::new(), nest: false, casts: Vec::new(), ..edit.clone() };
+    let before = Edit {
+        rename: Vec::new(),
+        prefix: String::new(),
+        nest: false,
+        casts: Vec::new(),
+        ..edit.clone()
+    };
     let mut left = if before.is_empty() { all } else { keys(&before.apply(source)?) };
     for rename in &edit.rename {
         let mut used = false;

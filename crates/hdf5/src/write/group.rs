@@ -97,8 +97,7 @@ pub(super) fn write(
     let mut messages = Messages::default();
     messages.push(kind::SYMBOL_TABLE, 0, table);
     if attributes.len() > MOST_COUNTED {
-        let named: Vec<_> =
-            attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
+        let named: Vec<_> = attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
         messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
         // Shorter than that of version 1.
         return heap.fill(place.0 + HEAP_HEADER + NODE, &messages.header_v2());

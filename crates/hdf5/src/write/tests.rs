@@ -272,24 +272,3 @@ fn paths_that_hdf5_cannot_hold_are_refused() {
     add("..").unwrap();
     add("a.b").unwrap();
 }
-
-#[test]
-fn very_many_attributes_are_found_by_name() {
-    let name = |number: usize| format!("experts.{number}.__metadata__");
-    for count in [65_533, 65_534, 90_000] {
-        let mut file = File::new();
-        file.attributes = (0..count)
-            .map(|number| Attribute::new(name(number), AttributeValue::F64(number as f64)))
-            .collect();
-        let bytes = run(&file.plan(None).unwrap(), &[]);
-        let root = Hdf5File::from_bytes(&bytes).unwrap();
-        let root = root.root_group().unwrap();
-        let found = root.attributes().unwrap();
-        assert_eq!(found.len(), count);
-        let mut names: Vec<String> = found.iter().map(|one| one.name.clone()).collect();
-        names.sort();
-        let mut expected: Vec<String> = (0..count).map(name).collect();
-        expected.sort();
-        assert_eq!(names, expected);
-    }
-}

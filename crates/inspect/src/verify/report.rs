@@ -300,46 +300,46 @@ impl Report {
 
     /// The fields of [`Report::json`].
     pub fn write(&self, answer: bool, json: &mut Json) {
-            json.name("sound").bool(answer);
-            json.name("verdict").str(&self.verdict(false));
-            json.name("grade").str(crate::grade_word(self.grade(false)));
-            json.name("problems").array(|json| {
-                self.problems.iter().for_each(|problem| problem.json(json));
-            });
-            json.name("tensors").number(self.tensors);
-            json.name("bytes").number(self.bytes);
-            json.name("checksums").object(|json| {
-                for (kind, count) in &self.checksums {
-                    json.name(kind).number(*count);
-                }
-            });
-            json.name("without_checksum").number(self.without);
-            json.name("unchecked_tensors").number(self.unchecked);
-            json.name("unread").array(|json| {
-                for (key, why) in &self.unread {
-                    json.object(|json| {
-                        json.name("key").str(key);
-                        json.name("why").str(why);
-                    });
-                }
-            });
-            json.name("not_finite").array(|json| {
-                for numbers in &self.numbers {
-                    json.object(|json| {
-                        json.name("key").str(&numbers.key);
-                        json.name("nan").number(numbers.found.nan);
-                        json.name("inf").number(numbers.found.inf);
-                        json.name("params").number(numbers.elements);
-                        json.name("first").numbers(&numbers.first);
-                    });
-                }
-            });
-            if let Some((entries, matching)) = self.manifest {
-                json.name("manifest").object(|json| {
-                    json.name("entries").number(entries);
-                    json.name("matching").number(matching);
+        json.name("sound").bool(answer);
+        json.name("verdict").str(&self.verdict(false));
+        json.name("grade").str(crate::grade_word(self.grade(false)));
+        json.name("problems").array(|json| {
+            self.problems.iter().for_each(|problem| problem.json(json));
+        });
+        json.name("tensors").number(self.tensors);
+        json.name("bytes").number(self.bytes);
+        json.name("checksums").object(|json| {
+            for (kind, count) in &self.checksums {
+                json.name(kind).number(*count);
+            }
+        });
+        json.name("without_checksum").number(self.without);
+        json.name("unchecked_tensors").number(self.unchecked);
+        json.name("unread").array(|json| {
+            for (key, why) in &self.unread {
+                json.object(|json| {
+                    json.name("key").str(key);
+                    json.name("why").str(why);
                 });
             }
+        });
+        json.name("not_finite").array(|json| {
+            for numbers in &self.numbers {
+                json.object(|json| {
+                    json.name("key").str(&numbers.key);
+                    json.name("nan").number(numbers.found.nan);
+                    json.name("inf").number(numbers.found.inf);
+                    json.name("params").number(numbers.elements);
+                    json.name("first").numbers(&numbers.first);
+                });
+            }
+        });
+        if let Some((entries, matching)) = self.manifest {
+            json.name("manifest").object(|json| {
+                json.name("entries").number(entries);
+                json.name("matching").number(matching);
+            });
+        }
     }
 }
 

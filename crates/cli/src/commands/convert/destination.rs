@@ -127,10 +127,8 @@ impl Destination {
         };
         match plan.files.len() {
             0 | 1 => Ok(()),
-            files => Err(Error::refused(format!(
-                "this writes {files} files, and {what} one"
-            ))
-            .advice("Name a file to write, or take a format of one file.")),
+            files => Err(Error::refused(format!("this writes {files} files, and {what} one"))
+                .advice("Name a file to write, or take a format of one file.")),
         }
     }
 }

@@ -229,12 +229,13 @@ pub(super) fn done(
     job.say(
         printer,
         &format!(
-        "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
-        visible(&first.display().to_string()),
-        format,
-        grouped(bytes),
-        size_text((bytes as f64 / seconds.max(1e-3)) as u64)
-    ))?;
+            "wrote {}{several}: {}, {} bytes in {seconds:.1} s ({}/s)",
+            visible(&first.display().to_string()),
+            format,
+            grouped(bytes),
+            size_text((bytes as f64 / seconds.max(1e-3)) as u64)
+        ),
+    )?;
     if job.destination == Destination::Output {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Read as _, Seek as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Plan, Progress, Result};

@@ -60,10 +60,8 @@ pub(crate) fn run(args: &Diff) -> Outcome {
 fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
     let given = args.rtol.is_some() || args.atol.is_some();
     match args.op {
-        Some(Operation::Equal) if given => {
-            Err(Error::refused("--op equal has no tolerance")
-                .advice("Leave --rtol and --atol out, or compare with --op allclose."))
-        }
+        Some(Operation::Equal) if given => Err(Error::refused("--op equal has no tolerance")
+            .advice("Leave --rtol and --atol out, or compare with --op allclose.")),
         Some(Operation::Equal) => Ok(None),
         None if !given => Ok(None),
         _ => {
@@ -79,7 +77,12 @@ fn tolerance(args: &Diff) -> Result<Option<Tolerance>> {
 /// The filter of each side. A pattern need not match on both: what one side lacks is a
 /// difference. Where keys are renamed, the sides name one thing differently, so that a side on
 /// which nothing is selected is taken whole.
-fn sides(filter: &Edit, rename: &Edit, left: &Checkpoint, right: &Checkpoint) -> Result<(Edit, Edit)> {
+fn sides(
+    filter: &Edit,
+    rename: &Edit,
+    left: &Checkpoint,
+    right: &Checkpoint,
+) -> Result<(Edit, Edit)> {
     if filter.is_empty() {
         return Ok((filter.clone(), filter.clone()));
     }
@@ -133,11 +136,15 @@ fn show(report: &Report, printer: &mut Printer) -> Result<(), Failure> {
     };
     let arrays = |what: &What| {
         matches!(what, What::Type { left, right }
-            if [left, right].iter().all(|side| ["tensor", "ndarray"].contains(&side.as_str())))
+            if [left, right].iter().all(|side| side.starts_with("tensor") || side.starts_with("ndarray")))
     };
     let kinds = report.differences.iter().filter(|difference| arrays(&difference.what)).count();
     if kinds > 0 {
-        let keys = if kinds == 1 { "1 key is a".into() } else { format!("{} are a", counted(kinds as u64, "key")) };
+        let keys = if kinds == 1 {
+            "1 key is a".into()
+        } else {
+            format!("{} are a", counted(kinds as u64, "key"))
+        };
         printer.line(&format!(
             "hint: {keys} tensor on one side and a NumPy array on the other; --ignore-type compares their values"
         ))?;

@@ -71,7 +71,7 @@ pub(super) fn write(
 
 /// The name of a file, as plans want it.
 pub(super) fn file_name(path: &Path) -> Result<&str> {
-    path.file_name()
-        .and_then(std::ffi::OsStr::to_str)
-        .ok_or_else(|| Error::refused("this does not name a file").in_file(path.display().to_string()))
+    path.file_name().and_then(std::ffi::OsStr::to_str).ok_or_else(|| {
+        Error::refused("this does not name a file").in_file(path.display().to_string())
+    })
 }
