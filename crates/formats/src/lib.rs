@@ -156,9 +156,13 @@ impl Target {
             Self::Safetensors(options) => options.shards = shards,
             Self::TensorFlow(options) => options.shards = shards,
             _ if shards == Shards::One => {}
-            _ => {
-                return Err(Error::refused("this format is not cut into several files")
-                    .advice("Leave the shards out, or write safetensors or PyTorch."));
+            other => {
+                let name = match other {
+                    Self::Cerebras(_) => "Cerebras",
+                    _ => "NumPy",
+                };
+                return Err(Error::refused(format!("{name} files can't be sharded"))
+                    .advice("Remove --shard-size or --shard, or write safetensors or PyTorch."));
             }
         }
         Ok(self)
