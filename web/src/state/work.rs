@@ -536,7 +536,8 @@ mod tests {
 
     #[test]
     fn a_chosen_line_of_the_tree_stays_chosen_until_something_else_is_looked_at() {
-        let mut work = work(4);
+        // So many that they are open by default.
+        let mut work = work(32);
         for line in [0, 1, 3, 0, work.tree.lines.len() - 1] {
             work.look_at_branch(line);
             assert_eq!(work.branch(), Some(line));
@@ -549,6 +550,10 @@ mod tests {
         work.step(1);
         let branch = work.branch().expect("a branch");
         assert_eq!(work.tree.name(&work.trie, branch), "ln");
+        // What is looked at is held by a line that is shut.
+        work.toggle_branch(work.tree.identity(3));
+        let branch = work.branch().expect("a branch");
+        assert_eq!(work.tree.name(&work.trie, branch), "blocks");
     }
 
     #[test]
