@@ -5,6 +5,7 @@
 //! what they share with the key before and the rest.
 
 use serde::{Deserialize, Serialize};
+use statelens_inspect::fold::Foldable;
 
 use crate::wire::{put, put_bytes, take, take_bytes};
 
@@ -111,6 +112,44 @@ pub struct Row {
     pub value: String,
     /// The key of the leaf that this one is, if it is a link.
     pub link: Option<String>,
+}
+
+impl Foldable for Row {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn kind(&self) -> &str {
+        self.kind.word()
+    }
+
+    fn dtype(&self) -> &str {
+        &self.dtype
+    }
+
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    fn is_tensor(&self) -> bool {
+        self.kind.has_shape()
+    }
+
+    fn link(&self) -> Option<&str> {
+        self.link.as_deref()
+    }
+
+    fn params(&self) -> u64 {
+        self.params
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn value(&self) -> &str {
+        &self.value
+    }
 }
 
 /// Rows as they cross from the worker.
