@@ -9,8 +9,12 @@ use super::{Entry, Outline};
 pub struct Line {
     /// The first leaf; its key and link have ranges where numbers change: `layers.0–31.weight`.
     pub entry: Entry,
+    /// Which entry is the first.
+    pub first: usize,
     /// How many leaves it stands for.
     pub times: u64,
+    /// The values of tensors in all of them.
+    pub params: u64,
     /// The bytes of all of them.
     pub bytes: u64,
     /// True if all have one shape.
@@ -28,6 +32,7 @@ pub fn lines(outline: &Outline) -> Vec<Line> {
         let std = members().filter_map(|entry| entry.statistics);
         let std = std.map(|of| (of.std, of.std)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
         let one_shape = members().all(|other| other.shape == entry.shape);
+        let params = members().fold(0u64, |sum, entry| sum.saturating_add(entry.params));
         let bytes = members().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes));
         if line.rows.len() > 1 {
             entry.value = fold::values_text(entries, &line.rows);
@@ -38,7 +43,8 @@ pub fn lines(outline: &Outline) -> Vec<Line> {
             entry.statistics = None;
         }
         entry.key = line.key;
-        Some(Line { entry, times: line.rows.len() as u64, bytes, one_shape, std })
+        let (first, times) = (*line.rows.first()? as usize, line.rows.len() as u64);
+        Some(Line { entry, first, times, params, bytes, one_shape, std })
     };
     fold::lines(entries, dot).into_iter().filter_map(line).collect()
 }
