@@ -113,10 +113,54 @@ pub struct Table {
 
 const NOWHERE: u32 = u32::MAX;
 
-impl Table {
-    /// Arranges the rows whose numbers are given; `whole` is the tree of all rows.
+/// All rows by a column: what passes a filter is taken from there at each letter, and not sorted.
+#[derive(Debug)]
+pub struct Sorted {
+    by: (Column, bool),
+    order: Vec<u32>,
+}
+
+impl Sorted {
+    /// Sorts all rows by a column, downwards or not.
     #[must_use]
-    pub fn new(rows: &[Row], whole: &Trie, chosen: &[u32], view: &View) -> Self {
+    pub fn new(rows: &[Row], by: (Column, bool)) -> Self {
+        let items = (0..rows.len() as u32).map(Item::Row).collect();
+        let mut table = Table { items, ..Table::default() };
+        table.sort(rows, by.0, by.1);
+        let row = |item: &Item| match item {
+            Item::Row(id) => Some(*id),
+            _ => None,
+        };
+        Self { by, order: table.items.iter().filter_map(row).collect() }
+    }
+
+    /// What the rows are sorted by, and whether downwards.
+    #[must_use]
+    pub fn by(&self) -> (Column, bool) {
+        self.by
+    }
+
+    fn items(&self, chosen: &[u32]) -> Vec<Item> {
+        if chosen.len() == self.order.len() {
+            return self.order.iter().map(|&id| Item::Row(id)).collect();
+        }
+        let mut shown = vec![false; self.order.len()];
+        chosen.iter().for_each(|&id| shown[id as usize] = true);
+        self.order.iter().filter(|&&id| shown[id as usize]).map(|&id| Item::Row(id)).collect()
+    }
+}
+
+impl Table {
+    /// Arranges the rows whose numbers are given; `whole` is the tree of all rows, and `sorted` all of
+    /// them by a column, if that is known.
+    #[must_use]
+    pub fn new(
+        rows: &[Row],
+        whole: &Trie,
+        chosen: &[u32],
+        view: &View,
+        sorted: Option<&Sorted>,
+    ) -> Self {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
         if view.fold {
             let part;
@@ -134,7 +178,10 @@ impl Table {
             table.flat(rows, chosen, view.dot);
         }
         if let Some((column, down)) = view.sort {
-            table.sort(rows, column, down);
+            match sorted.filter(|sorted| sorted.by == (column, down) && table.folds.is_empty()) {
+                Some(sorted) => table.items = sorted.items(chosen),
+                None => table.sort(rows, column, down),
+            }
         }
         table.find_places(rows);
         table
@@ -401,7 +448,7 @@ mod tests {
     }
 
     fn table(rows: &[Row], view: &View) -> Table {
-        Table::new(rows, &Trie::new(rows, view.dot), &all(rows), view)
+        Table::new(rows, &Trie::new(rows, view.dot), &all(rows), view, None)
     }
 
     fn lines(rows: &[Row], view: &View) -> Vec<String> {
@@ -520,6 +567,23 @@ mod tests {
         let keys = lines(&rows, &view);
         let at = |key: &str| keys.iter().position(|line| line == key).expect("a line");
         assert!(at("optimizer.state.9.step") < at("optimizer.state.10.step"));
+    }
+
+    #[test]
+    fn what_passes_a_filter_is_sorted_as_all_rows_are() {
+        let rows: Vec<Row> = (0..200)
+            .map(|at| tensor(&format!("w_{}.{}", at % 13, at * 7 % 50), "float32", &[at % 5 + 1]))
+            .collect();
+        let chosen: Vec<u32> = all(&rows).into_iter().filter(|id| id % 3 != 1).collect();
+        let trie = Trie::new(&rows, '.');
+        for by in [(Column::Key, false), (Column::Bytes, true), (Column::Shape, true)] {
+            let view = View { sort: Some(by), ..View::default() };
+            let sorted = Sorted::new(&rows, by);
+            let with = Table::new(&rows, &trie, &chosen, &view, Some(&sorted));
+            let without = Table::new(&rows, &trie, &chosen, &view, None);
+            assert_eq!(with.items, without.items, "{by:?}");
+            assert_eq!(with.items.len(), chosen.len());
+        }
     }
 
     #[test]

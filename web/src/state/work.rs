@@ -14,7 +14,7 @@ use crate::rows::Row;
 use crate::state::dtype::Family;
 use crate::state::filter::Filter;
 use crate::state::search::{Keys, Search};
-use crate::state::table::{Column, Fold, Item, Table, View};
+use crate::state::table::{Column, Fold, Item, Sorted, Table, View};
 use crate::state::tape::{self, Part};
 use crate::state::tree::{self, Tree};
 
@@ -87,6 +87,8 @@ pub struct Work {
     keys: Rc<OnceCell<Keys>>,
     /// The rows that pass the filter.
     chosen: Rc<Vec<u32>>,
+    /// All rows by the column that the table is sorted by.
+    sorted: Option<Rc<Sorted>>,
     /// A filter that has not asked all rows yet; until then the table stays as it was.
     search: Option<Search>,
     /// Rows that links lead to, by key: looked up for every link in sight.
@@ -120,7 +122,7 @@ impl Work {
         let trie = Trie::new(&rows, dot);
         let families = tree::families(&trie, &rows);
         let view = View { fold: true, dot, ..View::default() };
-        let table = Table::new(&rows, &trie, &all, &view);
+        let table = Table::new(&rows, &trie, &all, &view, None);
         let toggled = HashSet::new();
         let tree = Tree::new(&trie, &families, &toggled);
         let starts = tape::starts(&rows);
@@ -154,6 +156,7 @@ impl Work {
             families: Rc::new(families),
             keys: Rc::default(),
             chosen: Rc::new(all),
+            sorted: None,
             search: None,
             targets: Rc::new(targets(&rows)),
             member: 0,
@@ -464,7 +467,12 @@ impl Work {
     }
 
     fn rearrange(&mut self) {
-        self.table = Rc::new(Table::new(&self.rows, &self.trie, &self.chosen, &self.view));
+        if self.sorted.as_ref().map(|sorted| sorted.by()) != self.view.sort {
+            self.sorted = self.view.sort.map(|by| Rc::new(Sorted::new(&self.rows, by)));
+        }
+        let sorted = self.sorted.as_deref();
+        let table = Table::new(&self.rows, &self.trie, &self.chosen, &self.view, sorted);
+        self.table = Rc::new(table);
     }
 }
 
