@@ -1,7 +1,7 @@
 // What the page takes to open, filter, scroll, verify and convert files of very many keys, for
 // `cargo xtask bench`. Nothing here fails because something is slow.
 //
-//     node measure.mjs FOLDER
+//     node measure.mjs FOLDER [PART OF A FILE'S NAME]
 
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
@@ -140,6 +140,7 @@ function* files(folder) {
       for (const count of counts) {
         // What is deep is there to see the page fold; that differs little by format.
         if (shape === "deep" && !(kind === "safetensors" && count === 100_000)) continue;
+        if (!`${shape}-${count}.${kind}`.includes(process.argv[3] ?? "")) continue;
         const plain = join(folder, `${shape}-${count}.safetensors`);
         if (!existsSync(plain)) writeFileSync(plain, safetensors(Array.from({ length: count }, (_, at) => key(at))));
         const file = join(folder, `${shape}-${count}.${kind}`);

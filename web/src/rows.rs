@@ -5,6 +5,7 @@
 //! what they share with the key before and the rest.
 
 use serde::{Deserialize, Serialize};
+use statelens_inspect::fold::Foldable;
 
 use crate::wire::{put, put_bytes, take, take_bytes};
 
@@ -113,6 +114,44 @@ pub struct Row {
     pub link: Option<String>,
 }
 
+impl Foldable for Row {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn kind(&self) -> &str {
+        self.kind.word()
+    }
+
+    fn dtype(&self) -> &str {
+        &self.dtype
+    }
+
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    fn is_tensor(&self) -> bool {
+        self.kind.has_shape()
+    }
+
+    fn link(&self) -> Option<&str> {
+        self.link.as_deref()
+    }
+
+    fn params(&self) -> u64 {
+        self.params
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn value(&self) -> &str {
+        &self.value
+    }
+}
+
 /// Rows as they cross from the worker.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct PackedRows {
@@ -157,18 +196,22 @@ impl PackedRows {
     #[must_use]
     pub fn unpack(&self) -> Option<Vec<Row>> {
         let mut rest = self.bytes.as_slice();
-        let mut rows: Vec<Row> = Vec::new();
+        // Each takes several bytes, so that no more is made room for than there can be.
+        let mut rows: Vec<Row> = Vec::with_capacity((self.count as usize).min(rest.len()));
         for _ in 0..self.count {
             let shared = usize::try_from(take(&mut rest)?).ok()?;
-            let mut key = match rows.last() {
-                Some(row) => row.key.get(..shared)?.to_owned(),
-                None => String::new(),
+            let before = match rows.last() {
+                Some(row) => row.key.get(..shared)?,
+                None => "",
             };
-            key.push_str(take_str(&mut rest)?);
+            let own = take_str(&mut rest)?;
+            let mut key = String::with_capacity(before.len() + own.len());
+            key.push_str(before);
+            key.push_str(own);
             let kind = *KINDS.get(usize::from(take_byte(&mut rest)?))?;
             let dtype = take_str(&mut rest)?.to_owned();
             let rank = take(&mut rest)?;
-            let mut shape = Vec::new();
+            let mut shape = Vec::with_capacity(usize::try_from(rank).ok()?.min(rest.len()));
             for _ in 0..rank {
                 shape.push(take(&mut rest)?);
             }
@@ -187,10 +230,11 @@ impl PackedRows {
 
 /// The length of the longest common prefix that ends at a character boundary of both.
 fn common_prefix(a: &str, b: &str) -> usize {
-    a.char_indices()
-        .zip(b.chars())
-        .find(|((_, x), y)| x != y)
-        .map_or_else(|| a.len().min(b.len()), |((at, _), _)| at)
+    let mut len = a.bytes().zip(b.bytes()).take_while(|(x, y)| x == y).count();
+    while !a.is_char_boundary(len) || !b.is_char_boundary(len) {
+        len -= 1;
+    }
+    len
 }
 
 fn take_byte(rest: &mut &[u8]) -> Option<u8> {

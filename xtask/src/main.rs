@@ -7,7 +7,6 @@ mod bench;
 mod dist;
 mod fuzz;
 mod interop;
-mod likeness;
 mod pack;
 mod page;
 mod project;

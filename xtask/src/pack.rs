@@ -12,7 +12,6 @@ use anyhow::{Context, Result, ensure};
 use lzma_rust2::{CheckType, XzOptions, XzReader, XzWriter};
 use sha2::{Digest, Sha384};
 
-use crate::likeness;
 use crate::setup::tools;
 use crate::site::{base64, built};
 
@@ -29,7 +28,7 @@ const MOST: u64 = 32 << 20;
 pub(crate) fn run(site: &Path) -> Result<()> {
     let plain = built(site, "statelens-web", ".wasm")?;
     let bytes = fs::read(&plain).with_context(|| format!("reading {}", plain.display()))?;
-    let packed = xz(&likeness::ordered(&bytes)?)?;
+    let packed = xz(&bytes)?;
     let unpacker = tools::xz_decompress()?;
     let index = site.join("index.html");
     let page = fs::read_to_string(&index).context("reading index.html")?;

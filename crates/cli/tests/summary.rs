@@ -51,6 +51,69 @@ fn every_kind_tells_the_same_each_time_and_no_folder() {
     assert!(odd.contains("--to"), "{odd}");
 }
 
+/// A safetensors file whose layers are in the order of their names as text, as most models' are.
+fn lexicographic(folder: &Folder, layers: u64, odd: u64) -> std::path::PathBuf {
+    let mut head = serde_json::Map::new();
+    let mut keys: Vec<(String, u64)> = (0..layers)
+        .flat_map(|layer| ["attn.q", "mlp.up"].map(|name| (layer, name)))
+        .map(|(layer, name)| {
+            let key = format!("model.layers.{layer}.{name}.weight");
+            (key, if layer == odd && name == "mlp.up" { 3 } else { 2 })
+        })
+        .collect();
+    keys.sort();
+    let mut end = 0;
+    for (key, len) in keys {
+        let offsets = [end, end + len * 4];
+        let about = serde_json::json!({"dtype": "F32", "shape": [len], "data_offsets": offsets});
+        head.insert(key, about);
+        end = offsets[1];
+    }
+    let head = serde_json::Value::from(head).to_string();
+    let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(head.as_bytes());
+    bytes.resize(bytes.len() + end as usize, 0);
+    folder.with("model.safetensors", &bytes)
+}
+
+#[test]
+fn layers_are_told_once_in_whichever_order_they_are_written() {
+    let folder = Folder::new();
+    let file = lexicographic(&folder, 32, 99);
+    let told = |kind: &str| run(["summary", file.to_str().unwrap(), "--to", kind]).ok();
+    let text = told("txt");
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("model.layers")).collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with("model.layers.0\u{2013}31.attn.q.weight"), "{text}");
+    assert!(told("md").contains("`model.layers.0\u{2013}31.mlp.up.weight`"));
+    let json: serde_json::Value = serde_json::from_str(&told("json")).unwrap();
+    assert_eq!(json["keys"].as_array().unwrap().len(), 64);
+    let folded = json["folded"].as_array().unwrap();
+    assert_eq!(folded.len(), 2);
+    assert_eq!(folded[1]["key"], "model.layers.0\u{2013}31.mlp.up.weight");
+    let rest = (&folded[1]["times"], &folded[1]["shape"], &folded[1]["bytes"]);
+    assert_eq!(rest, (&32.into(), &serde_json::json!([2]), &(32 * 8).into()));
+    // A layer of another shape is told for itself.
+    let file = lexicographic(&folder, 32, 3);
+    let json = run(["summary", file.to_str().unwrap(), "--to", "json"]).ok();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let keys: Vec<&str> = json["folded"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|line| line["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        keys,
+        [
+            "model.layers.0\u{2013}2,4\u{2013}31.attn.q.weight",
+            "model.layers.0\u{2013}2,4\u{2013}31.mlp.up.weight",
+            "model.layers.3.attn.q.weight",
+            "model.layers.3.mlp.up.weight",
+        ]
+    );
+}
+
 #[test]
 fn json_is_as_its_document_says() {
     let told = summary(&["--to", "json", "--stats"], SMALL);

@@ -8,6 +8,7 @@ pub mod check;
 pub mod compare;
 mod describe;
 mod element;
+pub mod fold;
 mod json;
 mod manifest;
 mod natural;

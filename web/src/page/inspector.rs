@@ -12,7 +12,7 @@ use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::Row;
 use crate::state::fmt;
 use crate::state::table::Fold;
-use crate::state::work::Work;
+use crate::state::work::{Layer, Work};
 
 /// The inspector.
 #[derive(Properties, PartialEq)]
@@ -102,7 +102,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
         <>
             <section>
                 <div class="hd">
-                    if let Some((fold, at, count)) = work.layer() { { stepper(actor, fold, at, count) } }
+                    if let Some(layer) = work.layer() { { stepper(actor, &layer) } }
                     else { <span class="lab">{ what(row) }</span> }
                     <span class="tools"><Copy text={row.key.clone()} what="key" /></span>
                 </div>
@@ -186,20 +186,17 @@ fn target_link(work: &Work, actor: &Actor, target: &str) -> Html {
     html! { <button class="textlink m" {onclick}>{ target.to_owned() }</button> }
 }
 
-/// Steps through the members of a fold.
-fn stepper(actor: &Actor, fold: &Fold, at: usize, count: usize) -> Html {
+/// Steps through layers.
+fn stepper(actor: &Actor, layer: &Layer) -> Html {
+    let (at, count) = (layer.at, layer.count);
     let by = |by: isize| {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| actor.work(move |work| work.step_layer(by)))
     };
-    let each = (count as u64 / fold.times.max(1)).max(1);
-    let member = fold.first + at as u64 / each;
-    let name =
-        fold.container.strip_suffix('s').filter(|name| name.len() > 2).unwrap_or(&fold.container);
     html! {
         <span class="step" role="group" aria-label="Member of the fold">
             <button aria-label="Previous" title="Previous (,)" disabled={at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
-            <span>{ format!("{name} {member} of {}", fold.label) }</span>
+            <span>{ layer.text.clone() }</span>
             <button aria-label="Next" title="Next (.)" disabled={at + 1 == count} onclick={by(1)}>{ "\u{203a}" }</button>
         </span>
     }

@@ -1,5 +1,6 @@
 //! The flattened state: virtual rows, of which only those in sight are in the document.
 
+use statelens_inspect::fold::{Sums, join, values_text};
 use yew::prelude::*;
 
 use crate::page::app::Actor;
@@ -9,9 +10,7 @@ use crate::page::model::{Action, COLUMNS, Tab};
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{Kind, Row};
 use crate::state::fmt;
-use crate::state::table::{Column, Fold, Item, Pattern, Table, values_text};
-use crate::state::tree::join;
-use crate::state::trie::{Sums, common_kind};
+use crate::state::table::{Column, Fold, Item, Pattern, Table, common_kind};
 use crate::state::work::{Spot, Work};
 
 /// The table.

@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::order;
+use statelens_inspect::fold;
 
 use crate::protocol::compare::{Difference, NO_ROW, Structure, What};
 use crate::rows::Row;
 use crate::state::filter::Filter;
 
 /// How two rows relate; in the order in which the table shows them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Mark {
     /// Tensors of other shapes.
     Shape,
@@ -285,7 +286,7 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
     let hides = |mark: Mark| view.hide_equal && view.only.is_none() && mark == Mark::Equal;
     let mut lines: Vec<Line> = Vec::new();
     let mut groups: Vec<Vec<u32>> = Vec::new();
-    let mut known_groups: HashMap<String, usize> = HashMap::new();
+    let mut known_groups: HashMap<(String, Mark, &String, &Vec<u64>), usize> = HashMap::new();
     let mut rest = Vec::new();
     for (at, pair) in (0u32..).zip(&known.pairs) {
         let Some(row) = known.row(pair) else { continue };
@@ -302,8 +303,8 @@ pub fn lines(known: &Pairs, view: &View) -> (Vec<Line>, Option<String>) {
             groups.push(vec![at]);
             continue;
         }
-        let mut name = pattern(&row.key);
-        name.push(char::from(b'0' + pair.mark as u8));
+        // What is of another shape is not the same in another layer.
+        let name = (fold::pattern(&row.key, '.').0, pair.mark, &row.dtype, &row.shape);
         let group = *known_groups.entry(name).or_insert_with(|| {
             groups.push(Vec::new());
             groups.len() - 1
@@ -341,7 +342,7 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
         rows.map(|row| row.key.as_str())
     };
     let mut line = Line {
-        key: if pairs.len() == 1 { known.row(first)?.key.clone() } else { range(keys()) },
+        key: fold::joined(keys(), '.')?,
         mark: first.mark,
         max_abs: None,
         cosine: None,
@@ -363,47 +364,6 @@ fn line(known: &Pairs, pairs: Vec<u32>) -> Option<Line> {
     }
     line.pairs = Rc::new(pairs);
     Some(line)
-}
-
-/// A key with `*` for its steps that are numbers.
-fn pattern(key: &str) -> String {
-    let mut out = String::with_capacity(key.len() + 1);
-    for step in key.split('.') {
-        out.push_str(if number(step).is_some() { "*" } else { step });
-        out.push('.');
-    }
-    out
-}
-
-fn number(step: &str) -> Option<u64> {
-    step.bytes().all(|byte| byte.is_ascii_digit()).then(|| step.parse().ok()).flatten()
-}
-
-/// Keys of one pattern as one: `layers.0–31.weight`.
-fn range<'a>(keys: impl Iterator<Item = &'a str>) -> String {
-    let mut steps: Vec<(&str, u64, u64)> = Vec::new();
-    for (at, key) in keys.enumerate() {
-        for (place, step) in key.split('.').enumerate() {
-            let value = number(step).unwrap_or(0);
-            match steps.get_mut(place) {
-                Some(known) => *known = (known.0, known.1.min(value), known.2.max(value)),
-                None if at == 0 => steps.push((step, value, value)),
-                None => {}
-            }
-        }
-    }
-    let mut out = String::new();
-    for (at, (step, least, most)) in steps.into_iter().enumerate() {
-        if at > 0 {
-            out.push('.');
-        }
-        out.push_str(step_text(step, least, most).as_str());
-    }
-    out
-}
-
-fn step_text(step: &str, least: u64, most: u64) -> String {
-    if least == most { step.to_owned() } else { format!("{least}\u{2013}{most}") }
 }
 
 #[cfg(test)]
@@ -494,10 +454,31 @@ mod tests {
         known.learn(&[0, 1, 2], &found);
         let told = words(&known, &View::default());
         assert!(told.contains(&"NaN h.1.w x1".to_owned()), "{told:?}");
-        assert!(told.contains(&"changed h.0\u{2013}2.w x2".to_owned()), "{told:?}");
+        assert!(told.contains(&"changed h.0,2.w x2".to_owned()), "{told:?}");
         let (lines, _) = lines(&known, &View::default());
         let line = lines.iter().find(|line| line.mark == Mark::Nan).unwrap();
         assert_eq!((line.max_abs, line.cosine), (None, None));
+    }
+
+    #[test]
+    fn layers_fold_by_number_and_shape_wherever_they_stand() {
+        let shape = |at: u64| [2, if at == 3 { 5 } else { 2 }];
+        let order = [0, 1, 10, 11, 2, 3, 4, 5, 6, 7, 8, 9];
+        let rows: Vec<Row> =
+            order.map(|at| tensor(&format!("h.{at}.w"), "float32", &shape(at))).into();
+        let structure = Structure {
+            pairs: (0..12).collect(),
+            found: Vec::new(),
+            waiting: (0..12).collect(),
+            bytes: 0,
+            rename: None,
+            command: String::new(),
+        };
+        let known = Pairs::new(Rc::new(rows.clone()), Rc::new(rows), &structure);
+        assert_eq!(
+            words(&known, &View::default()),
+            ["not read h.0\u{2013}2,4\u{2013}11.w x11", "not read h.3.w x1"]
+        );
     }
 
     #[test]

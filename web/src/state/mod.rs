@@ -1,6 +1,6 @@
 //! What the page shows, computed from rows: folds, tree, table, filter, tape, numbers as text.
 //!
-//! Nothing here knows the browser or the core.
+//! Nothing here knows the browser, nor of the core more than how keys fold.
 
 pub mod compare;
 pub mod dtype;
@@ -13,7 +13,6 @@ pub mod share;
 pub mod table;
 pub mod tape;
 pub mod tree;
-pub mod trie;
 pub mod work;
 
 #[cfg(test)]

@@ -58,6 +58,18 @@ pub(crate) fn gpt(layers: u64) -> Vec<Row> {
     rows
 }
 
+/// The layers of a model in the order of their names as text: 0, 1, 10, 11, …, 2, ….
+pub(crate) fn lexicographic(layers: u64) -> Vec<Row> {
+    let mut rows = vec![tensor("model.embed.weight", "bfloat16", &[100, 64])];
+    for layer in 0..layers {
+        for (name, shape) in [("attn.q", &[64, 64][..]), ("mlp.up", &[256, 64]), ("norm", &[64])] {
+            rows.push(tensor(&format!("model.layers.{layer}.{name}.weight"), "bfloat16", shape));
+        }
+    }
+    rows.sort_by(|one, other| one.key.cmp(&other.key));
+    rows
+}
+
 /// The numbers of all rows.
 pub(crate) fn all(rows: &[Row]) -> Vec<u32> {
     (0..rows.len() as u32).collect()

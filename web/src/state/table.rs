@@ -1,11 +1,11 @@
 //! The flattened state as the table shows it: state rows, folds, patterns, leaves.
 
-use statelens_checkpoint::order;
 use std::collections::HashSet;
 
+use statelens_checkpoint::order;
+use statelens_inspect::fold::{self, Run, Sums, Trie, join};
+
 use crate::rows::{Kind, Row};
-use crate::state::tree::join;
-use crate::state::trie::{Run, Sums, Trie};
 
 /// A column that rows can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,8 +52,8 @@ pub struct Fold {
     pub container: String,
     /// The numbers of the members: `0–31`.
     pub label: String,
-    /// The number of the first member.
-    pub first: u64,
+    /// The node of the first member, in the tree of the rows that are shown.
+    pub member: usize,
     /// How many members.
     pub times: u64,
     /// What each member holds.
@@ -113,10 +113,54 @@ pub struct Table {
 
 const NOWHERE: u32 = u32::MAX;
 
-impl Table {
-    /// Arranges the rows whose numbers are given; `whole` is the tree of all rows.
+/// All rows by a column: what passes a filter is taken from there at each letter, and not sorted.
+#[derive(Debug)]
+pub struct Sorted {
+    by: (Column, bool),
+    order: Vec<u32>,
+}
+
+impl Sorted {
+    /// Sorts all rows by a column, downwards or not.
     #[must_use]
-    pub fn new(rows: &[Row], whole: &Trie, chosen: &[u32], view: &View) -> Self {
+    pub fn new(rows: &[Row], by: (Column, bool)) -> Self {
+        let items = (0..rows.len() as u32).map(Item::Row).collect();
+        let mut table = Table { items, ..Table::default() };
+        table.sort(rows, by.0, by.1);
+        let row = |item: &Item| match item {
+            Item::Row(id) => Some(*id),
+            _ => None,
+        };
+        Self { by, order: table.items.iter().filter_map(row).collect() }
+    }
+
+    /// What the rows are sorted by, and whether downwards.
+    #[must_use]
+    pub fn by(&self) -> (Column, bool) {
+        self.by
+    }
+
+    fn items(&self, chosen: &[u32]) -> Vec<Item> {
+        if chosen.len() == self.order.len() {
+            return self.order.iter().map(|&id| Item::Row(id)).collect();
+        }
+        let mut shown = vec![false; self.order.len()];
+        chosen.iter().for_each(|&id| shown[id as usize] = true);
+        self.order.iter().filter(|&&id| shown[id as usize]).map(|&id| Item::Row(id)).collect()
+    }
+}
+
+impl Table {
+    /// Arranges the rows whose numbers are given; `whole` is the tree of all rows, and `sorted` all of
+    /// them by a column, if that is known.
+    #[must_use]
+    pub fn new(
+        rows: &[Row],
+        whole: &Trie,
+        chosen: &[u32],
+        view: &View,
+        sorted: Option<&Sorted>,
+    ) -> Self {
         let mut table = Self { leaves: chosen.len(), ..Self::default() };
         if view.fold {
             let part;
@@ -134,7 +178,10 @@ impl Table {
             table.flat(rows, chosen, view.dot);
         }
         if let Some((column, down)) = view.sort {
-            table.sort(rows, column, down);
+            match sorted.filter(|sorted| sorted.by == (column, down) && table.folds.is_empty()) {
+                Some(sorted) => table.items = sorted.items(chosen),
+                None => table.sort(rows, column, down),
+            }
         }
         table.find_places(rows);
         table
@@ -330,25 +377,16 @@ impl Builder<'_> {
         let path = self.trie.path(at);
         let members = &self.trie.children(at)[run.start..run.start + run.len];
         let label = self.trie.run_label(at, run);
-        let mut patterns = Vec::new();
-        self.patterns(members, "", &mut patterns);
+        let patterns: Vec<Pattern> =
+            self.trie.patterns(members).into_iter().map(|line| self.pattern(line)).collect();
         let mut sums = Sums::default();
-        for pattern in &mut patterns {
-            for &id in &pattern.rows {
-                pattern.sums.add_row(&self.rows[id as usize]);
-                sums.add_row(&self.rows[id as usize]);
-            }
-            let shape = |id: &u32| &self.rows[*id as usize].shape;
-            pattern.one_shape =
-                pattern.rows.windows(2).all(|pair| shape(&pair[0]) == shape(&pair[1]));
-        }
+        patterns.iter().for_each(|pattern| sums.add(&pattern.sums));
         let name = join(&path, &label, self.trie.dot());
         let leaves = self.trie.is_leaf(members[0] as usize);
         // Layers are shown open, lists of values shut; what was toggled by hand is the other way.
         let open = leaves == self.view.toggled.contains(&name);
         let fold = self.table.folds.len();
         let kids = patterns.len();
-        let first = self.trie.name(members[0] as usize).parse().unwrap_or(0);
         let member_rows: Vec<u32> = if leaves {
             patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()).collect()
         } else {
@@ -358,7 +396,7 @@ impl Builder<'_> {
             container: path.rsplit(self.trie.dot()).next().unwrap_or_default().to_owned(),
             name,
             label,
-            first,
+            member: members[0] as usize,
             times: run.len as u64,
             patterns,
             sums,
@@ -377,27 +415,12 @@ impl Builder<'_> {
         }
     }
 
-    /// The keys of parallel subtrees: all nodes are equal, so that the first one's shape is read.
-    fn patterns(&self, nodes: &[u32], label: &str, out: &mut Vec<Pattern>) {
-        let trie = self.trie;
-        let first = nodes[0] as usize;
-        for at in 0..trie.rows(first).len() {
-            let row = |&node: &u32| trie.rows(node as usize).get(at).copied();
-            out.push(Pattern {
-                label: label.to_owned(),
-                rows: nodes.iter().filter_map(row).collect(),
-                sums: Sums::default(),
-                one_shape: true,
-            });
-        }
-        for run in trie.runs(first) {
-            let below = |&node: &u32| {
-                trie.children(node as usize).iter().skip(run.start).take(run.len).copied()
-            };
-            let below: Vec<u32> = nodes.iter().flat_map(below).collect();
-            let label = join(label, &trie.run_label(first, run), trie.dot());
-            self.patterns(&below, &label, out);
-        }
+    fn pattern(&self, line: fold::Line) -> Pattern {
+        let row = |id: u32| &self.rows[id as usize];
+        let mut sums = Sums::default();
+        line.rows.iter().for_each(|&id| sums.add_row(row(id)));
+        let one_shape = line.rows.windows(2).all(|pair| row(pair[0]).shape == row(pair[1]).shape);
+        Pattern { label: line.key, rows: line.rows, sums, one_shape }
     }
 }
 
@@ -406,25 +429,18 @@ fn natural(key: &str) -> impl Iterator<Item = (u64, &str)> {
     key.split(['.', '/']).map(|part| (part.parse().unwrap_or(u64::MAX), part))
 }
 
-/// What the value column shows for several values at once: `0 … 290`, or the one that they all are.
+/// The kind of some rows, if they are all of one.
 #[must_use]
-pub fn values_text(rows: &[Row], ids: &[u32]) -> String {
-    let (Some(&first), Some(&last)) = (ids.first(), ids.last()) else { return String::new() };
-    let of = |id: u32| &rows[id as usize];
-    if of(first).kind.has_shape() || of(first).kind == Kind::Object {
-        return String::new();
-    }
-    let (first, last) = (&of(first).value, &of(last).value);
-    if ids.iter().all(|&id| of(id).value == *first) {
-        first.clone()
-    } else {
-        format!("{first} \u{2026} {last}")
-    }
+pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<Kind> {
+    let first = rows[*ids.first()? as usize].kind;
+    ids.iter().all(|&id| rows[id as usize].kind == first).then_some(first)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use statelens_inspect::fold::values_text;
+
     use crate::state::sample::{all, gpt, tensor, value};
 
     fn folded() -> View {
@@ -432,7 +448,7 @@ mod tests {
     }
 
     fn table(rows: &[Row], view: &View) -> Table {
-        Table::new(rows, &Trie::new(rows, view.dot), &all(rows), view)
+        Table::new(rows, &Trie::new(rows, view.dot), &all(rows), view, None)
     }
 
     fn lines(rows: &[Row], view: &View) -> Vec<String> {
@@ -488,6 +504,22 @@ mod tests {
     }
 
     #[test]
+    fn layers_fold_once_wherever_they_stand() {
+        use crate::state::sample::lexicographic;
+        let mut rows = lexicographic(32);
+        let patterns = ["  attn.q.weight", "  mlp.up.weight", "  norm.weight"];
+        let told = lines(&rows, &folded());
+        assert_eq!(told[..3], ["# model", "model.embed.weight", "model.layers.0\u{2013}31 x32"]);
+        assert_eq!(told[3..], patterns);
+        let odd = rows.iter_mut().find(|row| row.key == "model.layers.3.mlp.up.weight");
+        odd.expect("a row").shape = vec![2, 2];
+        let told = lines(&rows, &folded());
+        assert_eq!(told[2], "model.layers.0\u{2013}2,4\u{2013}31 x31");
+        let own = ["attn.q", "mlp.up", "norm"].map(|name| format!("model.layers.3.{name}.weight"));
+        assert_eq!(told[6..], own);
+    }
+
+    #[test]
     fn toggled_folds_are_the_other_way() {
         let rows = gpt(4);
         let mut view = folded();
@@ -535,6 +567,23 @@ mod tests {
         let keys = lines(&rows, &view);
         let at = |key: &str| keys.iter().position(|line| line == key).expect("a line");
         assert!(at("optimizer.state.9.step") < at("optimizer.state.10.step"));
+    }
+
+    #[test]
+    fn what_passes_a_filter_is_sorted_as_all_rows_are() {
+        let rows: Vec<Row> = (0..200)
+            .map(|at| tensor(&format!("w_{}.{}", at % 13, at * 7 % 50), "float32", &[at % 5 + 1]))
+            .collect();
+        let chosen: Vec<u32> = all(&rows).into_iter().filter(|id| id % 3 != 1).collect();
+        let trie = Trie::new(&rows, '.');
+        for by in [(Column::Key, false), (Column::Bytes, true), (Column::Shape, true)] {
+            let view = View { sort: Some(by), ..View::default() };
+            let sorted = Sorted::new(&rows, by);
+            let with = Table::new(&rows, &trie, &chosen, &view, Some(&sorted));
+            let without = Table::new(&rows, &trie, &chosen, &view, None);
+            assert_eq!(with.items, without.items, "{by:?}");
+            assert_eq!(with.items.len(), chosen.len());
+        }
     }
 
     #[test]

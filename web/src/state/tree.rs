@@ -5,9 +5,10 @@
 
 use std::collections::HashSet;
 
+use statelens_inspect::fold::{Run, Sums, Trie, join};
+
 use crate::rows::Row;
-use crate::state::dtype::Family;
-use crate::state::trie::{Run, Sums, Trie};
+use crate::state::dtype::{Family, row_family};
 
 /// The lines of the tree.
 #[derive(Debug, Default)]
@@ -115,10 +116,16 @@ impl Tree {
             if line.level < level {
                 break;
             }
-            // The lines below a fold are those of its first member; all have the same children.
             let Some(&step) = way.get(trie.depth(parent) + 1) else { break };
-            let members = line.run.start..line.run.start + line.run.len;
-            if line.parent == parent && members.contains(&trie.place(step)) {
+            let mut members = line.run.start..line.run.start + line.run.len;
+            // The lines below a fold are those of its first member; the others have the same names.
+            let holds = if trie.parent(step) == parent {
+                members.contains(&trie.place(step))
+            } else {
+                let name = |at: usize| trie.name(trie.children(parent)[at] as usize);
+                line.parent == parent && members.any(|at| name(at) == trie.name(step))
+            };
+            if line.parent == parent && holds {
                 (found, parent, level) = (Some(at), line.at, level + 1);
             }
         }
@@ -232,20 +239,54 @@ fn follow(trie: &Trie, at: &mut usize, times: &mut u64) -> Option<(usize, Run)> 
     }
 }
 
-/// A path and what is below.
-pub fn join(path: &str, name: &str, dot: char) -> String {
-    if path.is_empty() { name.to_owned() } else { format!("{path}{dot}{name}") }
+/// The family that holds most of the bytes of each node.
+#[must_use]
+pub fn families(trie: &Trie, rows: &[Row]) -> Vec<Family> {
+    let mut bytes = vec![[0u64; 8]; trie.count()];
+    for at in (0..trie.count()).rev() {
+        for row in trie.rows(at).iter().map(|&id| &rows[id as usize]) {
+            if row.link.is_none() && row.kind.has_shape() {
+                let sum = &mut bytes[at][row_family(row) as usize];
+                *sum = sum.saturating_add(row.bytes.max(1));
+            }
+        }
+        let (parent, own) = (trie.parent(at), bytes[at]);
+        if at > 0 {
+            for (sum, part) in bytes[parent].iter_mut().zip(own) {
+                *sum = sum.saturating_add(part);
+            }
+        }
+    }
+    bytes.iter().map(dominant).collect()
+}
+
+fn dominant(bytes: &[u64; 8]) -> Family {
+    const FAMILIES: [Family; 8] = [
+        Family::Bf16,
+        Family::F16,
+        Family::F32,
+        Family::F64,
+        Family::Int,
+        Family::Bool,
+        Family::Fp8,
+        Family::Value,
+    ];
+    FAMILIES
+        .into_iter()
+        .filter(|&family| bytes[family as usize] > 0)
+        .max_by_key(|&family| bytes[family as usize])
+        .unwrap_or(Family::Value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::state::sample::{gpt, tensor, value};
+    use crate::state::sample::{gpt, lexicographic, tensor, value};
 
     fn made(rows: &[Row], toggled: &[usize]) -> (Trie, Tree) {
         let trie = Trie::new(rows, '.');
         let toggled = toggled.iter().copied().collect();
-        let tree = Tree::new(&trie, &trie.families(rows), &toggled);
+        let tree = Tree::new(&trie, &families(&trie, rows), &toggled);
         (trie, tree)
     }
 
@@ -316,6 +357,19 @@ mod tests {
         assert_eq!(tree.name(&trie, state), "state");
         assert_eq!(tree.path(&trie, state), "optimizer.state.0\u{2013}97");
         assert_eq!(tree.path(&trie, line("global_step")), "global_step");
+    }
+
+    #[test]
+    fn layers_are_one_line_wherever_they_stand() {
+        let rows = lexicographic(32);
+        let (trie, tree) = made(&rows, &[]);
+        assert_eq!(
+            shown(&trie, &tree),
+            ["v model", "   embed", " v layers x32", "    attn.q", "    mlp.up", "    norm"]
+        );
+        let row = rows.iter().position(|row| row.key == "model.layers.17.mlp.up.weight");
+        let line = tree.holding(&trie, row.expect("a row") as u32).expect("a line");
+        assert_eq!(tree.path(&trie, line), "model.layers.0\u{2013}31.mlp.up");
     }
 
     #[test]

@@ -2,20 +2,21 @@
 //!
 //! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
-use statelens_checkpoint::{order, separator};
 use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+
+use statelens_checkpoint::{order, separator};
+use statelens_inspect::fold::{Sums, Trie, sums};
 
 use crate::protocol::Opened;
 use crate::rows::Row;
 use crate::state::dtype::Family;
 use crate::state::filter::Filter;
 use crate::state::search::{Keys, Search};
-use crate::state::table::{Column, Fold, Item, Table, View};
+use crate::state::table::{Column, Fold, Item, Sorted, Table, View};
 use crate::state::tape::{self, Part};
-use crate::state::tree::Tree;
-use crate::state::trie::{Sums, Trie, sums};
+use crate::state::tree::{self, Tree};
 
 /// More top-level keys than that are no states but the keys of a flat dict.
 const MOST_STATES: usize = 100;
@@ -27,6 +28,17 @@ pub enum Spot {
     Row(u32),
     /// A fold, by [`Fold::name`].
     Fold(String),
+}
+
+/// Where a leaf is among those of the other layers that have its key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layer {
+    /// The layer, and which there are: `layer 3 of 0–31`.
+    pub text: String,
+    /// Which of the leaves it is, by the numbers of the layers.
+    pub at: usize,
+    /// How many they are.
+    pub count: usize,
 }
 
 /// An open checkpoint and how it is shown.
@@ -75,6 +87,8 @@ pub struct Work {
     keys: Rc<OnceCell<Keys>>,
     /// The rows that pass the filter.
     chosen: Rc<Vec<u32>>,
+    /// All rows by the column that the table is sorted by.
+    sorted: Option<Rc<Sorted>>,
     /// A filter that has not asked all rows yet; until then the table stays as it was.
     search: Option<Search>,
     /// Rows that links lead to, by key: looked up for every link in sight.
@@ -106,13 +120,13 @@ impl Work {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         let dot = separator(&opened.format_id, &mut rows.iter().map(|row| &*row.key));
         let trie = Trie::new(&rows, dot);
-        let families = trie.families(&rows);
+        let families = tree::families(&trie, &rows);
         let view = View { fold: true, dot, ..View::default() };
-        let table = Table::new(&rows, &trie, &all, &view);
+        let table = Table::new(&rows, &trie, &all, &view, None);
         let toggled = HashSet::new();
         let tree = Tree::new(&trie, &families, &toggled);
         let starts = tape::starts(&rows);
-        let layers = layer_starts(&table, &starts);
+        let layers = layer_starts(&table, &trie, &starts);
         let states = match trie.children(0) {
             many if many.len() > MOST_STATES => Vec::new(),
             few => {
@@ -142,6 +156,7 @@ impl Work {
             families: Rc::new(families),
             keys: Rc::default(),
             chosen: Rc::new(all),
+            sorted: None,
             search: None,
             targets: Rc::new(targets(&rows)),
             member: 0,
@@ -381,20 +396,67 @@ impl Work {
         }
     }
 
-    /// The fold's pattern that is looked at, and the member.
+    /// Which layer what is looked at belongs to, and how many have a leaf like it.
     #[must_use]
-    pub fn layer(&self) -> Option<(&Fold, usize, usize)> {
-        let (fold, pattern, at) = self.table.pattern_of(self.row()?)?;
-        Some((fold, at, pattern.rows.len()))
+    pub fn layer(&self) -> Option<Layer> {
+        let row = self.row()?;
+        let (member, rows) = self.alike(row)?;
+        let trie = &self.trie;
+        let above = trie.parent(member);
+        let all = trie.label(&trie.numbered_like(above, member));
+        let (name, container) = (trie.name(member), trie.name(above));
+        let one = container.strip_suffix('s').filter(|name| name.len() > 2).unwrap_or(container);
+        let text = if name.bytes().all(|byte| byte.is_ascii_digit()) {
+            format!("{one} {name} of {all}")
+        } else {
+            format!("{name} of {all}")
+        };
+        let at = rows.iter().position(|&other| other == row)?;
+        Some(Layer { text: text.trim().to_owned(), at, count: rows.len() })
     }
 
-    /// Looks at the same pattern in the next or the previous member.
+    /// Looks at the same key in the next or the previous layer, by their numbers: also where that
+    /// is of another shape, or elsewhere in the file.
     pub fn step_layer(&mut self, by: isize) {
         let Some(row) = self.row() else { return };
-        let table = self.table.clone();
-        let Some((_, pattern, at)) = table.pattern_of(row) else { return };
-        let next = (at as isize + by).clamp(0, pattern.rows.len() as isize - 1) as usize;
-        self.look_at(Spot::Row(pattern.rows[next]));
+        let Some((_, rows)) = self.alike(row) else { return };
+        let Some(at) = rows.iter().position(|&other| other == row) else { return };
+        let next = (at as isize + by).clamp(0, rows.len() as isize - 1) as usize;
+        let before = self.table.place(row);
+        self.look_at(Spot::Row(rows[next]));
+        if self.table.place(rows[next]) != before {
+            self.scroll += 1;
+        }
+    }
+
+    /// The rows whose keys differ from a row's in the numbers of layers only, by those numbers, and
+    /// the node of the layer that the row is in. Only rows that are shown.
+    fn alike(&self, row: u32) -> Option<(usize, Vec<u32>)> {
+        let trie = &self.trie;
+        let way = trie.way_to(row);
+        let (mut nodes, mut member) = (vec![0u32], None);
+        for (above, &step) in way.iter().zip(way.iter().skip(1)) {
+            let like = trie.numbered_like(*above, step);
+            let repeats = like.len() >= trie.least(step as u32);
+            if repeats && member.is_none() {
+                member = Some(step);
+            }
+            let below = |&node: &u32| match (repeats, node as usize == *above) {
+                (true, true) => like.clone(),
+                (true, false) => trie.numbered_like(node as usize, step),
+                (false, _) => {
+                    let same = trie.child(node as usize, trie.name(step), trie.place(step));
+                    same.map(|at| at as u32).into_iter().collect()
+                }
+            };
+            nodes = nodes.iter().flat_map(below).collect();
+        }
+        let which = trie.rows(*way.last()?).iter().position(|&other| other == row)?;
+        let rows = nodes.iter().filter_map(|&node| trie.rows(node as usize).get(which).copied());
+        let rows: Vec<u32> = rows
+            .filter(|&other| self.filter.is_empty() || self.table.place(other).is_some())
+            .collect();
+        (rows.len() > 1).then_some((member?, rows))
     }
 
     /// The row with a key; what a link leads to.
@@ -405,17 +467,25 @@ impl Work {
     }
 
     fn rearrange(&mut self) {
-        self.table = Rc::new(Table::new(&self.rows, &self.trie, &self.chosen, &self.view));
+        if self.sorted.as_ref().map(|sorted| sorted.by()) != self.view.sort {
+            self.sorted = self.view.sort.map(|by| Rc::new(Sorted::new(&self.rows, by)));
+        }
+        let sorted = self.sorted.as_deref();
+        let table = Table::new(&self.rows, &self.trie, &self.chosen, &self.view, sorted);
+        self.table = Rc::new(table);
     }
 }
 
-/// The bytes at which the members of folds begin.
-fn layer_starts(table: &Table, starts: &[u64]) -> Vec<u64> {
+/// The bytes at which layers begin: the members of folds, and those beside them that are of another
+/// shape.
+fn layer_starts(table: &Table, trie: &Trie, starts: &[u64]) -> Vec<u64> {
     let mut out: Vec<u64> = Vec::new();
+    let mut known = HashSet::new();
     for fold in table.folds.iter().filter(|fold| !fold.leaves) {
-        let Some(pattern) = fold.patterns.first() else { continue };
-        let each = pattern.rows.len() / fold.times.max(1) as usize;
-        out.extend(pattern.rows.iter().step_by(each.max(1)).map(|&row| starts[row as usize]));
+        if known.insert(trie.parent(fold.member)) {
+            let layers = trie.numbered_like(trie.parent(fold.member), fold.member);
+            out.extend(layers.iter().map(|&at| starts[trie.first(at as usize) as usize]));
+        }
     }
     order::natural(&mut out);
     out.dedup();
@@ -451,9 +521,13 @@ fn dtypes(rows: &[Row]) -> Vec<(String, u64)> {
 mod tests {
     use super::*;
     use crate::rows::PackedRows;
-    use crate::state::sample::gpt;
+    use crate::state::sample::{gpt, lexicographic, tensor};
 
     fn work(layers: u64) -> Work {
+        of(gpt(layers))
+    }
+
+    fn of(rows: Vec<Row>) -> Work {
         let opened = Opened {
             name: "x.mdl".into(),
             main: 0,
@@ -474,7 +548,7 @@ mod tests {
             looked: (0, 0),
             summary: false,
         };
-        Work::new(opened, gpt(layers))
+        Work::new(opened, rows)
     }
 
     fn key(work: &Work) -> &str {
@@ -501,6 +575,54 @@ mod tests {
         assert_eq!(key(&work), "global_step");
         work.step(-100);
         assert_eq!(key(&work), "model.model.wte.weight");
+    }
+
+    #[test]
+    fn layers_are_stepped_through_by_number_wherever_they_stand() {
+        let mut rows = lexicographic(32);
+        let odd = rows.iter_mut().find(|row| row.key == "model.layers.3.mlp.up.weight");
+        odd.expect("a row").shape = vec![2, 2];
+        let mut work = of(rows);
+        let first = work.find("model.layers.0.mlp.up.weight").expect("a row");
+        work.look_at_row(first);
+        for layer in 0..32 {
+            assert_eq!(key(&work), format!("model.layers.{layer}.mlp.up.weight"));
+            let told = work.layer().expect("a layer");
+            assert_eq!(told.text, format!("layer {layer} of 0\u{2013}31"));
+            assert_eq!((told.at, told.count), (layer, 32));
+            work.step_layer(1);
+        }
+        assert_eq!(key(&work), "model.layers.31.mlp.up.weight");
+        work.step_layer(-31);
+        assert_eq!(key(&work), "model.layers.0.mlp.up.weight");
+        assert_eq!(work.layers.len(), 32);
+        // Not to what the filter hides.
+        work.set_filter("layers.1");
+        work.look_at_row(work.find("model.layers.1.norm.weight").expect("a row"));
+        work.step_layer(1);
+        assert_eq!(key(&work), "model.layers.10.norm.weight");
+        work.set_filter("");
+        work.look_at_row(work.find("model.embed.weight").expect("a row"));
+        assert_eq!(work.layer(), None);
+    }
+
+    #[test]
+    fn experts_are_stepped_through_within_their_layers() {
+        let mut keys: Vec<String> = (0..3)
+            .flat_map(|layer| (0..12).map(move |expert| format!("h.{layer}.experts.{expert}.up")))
+            .collect();
+        keys.sort();
+        let mut work = of(keys.iter().map(|key| tensor(key, "float32", &[2])).collect());
+        work.look_at_row(0);
+        let mut seen = vec![key(&work).to_owned()];
+        for _ in 1..36 {
+            work.step_layer(1);
+            seen.push(key(&work).to_owned());
+        }
+        assert_eq!(seen[..2], ["h.0.experts.0.up", "h.0.experts.1.up"]);
+        assert_eq!(seen[12], "h.1.experts.0.up");
+        assert_eq!(seen[35], "h.2.experts.11.up");
+        assert_eq!(work.table.items.len(), 3, "a state, a fold, a pattern");
     }
 
     #[test]
@@ -536,7 +658,8 @@ mod tests {
 
     #[test]
     fn a_chosen_line_of_the_tree_stays_chosen_until_something_else_is_looked_at() {
-        let mut work = work(4);
+        // So many that they are open by default.
+        let mut work = work(32);
         for line in [0, 1, 3, 0, work.tree.lines.len() - 1] {
             work.look_at_branch(line);
             assert_eq!(work.branch(), Some(line));
@@ -549,6 +672,10 @@ mod tests {
         work.step(1);
         let branch = work.branch().expect("a branch");
         assert_eq!(work.tree.name(&work.trie, branch), "ln");
+        // What is looked at is held by a line that is shut.
+        work.toggle_branch(work.tree.identity(3));
+        let branch = work.branch().expect("a branch");
+        assert_eq!(work.tree.name(&work.trie, branch), "blocks");
     }
 
     #[test]

@@ -228,17 +228,21 @@ fn not_opened(name: &str, error: &ErrorText) -> Finding {
 fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened, Vec<Leaf>) {
     let leaves = checkpoint.leaves();
     let rows: Vec<Row> =
-        leaves.iter().map(|leaf| share::row(&Entry::new(checkpoint, leaf))).collect();
+        leaves.iter().map(|leaf| share::row(Entry::new(checkpoint, leaf))).collect();
     let mut missing: Vec<String> =
         checkpoint.findings.iter().flat_map(|found| &found.missing).cloned().collect();
     order::natural(&mut missing);
     missing.dedup();
+    // Findings may be as many as keys: each is looked up, not searched.
+    let wanted: HashSet<&str> = checkpoint.findings.iter().map(|found| &*found.place).collect();
+    let named: HashSet<&str> =
+        rows.iter().map(|row| &*row.key).filter(|key| wanted.contains(key)).collect();
     let mut findings: Vec<Finding> = checkpoint
         .findings
         .iter()
         .map(|found| {
             let mut finding = text::finding(found);
-            if rows.iter().any(|row| row.key == finding.place) {
+            if named.contains(&*finding.place) {
                 finding.keys.push(finding.place.clone());
             }
             finding

@@ -158,7 +158,7 @@ async fn feed(
 /// The text of why it can't be opened.
 pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
     let outline = open_link(fragment).map_err(|error| Box::new(text::error(&error)))?;
-    let rows: Vec<Row> = outline.entries.iter().map(row).collect();
+    let rows: Vec<Row> = outline.entries.iter().cloned().map(row).collect();
     let opened = Opened {
         name: outline.name.clone(),
         main: 0,
@@ -194,17 +194,17 @@ fn what(entry: &Entry) -> String {
 
 /// One leaf as a row.
 #[must_use]
-pub fn row(entry: &Entry) -> Row {
+pub fn row(entry: Entry) -> Row {
     let kind = kind(entry.kind);
     Row {
-        key: entry.key.clone(),
+        key: entry.key,
         kind,
-        dtype: if kind.has_shape() { entry.dtype.clone() } else { String::new() },
-        shape: entry.shape.clone(),
+        dtype: if kind.has_shape() { entry.dtype } else { String::new() },
+        shape: entry.shape,
         params: entry.params,
         bytes: entry.bytes,
-        value: entry.value.clone(),
-        link: entry.link.clone(),
+        value: entry.value,
+        link: entry.link,
     }
 }
 

@@ -1,4 +1,5 @@
-//! Folding: runs of leaves that differ in their numbers only, like layers, are told once.
+//! How a link packs leaves: runs that differ in their numbers only, like layers, are told once. What
+//! people are shown folds by [`crate::fold`]; this keeps the order, so that nothing is lost.
 //!
 //! A leaf is a pattern (its key, dtype, shape, … with holes where numbers stand) and the numbers.
 //! Leaves of equal patterns that follow each other with the same period and whose numbers grow by
@@ -8,9 +9,9 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{DType, Error, Result};
 
+use super::Entry;
 use super::outline::is_tensor;
 use super::pack::{Reader, put, put_bytes, put_signed};
-use super::{Entry, Outline};
 
 /// Where a number stood in a text: a byte that UTF-8 has no use for.
 const HOLE: u8 = 0xff;
@@ -60,22 +61,6 @@ pub(super) struct Folded {
 enum Node {
     Leaf(usize),
     Run { count: u64, body: Vec<Node>, steps: Vec<i64> },
-}
-
-/// One line of a folded list: a leaf, or the leaves of a run that have the same pattern.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Line {
-    /// The first leaf; its key and link have ranges where numbers change: `layers.0–31.weight`.
-    pub entry: Entry,
-    /// How many leaves it stands for.
-    pub times: u64,
-    /// The least and the largest standard deviation of those, if they are known.
-    pub std: Option<(f64, f64)>,
-}
-
-/// A folded list of the entries.
-pub fn lines(outline: &Outline) -> Vec<Line> {
-    Folded::new(&outline.entries).lines(&outline.entries)
 }
 
 impl Folded {
@@ -146,25 +131,6 @@ impl Folded {
         Ok(made.entries)
     }
 
-    fn lines(&self, entries: &[Entry]) -> Vec<Line> {
-        let mut out = Vec::new();
-        let mut rest = self.numbers.as_slice();
-        let mut at = 0;
-        for node in &self.nodes {
-            let (numbers, tail) = rest.split_at(self.arity(node).min(rest.len()));
-            rest = tail;
-            let ranges = numbers.iter().map(|first| Range::at(*first)).collect();
-            self.ranges(node, ranges, vec![at], &mut |entry, members: &[usize]| {
-                let stds = members.iter().filter_map(|at| entries.get(*at)?.statistics);
-                let std =
-                    stds.map(|of| (of.std, of.std)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-                out.push(Line { entry, times: members.len() as u64, std });
-            });
-            at += node.leaves();
-        }
-        out
-    }
-
     fn unfold(&self, node: &Node, numbers: &[u64], made: &mut Made) -> Result<()> {
         match node {
             Node::Leaf(pattern) => {
@@ -188,40 +154,6 @@ impl Folded {
                     }
                 }
                 Ok(())
-            }
-        }
-    }
-
-    /// Each leaf of a node with the ranges of its numbers, and which entries it stands for; the
-    /// node stands for those that begin at `members`.
-    fn ranges(
-        &self,
-        node: &Node,
-        mut ranges: Vec<Range>,
-        members: Vec<usize>,
-        out: &mut dyn FnMut(Entry, &[usize]),
-    ) {
-        match node {
-            Node::Leaf(pattern) => {
-                let Some(pattern) = self.patterns.get(*pattern) else { return };
-                out(pattern.entry(ranges.iter().map(Range::text)), &members);
-            }
-            Node::Run { count, body, steps } => {
-                for (range, step) in ranges.iter_mut().zip(steps) {
-                    range.grow(*count, *step);
-                }
-                let period: usize = body.iter().map(Node::leaves).sum();
-                let all = members
-                    .iter()
-                    .flat_map(|from| (0..*count as usize).map(move |at| from + at * period));
-                let mut members: Vec<usize> = all.collect();
-                let mut rest = ranges.as_slice();
-                for node in body {
-                    let (own, tail) = rest.split_at(self.arity(node).min(rest.len()));
-                    rest = tail;
-                    self.ranges(node, own.to_vec(), members.clone(), out);
-                    members.iter_mut().for_each(|at| *at += node.leaves());
-                }
             }
         }
     }
@@ -263,16 +195,6 @@ impl Folded {
 }
 
 impl Node {
-    /// How many leaves it unfolds to.
-    fn leaves(&self) -> usize {
-        match self {
-            Self::Leaf(_) => 1,
-            Self::Run { count, body, .. } => {
-                *count as usize * body.iter().map(Self::leaves).sum::<usize>()
-            }
-        }
-    }
-
     fn write(&self, out: &mut Vec<u8>) {
         match self {
             Self::Leaf(pattern) => put(out, (*pattern as u64) << 1),
@@ -307,46 +229,6 @@ impl Made {
         }
         self.entries.push(entry);
         Ok(())
-    }
-}
-
-/// The numbers that stand in one place.
-#[derive(Debug, Clone)]
-struct Range {
-    first: u64,
-    /// The second, if there is one and it does not just follow the first.
-    second: Option<u64>,
-    low: u64,
-    high: u64,
-}
-
-impl Range {
-    fn at(first: u64) -> Self {
-        Self { first, second: None, low: first, high: first }
-    }
-
-    fn grow(&mut self, count: u64, step: i64) {
-        let reach = i128::from(step) * i128::from(count.saturating_sub(1));
-        let moved = |from: u64| u64::try_from(i128::from(from) + reach).unwrap_or(from);
-        if step != 1 && step != 0 && self.low == self.high {
-            self.second = self.first.checked_add_signed(step);
-        } else if step != 0 {
-            self.second = None;
-        }
-        let (low, high) = (moved(self.low), moved(self.high));
-        (self.low, self.high) = (self.low.min(low), self.high.max(high));
-    }
-
-    /// `3`, `0–31`, or `0,9–279` and `0,9` where the steps are larger.
-    fn text(&self) -> String {
-        match self.second {
-            _ if self.low == self.high => self.low.to_string(),
-            Some(second) if second == self.high => format!("{},{second}", self.low),
-            Some(second) if second > self.first => {
-                format!("{},{second}\u{2013}{}", self.low, self.high)
-            }
-            _ => format!("{}\u{2013}{}", self.low, self.high),
-        }
     }
 }
 

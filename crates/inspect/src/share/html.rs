@@ -3,7 +3,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::{Outline, base64, link, pack, structure_fingerprint};
+use super::pack::{put, put_bytes};
+use super::{Line, Outline, base64, lines, link, pack, structure_fingerprint};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -14,7 +15,9 @@ pub fn write_html(outline: &Outline) -> String {
     let content = outline.content.as_ref().map_or("", |print| &print.short);
     let structure = structure_fingerprint(&outline.entries).short;
     let title = escape(&outline.name);
-    let data = link::packed("", &pack::pack(outline));
+    let mut data = pack::pack(outline);
+    put_folded(&lines(outline), &mut data);
+    let data = link::packed("", &data);
     let (script, style) = (hash(SCRIPT), hash(STYLE));
     let parts: [(&str, &str); 8] = [
         ("script", &script),
@@ -37,6 +40,24 @@ pub fn write_html(outline: &Outline) -> String {
         }
     }
     out + rest
+}
+
+/// Appends the folded lines: the first row and how many; of several, what is said of them.
+fn put_folded(lines: &[Line], out: &mut Vec<u8>) {
+    put(out, lines.len() as u64);
+    for line in lines {
+        put(out, line.first as u64);
+        put(out, line.times);
+        if line.times > 1 {
+            let link = line.entry.link.as_deref().unwrap_or_default();
+            for text in [&line.entry.key, &line.entry.value, link] {
+                put_bytes(out, text.as_bytes());
+            }
+            put(out, line.params);
+            put(out, line.bytes);
+            put(out, u64::from(line.one_shape));
+        }
+    }
 }
 
 /// The hash of a script or style as a content security policy names it.

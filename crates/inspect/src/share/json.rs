@@ -2,7 +2,7 @@
 
 use crate::{Count, Json, Statistics, finding_json};
 
-use super::{Fingerprint, Outline, structure_fingerprint};
+use super::{Fingerprint, Line, Outline, lines, structure_fingerprint};
 
 /// The version of the schema: counts up when a field changes its meaning or goes.
 const VERSION: u64 = 1;
@@ -75,9 +75,33 @@ pub fn write_json(outline: &Outline) -> String {
     }
     json.newline();
     json.close(']');
+    json.name("folded").open('[');
+    lines(outline).iter().for_each(|line| folded(&mut json, line));
+    json.newline();
+    json.close(']');
     json.close('}');
     json.newline();
     json.take()
+}
+
+/// Keys of layers that repeat, once.
+fn folded(json: &mut Json, line: &Line) {
+    let entry = &line.entry;
+    json.line();
+    json.object(|json| {
+        json.name("key").str(&entry.key);
+        json.name("times").number(line.times);
+        json.name("kind").str(entry.kind);
+        if entry.is_tensor() {
+            json.name("dtype").str(&entry.dtype);
+            json.name("shape");
+            match line.one_shape {
+                true => json.numbers(&entry.shape),
+                false => json.null(),
+            }
+            json.name("bytes").number(line.bytes);
+        }
+    });
 }
 
 fn fingerprint(json: &mut Json, name: &str, print: Option<&Fingerprint>) {

@@ -5,8 +5,8 @@ use statelens_checkpoint::{Finding, order};
 
 use crate::{grade_word, shape_text, visible};
 
-use super::fold::{Line, lines};
 use super::words::{code, count, grouped, plain, size};
+use super::{Line, lines};
 use super::{Outline, structure_fingerprint};
 
 /// The summary as Markdown.
@@ -182,9 +182,13 @@ fn keys(outline: &Outline) -> Vec<Vec<String>> {
         vec![
             entry.key.clone(),
             entry.type_word().to_owned(),
-            if tensor { shape_text(&entry.shape) } else { String::new() },
+            match (tensor, line.one_shape) {
+                (true, true) => shape_text(&entry.shape),
+                (true, false) => "shapes differ".to_owned(),
+                (false, _) => String::new(),
+            },
             if line.times > 1 { grouped(line.times) } else { String::new() },
-            if tensor { grouped(entry.bytes.saturating_mul(line.times)) } else { String::new() },
+            if tensor { grouped(line.bytes) } else { String::new() },
             match &entry.link {
                 Some(target) => format!("= {target}"),
                 None => entry.value.clone(),

@@ -5,6 +5,7 @@
 mod base64;
 mod fingerprint;
 mod fold;
+mod folded;
 mod html;
 mod json;
 mod link;
@@ -17,7 +18,7 @@ mod tests;
 mod words;
 
 pub use fingerprint::{Fingerprint, structure_fingerprint};
-pub use fold::{Line, lines};
+pub use folded::{Line, lines};
 pub use html::write_html;
 pub use json::write_json;
 pub use link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link, without_link};

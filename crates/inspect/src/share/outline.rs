@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Finding, Leaf, Sparse, Value, separator};
 
+use crate::fold::Foldable;
 use crate::statistics::Statistics;
 use crate::summary::slot;
 use crate::{Count, State, Summary, dtype_of, kind_of, shape_of, text_of};
@@ -101,7 +102,7 @@ impl Outline {
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { leaves: self.entries.len() as u64, ..Totals::default() };
         let (mut states, mut dtypes) = (HashMap::new(), HashMap::new());
-        let dot = separator(&self.format_id, &mut self.entries.iter().map(|entry| &*entry.key));
+        let dot = self.separator();
         for entry in &self.entries {
             let name = entry.key.split(dot).next().unwrap_or_default();
             let state = slot(&mut totals.by_state, &mut states, name);
@@ -115,6 +116,11 @@ impl Outline {
             }
         }
         totals
+    }
+
+    /// What stands between the parts of keys.
+    pub(super) fn separator(&self) -> char {
+        separator(&self.format_id, &mut self.entries.iter().map(|entry| &*entry.key))
     }
 
     /// The format with its version: `Cerebras HDF5 0.5`.
@@ -155,6 +161,44 @@ impl Entry {
     /// The dtype, or the kind of what has none.
     pub fn type_word(&self) -> &str {
         if self.dtype.is_empty() { self.kind } else { &self.dtype }
+    }
+}
+
+impl Foldable for Entry {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn kind(&self) -> &str {
+        self.kind
+    }
+
+    fn dtype(&self) -> &str {
+        &self.dtype
+    }
+
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    fn is_tensor(&self) -> bool {
+        is_tensor(self.kind)
+    }
+
+    fn link(&self) -> Option<&str> {
+        self.link.as_deref()
+    }
+
+    fn params(&self) -> u64 {
+        self.params
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn value(&self) -> &str {
+        &self.value
     }
 }
 

@@ -77,39 +77,26 @@ const findings = several(() => {
   return { grade, title, detail, where, advice, call: several(text) };
 });
 
-const row = (p, values, times) => {
+const row = (p, values) => {
   let next = 0;
   const fill = (pieces) => pieces.reduce((out, piece, i) => out + (i ? values[next++] : "") + piece, "");
   const key = fill(p.key), value = fill(p.value);
-  return { key, value, link: p.link && fill(p.link), dtype: p.dtype || p.kind, tensor: p.shape !== null, times,
-    shape: p.shape ? `[${p.shape.join(", ")}]` : "", params: p.params * times, bytes: p.bytes * times };
+  return { key, value, link: p.link && fill(p.link), dtype: p.dtype || p.kind, tensor: p.shape !== null, times: 1,
+    shape: p.shape ? `[${p.shape.join(", ")}]` : "", params: p.params, bytes: p.bytes };
 };
-const rows = [], folded = [];
+const rows = [];
 const unfold = (one, own) => {
-  if (one.p) { rows.push(row(one.p, own, 1)); return; }
+  if (one.p) { rows.push(row(one.p, own)); return; }
   for (let turn = 0; turn < one.count; turn++) {
     const now = own.map((n, i) => n + turn * one.steps[i]);
     let from = 0;
     for (const below of one.body) unfold(below, now.slice(from, from += below.arity));
   }
 };
-const shown = (r) => r.low === r.high ? r.low : r.second === r.high ? `${r.low},${r.high}`
-  : (r.second > r.first ? `${r.low},${r.second}` : r.low) + "\u2013" + r.high;
-const ranges = (one, own, times) => {
-  if (one.p) { folded.push(row(one.p, own.map(shown), times)); return; }
-  own = own.map((r, i) => {
-    const step = one.steps[i], reach = step * (one.count - 1);
-    const second = step !== 1 && step && r.low === r.high ? r.first + step : step ? undefined : r.second;
-    return { first: r.first, second, low: Math.min(r.low, r.low + reach), high: Math.max(r.high, r.high + reach) };
-  });
-  let from = 0;
-  for (const below of one.body) ranges(below, own.slice(from, from += below.arity), times * one.count);
-};
 let from = 0;
 for (const one of nodes) {
   const own = numbers.slice(from, from += one.arity);
   unfold(one, own);
-  ranges(one, own.map((n) => ({ first: n, low: n, high: n })), 1);
 }
 let measured = 0;
 for (let left = number(), index = 0; left > 0; left--, measured++) {
@@ -117,6 +104,14 @@ for (let left = number(), index = 0; left > 0; left--, measured++) {
   const [count, nan, inf, zeros, min, max, mean, std] = [number(), number(), number(), number(), single(), single(), single(), single()];
   rows[index].stats = { min, max, mean, std, zeros, nan, inf, count };
 }
+// Layers that repeat are told once: by the first of their rows.
+const folded = several(() => {
+  const first = rows[number()], times = number();
+  if (times === 1) return first;
+  const [key, value, link] = [text(), text(), text()];
+  return { ...first, stats: undefined, key, value, link: link || null, times, params: number(), bytes: number(),
+    shape: number() ? first.shape : "shapes differ" };
+});
 
 const tensors = rows.filter((r) => r.tensor && !r.link);
 const total = (of) => of.reduce((sum, r) => [sum[0] + r.params, sum[1] + r.bytes], [0, 0]);

@@ -12,13 +12,19 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
-use crate::rows::{Kind, Row};
-use crate::state::dtype::{Family, row_family};
+use statelens_checkpoint::order;
+
+use super::Foldable;
+use super::numbers::{Numbered, ranges};
 
 /// A key deeper than this keeps its tail in one segment, so that walks may recurse.
 const MAX_DEPTH: usize = 48;
 /// What stands between a variable and its value in the names of a graph of objects.
 const ATTRIBUTES: &str = ".ATTRIBUTES";
+/// Below this name an optimizer holds its state by the number of the parameter.
+const STATE: &str = "state";
+/// Fewer leaves, or names with more than a number, don't fold.
+const LEAST: usize = 4;
 /// No node.
 const NONE: u32 = u32::MAX;
 
@@ -37,15 +43,15 @@ pub struct Sums {
 
 impl Sums {
     /// Adds a leaf.
-    pub fn add_row(&mut self, row: &Row) {
-        if !row.kind.has_shape() {
+    pub fn add_row(&mut self, row: &impl Foldable) {
+        if !row.is_tensor() {
             self.values += 1;
             return;
         }
         self.tensors += 1;
-        if row.link.is_none() {
-            self.params = self.params.saturating_add(row.params);
-            self.bytes = self.bytes.saturating_add(row.bytes);
+        if row.link().is_none() {
+            self.params = self.params.saturating_add(row.params());
+            self.bytes = self.bytes.saturating_add(row.bytes());
         }
     }
 
@@ -60,13 +66,13 @@ impl Sums {
 
 /// Sums over all rows.
 #[must_use]
-pub fn sums(rows: &[Row]) -> Sums {
+pub fn sums<L: Foldable>(rows: &[L]) -> Sums {
     let mut sums = Sums::default();
     rows.iter().for_each(|row| sums.add_row(row));
     sums
 }
 
-/// Neighbouring children of a node: one, or several that fold.
+/// Children of a node that stand beside each other: one, or several that fold, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
     /// Index of the first child.
@@ -83,7 +89,8 @@ pub struct Run {
 pub struct Trie {
     segments: Rc<Segments>,
     nodes: Vec<Node>,
-    /// The children of all nodes, each node's together, in order of first appearance.
+    /// The children of all nodes, each node's together: in order of first appearance, but those
+    /// that fold beside the first of them, by their numbers.
     children: Vec<u32>,
     /// The leaves that end at nodes, each node's together: one, unless keys collide.
     rows: Vec<u32>,
@@ -135,17 +142,19 @@ struct Segment {
     parent: u32,
     start: u32,
     end: u32,
-    /// The number that it is.
+    /// The last number in it.
     number: Option<u64>,
+    /// Equal for segments that differ in that number only; 0 for those that are nothing else.
+    pattern: u64,
     hash: u64,
 }
 
 impl Segments {
-    fn new(rows: &[Row], dot: char) -> Self {
+    fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
         let mut out = Self {
             dot,
             text: String::new(),
-            all: vec![Segment { parent: 0, start: 0, end: 0, number: None, hash: 0 }],
+            all: vec![Segment { parent: 0, start: 0, end: 0, number: None, pattern: 0, hash: 0 }],
             of_row: Vec::with_capacity(rows.len()),
             signs: Vec::with_capacity(rows.len()),
         };
@@ -154,7 +163,7 @@ impl Segments {
         let mut path: Vec<(&str, u32)> = Vec::new();
         for row in rows {
             let (mut at, mut depth) = (0, 0);
-            for segment in row.key.splitn(MAX_DEPTH, dot) {
+            for segment in row.key().splitn(MAX_DEPTH, dot) {
                 let known = path.get(depth).filter(|(name, _)| *name == segment);
                 at = match known {
                     Some(&(_, known)) => known,
@@ -181,15 +190,15 @@ impl Segments {
     fn push(&mut self, parent: u32, name: &str) -> u32 {
         let start = self.text.len() as u32;
         self.text.push_str(name);
-        let mut hash = 0;
         // Nothing is equal to the root: its children's names need not be compared.
-        if parent != 0 {
-            let mut hasher = DefaultHasher::new();
-            hasher.write(name.as_bytes());
-            hash = hasher.finish();
-        }
-        let (end, number) = (self.text.len() as u32, segment_number(name));
-        self.all.push(Segment { parent, start, end, number, hash });
+        let hash = if parent == 0 { 0 } else { hash_of(&name) };
+        let found = Numbered::of(name);
+        let pattern = match found {
+            Some(found) if !found.is_all() => hash_of(&(found.before, found.after)) | 1,
+            _ => 0,
+        };
+        let (end, number) = (self.text.len() as u32, found.map(|found| found.number));
+        self.all.push(Segment { parent, start, end, number, pattern, hash });
         (self.all.len() - 1) as u32
     }
 }
@@ -242,33 +251,52 @@ impl<'a> Found<'a> {
 }
 
 impl Signs {
-    fn of(row: &Row) -> Self {
-        let (mut strict, mut loose) = (DefaultHasher::new(), DefaultHasher::new());
-        (row.kind, &row.dtype).hash(&mut loose);
-        (row.kind, &row.dtype, &row.shape).hash(&mut strict);
-        Self { strict: strict.finish(), loose: loose.finish() }
+    fn of(row: &impl Foldable) -> Self {
+        let loose = (row.kind(), row.dtype(), row.link().is_some());
+        Self { strict: hash_of(&(loose, row.shape())), loose: hash_of(&loose) }
+    }
+
+    /// Adds what is below under a name, in whichever order.
+    fn add(&mut self, name: u64, signs: Self) {
+        self.strict = self.strict.wrapping_add(mixed(name, signs.strict));
+        self.loose = self.loose.wrapping_add(mixed(name, signs.loose));
     }
 }
 
-fn looks_like(one: &Row, other: &Row) -> bool {
-    one.kind == other.kind && one.shape == other.shape && one.dtype == other.dtype
+fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Two hashes as one.
+fn mixed(one: u64, other: u64) -> u64 {
+    let sum = (one.rotate_left(23) ^ other).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (sum ^ (sum >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+fn looks_like(one: &impl Foldable, other: &impl Foldable) -> bool {
+    one.kind() == other.kind()
+        && one.shape() == other.shape()
+        && one.dtype() == other.dtype()
+        && one.link().is_some() == other.link().is_some()
 }
 
 impl Trie {
     /// Builds the tree of all rows.
     #[must_use]
-    pub fn new(rows: &[Row], dot: char) -> Self {
+    pub fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
         Self::made(Rc::new(Segments::new(rows, dot)), rows, &all)
     }
 
     /// Builds the tree of those of its rows whose numbers are given, in that order.
     #[must_use]
-    pub fn of(&self, rows: &[Row], chosen: &[u32]) -> Self {
+    pub fn of<L: Foldable>(&self, rows: &[L], chosen: &[u32]) -> Self {
         Self::made(self.segments.clone(), rows, chosen)
     }
 
-    fn made(segments: Rc<Segments>, rows: &[Row], chosen: &[u32]) -> Self {
+    fn made<L: Foldable>(segments: Rc<Segments>, rows: &[L], chosen: &[u32]) -> Self {
         let mut nodes = vec![Node::new(0, 0, 0, 0)];
         // Which node a segment has become.
         let mut found = vec![NONE; segments.all.len()];
@@ -303,6 +331,7 @@ impl Trie {
         };
         trie.hang_up(&found, chosen);
         trie.sum_up();
+        trie.bring_together();
         trie
     }
 
@@ -345,22 +374,101 @@ impl Trie {
         if let ([], [only]) = (self.children(at), self.rows(at)) {
             return of_row(only);
         }
-        let mut sum = Signs { strict: 0, loose: 0 };
-        // All that comes together are hashes, so that no more is needed than to keep their order.
-        let mix =
-            |sum: u64, part: u64| (sum.rotate_left(23) ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let mut add = |name: u64, signs: Signs| {
-            sum.strict = mix(mix(sum.strict, name), signs.strict);
-            sum.loose = mix(mix(sum.loose, name), signs.loose);
-        };
-        for id in self.rows(at) {
-            add(0, of_row(id));
-        }
+        let mut sum = Signs::default();
+        self.rows(at).iter().for_each(|id| sum.add(0, of_row(id)));
         for &child in self.children(at) {
             let node = &self.nodes[child as usize];
-            add(self.segments.all[node.segment as usize].hash, node.signs);
+            sum.add(self.segments.all[node.segment as usize].hash, node.signs);
         }
-        sum
+        Signs { strict: mixed(1, sum.strict), loose: mixed(1, sum.loose) }
+    }
+
+    /// Puts children that fold beside each other, by their numbers.
+    fn bring_together(&mut self) {
+        for at in 0..self.nodes.len() {
+            let (start, len) = self.nodes[at].children;
+            if len < 2 || self.children(at).iter().all(|&child| self.class(at, child).is_none()) {
+                continue;
+            }
+            if let Some(order) = self.folding_order(at) {
+                for (place, &child) in (0..).zip(&order) {
+                    self.nodes[child as usize].place = place;
+                    self.children[(start + place) as usize] = child;
+                }
+            }
+        }
+    }
+
+    /// The children of a node with those that fold beside each other, unless they are already.
+    fn folding_order(&self, at: usize) -> Option<Vec<u32>> {
+        let children = self.children(at);
+        let number = |child: u32| self.segment(child as usize).number;
+        // The group of each child, and the members of each group.
+        let mut known: HashMap<(u64, u64), usize> = HashMap::new();
+        let mut groups: Vec<Vec<u32>> = Vec::new();
+        let mut before: Option<((u64, u64), usize)> = None;
+        let mut ordered = true;
+        for &child in children {
+            let Some(class) = self.class(at, child) else {
+                groups.push(vec![child]);
+                continue;
+            };
+            let group = match before {
+                Some((same, group)) if same == class => group,
+                _ => *known.entry(class).or_insert_with(|| {
+                    groups.push(Vec::new());
+                    groups.len() - 1
+                }),
+            };
+            before = Some((class, group));
+            let last = groups[group].last().copied();
+            ordered &= last.is_none_or(|last| number(last) < number(child))
+                && (last.is_none() || group + 1 == groups.len());
+            groups[group].push(child);
+        }
+        if ordered {
+            return None;
+        }
+        for group in groups.iter_mut().filter(|group| group.len() > 1) {
+            order::by_key(group, |&child| number(child));
+        }
+        Some(self.placed(groups, children.len()))
+    }
+
+    /// The members of groups, each group where its first member stood; groups that are too small are
+    /// taken apart.
+    fn placed(&self, groups: Vec<Vec<u32>>, count: usize) -> Vec<u32> {
+        let mut at_place: Vec<Vec<u32>> = vec![Vec::new(); count];
+        for group in groups {
+            if group.len() >= self.least(group[0]) {
+                let first = group.iter().map(|&child| self.place(child as usize)).min();
+                at_place[first.unwrap_or(0)] = group;
+            } else {
+                for child in group {
+                    at_place[self.place(child as usize)].push(child);
+                }
+            }
+        }
+        at_place.into_iter().flatten().collect()
+    }
+
+    /// What children that may fold have in common; `None` for one that can't.
+    fn class(&self, at: usize, child: u32) -> Option<(u64, u64)> {
+        let segment = self.segment(child as usize);
+        segment.number?;
+        if segment.pattern != 0 && self.is_leaf(child as usize) {
+            return None;
+        }
+        let signs = self.nodes[child as usize].signs;
+        let sign = if self.name(at) == STATE { signs.loose } else { signs.strict };
+        Some((segment.pattern, sign))
+    }
+
+    /// How many there must be of nodes like this one that they fold.
+    #[must_use]
+    pub fn least(&self, child: u32) -> usize {
+        let is_plain = self.segment(child as usize).pattern == 0;
+        if is_plain && !self.is_leaf(child as usize) { 2 } else { LEAST }
     }
 
     /// What stands between segments.
@@ -434,25 +542,19 @@ impl Trie {
         way
     }
 
-    /// The family that holds most of the bytes of each node.
+    /// How many nodes there are, the root among them.
     #[must_use]
-    pub fn families(&self, rows: &[Row]) -> Vec<Family> {
-        let mut bytes = vec![[0u64; 8]; self.nodes.len()];
-        for at in (0..self.nodes.len()).rev() {
-            for row in self.rows(at).iter().map(|&id| &rows[id as usize]) {
-                if row.link.is_none() && row.kind.has_shape() {
-                    let sum = &mut bytes[at][row_family(row) as usize];
-                    *sum = sum.saturating_add(row.bytes.max(1));
-                }
-            }
-            let (parent, own) = (self.nodes[at].parent as usize, bytes[at]);
-            if at > 0 {
-                for (sum, part) in bytes[parent].iter_mut().zip(own) {
-                    *sum = sum.saturating_add(part);
-                }
-            }
-        }
-        bytes.iter().map(dominant).collect()
+    pub fn count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The child of a node with a name; `like` is looked at first, where equal subtrees have it.
+    #[must_use]
+    pub fn child(&self, at: usize, name: &str, like: usize) -> Option<usize> {
+        let children = self.children(at);
+        let is_it = |child: &&u32| self.name(**child as usize) == name;
+        let found = children.get(like).filter(is_it).or_else(|| children.iter().find(is_it));
+        found.map(|&child| child as usize)
     }
 
     /// True if nothing lies below a node.
@@ -491,70 +593,73 @@ impl Trie {
         path
     }
 
-    /// The children of a node as runs: neighbours with consecutive numbers for names and equal
-    /// subtrees are one run; everything else is a run of one.
+    /// The children of a node as runs: those that fold are one, everything else is a run of one.
     #[must_use]
     pub fn runs(&self, at: usize) -> Vec<Run> {
         let children = self.children(at);
-        let number = |index: usize| self.segment(children[index] as usize).number;
         let mut runs = Vec::with_capacity(if children.len() < 64 { children.len() } else { 0 });
         let mut start = 0;
         while start < children.len() {
-            let mut end = start + 1;
-            if let Some(first) = number(start) {
-                while end < children.len() && number(end) == first.checked_add((end - start) as u64)
-                {
-                    end += 1;
-                }
-            }
-            if end == start + 1 {
-                runs.push(Run { start, len: 1, loose: false });
+            let class = self.class(at, children[start]);
+            let same = |child: &&u32| class.is_some() && self.class(at, **child) == class;
+            let len = 1 + children[start + 1..].iter().take_while(same).count();
+            if len > 1 && len >= self.least(children[start]) {
+                let sign = |child: u32| self.nodes[child as usize].signs.strict;
+                let members = &children[start..start + len];
+                let loose = members.iter().any(|&child| sign(child) != sign(members[0]));
+                runs.push(Run { start, len, loose });
             } else {
-                self.fold_numbers(children, start, end, &mut runs);
+                runs.extend((start..start + len).map(|start| Run { start, len: 1, loose: false }));
             }
-            start = end;
+            start += len;
         }
         runs
-    }
-
-    /// Splits consecutive numbers into runs of equal subtrees. Where shapes differ from one to
-    /// the next (as in an optimizer's state), keys and dtypes decide instead.
-    fn fold_numbers(&self, children: &[u32], start: usize, end: usize, runs: &mut Vec<Run>) {
-        let signs = |index: usize| self.nodes[children[index] as usize].signs;
-        let split = |sign: fn(Signs) -> u64| {
-            let mut parts: Vec<(usize, usize)> = Vec::new();
-            for at in start..end {
-                match parts.last_mut() {
-                    Some((first, len)) if sign(signs(*first)) == sign(signs(at)) => *len += 1,
-                    _ => parts.push((at, 1)),
-                }
-            }
-            parts
-        };
-        let strict = split(|signs| signs.strict);
-        let loose = split(|signs| signs.loose);
-        let use_loose = loose.len() < strict.len() && strict.len() > 1 + (end - start) / 8;
-        for (first, len) in if use_loose { loose } else { strict } {
-            // Three learning rates are read more easily than a fold of three.
-            let least = if self.is_leaf(children[first] as usize) { 4 } else { 2 };
-            if len >= least {
-                let same = signs(first).strict;
-                let loose = (first..first + len).any(|at| signs(at).strict != same);
-                runs.push(Run { start: first, len, loose });
-            } else {
-                runs.extend((first..first + len).map(|start| Run { start, len: 1, loose: false }));
-            }
-        }
     }
 
     /// The label of a run: `0–31`, or the one child's name.
     #[must_use]
     pub fn run_label(&self, at: usize, run: Run) -> String {
-        let name = |index: usize| self.name(self.children(at)[index] as usize);
-        if run.len == 1 {
-            return name(run.start).to_owned();
+        let members = &self.children(at)[run.start..run.start + run.len];
+        self.label(members)
+    }
+
+    /// How nodes are written together whose names differ in their number only.
+    #[must_use]
+    pub fn label(&self, members: &[u32]) -> String {
+        let Some(&first) = members.first() else { return String::new() };
+        let name = self.name(first as usize);
+        let (1.., Some(found)) = (members.len() - 1, Numbered::of(name)) else {
+            return name.to_owned();
+        };
+        let numbered =
+            members.iter().filter_map(|&member| Numbered::of(self.name(member as usize)));
+        let label = ranges(numbered.map(|found| (found.number, found.digits)));
+        format!("{}{label}{}", found.before, found.after)
+    }
+
+    /// The number in a node's name.
+    #[must_use]
+    pub fn number(&self, at: usize) -> Option<u64> {
+        self.segment(at).number
+    }
+
+    /// The children of a node whose names differ from one's in a number only, by their numbers,
+    /// whatever is below them; none if it has no number.
+    #[must_use]
+    pub fn numbered_like(&self, above: usize, one: usize) -> Vec<u32> {
+        let (own, leaf) = (self.segment(one), self.is_leaf(one));
+        if own.number.is_none() || own.pattern != 0 && leaf {
+            return Vec::new();
         }
-        format!("{}\u{2013}{}", name(run.start), name(run.start + run.len - 1))
+        let is_like = |child: &u32| {
+            let other = self.segment(*child as usize);
+            other.number.is_some()
+                && other.pattern == own.pattern
+                && self.is_leaf(*child as usize) == leaf
+        };
+        let mut like: Vec<u32> = self.children(above).iter().copied().filter(is_like).collect();
+        order::by_key(&mut like, |&child| self.number(child as usize));
+        like
     }
 
     fn segment(&self, at: usize) -> &Segment {
@@ -578,186 +683,8 @@ impl Node {
     }
 }
 
-/// The number that a segment is, written as Python writes it.
-fn segment_number(name: &str) -> Option<u64> {
-    if name.len() > 1 && name.starts_with('0') || !name.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    name.parse().ok()
-}
-
-fn dominant(bytes: &[u64; 8]) -> Family {
-    const FAMILIES: [Family; 8] = [
-        Family::Bf16,
-        Family::F16,
-        Family::F32,
-        Family::F64,
-        Family::Int,
-        Family::Bool,
-        Family::Fp8,
-        Family::Value,
-    ];
-    FAMILIES
-        .into_iter()
-        .filter(|&family| bytes[family as usize] > 0)
-        .max_by_key(|&family| bytes[family as usize])
-        .unwrap_or(Family::Value)
-}
-
-/// The words of a list of kinds: `int` if they all are, else nothing.
+/// A path and what is below.
 #[must_use]
-pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<Kind> {
-    let first = rows[*ids.first()? as usize].kind;
-    ids.iter().all(|&id| rows[id as usize].kind == first).then_some(first)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use statelens_checkpoint::separator;
-
-    use crate::state::sample::{all, gpt, tensor, value};
-
-    fn labels(trie: &Trie, path: &[&str]) -> Vec<(String, usize, bool)> {
-        let mut at = 0;
-        for name in path {
-            let named = |child: &&u32| trie.name(**child as usize) == *name;
-            at = *trie.children(at).iter().find(named).expect("a node") as usize;
-        }
-        trie.runs(at).into_iter().map(|run| (trie.run_label(at, run), run.len, run.loose)).collect()
-    }
-
-    fn named_so(trie: &Trie, name: &str) -> Option<usize> {
-        (0..trie.nodes.len()).find(|&at| trie.name(at) == name)
-    }
-
-    #[test]
-    fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
-        let rows = gpt(9);
-        let trie = Trie::new(&rows, '.');
-        let chosen: Vec<u32> =
-            all(&rows).into_iter().filter(|&id| !rows[id as usize].key.contains("fc")).collect();
-        let some: Vec<Row> = chosen.iter().map(|&id| rows[id as usize].clone()).collect();
-        let (part, alone) = (trie.of(&rows, &chosen), Trie::new(&some, '.'));
-        let told = |trie: &Trie, row: &dyn Fn(u32) -> String| -> Vec<_> {
-            let nodes = 0..trie.nodes.len();
-            nodes
-                .map(|at| {
-                    let rows: Vec<String> = trie.rows(at).iter().map(|&id| row(id)).collect();
-                    (trie.path(at), trie.runs(at), rows, *trie.sums(at), row(trie.first(at)))
-                })
-                .collect()
-        };
-        assert_eq!(
-            told(&part, &|id| rows[id as usize].key.clone()),
-            told(&alone, &|id| some[id as usize].key.clone())
-        );
-        let way = trie.way_to(chosen[7]);
-        assert_eq!(trie.path(*way.last().expect("a node")), rows[chosen[7] as usize].key);
-    }
-
-    #[test]
-    fn equal_layers_fold() {
-        let rows = gpt(32);
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(
-            labels(&trie, &["model", "model", "blocks"]),
-            [("0\u{2013}31".into(), 32, false)]
-        );
-        assert_eq!(*trie.sums(0), sums(&rows));
-        assert_eq!(trie.families(&rows)[trie.children(0)[0] as usize], Family::Bf16);
-    }
-
-    #[test]
-    fn a_layer_that_differs_splits_the_run() {
-        let mut rows = gpt(32);
-        let odd =
-            rows.iter_mut().find(|row| row.key == "model.model.blocks.7.fc.weight").expect("a row");
-        odd.shape = vec![1, 2];
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(
-            labels(&trie, &["model", "model", "blocks"]),
-            [
-                ("0\u{2013}6".into(), 7, false),
-                ("7".into(), 1, false),
-                ("8\u{2013}31".into(), 24, false)
-            ]
-        );
-    }
-
-    #[test]
-    fn optimizer_state_folds_by_keys_alone() {
-        let rows: Vec<Row> = (0..12)
-            .flat_map(|at| {
-                ["step", "exp_avg"].map(|name| {
-                    tensor(&format!("optimizer.state.{at}.{name}"), "float32", &[at % 5 + 1])
-                })
-            })
-            .collect();
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(labels(&trie, &["optimizer", "state"]), [("0\u{2013}11".into(), 12, true)]);
-    }
-
-    #[test]
-    fn short_lists_of_values_do_not_fold() {
-        let rows: Vec<Row> = (0..3).map(|at| value(&format!("d.{at}"), "0.1")).collect();
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(labels(&trie, &["d"]).len(), 3);
-        let rows: Vec<Row> = (0..4).map(|at| value(&format!("d.{at}"), "0.1")).collect();
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(labels(&trie, &["d"]), [("0\u{2013}3".into(), 4, false)]);
-    }
-
-    #[test]
-    fn numbers_that_skip_or_have_zeros_in_front_do_not_fold() {
-        let rows: Vec<Row> = ["0", "2", "4", "6", "00", "01", "02", "03"]
-            .map(|at| tensor(&format!("h.{at}.w"), "float32", &[1]))
-            .into();
-        let trie = Trie::new(&rows, '.');
-        assert!(labels(&trie, &["h"]).iter().all(|(_, len, _)| *len == 1));
-    }
-
-    #[test]
-    fn colliding_keys_keep_both_rows() {
-        let rows = vec![value("a.b", "1"), value("a.b", "2")];
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(trie.rows(trie.nodes.len() - 1), [0, 1]);
-    }
-
-    #[test]
-    fn deep_keys_end_in_one_segment() {
-        let key = vec!["x"; 10_000].join(".");
-        let rows = vec![value(&key, "1")];
-        let trie = Trie::new(&rows, '.');
-        assert_eq!(trie.nodes.len(), MAX_DEPTH + 1);
-        assert_eq!(trie.path(trie.nodes.len() - 1), key);
-    }
-
-    #[test]
-    fn links_are_not_counted_twice() {
-        let mut tied = tensor("model.lm_head.weight", "float32", &[10, 10]);
-        tied.link = Some("model.wte.weight".into());
-        let rows = vec![tensor("model.wte.weight", "float32", &[10, 10]), tied];
-        assert_eq!(sums(&rows), Sums { tensors: 2, values: 0, params: 100, bytes: 400 });
-    }
-
-    #[test]
-    fn names_of_variables_are_split_at_slashes() {
-        let named = |names: &[&str]| -> Vec<Row> {
-            names.iter().map(|name| tensor(name, "float32", &[2])).collect()
-        };
-        let rows = named(&["net/dense_1.5/kernel", "net/dense_1.5/bias", "step"]);
-        assert_eq!(separator("tensorflow", &mut rows.iter().map(|row| &*row.key)), '/');
-        assert_eq!(separator("safetensors", &mut rows.iter().map(|row| &*row.key)), '.');
-        let trie = Trie::new(&rows, '/');
-        assert_eq!(labels(&trie, &["net"]), [("dense_1.5".to_owned(), 1, false)]);
-        let kernel = named_so(&trie, "kernel").expect("a node");
-        assert_eq!(trie.path(kernel), "net/dense_1.5/kernel");
-        let rows = named(&["m/lst/0/.ATTRIBUTES/VARIABLE_VALUE", "m/w/.ATTRIBUTES/VARIABLE_VALUE"]);
-        let trie = Trie::new(&rows, '/');
-        let is_value = |name: &str| named_so(&trie, name).map(|at| trie.is_value(at));
-        assert_eq!(["m", "lst", "0", "w"].map(is_value), [false, false, true, true].map(Some));
-        // A state that was written to TensorFlow's format keeps its dots.
-        assert_eq!(separator("tensorflow", &mut ["model.w", "model.b", "a/b"].into_iter()), '.');
-    }
+pub fn join(path: &str, name: &str, dot: char) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}{dot}{name}") }
 }

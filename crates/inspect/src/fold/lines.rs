@@ -1,0 +1,73 @@
+//! Folded leaves as lines: one for each leaf that is alone, one for each key of what folds.
+
+use super::{Foldable, Trie, join};
+
+/// One key in all members of a fold, or a leaf that is alone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Line {
+    /// The key, with the numbers of its members: `layers.0–31.weight`.
+    pub key: String,
+    /// The leaves that it stands for, by the numbers of the members.
+    pub rows: Vec<u32>,
+}
+
+/// All leaves as folded lines.
+#[must_use]
+pub fn lines<L: Foldable>(leaves: &[L], dot: char) -> Vec<Line> {
+    let trie = Trie::new(leaves, dot);
+    let mut out = Vec::new();
+    trie.lines(&[0], "", &mut out);
+    out
+}
+
+impl Trie {
+    /// What each of some equal nodes holds: a line for each key, which begins below the nodes.
+    #[must_use]
+    pub fn patterns(&self, members: &[u32]) -> Vec<Line> {
+        let mut out = Vec::new();
+        self.lines(members, "", &mut out);
+        out
+    }
+
+    /// Lines for nodes of equal subtrees, whose names are read of the first; keys are no deeper than
+    /// the tree allows.
+    fn lines(&self, nodes: &[u32], key: &str, out: &mut Vec<Line>) {
+        let Some(first) = nodes.first().map(|&node| node as usize) else { return };
+        for at in 0..self.rows(first).len() {
+            let row = |&node: &u32| self.rows(node as usize).get(at).copied();
+            out.push(Line { key: key.to_owned(), rows: nodes.iter().filter_map(row).collect() });
+        }
+        let children = self.children(first);
+        for run in self.runs(first) {
+            let places = run.start..run.start + run.len;
+            let below = |&node: &u32| {
+                let named = places.clone().zip(&children[places.clone()]);
+                let same = named.filter_map(move |(place, &child)| {
+                    self.child(node as usize, self.name(child as usize), place)
+                });
+                same.map(|child| child as u32).collect::<Vec<u32>>()
+            };
+            let below: Vec<u32> = nodes.iter().flat_map(below).collect();
+            let label = self.run_label(first, run);
+            self.lines(&below, &join(key, &label, self.dot()), out);
+        }
+    }
+}
+
+/// What is said of several values at once: `0 … 290`, or the one that they all are.
+#[must_use]
+pub fn values_text<L: Foldable>(leaves: &[L], rows: &[u32]) -> String {
+    let of = |row: u32| leaves.get(row as usize);
+    let (first, last) =
+        (rows.first().and_then(|&row| of(row)), rows.last().and_then(|&row| of(row)));
+    let (Some(first), Some(last)) = (first, last) else { return String::new() };
+    if first.is_tensor() || first.kind() == "object" {
+        return String::new();
+    }
+    let same = |&row: &u32| of(row).is_some_and(|leaf| leaf.value() == first.value());
+    if rows.iter().all(same) {
+        first.value().to_owned()
+    } else {
+        format!("{} \u{2026} {}", first.value(), last.value())
+    }
+}

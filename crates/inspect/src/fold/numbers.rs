@@ -1,0 +1,162 @@
+//! Numbers in names: what of a name is one, and how the numbers of many names are written.
+
+use statelens_checkpoint::order;
+
+/// Ranges of a label that are written out; of more, all but the first ones and the last are `…`.
+const MOST_RANGES: usize = 4;
+
+/// A name as what stands around its last number, and that number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbered<'a> {
+    pub(super) before: &'a str,
+    pub(super) digits: &'a str,
+    pub(super) after: &'a str,
+    pub(super) number: u64,
+}
+
+impl<'a> Numbered<'a> {
+    /// Takes a name apart; `None` if it holds no number, or one of more digits than are one.
+    pub(super) fn of(name: &'a str) -> Option<Self> {
+        let is_digit = |byte: &u8| byte.is_ascii_digit();
+        let end = name.bytes().rposition(|byte| is_digit(&byte))? + 1;
+        let start = name.as_bytes()[..end].iter().rposition(|byte| !is_digit(byte));
+        let start = start.map_or(0, |at| at + 1);
+        // What is left and right of an ASCII digit is whole characters.
+        let (digits, number) = name
+            .get(start..end)
+            .and_then(|digits| (digits.len() <= 18).then_some(digits).zip(digits.parse().ok()))?;
+        Some(Self { before: &name[..start], digits, after: &name[end..], number })
+    }
+
+    /// True if a name is nothing but a number.
+    pub(super) fn is_all(&self) -> bool {
+        self.before.is_empty() && self.after.is_empty()
+    }
+}
+
+/// The key with `*` for each part that is a number, and those numbers.
+pub fn pattern(key: &str, dot: char) -> (String, Vec<u64>) {
+    let (mut out, mut numbers) = (String::with_capacity(key.len()), Vec::new());
+    for (at, part) in key.split(dot).enumerate() {
+        if at > 0 {
+            out.push(dot);
+        }
+        match Numbered::of(part).filter(Numbered::is_all) {
+            Some(found) => {
+                numbers.push(found.number);
+                out.push('*');
+            }
+            None => out.push_str(part),
+        }
+    }
+    (out, numbers)
+}
+
+/// Keys of one [`pattern`] as one, with the numbers that each part has: `layers.0–31.weight`. `None`
+/// if they are of several patterns, or none are given.
+pub fn joined<'a>(mut keys: impl Iterator<Item = &'a str>, dot: char) -> Option<String> {
+    let first = keys.next()?;
+    let (wanted, numbers) = pattern(first, dot);
+    let mut places: Vec<Vec<u64>> = numbers.into_iter().map(|number| vec![number]).collect();
+    for key in keys {
+        let (other, numbers) = pattern(key, dot);
+        if other != wanted {
+            return None;
+        }
+        places.iter_mut().zip(numbers).for_each(|(place, number)| place.push(number));
+    }
+    let mut places = places.into_iter();
+    let parts = first.split(dot).map(|part| match Numbered::of(part).filter(Numbered::is_all) {
+        Some(_) => match places.next().as_deref() {
+            // Written as it is, zeros in front included.
+            Some(numbers) if numbers.iter().any(|number| *number != numbers[0]) => label(numbers),
+            _ => part.to_owned(),
+        },
+        None => part.to_owned(),
+    });
+    Some(parts.collect::<Vec<String>>().join(dot.encode_utf8(&mut [0; 4])))
+}
+
+/// Numbers in any order as ranges: `0–2,4–31`. Of many ranges the first ones and the last are told:
+/// `0,2,4,…,62`.
+pub fn label(numbers: &[u64]) -> String {
+    let mut sorted = numbers.to_vec();
+    order::natural(&mut sorted);
+    sorted.dedup();
+    let texts: Vec<String> = sorted.iter().map(u64::to_string).collect();
+    let members = sorted.iter().zip(&texts).map(|(number, text)| (*number, text.as_str()));
+    ranges(members)
+}
+
+/// Ascending numbers, with how each is written, as ranges.
+pub(super) fn ranges<'a>(members: impl Iterator<Item = (u64, &'a str)>) -> String {
+    let mut ranges: Vec<(&str, &str)> = Vec::new();
+    let mut before = None;
+    for (number, text) in members {
+        match ranges.last_mut() {
+            Some(range) if before.and_then(|before: u64| before.checked_add(1)) == Some(number) => {
+                range.1 = text;
+            }
+            _ => ranges.push((text, text)),
+        }
+        before = Some(number);
+    }
+    let mut out = String::new();
+    let left_out = (MOST_RANGES - 1)..ranges.len().saturating_sub(1);
+    for (at, (first, last)) in ranges.iter().enumerate() {
+        if ranges.len() > MOST_RANGES && left_out.contains(&at) {
+            if at == left_out.start {
+                out.push_str(",\u{2026}");
+            }
+            continue;
+        }
+        if at > 0 {
+            out.push(',');
+        }
+        out.push_str(first);
+        if first != last {
+            out.push('\u{2013}');
+            out.push_str(last);
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart_at_their_last_number() {
+        let parts = |name| {
+            Numbered::of(name).map(|found| (found.before, found.digits, found.after, found.number))
+        };
+        assert_eq!(parts("12"), Some(("", "12", "", 12)));
+        assert_eq!(parts("conv2d_07é"), Some(("conv2d_", "07", "é", 7)));
+        assert_eq!(parts("layers"), None);
+        assert_eq!(parts(""), None);
+        assert_eq!(parts("99999999999999999999"), None);
+        assert_eq!(pattern("h.10.mlp_3.2.w", '.'), ("h.*.mlp_3.*.w".to_owned(), vec![10, 2]));
+    }
+
+    #[test]
+    fn keys_of_one_pattern_are_one() {
+        let one = |keys: &[&str]| joined(keys.iter().copied(), '.');
+        assert_eq!(one(&["h.10.w", "h.0.w", "h.1.w"]), Some("h.0\u{2013}1,10.w".to_owned()));
+        assert_eq!(one(&["h.01.e.2", "h.01.e.3"]), Some("h.01.e.2\u{2013}3".to_owned()));
+        assert_eq!(one(&["h.1.w", "g.1.w"]), None);
+        assert_eq!(one(&[]), None);
+    }
+
+    #[test]
+    fn numbers_are_told_as_ranges() {
+        assert_eq!(label(&[3]), "3");
+        assert_eq!(label(&[1, 10, 0, 2, 2]), "0\u{2013}2,10");
+        assert_eq!(label(&[0, 2, 4, 6]), "0,2,4,6");
+        assert_eq!(
+            label(&[0, 1, 4, 6, 8, 9, 11, u64::MAX]),
+            format!("0\u{2013}1,4,6,\u{2026},{}", u64::MAX)
+        );
+        assert_eq!(label(&[]), "");
+    }
+}

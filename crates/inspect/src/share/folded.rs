@@ -1,0 +1,50 @@
+//! The leaves of an outline as lines, what repeats once.
+
+use crate::fold;
+
+use super::{Entry, Outline};
+
+/// A line of a folded list: a leaf, or one key of all members of a fold.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Line {
+    /// The first leaf; its key and link have ranges where numbers change: `layers.0–31.weight`.
+    pub entry: Entry,
+    /// Which entry is the first.
+    pub first: usize,
+    /// How many leaves it stands for.
+    pub times: u64,
+    /// The values of tensors in all of them.
+    pub params: u64,
+    /// The bytes of all of them.
+    pub bytes: u64,
+    /// True if all have one shape.
+    pub one_shape: bool,
+    /// The least and the largest standard deviation of those, if they are known.
+    pub std: Option<(f64, f64)>,
+}
+
+/// A folded list of the entries, by the rules of [`crate::fold`].
+pub fn lines(outline: &Outline) -> Vec<Line> {
+    let (entries, dot) = (&outline.entries, outline.separator());
+    let line = |line: fold::Line| {
+        let members = || line.rows.iter().filter_map(|&row| entries.get(row as usize));
+        let mut entry = members().next()?.clone();
+        let std = members().filter_map(|entry| entry.statistics);
+        let std = std.map(|of| (of.std, of.std)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
+        let one_shape = members().all(|other| other.shape == entry.shape);
+        let params = members().fold(0u64, |sum, entry| sum.saturating_add(entry.params));
+        let bytes = members().fold(0u64, |sum, entry| sum.saturating_add(entry.bytes));
+        if line.rows.len() > 1 {
+            entry.value = fold::values_text(entries, &line.rows);
+            let links = || members().filter_map(|entry| entry.link.as_deref());
+            // Where they lead to keys of several patterns, the first stands for them.
+            let others = || links().next().map(|first| format!("{first} \u{2026}"));
+            entry.link = fold::joined(links(), dot).or_else(others);
+            entry.statistics = None;
+        }
+        entry.key = line.key;
+        let (first, times) = (*line.rows.first()? as usize, line.rows.len() as u64);
+        Some(Line { entry, first, times, params, bytes, one_shape, std })
+    };
+    fold::lines(entries, dot).into_iter().filter_map(line).collect()
+}
