@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
@@ -47,7 +47,7 @@ async function plan(page, name, target, ...choices) {
 async function download(page) {
   const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
   await page.waitForSelector("#convert-done");
-  assert.match(await page.textContent("#read-back"), /The structure is as planned: \d+ tensors/);
+  assert.match(await page.textContent("#read-back"), /The structure is as planned: keys, dtypes, shapes/);
   return readFileSync(await download.path());
 }
 
@@ -99,13 +99,13 @@ test("keys are renamed, nested and cast by key, as the table and the command say
     const name = "cerebras/v2.10.0/gpt_small.mdl";
     await plan(page, name, "PyTorch");
     const field = (label) => page.locator(`.field:has(.lab:text-is("${label}")) textarea, .field:has(.lab:text-is("${label}")) input`);
-    await field("only").fill("model.*\nglobal step, which is not there");
+    await field("Include").fill("model.*\nglobal step, which is not there");
     await page.waitForSelector('.refused:has-text("global step, which is not there")');
-    await field("only").fill("model.*");
-    await field("take off").fill("model.");
-    await field("rename").fill("\\.layers\\.(\\d+)\\.=>.h.$1.\nbias$=>b");
-    await field("put before").fill("net.");
-    await field("rules").fill("*.b=bfloat16");
+    await field("Include").fill("model.*");
+    await field("Remove prefix").fill("model.");
+    await field("Rename").fill("\\.layers\\.(\\d+)\\.=>.h.$1.\nbias$=>b");
+    await field("Add prefix").fill("net.");
+    await field("Rules").fill("*.b=bfloat16");
     await page.check("#nest");
     await page.waitForFunction(() => document.querySelector("#write")?.disabled === false &&
       document.querySelector(".cmdline .m")?.textContent.includes("--nest"));
@@ -183,5 +183,57 @@ test("cancel stops a conversion and removes what it wrote", async () => {
     await page.keyboard.press("Escape");
     await page.waitForSelector("#write");
     assert.deepEqual(await temporary(page), []);
+  });
+});
+
+/** A safetensors file of tensors of float32. */
+function floats(tensors) {
+  const entries = {};
+  let at = 0;
+  for (const [name, values] of Object.entries(tensors)) {
+    entries[name] = { dtype: "F32", shape: [values.length], data_offsets: [at, (at += 4 * values.length)] };
+  }
+  const header = Buffer.from(JSON.stringify(entries));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(header.length));
+  return Buffer.concat([length, header, ...Object.values(tensors).map((values) => Buffer.from(Float32Array.from(values).buffer))]);
+}
+
+test("what casting falsifies is written only when that is asked for, and then as the command does", async () => {
+  const source = join(folder, "large_numbers.safetensors");
+  writeFileSync(source, floats({ w: [1, 1e30, -2] }));
+  const output = join(folder, "falsified.pt");
+  execFileSync(command, ["convert", source, output, "--to", "torch", "--cast", "float16", "--lossy"], { stdio: "pipe" });
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    await page.setInputFiles("#choose-files", source);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.click('[role="radio"]:has-text("f16") >> nth=-1');
+    await page.waitForSelector(".plan:not(.late)");
+    for (const box of await page.$$(".loss input")) await box.check();
+    const downloads = [];
+    page.on("download", (download) => downloads.push(download));
+    await page.click("#write:not([disabled])");
+    await page.waitForSelector("#falsify");
+    assert.match(await page.textContent(".sheet"), /Casting falsifies numbers/);
+    assert.equal(downloads.length, 0);
+    const [download] = await Promise.all([page.waitForEvent("download"), page.click("#falsify")]);
+    await page.waitForSelector("#convert-done");
+    assert.deepEqual(readFileSync(await download.path()), readFileSync(output));
+  });
+});
+
+test("what is tied is written apart when that is asked for, as the command does", async () => {
+  const name = "cerebras/v2.10.0/gpt_small.mdl";
+  const expected = byCommand(name, "safetensors", "--untie", "--lossy");
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    await plan(page, name, "safetensors");
+    await page.check("#untie");
+    await page.waitForSelector(".plan:not(.late)");
+    for (const box of await page.$$(".loss input")) await box.check();
+    assert.deepEqual(await download(page), expected);
   });
 });

@@ -75,6 +75,20 @@ export async function withPage(browser, work, options = {}) {
 }
 
 /**
+ * The dialog for files that `act` opens. The browser has to know that it is waited for before it is
+ * asked for: a key that is pressed at once may overtake that, and then no dialog is told of.
+ * @param {import("playwright-core").Page} page
+ * @param {() => Promise<void>} act
+ */
+export async function choosing(page, act) {
+  const chooser = page.waitForEvent("filechooser");
+  // Whatever went before is done when this is answered.
+  await page.evaluate(() => {});
+  await act();
+  return chooser;
+}
+
+/**
  * Drops files on an element the way a user does; they are given as `{name, bytes}`, so that a test
  * need not have them on disk.
  */

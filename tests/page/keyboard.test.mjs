@@ -76,7 +76,7 @@ test("the tree, by keys and by clicks", async () => {
     assert.equal(await branch.count(), 1);
     await page.click('[role="treeitem"]:has-text("optimizer") .t');
     assert.match(await selected(page), /^optimizer\./);
-    const label = await page.getAttribute(".tapeview svg", "aria-label");
+    const label = await page.getAttribute(".tapeview", "aria-label");
     assert.match(label, /model .* f32, optimizer/);
   });
 });

@@ -7,7 +7,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, fixture, launch, root, site } from "./harness.mjs";
+import { choosing, command, fixture, launch, root, site } from "./harness.mjs";
 
 const example = readFileSync(`${root}web/examples/gpt_small.mdl`);
 
@@ -114,7 +114,7 @@ test("a checkpoint is opened by ranges, after the question that names its server
     await page.keyboard.press("Escape");
     assert.match(await page.textContent("#fetched"), new RegExp(server.host));
     // Beside a second checkpoint, too, the page says who is asked.
-    const [chooser] = await Promise.all([page.waitForEvent("filechooser"), page.keyboard.press("d")]);
+    const chooser = await choosing(page, () => page.keyboard.press("d"));
     await chooser.setFiles(fixture("cerebras/v2.10.0/seed.mdl"));
     await page.waitForSelector("#compare");
     assert.match(await page.textContent("#compare .status"), new RegExp(`${server.host} is asked for parts of the file`));

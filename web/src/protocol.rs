@@ -80,6 +80,8 @@ pub enum ToWorker {
         files: Vec<FileName>,
         /// Which of them to open; `None` lets the worker choose. The others serve links and shards.
         main: Option<u32>,
+        /// How many times the usual may be spent on it.
+        times: u64,
     },
     /// Open the checkpoint at an address, with the files beside it that belong to it.
     OpenAddress {
@@ -422,6 +424,9 @@ pub struct Opened {
     pub calls: u64,
     /// How many files were looked at to find it among others, and the bytes that this read.
     pub looked: (u64, u64),
+    /// Bytes of tensors and texts that it unfolds to, and those that the files have them in, if that
+    /// is far more: the page asks before it goes through them.
+    pub unfolds: Option<(u64, u64)>,
     /// True if this is a summary from a link: there are no files, and no values.
     pub summary: bool,
 }
@@ -673,21 +678,9 @@ pub struct Done {
     pub how: How,
     /// What casts did, a line for each pair of dtypes.
     pub casts: Vec<String>,
-    /// What came of opening it again.
-    pub read_back: ReadBack,
-}
-
-/// What came of opening the written files again: their structure, not the bytes of tensors.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ReadBack {
-    /// Tensors and arrays that were to be written.
-    pub tensors: u64,
-    /// Those of them that are there under their key, with their dtype and shape.
-    pub equal: u64,
-    /// The keys of the first few that are not.
-    pub others: Vec<String>,
-    /// Why the files could not be opened, if so.
-    pub error: Option<ErrorText>,
+    /// What is wrong with it, where it was opened again and is not what was planned: only of a file
+    /// that can't be taken back.
+    pub read_back: Option<ErrorText>,
 }
 
 /// How a conversion was written.

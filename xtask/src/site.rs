@@ -18,7 +18,29 @@ pub(crate) fn finish(site: &Path, quick: bool) -> Result<()> {
     if !quick {
         pack::run(site)?;
     }
+    let index = site.join("index.html");
+    let page = fs::read_to_string(&index).context("reading index.html")?;
+    fs::write(&index, usable(&page)).context("writing index.html")?;
     list(site)
+}
+
+/// The page with a preload of the Wasm that its script can use: what is fetched without a hash is
+/// not what was preloaded with one, so that browsers warn of it and fetch it twice.
+fn usable(page: &str) -> String {
+    let mut out = String::with_capacity(page.len());
+    for part in page.split_inclusive('>') {
+        let preloads = part.contains("rel=preload") || part.contains("rel=\"preload\"");
+        let hash = part.find(" integrity=").filter(|_| preloads);
+        let end = hash.and_then(|at| {
+            let rest = &part[at + 1..];
+            rest.find([' ', '>']).map(|end| at + 1 + end)
+        });
+        match (hash, end) {
+            (Some(at), Some(end)) => out.extend([&part[..at], &part[end..]]),
+            _ => out.push_str(part),
+        }
+    }
+    out
 }
 
 /// The file that Trunk built from a source, which it named after it and its hash.
@@ -107,6 +129,19 @@ fn filled(script: &str, files: &str, version: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_preload_of_the_wasm_loses_its_hash() {
+        for (page, expected) in [
+            (
+                "<link rel=modulepreload integrity=sha384-a><link integrity=sha384-b rel=preload as=fetch>",
+                "<link rel=modulepreload integrity=sha384-a><link rel=preload as=fetch>",
+            ),
+            ("<link rel=\"preload\" integrity=\"sha384-b\">", "<link rel=\"preload\">"),
+        ] {
+            assert_eq!(usable(page), expected);
+        }
+    }
 
     #[test]
     fn base64_is_that_of_the_standard() {

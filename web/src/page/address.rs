@@ -4,7 +4,7 @@ use statelens_remote::Address;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{cross, good, severity};
 use crate::page::model::{Action, Model, Sheet};
@@ -34,11 +34,14 @@ impl Actor {
     /// Opens the checkpoint at an address.
     pub fn open_address(&self, url: &str, agreed: Agreed) {
         let url = url.to_owned();
-        self.instead(move |actor| {
-            let open = ToWorker::OpenAddress { url: url.clone(), agreed };
-            let action = Action::OpenAddress(url.clone().into(), agreed);
-            actor.begin(&open, &JsValue::UNDEFINED, action);
-        });
+        self.instead(move |actor| actor.open_address_now(&url, agreed));
+    }
+
+    /// Opens the checkpoint at an address, whatever is going on.
+    pub fn open_address_now(&self, url: &str, agreed: Agreed) {
+        let open = ToWorker::OpenAddress { url: url.to_owned(), agreed };
+        let action = Action::OpenAddress(url.to_owned().into(), agreed);
+        self.begin(&open, &JsValue::UNDEFINED, action);
     }
 }
 
@@ -47,14 +50,20 @@ impl Actor {
 pub fn use_address_of_page(actor: &Actor) {
     let actor = actor.clone();
     use_effect_with((), move |()| {
-        let search = web_sys::window().and_then(|window| window.location().search().ok());
-        let named = search
-            .and_then(|search| web_sys::UrlSearchParams::new_with_str(&search).ok())
-            .and_then(|search| search.get("url"));
-        if let Some(url) = named {
-            actor.ask_address(&url);
-        }
+        open_address_of_page(&actor);
     });
+}
+
+/// Opens what `?url=` in the page's own address names; false if it names nothing.
+pub fn open_address_of_page(actor: &Actor) -> bool {
+    let search = web_sys::window().and_then(|window| window.location().search().ok());
+    let named = search
+        .and_then(|search| web_sys::UrlSearchParams::new_with_str(&search).ok())
+        .and_then(|search| search.get("url"));
+    if let Some(url) = &named {
+        actor.ask_address(url);
+    }
+    named.is_some()
 }
 
 /// The page's own site, as `https://example.org`; of a page from the disk, nothing.

@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::over_text;
+use crate::page::arriving::over_text;
 
 /// Keys of the bundled training state, with what stands beside them.
 const KEYS: [(&str, &str, &str); 37] = [

@@ -3,7 +3,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::convert::change;
 use crate::page::marks::{classes, good, key, when};
 use crate::page::model::Convert;
@@ -51,7 +51,7 @@ pub fn states(actor: &Actor, work: &Work, convert: &Convert) -> Html {
                     0 => holdings(sums),
                     tensors => format!("{} \u{b7} {}", fmt::plural(tensors, "tensor"), fmt::bytes(sums.bytes)),
                 };
-                let title = stays(name).then_some("stays with any choice; leave it out with \u{201c}not\u{201d}");
+                let title = stays(name).then_some("stays with any choice; leave it out with \u{201c}Exclude\u{201d}");
                 html! {
                     <label {title}><input type="checkbox" class="cb" {checked} disabled={fixed} {onchange} /><span class="t">{ name }</span>
                         <span class="num">{ holds }</span></label>
@@ -103,15 +103,15 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
     };
     html! {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
-            { lines("only", &options.select, "all; or model.*  or /regex/, one in a line", |convert, list| convert.options.select = list) }
-            { lines("not", &options.exclude, "none; or *.bias, one in a line", |convert, list| convert.options.exclude = list) }
-            { text("take off", &options.strip_prefix, "nothing; or model.", |convert, text| convert.options.strip_prefix = text) }
-            { lines("rename", &options.rename, "regex=>replacement, with $1 for a group; one in a line", |convert, list| convert.options.rename = list) }
-            { text("put before", &options.prefix, "nothing; or model.", |convert, text| convert.options.prefix = text) }
-            <label class="field"><span class="lab">{ "nest" }</span>
+            { lines("Include", &options.select, "all; or e.g. model.* or /regex/, one per line", |convert, list| convert.options.select = list) }
+            { lines("Exclude", &options.exclude, "nothing; or e.g. *.bias, one per line", |convert, list| convert.options.exclude = list) }
+            { text("Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
+            { lines("Rename", &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
+            { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
+            <label class="field"><span class="lab">{ "Nest" }</span>
                 <span class="check"><input type="checkbox" class="cb" id="nest" checked={options.nest} onchange={nest} />
                     <span>{ "Split names at their dots into dicts" }</span></span></label>
-            <label class="field"><span class="lab">{ "untie" }</span>
+            <label class="field"><span class="lab">{ "Untie" }</span>
                 <span class="check"><input type="checkbox" class="cb" id="untie" checked={options.untie} onchange={untie} />
                     <span>{ "Write a copy of its own for each name of tied tensors" }</span></span></label>
             if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
@@ -127,8 +127,8 @@ pub fn casts(actor: &Actor, convert: &Convert) -> Html {
     });
     html! {
         <div class="fs"><span class="lab">{ "Cast by key" }</span><div class="fields">
-            <Lines label="rules" value={convert.options.casts.clone()} {onchange}
-                placeholder="none; or *.norm.*=float32, one in a line; the first that matches wins" />
+            <Lines label="Rules" value={convert.options.casts.clone()} {onchange}
+                placeholder="none; or *.norm.*=float32, one per line; the first that matches wins" />
         </div></div>
     }
 }
@@ -157,7 +157,7 @@ fn table(preview: &Preview) -> Html {
     let more = (preview.changed + preview.left_out).saturating_sub(shown);
     html! {
         <div class="preview" id="preview">
-            <div class="scroll">
+            <div class="scroll" role="group" tabindex="0" aria-label="Keys before and after">
                 <table class="ren">
                     <colgroup><col /><col class="c-ar" /><col /><col class="c-dt" /></colgroup>
                     <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th></th><th scope="col">{ "key in the output" }</th><th scope="col" class="num">{ "dtype" }</th></tr></thead>

@@ -2,8 +2,8 @@
 
 use yew::prelude::*;
 
+use crate::page::actor::Actor;
 use crate::page::address;
-use crate::page::app::Actor;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::Action;
 use crate::protocol::{Agreed, ErrorKind, ErrorText, Severity};
@@ -23,6 +23,8 @@ pub struct Failed<'a> {
     pub address: Option<&'a AttrValue>,
     /// What the user agreed to about it.
     pub agreed: Agreed,
+    /// Opens it within more, where it is over a limit.
+    pub raise: Option<Callback<MouseEvent>>,
 }
 
 /// The word over the error.
@@ -63,13 +65,13 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
     html! {
         <div class="solo" id="error">
             <header class="top">
-                <button class="home" onclick={back} aria-label="Back to the first screen">{ logo() }</button>
+                <button class="home" onclick={back} aria-label="Statelens: back to the first screen">{ logo() }</button>
                 <span class="vr"></span>
                 <span class="name">{ failed.name.clone() }</span>
                 if failed.address.is_none() && !failed.name.is_empty() { <span class="m dim only-l">{ format!("{} bytes", fmt::exact(failed.size)) }</span> }
                 <span class="acts"><button class="btn" onclick={choose.clone()}>{ "Open files " }{ cap("O") }</button></span>
             </header>
-            <main class="body" role="alert">
+            <main class="body"><div role="alert">
                 <div class="kindline">
                     { severity(Severity::Warning) }
                     <span class="w-warn">{ kind_word(error.kind) }</span>
@@ -94,16 +96,20 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
                     if let Some(address) = failed.address {
                         { address::again(&again, address, failed.agreed, error.kind) }
                     }
+                    if let Some(onclick) = failed.raise.clone() {
+                        <div class="hint"><span>{ "You trust the file: ten times as much may be spent on it. That may take some GB of memory and minutes; Esc stops it" }</span>
+                            <button class="btn" id="raise" {onclick}>{ "Open it with higher limits" }</button></div>
+                    }
                     <div class="hint"><span>{ "You have another copy of it" }</span>
                         <button class="btn" onclick={choose}>{ "Open it" }</button></div>
-                    <div class="hint"><span>{ "It should open after all" }</span>
+                    <div class="hint"><span>{ "Think this is a mistake?" }</span>
                         <span class="copyline">{ "Copy a report" }
                             <Copy text={report(error, &failed.name, failed.size)} what="report" /></span></div>
                 </div>
                 if failed.others > 1 {
                     <p class="dim">{ format!("It is one of {} files of this drop; none of them could be opened as a checkpoint.", failed.others) }</p>
                 }
-            </main>
+            </div></main>
         </div>
     }
 }

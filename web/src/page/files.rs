@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::convert::{change, radios};
 use crate::page::edits::Lines;
 use crate::page::marks::prose;
@@ -39,8 +39,8 @@ pub fn shards(actor: &Actor, convert: &Convert, target: &Target) -> Html {
                     convert.options.shard_size = id.filter(|_| !named);
                 }) }
             if let Some(rules) = rules {
-                <Lines label="files" value={rules.clone()} {onchange}
-                    placeholder="*.embed*=embeddings, one in a line; the first that matches wins" />
+                <Lines label="Files" value={rules.clone()} {onchange}
+                    placeholder="*.embed*=embeddings, one per line; the first that matches wins" />
                 <p class="dim">{ "Tensors whose new keys match go into the file of that name; the others into the one below." }</p>
             }
         </div></div>

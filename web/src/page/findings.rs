@@ -3,7 +3,7 @@
 use statelens_checkpoint::order;
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::marks::{cap, chip, classes, good, prose, severity, severity_word, when};
 use crate::page::model::{Action, Sheet};
 use crate::page::repair;

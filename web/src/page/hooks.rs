@@ -24,13 +24,18 @@ impl<T> Clone for Same<T> {
     }
 }
 
-/// Listens to an event of the window while the component is there. Passive listeners can't
-/// prevent what the browser would do.
+/// Listens to an event of the window while the component is there. It listens once, and an event
+/// goes to what was given last: between two of them there is none that nobody hears.
 #[hook]
 pub fn use_window_event(name: &'static str, listen: Callback<Event>) {
-    use_effect_with(listen, move |listen| {
-        let listen = listen.clone();
-        let closure = Closure::<dyn FnMut(Event)>::new(move |event| listen.emit(event));
+    let latest = use_mut_ref(Callback::noop);
+    *latest.borrow_mut() = listen;
+    use_effect_with((), move |()| {
+        let closure = Closure::<dyn Fn(Event)>::new(move |event| {
+            // Not held while it is at work: that may show something else.
+            let listen = latest.borrow().clone();
+            listen.emit(event);
+        });
         let window = web_sys::window();
         if let Some(window) = &window {
             let _ = window.add_event_listener_with_callback(name, closure.as_ref().unchecked_ref());
@@ -122,20 +127,26 @@ pub fn use_focus_trap(node: &NodeRef) {
             let _ = element.focus();
         }
         let trapped = element.clone();
-        let closure = Closure::<dyn FnMut(web_sys::KeyboardEvent)>::new(
-            move |event: web_sys::KeyboardEvent| {
+        let closure =
+            Closure::<dyn Fn(web_sys::KeyboardEvent)>::new(move |event: web_sys::KeyboardEvent| {
                 if event.key() == "Tab"
                     && let Some(element) = &trapped
                 {
                     keep_inside(element, &event);
                 }
-            },
-        );
+            });
         if let Some(element) = &element {
             let _ = element
                 .add_event_listener_with_callback("keydown", closure.as_ref().unchecked_ref());
         }
         move || {
+            // A key that closes the dialog is still on its way through it.
+            if let Some(element) = &element {
+                let _ = element.remove_event_listener_with_callback(
+                    "keydown",
+                    closure.as_ref().unchecked_ref(),
+                );
+            }
             drop(closure);
             if let Some(before) =
                 before.and_then(|before| before.dyn_into::<web_sys::HtmlElement>().ok())

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::app::{Actor, VALUES};
+use crate::page::actor::{Actor, VALUES};
 use crate::page::hooks::use_size;
-use crate::page::marks::{Copy, copy, dtype, value_kind, wrapped_key};
+use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, wrapped_key};
 use crate::page::table::holdings;
 use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::Row;
@@ -39,7 +39,7 @@ pub fn Inspector(props: &InspectorProps) -> Html {
     } else {
         whole(work)
     };
-    html! { <aside class="insp" aria-label="Inspector" ref={node}>{ body }</aside> }
+    html! { <aside class="insp" aria-label="Inspector" tabindex="0" ref={node}>{ body }</aside> }
 }
 
 /// Nothing is chosen: the checkpoint itself.
@@ -76,7 +76,7 @@ fn fold_facts(fold: &Fold) -> Html {
     html! {
         <>
             <section>
-                <div class="hd"><span class="lab">{ format!("{} times the same keys", fold.times) }</span>
+                <div class="hd"><span class="lab">{ format!("{} identical layers", fold.times) }</span>
                     <Copy text={fold.name.clone()} what="key" /></div>
                 { wrapped_key(&fold.name) }
             </section>
@@ -108,7 +108,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 </div>
                 { wrapped_key(&row.key) }
                 if let Some(path) = inspected.map(|inspected| &inspected.path).filter(|path| !path.is_empty()) {
-                    <div class="path m dim" title="The path, as Python indexes it">{ path }</div>
+                    <div class="path m dim" title="The path, as Python indexes it">{ cut_text(path) }</div>
                 }
             </section>
             <section><dl class="kv facts">
@@ -131,7 +131,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             if let Some(text) = inspected.and_then(|inspected| inspected.text.clone()) {
                 <section>
                     <div class="hd"><h3>{ "Value" }</h3><span class="tools"><Copy text={text.clone()} what="value" /></span></div>
-                    <pre class="whole">{ text }</pre>
+                    <pre class="whole" tabindex="0">{ text }</pre>
                 </section>
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.statistics.is_empty()) {
@@ -183,7 +183,7 @@ fn target_link(work: &Work, actor: &Actor, target: &str) -> Html {
     let actor = actor.clone();
     let onclick =
         Callback::from(move |_: MouseEvent| actor.work(move |work| work.look_at_row(row)));
-    html! { <button class="textlink m" {onclick}>{ target.to_owned() }</button> }
+    html! { <button class="textlink m" {onclick}>{ cut_text(target) }</button> }
 }
 
 /// Steps through layers.

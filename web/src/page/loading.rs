@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::marks::{cap, logo};
 use crate::page::model::Loading;
 use crate::state::fmt;
@@ -19,7 +19,7 @@ pub fn loading_screen(
     let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
     let Loading { doing, keys, read, calls, .. } = loading;
     html! {
-        <div class="app loading" id="loading">
+        <main class="app loading" id="loading">
             <header class="top">
                 { logo() }<span class="vr"></span><span class="name">{ name }</span>
                 if size > 0 { <span class="facts"><span><b>{ fmt::bytes(size) }</b>{ " on disk" }</span></span> }
@@ -41,6 +41,6 @@ pub fn loading_screen(
             </div>
             <footer class="status"><span>{ "reading" }</span><span class="grow"></span>
                 { privacy }</footer>
-        </div>
+        </main>
     }
 }

@@ -4,7 +4,7 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
 
 use crate::protocol::Severity;
-use crate::state::dtype::{family, gauge, short};
+use crate::state::dtype::{family, gauge, short, title};
 use crate::state::fmt::{self, key_parts};
 
 /// The sign of the tool: a scale and a lens.
@@ -32,11 +32,12 @@ pub fn when(holds: bool, class: &'static str) -> &'static str {
 }
 
 /// One of several that exclude each other, by its role: a radio button or a tab.
+/// Arrow keys go from one to the next, so that only one of them is a stop of the Tab key.
 pub fn one_of(role: &'static str, on: bool, name: &str, onclick: Callback<MouseEvent>) -> Html {
     let on_text = Some(if on { "true" } else { "false" });
     let (checked, selected) = if role == "tab" { (None, on_text) } else { (on_text, None) };
     html! {
-        <button {role} aria-checked={checked} aria-selected={selected} class={classes(&[when(on, "on")])} {onclick}>{ name.to_owned() }</button>
+        <button {role} tabindex={if on { "0" } else { "-1" }} aria-checked={checked} aria-selected={selected} class={classes(&[when(on, "on")])} {onclick}>{ name.to_owned() }</button>
     }
 }
 
@@ -124,7 +125,7 @@ pub fn cross() -> Html {
 /// The gauge and the word of a dtype.
 pub fn dtype(name: &str) -> Html {
     html! {
-        <span class={classes(&["dt", gauge(name), family(name).class()])} title={format!("torch.{name}")}>
+        <span class={classes(&["dt", gauge(name), family(name).class()])} title={title(name)}>
             <i></i>{ short(name) }
         </span>
     }
@@ -135,19 +136,69 @@ pub fn value_kind(word: &str) -> Html {
     html! { <span class="dt val"><i></i>{ word.to_owned() }</span> }
 }
 
-/// A key: its prefix is dimmed and gives way first.
+/// A key: its prefix is dimmed and gives way first, all but the number of the layer.
 pub fn key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
+    let (head, layer) = head.split_at(layer_at(head));
     html! {
         <span class="key">
             if !head.is_empty() { <span class="a">{ head.to_owned() }</span> }
+            if !layer.is_empty() { <span class="n">{ layer.to_owned() }</span> }
             <span class="z">{ tail.to_owned() }</span>
         </span>
     }
 }
 
-/// A key that wraps after its dots, all of it.
+/// Where the last number begins that is a part of a key by itself; the end if there is none.
+fn layer_at(head: &str) -> usize {
+    let mut at = head.len();
+    let parts: Vec<&str> = head.split_inclusive(['.', '/']).collect();
+    for part in parts.into_iter().rev() {
+        at -= part.len();
+        let number = part.trim_end_matches(['.', '/']);
+        if !number.is_empty() && number.chars().all(|c| c.is_ascii_digit()) {
+            return at;
+        }
+    }
+    head.len()
+}
+
+/// Longer keys are shown by their ends until somebody asks for all of them.
+const LONG: usize = 300;
+
+/// A key that wraps after its dots; of a very long one, its ends, and all of it when asked for.
 pub fn wrapped_key(text: &str) -> Html {
+    let Some((start, end)) = ends(text, LONG) else { return whole_key(text) };
+    html! {
+        <details class="longkey">
+            <summary>
+                <span class="wrapkey">{ start.to_owned() }<span class="dim">{ " \u{2026} " }</span>{ end.to_owned() }</span>
+                <span class="textlink">{ format!("all {} characters", fmt::exact(text.chars().count() as u64)) }</span>
+            </summary>
+            { whole_key(text) }
+        </details>
+    }
+}
+
+/// The beginning and the end of a text of more characters than that.
+fn ends(text: &str, most: usize) -> Option<(&str, &str)> {
+    text.char_indices().nth(most)?;
+    let (start, _) = text.char_indices().nth(most / 3)?;
+    let (end, _) = text.char_indices().rev().nth(most / 3)?;
+    Some((&text[..start], &text[end..]))
+}
+
+/// A text that may be very long, wrapped: its ends, and all of it where the pointer rests.
+pub fn cut_text(text: &str) -> Html {
+    match ends(text, LONG) {
+        Some((start, end)) => {
+            html! { <span title={text.to_owned()}>{ format!("{start} \u{2026} {end}") }</span> }
+        }
+        None => html! { { text.to_owned() } },
+    }
+}
+
+fn whole_key(text: &str) -> Html {
     let (head, tail) = key_parts(text);
     let rest = &text[head.len() + tail.len()..];
     let pieces = |text: &str| -> Html {

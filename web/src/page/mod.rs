@@ -1,18 +1,24 @@
 //! The page: Yew components, one file for each screen, sheet or pane.
 
+pub mod actor;
 pub mod address;
 pub mod app;
+pub mod arriving;
 pub mod art;
 pub mod bridge;
+pub mod columns;
 pub mod compare;
 pub mod convert;
 pub mod drop;
 pub mod edits;
 pub mod error;
+pub mod escape;
 pub mod files;
 pub mod findings;
+pub mod history;
 pub mod hooks;
 pub mod inspector;
+pub mod keys;
 pub mod loading;
 pub mod marks;
 pub mod model;

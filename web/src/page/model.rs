@@ -7,7 +7,7 @@ use statelens_formats::cerebras::dataloader::is_state_file;
 use web_sys::File;
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::compare::Compare;
 use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
@@ -167,13 +167,40 @@ impl Convert {
     }
 }
 
+/// Why what is being written would stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// Something else is to be opened.
+    Open,
+    /// What is open is to be left.
+    Leave,
+    /// Writing itself is to be stopped.
+    Stop,
+}
+
 /// What is done once nothing is written any more, or that is to be stopped.
 #[derive(Clone)]
-pub struct Pending(pub Rc<dyn Fn(&Actor)>);
+pub struct Pending {
+    /// Why that is asked.
+    pub why: Why,
+    then: Rc<dyn Fn(&Actor)>,
+}
+
+impl Pending {
+    /// Asks, and then does it.
+    pub fn new(why: Why, then: impl Fn(&Actor) + 'static) -> Self {
+        Self { why, then: Rc::new(then) }
+    }
+
+    /// Does it.
+    pub fn go(&self, actor: &Actor) {
+        (self.then)(actor);
+    }
+}
 
 impl PartialEq for Pending {
     fn eq(&self, other: &Self) -> bool {
-        Rc::ptr_eq(&self.0, &other.0)
+        Rc::ptr_eq(&self.then, &other.then)
     }
 }
 
@@ -198,6 +225,8 @@ pub struct Model {
     pub asking: AttrValue,
     /// What the user agreed to about it.
     pub agreed: Agreed,
+    /// How many times the usual may be spent on what is opened.
+    pub times: u64,
     /// What has been fetched of it.
     pub fetched: Option<Fetched>,
     /// Which of them is asked for.
@@ -246,6 +275,8 @@ pub enum Action {
     Over(Option<usize>),
     /// Files are being opened.
     Open(Vec<Dropped>, Option<u32>),
+    /// So many times the usual may be spent on what is opened next.
+    Times(u64),
     /// A remote checkpoint is asked about.
     AskAddress(AttrValue),
     /// A remote checkpoint is being opened.
@@ -258,6 +289,8 @@ pub enum Action {
     Measure,
     /// Back to the first screen, or to what was open before.
     Leave,
+    /// Back to the first screen.
+    Home,
     /// The worker said something; a finished file comes with it.
     Heard(Box<Posted<FromWorker>>, Option<File>),
     /// These are stopped, for something else is opened, or nothing.
@@ -305,6 +338,7 @@ impl Default for Model {
             address: None,
             asking: AttrValue::default(),
             agreed: Agreed::default(),
+            times: 1,
             fetched: None,
             asked: None,
             loading: Loading::default(),
@@ -348,6 +382,7 @@ impl Reducible for Model {
                 next.compare = None;
                 next.begin();
             }
+            Action::Times(times) => next.times = times,
             Action::AskAddress(address) => {
                 next.asking = address;
                 next.sheet = Some(Sheet::Address);
@@ -400,6 +435,11 @@ impl Reducible for Model {
                 if next.screen == Screen::Start {
                     next.run = None;
                 }
+            }
+            Action::Home => {
+                (next.error, next.compare, next.run) = (None, None, None);
+                (next.work, next.screen) = (None, Screen::Start);
+                next.forget();
             }
             Action::Heard(posted, file) => next.hear(posted.session, posted.message, file),
             Action::Fail(error) => {

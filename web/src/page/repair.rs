@@ -3,7 +3,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::convert::{change, choices};
 use crate::page::marks::{one_of, prose};
 use crate::page::model::{Action, Convert, Phase, first_options};

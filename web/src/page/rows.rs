@@ -38,7 +38,7 @@ pub fn Rows(props: &RowsProps) -> Html {
         });
     }
     html! {
-        <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
+        <div class="scroller" role="rowgroup" tabindex="0" ref={node} onscroll={sight.onscroll}>
             <div class="flat" role="presentation" style={format!("height:{total}px")}>
                 { for (sight.first..sight.end).map(|at| props.row.emit(at)) }
             </div>

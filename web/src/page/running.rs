@@ -5,16 +5,14 @@ use std::rc::Rc;
 use web_sys::File;
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::convert::output_parts;
 use crate::page::drop::Dropped;
 use crate::page::error::kind_word;
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::{Action, Convert, Phase};
 use crate::page::tape::TapeView;
-use crate::protocol::{
-    Done, ErrorText, FALSIFIED, How, Planned, ReadBack, Running, Severity, ToWorker,
-};
+use crate::protocol::{Done, ErrorText, FALSIFIED, How, Planned, Running, Severity, ToWorker};
 use crate::state::{fmt, tape};
 
 /// A number with what it is.
@@ -185,7 +183,7 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
                     [name] => format!("{name} is"),
                     names => format!("{} files are", names.len()),
                 }) }</span><span class="mid-ink">{ how }</span></p>
-                { read_back(&done.read_back) }
+                { read_back(done.read_back.as_ref()) }
                 if let Some(plan) = plan_of(convert) {
                     <div class="block"><div class="lab">{ "The same on the command line" }</div>
                         <div class="cmd"><code>{ &plan.command }</code><Copy text={plan.command.clone()} what="command" /></div></div>
@@ -214,28 +212,16 @@ pub fn done_body(actor: &Actor, convert: &Convert, done: &Done, file: Option<&Fi
 }
 
 /// What came of opening it again; says no more than that.
-fn read_back(back: &ReadBack) -> Html {
-    if let Some(error) = &back.error {
-        return html! {
-            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It could not be opened again. " }</span>
+fn read_back(wrong: Option<&ErrorText>) -> Html {
+    match wrong {
+        Some(error) => html! {
+            <p class="verdict" id="read-back" role="alert"><span class="w-danger">{ severity(Severity::Danger) }{ " It is not what was planned: do not use it. " }</span>
                 <span class="mid-ink">{ prose(&error.title) }{ " " }{ prose(&error.text) }</span></p>
-        };
-    }
-    let tensors = fmt::plural(back.tensors, "tensor");
-    if back.equal == back.tensors {
-        return html! {
+        },
+        None => html! {
             <p class="verdict" id="read-back"><span class="w-good">{ good() }{ " Read back. " }</span>
-                <span class="mid-ink">{ format!("The structure is as planned: {tensors}, with their keys, dtypes and shapes. Their values were not compared.") }</span></p>
-        };
-    }
-    let more = back.tensors - back.equal - back.others.len() as u64;
-    let others = match more {
-        0 => back.others.join(", "),
-        more => format!("{} and {} more", back.others.join(", "), fmt::exact(more)),
-    };
-    html! {
-        <p class="verdict" id="read-back"><span class="w-note">{ severity(Severity::Note) }{ " Read back. " }</span>
-            <span class="mid-ink">{ format!("{} of {tensors} have their key, dtype and shape; not {others}: the format holds them in another way, or the losses say what became of them.", fmt::exact(back.equal)) }</span></p>
+                <span class="mid-ink">{ "The structure is as planned: keys, dtypes, shapes, plain values and ties. The values of tensors were not compared." }</span></p>
+        },
     }
 }
 

@@ -6,12 +6,13 @@ use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
 use crate::page::model::{Action, Measure};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
+use crate::page::verify::far_more;
 use crate::protocol::ToWorker;
 use crate::state::fmt;
 use crate::state::share::{KINDS, Keys, ShareOptions, Shared, fits, is_reachable, to_be_told};
@@ -21,7 +22,7 @@ use crate::state::work::Work;
 const MOST: u64 = statelens_inspect::share::MOST_CHARACTERS as u64;
 
 /// What begins the part of an address behind the `#` if it holds a summary.
-const MARK: &str = "#s=";
+pub const MARK: &str = "#s=";
 
 /// Opens the summary that the page's own address holds, now and whenever that changes.
 #[hook]
@@ -41,23 +42,6 @@ pub fn use_link_of_page(actor: &Actor) {
     let changed = open.clone();
     use_window_event("hashchange", Callback::from(move |_: web_sys::Event| changed()));
     use_effect_with((), move |()| open());
-}
-
-/// Something else takes the place of what the page's own address holds: the summary behind its `#`,
-/// and, unless that is kept, what it asks for. Otherwise a reload would open those again.
-pub fn leave_link(keep_asked: bool) {
-    let Some(window) = web_sys::window() else { return };
-    let (href, hash) = (window.location().href(), window.location().hash());
-    let (Ok(href), Ok(hash)) = (href, hash) else { return };
-    let asked = !keep_asked && href.contains("?url=");
-    if !asked && !hash.starts_with(MARK) {
-        return;
-    }
-    let left = href.split(if asked { '?' } else { '#' }).next();
-    if let Ok(history) = window.history() {
-        // A page from the disk may not leave out what is asked for; then it stays.
-        let _ = history.replace_state_with_url(&JsValue::NULL, "", left);
-    }
 }
 
 /// The address of the page without what it was asked for.
@@ -109,6 +93,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
         });
     }
     let copied = use_state(|| false);
+    let sure = use_state(|| false);
     let work = &props.work;
     let aside = html! { <span class="m dim cut">{ &work.opened.name }</span> };
     let Some(shared) = &props.shared else {
@@ -168,7 +153,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         <p class="dim">{ "The HTML is one page that opens offline. Files hold all keys, values and findings, as " }
                             <code>{ "statelens summary" }</code>{ " writes them." }</p>
                     </div></div>
-                    { statistics(&actor, props) }
+                    { statistics(&actor, props, &sure) }
                     <div class="fs"><span class="lab">{ "Fingerprint" }</span><div>
                         <span class="m print">{ &shared.structure }</span><Copy text={shared.structure.clone()} what="fingerprint" />
                         if let Some(content) = &shared.content {
@@ -196,7 +181,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
 }
 
 /// Reading all values, where they are at hand.
-fn statistics(actor: &Actor, props: &ShareProps) -> Html {
+fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) -> Html {
     let bytes = props.work.sums.bytes;
     if props.work.opened.summary || bytes == 0 {
         return html! {};
@@ -210,9 +195,16 @@ fn statistics(actor: &Actor, props: &ShareProps) -> Html {
             actor.ask(&ToWorker::Measure { go });
         })
     };
+    let unfolds = props.work.opened.unfolds;
+    let onsure = {
+        let sure = sure.clone();
+        Callback::from(move |_: Event| sure.set(!*sure))
+    };
     let body = match &props.measure {
         Measure::No => html! {
-            <><button class="btn" onclick={measure(true)}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(bytes)) }</span></button>
+            <>
+            if let Some(unfolds) = unfolds { { far_more(unfolds, **sure, onsure) } }
+            <button class="btn" disabled={unfolds.is_some() && !**sure} onclick={measure(true)}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(bytes)) }</span></button>
             <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and the link if you like, and gives the content a fingerprint." }
                 if let Some(host) = &props.host { <b>{ format!(" This fetches about {} from {host}.", fmt::bytes(bytes)) }</b> }</p></>
         },
@@ -302,7 +294,7 @@ fn seen(work: &Work, shared: &Shared) -> Html {
                 <span>{ fmt::exact(work.sums.tensors) }<span class="dim">{ " tensors" }</span></span></div>
             // The tape names states.
             if work.sums.bytes > 0 && shared.options.keys == Keys::Plain { <TapeView parts={work.parts.clone()} layers={work.layers.clone()} /> }
-            <ul class="held">
+            <ul class="held" tabindex="0" aria-label="Keys">
                 { for shared.lines.iter().map(|line| html! {
                     <li>{ key(&line.key) }
                         if line.times > 1 { <span class="dim">{ format!("\u{d7}{}", fmt::exact(line.times)) }</span> }

@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::cross;
 use crate::page::model::Action;

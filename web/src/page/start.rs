@@ -2,7 +2,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::art::{art, heading};
 use crate::page::marks::{cap, classes, good, logo, when};
 use crate::page::model::{Action, Sheet};

@@ -6,11 +6,11 @@ use wasm_bindgen::prelude::*;
 use web_sys::Event;
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::bridge::set;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{good, severity};
-use crate::page::model::{Action, Convert, Model, Pending, Screen};
+use crate::page::model::{Action, Convert, Model, Pending, Screen, Why};
 use crate::protocol::{Severity, ToWorker};
 
 /// Asks what is to become of the file that is being written, if something else is to be opened.
@@ -45,16 +45,28 @@ fn StopDialog(props: &StopProps) -> Html {
         Callback::from(move |_: MouseEvent| {
             actor.act(Action::Ask(None));
             // What is opened stops it, which is told then.
-            (pending.0)(&actor);
+            pending.go(&actor);
         })
     };
-    let (text, keep, stop) = match props.writes {
-        true => (
+    let (text, keep, stop) = match (props.writes, props.pending.why) {
+        (true, Why::Open) => (
             "It is not complete. If something else is opened now, writing stops, and what was written is removed.",
             "Keep writing",
             "Stop and open",
         ),
-        false => ("It is complete now.", "Stay", "Open"),
+        (true, Why::Leave) => (
+            "It is not complete. If it is closed now, writing stops, and what was written is removed.",
+            "Keep writing",
+            "Stop and close",
+        ),
+        (true, Why::Stop) => (
+            "It is not complete. If writing stops now, what was written is removed.",
+            "Keep writing",
+            "Stop",
+        ),
+        (false, Why::Open) => ("It is complete now.", "Stay", "Open"),
+        (false, Why::Leave) => ("It is complete now.", "Stay", "Close"),
+        (false, Why::Stop) => ("It is complete now.", "Stay", "OK"),
     };
     html! {
         <>

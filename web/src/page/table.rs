@@ -3,12 +3,14 @@
 use statelens_inspect::fold::{Sums, join, values_text};
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
+use crate::page::columns::Grip;
 use crate::page::hooks::{Same, use_small};
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, COLUMNS, Tab};
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{Kind, Row};
+use crate::state::filter::Filter;
 use crate::state::fmt;
 use crate::state::table::{Column, Fold, Item, Pattern, Table, common_kind};
 use crate::state::work::{Spot, Work};
@@ -62,7 +64,7 @@ pub fn TablePane(props: &TableProps) -> Html {
 
     let state = sticky_state(work, lines.at(sight.top));
     html! {
-        <div class="gridbox" role="grid" aria-label="Flattened state" tabindex="0"
+        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless")])} role="grid" aria-label="Flattened state" tabindex="0"
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
@@ -114,6 +116,7 @@ fn head(actor: &Actor, work: &Work) -> Html {
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
                             if let Some((_, down)) = sorted { <span class="up">{ if down { " \u{2193}" } else { " \u{2191}" } }</span> }
                         </button>
+                        if column != Column::Key { <Grip class={class_of(column).split(' ').next().unwrap_or_default()} {name} /> }
                     </div>
                 }
             }) }
@@ -381,14 +384,15 @@ fn shown(key: &str) -> String {
 
 fn nothing(actor: &Actor, work: &Work) -> Html {
     if work.rows.is_empty() {
-        return html! { <p class="empty">{ "This state is empty: it holds no keys." }</p> };
+        return html! { <div role="row"><p class="empty" role="gridcell">{ "This state is empty: it holds no keys." }</p></div> };
     }
     let actor = actor.clone();
     let clear = Callback::from(move |_: MouseEvent| actor.work(|work| work.set_filter("")));
     html! {
-        <p class="empty" role="status">
+        <div role="row"><p class="empty" role="gridcell">
             { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) }
+            if let Some(hint) = Filter::hint(&work.filter) { { hint }{ " " } }
             <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
-        </p>
+        </p></div>
     }
 }

@@ -27,6 +27,12 @@ pub struct TapeProps {
     /// Called with the byte that was clicked.
     #[prop_or_default]
     pub onpick: Option<Callback<u64>>,
+    /// Called with how many tensors the keyboard goes on.
+    #[prop_or_default]
+    pub onstep: Option<Callback<i64>>,
+    /// The key of what is looked at.
+    #[prop_or_default]
+    pub at: Option<AttrValue>,
 }
 
 /// A tape.
@@ -57,11 +63,32 @@ pub fn TapeView(props: &TapeProps) -> Html {
             }
         })
     });
+    let onkeydown = props.onstep.clone().map(|onstep| {
+        Callback::from(move |event: KeyboardEvent| {
+            let by = match event.key().as_str() {
+                "ArrowRight" | "ArrowUp" => 1,
+                "ArrowLeft" | "ArrowDown" => -1,
+                "PageUp" => 20,
+                "PageDown" => -20,
+                "Home" => i64::MIN,
+                "End" => i64::MAX,
+                _ => return,
+            };
+            event.prevent_default();
+            onstep.emit(by);
+        })
+    });
+    // With keys it is a slider over the state; else a picture.
+    let slides = onkeydown.is_some();
+    let lensed = props.lens.unwrap_or_default();
     html! {
-        <div class={classes(&["tapeview", when(pick.is_some(), "picks")])} ref={node}>
+        <div class={classes(&["tapeview", when(pick.is_some(), "picks")])} ref={node} {onkeydown}
+            role={slides.then_some("slider")} tabindex={slides.then_some("0")} aria-label={slides.then(|| told(&props.parts))}
+            aria-valuemin={slides.then_some("0")} aria-valuemax={slides.then(|| total.to_string())} aria-valuenow={slides.then(|| lensed.to_string())}
+            aria-valuetext={slides.then(|| props.at.clone().unwrap_or_else(|| "nothing is looked at".into()))}>
             if width > 0.0 && total > 0 {
                 <svg width={width.to_string()} height={height.to_string()} viewBox={format!("0 0 {width} {height}")}
-                    role="img" aria-label={told(&props.parts)} onclick={pick}>
+                    role={(!slides).then_some("img")} aria-hidden={slides.then_some("true")} aria-label={(!slides).then(|| told(&props.parts))} onclick={pick}>
                     { stretches(&tape, top, props.done) }
                     { axis(&tape, top) }
                     { labels(&tape, small, width) }
@@ -79,7 +106,7 @@ fn told(parts: &[Part]) -> String {
         .take(12)
         .map(|part| {
             let bytes = part.runs.iter().map(|run| run.2).sum();
-            let word = part.runs.first().map(|run| run.0.as_str()).unwrap_or_default();
+            let word = part.lead().map(|(word, _)| word).unwrap_or_default();
             format!("{} {} {word}", part.name, fmt::bytes(bytes))
         })
         .collect();

@@ -3,7 +3,7 @@
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
 use crate::page::window::{Lines, reveal, use_sight};

@@ -6,7 +6,7 @@ use wasm_bindgen::JsValue;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::app::{Actor, click};
+use crate::page::actor::{Actor, click};
 use crate::page::drop::{Dropped, save_text};
 use crate::page::error::kind_word;
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
@@ -27,6 +27,8 @@ pub struct Verification {
     pub manifest: Option<File>,
     /// Whether numbers that are not finite are wrong.
     pub finite: bool,
+    /// Whether far more may be gone through than the files hold.
+    pub sure: bool,
     /// Where it is.
     pub stage: Stage,
 }
@@ -189,6 +191,13 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
         })
     };
     let bytes = fmt::bytes(props.work.sums.bytes);
+    let sure = {
+        let actor = actor.clone();
+        Callback::from(move |_: Event| {
+            actor.verify(|verification| verification.sure = !verification.sure);
+        })
+    };
+    let unfolds = props.work.opened.unfolds;
     html! {
         <>
             <div class="sheetbody" id="verify-form">
@@ -215,6 +224,9 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                         <span>{ "NaN and infinite ones are a fault" }</span></label>
                     <p class="dim">{ "Else they are a warning." }</p>
                 </div></div>
+                if let Some(unfolds) = unfolds {
+                    <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ far_more(unfolds, props.verification.sure, sure) }</div></div>
+                }
                 if let Some(cap) = props.cap {
                     <div class="fs"><span class="lab">{ "Fetches" }</span><p>
                         { format!("all of it, from where it is. One action may fetch {} now: at the bottom of the page you can allow more.", fmt::bytes(cap)) }</p></div>
@@ -222,9 +234,17 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
             </div>
             <footer>
                 <span class="grow dim">{ "Reads everything once." }</span>
-                <button class="btn pri" id="verify-begin" onclick={begin(actor, &props.verification)}>{ format!("Verify {bytes}") }</button>
+                <button class="btn pri" id="verify-begin" disabled={unfolds.is_some() && !props.verification.sure} onclick={begin(actor, &props.verification)}>{ format!("Verify {bytes}") }</button>
             </footer>
         </>
+    }
+}
+
+/// Asks before far more is gone through than the files hold.
+pub fn far_more((bytes, stored): (u64, u64), sure: bool, onchange: Callback<Event>) -> Html {
+    html! {
+        <label class="check one"><input type="checkbox" class="cb far-more" checked={sure} {onchange} />
+            <span>{ format!("Go through {} that the file has in {}: that can take very long", fmt::bytes(bytes), fmt::bytes(stored)) }</span></label>
     }
 }
 

@@ -5,20 +5,21 @@ use std::rc::Rc;
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
+use crate::page::actor::Actor;
 use crate::page::address;
-use crate::page::app::Actor;
 use crate::page::inspector::Inspector;
+use crate::page::keys::enter_table;
 use crate::page::marks::{
     FOLD, cap, chip, classes, good, logo, one_of, prose, severity, severity_count, when,
 };
-use crate::page::model::{Action, Sheet, Tab};
+use crate::page::model::{Action, COLUMNS, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
 use crate::page::verify::{self, Stage};
 use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
-use crate::state::tape::row_at;
+use crate::state::tape::{row_at, row_beside};
 use crate::state::work::Work;
 
 /// The workspace.
@@ -65,16 +66,26 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
             }
         })
     };
+    let onstep = {
+        let (actor, rows, starts) = (actor.clone(), work.rows.clone(), work.starts.clone());
+        let from = lens;
+        Callback::from(move |by: i64| {
+            if let Some(row) = row_beside(&rows, &starts, from, by) {
+                actor.work(move |work| work.look_at_row(row));
+            }
+        })
+    };
+    let at = work.row().map(|row| AttrValue::from(work.rows[row as usize].key.clone()));
     let view = match props.tab {
         Tab::Tree => "v-tree",
         Tab::Keys => "v-keys",
         Tab::Tensor => "v-insp",
     };
     html! {
-        <div class="app ws" id="work">
+        <main class="app ws" id="work">
             { top(&actor, work, &props.oncompare) }
             if work.sums.bytes > 0 {
-                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} /></div>
+                <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
             } else {
                 <div class="tape none"></div>
             }
@@ -92,7 +103,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                 <Inspector work={work.clone()} inspected={props.inspected.clone()} values={props.values.clone()} />
             </div>
             { status(&actor, work, props) }
-        </div>
+        </main>
     }
 }
 
@@ -110,7 +121,7 @@ fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
     };
     html! {
         <header class="top">
-            <button class="home" onclick={on(Actor::leave)} aria-label="Close and go to the first screen"
+            <button class="home" onclick={on(Actor::leave)} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={opened.name.clone()}>{ &opened.name }</span>
@@ -198,6 +209,15 @@ fn FilterBar(props: &FilterProps) -> Html {
             actor.work(move |work| work.set_filter(&text));
         })
     };
+    let onkeydown = {
+        let (actor, shown) = (actor.clone(), work.cursor().is_some());
+        Callback::from(move |event: KeyboardEvent| {
+            if matches!(event.key().as_str(), "Enter" | "ArrowDown") {
+                event.prevent_default();
+                enter_table(shown, &actor);
+            }
+        })
+    };
     let choose = |family: &'static str| {
         let actor = actor.clone();
         Callback::from(move |event: Event| {
@@ -247,7 +267,7 @@ fn FilterBar(props: &FilterProps) -> Html {
                 <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="var(--ink-3)" stroke-width="1.3" aria-hidden="true">
                     <circle cx="5" cy="5" r="4" /><path d="m8 8 3.5 3.5" />
                 </svg>
-                <input id="filter" type="text" value={work.filter.clone()} {oninput} placeholder="filter, as in: weight shape:[4096,*]"
+                <input id="filter" type="text" value={work.filter.clone()} {oninput} {onkeydown} placeholder="filter, as in: weight shape:[4096,*]"
                     aria-label="Filter keys" autocomplete="off" autocapitalize="off" spellcheck="false"
                     aria-invalid={work.filter_error.is_some().to_string()} />
                 if let Some(error) = &work.filter_error {
@@ -262,15 +282,42 @@ fn FilterBar(props: &FilterProps) -> Html {
             </label>
             <span class="chips" role="group" aria-label="Filters">
                 { chip(work.view.fold, FOLD, fold, html! { "fold layers" }) }
-                <span class="only-l chips">
+                <span class="chips">
                 if dtypes.len() > 1 { { menu("dtype", &dtypes, current(&work.filter, "dtype:"), choose("dtype:")) } }
                 if states.len() > 1 { { menu("state", &states, current(&work.filter, "state:"), choose("state:")) } }
                 </span>
+                { sorting(&actor, work) }
                 { kind("kind:tensor", "tensors ", work.sums.tensors) }
                 { kind("kind:value", "values ", work.sums.values) }
             </span>
         </div>
     }
+}
+
+/// Sorting where the table has no head to click on.
+fn sorting(actor: &Actor, work: &Work) -> Html {
+    let choices: Vec<String> = COLUMNS.iter().map(|(_, name)| (*name).to_owned()).collect();
+    let by = work.view.sort.map(|(column, _)| column);
+    let of = |column| COLUMNS.iter().find(|(one, _)| Some(*one) == column);
+    let current = of(by).map(|(_, name)| (*name).to_owned()).unwrap_or_default();
+    let actor = actor.clone();
+    let onchange = Callback::from(move |event: Event| {
+        let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
+        let value = select.map(|select| select.value()).unwrap_or_default();
+        let column = COLUMNS.iter().find(|(_, name)| *name == value).map(|(column, _)| *column);
+        actor.work(move |work| match column {
+            Some(column) => work.sort_by(column),
+            // Once more than it was sorted by: that ends it.
+            None => {
+                for _ in 0..2 {
+                    if let Some((column, _)) = work.view.sort {
+                        work.sort_by(column);
+                    }
+                }
+            }
+        });
+    });
+    html! { <span class="only-s">{ menu("sort", &choices, current, onchange) }</span> }
 }
 
 fn current(filter: &str, family: &str) -> String {
@@ -288,11 +335,16 @@ pub(super) fn menu(
     current: String,
     onchange: Callback<Event>,
 ) -> Html {
-    let any = if name == "state" { "all" } else { "any" };
+    let any = match name {
+        "state" => "all",
+        "sort" => "file order",
+        _ => "any",
+    };
+    let label = if name == "sort" { "sort by".to_owned() } else { format!("{name} filter") };
     html! {
         <label class={classes(&["chip", "menu", when(!current.is_empty(), "on")])}>
             { name }
-            <select {onchange} aria-label={format!("Filter by {name}")}>
+            <select {onchange} aria-label={label}>
                 <option value="" selected={current.is_empty()}>{ any }</option>
                 { for choices.iter().map(|choice| html! { <option value={choice.clone()} selected={*choice == current}>{ choice }</option> }) }
             </select>
@@ -309,6 +361,10 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
         work.opened.findings.iter().filter(|finding| finding.severity == grade).count() as u64
     };
     let opened = &work.opened;
+    let open = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.choose_files())
+    };
     html! {
         <footer class="status">
             <button class="textrow" onclick={show(Sheet::Findings)} title="Findings (F)">
@@ -323,6 +379,7 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }
+            <button class="textrow only-s" onclick={open}>{ "Open" }</button>
             <button class="textrow only-s" onclick={show(Sheet::Share)}>{ "Share" }</button>
             <span class="opt dim">{ effort(opened) }</span>
             <span class="grow"></span>

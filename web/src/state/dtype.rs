@@ -72,11 +72,24 @@ pub fn family(dtype: &str) -> Family {
         {
             Family::Fp8
         }
+        _ if is_blocks(dtype) => Family::Fp8,
         _ if dtype.starts_with("int") || dtype.starts_with("uint") || dtype.starts_with("bits") => {
             Family::Int
         }
         _ => Family::Value,
     }
+}
+
+/// Whether a dtype is of quantised blocks: `Q4_K`, `IQ2_XXS`, `MXFP4`. No other has capitals.
+fn is_blocks(dtype: &str) -> bool {
+    dtype.starts_with(|c: char| c.is_ascii_uppercase())
+        && dtype.ends_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// What is said of a dtype where the pointer rests on it.
+#[must_use]
+pub fn title(dtype: &str) -> String {
+    if is_blocks(dtype) { format!("{dtype} blocks") } else { format!("torch.{dtype}") }
 }
 
 /// The family of a row: its hue on the tape and in its mark.
@@ -113,7 +126,10 @@ pub fn short(dtype: &str) -> String {
 #[must_use]
 pub fn is_short(dtype: &str, text: &str) -> bool {
     let (head, tail) = short_parts(dtype);
-    text.strip_prefix(head) == Some(tail)
+    match text.get(..head.len()) {
+        Some(start) => start == head && text[head.len()..].eq_ignore_ascii_case(tail),
+        None => false,
+    }
 }
 
 fn short_parts(dtype: &str) -> (&'static str, &str) {
@@ -182,5 +198,9 @@ mod tests {
         assert_eq!(family("complex32"), Family::F64);
         assert_eq!(family("float8_e4m3fn"), Family::Fp8);
         assert_eq!(family("quint8"), Family::Fp8);
+        for blocks in ["Q4_K", "IQ2_XXS", "TQ1_0", "MXFP4"] {
+            assert_eq!(family(blocks), Family::Fp8, "{blocks}");
+            assert!(is_short(blocks, &blocks.to_lowercase()), "{blocks}");
+        }
     }
 }

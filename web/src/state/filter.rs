@@ -60,16 +60,35 @@ impl Filter {
     /// A sentence that says which term is not understood, and what would be.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut terms = Vec::new();
-        for word in words(text) {
+        for word in joined(words(text)) {
             let (negative, word) = match word.strip_prefix('-') {
                 Some(rest) if !rest.is_empty() => (true, rest),
-                _ => (false, word),
+                _ => (false, word.as_str()),
             };
             terms.push((negative, term(word)?));
         }
         // What is quick to say goes first: few rows then come to the others.
         order::by_key(&mut terms, |(_, term)| matches!(term, Term::Pattern(_)));
         Ok(Self { terms })
+    }
+
+    /// What may have been meant where nothing is found: a word that looks like a term but is none,
+    /// since keys may hold colons.
+    #[must_use]
+    pub fn hint(text: &str) -> Option<String> {
+        let named = |word: &str| {
+            let word = word.trim_start_matches('-');
+            let (name, _) = word.split_once([':', '>', '<', '='])?;
+            let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic());
+            let known =
+                TERMS.iter().any(|term| term.trim_end_matches([':', '>']) == name) || name == "is";
+            (is_name && !known).then(|| name.to_owned())
+        };
+        let name = joined(words(text)).iter().find_map(|word| named(word))?;
+        Some(format!(
+            "\u{2018}{name}\u{2019} is not a filter, so it was looked for in keys. Filters are {}.",
+            TERMS.join(", ")
+        ))
     }
 
     /// True if every row passes.
@@ -114,7 +133,8 @@ impl Term {
             Self::Glob(glob) => glob.matches(&row.key),
             Self::Pattern(pattern) => pattern.is_match(&row.key),
             Self::Dtype(name) => {
-                row.dtype == *name || (!row.dtype.is_empty() && is_short(&row.dtype, name))
+                row.dtype.eq_ignore_ascii_case(name)
+                    || (!row.dtype.is_empty() && is_short(&row.dtype, name))
             }
             Self::Kind(KindTerm::Tensor) => row.kind.has_shape(),
             Self::Kind(KindTerm::Value) => !row.kind.has_shape(),
@@ -143,6 +163,46 @@ impl Order {
             Self::Greater => number > limit,
         }
     }
+}
+
+/// The terms that have a name.
+const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
+
+/// Puts together what belongs to one size: `bytes > 10 kB`.
+fn joined(words: Vec<&str>) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in words {
+        let goes_on = all.last().is_some_and(|before| {
+            let before = before.trim_start_matches('-');
+            let rest =
+                ["bytes", "size", "params"].iter().find_map(|name| before.strip_prefix(name));
+            rest.is_some_and(|rest| {
+                let number = rest.trim_start_matches(['<', '>', '=']);
+                let has_order = number.len() < rest.len();
+                let starts = |of: fn(char) -> bool| word.starts_with(of);
+                match (has_order, number.is_empty()) {
+                    (false, true) => starts(|c| matches!(c, '<' | '>' | '=')),
+                    (true, true) => starts(|c| c.is_ascii_digit()),
+                    (true, false) => {
+                        number.ends_with(|c: char| c.is_ascii_digit()) && is_unit(word)
+                    }
+                    (false, false) => false,
+                }
+            })
+        });
+        match all.last_mut().filter(|_| goes_on) {
+            Some(before) => before.push_str(word),
+            None => all.push(word.to_owned()),
+        }
+    }
+    all
+}
+
+fn is_unit(word: &str) -> bool {
+    let word = word.to_ascii_lowercase();
+    let short =
+        word.strip_suffix('b').map_or(word.as_str(), |word| word.strip_suffix('i').unwrap_or(word));
+    matches!(short, "" | "k" | "m" | "g" | "t" | "p")
 }
 
 /// Splits at spaces that are not inside `/…/` or `[…]`.

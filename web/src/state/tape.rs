@@ -91,8 +91,9 @@ impl Part {
         self.runs.iter().map(|run| run.2).sum()
     }
 
-    /// The dtype with the most bytes.
-    fn lead(&self) -> Option<(String, Family)> {
+    /// The dtype with the most bytes, and how many others there are: `q4_K +10`.
+    #[must_use]
+    pub fn lead(&self) -> Option<(String, Family)> {
         let mut sums: Vec<(&str, Family, u64)> = Vec::new();
         for (word, family, bytes) in &self.runs {
             match sums.iter_mut().find(|sum| sum.0 == word) {
@@ -100,7 +101,10 @@ impl Part {
                 None => sums.push((word, *family, *bytes)),
             }
         }
-        sums.into_iter().max_by_key(|sum| sum.2).map(|(word, family, _)| (word.to_owned(), family))
+        let others = sums.len().saturating_sub(1);
+        let (word, family, _) = sums.into_iter().max_by_key(|sum| sum.2)?;
+        let word = if others == 0 { word.to_owned() } else { format!("{word} +{others}") };
+        Some((word, family))
     }
 }
 
@@ -133,6 +137,19 @@ pub fn parts(rows: &[Row], dot: char) -> Vec<Part> {
 #[must_use]
 pub fn takes_room(row: &Row) -> bool {
     row.kind.has_shape() && row.link.is_none() && row.bytes > 0
+}
+
+/// The next row with a stretch of its own behind a byte, or before it (`by` is negative), so many
+/// on; the first where nothing is looked at.
+#[must_use]
+pub fn row_beside(rows: &[Row], starts: &[u64], from: Option<u64>, by: i64) -> Option<u32> {
+    let lies: Vec<u32> =
+        (0..rows.len()).filter(|&at| takes_room(&rows[at])).map(|at| at as u32).collect();
+    let start = |row: &u32| starts.get(*row as usize).copied().unwrap_or_default();
+    let Some(from) = from else { return lies.first().copied() };
+    let at = lies.partition_point(|row| start(row) < from);
+    let next = i64::try_from(at).ok()?.saturating_add(by).max(0);
+    lies.get(usize::try_from(next).ok()?.min(lies.len().checked_sub(1)?)).copied()
 }
 
 /// Where each row begins, in bytes; a row without room begins where the next one does.

@@ -546,6 +546,7 @@ mod tests {
             read: 0,
             calls: 0,
             looked: (0, 0),
+            unfolds: None,
             summary: false,
         };
         Work::new(opened, rows)

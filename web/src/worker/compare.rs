@@ -4,7 +4,7 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, ErrorKind, FileSet, ReadAt, Result};
+use statelens_checkpoint::{Checkpoint, ErrorKind, FileSet, Limits, ReadAt, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
 use statelens_inspect::compare::{
@@ -54,7 +54,7 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
             Second::forget(&mut session.borrow_mut());
             let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
-            let told = match open::open(&files, handles, main, &job) {
+            let told = match open::open(&files, handles, main, &Limits::default(), &job) {
                 Ok((open, opened)) => {
                     session.borrow_mut().second.open = Some(open);
                     Told::Opened(Box::new(opened))
@@ -140,6 +140,9 @@ fn begin(
     right: &Open,
     options: &CompareOptions,
 ) -> Result<(Comparing, protocol::Structure)> {
+    for side in [left, right] {
+        side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
+    }
     let edit = Edit {
         strip_prefix: options.strip_prefix.clone(),
         rename: options.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,

@@ -26,7 +26,7 @@ pub mod verify;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use statelens_checkpoint::Error;
+use statelens_checkpoint::{Error, Limits};
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
@@ -125,8 +125,9 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
             });
         }
         ToWorker::Allow { cap } => session.borrow_mut().allow(cap),
-        ToWorker::Open { files, main } => {
-            let opened = open::open(&files, files_of(data), main, job);
+        ToWorker::Open { files, main, times } => {
+            let limits = Limits::times(times);
+            let opened = open::open(&files, files_of(data), main, &limits, job);
             take(session, job, opened);
         }
         ToWorker::OpenLink { fragment } => match share::open(&fragment) {
@@ -185,7 +186,9 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
             };
             let (job, handle) = (job.clone(), get(data, HANDLE));
             job.clone().spawn(async move {
-                match running::run(plan, &open.sources, sink, handle, falsify, &job).await {
+                match running::run(plan, &open.sources, sink, handle, falsify, &open.limits, &job)
+                    .await
+                {
                     Ok((done, files)) => job.post_with(&FromWorker::Done(done), &files),
                     Err(error) => job.post(&FromWorker::Stopped { error: text::failure(&error) }),
                 }

@@ -28,6 +28,7 @@ pub fn open(
     names: &[FileName],
     files: Vec<File>,
     asked: Option<u32>,
+    limits: &Limits,
     job: &Job,
 ) -> Result<(Open, Opened), Box<ErrorText>> {
     let began = now();
@@ -37,14 +38,17 @@ pub fn open(
     let order = candidates(&set, asked);
     // So far they were looked at to see which are checkpoints.
     let looked = sources.spent().so_far().0;
-    sources.untouch();
     let mut failed: Option<(FileId, ErrorText)> = None;
     // Another one in place of that which was asked for would be taken for it.
     let tries = if asked.is_some() { 1 } else { TRIES };
     for found in order.iter().take(tries) {
         let files = set.opened_at(found.main);
-        match statelens_formats::open(files, &Limits::default(), &mut watch) {
+        // What was tried before it is no part of it.
+        sources.untouch();
+        match statelens_formats::open(files, limits, &mut watch) {
             Ok(checkpoint) => {
+                // Before others are looked at, to say why they can't be opened.
+                let size = sources.touched_size();
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
                     told(&checkpoint, found, others.map(|other| other.main.0).collect());
@@ -55,13 +59,13 @@ pub fn open(
                 if let Some((at, error)) = failed.or_else(stray) {
                     opened.0.findings.push(not_opened(set.name(at), &error));
                 }
-                opened.0.size = sources.touched_size();
+                opened.0.size = size;
                 let strangers = set.count().saturating_sub(found.members.len().max(1));
                 if strangers > 0 {
                     opened.0.looked = (set.count() as u64, looked);
                 }
                 let effort = sources.spent().so_far();
-                return Ok(finished(checkpoint, sources, opened, effort, began));
+                return Ok(finished((checkpoint, limits), sources, opened, effort, began));
             }
             Err(error) => {
                 failed.get_or_insert((found.main, explained(&set, found.main, &error)));
@@ -95,12 +99,13 @@ pub async fn open_address(
         told(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
     opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
     let effort = (job.meter().fetched(), job.meter().requests());
-    Ok(finished(found.checkpoint, Rc::new(found.sources), opened, effort, began))
+    let checkpoint = (found.checkpoint, &Limits::default());
+    Ok(finished(checkpoint, Rc::new(found.sources), opened, effort, began))
 }
 
 /// The open checkpoint, with what it took to open it.
 fn finished(
-    checkpoint: Checkpoint,
+    (checkpoint, limits): (Checkpoint, &Limits),
     sources: Rc<Sources>,
     (mut opened, leaves): (Opened, Vec<Leaf>),
     effort: (u64, u64),
@@ -108,7 +113,12 @@ fn finished(
 ) -> (Open, Opened) {
     (opened.read, opened.calls) = effort;
     opened.millis = now() - began;
-    (Open { checkpoint: Arc::new(checkpoint), leaves: leaves.into(), sources }, opened)
+    let all = checkpoint.unfolded();
+    opened.unfolds = all
+        .is_over(limits)
+        .then(|| (all.tensor_bytes.saturating_add(all.text_bytes), all.stored_bytes));
+    let (checkpoint, limits) = (Arc::new(checkpoint), limits.clone());
+    (Open { checkpoint, leaves: leaves.into(), sources, limits }, opened)
 }
 
 /// A file that may be opened, and what to call the checkpoint that it leads to.
@@ -267,6 +277,7 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         read: 0,
         calls: 0,
         looked: (0, 0),
+        unfolds: None,
         summary: false,
     };
     (opened, leaves)

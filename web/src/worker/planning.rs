@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Segment, Size};
+use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Segment, Size, Unfolded};
 use statelens_convert::{
     Cast, Change, Edit, Pattern, Rename, Target, composable, plan_edited, shard_size,
     shards_by_name,
@@ -12,6 +12,7 @@ use statelens_formats::{Asked, Shards, Writing};
 use statelens_tensor::{Narrowing, verbatim_span};
 
 use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
+use crate::state::dtype::short;
 use crate::state::fmt::plural;
 use crate::worker::session::{Job, Open};
 use crate::worker::{repair, text};
@@ -76,6 +77,8 @@ pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Plan, P
     if let Some(rewrite) = &options.rewrite {
         return repair::plan(open, rewrite, options, job);
     }
+    let texts = Unfolded { tensor_bytes: 0, ..open.checkpoint.unfolded() };
+    texts.check("writing the file", &open.limits)?;
     let edit = edit(options)?;
     let (source, changes) = if edit.is_empty() {
         (open.checkpoint.clone(), Vec::new())
@@ -169,7 +172,7 @@ pub(super) fn told(
     let mut made = 0u64;
     let mut copied = 0u64;
     let mut computed = 0u64;
-    let mut how: BTreeMap<String, u64> = BTreeMap::new();
+    let mut how = Ways::default();
     let mut runs: Vec<(String, u64)> = Vec::new();
     let mut run = |name: &str, bytes: u64| match runs.last_mut() {
         _ if bytes == 0 => {}
@@ -193,10 +196,10 @@ pub(super) fn told(
                 let bytes = tensor.nbytes().unwrap_or(0);
                 if data.encoding.is_none() && verbatim_span(tensor).is_some() {
                     copied = copied.saturating_add(bytes);
-                    *how.entry("as they lie".into()).or_default() += 1;
+                    how.unchanged += 1;
                 } else {
                     computed = computed.saturating_add(bytes);
-                    *how.entry(way(tensor)).or_default() += 1;
+                    how.add(tensor);
                 }
                 run(tensor.dtype.name(), bytes);
             }
@@ -206,15 +209,7 @@ pub(super) fn told(
     let tensors = leaves.iter().filter(|leaf| plan.source.tensor_of(leaf.id).is_some()).count();
     let compress =
         options.compress.as_deref().map(|name| format!(", then {name}")).unwrap_or_default();
-    let weights = match how.len() {
-        0 => "there are none".to_owned(),
-        1 => how.keys().next().map(|way| format!("{way}{compress}")).unwrap_or_default(),
-        _ => {
-            let parts: Vec<String> =
-                how.iter().map(|(way, count)| format!("{count} {way}")).collect();
-            format!("{}{compress}", parts.join(", "))
-        }
-    };
+    let weights = format!("{}{compress}", how.text());
     Ok(Planned {
         names: plan.files.iter().map(|file| file.name.clone()).collect(),
         size: size.bytes().min(LARGEST),
@@ -232,6 +227,7 @@ pub(super) fn told(
             .filter(|loss| !loss.harmless)
             .map(loss_text)
             .chain(much_to_fetch(open, copied.saturating_add(computed), job))
+            .chain(much_to_write(open, size.bytes()))
             .collect(),
         notes: plan.losses.iter().filter(|loss| loss.harmless).map(note).collect(),
         narrows: plan
@@ -246,6 +242,16 @@ pub(super) fn told(
     })
 }
 
+/// That what is small in the source is large in what is written.
+fn much_to_write(open: &Open, bytes: u64) -> Option<Loss> {
+    let all = open.checkpoint.unfolded().writing(bytes);
+    let of = |bytes| crate::state::fmt::bytes(bytes);
+    all.is_over(&open.limits).then(|| Loss {
+        title: format!("This writes {} of what the source has in {}", of(bytes), of(all.stored_bytes)),
+        why: "Nothing is lost. The source names the same bytes many times over, and the new file needs each of them.".into(),
+    })
+}
+
 /// That a conversion fetches more than an action may without being asked for it.
 fn much_to_fetch(open: &Open, bytes: u64, job: &Job) -> Option<Loss> {
     let host = open.sources.server()?.host();
@@ -256,25 +262,86 @@ fn much_to_fetch(open: &Open, bytes: u64, job: &Job) -> Option<Loss> {
     })
 }
 
-/// What has to be done to a tensor that is not copied as it lies.
-fn way(tensor: &statelens_checkpoint::Tensor) -> String {
-    let mut way = match &tensor.layout {
-        Layout::Chunked(chunked) => match chunked.chunks.describe() {
-            filters if filters.is_empty() => "put together from chunks".to_owned(),
-            filters => format!("decoded from {filters}"),
-        },
-        Layout::Packed(_) => "inflated".into(),
-        Layout::Strided(_) => "gathered from views".into(),
-        Layout::Fill(_) => "filled".into(),
-        Layout::Concat(_) => "joined".into(),
-        Layout::Span(_) | Layout::Deferred(_) | Layout::Inline(_) | Layout::Missing(_) => {
-            "copied".into()
+/// What becomes of tensors: how many are cast to what, rewritten, or copied as they are; of the
+/// first two, how many have to be unpacked for that.
+#[derive(Default)]
+struct Ways {
+    unchanged: u64,
+    rewritten: Way,
+    cast: BTreeMap<String, Way>,
+}
+
+/// So many tensors, and how many of them are stored in which way.
+#[derive(Default)]
+struct Way {
+    count: u64,
+    stored: BTreeMap<String, u64>,
+}
+
+impl Ways {
+    /// Counts a tensor that is not copied byte for byte.
+    fn add(&mut self, tensor: &statelens_checkpoint::Tensor) {
+        let way = if tensor.stored == tensor.dtype {
+            &mut self.rewritten
+        } else {
+            self.cast.entry(short(tensor.dtype.name())).or_default()
+        };
+        way.count += 1;
+        if let Some(stored) = stored(tensor) {
+            *way.stored.entry(stored).or_default() += 1;
         }
-    };
-    if tensor.stored != tensor.dtype {
-        way.push_str(&format!(", cast to {}", tensor.dtype.name()));
     }
-    way
+
+    /// `114 cast to bf16 (85 of them LZ4), 1 unchanged`.
+    fn text(&self) -> String {
+        let mut parts: Vec<String> =
+            self.cast.iter().map(|(to, way)| way.text(&format!("cast to {to}"))).collect();
+        if self.rewritten.count > 0 {
+            parts.push(self.rewritten.text("rewritten"));
+        }
+        match (parts.is_empty(), self.unchanged) {
+            (true, 0) => return "none".to_owned(),
+            (true, 1) => return "copied unchanged".to_owned(),
+            (true, count) => return format!("all {count} copied unchanged"),
+            (false, 0) => {}
+            (false, count) => parts.push(format!("{count} unchanged")),
+        }
+        parts.join(", ")
+    }
+}
+
+impl Way {
+    fn text(&self, what: &str) -> String {
+        let stored: Vec<String> = self
+            .stored
+            .iter()
+            .map(|(stored, count)| match *count == self.count {
+                true => stored.clone(),
+                false => format!("{count} of them {stored}"),
+            })
+            .collect();
+        match stored.is_empty() {
+            true => format!("{} {what}", self.count),
+            false => format!("{} {what} ({})", self.count, stored.join(", ")),
+        }
+    }
+}
+
+/// How a tensor is stored that can't be taken as it is.
+fn stored(tensor: &statelens_checkpoint::Tensor) -> Option<String> {
+    Some(match &tensor.layout {
+        Layout::Chunked(chunked) => match chunked.chunks.describe() {
+            filters if filters.is_empty() => "in chunks".to_owned(),
+            filters => filters,
+        },
+        Layout::Packed(_) => "deflated".into(),
+        Layout::Strided(_) => "views".into(),
+        Layout::Fill(_) => "of one value".into(),
+        Layout::Concat(_) => "in parts".into(),
+        Layout::Span(_) | Layout::Deferred(_) | Layout::Inline(_) | Layout::Missing(_) => {
+            return None;
+        }
+    })
 }
 
 fn keys_text(keys: &[String]) -> String {
@@ -297,20 +364,20 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
         if loss.why.is_empty() { String::new() } else { text::sentence(&loss.why) }
     );
     Loss {
-        title: format!(
+        title: text::of_page(&format!(
             "{count}{}",
             if count.is_empty() { text::title(&loss.what) } else { loss.what.clone() }
-        ),
-        why: why.trim().to_owned(),
+        )),
+        why: text::of_page(why.trim()),
     }
 }
 
 fn note(loss: &statelens_checkpoint::Loss) -> String {
-    match loss.keys.len() {
+    text::of_page(&match loss.keys.len() {
         0 => loss.what.clone(),
         1..=2 => format!("{}: {}", loss.keys.join(", "), loss.what),
         len => format!("{len} keys: {}", loss.what),
-    }
+    })
 }
 
 /// The command that does the same, quoted for a shell.
@@ -396,6 +463,22 @@ mod tests {
         assert_eq!(quoted("optimizer.*"), "'optimizer.*'");
         assert_eq!(quoted("it's"), "'it'\\''s'");
         assert_eq!(quoted(""), "''");
+    }
+
+    #[test]
+    fn what_becomes_of_tensors_is_counted_once() {
+        let way = |count, stored: &[(&str, u64)]| Way {
+            count,
+            stored: stored.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect(),
+        };
+        let cast = [("bf16".to_owned(), way(114, &[("LZ4", 85)]))].into();
+        let ways = Ways { unchanged: 1, rewritten: Way::default(), cast };
+        assert_eq!(ways.text(), "114 cast to bf16 (85 of them LZ4), 1 unchanged");
+        let rewritten = way(3, &[("deflated", 3)]);
+        let ways = Ways { rewritten, ..Ways::default() };
+        assert_eq!(ways.text(), "3 rewritten (deflated)");
+        assert_eq!(Ways { unchanged: 2, ..Ways::default() }.text(), "all 2 copied unchanged");
+        assert_eq!(Ways::default().text(), "none");
     }
 
     #[test]

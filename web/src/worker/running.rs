@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use statelens_checkpoint::{Error, Plan, Result, Segment, TensorId};
+use statelens_checkpoint::{Error, Limits, Plan, Result, Segment, TensorId};
 use statelens_convert::{Composition, Options, Run, Step, composable};
+use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{self, Done, FromWorker, Running};
@@ -12,7 +13,7 @@ use crate::worker::reading::Reader;
 use crate::worker::session::Job;
 use crate::worker::sink::Sink;
 use crate::worker::sources::Sources;
-use crate::worker::{casts, check, now, private};
+use crate::worker::{casts, check, now, private, text};
 
 /// How long a machine may run without listening.
 const SLICE: f64 = 40.0;
@@ -55,6 +56,7 @@ pub async fn run(
     to: protocol::Sink,
     handle: JsValue,
     falsify: bool,
+    limits: &Limits,
     job: &Job,
 ) -> Result<(Done, js_sys::Array)> {
     let began = now();
@@ -66,6 +68,7 @@ pub async fn run(
     let mut sinks = Sinks { to, compose, handle, begun: Vec::new() };
     let keys = Keys::new(&plan);
     let planned = plan.source.clone();
+    let expected = ReadBack::of(&plan);
     let mut writing = Writing {
         run: Run::new(plan, Options { compose })?,
         reader: Reader::new(sources, job),
@@ -87,7 +90,7 @@ pub async fn run(
         millis: 0.0,
         how: protocol::How::Composed,
         casts: casts::lines(writing.run.report()),
-        read_back: protocol::ReadBack::default(),
+        read_back: None,
     };
     let kept: Vec<String> = sinks.begun.iter().filter_map(Sink::private_name).collect();
     let mut ended = ran;
@@ -105,9 +108,15 @@ pub async fn run(
     }
     if ended.is_ok() {
         done.millis = now() - began;
-        done.read_back = check::read_back(&planned, &done.names, &blobs);
+        // Within what its source was opened within.
+        ended = check::read_back(&expected, &blobs, limits);
+        if let (Err(error), protocol::How::Saved) = (&ended, done.how) {
+            // The browser has put it where the user chose: it can only be told.
+            done.read_back = Some(text::error(error));
+            ended = Ok(());
+        }
         // It may have been stopped since: then the page was told that nothing is left.
-        ended = job.check();
+        ended = ended.and_then(|()| job.check());
     }
     match ended {
         Ok(()) => Ok((done, blobs)),

@@ -10,7 +10,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use js_sys::Array;
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Limits, Plan, Result};
 use statelens_remote::{Allowance, Meter};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
@@ -35,6 +35,8 @@ pub struct Open {
     pub leaves: Arc<[Leaf]>,
     /// Its files.
     pub sources: Rc<Sources>,
+    /// Within what it was opened.
+    pub limits: Limits,
 }
 
 impl Open {
@@ -140,7 +142,9 @@ impl Session {
     pub(super) fn statistics(&self, row: u32) -> Vec<Fact> {
         let known = self.summary.as_ref().and_then(|summary| summary.statistics(row));
         let quick = || self.open.as_ref().and_then(|open| statistics::of_small(open, row));
-        known.or_else(quick).map(|found| statistics::facts(&found)).unwrap_or_default()
+        let integers = self.summary.as_ref().is_some_and(|summary| summary.is_of_integers(row))
+            || self.open.as_ref().is_some_and(|open| statistics::is_of_integers(open, row));
+        known.or_else(quick).map(|found| statistics::facts(&found, integers)).unwrap_or_default()
     }
 }
 

@@ -13,6 +13,7 @@ use statelens_tensor::Need;
 
 use crate::protocol::{ErrorText, FromWorker, Opened};
 use crate::rows::{Kind, PackedRows, Row};
+use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
 use crate::worker::reading::Reader;
@@ -71,6 +72,13 @@ impl Summary {
     #[must_use]
     pub fn statistics(&self, row: u32) -> Option<Statistics> {
         self.outline.entries.get(row as usize)?.statistics
+    }
+
+    /// Whether the values of a row are integers.
+    #[must_use]
+    pub fn is_of_integers(&self, row: u32) -> bool {
+        let entry = self.outline.entries.get(row as usize);
+        entry.is_some_and(|entry| family(&entry.dtype) == Family::Int)
     }
 
     /// A link, and what is in it.
@@ -176,6 +184,7 @@ pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
         read: 0,
         calls: 0,
         looked: (0, 0),
+        unfolds: None,
         summary: true,
         offers: Vec::new(),
     };

@@ -5,6 +5,7 @@ use statelens_inspect::{Statistician, Statistics};
 use statelens_tensor::{BUFFER, drain};
 
 use crate::protocol::Fact;
+use crate::state::dtype::{Family, family};
 use crate::state::fmt::{cell, exact};
 use crate::worker::session::Open;
 
@@ -31,16 +32,27 @@ pub fn of_small(open: &Open, row: u32) -> Option<Statistics> {
     Some(measure.finish())
 }
 
-/// Label and value of each.
+/// Whether the values of a row are integers.
 #[must_use]
-pub fn facts(of: &Statistics) -> Vec<Fact> {
+pub fn is_of_integers(open: &Open, row: u32) -> bool {
+    let leaf = open.leaves.get(row as usize);
+    let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
+    tensor.is_some_and(|(_, tensor)| family(tensor.dtype.name()) == Family::Int)
+}
+
+/// Label and value of each, of integers or of other numbers.
+#[must_use]
+pub fn facts(of: &Statistics, integers: bool) -> Vec<Fact> {
     let fact =
         |label: &str, value: String| Fact { label: label.to_owned(), value, note: String::new() };
     let mut facts = Vec::new();
     if of.finite() > 0 {
         for (label, value) in [("min", of.min), ("max", of.max), ("mean", of.mean), ("std", of.std)]
         {
-            facts.push(fact(label, cell(&float_repr(value))));
+            // A mean of integers need not be one.
+            let whole = integers && matches!(label, "min" | "max");
+            let text = if whole { exact_integer(value) } else { cell(&float_repr(value)) };
+            facts.push(fact(label, text));
         }
     }
     for (label, count) in [("zeros", of.zeros), ("NaN", of.nan), ("infinite", of.infinite)] {
@@ -49,6 +61,16 @@ pub fn facts(of: &Statistics) -> Vec<Fact> {
         }
     }
     facts
+}
+
+/// An integer as it is counted with: a float holds those of 64 bits to 16 digits.
+fn exact_integer(value: f64) -> String {
+    if value.abs() < 9_007_199_254_740_992.0 {
+        let digits = exact(value.abs() as u64);
+        if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
+    } else {
+        cell(&float_repr(value))
+    }
 }
 
 #[cfg(test)]
@@ -61,8 +83,10 @@ mod tests {
         let values = [1.0f32, -2.0, 0.0, f32::NAN];
         let mut measure = Statistician::new(&DType::F32).expect("floats have some");
         values.iter().for_each(|value| measure.feed(&value.to_le_bytes()));
-        let told: Vec<(String, String)> =
-            facts(&measure.finish()).into_iter().map(|fact| (fact.label, fact.value)).collect();
+        let told: Vec<(String, String)> = facts(&measure.finish(), false)
+            .into_iter()
+            .map(|fact| (fact.label, fact.value))
+            .collect();
         let expected = [
             ("min", "\u{2212}2.0"),
             ("max", "1.0"),
@@ -73,5 +97,15 @@ mod tests {
         ];
         let expected = expected.map(|(label, value)| (label.to_owned(), value.to_owned()));
         assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn integers_are_told_as_integers() {
+        let mut measure = Statistician::new(&DType::I64).expect("integers have some");
+        [-3i64, 0, 12_000].iter().for_each(|value| measure.feed(&value.to_le_bytes()));
+        let told: Vec<String> =
+            facts(&measure.finish(), true).into_iter().map(|fact| fact.value).collect();
+        assert_eq!(told[..2], ["\u{2212}3", "12,000"]);
+        assert!(told[2].contains("3999"), "the mean is {}", told[2]);
     }
 }

@@ -5,6 +5,43 @@ use statelens_checkpoint::{Error, ErrorKind, Finding, Grade};
 use crate::protocol::{self, ErrorText, Severity};
 use crate::state::fmt::exact;
 
+/// What options of the command are called on the page.
+const OPTIONS: [(&str, &str); 20] = [
+    ("--format-version 0.4", "\u{201c}Version\u{201d} 0.4"),
+    ("--format-version", "\u{201c}Version\u{201d}"),
+    ("--prefix NAME", "\u{201c}Add prefix\u{201d}"),
+    ("--strip-prefix", "\u{201c}Remove prefix\u{201d}"),
+    ("--prefix", "\u{201c}Add prefix\u{201d}"),
+    ("--cast float32", "\u{201c}Cast\u{201d} f32"),
+    ("--cast", "\u{201c}Cast\u{201d}"),
+    ("--select", "\u{201c}Include\u{201d}"),
+    ("--exclude", "\u{201c}Exclude\u{201d}"),
+    ("--rename", "\u{201c}Rename\u{201d}"),
+    ("--states", "\u{201c}States\u{201d}"),
+    ("--shard-size", "\u{201c}Shards\u{201d}"),
+    ("--shard", "\u{201c}Shards\u{201d}"),
+    ("--compress", "\u{201c}Compress\u{201d}"),
+    ("--object-graph", "\u{201c}Object graph\u{201d}"),
+    ("--state-file", "\u{201c}State file\u{201d}"),
+    ("--untie", "\u{201c}Untie\u{201d}"),
+    ("--nest", "\u{201c}Nest\u{201d}"),
+    ("--to tensorflow", "TensorFlow under \u{201c}Target\u{201d}"),
+    ("--to", "\u{201c}Target\u{201d}"),
+];
+
+/// A text of the core in the words of the page: it names options as the command has them.
+#[must_use]
+pub fn of_page(text: &str) -> String {
+    if !text.contains("--") {
+        return text.to_owned();
+    }
+    let mut text = text.to_owned();
+    for (option, word) in OPTIONS {
+        text = text.replace(&format!("`{option}`"), word).replace(option, word);
+    }
+    text
+}
+
 /// A sentence with a capital and a full stop.
 #[must_use]
 pub fn sentence(text: &str) -> String {
@@ -43,10 +80,10 @@ pub fn error(error: &Error) -> ErrorText {
     }
     ErrorText {
         kind,
-        title: sentence(error.what()),
+        title: of_page(&sentence(error.what())),
         text: error
             .expectation()
-            .map(|text| sentence(&format!("expected {text}")))
+            .map(|text| of_page(&sentence(&format!("expected {text}"))))
             .unwrap_or_default(),
         place: place.join(", "),
         lines: Vec::new(),
@@ -58,8 +95,8 @@ pub fn error(error: &Error) -> ErrorText {
 fn next(text: &str) -> (String, String) {
     let command = text.strip_suffix("`.").and_then(|text| text.split_once(": `"));
     match command {
-        Some((text, command)) => (sentence(text), command.to_owned()),
-        None => (sentence(text), String::new()),
+        Some((text, command)) => (of_page(&sentence(text)), command.to_owned()),
+        None => (of_page(&sentence(text)), String::new()),
     }
 }
 
@@ -147,6 +184,31 @@ mod tests {
         assert_eq!(text.place, "a.pt, at byte 12,345");
         assert_eq!(text.next, [("Fetch it again.".to_owned(), String::new())]);
         assert!(failure(&Error::cancelled()).is_none());
+    }
+
+    #[test]
+    fn what_the_page_says_names_no_options() {
+        for (text, expected) in [
+            (
+                "Leave it out with --exclude, or rename it.",
+                "Leave it out with \u{201c}Exclude\u{201d}, or rename it.",
+            ),
+            (
+                "Write several files with --shard-size.",
+                "Write several files with \u{201c}Shards\u{201d}.",
+            ),
+            (
+                "Format 0.4 holds them as they are: --format-version 0.4.",
+                "Format 0.4 holds them as they are: \u{201c}Version\u{201d} 0.4.",
+            ),
+            (
+                "A value without a name is given one with --prefix NAME.",
+                "A value without a name is given one with \u{201c}Add prefix\u{201d}.",
+            ),
+            ("a\u{2013}b and a - b stay", "a\u{2013}b and a - b stay"),
+        ] {
+            assert_eq!(of_page(text), expected);
+        }
     }
 
     #[test]

@@ -251,6 +251,9 @@ impl<'a> Reading<'a> {
             tensors.map_err(|error| error.in_file(files.name(id)))
         });
         let tensor = tensors.as_ref().map_err(Clone::clone)?.get(key).cloned();
+        if let Some(Layout::Missing(why)) = tensor.as_ref().map(|tensor| &tensor.layout) {
+            return Err(Error::damaged(why.to_lossy().into_owned()).in_file(files.name(id)));
+        }
         let name = || format!("the file {} has no tensor {key}", base_name(path));
         tensor.map(Some).ok_or_else(|| Error::damaged(name()))
     }

@@ -20,6 +20,8 @@ pub(super) struct Header {
     pub(super) tensors: Vec<Entry>,
     /// The first byte behind the header; offsets count from here.
     pub(super) data: u64,
+    /// How many bytes there are behind it: of a file that is cut short, fewer than tensors take.
+    pub(super) there: u64,
     pub(super) findings: Vec<Finding>,
 }
 
@@ -49,12 +51,13 @@ impl Header {
         let text = text(files, file, limits)?;
         let data = 8 + text.len() as u64;
         let mut parser = Parser::strict(&text, MOST_DEPTH);
-        let mut header =
-            Self { metadata: Vec::new(), tensors: Vec::new(), data, findings: Vec::new() };
+        let there = files.len(file) - data;
+        let (metadata, tensors, findings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut header = Self { metadata, tensors, data, there, findings };
         header
             .parse(&mut parser, limits, progress)
             .map_err(|error| error.context("the header").at(8))?;
-        header.validate(files.len(file) - data)?;
+        header.validate(there)?;
         Ok(header)
     }
 
@@ -110,9 +113,10 @@ impl Header {
         Ok(())
     }
 
-    /// Fails unless the tensors lie one behind the other without a gap from the first to the
-    /// last byte of the data, of which there are `len`.
-    fn validate(&self, len: u64) -> Result<()> {
+    /// Fails unless the tensors lie one behind the other without a gap from the first byte of the
+    /// data, of which there are `len`, to the last. That the file ends before they do is a
+    /// finding: those before its end are whole.
+    fn validate(&mut self, len: u64) -> Result<()> {
         let mut order: Vec<&Entry> = room::collect(&self.tensors)?;
         order::by_key(&mut order, |entry| (entry.begin, entry.end));
         let mut at = 0;
@@ -120,13 +124,14 @@ impl Header {
             entry.validate(at).map_err(|error| error.at(self.data.saturating_add(at)))?;
             at = entry.end;
         }
-        let place = |error: Error| error.at(self.data + at.min(len));
+        let data = self.data;
+        let place = |error: Error| error.at(data + at.min(len));
         match at.cmp(&len) {
             std::cmp::Ordering::Equal => Ok(()),
-            std::cmp::Ordering::Greater => Err(place(
-                Error::damaged(format!("the file is cut short: {} bytes are missing", at - len))
-                    .advice("Copy or download it again."),
-            )),
+            std::cmp::Ordering::Greater => {
+                self.findings.push(self.cut_short(at - len));
+                Ok(())
+            }
             std::cmp::Ordering::Less => Err(place(
                 Error::damaged(format!(
                     "the last {} bytes of the file belong to no tensor",
@@ -138,7 +143,25 @@ impl Header {
     }
 }
 
+impl Header {
+    fn cut_short(&self, bytes: u64) -> Finding {
+        let missing = self.tensors.iter().filter(|entry| !entry.is_there(self.there)).count();
+        let bytes = if bytes == 1 { "1 byte is".into() } else { format!("{bytes} bytes are") };
+        let of = format!("{missing} of {}", self.tensors.len());
+        Finding::new(Grade::Damage, format!("The file is cut short: {bytes} missing"))
+            .detail(format!(
+                "The values of {of} tensors are not all there. What stands before the end of the file is whole and can be used. The reference library refuses the file."
+            ))
+            .advice("Copy or download it again.")
+    }
+}
+
 impl Entry {
+    /// Whether all of it is among the first `len` bytes of the data.
+    pub(super) fn is_there(&self, len: u64) -> bool {
+        self.end <= len
+    }
+
     /// Fails unless it begins at `at` and is as long as its shape says.
     fn validate(&self, at: u64) -> Result<()> {
         let Self { name, kind, shape, begin, end } = self;

@@ -27,9 +27,10 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let mut names: HashSet<Text> = HashSet::new();
     room::make_room_in_map(&mut places, named)?;
     builder.expect(header.tensors.len())?;
+    let data = (header.data, header.there);
     for entry in header.tensors {
         let name = entry.name.clone();
-        let tensor = builder.push_tensor(tensor(entry, file, header.data, &mut findings))?;
+        let tensor = builder.push_tensor(tensor(entry, file, data, &mut findings))?;
         let id = builder.push(Value::Tensor(tensor))?;
         if named > 0 {
             places.insert(name.clone(), id);
@@ -84,8 +85,9 @@ pub(crate) fn tensors(
     let header = Header::read(files, file, limits, progress)?;
     let mut named = HashMap::new();
     room::make_room_in_map(&mut named, header.tensors.len())?;
+    let data = (header.data, header.there);
     for entry in header.tensors {
-        named.insert(entry.name.clone(), tensor(entry, file, header.data, &mut Vec::new()));
+        named.insert(entry.name.clone(), tensor(entry, file, data, &mut Vec::new()));
     }
     Ok(named)
 }
@@ -107,8 +109,15 @@ fn format(header: u64, attributes: &[(Text, Text)]) -> FormatInfo {
     FormatInfo { id: "safetensors", name: "safetensors", facts, ..FormatInfo::default() }
 }
 
-fn tensor(entry: Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) -> Tensor {
+/// A tensor of a file whose data begins at byte `data` and is `there` bytes long.
+fn tensor(
+    entry: Entry,
+    file: FileId,
+    (data, there): (u64, u64),
+    findings: &mut Vec<Finding>,
+) -> Tensor {
     let kind = entry.kind;
+    let is_there = entry.is_there(there);
     let mut shape = entry.shape;
     let last = shape.last().copied().unwrap_or(1);
     if !last.is_multiple_of(kind.whole) {
@@ -125,6 +134,16 @@ fn tensor(entry: Entry, file: FileId, data: u64, findings: &mut Vec<Finding>) ->
     if let Some(last) = shape.last_mut() {
         *last /= kind.packed;
     }
-    let span = Span { file, offset: data + entry.begin, len: entry.end - entry.begin };
-    Tensor::new(kind.dtype.clone(), shape, Layout::Span(span))
+    let layout = match is_there {
+        true => {
+            let len = entry.end - entry.begin;
+            Layout::Span(Span { file, offset: data + entry.begin, len })
+        }
+        false => {
+            let end = data.saturating_add(there);
+            let why = format!("the file ends at byte {end}, before the tensor does");
+            Layout::Missing(why.as_str().into())
+        }
+    };
+    Tensor::new(kind.dtype.clone(), shape, layout)
 }

@@ -275,7 +275,11 @@ impl<'a> Data<'a> {
         if missing.is_empty() {
             return None;
         }
-        let title = format!("{} of {} data files are not here", missing.len(), self.shards);
+        let title = match (missing.len(), self.shards) {
+            (1, 1) => "The data file is missing".to_owned(),
+            (1, all) => format!("1 of {all} data files is missing"),
+            (some, all) => format!("{some} of {all} data files are missing"),
+        };
         let shown: Vec<&str> = missing.iter().take(5).map(String::as_str).collect();
         Some(
             Finding::new(Grade::Damage, title)

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::drop::Dropped;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::cross;

@@ -8,7 +8,7 @@ use yew::prelude::*;
 use super::loads::loads;
 use super::model::Compare;
 use super::table::{float, mark, share};
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
 use crate::protocol::compare::{Difference, Numbers, What};
 use crate::rows::Row;

@@ -3,7 +3,7 @@
 use yew::prelude::*;
 
 use super::model::Compare;
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::marks::{Copy, chip, good, key, prose, severity};
 use crate::page::workspace::menu;
 use crate::protocol::Severity;

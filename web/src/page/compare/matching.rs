@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::edits::Lines;
 use crate::page::marks::{Copy, one_of};
 use crate::protocol::compare::CompareOptions;
@@ -57,10 +57,10 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
         <div class="matching" role="group" aria-label="Matching">
             <div class="fields">
                 <div class="lab">{ "Keys of A before they are looked for in B" }</div>
-                { text("take off", &options.strip_prefix, "nothing; or model.", |options, text| options.strip_prefix = text) }
-                <Lines key={options.rename.join("\n")} label="rename" value={options.rename.clone()} late={true}
-                    placeholder="regex=>replacement, with $1 for a group; one in a line" onchange={rename} />
-                { text("put before", &options.prefix, "nothing; or model.", |options, text| options.prefix = text) }
+                { text("Remove prefix", &options.strip_prefix, "e.g. model.", |options, text| options.strip_prefix = text) }
+                <Lines key={options.rename.join("\n")} label="Rename" value={options.rename.clone()} late={true}
+                    placeholder="regex=>replacement, with $1 for a group; one per line" onchange={rename} />
+                { text("Add prefix", &options.prefix, "e.g. model.", |options, text| options.prefix = text) }
                 { suggestion(&actor, props) }
             </div>
             <div class="fields">

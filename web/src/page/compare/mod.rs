@@ -5,6 +5,7 @@ mod detail;
 mod loads;
 mod matching;
 mod model;
+mod names;
 mod screen;
 mod summary;
 mod table;
@@ -16,9 +17,10 @@ use yew::prelude::*;
 
 pub use beside::BesideDialog;
 pub use model::{Compare, Reading};
+pub use names::{Side, apart};
 pub use screen::CompareScreen;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::drop::Dropped;
 use crate::page::hooks::Same;
 use crate::page::marks::copy;
@@ -149,7 +151,7 @@ pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -
         "m" => actor.compare(|compare| compare.matching = !compare.matching),
         "x" => swap(model, actor),
         "d" => offer(model, actor),
-        "/" => return crate::page::app::focus_filter(),
+        "/" => return crate::page::keys::focus_filter(),
         "y" => match (&compare.known, compare.pair()) {
             (Some(known), Some(pair)) => match known.row(&pair) {
                 Some(row) => copy(&row.key),

@@ -9,7 +9,7 @@ use super::matching::Matching;
 use super::model::{Compare, Reading};
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::error::kind_word;
 use crate::page::marks::{Copy, cap, classes, logo, prose, severity};
 use crate::page::model::{Action, Sheet, Tab};
@@ -24,8 +24,8 @@ use crate::state::work::Work;
 pub struct CompareProps {
     /// The first; `None` while it is being opened.
     pub work: Option<Work>,
-    /// Its name.
-    pub name: AttrValue,
+    /// What the two are called.
+    pub names: (AttrValue, AttrValue),
     /// The comparison.
     pub compare: Rc<Compare>,
     /// Which pane a small screen shows.
@@ -43,7 +43,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
     let compare = &props.compare;
     let view = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
-        <div class="app ws cmp" id="compare">
+        <main class="app ws cmp" id="compare">
             { top(&actor, props) }
             { summary(&actor, compare) }
             <div class="strip">
@@ -53,8 +53,8 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             <div class={classes(&["cols", view])}>
                 <section class="mid" aria-label="Differences">
                     if let Some(keys) = compare.listed {
-                        <div class="failed"><h3 class="failed">{ format!("B is no checkpoint, but says what is expected of one: {}.", fmt::plural(keys, "key")) }</h3>
-                            <p class="mid-ink">{ "There are no values to compare. Under details stands whether A would load into it." }</p></div>
+                        <div class="failed"><h3 class="failed">{ format!("B is not a checkpoint, but lists what one should hold: {}.", fmt::plural(keys, "key")) }</h3>
+                            <p class="mid-ink">{ "There are no values to compare. The details say whether A would load into it." }</p></div>
                     } else if let Some(error) = &compare.error {
                         { failed(&actor, error, compare) }
                     } else {
@@ -65,7 +65,7 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
                 <Detail compare={compare.clone()} />
             </div>
             { status(&actor, compare, props.privacy.clone()) }
-        </div>
+        </main>
     }
 }
 
@@ -93,11 +93,11 @@ fn top(actor: &Actor, props: &CompareProps) -> Html {
     let complete = matches!(compare.reading, Reading::Done { .. }) && compare.error.is_none();
     html! {
         <header class="top">
-            <button class="home" onclick={home} aria-label="Back to the first checkpoint" title="Back to the first checkpoint (Esc)">{ logo() }</button>
+            <button class="home" onclick={home} aria-label="Statelens: back to the first checkpoint" title="Back to the first checkpoint (Esc)">{ logo() }</button>
             <span class="vr"></span>
             <div class="ab">
-                { side("A", &props.name, props.work.as_ref().map(|work| &*work.opened), false) }
-                { side("B", &compare.name(), compare.opened.as_deref(), compare.listed.is_some()) }
+                { side("A", &props.names.0, props.work.as_ref().map(|work| &*work.opened), false) }
+                { side("B", &props.names.1, compare.opened.as_deref(), compare.listed.is_some()) }
             </div>
             <span class="acts">
                 <button class="btn only-l" disabled={compare.opened.is_none() || swap.is_none()} onclick={swap}>{ "Swap A and B " }{ cap("X") }</button>

@@ -4,7 +4,7 @@
 use yew::prelude::*;
 
 use super::model::{Compare, Reading};
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::marks::{cap, classes, good, severity, when};
 use crate::protocol::compare::{Ask, CompareOptions};
 use crate::protocol::{Severity, ToWorker};

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use super::model::Compare;
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::hooks::use_small;
 use crate::page::marks::{self, FOLD, classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, Tab};
@@ -320,16 +320,16 @@ fn nothing(actor: &Actor, compare: &Compare) -> Html {
     };
     match &compare.known {
         None => {
-            html! { <p class="empty">{ "The keys are compared as soon as both structures are read." }</p> }
+            html! { <div role="row"><p class="empty" role="gridcell">{ "The keys are compared as soon as both structures are read." }</p></div> }
         }
         Some(known) if known.pairs.is_empty() => {
-            html! { <p class="empty">{ "Neither has a key." }</p> }
+            html! { <div role="row"><p class="empty" role="gridcell">{ "Neither has a key." }</p></div> }
         }
         Some(_) => html! {
-            <p class="empty">{ "No key matches " }
+            <div role="row"><p class="empty" role="gridcell">{ "No key matches " }
                 if let Some(only) = compare.view.only { { format!("\u{2018}{}\u{2019} ", only.word()) } }
                 if !compare.view.filter.is_empty() { { format!("\u{2018}{}\u{2019}", compare.view.filter) } }
-                { ". " }<button class="textlink" onclick={clear}>{ "Clear filter" }</button></p>
+                { ". " }<button class="textlink" onclick={clear}>{ "Clear filter" }</button></p></div>
         },
     }
 }

@@ -8,7 +8,7 @@ use yew::prelude::*;
 
 use super::model::RunView;
 use super::screen::{kind_word, notes};
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::marks::{Copy, severity};
 use crate::protocol::Severity;
 use crate::state::fmt;

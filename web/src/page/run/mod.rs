@@ -14,7 +14,7 @@ use yew::prelude::*;
 pub use model::RunView;
 pub use screen::RunScreen;
 
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::compare;
 use crate::page::drop::Dropped;
 use crate::page::marks::copy;
@@ -38,7 +38,6 @@ pub fn begin(actor: &Actor, files: Vec<Dropped>) -> Result<(), Vec<Dropped>> {
         let sorted = sort(&names, &folder, index);
         let view = RunView::new(folder.name, files, sorted);
         actor.instead(move |actor| {
-            crate::page::share::leave_link(false);
             actor.act(Action::Interrupt(actor.bridge.long_jobs(), true));
             actor.act(Action::OpenRun(Box::new(view.clone())));
         });
@@ -153,6 +152,7 @@ impl Model {
         self.compare = None;
         (self.address, self.fetched) = (None, None);
         self.forget();
+        self.error = None;
         self.run = Some(Rc::new(view));
         self.screen = Screen::Run;
     }

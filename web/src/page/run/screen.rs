@@ -8,7 +8,7 @@ use yew::prelude::*;
 use super::aside::Aside;
 use super::model::RunView;
 use super::timeline::Timeline;
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::drop;
 use crate::page::hooks::use_small;
 use crate::page::marks::{cap, classes, good, logo, severity, when};
@@ -53,7 +53,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
     };
     let pane = if props.tab == Tab::Tensor { "v-insp" } else { "v-keys" };
     html! {
-        <div class="app ws run" id="run">
+        <main class="app ws run" id="run">
             { top(&actor, view) }
             <Timeline view={view.clone()} />
             { tabs(&actor, props.tab, &[(Tab::Keys, "Files"), (Tab::Tensor, "Details")]) }
@@ -71,7 +71,7 @@ pub fn RunScreen(props: &RunProps) -> Html {
                 <Aside view={view.clone()} />
             </div>
             { status(&actor, view) }
-        </div>
+        </main>
     }
 }
 
@@ -106,7 +106,7 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
     };
     html! {
         <header class="top">
-            <button class="home" onclick={on(|_, actor| actor.act(Action::Leave))} aria-label="Close and go to the first screen"
+            <button class="home" onclick={on(|_, actor| actor.act(Action::Leave))} aria-label="Statelens: close and go to the first screen"
                 title="Close and go to the first screen">{ logo() }</button>
             <span class="vr"></span>
             <span class="name" title={name.clone()}>{ &name }</span>

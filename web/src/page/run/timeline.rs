@@ -4,7 +4,7 @@ use statelens_inspect::runs::{Entry, Kind};
 use yew::prelude::*;
 
 use super::model::RunView;
-use crate::page::app::Actor;
+use crate::page::actor::Actor;
 use crate::page::hooks::use_size;
 use crate::page::marks::{classes, when};
 use crate::state::fmt;

@@ -1,0 +1,133 @@
+// Back, forward, Escape: what is open is a place in the browser's history, and one key loses nothing.
+
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { choosing, fixture, launch, site, withPage } from "./harness.mjs";
+import { denseCheckpoint } from "./make.mjs";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-history-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+const example = `${site}examples/gpt_small.mdl`;
+const shows = (page, name) => page.locator("#work .top .name", { hasText: name }).waitFor();
+
+async function open(page, name) {
+  await page.setInputFiles("#choose-files", fixture(name));
+  await shows(page, name.split("/").pop());
+}
+
+/** Opens an address as a user does: U, the address, Enter. */
+async function ask(page, address) {
+  await page.keyboard.press("u");
+  await page.waitForSelector("#address");
+  await page.fill("#address input", address);
+  await page.keyboard.press("Enter");
+  await page.waitForSelector("#work .row");
+}
+
+test("an address that is typed and entered is opened, and nothing is thrown on the way", async () => {
+  // `withPage` fails on errors that nobody caught.
+  await withPage(browser, async (page) => {
+    await ask(page, example);
+    await page.waitForTimeout(100);
+  });
+});
+
+test("Back goes through what was open and never leaves the page, Forward comes back", async () => {
+  await withPage(browser, async (page) => {
+    await open(page, "torch/zip_training_ckpt.pt");
+    await open(page, "cerebras/v2.10.0/seed.mdl");
+    await page.goBack();
+    await shows(page, "zip_training_ckpt.pt");
+    await page.goForward();
+    await shows(page, "seed.mdl");
+    await page.goBack();
+    await page.goBack();
+    await page.waitForSelector("#start");
+    await page.goForward();
+    await shows(page, "zip_training_ckpt.pt");
+  });
+});
+
+test("an address is in the URL while it is open, and only then", async () => {
+  await withPage(browser, async (page) => {
+    await ask(page, example);
+    assert.equal(new URL(page.url()).searchParams.get("url"), example);
+    // Whoever is given the URL sees the same.
+    await page.reload();
+    await shows(page, "gpt_small.mdl");
+    await open(page, "cerebras/v2.10.0/seed.mdl");
+    assert.equal(new URL(page.url()).search, "");
+    await page.goBack();
+    await shows(page, "gpt_small.mdl");
+    assert.equal(new URL(page.url()).searchParams.get("url"), example);
+    // Its own button leaves it, too.
+    await page.click(".home");
+    await page.waitForSelector("#start");
+    assert.equal(new URL(page.url()).search, "");
+  });
+});
+
+test("Back leaves a comparison for the checkpoint, which is not opened anew, and a sheet for what is below", async () => {
+  await withPage(browser, async (page) => {
+    await open(page, "cerebras/v2.10.0/seed.mdl");
+    await page.keyboard.press("j");
+    const chooser = await choosing(page, () => page.keyboard.press("d"));
+    await chooser.setFiles(fixture("torch/zip_training_ckpt.pt"));
+    await page.waitForSelector("#compare");
+    await page.goBack();
+    await page.waitForSelector("#work .row.sel");
+    await page.keyboard.press("f");
+    await page.waitForSelector('[role="dialog"]');
+    await page.goBack();
+    await page.waitForSelector('[role="dialog"]', { state: "detached" });
+    await shows(page, "seed.mdl");
+    await page.goBack();
+    await page.waitForSelector("#start");
+  });
+});
+
+test("Escape and Back ask before what is being written is lost", async () => {
+  const large = join(folder, "large.safetensors");
+  denseCheckpoint(large, 96, 1);
+  await withPage(browser, async (page) => {
+    await page.addInitScript(() => delete window.showSaveFilePicker);
+    await page.reload();
+    await page.waitForSelector("#start");
+    await page.setInputFiles("#choose-files", large);
+    await shows(page, "large.safetensors");
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.waitForSelector(".plan:not(.late)");
+    for (const box of await page.$$(".loss input")) await box.check();
+    const saved = page.waitForEvent("download", { timeout: 300_000 });
+    await page.click("#write:not([disabled])");
+    await page.waitForSelector("#convert-run");
+    await page.keyboard.press("Escape");
+    await page.waitForSelector("#stop");
+    assert.match(await page.textContent("#stop"), /being written/);
+    await page.click("#keep-writing");
+    await page.waitForSelector("#stop", { state: "detached" });
+    await page.getByRole("button", { name: "Browse meanwhile" }).click();
+    await page.waitForSelector("#convert-run", { state: "detached" });
+    await page.goBack();
+    await page.waitForSelector("#stop");
+    await shows(page, "large.safetensors");
+    await page.click("#keep-writing");
+    await saved;
+    await shows(page, "large.safetensors");
+    await page.goBack();
+    await page.waitForSelector("#start");
+  });
+});

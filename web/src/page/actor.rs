@@ -1,0 +1,216 @@
+//! What components use to act: the state, the worker, the dialogs for files.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use wasm_bindgen::prelude::*;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::HtmlInputElement;
+use yew::prelude::*;
+
+use crate::page::bridge::Bridge;
+use crate::page::drop::{self, Dropped};
+use crate::page::model::{Action, Model, Pending, Why};
+use crate::page::offers;
+use crate::protocol::{ErrorKind, ErrorText, Kind, Planned, Sink, ToWorker};
+
+/// How many values the inspector asks for at a time.
+pub const VALUES: u32 = 60;
+
+/// What components use to act: the state's dispatcher, the worker, and the two dialogs.
+#[derive(Clone, PartialEq)]
+pub struct Actor {
+    /// Changes the state.
+    pub dispatch: UseReducerDispatcher<Model>,
+    /// Speaks to the worker.
+    pub bridge: Bridge,
+    /// The worker's session that is shown.
+    pub(super) session: u32,
+    /// The dialog for files.
+    pub(super) files: NodeRef,
+    /// The dialog for a folder.
+    pub(super) folder: NodeRef,
+    /// True while a dialog is for a second checkpoint.
+    pub(super) beside: Rc<Cell<bool>>,
+}
+
+impl Actor {
+    /// Changes the state.
+    pub fn act(&self, action: Action) {
+        self.dispatch.dispatch(action);
+    }
+
+    /// Asks the worker about what is shown.
+    pub fn ask(&self, message: &ToWorker) {
+        self.bridge.ask(self.session, message);
+    }
+
+    /// As [`Actor::ask`], with files or a handle beside the message; whether it was asked.
+    pub fn ask_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) -> bool {
+        self.bridge.ask_with(self.session, message, files, handle)
+    }
+
+    /// Does what takes the place of what is open; asks first if a file is being written.
+    pub fn instead(&self, then: impl Fn(&Self) + 'static) {
+        self.unless_written(Why::Open, then);
+    }
+
+    fn unless_written(&self, why: Why, then: impl Fn(&Self) + 'static) {
+        if self.bridge.is_doing(Kind::Write) {
+            self.act(Action::Ask(Some(Pending::new(why, then))));
+        } else {
+            then(self);
+        }
+    }
+
+    /// What is open is closed: tells what that stops.
+    pub fn stop_jobs(&self) {
+        self.act(Action::Interrupt(self.bridge.long_jobs(), false));
+    }
+
+    /// Goes back to what was there before.
+    pub fn leave(&self) {
+        self.unless_written(Why::Leave, |actor| {
+            actor.stop_jobs();
+            actor.act(Action::Leave);
+        });
+    }
+
+    /// Changes how the checkpoint is shown.
+    pub fn work(&self, change: impl FnOnce(&mut crate::state::work::Work) + 'static) {
+        self.act(Action::Work(Box::new(change)));
+    }
+
+    /// Changes what is asked of a conversion, and asks for its plan.
+    pub fn convert(&self, change: impl FnOnce(&mut crate::page::model::Convert) + 'static) {
+        self.act(Action::Convert(Box::new(change)));
+    }
+
+    /// A dialog for files.
+    pub fn choose_files(&self) {
+        self.beside.set(false);
+        if offers::remembers() {
+            offers::choose();
+        } else {
+            click(&self.files);
+        }
+    }
+
+    /// A dialog for a folder.
+    pub fn choose_folder(&self) {
+        self.beside.set(false);
+        click(&self.folder);
+    }
+
+    /// A dialog for what is to be compared with the open checkpoint.
+    pub fn choose_beside(&self, folder: bool) {
+        self.beside.set(true);
+        click(if folder { &self.folder } else { &self.files });
+    }
+
+    /// Opens files.
+    pub fn open(&self, files: Vec<Dropped>, main: Option<u32>) {
+        if files.is_empty() {
+            self.act(Action::Over(None));
+            return;
+        }
+        self.instead(move |actor| actor.open_now(files.clone(), main));
+    }
+
+    /// Opens files, whatever is going on.
+    pub fn open_now(&self, files: Vec<Dropped>, main: Option<u32>) {
+        self.open_within(files, main, 1);
+    }
+
+    /// As [`Actor::open_now`], within so many times the usual limits.
+    pub fn open_within(&self, files: Vec<Dropped>, main: Option<u32>, times: u64) {
+        let handles: js_sys::Array =
+            files.iter().map(|dropped| JsValue::from(dropped.file.clone())).collect();
+        let names = files.iter().map(|dropped| dropped.name.clone()).collect();
+        let open = ToWorker::Open { files: names, main, times };
+        self.act(Action::Times(times));
+        self.begin(&open, &handles, Action::Open(files, main));
+    }
+
+    /// Something is being opened: shows that, if it takes longer than a moment.
+    pub fn begin(&self, message: &ToWorker, files: &JsValue, action: Action) {
+        self.act(Action::Interrupt(self.bridge.long_jobs(), true));
+        self.bridge.post_with(message, files, &JsValue::UNDEFINED);
+        self.act(action);
+        let dispatch = self.dispatch.clone();
+        gloo_timers::callback::Timeout::new(100, move || dispatch.dispatch(Action::ShowLoading))
+            .forget();
+    }
+
+    /// Opens a bundled example.
+    pub fn open_example(&self, name: &'static str) {
+        let actor = self.clone();
+        spawn_local(async move {
+            match drop::example(name).await {
+                Some(dropped) => actor.open(vec![dropped], None),
+                None => actor.act(Action::Fail(ErrorText {
+                    kind: ErrorKind::Io,
+                    title: format!("The example {name} is not where the page is."),
+                    text: "The site was copied without its folder examples.".into(),
+                    place: String::new(),
+                    lines: Vec::new(),
+                    next: Vec::new(),
+                })),
+            }
+        });
+    }
+
+    /// Stops opening.
+    pub fn stop_opening(&self) {
+        self.bridge.restart();
+        self.act(Action::Leave);
+    }
+
+    /// Runs the plan: asks where to save where the browser can ask, before anything is read.
+    /// Several files are saved one by one, as downloads.
+    pub fn run(&self, request: u32, plan: &Planned, falsify: bool) {
+        let actor = self.clone();
+        let name = match plan.names.as_slice() {
+            [name] if !plan.zero_copy && can_pick() => name.clone(),
+            _ => {
+                actor.act(Action::Run);
+                actor.ask(&ToWorker::Run { request, sink: Sink::Download, falsify });
+                return;
+            }
+        };
+        spawn_local(async move {
+            // Without a handle the dialog was left: nothing was asked for.
+            if let Some(handle) = pick(&name).await {
+                let run = ToWorker::Run { request, sink: Sink::Handle, falsify };
+                // Else something else was opened while the dialog was there.
+                if actor.ask_with(&run, &JsValue::UNDEFINED, &handle) {
+                    actor.act(Action::Run);
+                }
+            }
+        });
+    }
+}
+
+/// Opens the dialog of an input for files.
+pub(super) fn click(input: &NodeRef) {
+    if let Some(input) = input.cast::<HtmlInputElement>() {
+        input.set_value("");
+        input.click();
+    }
+}
+
+/// True where the browser has a save dialog for streams.
+fn can_pick() -> bool {
+    web_sys::window()
+        .is_some_and(|window| crate::page::bridge::get(&window, "showSaveFilePicker").is_function())
+}
+
+async fn pick(name: &str) -> Option<JsValue> {
+    let window = web_sys::window()?;
+    let show: js_sys::Function =
+        crate::page::bridge::get(&window, "showSaveFilePicker").dyn_into().ok()?;
+    let options = js_sys::Object::new();
+    crate::page::bridge::set(&options, "suggestedName", &name.into());
+    let promise: js_sys::Promise = show.call1(&window, &options).ok()?.dyn_into().ok()?;
+    wasm_bindgen_futures::JsFuture::from(promise).await.ok()
+}

@@ -1,0 +1,136 @@
+//! Files that arrive by drops and dialogs: what is said while they are dragged, and what is done with
+//! them.
+
+use wasm_bindgen::JsCast;
+use wasm_bindgen_futures::spawn_local;
+use web_sys::{DragEvent, Event};
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::compare;
+use crate::page::drop::{self, Dropped};
+use crate::page::hooks::use_window_event;
+use crate::page::marks::{classes, when};
+use crate::page::model::{Action, Model, Sheet};
+use crate::page::{run, verify};
+
+/// Listens to what is dragged over the window and dropped on it.
+#[hook]
+pub fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let over = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
+            else {
+                return;
+            };
+            if drop::has_files(&transfer) {
+                event.prevent_default();
+                transfer.set_drop_effect("copy");
+                let count = drop::count(&transfer);
+                if model.over != Some(count) {
+                    actor.act(Action::Over(Some(count)));
+                }
+                let beside = on_right(&event);
+                if model.over_beside != beside {
+                    actor.act(Action::OverBeside(beside));
+                }
+            }
+        })
+    };
+    use_window_event("dragenter", over.clone());
+    use_window_event("dragover", over);
+    let leave = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            // The pointer left the window, not one element for another.
+            let outside =
+                event.dyn_ref::<DragEvent>().is_some_and(|drag| drag.related_target().is_none());
+            if outside && model.over.is_some() {
+                actor.act(Action::Over(None));
+            }
+        })
+    };
+    use_window_event("dragleave", leave);
+    let dropped = {
+        let (model, actor) = (model.clone(), actor.clone());
+        Callback::from(move |event: Event| {
+            let Some(transfer) = event.dyn_ref::<DragEvent>().and_then(DragEvent::data_transfer)
+            else {
+                return;
+            };
+            if drop::has_files(&transfer) {
+                event.prevent_default();
+                let files = drop::from_drop(&transfer);
+                let beside = compare::can_compare(&model) && on_right(&event);
+                let (model, actor) = (model.clone(), actor.clone());
+                spawn_local(async move {
+                    let files = files.await;
+                    if beside && !model.joins(&files) {
+                        compare::begin(&actor, files, None);
+                    } else {
+                        take(&model, &actor, files);
+                    }
+                });
+            }
+        })
+    };
+    use_window_event("drop", dropped);
+}
+
+/// Whether the pointer is in the right half of the window.
+fn on_right(event: &Event) -> bool {
+    let width = web_sys::window().and_then(|window| window.inner_width().ok()?.as_f64());
+    let at = event.dyn_ref::<DragEvent>().map_or(0, |drag| drag.client_x());
+    f64::from(at) > width.unwrap_or(f64::MAX) / 2.0
+}
+
+/// Takes files: what the open checkpoint misses joins it, anything else replaces it.
+pub fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
+    if verify::takes(model, actor, &dropped) {
+        return;
+    }
+    if model.joins(&dropped) {
+        let mut all = model.files.as_ref().clone();
+        for mut file in dropped {
+            if let Some(path) = model.missing(&file.name.path) {
+                file.name.path = path.to_owned();
+            }
+            // One that comes again may be another one by now.
+            match all.iter_mut().find(|known| known.name.path == file.name.path) {
+                Some(known) => *known = file,
+                None => all.push(file),
+            }
+        }
+        actor.open(all, model.asked);
+    } else if let Err(dropped) = run::begin(actor, dropped) {
+        actor.open(dropped, None);
+    }
+}
+
+/// What is said while things are dragged over the page.
+pub fn over_text(over: Option<usize>) -> String {
+    match over {
+        Some(0) | None => "Release to open.".into(),
+        Some(1) => "Release to open 1 item.".into(),
+        Some(count) => format!("Release to open {count} items."),
+    }
+}
+
+/// What a drop would do. Where a checkpoint is open, the right half is for comparing.
+pub fn dropover(model: &Model) -> Html {
+    let Some(work) = model.work.as_ref().filter(|_| compare::can_compare(model)) else {
+        let text = match model.sheet {
+            Some(Sheet::Verify) => "Release to take it as the manifest.".to_owned(),
+            _ => over_text(model.over),
+        };
+        return html! { <div class="dropover"><b>{ text }</b></div> };
+    };
+    let half = |beside: bool| classes(&[when(beside == model.over_beside, "on")]);
+    html! {
+        <div class="dropover halves">
+            <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It takes the place of what is open." }</span></div>
+            <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
+        </div>
+    }
+}

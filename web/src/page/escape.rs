@@ -1,0 +1,54 @@
+//! Escape: closes what is on top.
+
+use wasm_bindgen::JsCast;
+
+use crate::page::actor::Actor;
+use crate::page::model::{Action, Convert, Model, Pending, Screen, Sheet, Why};
+use crate::page::{compare, run, verify};
+use crate::protocol::ToWorker;
+
+/// Escape closes what is on top: a sheet, the filter, a file that is being opened.
+pub fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -> bool {
+    if model.pending.is_some() {
+        actor.act(Action::Ask(None));
+        return true;
+    }
+    if model.sheet.is_some() {
+        let running = model.convert.as_ref().is_some_and(Convert::is_running);
+        if model.sheet == Some(Sheet::Convert) && running {
+            // One key should not undo minutes of work.
+            let stop = |actor: &Actor| actor.ask(&ToWorker::Cancel);
+            actor.act(Action::Ask(Some(Pending::new(Why::Stop, stop))));
+        } else if model.sheet == Some(Sheet::Verify)
+            && matches!(model.verification.stage, verify::Stage::Now(..))
+        {
+            verify::stop(actor);
+        } else {
+            actor.act(Action::Show(None));
+        }
+        return true;
+    }
+    match model.screen {
+        Screen::Loading => actor.stop_opening(),
+        Screen::Error => actor.act(Action::Leave),
+        Screen::Compare => compare::escape(model, actor),
+        Screen::Run => run::escape(model, actor),
+        Screen::Work => {
+            let clear = model.work.as_ref().is_none_or(|work| work.filter.is_empty());
+            if model.run.is_some() && clear && !model.tree_shown {
+                actor.leave();
+                return true;
+            }
+            if model.tree_shown {
+                actor.act(Action::ToggleTree);
+            }
+            actor.work(|work| work.set_filter(""));
+            if let Some(input) = target.and_then(|target| target.dyn_ref::<web_sys::HtmlElement>())
+            {
+                let _ = input.blur();
+            }
+        }
+        Screen::Start => return false,
+    }
+    true
+}

@@ -1,0 +1,309 @@
+//! Back and forward: what is open is a place in the browser's history. Back goes to what was open
+//! before and never leaves the page while something is; what is at an address has it in the URL.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use wasm_bindgen::prelude::*;
+use web_sys::{Event, PopStateEvent};
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::compare;
+use crate::page::drop::Dropped;
+use crate::page::hooks::use_window_event;
+use crate::page::model::{Action, Model, Pending, Screen, Why};
+use crate::page::run::RunView;
+use crate::protocol::{Agreed, Kind};
+
+/// Something that is shown, and all that it takes to show it again.
+#[derive(Clone)]
+enum Place {
+    Start,
+    Files(Rc<Vec<Dropped>>, Option<u32>),
+    Address(AttrValue, Agreed),
+    /// A summary, which is in the URL itself.
+    Link,
+    Run(Rc<RunView>),
+    /// Two checkpoints: the first, and the files of the second.
+    Compare(Box<Place>, Rc<Vec<Dropped>>, Option<u32>),
+}
+
+impl PartialEq for Place {
+    /// A file that was not named yet is the one that was found to open.
+    fn eq(&self, other: &Self) -> bool {
+        let same =
+            |one: &Option<u32>, two: &Option<u32>| one == two || one.is_none() || two.is_none();
+        match (self, other) {
+            (Self::Start, Self::Start) | (Self::Link, Self::Link) => true,
+            (Self::Files(one, a), Self::Files(two, b)) => are_same(one, two) && same(a, b),
+            (Self::Address(one, _), Self::Address(two, _)) => one == two,
+            (Self::Run(one), Self::Run(two)) => are_same(&one.files, &two.files),
+            (Self::Compare(one, b1, m1), Self::Compare(two, b2, m2)) => {
+                one == two && are_same(b1, b2) && same(m1, m2)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// Whether these are the same files, as the browser tells them apart.
+fn are_same(one: &Rc<Vec<Dropped>>, two: &Rc<Vec<Dropped>>) -> bool {
+    Rc::ptr_eq(one, two) || one == two
+}
+
+impl Place {
+    /// What is shown now.
+    fn of(model: &Model) -> Self {
+        let open = || match &model.address {
+            Some(address) => Self::Address(address.clone(), model.agreed),
+            None if model.files.is_empty() => Self::Link,
+            None => Self::Files(model.files.clone(), model.asked),
+        };
+        match (model.screen, &model.run, &model.compare) {
+            (Screen::Start, ..) => Self::Start,
+            (Screen::Run, Some(view), _) => Self::Run(view.clone()),
+            (Screen::Compare, _, Some(second)) => {
+                Self::Compare(Box::new(open()), second.files.clone(), second.main)
+            }
+            _ => open(),
+        }
+    }
+
+    /// Whether it is another one's comparison with a second.
+    fn is_beside(&self, first: &Self) -> bool {
+        matches!(self, Self::Compare(own, ..) if **own == *first)
+    }
+
+    /// The URL of the page while it is shown.
+    fn url(&self) -> String {
+        let (href, hash) = location();
+        let base = href.split(['#', '?']).next().unwrap_or_default().to_owned();
+        match self {
+            Self::Address(address, _) => {
+                format!("{base}?url={}", js_sys::encode_uri_component(address))
+            }
+            Self::Link => format!("{base}{hash}"),
+            Self::Compare(first, ..) => first.url(),
+            Self::Start | Self::Files(..) | Self::Run(_) => base,
+        }
+    }
+
+    /// Shows it again.
+    fn show(&self, actor: &Actor, model: &Model) {
+        match self {
+            Self::Files(..) | Self::Address(..) if Self::of(model).is_beside(self) => {
+                compare::leave(actor);
+            }
+            Self::Start => {
+                actor.stop_jobs();
+                actor.act(Action::Home);
+            }
+            Self::Files(files, main) => actor.open_now(files.as_ref().clone(), *main),
+            Self::Address(address, agreed) => actor.open_address_now(address, *agreed),
+            // The browser tells of a change behind the `#`, which opens it.
+            Self::Link => {}
+            Self::Run(view) if model.is_of_run(&view.files) => {
+                actor.stop_jobs();
+                // From a comparison to the checkpoint, and from that to the folder.
+                for _ in 0..2 {
+                    if model.screen != Screen::Run {
+                        actor.act(Action::Leave);
+                    }
+                }
+            }
+            Self::Run(view) => {
+                actor.stop_jobs();
+                actor.act(Action::OpenRun(Box::new((**view).clone())));
+            }
+            Self::Compare(first, files, main) => match first.as_ref() {
+                Self::Files(first, asked) => {
+                    actor.open_now(first.as_ref().clone(), *asked);
+                    compare::begin(actor, files.as_ref().clone(), *main);
+                }
+                first => first.show(actor, model),
+            },
+        }
+    }
+}
+
+/// The places that were gone through, and where the browser is among them.
+#[derive(Default)]
+struct Trail {
+    places: HashMap<u32, Place>,
+    at: u32,
+    /// The next one's number.
+    next: u32,
+    /// The page itself goes there, and the browser has not said yet that it is there.
+    going: bool,
+    /// The page was loaded anew where it had been: what its URL names takes that place.
+    reloaded: bool,
+    /// The user said that what is being written may be stopped.
+    sure: bool,
+}
+
+/// Keeps the browser's history in step with what is shown.
+#[hook]
+pub fn use_history(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let trail = use_mut_ref(Trail::default);
+    let place = Place::of(model);
+    {
+        let trail = trail.clone();
+        use_effect_with(Moved(place), move |Moved(place)| follow(&trail, place));
+    }
+    let (model, actor) = (model.clone(), actor.clone());
+    use_window_event(
+        "popstate",
+        Callback::from(move |event: Event| {
+            gone(&event, &trail, &model, &actor);
+        }),
+    );
+}
+
+/// Told apart by what is shown, not by how far it is known.
+struct Moved(Place);
+
+impl PartialEq for Moved {
+    fn eq(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+}
+
+/// Something else is shown: that is a step in the history, unless the browser made it.
+fn follow(trail: &Rc<RefCell<Trail>>, place: &Place) {
+    let mut trail = trail.borrow_mut();
+    if trail.going {
+        return;
+    }
+    if trail.places.get(&trail.at) == Some(place) && index().is_some() {
+        return;
+    }
+    if trail.places.is_empty() {
+        (trail.reloaded, trail.at) = (index().is_some(), index().unwrap_or(0));
+        (trail.next, trail.going) = (trail.at + 1, false);
+        let at = trail.at;
+        trail.places.insert(at, place.clone());
+        return write(at, None, false);
+    }
+    let reloaded = std::mem::take(&mut trail.reloaded);
+    if reloaded && matches!(place, Place::Address(..) | Place::Link) {
+        let at = trail.at;
+        trail.places.insert(at, place.clone());
+        return write(at, None, false);
+    }
+    let (href, _) = location();
+    let before = trail.at.checked_sub(1).and_then(|before| trail.places.get(&before));
+    match index() {
+        // Left by its own button or key: that is what Back does.
+        Some(_) if before == Some(place) && trail.at + 1 == trail.next => {
+            trail.going = true;
+            go(-1);
+        }
+        Some(_) => {
+            // What was asked for when the page came is no longer so on the first screen.
+            if trail.places.get(&trail.at) == Some(&Place::Start) {
+                write(trail.at, Some(&Place::Start.url()), false);
+            }
+            let url = if *place == Place::Link { href } else { place.url() };
+            trail.at += 1;
+            let at = trail.at;
+            // What was ahead is forgotten by the browser, too.
+            trail.places.retain(|known, _| *known < at);
+            trail.next = at + 1;
+            trail.places.insert(at, place.clone());
+            write(at, Some(&url), true);
+        }
+        // A link was put into the page's address: the browser made the step.
+        None => {
+            let at = trail.next;
+            (trail.at, trail.next) = (at, at + 1);
+            trail.places.insert(at, place.clone());
+            write(at, None, false);
+        }
+    }
+}
+
+/// The browser went elsewhere in the history.
+fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Model>, actor: &Actor) {
+    let state = event.dyn_ref::<PopStateEvent>().map(PopStateEvent::state);
+    let Some(to) = state.and_then(|state| state.as_f64()).map(|to| to as u32) else { return };
+    let from = trail.borrow().at;
+    if std::mem::take(&mut trail.borrow_mut().going) {
+        trail.borrow_mut().at = to;
+        return follow(trail, &Place::of(model));
+    }
+    let steps = |from: u32, to: u32| i32::try_from(i64::from(to) - i64::from(from)).unwrap_or(0);
+    let stay = || {
+        trail.borrow_mut().going = true;
+        go(steps(to, from));
+    };
+    if model.pending.is_some() || model.sheet.is_some() {
+        // What lies on top is closed first.
+        stay();
+        actor.act(Action::Ask(None));
+        return actor.act(Action::Show(None));
+    }
+    let sure = std::mem::take(&mut trail.borrow_mut().sure);
+    if actor.bridge.is_doing(Kind::Write) && !sure {
+        stay();
+        let trail = trail.clone();
+        let then = move |_: &Actor| {
+            trail.borrow_mut().sure = true;
+            go(steps(from, to));
+        };
+        return actor.act(Action::Ask(Some(Pending::new(Why::Leave, then))));
+    }
+    let place = {
+        let mut trail = trail.borrow_mut();
+        trail.at = to;
+        trail.next = trail.next.max(to + 1);
+        trail.places.get(&to).cloned()
+    };
+    match place {
+        Some(place) => place.show(actor, model),
+        // It is from before the page was loaded anew: its URL says what it was.
+        None => {
+            if !crate::page::address::open_address_of_page(actor) {
+                let (_, hash) = location();
+                if !hash.starts_with(crate::page::share::MARK) {
+                    Place::Start.show(actor, model);
+                }
+            }
+            trail.borrow_mut().places.insert(to, Place::of(model));
+        }
+    }
+}
+
+fn location() -> (String, String) {
+    let location = web_sys::window().map(|window| window.location());
+    let href = location.as_ref().and_then(|location| location.href().ok());
+    let hash = location.and_then(|location| location.hash().ok());
+    (href.unwrap_or_default(), hash.unwrap_or_default())
+}
+
+/// The number that the browser holds for where it is; `None` where the page put none.
+fn index() -> Option<u32> {
+    let history = web_sys::window()?.history().ok()?;
+    Some(history.state().ok()?.as_f64()? as u32)
+}
+
+fn go(by: i32) {
+    if let Some(Ok(history)) = web_sys::window().map(|window| window.history()) {
+        let _ = history.go_with_delta(by);
+    }
+}
+
+/// Notes a step, or another URL for this one.
+fn write(at: u32, url: Option<&str>, push: bool) {
+    let Some(Ok(history)) = web_sys::window().map(|window| window.history()) else { return };
+    let state = JsValue::from(at);
+    let note = |url: Option<&str>| match push {
+        true => history.push_state_with_url(&state, "", url),
+        false => history.replace_state_with_url(&state, "", url),
+    };
+    // A page from the disk may not change what is asked for: then the URL stays.
+    if note(url).is_err() {
+        let _ = note(None);
+    }
+}

@@ -1,0 +1,219 @@
+//! The keyboard: what each key does where nothing else has it.
+
+use statelens_checkpoint::order;
+use wasm_bindgen::JsCast;
+use web_sys::{Event, HtmlInputElement, KeyboardEvent};
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::escape::escape;
+use crate::page::hooks::use_window_event;
+use crate::page::marks::copy;
+use crate::page::model::{Action, Model, Screen, Sheet};
+use crate::page::{compare, run, share};
+use crate::state::fmt;
+
+/// Listens to the keys of the window.
+#[hook]
+pub fn use_keys(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let (model, actor) = (model.clone(), actor.clone());
+    let listen = Callback::from(move |event: Event| {
+        if let Some(event) = event.dyn_ref::<KeyboardEvent>()
+            && !event.default_prevented()
+            && press(&model, &actor, event)
+        {
+            event.prevent_default();
+        }
+    });
+    use_window_event("keydown", listen);
+}
+
+/// Acts on a key; true if it did.
+fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
+    let target = event.target().and_then(|target| target.dyn_into::<web_sys::Element>().ok());
+    let tag = target.as_ref().map(|target| target.tag_name()).unwrap_or_default();
+    let key = event.key();
+    if key == "Escape" {
+        return escape(model, actor, target.as_ref());
+    }
+    if matches!(tag.as_str(), "INPUT" | "SELECT" | "TEXTAREA") || event.alt_key() {
+        return false;
+    }
+    if let Some(target) = &target
+        && arrow_in_group(target, &key)
+    {
+        return true;
+    }
+    if model.pending.is_some() {
+        return false;
+    }
+    if event.ctrl_key() || event.meta_key() {
+        return key == "c" && copy_values(model);
+    }
+    match key.as_str() {
+        "?" => actor.act(Action::Show(if model.sheet == Some(Sheet::Keys) {
+            None
+        } else {
+            Some(Sheet::Keys)
+        })),
+        "Enter" if model.sheet == Some(Sheet::Share) && tag != "BUTTON" && tag != "A" => {
+            return share::copy_link(model.shared.as_ref());
+        }
+        _ if model.sheet.is_some() => return false,
+        "o" => actor.choose_files(),
+        "O" => actor.choose_folder(),
+        "u" => actor.act(Action::AskAddress(AttrValue::default())),
+        _ if matches!(model.screen, Screen::Compare | Screen::Run) => {
+            let inside = target.as_ref().is_some_and(|node| {
+                node.closest("[role=tablist], .insp, .matching").ok().flatten().is_some()
+            });
+            return match model.screen {
+                Screen::Run => run::press(model, actor, &key, &tag, inside),
+                _ => compare::press(model, actor, &key, &tag, inside),
+            };
+        }
+        _ if model.screen != Screen::Work => return false,
+        "d" => compare::offer(model, actor),
+        "c" => actor.act(Action::StartConvert),
+        "f" => actor.act(Action::Show(Some(Sheet::Findings))),
+        "s" => actor.act(Action::Show(Some(Sheet::Share))),
+        "v" if compare::can_compare(model) => actor.act(Action::Show(Some(Sheet::Verify))),
+        "[" | "]" => return step_file(model, actor, key == "]"),
+        _ => return press_in_table(model, actor, &key, &tag, target.as_ref()),
+    }
+    true
+}
+
+fn press_in_table(
+    model: &Model,
+    actor: &Actor,
+    key: &str,
+    tag: &str,
+    target: Option<&web_sys::Element>,
+) -> bool {
+    let Some(work) = &model.work else { return false };
+    // Arrows belong to the tree, the tabs and the tape while they have the focus.
+    let elsewhere = target.is_some_and(|node| {
+        node.closest("[role=tree], [role=tablist], [role=slider], .insp").ok().flatten().is_some()
+    });
+    match key {
+        "j" => actor.work(|work| work.step(1)),
+        "k" => actor.work(|work| work.step(-1)),
+        "ArrowDown" if !elsewhere => actor.work(|work| work.step(1)),
+        "ArrowUp" if !elsewhere => actor.work(|work| work.step(-1)),
+        "PageDown" if !elsewhere => actor.work(|work| work.step(20)),
+        "PageUp" if !elsewhere => actor.work(|work| work.step(-20)),
+        "ArrowRight" if !elsewhere => actor.work(|work| work.unfold(true)),
+        "ArrowLeft" if !elsewhere => actor.work(|work| work.unfold(false)),
+        "Home" if !elsewhere => actor.work(|work| work.step_to_end(false)),
+        "End" if !elsewhere => actor.work(|work| work.step_to_end(true)),
+        "Enter" if !elsewhere && tag != "BUTTON" && tag != "A" => return enter(work, actor),
+        "," => actor.work(|work| work.step_layer(-1)),
+        "." => actor.work(|work| work.step_layer(1)),
+        "l" => actor.work(crate::state::work::Work::toggle_folding),
+        "/" => return focus_filter(),
+        "y" => match work.row() {
+            Some(row) => copy(&work.rows[row as usize].key),
+            None => return false,
+        },
+        "Y" => match work.row() {
+            Some(row) => copy(&fmt::shape(&work.rows[row as usize].shape)),
+            None => return false,
+        },
+        _ => return false,
+    }
+    true
+}
+
+/// Enter opens or shuts the fold that is looked at.
+fn enter(work: &crate::state::work::Work, actor: &Actor) -> bool {
+    let Some(fold) = work.fold() else { return false };
+    let name = fold.name.clone();
+    actor.work(move |work| work.toggle_fold(&name));
+    true
+}
+
+/// Arrow keys in a group of radio buttons or tabs go to the next one and choose it, as anywhere.
+fn arrow_in_group(target: &web_sys::Element, key: &str) -> bool {
+    let by = match key {
+        "ArrowRight" | "ArrowDown" => 1,
+        "ArrowLeft" | "ArrowUp" => -1,
+        _ => return false,
+    };
+    let Ok(Some(group)) = target.closest("[role=radiogroup], [role=tablist]") else { return false };
+    let Ok(all) = group.query_selector_all("[role=radio]:not([disabled]), [role=tab]") else {
+        return false;
+    };
+    let count = all.length();
+    let at = (0..count).find(|&at| all.get(at).is_some_and(|one| one.is_same_node(Some(target))));
+    let Some(at) = at else { return false };
+    let next = (at + count).saturating_add_signed(by) % count;
+    let next = all.get(next).and_then(|next| next.dyn_into::<web_sys::HtmlElement>().ok());
+    if let Some(next) = &next {
+        next.click();
+        let _ = next.focus();
+    }
+    next.is_some()
+}
+
+/// Leaves the filter box for the table, at its first row if none was looked at.
+pub fn enter_table(model_has_row: bool, actor: &Actor) {
+    let grid = web_sys::window()
+        .and_then(|window| window.document())
+        .and_then(|document| document.query_selector("#work [role=grid]").ok().flatten())
+        .and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
+    if let Some(grid) = grid {
+        let _ = grid.focus();
+        if !model_has_row {
+            actor.work(|work| work.step_to_end(false));
+        }
+    }
+}
+
+/// Puts the cursor into the filter box.
+pub fn focus_filter() -> bool {
+    let input = web_sys::window()
+        .and_then(|window| window.document())
+        .and_then(|document| document.get_element_by_id("filter"))
+        .and_then(|node| node.dyn_into::<HtmlInputElement>().ok());
+    match input {
+        Some(input) => {
+            input.select();
+            input.focus().is_ok()
+        }
+        None => false,
+    }
+}
+
+/// Opens the next checkpoint of the same drop.
+fn step_file(model: &Model, actor: &Actor, forward: bool) -> bool {
+    let Some(work) = &model.work else { return false };
+    let mut all = work.opened.others.clone();
+    all.push(work.opened.main);
+    order::natural(&mut all);
+    let at = all.iter().position(|&file| file == work.opened.main).unwrap_or(0);
+    let next = if forward { (at + 1) % all.len() } else { (at + all.len() - 1) % all.len() };
+    if all.len() < 2 {
+        return false;
+    }
+    actor.open(model.files.as_ref().clone(), Some(all[next]));
+    true
+}
+
+/// Copies the first values as text, unless some text of the page is selected.
+fn copy_values(model: &Model) -> bool {
+    let selected = web_sys::window()
+        .and_then(|window| window.get_selection().ok().flatten())
+        .is_some_and(|selection| !selection.is_collapsed());
+    let row = model.work.as_ref().and_then(crate::state::work::Work::row);
+    match &model.values {
+        Some(values) if !selected && Some(values.row) == row => match &values.values {
+            Ok(texts) => {
+                copy(&texts.join("\n"));
+                true
+            }
+            Err(_) => false,
+        },
+        _ => false,
+    }
+}
