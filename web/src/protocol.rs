@@ -630,6 +630,8 @@ pub struct Preview {
     pub left_out: u64,
     /// Keys in the source.
     pub total: u64,
+    /// Keys that the rows stand for.
+    pub shown: u64,
 }
 
 /// What becomes of a key.
@@ -641,6 +643,8 @@ pub struct KeyChange {
     pub new: Option<String>,
     /// The dtype in the output, if it is another one.
     pub dtype: Option<String>,
+    /// For how many keys that differ in numbers only it stands.
+    pub times: u64,
 }
 
 /// Something that the target can't hold.

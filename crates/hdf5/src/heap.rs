@@ -5,11 +5,12 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use hdf5_reader::StorageBuffer;
+use hdf5_reader::btree_v2::{BTreeV2Header, BTreeV2Record, collect_btree_v2_records_storage};
 use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::fractal_heap::{FractalHeap, FractalHeapDirectBlockCache};
 use hdf5_reader::io::Cursor;
 use hdf5_reader::local_heap::LocalHeap;
-use statelens_checkpoint::{Error, Limits, Result, Text, order};
+use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 
 use crate::block::{Block as Sealed, little};
 use crate::datatype::text;
@@ -194,6 +195,40 @@ pub(crate) struct DenseHeap<'a> {
     indirect: HashMap<u64, Arc<[u8]>>,
     /// The direct block of the last object: offset in the heap, size, bytes.
     last: Option<(u64, u64, StorageBuffer)>,
+    /// The huge objects that an index lists by number: number, address and length, once read.
+    huge: Option<Vec<(u64, u64, u64)>>,
+}
+
+/// The index of a heap's huge objects: number, address and length, by number.
+fn huge_objects(
+    source: &Source,
+    widths: Widths,
+    heap: &FractalHeap,
+    limits: &Limits,
+) -> Result<Vec<(u64, u64, u64)>> {
+    let Widths { offset, length } = widths;
+    let index = heap.btree_huge_objects_address;
+    let at = |error: Error| error.at(source.base().saturating_add(index));
+    let header = BTreeV2Header::parse_at_storage(source, index, offset, length)
+        .map_err(from_reader)
+        .map_err(at)?;
+    Limits::check("huge objects of a heap", header.total_records, limits.members)?;
+    let records =
+        collect_btree_v2_records_storage(source, &header, offset, length, None, &[], None)
+            .map_err(from_reader)
+            .map_err(at)?;
+    let mut listed = room::vec(records.len() as u64)?;
+    listed.extend(records.into_iter().filter_map(|record| match record {
+        BTreeV2Record::HugeIndirectNonFiltered { address, length, object_id } => {
+            Some((object_id, address, length))
+        }
+        _ => None,
+    }));
+    // libhdf5 looks for a number by halving, and finds nothing where they are out of order.
+    match listed.is_sorted_by(|(one, ..), (next, ..)| one < next) {
+        true => Ok(listed),
+        false => Err(at(Error::damaged("an index of huge objects is out of order"))),
+    }
 }
 
 /// Where a direct block is.
@@ -226,6 +261,7 @@ impl<'a> DenseHeap<'a> {
             cache: FractalHeapDirectBlockCache::default(),
             indirect: HashMap::new(),
             last: None,
+            huge: None,
         })
     }
 
@@ -251,9 +287,28 @@ impl<'a> DenseHeap<'a> {
             )?;
         }
         let Widths { offset, length } = self.widths;
+        let is_huge = id.first().is_some_and(|flags| flags >> 4 & 3 == 1);
+        let numbered = id.len() < 1 + usize::from(offset) + usize::from(length);
+        if is_huge && numbered && self.heap.io_filters_len == 0 {
+            return self.huge(id);
+        }
         self.heap
             .get_object_storage_cached(id, self.source, offset, length, &mut self.cache)
             .map_err(from_reader)
+    }
+
+    /// A huge object that its ID numbers. hdf5-reader goes through the whole index for each, which
+    /// takes hours for a hundred thousand; here it is read once.
+    fn huge(&mut self, id: &[u8]) -> Result<Vec<u8>> {
+        let bad = || Error::damaged("a huge object is not in the heap that it names");
+        let number = little(id.get(1..id.len().min(9)).ok_or_else(bad)?);
+        let listed = match &mut self.huge {
+            Some(listed) => listed,
+            none => none.insert(huge_objects(self.source, self.widths, &self.heap, self.limits)?),
+        };
+        let place = listed.binary_search_by_key(&number, |(number, ..)| *number);
+        let (_, address, len) = listed[place.map_err(|_| bad())?];
+        Ok(self.source.bytes(address, len)?.to_vec())
     }
 
     fn managed(&mut self, id: &[u8]) -> Result<Vec<u8>> {

@@ -145,14 +145,17 @@ fn table(preview: &Preview) -> Html {
         };
         html! {
             <tr class={classes(&[when(change.new.is_none(), "out")])}>
-                <td title={change.old.clone()}>{ key(&change.old) }</td>
+                <td title={change.old.clone()}>
+                    { key(&change.old) }
+                    if change.times > 1 { <span class="x">{ format!(" \u{d7}{}", fmt::exact(change.times)) }</span> }
+                </td>
                 <td class="ar">{ if change.new.is_some() { "\u{2192}" } else { "" } }</td>
                 <td title={change.new.clone()}>{ new }</td>
                 <td class="num dim">{ change.dtype.clone().unwrap_or_default() }</td>
             </tr>
         }
     };
-    let shown = preview.rows.len() as u64;
+    let shown = preview.shown;
     let of = |count: u64| format!("{} of {}", fmt::exact(count), fmt::exact(preview.total));
     let more = (preview.changed + preview.left_out).saturating_sub(shown);
     html! {

@@ -9,6 +9,7 @@ pub mod compare;
 pub mod open;
 pub mod planning;
 pub mod pool;
+mod preview;
 pub mod private;
 pub mod reading;
 pub mod remote;

@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Segment, Size, Unfolded};
 use statelens_convert::{
-    Cast, Change, Edit, Pattern, Rename, Target, composable, plan_edited, shard_size,
-    shards_by_name,
+    Cast, Edit, Pattern, Rename, Target, composable, plan_edited, shard_size, shards_by_name,
 };
 use statelens_formats::{Asked, Shards, Writing};
 use statelens_tensor::{Narrowing, verbatim_span};
 
-use crate::protocol::{self, Choice, ConvertOptions, KeyChange, Loss, Planned, Preview};
+use crate::protocol::{self, Choice, ConvertOptions, Loss, Planned, Preview};
 use crate::state::dtype::short;
 use crate::state::fmt::plural;
+use crate::worker::preview::preview;
 use crate::worker::session::{Job, Open};
 use crate::worker::{repair, text};
 
@@ -23,8 +23,6 @@ const LARGEST: u64 = (1 << 53) - 1;
 const NAMED: usize = 4;
 /// Sizes of shards: what the command calls them, and the page.
 const SHARDS: [(&str, &str); 3] = [("2GB", "2 GB"), ("5GB", "5 GB"), ("10GB", "10 GB")];
-/// Keys that are shown with what becomes of them.
-const PREVIEWED: usize = 200;
 
 /// The formats that can be written, with what there is to choose.
 #[must_use]
@@ -114,33 +112,6 @@ fn edit(options: &ConvertOptions) -> Result<Edit> {
             .map(|text| Cast::parse(text))
             .collect::<Result<_>>()?,
     })
-}
-
-/// The changes that the page shows: a row for each of the first, and how many there are.
-fn preview(changes: Vec<Change>) -> Preview {
-    let mut preview = Preview { total: changes.len() as u64, ..Preview::default() };
-    let (mut changed, mut left_out) = (Vec::new(), Vec::new());
-    for change in changes {
-        let renamed = change.new.as_ref().is_some_and(|new| *new != change.old);
-        let cast = change.new.is_some() && change.old_dtype != change.new_dtype;
-        preview.changed += u64::from(renamed || cast);
-        preview.renamed += u64::from(renamed);
-        preview.cast += u64::from(cast);
-        preview.left_out += u64::from(change.new.is_none());
-        let rows = match &change.new {
-            None => &mut left_out,
-            Some(_) if renamed || cast => &mut changed,
-            Some(_) => continue,
-        };
-        if rows.len() < PREVIEWED {
-            let dtype = change.new_dtype.filter(|_| cast).map(|dtype| dtype.name().to_owned());
-            rows.push(KeyChange { old: change.old, new: change.new, dtype });
-        }
-    }
-    changed.extend(left_out);
-    changed.truncate(PREVIEWED);
-    preview.rows = changed;
-    preview
 }
 
 fn target(options: &ConvertOptions, source: &Checkpoint) -> Result<Target> {

@@ -28,7 +28,7 @@ pub(crate) fn page() -> Result<WasmEnv> {
 
 /// What testing the page needs: a browser, and the library that drives it.
 pub(crate) fn page_tests() -> Result<PathBuf> {
-    tools::playwright()?;
+    tools::page_packages()?;
     browser::chromium()
 }
 

@@ -85,19 +85,24 @@ pub(crate) fn xz_decompress() -> Result<PathBuf> {
     npm_package("xz", "xz-decompress", XZ_DECOMPRESS, script, why)
 }
 
-/// The library that drives the browser, as `tests/page/package-lock.json` pins it.
-pub(crate) fn playwright() -> Result<()> {
+/// What the page's tests need of npm, as `tests/page/package-lock.json` pins it: the library that
+/// drives the browser, and the one that checks accessibility.
+pub(crate) fn page_packages() -> Result<()> {
     let folder = project::root().join("tests/page");
     let text = fs::read_to_string(folder.join("package.json"))
         .context("reading tests/page/package.json")?;
-    let wanted = field(&text, "playwright-core")
-        .context("tests/page/package.json does not name playwright-core")?;
-    if npm_version(&folder, "playwright-core").as_deref() == Some(&wanted) {
+    let mut installed = true;
+    for package in ["playwright-core", "axe-core"] {
+        let wanted = field(&text, package)
+            .with_context(|| format!("tests/page/package.json does not name {package}"))?;
+        installed &= npm_version(&folder, package).as_deref() == Some(&wanted);
+    }
+    if installed {
         return Ok(());
     }
     announce(
-        &format!("Install playwright-core {wanted} for the page's tests"),
-        "It drives a headless browser. It brings no browser of its own.",
+        "Install playwright-core and axe-core for the page's tests",
+        "They drive a headless browser, and check accessibility. They bring no browser.",
     );
     needs_node()?;
     let mut npm = shell::command("npm");

@@ -8,7 +8,7 @@ use statelens_inspect::{Unread, write_manifest, write_manifest_lines};
 
 use crate::args::Manifest;
 use crate::limits;
-use crate::output::{Output, check_target, keep_all, stop_signal};
+use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, complain, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
@@ -74,6 +74,7 @@ fn write(
     target: &Path,
 ) -> Result<Vec<Unread>> {
     check_target(target, args.force, sources)?;
+    let mut folders = Folders::make(target.parent())?;
     let output = Output::create(target, args.force, 0)?;
     let failed = |error: std::io::Error| {
         Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
@@ -86,5 +87,6 @@ fn write(
     file.flush().map_err(failed)?;
     drop(file);
     keep_all(vec![output], args.durable.sync())?;
+    folders.keep();
     Ok(unread)
 }

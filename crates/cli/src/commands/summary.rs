@@ -9,7 +9,7 @@ use statelens_inspect::share::{
 
 use crate::args::{Keys, Summary, To};
 use crate::limits;
-use crate::output::{Output, check_target, keep_all, stop_signal};
+use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
 use crate::print::{Outcome, Printer};
 use crate::progress::{Bar, Unit};
 
@@ -104,9 +104,12 @@ fn read_values(
 }
 
 fn write(target: &std::path::Path, args: &Summary, text: &str) -> Result<()> {
+    let mut folders = Folders::make(target.parent())?;
     let output = Output::create(target, args.force, text.len() as u64)?;
     (&*output.file).write_all(text.as_bytes()).map_err(|error| {
         Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
     })?;
-    keep_all(vec![output], args.durable.sync())
+    keep_all(vec![output], args.durable.sync())?;
+    folders.keep();
+    Ok(())
 }

@@ -62,6 +62,13 @@ impl Ran {
         self.err
     }
 
+    /// What a run said on standard error that was stopped by Ctrl-C.
+    #[track_caller]
+    pub(crate) fn interrupted(self) -> String {
+        assert_eq!((self.code, self.out.as_str()), (Some(130), ""), "{}", self.err);
+        self.err
+    }
+
     /// What a run said on standard error that refused to lose something, a line each.
     #[track_caller]
     pub(crate) fn failed_after_losses(self) -> String {

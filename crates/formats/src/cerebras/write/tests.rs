@@ -439,3 +439,21 @@ fn containers_that_the_format_does_not_know_are_losses() {
     assert!(read.text("f.__metadata__").contains("ObjectSerializer"));
     assert!(read.text("__spec__").contains("collections.defaultdict"));
 }
+
+/// More keys than an object header of version 1 can count attributes; models of experts have them.
+#[test]
+fn very_many_keys_are_written_and_read_back() {
+    const KEYS: usize = 70_000;
+    let mut make = Make::new();
+    let names: Vec<String> = (0..KEYS).map(|n| format!("experts.{n}.weight")).collect();
+    let entries = names.iter().map(|name| (name.as_str(), make.int(7))).collect();
+    let root = make.named(entries);
+    let bytes = file(&make.done(root), Version::V05).unwrap();
+    let files = FileSet::single("x.mdl", Memory::from(bytes));
+    let limits = Limits::default().fitted(files.len(files.main().unwrap()));
+    let back = crate::open(files, &limits, &mut Unwatched).unwrap();
+    assert!(back.findings.is_empty(), "{:?}", back.findings);
+    let leaves = back.leaves();
+    assert_eq!(leaves.len(), KEYS);
+    assert_eq!(leaves[KEYS - 1].flat.to_string(), names[KEYS - 1]);
+}
