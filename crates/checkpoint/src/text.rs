@@ -10,15 +10,24 @@ use std::sync::Arc;
 ///
 /// Held as UTF-8 where it is that, else as "generalised UTF-8" in which a lone surrogate takes
 /// three bytes (Python's `surrogatepass`). Cheap to clone.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Text(Repr);
 
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 enum Repr {
+    /// A short one, which most numbers and names are, takes no memory of its own.
+    /// Invariant: the first `len` bytes are UTF-8.
+    Short {
+        len: u8,
+        bytes: [u8; SHORT],
+    },
     Utf8(Arc<str>),
     /// Invariant: not valid UTF-8, but valid once three-byte surrogates are allowed.
     Surrogates(Arc<[u8]>),
 }
+
+/// As much as has room where a pointer and a length would be.
+const SHORT: usize = 22;
 
 impl Text {
     /// From UTF-8 in which lone surrogates are allowed; the offset of the first bad byte if not.
@@ -26,7 +35,7 @@ impl Text {
         let mut at = 0;
         loop {
             match std::str::from_utf8(&bytes[at..]) {
-                Ok(rest) if at == 0 => return Ok(Self(Repr::Utf8(rest.into()))),
+                Ok(rest) if at == 0 => return Ok(rest.into()),
                 Ok(_) => return Ok(Self(Repr::Surrogates(bytes.into()))),
                 Err(error) => {
                     at += error.valid_up_to();
@@ -63,6 +72,7 @@ impl Text {
     /// The string, if it has no lone surrogate.
     pub fn as_str(&self) -> Option<&str> {
         match &self.0 {
+            Repr::Short { .. } => std::str::from_utf8(self.as_bytes()).ok(),
             Repr::Utf8(text) => Some(text),
             Repr::Surrogates(_) => None,
         }
@@ -71,6 +81,7 @@ impl Text {
     /// The bytes as Python's `surrogatepass` writes them.
     pub fn as_bytes(&self) -> &[u8] {
         match &self.0 {
+            Repr::Short { len, bytes } => &bytes[..usize::from(*len).min(SHORT)],
             Repr::Utf8(text) => text.as_bytes(),
             Repr::Surrogates(bytes) => bytes,
         }
@@ -80,6 +91,7 @@ impl Text {
     pub fn to_lossy(&self) -> Cow<'_, str> {
         match &self.0 {
             Repr::Utf8(text) => Cow::Borrowed(text),
+            Repr::Short { .. } => Cow::Borrowed(self.as_str().unwrap_or_default()),
             Repr::Surrogates(bytes) => {
                 let mut out = String::with_capacity(bytes.len());
                 for chunk in self.pieces() {
@@ -130,6 +142,14 @@ fn surrogate(bytes: &[u8]) -> Option<u16> {
     }
 }
 
+impl PartialEq for Text {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for Text {}
+
 impl AsRef<[u8]> for Text {
     fn as_ref(&self) -> &[u8] {
         self.as_bytes()
@@ -165,13 +185,20 @@ impl PartialOrd for Text {
 
 impl From<&str> for Text {
     fn from(text: &str) -> Self {
-        Self(Repr::Utf8(text.into()))
+        match text.len() {
+            len @ ..=SHORT => {
+                let mut bytes = [0; SHORT];
+                bytes[..len].copy_from_slice(text.as_bytes());
+                Self(Repr::Short { len: len as u8, bytes })
+            }
+            _ => Self(Repr::Utf8(text.into())),
+        }
     }
 }
 
 impl From<String> for Text {
     fn from(text: String) -> Self {
-        Self(Repr::Utf8(text.into()))
+        text.as_str().into()
     }
 }
 
@@ -212,6 +239,21 @@ mod tests {
         assert_eq!(text.to_lossy(), "a\\ud800b");
         assert_eq!(Text::from_code_points([0x61, 0xd800, 0x62]).unwrap(), text);
         assert_eq!(text.pieces().collect::<Vec<_>>(), [Ok("a"), Err(0xd800), Ok("b")]);
+    }
+
+    #[test]
+    fn short_and_long_texts_are_alike() {
+        assert_eq!(size_of::<Text>(), 24);
+        for len in [0, 1, SHORT - 1, SHORT, SHORT + 1, 300] {
+            for text in ["x".repeat(len), "\u{e9}".repeat(len / 2)] {
+                let held = Text::from(text.as_str());
+                assert_eq!(held.as_str(), Some(&*text));
+                assert_eq!(held.to_lossy(), text);
+                assert_eq!(held, Text::from_surrogatepass(text.as_bytes()).unwrap());
+                assert_eq!(held.is_empty(), text.is_empty());
+                assert_ne!(held, Text::from(format!("{text}\0")));
+            }
+        }
     }
 
     #[test]

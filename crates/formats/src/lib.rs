@@ -27,6 +27,7 @@ mod table;
 pub mod tensorflow;
 pub mod torch;
 mod unread;
+mod views;
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{DictKey, Global, Int, Text};
 
-use super::Lowering;
+use super::{Entries, Lowering, NOT_YET};
 use crate::{Node, NodeId, Pickle};
 
 /// How many parts a tuple as a key may have, all levels together.
@@ -23,10 +23,10 @@ impl Pickle {
 }
 
 impl Lowering<'_> {
-    /// Keys and the nodes of their values: a later entry of an equal key replaces the earlier
+    /// Keys, with room for their values, and the nodes of those: a later entry of an equal key replaces the earlier
     /// one's value in its place, as in Python.
-    pub(super) fn entries(&self, entries: &[(NodeId, NodeId)]) -> (Vec<DictKey>, Vec<NodeId>) {
-        let mut keys: Vec<DictKey> = Vec::with_capacity(entries.len());
+    pub(super) fn entries(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
+        let mut keys: Entries = Vec::with_capacity(entries.len());
         let mut values = Vec::with_capacity(entries.len());
         let mut places: HashMap<Equal, usize> = HashMap::with_capacity(entries.len());
         for (key, value) in entries {
@@ -41,7 +41,7 @@ impl Lowering<'_> {
                 }
                 None => {}
             }
-            keys.push(key);
+            keys.push((key, NOT_YET));
             values.push(*value);
         }
         (keys, values)

@@ -122,6 +122,9 @@ enum Shape {
     Same(NodeId),
 }
 
+/// The entries of a dict, whose values get their numbers once they have one.
+type Entries = Vec<(DictKey, ValueId)>;
+
 /// A value without its parts.
 enum Assembly {
     List(ListClass),
@@ -129,7 +132,7 @@ enum Assembly {
     Set {
         frozen: bool,
     },
-    Dict(DictClass, Vec<DictKey>),
+    Dict(DictClass, Entries),
     Sparse {
         layout: String,
         shape: Vec<u64>,
@@ -233,8 +236,10 @@ impl Lowering<'_> {
             Assembly::List(class) => Value::List(List { class, items: ids }),
             Assembly::Tuple(class) => Value::Tuple(Tuple { class, items: ids }),
             Assembly::Set { frozen } => Value::Set(Set { frozen, items: ids }),
-            Assembly::Dict(class, keys) => {
-                let entries = room::collect(keys.into_iter().zip(ids))?;
+            Assembly::Dict(class, mut entries) => {
+                for ((_, place), id) in entries.iter_mut().zip(ids) {
+                    *place = id;
+                }
                 Value::Dict(Dict { class, entries })
             }
             Assembly::Sparse { layout, shape, names, coalesced } => {

@@ -4,12 +4,13 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{
-    Checkpoint, Dict, DictClass, DictKey, Error, Global, Layout, Limits, List, ListClass, Result,
-    Set, Tensor, TensorId, Text, Tuple, TupleClass, Value, ValueId,
+    Checkpoint, Dict, DictClass, DictKey, Error, Global, Limits, List, ListClass, Result, Set,
+    TensorId, Text, Tuple, TupleClass, Value, ValueId,
 };
 
 use super::report::{self, EXCLUDE, Report};
 use super::{spec, tree};
+use crate::views::{self, same_view};
 
 /// Containers and leaves in order.
 #[derive(Default)]
@@ -304,15 +305,13 @@ fn default_steps(dict: &Dict) -> Option<Vec<Vec<u8>>> {
     (keys.len() <= 2).then(|| steps.collect())
 }
 
-/// What equal views have in common, at the least: memory, offset, shape.
-type View = (u32, u64, Vec<u64>);
-
 /// Which leaf was the first with an object, or with a view of a memory.
 #[derive(Default)]
 struct Ties {
     values: HashMap<ValueId, usize>,
     tensors: HashMap<TensorId, usize>,
-    views: HashMap<View, Vec<(TensorId, usize)>>,
+    /// By memory and fingerprint.
+    views: HashMap<(u32, u64), Vec<(TensorId, usize)>>,
     memories: HashSet<u32>,
 }
 
@@ -337,12 +336,7 @@ impl Ties {
         }
         let tensor = source.tensor(*tensor_id).ok()?;
         let memory = tensor.storage?;
-        let offset = match &tensor.layout {
-            Layout::Strided(view) => view.offset,
-            Layout::Span(span) => span.offset,
-            _ => 0,
-        };
-        let known = self.views.entry((memory, offset, tensor.shape.clone())).or_default();
+        let known = self.views.entry((memory, views::fingerprint(tensor))).or_default();
         let same = known
             .iter()
             .find(|(other, _)| source.tensor(*other).is_ok_and(|other| same_view(tensor, other)));
@@ -355,14 +349,4 @@ impl Ties {
         }
         None
     }
-}
-
-/// Whether two tensors of one memory have the same elements for that reason.
-fn same_view(one: &Tensor, other: &Tensor) -> bool {
-    one.dtype == other.dtype
-        && one.stored == other.stored
-        && one.shape == other.shape
-        && one.byte_order == other.byte_order
-        && (one.conjugate, one.negate) == (other.conjugate, other.negate)
-        && one.layout == other.layout
 }
