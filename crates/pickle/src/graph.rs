@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Form, Global, Int, Limits, Text};
+use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
 /// Which object of a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -33,7 +33,7 @@ pub enum Node {
     /// A list.
     List(Box<Vec<NodeId>>),
     /// A tuple.
-    Tuple(Box<[NodeId]>),
+    Tuple(Items),
     /// A set.
     Set(Box<Vec<NodeId>>),
     /// A frozenset.
@@ -43,7 +43,7 @@ pub enum Node {
     /// A class or function by name.
     Global(Arc<Global>),
     /// What a call would make, and what would then be done to it.
-    Object(Box<Object>),
+    Object(Call),
     /// What the loader would look up under an identifier, e.g. a storage.
     Persistent(NodeId),
     /// The n-th buffer that would be passed beside the pickle.
@@ -52,17 +52,38 @@ pub enum Node {
     Extension(u32),
 }
 
-/// What a call would make, and what would then be done to it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Object {
+/// The items of a tuple, in the list that all tuples of a [`Pickle`] share: most have one or two,
+/// which take more room by themselves. See [`Pickle::items`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Items {
+    start: u32,
+    len: u32,
+}
+
+/// What a call would make. [`Pickle::made`] tells what would then be done to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call {
     /// How it would be made. `Reference`: it is the global itself, to which things are done.
     pub form: Form,
     /// The class or function: a [`Node::Global`], or what an expression would give.
     pub callable: NodeId,
     /// The arguments: a [`Node::Tuple`] in every pickle that Python writes.
     pub args: NodeId,
-    /// Whatever else there is; most have nothing. Read through the object itself.
-    pub(crate) more: Option<Box<More>>,
+    /// Which of the pickle's lists of what is done to objects, from 1; 0: nothing is done.
+    more: u32,
+}
+
+/// What a call would make, and what would then be done to it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Object<'a> {
+    /// See [`Call::form`].
+    pub form: Form,
+    /// See [`Call::callable`].
+    pub callable: NodeId,
+    /// See [`Call::args`].
+    pub args: NodeId,
+    /// Read through the object itself.
+    more: &'a More,
 }
 
 /// What is done to an object after it would be made, and what few are made with.
@@ -83,18 +104,17 @@ impl More {
         Self { kwargs: None, states: Vec::new(), items: Vec::new(), entries: Vec::new() };
 }
 
-impl Object {
-    /// What is done to it, to be changed.
-    pub(crate) fn more(&mut self) -> &mut More {
-        self.more.get_or_insert_with(|| Box::new(More::NOTHING))
+impl Call {
+    pub(crate) fn new(form: Form, callable: NodeId, args: NodeId) -> Self {
+        Self { form, callable, args, more: 0 }
     }
 }
 
-impl Deref for Object {
+impl Deref for Object<'_> {
     type Target = More;
 
     fn deref(&self) -> &More {
-        self.more.as_deref().unwrap_or(&NOTHING)
+        self.more
     }
 }
 
@@ -116,6 +136,10 @@ pub struct GlobalUse {
 #[derive(Debug, Clone, Default)]
 pub struct Pickle {
     pub(crate) nodes: Vec<Node>,
+    /// The items of all tuples.
+    pub(crate) items: Vec<NodeId>,
+    /// What is done to objects; most have nothing.
+    pub(crate) more: Vec<More>,
     pub(crate) root: Option<NodeId>,
     pub(crate) globals: Vec<GlobalUse>,
     pub(crate) extensions: Vec<(u32, u64)>,
@@ -145,17 +169,6 @@ pub struct Broken {
 impl From<Broken> for Error {
     fn from(broken: Broken) -> Self {
         broken.error
-    }
-}
-
-impl Node {
-    /// What a list, tuple, set or frozenset holds.
-    pub(crate) fn members(&self) -> Option<&[NodeId]> {
-        match self {
-            Self::List(items) | Self::Set(items) => Some(items),
-            Self::Tuple(items) | Self::FrozenSet(items) => Some(items),
-            _ => None,
-        }
     }
 }
 
@@ -228,15 +241,35 @@ impl Pickle {
     /// The items of a tuple or list.
     pub fn sequence(&self, id: NodeId) -> Option<&[NodeId]> {
         match self.node(id) {
-            Node::Tuple(items) => Some(items),
+            Node::Tuple(items) => Some(self.items(*items)),
             Node::List(items) => Some(items),
             _ => None,
         }
     }
 
+    /// The items of a tuple of this pickle.
+    pub fn items(&self, items: Items) -> &[NodeId] {
+        let start = items.start as usize;
+        self.items.get(start..start + items.len as usize).unwrap_or_default()
+    }
+
+    /// Keeps the items of a tuple.
+    pub(crate) fn keep(&mut self, items: &[NodeId]) -> Result<Items> {
+        let start = self.items.len();
+        Limits::check("items of all tuples", (start + items.len()) as u64, u64::from(u32::MAX))?;
+        room::make_room(&mut self.items, items.len() as u64)?;
+        self.items.extend_from_slice(items);
+        Ok(Items { start: start as u32, len: items.len() as u32 })
+    }
+
     /// What a list, tuple, set or frozenset holds.
-    pub(crate) fn members(&self, id: NodeId) -> Option<&[NodeId]> {
-        self.node(id).members()
+    pub(crate) fn members<'a>(&'a self, node: &'a Node) -> Option<&'a [NodeId]> {
+        match node {
+            Node::List(items) | Node::Set(items) => Some(items),
+            Node::Tuple(items) => Some(self.items(*items)),
+            Node::FrozenSet(items) => Some(items),
+            _ => None,
+        }
     }
 
     /// The entries of a plain dict.
@@ -254,11 +287,29 @@ impl Pickle {
     }
 
     /// The object, if it is one.
-    pub fn object(&self, id: NodeId) -> Option<&Object> {
+    pub fn object(&self, id: NodeId) -> Option<Object<'_>> {
         match self.node(id) {
-            Node::Object(object) => Some(object),
+            Node::Object(call) => Some(self.made(*call)),
             _ => None,
         }
+    }
+
+    /// What a call of this pickle would make, with what would then be done to it.
+    pub fn made(&self, call: Call) -> Object<'_> {
+        let Call { form, callable, args, more } = call;
+        let more = (more as usize).checked_sub(1).and_then(|index| self.more.get(index));
+        Object { form, callable, args, more: more.unwrap_or(&NOTHING) }
+    }
+
+    /// What is done to an object, to be changed; `None` if the node is something else.
+    pub(crate) fn more_mut(&mut self, id: NodeId) -> Result<Option<&mut More>> {
+        let Some(Node::Object(call)) = self.nodes.get_mut(id.0 as usize) else { return Ok(None) };
+        if call.more == 0 {
+            room::push(&mut self.more, More::NOTHING)?;
+            // There are no more of them than objects, whose numbers have 32 bits.
+            call.more = self.more.len() as u32;
+        }
+        Ok(self.more.get_mut(call.more as usize - 1))
     }
 
     /// The class or function that a node stands for: named outright, or spelled the ways that
@@ -266,7 +317,7 @@ impl Pickle {
     pub fn global(&self, id: NodeId) -> Option<Arc<Global>> {
         match self.node(id) {
             Node::Global(global) => Some(global.clone()),
-            Node::Object(object) => self.spelled_global(object),
+            Node::Object(call) => self.spelled_global(&self.made(*call)),
             // `('module', class, file, source)`: a class of `torch.nn.Module` with its source.
             Node::Persistent(id) => match self.sequence(*id)? {
                 [kind, class, ..] if self.str(*kind) == Some("module") => match self.node(*class) {
@@ -288,12 +339,12 @@ impl Pickle {
     /// What the last `BUILD` would set on the node.
     pub fn state(&self, id: NodeId) -> Option<NodeId> {
         match self.node(id) {
-            Node::Object(object) => object.states.last().copied(),
+            Node::Object(call) => self.made(*call).states.last().copied(),
             _ => self.states.get(&id)?.last().copied(),
         }
     }
 
-    pub(crate) fn spelled_global(&self, object: &Object) -> Option<Arc<Global>> {
+    pub(crate) fn spelled_global(&self, object: &Object<'_>) -> Option<Arc<Global>> {
         let Node::Global(function) = self.node(object.callable) else { return None };
         let args = self.sequence(object.args)?;
         // A real name is short; a long one would be copied at every look.

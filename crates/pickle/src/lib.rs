@@ -19,7 +19,7 @@ mod storages;
 mod stream;
 
 pub use encode::{Encoder, Frame, Memo, TupleLen};
-pub use graph::{Broken, GlobalUse, Node, NodeId, Object, Pickle};
+pub use graph::{Broken, Call, GlobalUse, Items, Node, NodeId, Object, Pickle};
 pub use lower::{Lowered, view};
 pub use machine::read;
 pub use scan::{ScanOptions, is_harmless, scan_pickles};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
 use crate::opcode as op;
-use crate::{Broken, GlobalUse, Node, NodeId, Object, Pickle, escapes, python2};
+use crate::{Broken, Call, GlobalUse, Items, Node, NodeId, Pickle, escapes, python2};
 
 /// The longest integer in bytes. Printing one takes time that grows faster than its length.
 const INT_BYTES: usize = 16 << 10;
@@ -347,12 +347,12 @@ impl Machine<'_> {
             _ if items.is_empty() => {
                 let id = match self.small.empty_tuple {
                     Some(id) => id,
-                    None => self.add(Node::Tuple(items.into()))?,
+                    None => self.add(Node::Tuple(Items::default()))?,
                 };
                 self.small.empty_tuple = Some(id);
                 return self.push(id);
             }
-            _ => Node::Tuple(items.into()),
+            _ => Node::Tuple(self.pickle.keep(&items)?),
         };
         self.push_node(node)
     }
@@ -360,10 +360,12 @@ impl Machine<'_> {
     fn append(&mut self, items: Vec<NodeId>, adding: Adding) -> Result<()> {
         self.count_edges(items.len())?;
         let target = self.mutable_top()?;
+        if let Some(more) = self.pickle.more_mut(target)? {
+            return add_all(&mut more.items, &items);
+        }
         match (&mut self.pickle.nodes[target.0 as usize], adding) {
             (Node::List(list), Adding::Append) => add_all(list, &items)?,
             (Node::Set(set), Adding::Add) => add_all(set, &items)?,
-            (Node::Object(object), _) => add_all(&mut object.more().items, &items)?,
             (node, _) => return Err(damaged(format!("nothing can be added to {}", kind(node)))),
         }
         Ok(())
@@ -373,9 +375,11 @@ impl Machine<'_> {
         self.count_edges(items.len())?;
         let entries = pairs(items)?;
         let target = self.mutable_top()?;
+        if let Some(more) = self.pickle.more_mut(target)? {
+            return add_all(&mut more.entries, &entries);
+        }
         match &mut self.pickle.nodes[target.0 as usize] {
             Node::Dict(dict) => add_all(dict, &entries)?,
-            Node::Object(object) => add_all(&mut object.more().entries, &entries)?,
             node => return Err(damaged(format!("{} takes no items by key", kind(node)))),
         }
         Ok(())
@@ -388,9 +392,9 @@ impl Machine<'_> {
         if let Node::Global(_) = self.pickle.node(top) {
             let global = self.pickle.node(top).clone();
             let callable = self.add(global)?;
-            let args = self.add(Node::Tuple(Box::default()))?;
-            let object = object(Form::Reference, callable, args);
-            self.pickle.nodes[top.0 as usize] = Node::Object(Box::new(object));
+            let args = self.add(Node::Tuple(Items::default()))?;
+            let call = Call::new(Form::Reference, callable, args);
+            self.pickle.nodes[top.0 as usize] = Node::Object(call);
         }
         Ok(top)
     }
@@ -486,20 +490,23 @@ impl Machine<'_> {
             }
         };
         self.count_edges(2)?;
-        let mut object = object(form, callable, args);
-        if kwargs.is_some() {
-            object.more().kwargs = kwargs;
+        let id = self.add(Node::Object(Call::new(form, callable, args)))?;
+        if kwargs.is_some()
+            && let Some(more) = self.pickle.more_mut(id)?
+        {
+            more.kwargs = kwargs;
         }
-        self.push_node(Node::Object(Box::new(object)))
+        self.push(id)
     }
 
     fn build(&mut self) -> Result<()> {
         let state = self.pop()?;
         self.count_edges(1)?;
         let target = self.mutable_top()?;
-        match &mut self.pickle.nodes[target.0 as usize] {
-            Node::Object(object) => object.more().states.push(state),
-            _ => self.pickle.states.entry(target).or_default().push(state),
+        if let Some(more) = self.pickle.more_mut(target)? {
+            more.states.push(state);
+        } else {
+            self.pickle.states.entry(target).or_default().push(state);
         }
         Ok(())
     }
@@ -539,7 +546,8 @@ impl Machine<'_> {
 
     fn add_tuple(&mut self, items: Vec<NodeId>) -> Result<NodeId> {
         self.count_edges(items.len())?;
-        self.add(Node::Tuple(items.into()))
+        let items = self.pickle.keep(&items)?;
+        self.add(Node::Tuple(items))
     }
 
     fn add(&mut self, node: Node) -> Result<NodeId> {
@@ -612,10 +620,6 @@ impl Machine<'_> {
 enum Adding {
     Append,
     Add,
-}
-
-fn object(form: Form, callable: NodeId, args: NodeId) -> Object {
-    Object { form, callable, args, more: None }
 }
 
 fn add_all<T: Clone>(to: &mut Vec<T>, items: &[T]) -> Result<()> {

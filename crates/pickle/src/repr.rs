@@ -43,15 +43,16 @@ impl Pickle {
                 bytes_repr(bytes, out);
                 out.push(')');
             }
-            Node::List(items) => self.items("[", items, "]", depth, out)?,
+            Node::List(items) => self.print_items("[", items, "]", depth, out)?,
             Node::Tuple(items) => {
+                let items = self.items(*items);
                 let end = if items.len() == 1 { ",)" } else { ")" };
-                self.items("(", items, end, depth, out)?;
+                self.print_items("(", items, end, depth, out)?;
             }
             Node::Set(items) if items.is_empty() => out.push_str("set()"),
-            Node::Set(items) => self.items("{", items, "}", depth, out)?,
+            Node::Set(items) => self.print_items("{", items, "}", depth, out)?,
             Node::FrozenSet(items) if items.is_empty() => out.push_str("frozenset()"),
-            Node::FrozenSet(items) => self.items("frozenset({", items, "})", depth, out)?,
+            Node::FrozenSet(items) => self.print_items("frozenset({", items, "})", depth, out)?,
             Node::Dict(entries) => {
                 out.push('{');
                 for (index, (key, value)) in entries.iter().enumerate() {
@@ -69,7 +70,7 @@ impl Pickle {
         (out.len() <= LENGTH).then_some(())
     }
 
-    fn items(
+    fn print_items(
         &self,
         start: &str,
         items: &[NodeId],
@@ -113,8 +114,10 @@ impl Pickle {
                 out.push(')');
                 Some(())
             }
-            ("decimal", "Decimal", [_]) => self.items("Decimal(", args, ")", depth, out),
-            ("fractions", "Fraction", [_, _]) => self.items("Fraction(", args, ")", depth, out),
+            ("decimal", "Decimal", [_]) => self.print_items("Decimal(", args, ")", depth, out),
+            ("fractions", "Fraction", [_, _]) => {
+                self.print_items("Fraction(", args, ")", depth, out)
+            }
             ("fractions", "Fraction", [text]) => {
                 let text = self.str(*text).filter(|text| text.len() < 500)?;
                 let (top, bottom) = text.split_once('/').unwrap_or((text, "1"));
@@ -156,7 +159,7 @@ impl Pickle {
                 }
                 .ok()
             }
-            ("builtins", "range", [_, _]) => self.items("range(", args, ")", depth, out),
+            ("builtins", "range", [_, _]) => self.print_items("range(", args, ")", depth, out),
             ("builtins", "range", [stop]) => write!(out, "range(0, {})", self.int(*stop)?).ok(),
             ("builtins", "bytearray", _) if self.spelled_len(self.spelled(id)?) <= LENGTH => {
                 out.push_str("bytearray(");
@@ -169,20 +172,20 @@ impl Pickle {
                     out.push_str("set()");
                     Some(())
                 }
-                items => self.items("{", items, "}", depth, out),
+                items => self.print_items("{", items, "}", depth, out),
             },
-            ("builtins", "slice", [_, _, _]) => self.items("slice(", args, ")", depth, out),
+            ("builtins", "slice", [_, _, _]) => self.print_items("slice(", args, ")", depth, out),
             ("builtins", "frozenset", [items]) => {
                 let items = self.sequence(*items)?;
                 match items {
                     [] => out.push_str("frozenset()"),
-                    _ => self.items("frozenset({", items, "})", depth, out)?,
+                    _ => self.print_items("frozenset({", items, "})", depth, out)?,
                 }
                 Some(())
             }
             ("builtins", name, args) if object.states.is_empty() && is_exception(name) => {
                 out.push_str(name);
-                self.items("(", args, ")", depth, out)
+                self.print_items("(", args, ")", depth, out)
             }
             ("builtins", "type", [value]) => {
                 let class = match self.node(*value) {
@@ -205,7 +208,7 @@ impl Pickle {
             }
             ("torch", "Size", [items]) => {
                 let items = self.sequence(*items)?;
-                self.items("torch.Size([", items, "])", depth, out)
+                self.print_items("torch.Size([", items, "])", depth, out)
             }
             ("torch.serialization", "_get_layout", [name]) => {
                 out.push_str(self.str(*name).filter(|name| name.len() < 100)?);
@@ -284,9 +287,9 @@ impl Pickle {
                     out.push_str("datetime.timezone.utc");
                     return Some(());
                 }
-                self.items("datetime.timezone(", args, ")", depth, out)
+                self.print_items("datetime.timezone(", args, ")", depth, out)
             }
-            ("timezone", [_, _]) => self.items("datetime.timezone(", args, ")", depth, out),
+            ("timezone", [_, _]) => self.print_items("datetime.timezone(", args, ")", depth, out),
             ("date" | "time" | "datetime", [packed, zone @ ..]) => {
                 let packed = self.packed(*packed)?;
                 let numbers = match (name, &*packed) {

@@ -80,16 +80,14 @@ fn fresh(search: &Search<'_>, bytes: &[u8], known: &HashSet<NodeId>) -> Option<(
         Err(broken) => *broken.pickle,
     };
     let (id, object) = wrappers(&pickle).find(|(id, _)| !known.contains(id))?;
-    Some((id, Array::of(&pickle, object)))
+    Some((id, Array::of(&pickle, &object)))
 }
 
-fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, &Object)> {
-    pickle.nodes().filter_map(|(id, node)| match node {
-        Node::Object(object) if !object.states.is_empty() => {
-            let global = pickle.global(object.callable)?;
-            global.is(WRAPPER.0, WRAPPER.1).then_some((id, &**object))
-        }
-        _ => None,
+fn wrappers(pickle: &Pickle) -> impl Iterator<Item = (NodeId, Object<'_>)> {
+    pickle.nodes().filter_map(|(id, _)| {
+        let object = pickle.object(id).filter(|object| !object.states.is_empty())?;
+        let global = pickle.global(object.callable)?;
+        global.is(WRAPPER.0, WRAPPER.1).then_some((id, object))
     })
 }
 
@@ -102,7 +100,7 @@ struct Array {
 }
 
 impl Array {
-    fn of(pickle: &Pickle, object: &Object) -> Self {
+    fn of(pickle: &Pickle, object: &Object<'_>) -> Self {
         let field = |name: &str| object.states.last().and_then(|state| pickle.field(*state, name));
         let padded = field("numpy_array_alignment_bytes");
         let padded = padded.is_some_and(|id| *pickle.node(id) != Node::None);

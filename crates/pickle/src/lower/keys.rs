@@ -98,7 +98,7 @@ fn part(pickle: &Pickle, id: NodeId, depth: usize, parts: &mut usize) -> Option<
         }
         Node::Tuple(items) => {
             let depth = depth.checked_sub(1)?;
-            let items = items.iter().map(|item| part(pickle, *item, depth, parts));
+            let items = pickle.items(*items).iter().map(|item| part(pickle, *item, depth, parts));
             DictKey::Tuple(items.collect::<Option<_>>()?)
         }
         _ => return None,

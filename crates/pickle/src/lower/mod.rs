@@ -301,10 +301,10 @@ impl Lowering<'_> {
                 Shape::Unique(Value::Bytes { data: data.clone(), mutable: true })
             }
             Node::List(items) => self.with_attributes(id, Assembly::List(ListClass::List), items),
-            Node::Tuple(items) if items.is_empty() => Shape::Plain(Value::Tuple(Tuple::default())),
-            Node::Tuple(items) => {
-                self.with_attributes(id, Assembly::Tuple(TupleClass::Tuple), items)
-            }
+            Node::Tuple(items) => match pickle.items(*items) {
+                [] => Shape::Plain(Value::Tuple(Tuple::default())),
+                items => self.with_attributes(id, Assembly::Tuple(TupleClass::Tuple), items),
+            },
             Node::Set(items) => self.with_attributes(id, Assembly::Set { frozen: false }, items),
             Node::FrozenSet(items) => {
                 self.with_attributes(id, Assembly::Set { frozen: true }, items)
@@ -314,7 +314,7 @@ impl Lowering<'_> {
                 self.with_attributes(id, Assembly::Dict(DictClass::Dict, keys), &values)
             }
             Node::Global(global) => self.global(global),
-            Node::Object(object) => self.object(id, object)?,
+            Node::Object(call) => self.object(id, &pickle.made(*call))?,
             Node::Persistent(name) => self.persistent(id, *name)?,
             Node::Buffer(_) => reference("pickle", "PickleBuffer", None),
             Node::Extension(code) => {
@@ -338,7 +338,7 @@ impl Lowering<'_> {
         reference(&global.module, &global.name, repr)
     }
 
-    fn object(&mut self, id: NodeId, object: &Object) -> Result<Shape> {
+    fn object(&mut self, id: NodeId, object: &Object<'_>) -> Result<Shape> {
         if let Some(global) = self.pickle.global(id) {
             return Ok(self.global(&global));
         }
@@ -354,7 +354,7 @@ impl Lowering<'_> {
         Ok(self.opaque(id, object))
     }
 
-    fn opaque(&mut self, id: NodeId, object: &Object) -> Shape {
+    fn opaque(&mut self, id: NodeId, object: &Object<'_>) -> Shape {
         let pickle = self.pickle;
         let mut parts = Vec::new();
         let global = match pickle.global(object.callable) {
@@ -389,7 +389,7 @@ impl Lowering<'_> {
     /// A state without the wrapping that it has where a class names its fields in `__slots__`.
     fn fields(&self, state: NodeId) -> NodeId {
         let Node::Tuple(parts) = self.pickle.node(state) else { return state };
-        let [dict, slots] = &parts[..] else { return state };
+        let [dict, slots] = self.pickle.items(*parts) else { return state };
         let none = matches!(self.pickle.node(*dict), Node::None);
         let empty = none || self.pickle.dict(*dict).is_some_and(<[_]>::is_empty);
         if empty && self.pickle.dict(*slots).is_some() { *slots } else { state }

@@ -9,7 +9,7 @@ use crate::graph::is_dill;
 use crate::{Node, NodeId, Object};
 
 impl Lowering<'_> {
-    pub(super) fn python(&mut self, id: NodeId, object: &Object) -> Option<Shape> {
+    pub(super) fn python(&mut self, id: NodeId, object: &Object<'_>) -> Option<Shape> {
         let (global, args) = self.pickle.call(id)?;
         let (module, name) = (&*global.module, &*global.name);
         match (module, name) {
@@ -53,7 +53,7 @@ impl Lowering<'_> {
     fn builtin(
         &mut self,
         id: NodeId,
-        object: &Object,
+        object: &Object<'_>,
         name: &str,
         args: &[NodeId],
     ) -> Option<Shape> {
@@ -110,12 +110,12 @@ impl Lowering<'_> {
     }
 
     fn members(&self, id: NodeId) -> Option<Vec<NodeId>> {
-        let items = self.pickle.members(id)?;
+        let items = self.pickle.members(self.pickle.node(id))?;
         self.afford(items.len()).then(|| items.to_vec())
     }
 
     /// A dict by class: what its argument holds, then what was set on it.
-    fn mapping(&self, object: &Object, args: &[NodeId], class: DictClass) -> Option<Shape> {
+    fn mapping(&self, object: &Object<'_>, args: &[NodeId], class: DictClass) -> Option<Shape> {
         if !object.items.is_empty() {
             return None;
         }
@@ -139,7 +139,7 @@ impl Lowering<'_> {
         Some(with_state(object, Assembly::Dict(class, keys), values))
     }
 
-    fn deque(&self, object: &Object, args: &[NodeId]) -> Option<Shape> {
+    fn deque(&self, object: &Object<'_>, args: &[NodeId]) -> Option<Shape> {
         let (items, maxlen) = match args {
             [] => (Vec::new(), None),
             [items] => (self.members(*items)?, None),
@@ -157,7 +157,7 @@ impl Lowering<'_> {
     }
 
     /// What protocols 0 and 1 make of an instance: class, built-in base, value of that base.
-    fn reconstructor(&self, id: NodeId, object: &Object, args: &[NodeId]) -> Option<Shape> {
+    fn reconstructor(&self, id: NodeId, object: &Object<'_>, args: &[NodeId]) -> Option<Shape> {
         let [class, base, value] = args else { return None };
         let class = self.pickle.global(*class)?;
         let base = self.pickle.global(*base)?;
@@ -175,7 +175,7 @@ impl Lowering<'_> {
             }
             ("tuple", Node::Tuple(items)) => {
                 let class = TupleClass::Named(class);
-                Some(with_state(object, Assembly::Tuple(class), items.to_vec()))
+                Some(with_state(object, Assembly::Tuple(class), self.pickle.items(*items).to_vec()))
             }
             ("object", _) => self.plain_instance(id, object, &class, &[]),
             // A kind of number or string is made from its value, as protocol 2 would say.
@@ -188,7 +188,7 @@ impl Lowering<'_> {
 
     /// `NEWOBJ`: a named tuple if it was made from several values and then left alone (nothing
     /// else that Python pickles looks like that), a kind of dict if it was filled by key.
-    fn instance(&self, object: &Object, class: &Arc<Global>, args: &[NodeId]) -> Option<Shape> {
+    fn instance(&self, object: &Object<'_>, class: &Arc<Global>, args: &[NodeId]) -> Option<Shape> {
         let untouched =
             object.items.is_empty() && object.entries.is_empty() && object.states.is_empty();
         if args.len() >= 2 && untouched && object.kwargs.is_none() {
@@ -202,7 +202,7 @@ impl Lowering<'_> {
     }
 
     /// An object that was made from nothing and then filled by key is a kind of dict.
-    fn filled(&self, object: &Object, class: &Arc<Global>) -> Option<Shape> {
+    fn filled(&self, object: &Object<'_>, class: &Arc<Global>) -> Option<Shape> {
         if object.entries.is_empty() || !object.items.is_empty() || object.kwargs.is_some() {
             return None;
         }
@@ -215,7 +215,7 @@ impl Lowering<'_> {
     fn plain_instance(
         &self,
         id: NodeId,
-        object: &Object,
+        object: &Object<'_>,
         class: &Arc<Global>,
         args: &[NodeId],
     ) -> Option<Shape> {
@@ -255,7 +255,7 @@ impl Lowering<'_> {
     }
 }
 
-fn with_state(object: &Object, assembly: Assembly, parts: Vec<NodeId>) -> Shape {
+fn with_state(object: &Object<'_>, assembly: Assembly, parts: Vec<NodeId>) -> Shape {
     match object.states.last() {
         Some(state) => Shape::With(assembly, parts, *state),
         None => Shape::Parts(assembly, parts),

@@ -467,7 +467,7 @@ impl Lowering<'_> {
     /// What a rank holds of a distributed tensor.
     fn local(&self, state: NodeId) -> Option<NodeId> {
         let parts = match self.pickle.node(state) {
-            Node::Tuple(parts) => &parts[..],
+            Node::Tuple(parts) => self.pickle.items(*parts),
             _ => std::slice::from_ref(&state),
         };
         let small = |id: &&NodeId| self.pickle.dict(**id).is_some_and(|dict| dict.len() < 64);

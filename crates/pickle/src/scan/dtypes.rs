@@ -14,7 +14,7 @@ const OBJECT: i64 = 63;
 
 /// Whether the call of `numpy.dtype` and the state that is set on what it makes are such as numpy
 /// itself writes.
-pub(super) fn is_sound(pickle: &Pickle, object: &Object) -> bool {
+pub(super) fn is_sound(pickle: &Pickle, object: &Object<'_>) -> bool {
     examine(pickle, object).is_some()
 }
 
@@ -24,12 +24,12 @@ struct Element {
     objects: bool,
 }
 
-fn examine(pickle: &Pickle, object: &Object) -> Option<()> {
+fn examine(pickle: &Pickle, object: &Object<'_>) -> Option<()> {
     let plain = object.kwargs.is_none() && object.items.is_empty() && object.entries.is_empty();
     if !plain || object.states.len() > 1 {
         return None;
     }
-    let base = element(pickle, object)?;
+    let base = element(pickle, &object)?;
     let Some(state) = object.states.first() else { return Some(()) };
     let state = tuple(pickle, *state)?;
     let [version, _order, subarray, names, fields, size, _alignment, flags, ..] = state else {
@@ -50,7 +50,7 @@ fn examine(pickle: &Pickle, object: &Object) -> Option<()> {
         return None;
     }
     if let Node::Tuple(parts) = pickle.node(*subarray) {
-        let [of, shape] = parts[..] else { return None };
+        let [of, shape] = *pickle.items(*parts) else { return None };
         let dims = match tuple(pickle, shape) {
             Some(dims) => dims.iter().map(|dim| pickle.int(*dim)).collect::<Option<Vec<_>>>()?,
             None => vec![pickle.int(shape)?],
@@ -83,7 +83,7 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<Element> {
     if !global.is("numpy", "dtype") {
         return None;
     }
-    let base = element(pickle, object)?;
+    let base = element(pickle, &object)?;
     // What is as long as its state says: text, bytes, records.
     let told = object.states.first().and_then(|state| tuple(pickle, *state)?.get(5).copied());
     let told = told.and_then(|size| pickle.int(size)).filter(|size| *size >= 0);
@@ -92,7 +92,7 @@ fn inner(pickle: &Pickle, id: NodeId) -> Option<Element> {
 }
 
 /// The element that `numpy.dtype(…)` is asked for, before its state is set.
-fn element(pickle: &Pickle, object: &Object) -> Option<Element> {
+fn element(pickle: &Pickle, object: &Object<'_>) -> Option<Element> {
     let [first, rest @ ..] = tuple(pickle, object.args)? else { return None };
     let flag = |id: &NodeId| matches!(pickle.node(*id), Node::Bool(_) | Node::Int(_));
     if rest.len() > 2 || !rest.iter().all(flag) {

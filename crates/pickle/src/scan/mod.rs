@@ -361,7 +361,7 @@ pub fn is_harmless(global: &Global) -> bool {
 /// The items of a tuple. What is called with a list might be called with another one than is seen.
 fn tuple(pickle: &Pickle, id: NodeId) -> Option<&[NodeId]> {
     match pickle.node(id) {
-        Node::Tuple(items) => Some(items),
+        Node::Tuple(items) => Some(pickle.items(*items)),
         _ => None,
     }
 }

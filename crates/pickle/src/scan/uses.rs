@@ -115,12 +115,12 @@ impl<'a> Uses<'a> {
         let pickle = self.pickle;
         let guarded = self.guards.iter().any(|guard| *guard != Guard::Free);
         for (id, node) in pickle.nodes() {
-            if let Node::Object(object) = node {
-                self.object(id, object);
+            if let Node::Object(call) = node {
+                self.object(id, &pickle.made(*call));
             }
             if guarded {
                 let is_arguments = self.guards[id.0 as usize] == Guard::Arguments;
-                each_part(node, &mut |part| self.handed(part, is_arguments));
+                each_part(pickle, node, &mut |part| self.handed(part, is_arguments));
             }
         }
         if guarded {
@@ -131,7 +131,7 @@ impl<'a> Uses<'a> {
         }
     }
 
-    fn object(&mut self, id: NodeId, object: &'a Object) {
+    fn object(&mut self, id: NodeId, object: &Object<'_>) {
         let pickle = self.pickle;
         match pickle.node(object.callable) {
             Node::Global(global) if object.form == Form::Reference => {
@@ -227,7 +227,7 @@ impl<'a> Uses<'a> {
     }
 
     /// Whether a call is one of those that are harmless.
-    fn check(&self, object: &Object, allowed: Use) -> Result<(), (Grade, &'static str)> {
+    fn check(&self, object: &Object<'_>, allowed: Use) -> Result<(), (Grade, &'static str)> {
         let pickle = self.pickle;
         let unknown = |reason| Err((Grade::UnknownCode, reason));
         let danger = |reason| Err((Grade::Danger, reason));
@@ -323,15 +323,16 @@ fn is_constant_repr(repr: &str) -> bool {
 }
 
 /// Everything that a node holds, but what an object is called with.
-fn each_part(node: &Node, each: &mut dyn FnMut(NodeId)) {
-    node.members().unwrap_or_default().iter().for_each(|item| each(*item));
+fn each_part(pickle: &Pickle, node: &Node, each: &mut dyn FnMut(NodeId)) {
+    pickle.members(node).unwrap_or_default().iter().for_each(|item| each(*item));
     match node {
         Node::Dict(entries) => entries.iter().for_each(|(key, value)| {
             each(*key);
             each(*value);
         }),
         Node::Persistent(id) => each(*id),
-        Node::Object(object) => {
+        Node::Object(call) => {
+            let object = pickle.made(*call);
             object.kwargs.iter().for_each(|id| each(*id));
             object.states.iter().chain(&object.items).for_each(|id| each(*id));
             object.entries.iter().for_each(|(key, value)| {
