@@ -42,8 +42,10 @@ pub(crate) struct Archive {
 
 /// One member.
 pub(crate) struct Record {
-    /// Its name, with all folders.
-    pub(crate) name: Arc<[u8]>,
+    /// The names of all records: by itself, each would take twice its length.
+    names: Arc<[u8]>,
+    /// Where its name begins in them, and how long it is.
+    name: (u32, u32),
     /// Where its local header is.
     header: u64,
     /// Bytes in the file.
@@ -61,8 +63,21 @@ pub(crate) struct Record {
 enum Method {
     Stored,
     Deflated,
-    /// Something that can't be read, and what.
-    Other(&'static str),
+    Encrypted,
+    TwoLengths,
+    Unusual,
+}
+
+impl Method {
+    /// Why it can't be read.
+    fn why(self) -> &'static str {
+        match self {
+            Self::Stored | Self::Deflated => "readable",
+            Self::Encrypted => "encrypted",
+            Self::TwoLengths => "stored with two different lengths",
+            Self::Unusual => "compressed in a way that only few programs know",
+        }
+    }
 }
 
 impl Archive {
@@ -103,14 +118,27 @@ impl Archive {
         }
         let end = base.saturating_add(archive.central_directory_start());
         let directory = archive.metadata();
-        let mut records = room::vec(archive.len() as u64)?;
+        let mut all = Vec::new();
         for index in 0..archive.len() {
-            records.push(Record::new(&directory.entry(index).map_err(damaged)?, base));
+            let entry = directory.entry(index).map_err(damaged)?;
+            room::make_room(&mut all, entry.name_raw().len() as u64)?;
+            all.extend_from_slice(entry.name_raw());
+        }
+        let most = u64::from(u32::MAX);
+        Limits::check("bytes of the names in the archive", all.len() as u64, most)?;
+        let all: Arc<[u8]> = all.into();
+        let mut records = room::vec(archive.len() as u64)?;
+        let mut start = 0;
+        for index in 0..archive.len() {
+            let entry = directory.entry(index).map_err(damaged)?;
+            let name = (start, entry.name_raw().len() as u32);
+            start += name.1;
+            records.push(Record::new(&entry, base, all.clone(), name));
         }
         drop((archive, directory));
         bound(&mut records, end)?;
         let mut by_name = room::collect(0..records.len() as u32)?;
-        by_name.sort_unstable_by_key(|index| &*records[*index as usize].name);
+        by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
         Ok(Self { source, file, records, by_name, root: String::new(), led_by_something })
     }
 
@@ -148,7 +176,7 @@ impl Archive {
     pub(crate) fn index(&self, name: &[&str]) -> Option<usize> {
         let mut full = self.root.clone();
         full.extend(name.iter().copied());
-        let name = |index: &u32| &*self.records[*index as usize].name;
+        let name = |index: &u32| self.records[*index as usize].raw_name();
         let place = self.by_name.binary_search_by(|index| name(index).cmp(full.as_bytes()));
         Some(self.by_name[place.ok()?] as usize)
     }
@@ -171,7 +199,7 @@ impl Archive {
         let bytes = match record.method {
             Method::Stored => stored,
             Method::Deflated => inflate(&stored, record)?,
-            Method::Other(what) => return Err(unreadable(record, what)),
+            other => return Err(unreadable(record, other.why())),
         };
         let intact = record.crc == 0 || crc::crc32(0, &bytes) == record.crc;
         Ok((bytes, intact))
@@ -185,7 +213,7 @@ impl Archive {
         let most = match record.method {
             Method::Stored => len,
             Method::Deflated => len.saturating_add(len / 8 + 1024).min(record.stored),
-            Method::Other(what) => return Err(unreadable(record, what)),
+            other => return Err(unreadable(record, other.why())),
         };
         Limits::check(&format!("bytes of {}", record.name()), most, Limits::default().structure)?;
         let mut stored = room::zeros(most)?;
@@ -206,7 +234,7 @@ impl Archive {
         match record.method {
             Method::Stored => Ok(Layout::Span(span)),
             Method::Deflated => Ok(Layout::Packed(Packed { span, skip: 0, len: record.len })),
-            Method::Other(what) => Err(unreadable(record, what)),
+            other => Err(unreadable(record, other.why())),
         }
     }
 
@@ -215,7 +243,7 @@ impl Archive {
         let broken = |what: &str| {
             Error::damaged(format!("the record {:?} {what}", record.name())).at(record.header)
         };
-        let name = &*record.name;
+        let name = record.raw_name();
         let mut header = vec![0; LOCAL_HEADER as usize + name.len()];
         let inside =
             record.header.checked_add(header.len() as u64).is_some_and(|end| end <= record.bound);
@@ -242,18 +270,19 @@ impl Archive {
 }
 
 impl Record {
-    fn new(entry: &ZipFileEntry<'_>, base: u64) -> Self {
+    fn new(entry: &ZipFileEntry<'_>, base: u64, names: Arc<[u8]>, name: (u32, u32)) -> Self {
         let method = match entry.compression() {
-            _ if entry.encrypted() => Method::Other("encrypted"),
+            _ if entry.encrypted() => Method::Encrypted,
             CompressionMethod::Stored if entry.compressed_size() != entry.size() => {
-                Method::Other("stored with two different lengths")
+                Method::TwoLengths
             }
             CompressionMethod::Stored => Method::Stored,
             CompressionMethod::DEFLATE => Method::Deflated,
-            _ => Method::Other("compressed in a way that only few programs know"),
+            _ => Method::Unusual,
         };
         Self {
-            name: entry.name_raw().into(),
+            names,
+            name,
             // A place past 64 bits is past every end, too.
             header: base.saturating_add(entry.header_start()),
             stored: entry.compressed_size(),
@@ -264,9 +293,15 @@ impl Record {
         }
     }
 
+    /// Its name, with all folders.
+    pub(crate) fn raw_name(&self) -> &[u8] {
+        let (start, len) = self.name;
+        self.names.get(start as usize..(start + len) as usize).unwrap_or_default()
+    }
+
     /// The name for people.
     pub(crate) fn name(&self) -> String {
-        String::from_utf8_lossy(&self.name).into_owned()
+        String::from_utf8_lossy(self.raw_name()).into_owned()
     }
 }
 
@@ -295,7 +330,7 @@ fn bound(records: &mut [Record], end: u64) -> Result<()> {
         // The least that it takes: its local header may hold extra fields besides.
         let least = record
             .header
-            .checked_add(LOCAL_HEADER + record.name.len() as u64)
+            .checked_add(LOCAL_HEADER + u64::from(record.name.1))
             .and_then(|start| start.checked_add(record.stored));
         if least.is_none_or(|least| least > next) {
             return Err(Error::damaged(format!(

@@ -44,7 +44,11 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
     let archive = Archive::open(Arc::new(cached), main, limits)?;
     let weights = archive.find(WEIGHTS).ok_or_else(|| {
         let error = Error::unsupported(format!("this Keras model has no {WEIGHTS}"));
-        match archive.records().iter().find(|record| record.name.starts_with(b"model.weights")) {
+        match archive
+            .records()
+            .iter()
+            .find(|record| record.raw_name().starts_with(b"model.weights"))
+        {
             Some(other) => error.advice(format!(
                 "Its weights are in {:?}: unpack the archive and open that.",
                 other.name()
@@ -104,7 +108,8 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
     }
     let known = [WEIGHTS, "metadata.json", "config.json"];
     let others = archive.records().iter().filter(|record| {
-        !known.iter().any(|known| known.as_bytes() == &*record.name) && !record.name.ends_with(b"/")
+        !known.iter().any(|known| known.as_bytes() == record.raw_name())
+            && !record.raw_name().ends_with(b"/")
     });
     let others = others.count();
     if others > 0 {

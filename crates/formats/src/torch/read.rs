@@ -152,7 +152,7 @@ fn byte_order(archive: &Archive, limits: &Limits) -> Result<ByteOrder> {
 fn extra_files(archive: &Archive, folder: &str) -> impl Iterator<Item = (String, String)> {
     let folder = format!("{}{folder}", archive.root()).into_bytes();
     let extra = archive.records().iter().filter_map(move |record| {
-        let name = record.name.strip_prefix(folder.as_slice())?;
+        let name = record.raw_name().strip_prefix(folder.as_slice())?;
         let name = String::from_utf8_lossy(name).into_owned();
         (!name.is_empty())
             .then(|| ("Extra file".to_owned(), format!("{name}, {} bytes", record.len)))

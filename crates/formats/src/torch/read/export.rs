@@ -32,7 +32,7 @@ pub(super) fn enter(archive: &mut Archive) -> bool {
         return true;
     }
     let root = archive.records().iter().find_map(|record| {
-        let root = record.name.strip_suffix(FORMAT.as_bytes())?;
+        let root = record.raw_name().strip_suffix(FORMAT.as_bytes())?;
         let root = std::str::from_utf8(root).ok()?;
         (root.is_empty() || root.find('/') == Some(root.len() - 1)).then(|| root.to_owned())
     });
@@ -86,7 +86,7 @@ pub(super) fn read(
 fn models(archive: &Archive) -> Vec<String> {
     let folder = format!("{}models/", archive.root());
     let names = archive.records().iter().filter_map(|record| {
-        let name = record.name.strip_prefix(folder.as_bytes())?.strip_suffix(b".json")?;
+        let name = record.raw_name().strip_prefix(folder.as_bytes())?.strip_suffix(b".json")?;
         String::from_utf8(name.to_vec()).ok()
     });
     let mut names: Vec<String> = names.collect();

@@ -32,14 +32,14 @@ fn root(records: &[Record], findings: &mut Vec<Finding>) -> String {
     };
     let holds = |root: &str| {
         let name = [root, "data.pkl"].concat();
-        records.iter().any(|record| *record.name == *name.as_bytes())
+        records.iter().any(|record| record.raw_name() == name.as_bytes())
     };
-    let first = records.first().and_then(|record| folder(&record.name));
+    let first = records.first().and_then(|record| folder(record.raw_name()));
     if let Some(root) = first.filter(|root| holds(root)) {
         return root;
     }
     let other = records.iter().find_map(|record| {
-        let root = record.name.strip_suffix(b"data.pkl")?;
+        let root = record.raw_name().strip_suffix(b"data.pkl")?;
         (root.is_empty() || root.ends_with(b"/")).then_some(root)
     });
     if other.is_some() {
