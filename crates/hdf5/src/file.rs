@@ -12,7 +12,7 @@ use hdf5_reader::messages::{
 };
 use hdf5_reader::superblock::Superblock;
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order,
+    Error, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order, room,
 };
 
 use crate::attribute::{Attribute, Parsed};
@@ -69,7 +69,8 @@ pub struct Object {
     pub attributes: Vec<Attribute>,
     /// Attributes that could not be read, and why.
     pub troubles: Vec<Error>,
-    links: Links,
+    /// Where a group's links are listed; of a file's objects most are none.
+    links: Option<Box<Links>>,
 }
 
 impl Object {
@@ -100,8 +101,8 @@ pub struct Tree {
     pub troubles: BTreeMap<u64, Vec<Error>>,
     /// Names that a group has more than once, by its address.
     pub twice: BTreeMap<u64, Vec<Text>>,
-    /// Positions in `links` by name, of the groups with more than [`FEW`] of them.
-    names: HashMap<u64, HashMap<Text, usize>>,
+    /// Positions in `links`, sorted by name, of the groups with more than [`FEW`] of them.
+    names: HashMap<u64, Vec<u32>>,
 }
 
 impl Hdf5File {
@@ -193,7 +194,7 @@ impl Hdf5File {
         let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
         let at = |error: Error| error.at(self.source.base().saturating_add(address));
         let has = |kind: u16| messages.first(kind).is_some();
-        let mut links = Links::default();
+        let mut links = None;
         let kind = if has(MSG_DATA_LAYOUT) || has(MSG_EXTERNAL_FILES) {
             match self.read_dataset(&messages) {
                 Ok(dataset) => Kind::Dataset(Box::new(dataset)),
@@ -209,7 +210,7 @@ impl Hdf5File {
                 Err(error) => Kind::Unreadable(at(error)),
             }
         } else {
-            links = self.group(&messages).map_err(at)?;
+            links = Some(Box::new(self.group(&messages).map_err(at)?));
             Kind::Group
         };
         let mut object =
@@ -239,7 +240,11 @@ impl Hdf5File {
 
     /// The names in a group, in the order of their creation if the file keeps that, else sorted.
     pub fn links(&self, group: &Object) -> Result<Vec<Link>> {
-        Ok(self.read_links(&group.links)?.links)
+        Ok(self.listed(group)?.links)
+    }
+
+    fn listed(&self, group: &Object) -> Result<Listed> {
+        group.links.as_ref().map_or_else(|| Ok(Listed::default()), |links| self.read_links(links))
     }
 
     /// Everything that can be reached from the root by hard links, read in file order.
@@ -272,7 +277,7 @@ impl Hdf5File {
                 if let Ok(group) = &object
                     && matches!(group.kind, Kind::Group)
                 {
-                    let links = self.read_links(&group.links).map(|Listed { links, troubles }| {
+                    let links = self.listed(group).map(|Listed { links, troubles }| {
                         if !troubles.is_empty() {
                             tree.troubles.insert(address, troubles);
                         }
@@ -289,9 +294,7 @@ impl Hdf5File {
                     if let Ok(links) = &links
                         && links.len() > FEW
                     {
-                        let names = links.iter().enumerate();
-                        let names = names.map(|(index, link)| (link.name.clone(), index)).collect();
-                        tree.names.insert(address, names);
+                        tree.names.insert(address, by_name(links)?);
                     }
                     tree.links.insert(address, links);
                 }
@@ -475,7 +478,13 @@ impl Tree {
         let links = self.links.get(&group)?.as_ref().ok()?;
         match links.len() {
             ..=FEW => links.iter().rfind(|link| link.name == name),
-            _ => links.get(*self.names.get(&group)?.get(name.as_bytes())?),
+            _ => {
+                let names = self.names.get(&group)?;
+                let named = |index: &u32| links[*index as usize].name.as_bytes();
+                let after = names.partition_point(|index| named(index) <= name.as_bytes());
+                let last = names.get(after.checked_sub(1)?)?;
+                links.get(*last as usize).filter(|link| link.name == name)
+            }
         }
     }
 
@@ -483,6 +492,13 @@ impl Tree {
     pub fn object(&self, address: u64) -> Option<&Object> {
         self.objects.get(&address)?.as_ref().ok()
     }
+}
+
+/// The positions of links, sorted by their names; the later ones of one name come later.
+fn by_name(links: &[Link]) -> Result<Vec<u32>> {
+    let mut names = room::collect(0..links.len() as u32)?;
+    names.sort_unstable_by_key(|index| (links[*index as usize].name.as_bytes(), *index));
+    Ok(names)
 }
 
 /// Links that are looked through: that costs less than a table for each group.

@@ -242,6 +242,9 @@ fn heaps_of_many_levels_find_every_name_and_attribute() {
     for index in 0..20_000 {
         assert_eq!(tree.find(&format!("model.layers.{index:05}.attention.weight")), Some(first));
     }
+    for other in ["", "a", "model.layers.00000", "zzz"] {
+        assert_eq!(tree.find(&format!("{other}.none")), None);
+    }
     let group = tree.object(tree.find("attributes").unwrap()).unwrap();
     assert!(group.troubles.is_empty());
     assert_eq!(group.attributes.len(), 9_000);
