@@ -29,7 +29,7 @@ fn examine(pickle: &Pickle, object: &Object<'_>) -> Option<()> {
     if !plain || object.states.len() > 1 {
         return None;
     }
-    let base = element(pickle, &object)?;
+    let base = element(pickle, object)?;
     let Some(state) = object.states.first() else { return Some(()) };
     let state = tuple(pickle, *state)?;
     let [version, _order, subarray, names, fields, size, _alignment, flags, ..] = state else {
