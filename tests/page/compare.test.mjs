@@ -135,7 +135,7 @@ test("values that differ are told in the table as in the report, and the numbers
     assert.deepEqual(cells, found.map((one) => one.key));
     for (const one of found) {
       const facts = await page.$eval("#compare .insp", (pane) => pane.textContent);
-      assert.ok(facts.includes(`differ${one.differing.toLocaleString("en")} of ${one.elements.toLocaleString("en")}`), facts);
+      assert.ok(facts.includes(`differ${one.differing.toLocaleString("en")} of ${one.params.toLocaleString("en")}`), facts);
       assert.ok(facts.includes(`first at[${one.first.join(", ")}]`), facts);
       assert.ok(facts.replaceAll("\u2212", "-").includes(one.cosine.toFixed(7)), `${one.cosine} in ${facts}`);
       await page.keyboard.press("j");
@@ -199,7 +199,7 @@ for (const [first, second] of [
       }
       // Missing and unexpected keys count again; then a release after the other.
       await page.click("#loads .chip[aria-pressed]");
-      const menu = page.getByLabel("Filter by release");
+      const menu = page.getByLabel("release filter");
       const releases = await menu.locator("option").allTextContents();
       assert.equal(releases[0], "any");
       for (const release of ["2.10", "2.9", "2.4"]) {
@@ -277,8 +277,8 @@ test("values are read with progress, stopped when asked, and read again", async 
     assert.equal(await count(page, "not read"), 1);
     await page.click('#verdict .btn:has-text("Read the values")');
     await page.waitForSelector('#verdict:has-text("They match")', { timeout: 60_000 });
-    const { matches, elements } = JSON.parse(await report(page));
-    assert.deepEqual([matches, elements], [true, size / 4]);
+    const { matches, params } = JSON.parse(await report(page));
+    assert.deepEqual([matches, params], [true, size / 4]);
   });
 });
 

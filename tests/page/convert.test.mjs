@@ -166,7 +166,7 @@ test("cancel stops a conversion and removes what it wrote", async () => {
     await page.keyboard.press("c");
     await page.click('[role="radio"]:has-text("Cerebras")');
     await page.click('[role="radio"]:has-text("bf16")');
-    await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bfloat16"));
+    await page.waitForFunction(() => document.querySelector(".plan:not(.late) .kv")?.textContent.includes("bf16"));
     await page.click("#write");
     await page.waitForSelector("#convert-run");
     await page.waitForFunction(() => !/written0 B/.test(document.querySelector(".runhead")?.textContent ?? "written0 B"));

@@ -90,7 +90,7 @@ fn scan_prints_a_line_for_each_file() {
     for line in lines.out.lines() {
         let value: Value = serde_json::from_str(line).unwrap();
         assert_eq!(value["statelens"], 1);
-        assert!(value["file"].is_string() && value["findings"].is_array(), "{line}");
+        assert!(value["path"].is_string() && value["findings"].is_array(), "{line}");
     }
     assert_eq!(lines.out.lines().count(), 2);
 }

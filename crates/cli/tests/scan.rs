@@ -154,7 +154,7 @@ fn real_files_are_fine_or_it_is_known_why_not() {
     for line in ran.out.lines() {
         count += 1;
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
-        let file = line["file"].as_str().unwrap().strip_prefix(&all).unwrap();
+        let file = line["path"].as_str().unwrap().strip_prefix(&all).unwrap();
         let worst = line["worst"].as_str().unwrap_or("");
         if ["", "note", "warning"].contains(&worst) && line["error"].is_null() {
             continue;
@@ -196,9 +196,9 @@ fn several_files_and_folders_have_one_summary_and_json_lines() {
     let lines: Vec<serde_json::Value> =
         ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 4);
-    assert!(lines.iter().all(|line| line["statelens"] == 1 && line["file"].is_string()));
+    assert!(lines.iter().all(|line| line["statelens"] == 1 && line["path"].is_string()));
     let worst = |name: &str| {
-        let line = lines.iter().find(|line| line["file"].as_str().unwrap().ends_with(name));
+        let line = lines.iter().find(|line| line["path"].as_str().unwrap().ends_with(name));
         line.unwrap()["worst"].clone()
     };
     assert_eq!(worst("evil.png"), "danger");

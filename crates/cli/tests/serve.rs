@@ -25,5 +25,5 @@ fn what_is_not_there_is_not_served() {
     assert!(text.contains("there is no such file"), "{text}");
     let this = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
     let text = run(["serve", "--no-browser", this]).failed();
-    assert!(text.contains("no folder") && text.contains("statelens open FILE"), "{text}");
+    assert!(text.contains("not a folder") && text.contains("statelens open FILE"), "{text}");
 }

@@ -235,7 +235,7 @@ pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
 
 fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {
     let moved =
-        if plan.zero_copy { "none: the file is composed of slices" } else { "one 4 MB buffer" };
+        if plan.zero_copy { "no extra: the file is composed of slices" } else { "one 4 MB buffer" };
     html! {
         <div class={classes(&["plan", when(convert.planning, "late")])}>
             <div class="lab">{ if plan.exact { "Output, exactly" } else { "Output, at most" } }</div>

@@ -159,7 +159,7 @@ pub fn ShareSheet(props: &ShareProps) -> Html {
                         if let Some(content) = &shared.content {
                             <p class="content">{ "content " }<span class="m print">{ content }</span><Copy text={content.clone()} what="fingerprint of the content" /></p>
                         }
-                        <p class="dim">{ "Of all keys, dtypes and shapes: whoever reads out the same sixteen letters has the same structure, in whatever format." }</p>
+                        <p class="dim">{ "Of all keys, dtypes and shapes: whoever has the same 16-character code has the same structure, in whatever format." }</p>
                     </div></div>
                 </div>
                 <aside aria-label="What the other person sees">

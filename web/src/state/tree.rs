@@ -54,7 +54,7 @@ impl Tree {
     pub fn new(trie: &Trie, families: &[Family], toggled: &HashSet<usize>) -> Self {
         let total = trie.sums(0).bytes;
         let mut walk = Walk { trie, families, toggled, total, lines: Vec::new() };
-        walk.below(0, None, 0);
+        walk.below(0, &[0], None, 0);
         let largest = walk.lines.iter().map(|line| line.sums.bytes).max().unwrap_or(0);
         Self { lines: walk.lines, largest }
     }
@@ -162,34 +162,37 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn below(&mut self, parent: usize, up: Option<usize>, level: usize) {
+    /// The lines below a node. `alike` are the nodes that it stands for, itself among them: below a
+    /// fold, those of every member.
+    fn below(&mut self, parent: usize, alike: &[usize], up: Option<usize>, level: usize) {
         let mut runs = self.trie.runs(parent);
         // Leaves are the table's; only those at the top would be missed here.
         let child = |run: &Run| self.trie.children(parent)[run.start] as usize;
         runs.retain(|run| level == 0 || !self.trie.is_value(child(run)));
         let count = runs.len();
         for (at, run) in runs.into_iter().enumerate() {
-            self.branch(parent, run, up, level, (at + 1, count));
+            self.branch(parent, alike, run, up, level, (at + 1, count));
         }
     }
 
     fn branch(
         &mut self,
         parent: usize,
+        alike: &[usize],
         run: Run,
         up: Option<usize>,
         level: usize,
         place: (usize, usize),
     ) {
         let trie = self.trie;
-        let members = &trie.children(parent)[run.start..run.start + run.len];
+        let first = trie.children(parent)[run.start] as usize;
+        let mut alike = members(trie, parent, run, alike);
         let mut sums = Sums::default();
-        members.iter().for_each(|&member| sums.add(trie.sums(member as usize)));
-        let first = members[0] as usize;
+        alike.iter().for_each(|&member| sums.add(trie.sums(member)));
         let (mut at, mut times, mut fold) = (first, run.len as u64, None);
         // At the top level nothing is shown with what is below: there a line is a state.
         if level > 0 {
-            fold = follow(trie, &mut at, &mut times);
+            fold = follow(trie, &mut at, &mut times, &mut alike);
         }
         let expandable = !trie.is_value(at)
             && trie.children(at).iter().any(|&below| !trie.is_value(below as usize));
@@ -211,14 +214,33 @@ impl Walk<'_> {
         });
         if open == Some(true) {
             let line = self.lines.len() - 1;
-            self.below(at, Some(line), level + 1);
+            self.below(at, &alike, Some(line), level + 1);
         }
     }
 }
 
+/// The children of all nodes that are alike that are in a run of one of them.
+fn members(trie: &Trie, parent: usize, run: Run, alike: &[usize]) -> Vec<usize> {
+    let places = run.start..run.start + run.len;
+    let wanted = |at: usize| trie.children(parent)[at] as usize;
+    let of = |&node: &usize| {
+        let child = move |at: usize| match node == parent {
+            true => Some(wanted(at)),
+            false => trie.child(node, trie.name(wanted(at)), at),
+        };
+        places.clone().filter_map(child)
+    };
+    alike.iter().flat_map(of).collect()
+}
+
 /// Goes down from a node while there is no choice: a segment that leads to one other only is shown
 /// with it; so is `layers` with its run, which is told.
-fn follow(trie: &Trie, at: &mut usize, times: &mut u64) -> Option<(usize, Run)> {
+fn follow(
+    trie: &Trie,
+    at: &mut usize,
+    times: &mut u64,
+    alike: &mut Vec<usize>,
+) -> Option<(usize, Run)> {
     loop {
         let runs = match trie.children(*at) {
             [] => return None,
@@ -231,6 +253,7 @@ fn follow(trie: &Trie, at: &mut usize, times: &mut u64) -> Option<(usize, Run)> 
         if trie.is_value(next) || !trie.rows(*at).is_empty() || (folds && *times > 1) {
             return None;
         }
+        *alike = members(trie, *at, *only, alike);
         let above = std::mem::replace(at, next);
         if folds {
             *times = only.len as u64;
@@ -331,6 +354,28 @@ mod tests {
         let places: Vec<_> = tree.lines.iter().map(|line| line.place).collect();
         assert_eq!(places[..7], [(1, 3), (1, 1), (1, 3), (2, 3), (1, 2), (2, 2), (3, 3)]);
         assert_eq!(places[7..], [(2, 3), (1, 2), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn lines_below_a_fold_hold_what_all_its_members_hold() {
+        let rows = gpt(32);
+        let (_, tree) = made(&rows, &[]);
+        let bytes: Vec<u64> = tree.lines[3..6].iter().map(|line| line.sums.bytes).collect();
+        assert_eq!(bytes[0], bytes[1] + bytes[2]);
+        assert_eq!(bytes[1], 32 * 64 * 2);
+        // Experts in layers: a fold in a fold.
+        let expert = |at: u64| format!("m.layers.{}.experts.{}.w.weight", at / 8, at % 8);
+        let mut rows: Vec<Row> = (0..32).map(|at| tensor(&expert(at), "float32", &[10])).collect();
+        for layer in 0..4 {
+            rows.push(tensor(&format!("m.layers.{layer}.norm.weight"), "float32", &[3]));
+        }
+        let (trie_of_experts, tree) = made(&rows, &[]);
+        let line = |name: &str| {
+            let named = |at: &usize| tree.name(&trie_of_experts, *at).starts_with(name);
+            &tree.lines[(0..tree.lines.len()).find(named).unwrap()]
+        };
+        assert_eq!(line("experts").sums.bytes, 32 * 40);
+        assert_eq!(line("norm").sums.bytes, 4 * 12);
     }
 
     #[test]

@@ -162,7 +162,7 @@ impl Scanning {
         let mut json = Json::new();
         json.object(|json| {
             json.name("statelens").number(1);
-            json.name("file").str(&path.display().to_string());
+            json.name("path").str(&path.display().to_string());
             json.name("error").str(&error.to_string());
         });
         self.print(|printer| printer.line(json.as_str()))
@@ -225,7 +225,7 @@ fn object(file: Option<&str>, findings: &[Finding]) -> Json {
     json.object(|json| {
         json.name("statelens").number(1);
         if let Some(file) = file {
-            json.name("file").str(file);
+            json.name("path").str(file);
         }
         json.name("worst");
         match worst(findings) {
