@@ -20,7 +20,12 @@ before(async () => {
 after(async () => {
   await browser.close();
   rmSync(folder, { recursive: true });
+  // A test that failed left its server open, which would keep the program alive.
+  for (const close of open) await close();
 });
+
+/** Closes what {@link serve} started and nobody closed. */
+const open = new Set();
 
 /**
  * A server on another port, which is another site to a browser. `answer(request, response, file)` may
@@ -40,9 +45,11 @@ async function serve(files, answer = () => false) {
   await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
   const host = `127.0.0.1:${server.address().port}`;
   const close = () => {
+    open.delete(close);
     server.closeAllConnections();
     return new Promise((resolve) => server.close(resolve));
   };
+  open.add(close);
   return { requests, host, at: (path) => `http://${host}${path}`, close };
 }
 
@@ -487,7 +494,7 @@ test("a conversion that waits for its server can be cancelled, and asks for noth
     await page.getByRole("button", { name: /^Cancel/ }).waitFor();
     await page.waitForTimeout(800);
     const asked = server.requests.length;
-    await page.keyboard.press("Escape");
+    await page.click("#cancel");
     await page.waitForSelector("#write", { timeout: 5000 });
     await page.waitForTimeout(300);
     assert.equal(server.requests.length, asked);

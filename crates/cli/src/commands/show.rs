@@ -51,6 +51,9 @@ pub(crate) fn run(args: &Show) -> Outcome {
     Ok(true)
 }
 
+/// Takes the number and the bytes of one element after the other.
+type Each<'a> = &'a mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>;
+
 /// The leaves that a key names, and the slice of them that stands behind it. A key that is there
 /// with its brackets is that.
 fn find<'a>(
@@ -143,10 +146,7 @@ impl<'a> Values<'a> {
     }
 
     /// Passes the bytes of one element after the other on, with its number.
-    fn each(
-        &self,
-        out: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>,
-    ) -> std::result::Result<(), Failure> {
+    fn each(&self, out: Each<'_>) -> std::result::Result<(), Failure> {
         let files = &self.checkpoint.files;
         let item = usize::try_from(self.tensor.dtype.itemsize()).unwrap_or(usize::MAX).max(1);
         if let Some(slice) = self.slice {

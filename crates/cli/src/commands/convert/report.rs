@@ -52,7 +52,8 @@ const MOST_TYPED: usize = 4;
 
 /// Whether a key is a pattern that matches itself alone.
 fn is_literal(key: &str) -> bool {
-    !key.contains(['\'', '*', '?', '[', '{']) && !(key.starts_with('/') && key.ends_with('/'))
+    let is_expression = key.starts_with('/') && key.ends_with('/');
+    !is_expression && !key.contains(['\'', '*', '?', '[', '{'])
 }
 
 /// How much of the new file comes about in which way.

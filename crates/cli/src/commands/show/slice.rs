@@ -3,6 +3,7 @@
 use statelens_checkpoint::{Error, FileSet, Result, Tensor};
 use statelens_tensor::elements;
 
+use super::Each;
 use crate::print::Failure;
 
 /// What of a tensor is to be shown.
@@ -94,7 +95,7 @@ impl Slice {
         files: &FileSet,
         tensor: &Tensor,
         most: u64,
-        out: &mut dyn FnMut(u64, &[u8]) -> std::result::Result<(), Failure>,
+        out: Each<'_>,
     ) -> std::result::Result<(), Failure> {
         let item = tensor.dtype.itemsize().max(1);
         // What lies near to each other is read once: rows of a block, a column of a matrix.
