@@ -133,7 +133,7 @@ test("an object graph, a state file and files by names are what the command writ
     page.removeAllListeners("download");
     await page.click('button:has-text("Convert again")');
     await plan(page, "safetensors", "by name");
-    const files = page.locator('.field:has(.lab:text-is("files")) textarea');
+    const files = page.locator('.field:has(.lab:text-is("Files")) textarea');
     await files.fill("nothing like it=other");
     await page.waitForSelector('.refused:has-text("No key is left for nothing like it")');
     await files.fill("*wte*=embeddings\noptimizer.*=optimizer");

@@ -159,7 +159,7 @@ test("a manifest, chosen or dropped, tells whether it is still the same", async 
     await drop(page, ".sheet", [{ name: "none.txt", bytes: Buffer.from("some text\n") }]);
     await page.click("#verify-begin");
     await page.waitForSelector(".runbody[role=alert]");
-    assert.match(await page.textContent(".sheet"), /no manifest: line 1 has not four columns/);
+    assert.match(await page.textContent(".sheet"), /not a manifest: line 1 does not have four columns/);
   });
 });
 

@@ -23,8 +23,8 @@ enum Place {
     Start,
     Files(Rc<Vec<Dropped>>, Option<u32>),
     Address(AttrValue, Agreed),
-    /// A summary, which is in the URL itself.
-    Link,
+    /// A summary, which is in the URL itself: behind its `#`.
+    Link(String),
     Run(Rc<RunView>),
     /// Two checkpoints: the first, and the files of the second.
     Compare(Box<Place>, Rc<Vec<Dropped>>, Option<u32>),
@@ -36,7 +36,8 @@ impl PartialEq for Place {
         let same =
             |one: &Option<u32>, two: &Option<u32>| one == two || one.is_none() || two.is_none();
         match (self, other) {
-            (Self::Start, Self::Start) | (Self::Link, Self::Link) => true,
+            (Self::Start, Self::Start) => true,
+            (Self::Link(one), Self::Link(two)) => one == two,
             (Self::Files(one, a), Self::Files(two, b)) => are_same(one, two) && same(a, b),
             (Self::Address(one, _), Self::Address(two, _)) => one == two,
             (Self::Run(one), Self::Run(two)) => are_same(&one.files, &two.files),
@@ -58,7 +59,7 @@ impl Place {
     fn of(model: &Model) -> Self {
         let open = || match &model.address {
             Some(address) => Self::Address(address.clone(), model.agreed),
-            None if model.files.is_empty() => Self::Link,
+            None if model.files.is_empty() => Self::Link(location().1),
             None => Self::Files(model.files.clone(), model.asked),
         };
         match (model.screen, &model.run, &model.compare) {
@@ -78,13 +79,13 @@ impl Place {
 
     /// The URL of the page while it is shown.
     fn url(&self) -> String {
-        let (href, hash) = location();
+        let (href, _) = location();
         let base = href.split(['#', '?']).next().unwrap_or_default().to_owned();
         match self {
             Self::Address(address, _) => {
                 format!("{base}?url={}", js_sys::encode_uri_component(address))
             }
-            Self::Link => format!("{base}{hash}"),
+            Self::Link(hash) => format!("{base}{hash}"),
             Self::Compare(first, ..) => first.url(),
             Self::Start | Self::Files(..) | Self::Run(_) => base,
         }
@@ -103,7 +104,7 @@ impl Place {
             Self::Files(files, main) => actor.open_now(files.as_ref().clone(), *main),
             Self::Address(address, agreed) => actor.open_address_now(address, *agreed),
             // The browser tells of a change behind the `#`, which opens it.
-            Self::Link => {}
+            Self::Link(_) => {}
             Self::Run(view) if model.is_of_run(&view.files) => {
                 actor.stop_jobs();
                 // From a comparison to the checkpoint, and from that to the folder.
@@ -187,7 +188,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Place) {
         return write(at, None, false);
     }
     let reloaded = std::mem::take(&mut trail.reloaded);
-    if reloaded && matches!(place, Place::Address(..) | Place::Link) {
+    if reloaded && matches!(place, Place::Address(..) | Place::Link(_)) {
         let at = trail.at;
         trail.places.insert(at, place.clone());
         return write(at, None, false);
@@ -205,7 +206,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Place) {
             if trail.places.get(&trail.at) == Some(&Place::Start) {
                 write(trail.at, Some(&Place::Start.url()), false);
             }
-            let url = if *place == Place::Link { href } else { place.url() };
+            let url = if matches!(place, Place::Link(_)) { href } else { place.url() };
             trail.at += 1;
             let at = trail.at;
             // What was ahead is forgotten by the browser, too.
