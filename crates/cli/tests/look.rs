@@ -154,7 +154,7 @@ fn what_is_no_checkpoint_is_told_in_one_sentence() {
         ("page.mdl", b"<!DOCTYPE html><html>", "web page"),
         ("empty.pt", b"", "empty"),
         ("zeros.mdl", &[0; 5_000], "zeros"),
-        ("text.pt", b"hello there, this is text", "no checkpoint format"),
+        ("text.pt", b"hello there, this is text", "not a checkpoint"),
     ] {
         let error =
             run([std::ffi::OsStr::new("info"), folder.with(name, bytes).as_os_str()]).failed();

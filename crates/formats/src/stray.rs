@@ -88,12 +88,14 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         Kind::Compressed => Error::unsupported("this is a compressed file").advice(
             "Unpack it, with `gunzip`, `unzstd` or what fits its name, and open what is in it.",
         ),
-        Kind::Unknown => Error::unsupported("this is no checkpoint format that Statelens knows")
-            .expected(format!("one of: {}", names()))
-            .advice(
-                "If it was downloaded, compare its size with the original: only a part of it may \
+        Kind::Unknown => Error::unsupported(
+            "this is not a checkpoint in a format that Statelens knows",
+        )
+        .expected(format!("one of: {}", names()))
+        .advice(
+            "If it was downloaded, compare its size with the original: only a part of it may \
                  be there.",
-            ),
+        ),
     };
     error.in_file(probe.name())
 }
