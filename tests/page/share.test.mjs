@@ -211,6 +211,9 @@ test("a file takes the place of the link in the address, too, and back leads to 
     assert.equal(await hash(), "");
     await page.goBack();
     await page.getByText("This is a summary from a link").waitFor();
+    assert.equal(`${site}${await hash()}`, second);
+    await page.goBack();
+    await named("gpt_small.mdl");
     assert.equal(`${site}${await hash()}`, first);
     await page.setInputFiles("#choose-files", evil);
     await page.getByRole("button", { name: /^Convert/ }).waitFor();
