@@ -243,7 +243,7 @@ fn what_is_interrupted_leaves_nothing() {
         let pid = child.id().to_string();
         assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
         let ran = Ran::from(child.wait_with_output().unwrap());
-        assert_eq!(ran.code, Some(2), "{}", ran.err);
+        assert_eq!(ran.code, Some(130), "{}", ran.err);
         let shelf = store.shelf();
         assert!(shelf.uploads.is_empty() && shelf.objects.is_empty(), "{kind:?}");
         assert_eq!(shelf.asked.iter().filter(|asked| asked.method == "DELETE").count(), 1);
