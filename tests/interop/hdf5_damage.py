@@ -92,7 +92,7 @@ def write_filtered(path, libver):
 
 
 def metadata(path):
-    """The bytes that are no data of datasets."""
+    """The bytes that are not data of datasets."""
     taken = bytearray(os.path.getsize(path))
     def mark(offset, size):
         if offset is not None:

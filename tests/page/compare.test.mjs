@@ -282,7 +282,7 @@ test("values are read with progress, stopped when asked, and read again", async 
   });
 });
 
-test("reached by key, swapped, left; a second that is no checkpoint says why", async () => {
+test("reached by key, swapped, left; a second that is not a checkpoint says why", async () => {
   await withPage(browser, async (page) => {
     await drop(page, "body", [dropped(GPT)]);
     await page.waitForSelector("#work .row");

@@ -106,7 +106,7 @@ test("damaged and unknown files are told in sentences", async () => {
   });
 });
 
-test("of several files, those that are no checkpoints do not keep the others from opening", async () => {
+test("of several files, those that are not checkpoints do not keep the others from opening", async () => {
   await withPage(browser, async (page) => {
     const files = [
       { name: "README.md", bytes: "# A model" },

@@ -112,7 +112,7 @@ test("a byte that flips in a zip member, or in a chunk, names the key", async ()
   });
 });
 
-test("numbers that are none are counted, and are no fault", async () => {
+test("numbers that are none are counted, and are not a fault", async () => {
   await withPage(browser, async (page) => {
     const data = Buffer.alloc(16);
     [1, NaN, Infinity, NaN].forEach((value, at) => data.writeFloatLE(value, at * 4));

@@ -64,7 +64,7 @@ fn seeds(target: &str) -> Result<Vec<PathBuf>> {
         text.lines().map(|line| project::root().join(line.trim())).collect();
     match folders.iter().find(|folder| !folder.is_dir()) {
         Some(missing) => {
-            bail!("{} names {}, which is no folder", path.display(), missing.display())
+            bail!("{} names {}, which is not a folder", path.display(), missing.display())
         }
         None => Ok(folders),
     }

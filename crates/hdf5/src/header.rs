@@ -191,7 +191,7 @@ impl Walk<'_> {
                 return Err(Error::damaged("a header message is longer than its block"));
             };
             if size % 8 != 0 {
-                return Err(Error::damaged("a header message whose size is no multiple of 8"));
+                return Err(Error::damaged("a header message whose size is not a multiple of 8"));
             }
             self.push(kind, *flags, body)?;
             rest = tail;

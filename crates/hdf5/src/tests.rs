@@ -74,7 +74,7 @@ fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
             Values::Text(texts) => {
                 Ok(texts.iter().flat_map(|text| [text.as_bytes(), &[0]].concat()).collect())
             }
-            values => Err(Error::damaged(format!("{values:?} are no strings"))),
+            values => Err(Error::damaged(format!("{values:?} are not strings"))),
         },
         "vlen" => {
             let elements = file.vlen_elements(&datatype, &data)?;

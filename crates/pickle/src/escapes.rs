@@ -57,7 +57,7 @@ pub(crate) fn unicode(line: &[u8]) -> Result<Text> {
         points.push(hex(code)?);
         rest = &tail[1 + digits..];
     }
-    Text::from_code_points(points).map_err(|_| damaged("an escape is no Unicode character"))
+    Text::from_code_points(points).map_err(|_| damaged("an escape is not a Unicode character"))
 }
 
 fn hex(digits: &[u8]) -> Result<u32> {

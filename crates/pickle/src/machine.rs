@@ -224,7 +224,7 @@ impl Machine<'_> {
                 self.push_node(Node::Buffer(index))
             }
             op::READONLY_BUFFER => self.top().map(drop),
-            _ => Err(damaged(format!("0x{opcode:02x} is no pickle opcode"))),
+            _ => Err(damaged(format!("0x{opcode:02x} is not a pickle opcode"))),
         }
     }
 
@@ -424,7 +424,7 @@ impl Machine<'_> {
     fn text_index(&mut self) -> Result<u32> {
         let line = self.input.line()?;
         let index = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
-        index.ok_or_else(|| damaged("a memo index that is no number from 0 to 4294967295"))
+        index.ok_or_else(|| damaged("a memo index that is not a number from 0 to 4294967295"))
     }
 
     fn read_global(&mut self, opcode: u8, offset: u64) -> Result<NodeId> {

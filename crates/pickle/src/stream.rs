@@ -84,7 +84,7 @@ pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<Stream, B
             _ => false,
         };
         if wrong {
-            return Err(broken(pickles, "this is no stream of torch's version 1001"));
+            return Err(broken(pickles, "this is not a stream of torch's version 1001"));
         }
     }
     let names: Option<Vec<String>> = pickles.last().and_then(|keys| {
@@ -92,7 +92,7 @@ pub fn read_stream(bytes: &[u8], base: u64, limits: &Limits) -> Result<Stream, B
         ids.iter().map(|id| Some(keys.text(*id)?.to_lossy().into_owned())).collect()
     });
     let Some(names) = names else {
-        return Err(broken(pickles, "the keys of its storages are no list of strings"));
+        return Err(broken(pickles, "the keys of its storages are not a list of strings"));
     };
     let pickle = pickles.remove(OBJECT);
     let units = units(&pickle);

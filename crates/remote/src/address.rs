@@ -29,7 +29,7 @@ impl Address {
         let text = text.trim();
         let bad = |what: &str| Err(Error::unsupported(what).in_file(short(text)).advice(EXAMPLE));
         let Some(scheme) = SCHEMES.into_iter().find(|scheme| starts_with(text, scheme)) else {
-            return bad("this is no address that begins with https:// or http://");
+            return bad("this is not an address that begins with https:// or http://");
         };
         let rest = text[scheme.len()..].split('#').next().unwrap_or_default();
         let (rest, query) = rest.find('?').map_or((rest, ""), |at| rest.split_at(at));

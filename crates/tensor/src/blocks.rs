@@ -92,7 +92,7 @@ pub(crate) fn units(
         }
         _ => {
             return Err(Error::damaged(format!(
-                "a tensor of shape {:?} is no whole number of blocks of {}",
+                "a tensor of shape {:?} is not a whole number of blocks of {}",
                 tensor.shape, block.elements
             )));
         }

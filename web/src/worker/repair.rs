@@ -278,7 +278,7 @@ fn loader(iterable: bool, seed: &str) -> Result<Loader> {
         return Ok(Loader::Iterable);
     }
     let seed = seed.trim().parse().map_err(|_| {
-        Error::refused(format!("`{seed}` is no seed")).expected("a whole number of 64 bits")
+        Error::refused(format!("`{seed}` is not a seed")).expected("a whole number of 64 bits")
     })?;
     Ok(Loader::Map { seed })
 }

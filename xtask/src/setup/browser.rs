@@ -26,7 +26,7 @@ pub(crate) fn chromium() -> Result<PathBuf> {
         if path.is_file() {
             return Ok(path);
         }
-        bail!("{VARIABLE} names {}, which is no file", path.display());
+        bail!("{VARIABLE} names {}, which is not a file", path.display());
     }
     if let Some(path) = installed() {
         return Ok(path);

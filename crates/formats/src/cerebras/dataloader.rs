@@ -121,7 +121,9 @@ impl DataState {
             }
         };
         let Some(Value::Dict(root)) = builder.value_mut(checkpoint.root()) else {
-            return Err(Error::refused("the checkpoint is no dict that a state could be added to"));
+            return Err(Error::refused(
+                "the checkpoint is not a dict that a state could be added to",
+            ));
         };
         let is_it = |key: &DictKey| matches!(key, DictKey::Str(key) if *key == *"dataloader");
         let replaced = match root.entries.iter_mut().find(|(key, _)| is_it(key)) {
@@ -156,7 +158,7 @@ fn first_number(name: &str, bytes: &[u8]) -> Result<u64> {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let number = std::str::from_utf8(line).ok().and_then(|line| line.trim().parse().ok());
     number.ok_or_else(|| {
-        Error::damaged("its first line is no whole number")
+        Error::damaged("its first line is not a whole number")
             .in_file(name)
             .expected("the number alone on the first line")
     })

@@ -64,7 +64,7 @@ impl<'a> Metadata<'a> {
     pub(super) fn new(pickle: &'a Pickle, limits: &Limits) -> Result<Self> {
         let root = pickle.root();
         if class(pickle, root).as_deref() != Some("Metadata") {
-            return Err(Error::damaged("this pickle is no metadata of a distributed checkpoint")
+            return Err(Error::damaged("this pickle is not metadata of a distributed checkpoint")
                 .expected("an instance of torch.distributed.checkpoint.metadata.Metadata"));
         }
         let field = |name| pickle.field(pickle.state(root)?, name);
@@ -98,7 +98,7 @@ impl<'a> Metadata<'a> {
     pub(super) fn entry(&mut self, number: usize) -> Result<Entry> {
         let pickle = self.pickle;
         let (name, value) = self.entries.get(number).ok_or_else(|| unclear("ends early"))?;
-        let name = pickle.text(*name).ok_or_else(|| unclear("has a name that is no string"))?;
+        let name = pickle.text(*name).ok_or_else(|| unclear("has a name that is not a string"))?;
         let kind = match class(pickle, *value).as_deref() {
             Some("BytesStorageMetadata") => Kind::Value,
             Some("TensorStorageMetadata") => {

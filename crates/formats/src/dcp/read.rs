@@ -328,7 +328,7 @@ impl Locate for Element {
             Some(Value::Tensor(id)) => builder.tensor_mut(*id).cloned(),
             _ => None,
         };
-        let Some(tensor) = tensor else { return wrong("is no tensor".into()) };
+        let Some(tensor) = tensor else { return wrong("is not a tensor".into()) };
         if tensor.dtype != self.dtype || tensor.shape != shape {
             return wrong(format!(
                 "is {} of shape {:?}, the metadata says {} of shape {shape:?}",

@@ -138,7 +138,7 @@ impl Reader<'_> {
             Head::Nil => DictKey::None,
             Head::Float(float) => DictKey::Float(float),
             Head::Array(_) | Head::Map(_) | Head::Ext(..) => {
-                return Err(Error::unsupported("a map whose keys are no plain values").at(at));
+                return Err(Error::unsupported("a map whose keys are not plain values").at(at));
             }
         })
     }
@@ -205,7 +205,7 @@ impl Reader<'_> {
 
     /// `[shape, dtype, bytes]`, which ends at `end`.
     fn array(&mut self, end: u64) -> Result<Packed> {
-        let wrong = || Error::damaged("an array that is no shape, dtype and bytes");
+        let wrong = || Error::damaged("an array that is not made of a shape, a dtype and bytes");
         let Head::Array(3) = self.cursor.head()? else { return Err(wrong()) };
         let Head::Array(rank) = self.cursor.head()? else { return Err(wrong()) };
         Limits::check("dimensions of an array", rank, self.limits.rank)?;
@@ -276,7 +276,7 @@ impl Reader<'_> {
     }
 
     fn complex(&mut self) -> Result<ValueId> {
-        let wrong = || Error::damaged("a complex number that is no two numbers");
+        let wrong = || Error::damaged("a complex number that is not made of two numbers");
         let Head::Array(2) = self.cursor.head()? else { return Err(wrong()) };
         let mut part = || match self.cursor.head()? {
             Head::Float(float) => Ok(float),

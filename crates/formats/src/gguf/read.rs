@@ -147,7 +147,7 @@ impl Reader<'_> {
         let at = self.cursor.at;
         let bytes = self.cursor.text()?;
         Text::from_surrogatepass(&bytes)
-            .map_err(|_| Error::damaged("a name that is no UTF-8").at(at))
+            .map_err(|_| Error::damaged("a name that is not UTF-8").at(at))
     }
 
     /// One value of the metadata, iteratively.
@@ -322,7 +322,7 @@ impl Reader<'_> {
             && !tensor.shape.last().is_some_and(|last| last.is_multiple_of(block.elements))
         {
             return Err(Error::damaged(format!(
-                "a tensor of shape {:?} is no whole number of {} blocks in each row",
+                "a tensor of shape {:?} is not a whole number of {} blocks in each row",
                 tensor.shape, block.name
             ))
             .at(at));

@@ -196,7 +196,7 @@ impl Parser<'_> {
             Some(b't' | b'f') => "a bool",
             Some(b'n') => "null",
             Some(b'-' | b'0'..=b'9') => "a number",
-            Some(_) => "something that is no value",
+            Some(_) => "something that is not a value",
         }
     }
 
@@ -248,7 +248,7 @@ impl Parser<'_> {
             _ if !self.strict && self.word("Infinity") => Node::Float(f64::INFINITY),
             _ if !self.strict && self.word("-Infinity") => Node::Float(f64::NEG_INFINITY),
             Some(b'-') => self.number()?,
-            Some(_) => return Err(self.bad("something that is no value")),
+            Some(_) => return Err(self.bad("something that is not a value")),
             None => return Err(self.bad("its end missing")),
         };
         Ok((node, false))
@@ -291,12 +291,12 @@ impl Parser<'_> {
                     Some(texts) => texts.text(&rest[..run]),
                     None => Text::from_surrogatepass(&rest[..run]),
                 };
-                return text.map_err(|_| self.bad("a string that is no UTF-8"));
+                return text.map_err(|_| self.bad("a string that is not UTF-8"));
             }
             self.unescaped.extend_from_slice(&rest[..run]);
             if rest[run] == b'"' {
                 return Text::from_surrogatepass(&self.unescaped)
-                    .map_err(|_| self.bad("a string that is no UTF-8"));
+                    .map_err(|_| self.bad("a string that is not UTF-8"));
             }
             let escape = self.text.get(self.at).copied();
             self.at += 1;

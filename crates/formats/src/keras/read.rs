@@ -118,7 +118,7 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
                 Grade::Note,
                 format!("{others} further files in the archive are not shown"),
             )
-            .detail("Vocabularies and other assets of layers; they are no weights."),
+            .detail("Vocabularies and other assets of layers; they are not weights."),
         );
     }
     finish(growing, format, files)

@@ -63,14 +63,14 @@ impl Header {
     pub(super) fn parse(version: (u8, u8), text: &[u8]) -> Result<Self> {
         let text = match version.0 {
             3 => std::str::from_utf8(text)
-                .map_err(|_| Error::damaged("the description of a numpy array is no UTF-8"))?
+                .map_err(|_| Error::damaged("the description of a numpy array is not UTF-8"))?
                 .to_owned(),
             // Latin-1: the first 256 code points.
             _ => text.iter().map(|byte| char::from(*byte)).collect(),
         };
         let wrong = |what: &str| Error::damaged(format!("the description of a numpy array {what}"));
         let Literal::Dict(entries) = literal::parse(&text)? else {
-            return Err(wrong("is no dict"));
+            return Err(wrong("is not a dict"));
         };
         let field = |name: &str| {
             let entry = entries.iter().rev().find(|(key, _)| *key == Literal::Str(name.into()));

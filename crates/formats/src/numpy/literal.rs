@@ -165,7 +165,9 @@ impl Parser<'_> {
         let len = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         let text = self.rest.get(..sign + len).unwrap_or("");
         if len == 0 || sign > 1 {
-            return Err(self.wrong("holds something that is no text, number, list, tuple or dict"));
+            return Err(
+                self.wrong("holds something that is not a text, number, list, tuple or dict")
+            );
         }
         let value =
             text.parse().map_err(|_| self.wrong("holds a number that does not fit 64 bits"))?;

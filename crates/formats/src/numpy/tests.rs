@@ -118,7 +118,7 @@ fn members_are_found_by_what_they_are() {
 fn attacks_are_errors_or_inert() {
     for (name, word) in [
         ("npy_deep_header", "nests deeper"),
-        ("npy_eval_header", "no text, number"),
+        ("npy_eval_header", "not a text, number"),
         ("npy_hdr_len_bomb", "limit"),
         ("npy_neg_shape", "no shape"),
         ("npy_shape_bomb", "larger than can be"),

@@ -192,7 +192,7 @@ impl Entry {
         })?;
         if bits % 8 != 0 {
             return Err(Error::damaged(format!(
-                "`{name}`, {} of shape {shape}, takes {bits} bits, which are no whole bytes",
+                "`{name}`, {} of shape {shape}, takes {bits} bits, which are not whole bytes",
                 kind.name
             )));
         }
@@ -238,7 +238,7 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
             len - 8
         ))
         .at(0)
-        .advice("The file is cut short, or is no safetensors file."));
+        .advice("The file is cut short, or is not a safetensors file."));
     }
     Limits::check("bytes of the header", length, limits.structure)?;
     let text = files.read_vec(file, 8, length)?;
@@ -246,7 +246,7 @@ fn text(files: &FileSet, file: FileId, limits: &Limits) -> Result<Vec<u8>> {
         Ok(_) => Ok(text),
         Err(error) => {
             let at = error.valid_up_to();
-            Err(Error::damaged("the header is no UTF-8").at(8 + at as u64))
+            Err(Error::damaged("the header is not UTF-8").at(8 + at as u64))
         }
     }
 }

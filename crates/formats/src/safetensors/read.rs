@@ -127,7 +127,7 @@ fn tensor(
         if findings.len() < MOST_FINDINGS {
             findings.push(
                 Finding::new(Grade::Note, format!("{} is shown as one row", entry.name))
-                    .detail(format!("Its rows, of shape {rows:?}, are no whole bytes.")),
+                    .detail(format!("Its rows, of shape {rows:?}, are not whole bytes.")),
             );
         }
     }

@@ -100,10 +100,10 @@ fn broken_files_say_which_rule_they_break() {
         ("x_header_too_big", "expected at most 100000000"),
         ("x_hole", "4 bytes before the data of `b` belong to no tensor"),
         ("x_overlap", "the data of `b` overlaps that of the tensor before it by "),
-        ("x_invalid_utf8", "no UTF-8 (at byte 11)"),
+        ("x_invalid_utf8", "not UTF-8 (at byte 11)"),
         ("x_metadata_nonstring", "`__metadata__`, `a`: JSON with a number where a string belongs"),
         ("x_neg_offsets", "`a` ends before it begins"),
-        ("x_not_json", "something that is no value"),
+        ("x_not_json", "something that is not a value"),
         ("x_null_pad", "something after the end"),
         ("x_shape_mismatch", "its data_offsets leave it"),
         ("x_shape_overflow", "does not fit 64 bits"),
@@ -119,7 +119,7 @@ fn broken_files_say_which_rule_they_break() {
 #[test]
 fn rules_that_no_fixture_breaks() {
     let refused = [
-        ("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "no whole bytes"),
+        ("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,2]}}", 2, "not whole bytes"),
         ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0]}}", 1, "not two numbers"),
         ("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1,2]}}", 1, "not two numbers"),
         ("{\"a\":{\"dtype\":\"U8\",\"shape\":[-1],\"data_offsets\":[0,1]}}", 1, "a number where"),

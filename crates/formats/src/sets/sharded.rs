@@ -286,7 +286,7 @@ impl Index {
         let json = Document::parse(&files.read_vec(id, 0, len)?)
             .map_err(|error| error.advice("The index may be cut short: fetch it again."))?;
         let Some(Node::Object(entries)) = json.field(json.root(), "weight_map") else {
-            return Err(Error::unsupported("this JSON file is no index of a checkpoint")
+            return Err(Error::unsupported("this JSON file is not an index of a checkpoint")
                 .expected("a `weight_map` that says in which file each tensor is"));
         };
         let top = folder(files.name(id));

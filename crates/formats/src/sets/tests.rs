@@ -251,7 +251,7 @@ fn a_key_in_two_shards_is_told_and_the_index_decides() {
 #[test]
 fn indexes_that_are_none_say_so() {
     for (text, word) in [
-        ("{}", "no index"),
+        ("{}", "not an index"),
         (r#"{"weight_map": {}}"#, "empty"),
         (r#"{"weight_map": {"a": 1}}"#, "no file name for a"),
         (r#"{"weight_map": {"a": "b"}"#, "JSON"),

@@ -90,8 +90,10 @@ fn prefix(name: &str) -> Result<&str> {
     let prefix = name.strip_suffix(".index").unwrap_or(name);
     match prefix.is_empty() || super::members::data_shard(prefix).is_some() {
         false => Ok(prefix),
-        true => Err(Error::refused(format!("`{name}` is no prefix for a TensorFlow checkpoint"))
-            .advice("Give the name without `.index` or `.data-…`, e.g. model.ckpt-100.")),
+        true => {
+            Err(Error::refused(format!("`{name}` is not a prefix for a TensorFlow checkpoint"))
+                .advice("Give the name without `.index` or `.data-…`, e.g. model.ckpt-100."))
+        }
     }
 }
 

@@ -105,7 +105,7 @@ pub(crate) fn compare(checkpoint: &Checkpoint, leaf: &Leaf, entry: &Json) -> Res
     match (entry["kind"].as_str().unwrap(), value) {
         ("ref", _) => match &leaf.alias_of {
             Some(target) => same("target", &*target.to_lossy(), entry["to"].as_str().unwrap()),
-            None => Err("is no link".into()),
+            None => Err("is not a link".into()),
         },
         ("none", Value::None) => Ok(()),
         ("bool", Value::Bool(found)) => same("value", &Json::Bool(*found), &entry["value"]),

@@ -151,7 +151,7 @@ fn not_finite(entries: &[Entry]) -> Option<Finding> {
     let more = if odd.len() > names.len() { " and others" } else { "" };
     Some(
         Finding::new(Grade::Warning, title)
-            .detail("Training or inference with values that are no finite numbers gives more of them. That they are what was saved can't be told from here.")
+            .detail("Training or inference with values that are not finite numbers gives more of them. That they are what was saved can't be told from here.")
             .place(format!("{}{more}", names.join(", "))),
     )
 }

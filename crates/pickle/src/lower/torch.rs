@@ -311,13 +311,13 @@ impl Lowering<'_> {
         let (name, storage) = self.storage(storage)?;
         let number = |id: NodeId| self.pickle.int(id);
         let offset = number(offset).and_then(|offset| u64::try_from(offset).ok());
-        let offset = offset.ok_or_else(|| Some("Its offset is no natural number".into()))?;
+        let offset = offset.ok_or_else(|| Some("Its offset is not a natural number".into()))?;
         let shape = self.shape_of(size)?;
         let strides: Option<Vec<i64>> = self
             .pickle
             .sequence(stride)
             .and_then(|strides| strides.iter().map(|id| number(*id)).collect());
-        let strides = strides.ok_or_else(|| Some("Its strides are no integers".into()))?;
+        let strides = strides.ok_or_else(|| Some("Its strides are not integers".into()))?;
         let dtype = dtype.or_else(|| name.dtype.clone()).unwrap_or(DType::U8);
         self.view(&name, storage, dtype, offset, shape, strides).map_err(Some)
     }
@@ -330,7 +330,7 @@ impl Lowering<'_> {
             let storage = self.storages.storage(&name.key, name.len().map_err(Some)?);
             return Ok((name, storage));
         }
-        self.nested_storage(id).ok_or_else(|| Some("Its storage is no persistent id".into()))
+        self.nested_storage(id).ok_or_else(|| Some("Its storage is not a persistent id".into()))
     }
 
     /// A storage that is pickled by itself, in a stream of its own: what Python's `pickle` makes
@@ -364,7 +364,7 @@ impl Lowering<'_> {
         self.pickle
             .sequence(size)
             .and_then(|_| self.lengths(size))
-            .ok_or_else(|| Some("Its shape is no list of natural numbers".into()))
+            .ok_or_else(|| Some("Its shape is not a list of natural numbers".into()))
     }
 
     /// A view of a storage, checked to lie inside.

@@ -86,7 +86,7 @@ impl Current<'_> {
             )
         })?;
         let values = attribute.values(&main.file)?;
-        let text = values.text().ok_or_else(|| Error::damaged("its metadata is no text"))?;
+        let text = values.text().ok_or_else(|| Error::damaged("its metadata is not text"))?;
         let document = Document::parse_sharing(text.as_bytes(), &mut self.texts)
             .map_err(|error| error.context("its metadata"))?;
         if is_plain(&document, flat) {
@@ -409,7 +409,7 @@ impl<'a> Metadata<'a> {
                 Constant::Int(0i64.into())
             }
             Some(node) => Constant::from_json(node)
-                .ok_or_else(|| Error::damaged("a fill value that is no number"))?,
+                .ok_or_else(|| Error::damaged("a fill value that is not a number"))?,
         };
         let bytes = constant(&dtype, &value)
             .ok_or_else(|| Error::damaged(format!("a fill value that {dtype} can't hold")))?;

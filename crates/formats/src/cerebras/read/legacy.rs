@@ -218,7 +218,7 @@ impl Legacy {
 pub(super) fn pickled_bytes(container: &Container, object: &Object) -> Result<Vec<u8>> {
     let hex = need_text(container, object, "object_value")?;
     unhex(hex.as_bytes())
-        .ok_or_else(|| Error::damaged("its pickled bytes are no hexadecimal digits"))
+        .ok_or_else(|| Error::damaged("its pickled bytes are not hexadecimal digits"))
 }
 
 /// A value of release 1.8 or older, which says nothing of its kind but by its attributes.
@@ -313,7 +313,7 @@ fn full(
             reading.without_value(key);
             Constant::Int(0i64.into())
         }
-        Some(_) => return Err(Error::damaged("a fill value that is no number")),
+        Some(_) => return Err(Error::damaged("a fill value that is not a number")),
     };
     let bytes = constant(&dtype, &value)
         .ok_or_else(|| Error::damaged(format!("a fill value that {dtype} can't hold")))?;
@@ -324,7 +324,7 @@ fn full(
 fn raw_file(reading: &mut Reading<'_>, container: &Container, object: &Object) -> Result<Value> {
     let path = need_text(container, object, "filepath")?;
     let hex = need_text(container, object, "dtype")?;
-    let bytes = unhex(hex.as_bytes()).ok_or_else(|| Error::damaged("its dtype is no pickle"))?;
+    let bytes = unhex(hex.as_bytes()).ok_or_else(|| Error::damaged("its dtype is not a pickle"))?;
     let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
         .map_err(|broken| broken.error.context("the pickle of its dtype"))?;
     let dtype = pickle

@@ -74,7 +74,7 @@ impl Reading<'_> {
         match &object.kind {
             statelens_hdf5::Kind::Dataset(dataset) => Ok(dataset),
             statelens_hdf5::Kind::Unreadable(error) => Err(error.clone()),
-            _ => Err(Error::damaged(format!("{key} is no dataset"))),
+            _ => Err(Error::damaged(format!("{key} is not a dataset"))),
         }
     }
 }

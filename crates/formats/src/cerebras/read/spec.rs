@@ -81,7 +81,8 @@ impl Spec {
         let mut building = Building::new(limits.values.min(pickle.end()));
         let mut open = vec![(building.slot()?, pickle.root())];
         while let Some((slot, id)) = open.pop() {
-            let state = pickle.state(id).ok_or_else(|| bad("a node of it is no TreeSpec"))?;
+            let state =
+                pickle.state(id).ok_or_else(|| bad("one of its nodes is not a TreeSpec"))?;
             let field = |name: &str| pickle.field(state, name);
             let children =
                 field("children_specs").and_then(|id| pickle.sequence(id)).unwrap_or_default();
@@ -171,7 +172,7 @@ fn json_shape(
     let class = match class.map(|id| document.node(id)) {
         None | Some(Node::Null) => return Ok((Shape::Leaf, Vec::new())),
         Some(Node::Str(text)) => text.to_lossy().into_owned(),
-        Some(_) => return Err(bad("a node of it has a type that is no name")),
+        Some(_) => return Err(bad("one of its nodes has a type that is not a name")),
     };
     let keys = || -> Result<Vec<DictKey>> {
         let text = context
@@ -272,8 +273,9 @@ fn pickle_shape(
     let Some(class) = class.filter(|id| !matches!(pickle.node(*id), PickleNode::None)) else {
         return Ok((Shape::Leaf, Vec::new()));
     };
-    let class =
-        pickle.global(class).ok_or_else(|| bad("a node of it has a type that is no class"))?;
+    let class = pickle
+        .global(class)
+        .ok_or_else(|| bad("one of its nodes has a type that is not a class"))?;
     let keys = |list: Option<NodeId>| -> Result<Vec<DictKey>> {
         let list = list
             .and_then(|id| pickle.sequence(id))

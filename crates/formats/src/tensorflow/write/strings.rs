@@ -118,7 +118,7 @@ fn text(element: &[u8], order: ByteOrder) -> Result<Vec<u8>> {
         points.pop();
     }
     let text = Text::from_code_points(points).map_err(|point| {
-        Error::damaged(format!("an array of strings holds {point}, which is no character"))
+        Error::damaged(format!("an array of strings holds {point}, which is not a character"))
     })?;
     Ok(text.as_bytes().to_vec())
 }

@@ -243,7 +243,7 @@ impl Reading<'_> {
         let lossy = path.to_lossy();
         if ["custom_obj_", "opaque_obj_"].iter().any(|start| lossy.starts_with(start)) {
             let title = format!("The object {} is not shown", name.to_lossy());
-            self.findings.push(Finding::new(Grade::Note, title).detail("It is no tensor."));
+            self.findings.push(Finding::new(Grade::Note, title).detail("It is not a tensor."));
             return Ok(None);
         }
         let record = format!("data/{folder}/{lossy}");
@@ -348,13 +348,13 @@ impl Payload<'_> {
         }
         let dtype = field("dtype").and_then(natural).and_then(dtype);
         let dtype = dtype.ok_or("its dtype is unknown")?;
-        let shape = numbers("sizes").ok_or("its shape is no list of natural numbers")?;
+        let shape = numbers("sizes").ok_or("its shape is not a list of natural numbers")?;
         let strides = numbers("strides").and_then(|strides| {
             strides.into_iter().map(|stride| i64::try_from(stride).ok()).collect::<Option<Vec<_>>>()
         });
-        let strides = strides.ok_or("its strides are no list of natural numbers")?;
+        let strides = strides.ok_or("its strides are not a list of natural numbers")?;
         let offset = field("storage_offset").and_then(dimension);
-        let offset = offset.ok_or("its offset is no natural number")?;
+        let offset = offset.ok_or("its offset is not a natural number")?;
         let layout = statelens_pickle::view(
             &storage.layout,
             storage.len,

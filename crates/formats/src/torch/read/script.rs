@@ -40,7 +40,8 @@ pub(super) fn constants(
     let items = match slot.map(|slot| std::mem::replace(slot, Value::None)) {
         Some(Value::Tuple(tuple)) => tuple.items,
         _ => {
-            findings.push(Finding::new(Grade::Warning, "The constants of the code are no tuple"));
+            findings
+                .push(Finding::new(Grade::Warning, "The constants of the code are not a tuple"));
             return Ok(findings);
         }
     };
