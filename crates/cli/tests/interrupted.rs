@@ -165,6 +165,14 @@ fn what_is_started_with_ctrl_c_ignored_goes_on() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
+    // Until it is the command itself: before that, nobody ignores anything.
+    let program = Path::new(statelens().get_program()).canonicalize().unwrap();
+    let itself = format!("/proc/{}/exe", child.id());
+    while child.try_wait().unwrap().is_none()
+        && !fs::read_link(&itself).is_ok_and(|running| running == program)
+    {
+        std::thread::sleep(Duration::from_micros(100));
+    }
     while child.try_wait().unwrap().is_none() {
         let mut kill = Command::new("kill");
         let _ =
