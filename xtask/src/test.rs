@@ -54,7 +54,8 @@ pub(crate) fn interop() -> Result<()> {
 
 /// The command with the feature that few need, against stores that its tests imitate.
 fn object_stores() -> Result<()> {
-    let with = ["--locked", "--profile", "tools", "-p", "statelens", "--features", "object-store"];
+    let with =
+        ["--locked", "--profile", "tools", "-p", "statelens-cli", "--features", "object-store"];
     cargo(&[&["clippy"][..], &with, &["--all-targets", "--", "-D", "warnings"]].concat())?;
     cargo(&[&["test"][..], &with, &["--test", "objects"]].concat())
 }
