@@ -18,6 +18,8 @@ pub(crate) struct Sums {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Moments {
     pub(crate) mean: f64,
+    /// What was rounded off the mean.
+    pub(crate) rest: f64,
     pub(crate) std: f64,
     pub(crate) l1: f64,
     pub(crate) l2: f64,
@@ -87,10 +89,17 @@ impl Sums {
         };
         let all = &self.positive + &self.negative;
         let mean = ratio(&sum, &many, UNIT);
+        let (mantissa, shift) = parts(mean);
+        let rounded = (BigUint::from(mantissa) << shift) * &many;
+        let rest = match sum >= rounded {
+            true => ratio(&(&sum - rounded), &many, UNIT),
+            false => -ratio(&(rounded - &sum), &many, UNIT),
+        };
         // count² times the variance; never negative, for nothing was rounded.
         let spread = &many * &self.squares - &sum * &sum;
         Some(Moments {
             mean: if negative { -mean } else { mean },
+            rest: if negative { -rest } else { rest },
             std: root(&spread, &(&many * &many), 2 * UNIT),
             l1: ratio(&all, &one, UNIT),
             l2: root(&self.squares, &one, 2 * UNIT),

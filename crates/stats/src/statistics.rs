@@ -1,6 +1,7 @@
 //! The numbers that people read.
 
 use crate::Summary;
+use crate::exact::Moments;
 
 /// What the values of a tensor are like: what is not said of all is said of the finite ones. What
 /// there is no value for is `None`.
@@ -63,8 +64,9 @@ impl Statistics {
     /// Whether all values are one number, or one infinity.
     pub fn all_equal(&self) -> bool {
         let infinite = self.pos_inf.max(self.neg_inf);
-        self.count > 0
-            && (infinite == self.count || self.finite() == self.count && self.min == self.max)
+        // Two whole numbers may be one double, and then they deviate.
+        let one = self.finite() == self.count && self.min == self.max && self.std == Some(0.0);
+        self.count > 0 && (infinite == self.count || one)
     }
 
     /// Whether all values are zero.
@@ -78,7 +80,7 @@ impl Statistics {
         let quantile = |part| summary.quantile(part);
         let quantiles =
             summary.extremes.map(|_| QUANTILES.map(|part| quantile(part).unwrap_or(0.0)));
-        let shape = moments.and_then(|moments| Shape::of(summary, moments.mean, moments.std));
+        let shape = moments.and_then(|moments| Shape::of(summary, &moments));
         Self {
             count: summary.count,
             nan: summary.nan,
@@ -112,7 +114,8 @@ struct Shape {
 }
 
 impl Shape {
-    fn of(summary: &Summary, mean: f64, std: f64) -> Option<Self> {
+    fn of(summary: &Summary, moments: &Moments) -> Option<Self> {
+        let Moments { mean, rest, std, .. } = *moments;
         if std == 0.0 || !std.is_finite() {
             return None;
         }
@@ -120,7 +123,11 @@ impl Shape {
         let (mut beyond, mut fourth, mut second) = (0, 0u128, 0u128);
         const ONE: f64 = (1u64 << 40) as f64;
         summary.each(|value, count| {
-            let away = (value / std - mean / std).abs();
+            let away = match value - mean {
+                away if away.is_finite() => (away - rest) / std,
+                _ => value / std - mean / std,
+            };
+            let away = away.abs();
             beyond += if away > 6.0 { count } else { 0 };
             let square = away * away;
             let times = |part: f64| ((part * ONE) as u128).saturating_mul(count.into());
