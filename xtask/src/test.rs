@@ -77,6 +77,8 @@ fn clippy_wasm() -> Result<()> {
         "--exclude",
         "statelens",
         "--exclude",
+        "statelens-cli",
+        "--exclude",
         "statelens-serve",
         "--exclude",
         "xtask",

@@ -76,3 +76,8 @@ pub mod parts {
     pub use statelens_inspect as inspect;
     pub use statelens_tensor as tensor;
 }
+
+/// The README's first lines are held to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

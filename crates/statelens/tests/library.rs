@@ -113,3 +113,15 @@ fn what_would_be_lost_is_refused_and_then_told() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Refused);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
 }
+
+#[test]
+fn the_first_lines_are_those_of_the_readme() {
+    let of = |path: &str| {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(path);
+        let text = fs::read_to_string(path).unwrap();
+        let (_, rest) = text.split_once("```rust,no_run\n").unwrap();
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    // The crate's own is a doctest.
+    assert_eq!(of("README.md"), of("../../README.md"));
+}
