@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use crate::{dist, fuzz, interop as real_libraries, page, project, setup, shell};
+use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell};
 
 /// How long each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 10;
@@ -30,6 +30,14 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         ])
     });
     report.step("clippy for wasm32", clippy_wasm);
+    report.step("cycles of modules", cycles::check);
+    report.step("packages", || {
+        // What they hold and name, not that they compile: that is the step before.
+        let args =
+            ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
+        let except = ["--exclude", "statelens-web", "--exclude", "xtask"];
+        cargo(&[&args[..], &except].concat())
+    });
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
     // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser.
     report.step("unit tests of the page", || {
