@@ -1,8 +1,8 @@
 //! What a comparison found.
 
-use statelens_checkpoint::{Result, Text, float_repr, order};
+use statelens_checkpoint::{Text, float_repr, order};
 
-use super::{Numbers, Outcome, pairs::Pair};
+use super::Numbers;
 use crate::{Json, shape_text};
 
 /// What a comparison found. Nothing in it means that the checkpoints match.
@@ -133,48 +133,6 @@ impl Report {
 
     pub(super) fn differ(&mut self, order: usize, key: &Text, part: &str, what: What) {
         self.differences.push(Difference { key: key.clone(), part: part.to_owned(), what, order });
-    }
-
-    /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
-    pub(super) fn compared(&mut self, pair: &Pair, outcome: Result<Option<Outcome>>) {
-        let dtype = |values| {
-            let (left, right) = pair.dtypes.clone()?;
-            Some(What::DType { left, right, values })
-        };
-        let mut told = Vec::new();
-        match outcome {
-            Err(error) => {
-                told.extend(dtype(None));
-                told.push(What::Unreadable(error.to_string()));
-            }
-            Ok(outcome) => {
-                let (numbers, rounded) = match outcome {
-                    Some(Outcome { numbers, rounded }) => (numbers, rounded),
-                    None => (Numbers::default(), None),
-                };
-                self.tensors += 1;
-                self.elements = self.elements.saturating_add(numbers.elements);
-                if numbers.differing == 0 {
-                    self.close += u64::from(numbers.unequal > 0);
-                    self.nan += numbers.left_nan.min(numbers.right_nan);
-                }
-                let first = match numbers.first {
-                    Some(first) => unravel(first, &pair.shape),
-                    None => Vec::new(),
-                };
-                match pair.dtypes {
-                    Some(_) => {
-                        let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
-                        told.extend(dtype(Some(Box::new(Values { numbers, first, rounded }))));
-                    }
-                    None if numbers.differing == 0 => {}
-                    None => told.push(What::Elements(Box::new(numbers), first)),
-                }
-            }
-        };
-        for (order, key, part) in &pair.places {
-            told.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
-        }
     }
 
     pub(super) fn sort(&mut self) {

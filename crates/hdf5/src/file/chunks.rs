@@ -18,12 +18,23 @@ use statelens_checkpoint::{
     Chunk, Chunked, Chunks, Error, FileId, FileSet, Limits, Result, Span, room,
 };
 
-use crate::dataset::ChunkPlace;
 use crate::error::from_reader;
 use crate::filters::{self, FilterDescription};
 use crate::header::Widths;
 use crate::index::{arrays, tree::Tree};
 use crate::source::Source;
+
+/// Where the chunks of a dataset are listed.
+#[derive(Debug, Clone)]
+pub(crate) struct ChunkPlace {
+    /// The index, or the one chunk; none if nothing was written.
+    pub(crate) address: Option<u64>,
+    pub(crate) shape: Vec<u32>,
+    /// None is the tree of old files.
+    pub(crate) index: Option<ChunkIndexing>,
+    /// Chunks that reach over the edge are not filtered.
+    pub(crate) plain_edges: bool,
+}
 
 /// The chunks of one dataset.
 pub(crate) struct DatasetChunks {

@@ -9,8 +9,8 @@ use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
 use statelens_checkpoint::Result;
 
-use crate::dataset::{Dataset, Stored};
 use crate::error::from_reader;
+use crate::file::dataset::{Dataset, Stored};
 use crate::file::{Hdf5File, Object, Tree};
 use crate::header::Widths;
 use crate::source::Source;

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use statelens_checkpoint::Result;
 use statelens_pickle::{Node, NodeId, Object, Pickle};
 
-use super::part::{exactly, some};
-use super::search::{Blob, Search, Sure};
+use super::super::part::{exactly, some};
+use super::{Blob, Search, Sure};
 
 /// What stands for an array.
 const WRAPPER: (&str, &str) = ("joblib.numpy_pickle", "NumpyArrayWrapper");

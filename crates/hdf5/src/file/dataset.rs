@@ -15,10 +15,10 @@ use statelens_checkpoint::{
 };
 
 use crate::Hdf5File;
-use crate::attribute::count;
-use crate::chunks::DatasetChunks;
 use crate::datatype::{Class, Datatype};
 use crate::error::from_reader;
+use crate::file::attribute::count;
+use crate::file::chunks::{ChunkPlace, DatasetChunks};
 use crate::filters::FilterDescription;
 use crate::header::{Message, Messages, Widths};
 use crate::heap::Names;
@@ -52,18 +52,6 @@ pub(crate) enum Stored {
     External(Vec<Segment>),
     /// Somewhere that is not read; the text says why.
     Elsewhere(Text),
-}
-
-/// Where the chunks of a dataset are listed.
-#[derive(Debug, Clone)]
-pub(crate) struct ChunkPlace {
-    /// The index, or the one chunk; none if nothing was written.
-    pub(crate) address: Option<u64>,
-    pub(crate) shape: Vec<u32>,
-    /// None is the tree of old files.
-    pub(crate) index: Option<ChunkIndexing>,
-    /// Chunks that reach over the edge are not filtered.
-    pub(crate) plain_edges: bool,
 }
 
 /// A piece of a dataset in another file.
@@ -400,7 +388,7 @@ impl Hdf5File {
             Layout::Fill(one) => Ok(one.repeat(opaque.count()? as usize)),
             Layout::Span(span) => files.read_vec(span.file, span.offset, span.len),
             Layout::Chunked(chunked) => {
-                crate::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes)
+                crate::file::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes)
             }
             Layout::Missing(reason) => Err(Error::unsupported(reason.to_string())),
             _ => Err(Error::unsupported("elements spread over several files are not read whole")),

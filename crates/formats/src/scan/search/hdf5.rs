@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Error, ErrorKind, FileSet, Limits, Result};
 use statelens_hdf5::{Class, Datatype, Hdf5File, Object};
 
-use super::search::{Blob, Kind, Search, Shared};
+use super::{Blob, Kind, Search, Shared};
 use crate::keras;
 
 /// Bytes of attributes and datasets that are read at most, all together.

@@ -3,8 +3,8 @@
 use statelens_checkpoint::Result;
 use statelens_pickle::{Node, storage_dtype};
 
-use super::part::exactly;
-use super::search::{Blob, Search, Sure};
+use super::super::part::exactly;
+use super::{Blob, Search, Sure};
 
 /// Runs the pickles of a member in the order in which torch does.
 pub(super) fn member(search: &mut Search<'_>, blob: &Blob, name: &str) -> Result<()> {

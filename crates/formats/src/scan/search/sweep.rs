@@ -3,10 +3,11 @@
 
 use statelens_checkpoint::Result;
 
-use super::packed::Packing;
-use super::part::some;
-use super::search::{Blob, NUMPY, Search, Sure};
-use super::{hdf5, members, tar, zip};
+use super::super::packed::Packing;
+use super::super::part::some;
+use super::super::{tar, zip};
+use super::{Blob, NUMPY, Search, Sure};
+use super::{hdf5, members};
 
 /// Bytes that are gone through at once, and how far one that begins in them may be looked at.
 const PIECE: u64 = 1 << 20;

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use statelens_checkpoint::{Finding, Grade, Result};
 use statelens_tensor::crc;
 
-use super::part::some;
-use super::search::{Blob, Kind, Search};
-use super::zip::{self, Directory, Entry, Local};
+use super::super::part::some;
+use super::super::zip::{self, Directory, Entry, Local};
+use super::{Blob, Kind, Search};
 
 /// Pickles whose checksum is looked at.
 const LONGEST_CHECKED: u64 = 16 << 20;
