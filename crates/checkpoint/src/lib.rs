@@ -37,7 +37,8 @@ pub use int::Int;
 pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, float_repr, known_key, separator};
 pub use layout::{
-    Chunk, Chunked, Chunks, Concat, Deferred, Layout, Locate, Packed, Part, Span, Strided,
+    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
+    Span, Strided,
 };
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
