@@ -71,6 +71,8 @@ enum Node {
     Length(String, usize),
     Default(Vec<Node>),
     Root(Box<Node>),
+    Len(Box<Node>),
+    Starts(Box<Node>, String),
     Not(Box<Node>),
     Minus(Box<Node>),
     Two(Op, Box<(Node, Node)>),
@@ -148,7 +150,11 @@ impl Expression {
             match node {
                 Node::Name(name) => found.push(&**name),
                 Node::Default(all) => open.extend(all),
-                Node::Not(one) | Node::Minus(one) | Node::Root(one) => open.push(one),
+                Node::Not(one)
+                | Node::Minus(one)
+                | Node::Root(one)
+                | Node::Len(one)
+                | Node::Starts(one, _) => open.push(one),
                 Node::Two(_, two) => open.extend([&two.0, &two.1]),
                 Node::If(three) => open.extend([&three.0, &three.1, &three.2]),
                 _ => {}
@@ -217,9 +223,11 @@ fn eval(node: &Node, scope: &dyn Scope) -> Result<Scalar, String> {
         Node::Value(value) => value.clone(),
         Node::Path(side, path) => scope.config(*side, path),
         Node::Name(name) => scope.named(name).ok_or_else(|| format!("`{name}` is not set"))??,
-        Node::Hole(name) => Scalar::Text(scope.captured(name).ok_or_else(|| {
-            format!("`{{{name}}}` is not a hole of this rule's key")
-        })?),
+        Node::Hole(name) => Scalar::Text(
+            scope
+                .captured(name)
+                .ok_or_else(|| format!("`{{{name}}}` is not a hole of this rule's key"))?,
+        ),
         Node::Has(key) => Scalar::Bool(scope.has(key)),
         Node::Made(key) => Scalar::Bool(scope.made(key)),
         Node::Count(key) => Scalar::Int(scope.count(key)),
@@ -236,6 +244,14 @@ fn eval(node: &Node, scope: &dyn Scope) -> Result<Scalar, String> {
         Node::Root(of) => match eval(of, scope)?.number() {
             Some(number) if number >= 0.0 => Scalar::Float(number.sqrt()),
             _ => return Err("the root of what is not a number".to_owned()),
+        },
+        Node::Len(of) => match eval(of, scope)? {
+            Scalar::Container { len } => Scalar::Int(i64::try_from(len).unwrap_or(i64::MAX)),
+            _ => Scalar::Null,
+        },
+        Node::Starts(of, with) => match eval(of, scope)? {
+            Scalar::Text(text) => Scalar::Bool(text.starts_with(with.as_str())),
+            _ => Scalar::Bool(false),
         },
         Node::Not(of) => Scalar::Bool(!eval(of, scope)?.is_true()),
         Node::Minus(of) => arithmetic(Op::Subtract, Scalar::Int(0), eval(of, scope)?)?,
@@ -427,6 +443,17 @@ impl Parser<'_> {
             "rows" => Node::Length(self.raw()?, 0),
             "columns" => Node::Length(self.raw()?, 1),
             "sqrt" => Node::Root(Box::new(self.whole()?)),
+            "len" => Node::Len(Box::new(self.whole()?)),
+            "starts" => {
+                let of = self.whole()?;
+                if !self.sign(",") {
+                    return Err("expected starts(VALUE, \"TEXT\")".to_owned());
+                }
+                match self.atom()? {
+                    Node::Value(Scalar::Text(with)) => Node::Starts(Box::new(of), with),
+                    _ => return Err("expected starts(VALUE, \"TEXT\")".to_owned()),
+                }
+            }
             "default" => {
                 let mut all = vec![self.whole()?];
                 while self.sign(",") {
@@ -436,8 +463,8 @@ impl Parser<'_> {
             }
             other => {
                 return Err(format!(
-                    "`{other}` is not a function: expected has, made, count, rows, columns, sqrt \
-                     or default"
+                    "`{other}` is not a function: expected has, made, count, rows, columns, sqrt, \
+                     len, starts or default"
                 ));
             }
         };

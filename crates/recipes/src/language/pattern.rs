@@ -52,6 +52,7 @@ pub struct Match {
 /// Holes that need no explanation of their own: name, and what fills them.
 const KNOWN: &[(&str, &str)] = &[
     ("n", "#"),
+    ("i", "#"),
     ("any", "*"),
     ("wb", "weight|bias"),
     ("ed", "encoder|decoder"),
@@ -96,9 +97,9 @@ impl Pattern {
             tokens.push(Token::Literal(literal));
         }
         let groups = tokens.iter().filter(|token| matches!(token, Token::Group(_))).count();
-        let any = tokens.iter().filter(|token| {
-            matches!(token, Token::Hole { class: Class::Any | Class::Not(_), .. })
-        });
+        let any = tokens
+            .iter()
+            .filter(|token| matches!(token, Token::Hole { class: Class::Any | Class::Not(_), .. }));
         if tokens.is_empty() {
             return Err("a key is empty".to_owned());
         }
@@ -183,7 +184,7 @@ fn fits(tokens: &[Token], key: &str, found: &mut Match) -> bool {
             key.strip_prefix(literal.as_str()).is_some_and(|key| fits(rest, key, found))
         }
         Token::Hole { name, class, factor } => {
-            let mut try_with = |len: usize, found: &mut Match| {
+            let try_with = |len: usize, found: &mut Match| {
                 let text = match (*factor, key[..len].parse::<u64>()) {
                     (1, _) | (_, Err(_)) => key[..len].to_owned(),
                     (factor, Ok(number)) => (number / factor).to_string(),
@@ -271,8 +272,7 @@ fn group(inside: &str) -> Result<Group, String> {
     match inside.strip_prefix("0..") {
         Some(count) => Ok(Group::Count(Expression::parse(count)?)),
         None => {
-            let names: Vec<String> =
-                inside.split(',').map(|name| name.trim().to_owned()).collect();
+            let names: Vec<String> = inside.split(',').map(|name| name.trim().to_owned()).collect();
             match names.len() < 2 || names.iter().any(String::is_empty) {
                 true => Err(format!("`[{inside}]` is not a group: expected [q,k,v] or [0..N]")),
                 false => Ok(Group::Names(names)),

@@ -237,7 +237,8 @@ fn parse(
     others: &dyn Fn(&str) -> Option<String>,
     depth: usize,
 ) -> Result<Recipe> {
-    let mut reader = Reader { recipe: Recipe::default(), header: None, others, depth };
+    let mut reader =
+        Reader { recipe: Recipe::default(), header: None, about: Vec::new(), others, depth };
     for (number, (line, text)) in lines(text).into_iter().enumerate() {
         let result = match number < MOST_LINES {
             true => reader.line(line, &text),
@@ -283,6 +284,9 @@ struct Reader<'a> {
     recipe: Recipe,
     /// What blocks of several components share.
     header: Option<Block>,
+    /// The blocks that lines are about: the last one, or those of another family with Hugging Face
+    /// on the left.
+    about: Vec<usize>,
     others: &'a dyn Fn(&str) -> Option<String>,
     depth: usize,
 }
@@ -308,6 +312,7 @@ impl Reader<'_> {
                 let used = self.other(rest)?;
                 self.recipe.blocks.extend(used.blocks);
                 self.header = None;
+                self.about.clear();
             }
             "like" => self.like(rest)?,
             "between" => self.begin(number, rest, " and ", Arrow::Both)?,
@@ -327,42 +332,58 @@ impl Reader<'_> {
                     }
                 }
                 self.recipe.blocks.push(block);
+                self.about = vec![self.recipe.blocks.len() - 1];
             }
             "let" => {
-                let (own, value) = rest.split_once('=').ok_or("expected `let NAME = …`")?;
+                let (own, text) = rest.split_once('=').ok_or("expected `let NAME = …`")?;
                 let own = name(own.trim())?;
-                let block = self.block()?;
-                let value = block.expression(value)?;
-                block.lets.push(Let { name: own, value });
+                for block in self.blocks()? {
+                    let value = block.checked(text)?;
+                    block.lets.push(Let { name: own.clone(), value });
+                }
             }
-            "prefix" => self.block()?.prefix = Some(rest.to_owned()),
+            "prefix" => self.blocks()?.for_each(|block| block.prefix = Some(rest.to_owned())),
             "scaling" => {
-                self.block()?.scaling = Some(match rest {
+                let scaling = match rest {
                     "mup" => Scaling::Decoder,
                     "mup-t5" => Scaling::T5,
                     _ => return Err(format!("`{rest}` is not a scaling: mup or mup-t5")),
-                });
+                };
+                self.blocks()?.for_each(|block| block.scaling = Some(scaling));
             }
-            "states" if rest == "none" => self.block()?.only_model = true,
+            "states" if rest == "none" => {
+                self.blocks()?.for_each(|block| block.only_model = true);
+            }
             "end" => {
-                let creation = self.block()?.creation(number, rest)?;
-                self.block()?.ends.push(creation);
+                for block in self.blocks()? {
+                    let creation = block.creation(number, rest)?;
+                    block.ends.push(creation);
+                }
             }
             "+" => {
-                let creation = self.block()?.creation(number, rest)?;
-                let rule = self.block()?.rules.last_mut();
-                rule.ok_or("`+` without a rule before it")?.also.push(creation);
+                for block in self.blocks()? {
+                    let creation = block.creation(number, rest)?;
+                    let rule = block.rules.last_mut();
+                    rule.ok_or("`+` without a rule before it")?.also.push(creation);
+                }
             }
             _ => {
-                let rule = self.block()?.rule(number, line)?;
-                self.block()?.rules.push(rule);
+                for block in self.blocks()? {
+                    let rule = block.rule(number, line)?;
+                    block.rules.push(rule);
+                }
             }
         }
         Ok(())
     }
 
-    fn block(&mut self) -> Said<&mut Block> {
-        self.recipe.blocks.last_mut().ok_or_else(|| "expected `between …` first".to_owned())
+    fn blocks(&mut self) -> Said<impl Iterator<Item = &mut Block>> {
+        if self.about.is_empty() {
+            return Err("expected `between …` first".to_owned());
+        }
+        let about = &self.about;
+        let all = self.recipe.blocks.iter_mut().enumerate();
+        Ok(all.filter(|(at, _)| about.contains(at)).map(|(_, block)| block))
     }
 
     /// `hf and cs-2.1..cs-2.9 [when …]`
@@ -392,6 +413,7 @@ impl Reader<'_> {
         block.when = when.map(|when| block.expression(when)).transpose()?;
         self.header = Some(block.clone());
         self.recipe.blocks.push(block);
+        self.about = vec![self.recipe.blocks.len() - 1];
         Ok(())
     }
 
@@ -448,6 +470,10 @@ impl Reader<'_> {
                 return Err(format!("`{word} {argument}` changes nothing in {asked}"));
             }
         }
+        let first = self.recipe.blocks.len();
+        self.about = (first..first + blocks.len())
+            .filter(|at| blocks[at - first].left.iter().any(|format| format.is_hf()))
+            .collect();
         self.recipe.blocks.extend(blocks);
         self.header = None;
         Ok(())
@@ -473,7 +499,8 @@ impl Block {
         let mut plain = String::with_capacity(text.len());
         let mut rest = text;
         while let Some(first) = rest.chars().next() {
-            let starts = plain.chars().last().is_none_or(|c| !c.is_alphanumeric() && !"._{}".contains(c));
+            let starts =
+                plain.chars().last().is_none_or(|c| !c.is_alphanumeric() && !"._{}".contains(c));
             let side = match hf_left && starts {
                 true if rest.starts_with("hf.") => Some("left."),
                 true if rest.starts_with("cs.") => Some("right."),
@@ -645,8 +672,7 @@ impl Block {
 
     /// `i in 1..K`
     fn each(&self, text: &str) -> Said<Each> {
-        let (own, range) =
-            text.split_once(" in ").ok_or("expected `for NAME in FIRST..END`")?;
+        let (own, range) = text.split_once(" in ").ok_or("expected `for NAME in FIRST..END`")?;
         let (from, to) = range.split_once("..").ok_or("expected `for NAME in FIRST..END`")?;
         Ok(Each {
             name: name(own.trim())?,
@@ -723,21 +749,14 @@ impl Block {
 /// What can't be right in a rule whatever the checkpoint.
 fn check(rule: &Rule) -> Said<()> {
     let ways = [
-        (Arrow::ToLeft, &rule.left, &rule.right, "right"),
-        (Arrow::ToRight, &rule.right, &rule.left, "left"),
+        (Arrow::ToLeft, &rule.left, &rule.right, "left"),
+        (Arrow::ToRight, &rule.right, &rule.left, "right"),
     ];
-    for (other, source, target, side) in ways {
-        // `other` is the arrow that doesn't go from here.
-        if rule.arrow != other && source.is_empty() != target.is_empty() {
-            continue;
-        }
-        if rule.arrow == other {
-            continue;
-        }
-        let from = target.first();
-        for hole in source.iter().flat_map(Pattern::holes) {
-            if !from.is_some_and(|from| from.holes().any(|own| own == hole)) {
-                return Err(format!("nothing fills `{{{hole}}}` from the {side} side"));
+    for (other_way, source, target, side) in ways {
+        let Some(source) = source.first().filter(|_| rule.arrow != other_way) else { continue };
+        for hole in target.iter().flat_map(Pattern::holes) {
+            if !source.holes().any(|own| own == hole) {
+                return Err(format!("nothing on the {side} side fills `{{{hole}}}`"));
             }
         }
     }
@@ -758,7 +777,9 @@ fn check(rule: &Rule) -> Said<()> {
     match (left, right, several.count()) {
         (true, true, _) => Err("only one side can be a group of keys".to_owned()),
         (false, false, 0) | (true, false, 1) | (false, true, 1) => Ok(()),
-        (false, false, _) => Err("an operation on several keys needs a group such as [q,k,v]".to_owned()),
+        (false, false, _) => {
+            Err("an operation on several keys needs a group such as [q,k,v]".to_owned())
+        }
         _ if rule.left.is_empty() || rule.right.is_empty() => Ok(()),
         _ => Err("a group of keys needs split, stack, concat or repeat".to_owned()),
     }
@@ -779,7 +800,8 @@ fn formats(text: &str) -> Said<Vec<Format>> {
                 let before = found.len();
                 for (major, minor) in Format::RELEASES {
                     if ((from.major, from.minor)..=(to.major, to.minor)).contains(&(major, minor)) {
-                        let release = crate::format::Release { major, minor, variant: from.variant };
+                        let release =
+                            crate::format::Release { major, minor, variant: from.variant };
                         found.push(Format::Cerebras(release));
                     }
                 }
@@ -851,7 +873,7 @@ mod tests {
     fn what_is_wrong_is_said_with_its_line() {
         let between = "family x\nbetween hf and cs-2.1\n";
         for (line, said) in [
-            ("a.{n} <-> b", "nothing fills `{n}`"),
+            ("a.{n} <-> b", "nothing on the right side fills `{n}`"),
             ("a <-> b : turn", "`turn` is not an operation"),
             ("a <-> [b,c]", "needs split"),
             ("a <-> b : stack(0)", "needs a group"),
