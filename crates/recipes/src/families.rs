@@ -24,12 +24,14 @@ const FILES: &[(&str, &str)] = files![
     "clip-vit",
     "codegen-headless",
     "codegen",
+    "dpo",
     "dpr",
     "dragon",
     "esm-2",
     "falcon-headless",
     "falcon",
     "gemma2",
+    "gpt-backbone",
     "gpt-neox-headless",
     "gpt-neox",
     "gpt2-headless",
@@ -67,6 +69,7 @@ const SHARED: &[(&str, &str)] = files![
     "steps/t5-2.1",
     "steps/tied-1.8",
     "steps/tied-1.9",
+    "steps/unchanged-1.7",
 ];
 
 /// The names of the families, without aliases.

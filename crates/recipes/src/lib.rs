@@ -2,10 +2,12 @@
 //! model into those of another.
 
 pub mod config;
+pub mod conversion;
 pub mod engine;
 pub mod families;
 pub mod format;
 pub mod language;
+pub mod parts;
 pub mod view;
 
 pub use format::Format;

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Arithmetic, Error, Result, Tensor};
 
 use super::makers;
 use super::operations::{backward, forward, said};
-use super::scaling::Factors;
+use super::scaling::{Factors, is_mup};
 use super::state::{Item, State};
 use crate::config::Value;
 use crate::language::{
@@ -99,6 +99,9 @@ pub fn apply(
         }
     }
     job.create(&block.ends, &Captures::new(), "")?;
+    if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == Side::Right) {
+        job.again(first, second);
+    }
     Ok(job.done)
 }
 
@@ -115,6 +118,12 @@ fn prepare(
             true => View::of(tensor)?.compute(&[Arithmetic::NanToZero])?.tensor().map(Some),
             false => Ok(None),
         })?;
+    }
+    let to_hf = towards == Side::Left && block.left.iter().all(|format| format.is_hf());
+    if to_hf && block.scaling.is_none() && block.base.is_none() && is_mup(configs.right) {
+        return Err(Error::refused(
+            "this is a muP model, and the recipe doesn't say how it becomes a standard one",
+        ));
     }
     let scaling = block.scaling.filter(|_| towards == Side::Left);
     if let Some(factors) = scaling.and_then(|kind| Factors::of(kind, configs.right)) {
@@ -373,6 +382,24 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
+    /// All that is under one prefix, under another one, too.
+    fn again(&mut self, first: &str, second: &str) {
+        let copies: Vec<(String, String, Item)> = self
+            .done
+            .state
+            .iter()
+            .filter_map(|(key, item)| {
+                let rest = key.strip_prefix(first)?;
+                Some((key.to_owned(), format!("{second}{rest}"), item.clone()))
+            })
+            .collect();
+        for (from, to, item) in copies {
+            let rule = format!("twice {first} {second}");
+            self.done.moves.push(Move { from: vec![from], to: vec![to.clone()], rule });
+            self.done.state.set(to, item);
+        }
+    }
+
     fn moved(&mut self, from: Vec<String>, to: Vec<String>, rule: &Rule) {
         self.done.moves.push(Move { from, to, rule: rule.text.clone() });
     }
@@ -457,6 +484,35 @@ fn beside(one: &Creation, error: Error) -> Error {
         .advice(format!("The rule is in line {}: {}", one.line, one.text))
 }
 
+/// The value of a config at a path.
+pub(crate) fn lookup(configs: Configs<'_>, side: Side, path: &[String]) -> Scalar {
+    let mut at = match side {
+        Side::Left => configs.left,
+        Side::Right => configs.right,
+    };
+    for step in path {
+        let next = match at {
+            Value::Map(map) => map.get(step),
+            Value::List(list) => step.parse::<usize>().ok().and_then(|step| list.get(step)),
+            _ => None,
+        };
+        match next {
+            Some(next) => at = next,
+            None => return Scalar::Null,
+        }
+    }
+    match at {
+        Value::Null => Scalar::Null,
+        Value::Bool(truth) => Scalar::Bool(*truth),
+        Value::Int(number) => Scalar::Int(*number),
+        Value::Float(number) => Scalar::Float(*number),
+        Value::Text(text) | Value::Date(text) => Scalar::Text(text.clone()),
+        Value::BigInt(_) => at.as_f64().map_or(Scalar::Null, Scalar::Float),
+        Value::List(list) => Scalar::Container { len: list.len() },
+        Value::Map(map) => Scalar::Container { len: map.len() },
+    }
+}
+
 /// What expressions see.
 struct Here<'a> {
     configs: Configs<'a>,
@@ -484,31 +540,7 @@ impl Here<'_> {
 
 impl Scope for Here<'_> {
     fn config(&self, side: Side, path: &[String]) -> Scalar {
-        let mut at = match side {
-            Side::Left => self.configs.left,
-            Side::Right => self.configs.right,
-        };
-        for step in path {
-            let next = match at {
-                Value::Map(map) => map.get(step),
-                Value::List(list) => step.parse::<usize>().ok().and_then(|step| list.get(step)),
-                _ => None,
-            };
-            match next {
-                Some(next) => at = next,
-                None => return Scalar::Null,
-            }
-        }
-        match at {
-            Value::Null => Scalar::Null,
-            Value::Bool(truth) => Scalar::Bool(*truth),
-            Value::Int(number) => Scalar::Int(*number),
-            Value::Float(number) => Scalar::Float(*number),
-            Value::Text(text) | Value::Date(text) => Scalar::Text(text.clone()),
-            Value::BigInt(_) => at.as_f64().map_or(Scalar::Null, Scalar::Float),
-            Value::List(list) => Scalar::Container { len: list.len() },
-            Value::Map(map) => Scalar::Container { len: map.len() },
-        }
+        lookup(self.configs, side, path)
     }
 
     fn named(&self, name: &str) -> Option<std::result::Result<Scalar, String>> {

@@ -54,6 +54,7 @@ impl<'a> Factors<'a> {
         match self.kind {
             Scaling::Decoder => self.decoder(key),
             Scaling::T5 => self.t5(key),
+            Scaling::Kept => Ok(Vec::new()),
         }
     }
 
@@ -85,7 +86,7 @@ impl<'a> Factors<'a> {
                 width = width.sqrt();
             }
             let alpha = self.number("output_logits_alpha", 1.0);
-            return Ok(vec![Arithmetic::Multiply(alpha), Arithmetic::Divide(width)]);
+            return Ok(vec![Arithmetic::Multiply(alpha / width)]);
         }
         let normed = self.truth("embedding_layer_norm", false);
         let scaled = if normed { key.contains("embedding_ln_f") } else { embedding };
@@ -125,7 +126,7 @@ impl<'a> Factors<'a> {
                 false => width.sqrt(),
             };
             let alpha = self.number("output_logits_alpha", 1.0);
-            vec![Arithmetic::Multiply(alpha), Arithmetic::Divide(by)]
+            vec![Arithmetic::Multiply(alpha / by)]
         } else if key.contains("_embeddings.word_embeddings") {
             vec![Arithmetic::Multiply(self.number("embeddings_alpha", 1.0) * model.sqrt())]
         } else {

@@ -37,12 +37,16 @@ pub struct Block {
     pub when: Option<Expression>,
     /// The folder of the left side that this is about, where a model is in several.
     pub component: Option<String>,
+    /// Which family's rules are applied besides: a name from the configs.
+    pub base: Option<Expression>,
     /// Names for numbers.
     pub lets: Vec<Let>,
     /// What keys of the right side may begin with.
     pub prefix: Option<String>,
     /// The scaling that is taken out on the way to the left.
     pub scaling: Option<Scaling>,
+    /// Prefixes of the right side: what is under the first is under the second, too.
+    pub twice: Option<(String, String)>,
     /// Only the model is kept: no optimizer or other states.
     pub only_model: bool,
     /// Each rule, in order: the first that matches counts.
@@ -78,6 +82,8 @@ pub enum Scaling {
     Decoder,
     /// T5.
     T5,
+    /// Hugging Face's implementation scales, too.
+    Kept,
 }
 
 /// One rule.
@@ -342,14 +348,26 @@ impl Reader<'_> {
                     block.lets.push(Let { name: own.clone(), value });
                 }
             }
+            "base" => {
+                for block in self.blocks()? {
+                    block.base = Some(block.checked(rest)?);
+                }
+            }
             "prefix" => self.blocks()?.for_each(|block| block.prefix = Some(rest.to_owned())),
             "scaling" => {
                 let scaling = match rest {
                     "mup" => Scaling::Decoder,
                     "mup-t5" => Scaling::T5,
-                    _ => return Err(format!("`{rest}` is not a scaling: mup or mup-t5")),
+                    "kept" => Scaling::Kept,
+                    _ => return Err(format!("`{rest}` is not a scaling: mup, mup-t5 or kept")),
                 };
                 self.blocks()?.for_each(|block| block.scaling = Some(scaling));
+            }
+            "twice" => {
+                let (first, second) =
+                    rest.split_once(' ').ok_or("expected `twice FIRST. SECOND.`")?;
+                let pair = (first.to_owned(), second.trim().to_owned());
+                self.blocks()?.for_each(|block| block.twice = Some(pair.clone()));
             }
             "states" if rest == "none" => {
                 self.blocks()?.for_each(|block| block.only_model = true);
@@ -398,9 +416,11 @@ impl Reader<'_> {
             arrow,
             when: None,
             component: None,
+            base: None,
             lets: Vec::new(),
             prefix: None,
             scaling: None,
+            twice: None,
             only_model: false,
             rules: Vec::new(),
             ends: Vec::new(),
@@ -445,11 +465,12 @@ impl Reader<'_> {
                 }
                 "omit" => {
                     for block in &mut blocks {
-                        let before = block.rules.len();
+                        let before = block.rules.len() + block.ends.len();
                         block.rules.retain(|rule| {
                             rule.left.first().is_none_or(|left| left.text() != argument)
                         });
-                        found += before - block.rules.len();
+                        block.ends.retain(|end| end.key.text() != argument);
+                        found += before - block.rules.len() - block.ends.len();
                     }
                 }
                 "unscaled" => {
