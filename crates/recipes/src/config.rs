@@ -1,12 +1,29 @@
 //! Model configs: reading and writing them as Python does, and converting them between formats.
 
+mod convert;
+mod expression;
+mod family;
 mod float;
+mod hooks;
 mod json;
+mod mup;
+mod operation;
+mod parts;
+mod plan;
+mod releases;
+mod rule;
+mod statement;
+mod table;
+mod trainer;
 mod value;
 mod yaml;
 
 use statelens_checkpoint::{Error, Result};
 
+pub use convert::{Converted, StepConfig};
+pub use family::Families;
+pub use plan::{Pair, Step};
+pub use rule::Side;
 pub use value::{Key, List, Map, Value};
 
 /// The languages that configs are written in.

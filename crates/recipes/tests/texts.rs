@@ -1,4 +1,5 @@
 //! Configs are written as Python's own libraries write them, and read back.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use statelens_recipes::config::{Language, Value, parse};
 

@@ -187,6 +187,21 @@ impl Value {
         }
     }
 
+    /// Gives marks of one object other marks, or takes them away.
+    pub(super) fn remark(&mut self, other: &impl Fn(u32) -> Option<u32>) {
+        match self {
+            Self::List(list) => {
+                list.shared = list.shared.and_then(other);
+                list.items.iter_mut().for_each(|item| item.remark(other));
+            }
+            Self::Map(map) => {
+                map.shared = map.shared.and_then(other);
+                map.entries.values_mut().for_each(|value| value.remark(other));
+            }
+            _ => {}
+        }
+    }
+
     /// Marks it as an occurrence of one object; equal values of one mark are written as one.
     pub(super) fn share(&mut self, mark: u32) {
         match self {

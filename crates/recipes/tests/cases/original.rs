@@ -9,8 +9,8 @@ use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
     Arithmetic, Checkpoint, FileSet, Layout, Limits, Memory, Tensor, Unwatched, Value,
 };
-use statelens_recipes::config::{self, Language, Map};
-use statelens_recipes::conversion::{Stage, Wishes, components, convert, route};
+use statelens_recipes::config::{self, Families, Language, Map};
+use statelens_recipes::conversion::{Leg, Stage, Wishes, components, convert, route};
 use statelens_recipes::{Format, families, parts};
 
 /// Converters that the original has and can't run, or runs into an error of its own with: that
@@ -107,47 +107,26 @@ impl Case {
             true => self.open_parts(&folders)?,
             false => open(self.files(&self.folder.join("in"))?).map_err(say)?,
         };
-        let before = self.configs_in(several.then_some(&folders[..]))?;
-        let after = self.configs_out().unwrap_or(before.clone());
-        let stages: Vec<Stage> = way
+        let config = self.configs_in(several.then_some(&folders[..]))?;
+        let known = Families::known().map_err(say)?;
+        let converted = known.convert(&model, from, to, &config).map_err(say)?;
+        let stages: Vec<Stage> = converted
+            .steps
             .iter()
-            .map(|leg| {
-                let older = match (leg.from.is_hf(), leg.to.is_hf()) {
-                    (true, _) => true,
-                    (_, true) => false,
-                    _ => leg.from < leg.to,
-                };
-                let (left, right) = if older { (&before, &after) } else { (&after, &before) };
-                Stage { leg: *leg, left: left.clone(), right: right.clone() }
+            .map(|step| Stage {
+                leg: Leg { from: step.step.source, to: step.step.target },
+                left: step.left.clone(),
+                right: step.right.clone(),
             })
             .collect();
         let drop_unmatched = self.text("command").contains("--drop-unmatched-keys");
         let done =
-            convert(&source, &recipe, &stages, &after, Wishes { drop_unmatched }).map_err(say)?;
+            convert(&source, &recipe, &stages, &converted.config, Wishes { drop_unmatched }).map_err(say)?;
         Ok(done.parts)
     }
 
     fn format(&self, key: &str) -> Result<Format, String> {
         self.text(key).parse::<Format>().map_err(|error| error.to_string())
-    }
-
-    /// The config as the original wrote it.
-    fn configs_out(&self) -> Option<config::Value> {
-        let out = self.folder.join("out");
-        let mut parts = Map::new();
-        for path in files_below(&out) {
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if !is_config(&name) {
-                continue;
-            }
-            let config = read_config(&path).ok()?;
-            let folder = path.parent().unwrap().file_name().unwrap().to_string_lossy();
-            if folder == "out" || folder.ends_with("_to_hf") {
-                return Some(config);
-            }
-            parts.set(folder.into_owned(), config);
-        }
-        (!parts.is_empty()).then_some(config::Value::Map(parts))
     }
 
     fn configs_in(&self, folders: Option<&[String]>) -> Result<config::Value, String> {
@@ -243,17 +222,7 @@ fn compare(
         keys.push(parts.join("/"));
         leaves.push(leaf.target);
     }
-    // The config as it was written has its keys sorted; in the checkpoint they are as they were.
-    let (plain, params): (Vec<&str>, Vec<&str>) =
-        order.iter().partition(|key| !key.starts_with("__metadata__/"));
-    let (own_plain, own_params): (Vec<&str>, Vec<&str>) =
-        keys.iter().map(String::as_str).partition(|key| !key.starts_with("__metadata__/"));
-    let sorted = |mut keys: Vec<String>| {
-        keys.sort();
-        keys
-    };
-    let owned = |keys: Vec<&str>| keys.into_iter().map(str::to_owned).collect::<Vec<_>>();
-    if plain != own_plain || sorted(owned(params)) != sorted(owned(own_params)) {
+    if keys != order {
         let missing: Vec<&&str> =
             order.iter().filter(|key| !keys.iter().any(|own| own == **key)).collect();
         let extra: Vec<&String> =
