@@ -46,7 +46,14 @@ pub(crate) fn metadata(
     let version = to.version().map_or(String::new(), |(major, minor)| format!("{major}.{minor}.0"));
     let version = assembly.value(Value::Str(version.as_str().into()))?;
     let name = assembly.value(Value::Str("".into()))?;
-    let params = assembly.config(params)?;
+    // The model's section is taken out, converted, and put behind the others.
+    let mut params = params.clone();
+    if let Some(map) = params.as_map_mut()
+        && let Some(model) = map.remove("model")
+    {
+        map.set("model", model);
+    }
+    let params = assembly.config(&params)?;
     items.push(assembly.dict(vec![
         (DictKey::from("version"), version),
         (DictKey::from("model_name"), name),
