@@ -183,7 +183,7 @@ fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&Block, Side)> {
 }
 
 /// The dict that holds the model.
-fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
+pub(crate) fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
     let root = source.root();
     if !format.is_hf() {
         return engine::dict(source, root, "model").ok_or_else(|| {

@@ -8,6 +8,7 @@ pub mod families;
 pub mod format;
 pub mod language;
 pub mod parts;
+pub mod recognise;
 pub mod view;
 
 pub use format::Format;

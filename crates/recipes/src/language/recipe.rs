@@ -227,6 +227,23 @@ impl Recipe {
 }
 
 impl Block {
+    /// Whether a rule, or a group that belongs to one, is about a key of the side that is read;
+    /// conditions aside.
+    pub fn knows(&self, towards: Side, key: &str) -> bool {
+        let about = |key: &str| {
+            self.rules.iter().any(|rule| {
+                let keys = match (towards, rule.arrow) {
+                    (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+                    (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+                    _ => return false,
+                };
+                keys.first().is_some_and(|pattern| pattern.matches(key).is_some())
+            })
+        };
+        let prefix = self.prefix.as_deref().filter(|_| towards == Side::Left);
+        about(key) || prefix.and_then(|prefix| key.strip_prefix(prefix)).is_some_and(about)
+    }
+
     /// Towards which side it goes from one format to another, if it does.
     pub fn towards(&self, from: Format, to: Format) -> Option<Side> {
         if self.left.contains(&from) && self.right.contains(&to) && self.arrow != Arrow::ToLeft {
