@@ -130,6 +130,19 @@ pub struct Computed {
     pub of: Tensor,
     /// What is done to each, in order; each step is rounded to the dtype, as torch does it.
     pub steps: Vec<Arithmetic>,
+    /// What is added to each, after that.
+    pub product: Option<Product>,
+}
+
+/// The product of two thin matrices, which are held in memory while it is computed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Product {
+    /// The left one, `[rows, rank]`.
+    pub left: Tensor,
+    /// The right one, `[rank, columns]`.
+    pub right: Tensor,
+    /// What each element of the product is multiplied by.
+    pub scale: f64,
 }
 
 /// One step of a [`Computed`] element.
@@ -175,6 +188,14 @@ pub trait Locate: fmt::Debug + Send + Sync {
     /// Where the elements of an array of `shape` are; never a [`Layout::Deferred`]. Fails if what
     /// lies there has another shape, dtype or byte order than the tensor.
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout>;
+}
+
+impl Computed {
+    /// The layouts of all that it is computed from.
+    pub fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        let factors = self.product.iter().flat_map(|product| [&product.left, &product.right]);
+        std::iter::once(&self.of).chain(factors).map(|tensor| &tensor.layout)
+    }
 }
 
 impl Deferred {

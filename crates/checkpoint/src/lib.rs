@@ -38,7 +38,7 @@ pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, float_repr, known_key, separator};
 pub use layout::{
     Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
-    Span, Strided,
+    Product, Span, Strided,
 };
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;

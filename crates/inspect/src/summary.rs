@@ -277,7 +277,7 @@ fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
                 continue;
             }
             Layout::Computed(computed) => {
-                open.push(&computed.of.layout);
+                open.extend(computed.layouts());
                 continue;
             }
             // Where chunks lie is known only once their table is read.

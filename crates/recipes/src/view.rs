@@ -215,7 +215,7 @@ impl View {
     /// Elements that are computed from these, one by one.
     pub fn compute(&self, steps: &[Arithmetic]) -> Result<Self> {
         let of = self.tensor()?;
-        let computed = Computed { of: of.clone(), steps: steps.to_vec() };
+        let computed = Computed { of: of.clone(), steps: steps.to_vec(), product: None };
         Self::of(&Tensor {
             stored: of.dtype.clone(),
             byte_order: ByteOrder::Little,

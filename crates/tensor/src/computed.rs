@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use statelens_checkpoint as checkpoint;
-use statelens_checkpoint::{Arithmetic, DType, Error, FileSet, Result, Tensor};
+use statelens_checkpoint::{Arithmetic, DType, Error, FileSet, Limits, Result, Tensor};
 
 use crate::cast::Cast;
 use crate::stored::{Context, Stored};
@@ -13,6 +13,8 @@ use crate::{Need, Out};
 /// Reads the other tensor's logical elements and computes with them.
 #[derive(Debug)]
 pub(crate) struct Computed {
+    /// The matrices of a product, which are read first.
+    factors: Vec<Factor>,
     stored: Stored,
     transform: Transform,
     arithmetic: Compute,
@@ -35,19 +37,55 @@ impl Computed {
         }
         let first = range.start;
         let inner = Context { itemsize: of.stored.itemsize(), ..*context };
-        Ok(Self {
+        let mut factors = Vec::new();
+        let mut arithmetic = Compute::new(of, &computed.steps, computed.product.is_some(), first)?;
+        if let Some(product) = &computed.product {
+            arithmetic.product = Some(Sum::new(of, product)?);
+            for factor in [&product.left, &product.right] {
+                factors.push(Factor::new(context, factor)?);
+            }
+        }
+        let mut this = Self {
+            factors,
             stored: Stored::new(&inner, shape, &of.layout, range)?,
             transform: Transform::new(of)?,
-            arithmetic: Compute::new(of, &computed.steps, first)?,
-        })
+            arithmetic,
+        };
+        this.settle()?;
+        Ok(this)
     }
 
     pub(crate) fn need(&self) -> Need {
-        self.stored.need()
+        let factor = self.factors.iter().map(|factor| factor.stored.need());
+        let mut waiting = factor.filter(|need| *need != Need::Done);
+        waiting.next().unwrap_or_else(|| self.stored.need())
+    }
+
+    /// The factor that is being read.
+    fn factor(&mut self) -> Option<&mut Factor> {
+        self.factors.iter_mut().find(|factor| factor.stored.need() != Need::Done)
+    }
+
+    /// Hands the factors over once both are there.
+    fn settle(&mut self) -> Result<()> {
+        if self.factors.is_empty() || self.factor().is_some() {
+            return Ok(());
+        }
+        let numbers: Result<Vec<Vec<f32>>> =
+            self.factors.drain(..).map(|factor| factor.numbers()).collect();
+        if let (Some(sum), [left, right]) = (&mut self.arithmetic.product, &mut numbers?[..]) {
+            sum.left = std::mem::take(left);
+            sum.right = std::mem::take(right);
+        }
+        Ok(())
     }
 
     pub(crate) fn feed(&mut self, bytes: &[u8], out: &mut Out<'_>) -> Result<()> {
-        let Self { stored, transform, arithmetic } = self;
+        if let Some(factor) = self.factor() {
+            factor.call(|stored, out| stored.feed(bytes, out))?;
+            return self.settle();
+        }
+        let Self { stored, transform, arithmetic, .. } = self;
         stored.feed(bytes, &mut |piece| {
             transform.feed(piece, &mut |elements| arithmetic.run(elements, out))
         })?;
@@ -55,7 +93,11 @@ impl Computed {
     }
 
     pub(crate) fn step(&mut self, files: &FileSet, out: &mut Out<'_>) -> Result<()> {
-        let Self { stored, transform, arithmetic } = self;
+        if let Some(factor) = self.factor() {
+            factor.call(|stored, out| stored.step(files, out))?;
+            return self.settle();
+        }
+        let Self { stored, transform, arithmetic, .. } = self;
         stored.step(files, &mut |piece| {
             transform.feed(piece, &mut |elements| arithmetic.run(elements, out))
         })?;
@@ -73,9 +115,106 @@ impl Computed {
     }
 }
 
+/// A matrix of a product, while it is read.
+#[derive(Debug)]
+struct Factor {
+    stored: Stored,
+    transform: Transform,
+    cast: Option<Cast>,
+    bytes: Vec<u8>,
+}
+
+impl Factor {
+    fn new(context: &Context<'_>, tensor: &Tensor) -> Result<Self> {
+        let [rows, columns] = tensor.shape[..] else {
+            return Err(Error::damaged("a factor of a product is not a matrix"));
+        };
+        let numel = rows.saturating_mul(columns);
+        let bytes = numel.saturating_mul(4);
+        Limits::check("bytes of a factor of a product", bytes, context.files.limits().chunk)?;
+        let inner = Context { itemsize: tensor.stored.itemsize(), ..*context };
+        Ok(Self {
+            stored: Stored::new(&inner, &tensor.shape, &tensor.layout, 0..numel)?,
+            transform: Transform::new(tensor)?,
+            cast: match &tensor.dtype {
+                DType::F32 => None,
+                other => Some(Cast::new(other, &DType::F32)?),
+            },
+            bytes: Vec::new(),
+        })
+    }
+
+    fn call(&mut self, call: impl FnOnce(&mut Stored, &mut Out<'_>) -> Result<()>) -> Result<()> {
+        let Self { stored, transform, bytes, .. } = self;
+        call(stored, &mut |piece| {
+            transform.feed(piece, &mut |elements| {
+                bytes.extend_from_slice(elements);
+                Ok(())
+            })
+        })
+    }
+
+    fn numbers(mut self) -> Result<Vec<f32>> {
+        self.transform.finish()?;
+        if let Some(cast) = &mut self.cast {
+            let mut wide = Vec::new();
+            cast.run(&self.bytes, &mut wide);
+            self.bytes = wide;
+        }
+        let elements = self.bytes.as_chunks::<4>().0.iter();
+        Ok(elements.map(|element| f32::from_le_bytes(*element)).collect())
+    }
+}
+
+/// The product of two matrices, an element at a time.
+#[derive(Debug)]
+struct Sum {
+    left: Vec<f32>,
+    right: Vec<f32>,
+    rank: usize,
+    columns: usize,
+    scale: f32,
+}
+
+impl Sum {
+    fn new(of: &Tensor, product: &checkpoint::Product) -> Result<Self> {
+        let bad = || {
+            Error::damaged(format!(
+                "matrices of shapes {:?} and {:?} don't make one of {:?}",
+                product.left.shape, product.right.shape, of.shape
+            ))
+        };
+        let ([rows, rank], [inner, columns]) = (&product.left.shape[..], &product.right.shape[..])
+        else {
+            return Err(bad());
+        };
+        if rank != inner || of.shape != [*rows, *columns] {
+            return Err(bad());
+        }
+        let size = |len: &u64| usize::try_from(*len).map_err(|_| bad());
+        Ok(Self {
+            left: Vec::new(),
+            right: Vec::new(),
+            rank: size(rank)?,
+            columns: size(columns)?,
+            scale: product.scale as f32,
+        })
+    }
+
+    /// The element, before it is multiplied by the scale.
+    fn at(&self, index: u64) -> f32 {
+        let columns = self.columns.max(1) as u64;
+        let (row, column) = ((index / columns) as usize, (index % columns) as usize);
+        let left = self.left.get(row * self.rank..(row + 1) * self.rank).unwrap_or(&[]);
+        let right = self.right.get(column..).unwrap_or(&[]).iter().step_by(self.columns.max(1));
+        left.iter().zip(right).fold(0.0, |sum, (left, right)| left.mul_add(*right, sum))
+    }
+}
+
 /// What is done to little-endian elements of one dtype.
 #[derive(Debug)]
 struct Compute {
+    product: Option<Sum>,
     steps: Vec<Arithmetic>,
     kind: Kind,
     /// The place of the next element in the tensor.
@@ -102,9 +241,9 @@ enum Kind {
 }
 
 impl Compute {
-    fn new(of: &Tensor, steps: &[Arithmetic], index: u64) -> Result<Self> {
+    fn new(of: &Tensor, steps: &[Arithmetic], adds: bool, index: u64) -> Result<Self> {
         let kind = match &of.dtype {
-            _ if steps.is_empty() => Kind::As,
+            _ if steps.is_empty() && !adds => Kind::As,
             DType::F32 => Kind::F32,
             DType::F64 => Kind::F64,
             small @ (DType::F16 | DType::BF16) => Kind::Small {
@@ -120,7 +259,14 @@ impl Compute {
                 .expected("float16, bfloat16, float32 or float64"));
             }
         };
-        Ok(Self { steps: steps.to_vec(), kind, index, part: Vec::new(), bytes: Vec::new() })
+        Ok(Self {
+            product: None,
+            steps: steps.to_vec(),
+            kind,
+            index,
+            part: Vec::new(),
+            bytes: Vec::new(),
+        })
     }
 
     fn run(&mut self, piece: &[u8], out: &mut Out<'_>) -> Result<()> {
@@ -135,7 +281,7 @@ impl Compute {
         self.bytes.clear();
         self.bytes.extend_from_slice(&self.part[..whole]);
         self.part.drain(..whole);
-        let Self { steps, kind, index, bytes, .. } = self;
+        let Self { product, steps, kind, index, bytes, .. } = self;
         for step in steps.iter() {
             match kind {
                 Kind::As => {}
@@ -144,6 +290,34 @@ impl Compute {
                 Kind::Small { widen, narrow, wide, one } => {
                     widen.run(bytes, wide);
                     each_f32(wide, *step, *index);
+                    narrow.run(wide, one);
+                    std::mem::swap(bytes, one);
+                }
+            }
+        }
+        if let Some(product) = product {
+            match kind {
+                Kind::As => {}
+                Kind::F32 => add_f32(bytes, product, *index),
+                Kind::F64 => add_f64(bytes, product, *index),
+                Kind::Small { widen, narrow, wide, one } => {
+                    // Each of the three operations is rounded.
+                    let numbers = (0..whole / size).map(|at| product.at(*index + at as u64));
+                    let mut round = |numbers: Vec<f32>| -> Vec<f32> {
+                        let bytes: Vec<u8> =
+                            numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+                        narrow.run(&bytes, one);
+                        widen.run(one, wide);
+                        let numbers = wide.as_chunks::<4>().0.iter();
+                        numbers.map(|number| f32::from_le_bytes(*number)).collect()
+                    };
+                    let product_alone = round(numbers.collect());
+                    let scale = product.scale;
+                    let scaled = round(product_alone.iter().map(|number| number * scale).collect());
+                    widen.run(bytes, wide);
+                    for (number, scaled) in wide.as_chunks_mut::<4>().0.iter_mut().zip(scaled) {
+                        *number = (f32::from_le_bytes(*number) + scaled).to_le_bytes();
+                    }
                     narrow.run(wide, one);
                     std::mem::swap(bytes, one);
                 }
@@ -188,6 +362,24 @@ fn each_f64(bytes: &mut [u8], step: Arithmetic, first: u64) {
     }
 }
 
+fn add_f32(bytes: &mut [u8], product: &Sum, first: u64) {
+    let mut index = first;
+    for element in bytes.as_chunks_mut::<4>().0 {
+        let number = f32::from_le_bytes(*element) + product.at(index) * product.scale;
+        *element = number.to_le_bytes();
+        index += 1;
+    }
+}
+
+fn add_f64(bytes: &mut [u8], product: &Sum, first: u64) {
+    let mut index = first;
+    for element in bytes.as_chunks_mut::<8>().0 {
+        let added = f64::from(product.at(index)) * f64::from(product.scale);
+        *element = (f64::from_le_bytes(*element) + added).to_le_bytes();
+        index += 1;
+    }
+}
+
 /// The random number of a place: a hash of it, so that parts can be read in any order.
 fn random(step: Arithmetic, index: u64) -> f64 {
     match step {
@@ -222,7 +414,7 @@ mod tests {
 
     fn computed(of: Tensor, steps: &[Arithmetic]) -> Tensor {
         let (dtype, shape) = (of.dtype.clone(), of.shape.clone());
-        let computed = checkpoint::Computed { of, steps: steps.to_vec() };
+        let computed = checkpoint::Computed { of, steps: steps.to_vec(), product: None };
         Tensor::new(dtype, shape, Layout::Computed(Arc::new(computed)))
     }
 
@@ -270,6 +462,26 @@ mod tests {
         let mean = numbers.iter().sum::<f32>() / 1e4;
         let deviation = (numbers.iter().map(|x| x * x).sum::<f32>() / 1e4).sqrt();
         assert!(mean.abs() < 1e-3 && (deviation - 0.02).abs() < 1e-3, "{mean} {deviation}");
+    }
+
+    #[test]
+    fn a_product_of_two_matrices_is_added() {
+        let numbers: Vec<f32> = vec![1., 2., 3., 4., 5., 6., 10., 20., 30., 1., 2.];
+        let bytes = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        let (files, _) = source(DType::F32, bytes, 11);
+        let file = files.main().unwrap();
+        let matrix = |offset: u64, rows: u64, columns: u64| {
+            let span = Span { file, offset: offset * 4, len: rows * columns * 4 };
+            Tensor::new(DType::F32, vec![rows, columns], Layout::Span(span))
+        };
+        let (of, left, right) = (matrix(0, 2, 3), matrix(9, 2, 1), matrix(6, 1, 3));
+        let product = checkpoint::Product { left, right, scale: 0.5 };
+        let computed = checkpoint::Computed { of, steps: Vec::new(), product: Some(product) };
+        let layout = Layout::Computed(Arc::new(computed));
+        let tensor = Tensor::new(DType::F32, vec![2, 3], layout);
+        let expected: Vec<u8> =
+            [12f32, 18., 14., 25., 36.].iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert_eq!(elements(&files, &tensor, 1..6).unwrap(), expected);
     }
 
     #[test]

@@ -174,7 +174,8 @@ impl Concat {
         let again = match layout {
             Layout::Packed(_) | Layout::Chunked(_) | Layout::Concat(_) => true,
             Layout::Computed(computed) => {
-                !matches!(computed.of.layout, Layout::Span(_) | Layout::Fill(_))
+                computed.product.is_some()
+                    || !matches!(computed.of.layout, Layout::Span(_) | Layout::Fill(_))
             }
             Layout::Strided(view) => {
                 dense_start(view, shape, self.itemsize).is_none()

@@ -102,7 +102,7 @@ fn floats(shape: Vec<u64>, numbers: &[f64]) -> Tensor {
 
 fn random(step: Arithmetic, shape: Vec<u64>) -> Tensor {
     let of = Tensor::new(DType::F32, shape.clone(), Layout::Fill([0; 4].into()));
-    let computed = Computed { of, steps: vec![step] };
+    let computed = Computed { of, steps: vec![step], product: None };
     Tensor::new(DType::F32, shape, Layout::Computed(Arc::new(computed)))
 }
 
