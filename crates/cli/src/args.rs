@@ -2,6 +2,7 @@
 
 mod convert;
 mod looking;
+mod model;
 mod spending;
 mod summary;
 mod toolbox;
@@ -15,6 +16,7 @@ use crate::output::Sync;
 
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
+pub(crate) use model::{ConvertConfig, ListConverters, Model};
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
@@ -161,6 +163,9 @@ Examples:
 
     #[command(flatten)]
     Toolbox(Toolbox),
+
+    #[command(flatten)]
+    Model(Model),
 
     /// Serves the page to this machine's browser, with the checkpoints of a folder in it
     #[command(after_help = "\

@@ -10,6 +10,7 @@ mod mup;
 mod operation;
 mod parts;
 mod plan;
+mod recognise;
 mod releases;
 mod rule;
 mod statement;
@@ -23,6 +24,7 @@ use statelens_checkpoint::{Error, Result};
 pub use convert::{Converted, StepConfig};
 pub use family::Families;
 pub use plan::{Pair, Step};
+pub use recognise::Guess;
 pub use rule::Side;
 pub use value::{Key, List, Map, Value};
 

@@ -48,7 +48,8 @@ impl Command {
                 Toolbox::ConvertDataloaderState(args) => &args.common,
                 Toolbox::Runs(_) | Toolbox::Latest(_) | Toolbox::Prune(_) => return None,
             },
-            Self::Serve(_)
+            Self::Model(_)
+            | Self::Serve(_)
             | Self::Open(_)
             | Self::Formats(_)
             | Self::Completions { .. }

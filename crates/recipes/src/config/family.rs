@@ -22,6 +22,8 @@ pub struct Families {
 pub(super) struct Model {
     /// What Cerebras's registry calls it.
     pub(super) label: String,
+    /// What Hugging Face's configs call its classes.
+    pub(super) architectures: Vec<String>,
     pub(super) converters: Vec<Converter>,
 }
 
@@ -113,7 +115,11 @@ impl Model {
         let lines = lines.ok_or_else(|| Error::damaged("it has no list of \"converters\""))?;
         let converters =
             lines.iter().map(|line| Converter::parse(line.as_str().unwrap_or_default(), file));
-        Ok(Self { label, converters: converters.collect::<Result<_>>()? })
+        let architectures = map.get("architectures").and_then(Value::as_list);
+        let architectures = architectures.into_iter().flat_map(|list| list.iter());
+        let architectures =
+            architectures.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        Ok(Self { label, architectures, converters: converters.collect::<Result<_>>()? })
     }
 
     /// The oldest release that any of its converters knows.

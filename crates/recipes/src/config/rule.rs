@@ -137,6 +137,16 @@ impl Rule {
     }
 }
 
+impl Rule {
+    /// Whether the rule asks for this very value.
+    pub(super) fn asks_for(&self, value: &Value) -> bool {
+        let Action::Must(must) = &self.action else { return false };
+        must.one_of
+            .iter()
+            .any(|wanted| matches!(wanted, Wanted::Value(wanted) if wanted.equals(value)))
+    }
+}
+
 impl Must {
     fn parse(side: Option<Side>, text: &str) -> Result<Self> {
         let (text, when) = match text.split_once(" when ") {
