@@ -1,6 +1,7 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
 mod convert;
+mod convert_model;
 mod looking;
 mod model;
 mod spending;
@@ -16,7 +17,7 @@ use crate::output::Sync;
 
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
-pub(crate) use model::{ConvertConfig, ListConverters, Model};
+pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Model};
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
@@ -331,7 +332,7 @@ pub(crate) struct Manifest {
 }
 
 /// How sure it is that what was written stays.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Durable {
     /// Waits until the output is on the disk, as is always done before a file is replaced
     #[arg(long = "sync")]

@@ -7,6 +7,7 @@ pub mod engine;
 pub mod families;
 pub mod format;
 pub mod language;
+pub mod lora;
 pub mod parts;
 pub mod recognise;
 pub mod view;

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_recipes::config::{self, Families, Language, Map};
 use statelens_recipes::conversion::{Leg, Stage, Wishes, components, convert, route};
-use statelens_recipes::{Format, families, parts};
+use statelens_recipes::{Format, families, lora, parts};
 
 /// Converters that the original has and can't run, or runs into an error of its own with: that
 /// Statelens makes something of them is on purpose.
@@ -70,7 +70,13 @@ impl Case {
 
     pub(crate) fn run(&self) -> Verdict {
         let command = self.text("command");
-        if self.family == "lora" || command.contains("convert-config") || !self.has_tensors() {
+        if self.family == "lora" {
+            return match self.folded() {
+                Ok(folded) => self.compare_with("out/checkpoint_folded.mdl", &folded),
+                Err(error) => Verdict::Differs(error),
+            };
+        }
+        if command.contains("convert-config") || !self.has_tensors() {
             return Verdict::Nothing;
         }
         let failed = self.text("status") != "ok";
@@ -80,6 +86,27 @@ impl Case {
             (Ok(_), true) => Verdict::Differs("not refused".to_owned()),
             (Err(error), false) => Verdict::Differs(error),
             (Ok(parts), false) => self.compare(&parts),
+        }
+    }
+
+    fn folded(&self) -> Result<Checkpoint, String> {
+        let source =
+            open(self.files(&self.folder.join("in"))?).map_err(|error| error.to_string())?;
+        let config = self.configs_in(None)?;
+        let folded = lora::fold(&source, &config).map_err(|error| error.to_string())?;
+        let expected = read_config(&self.folder.join("out/params_folded.yaml"))?;
+        match folded.config.equals(&expected) {
+            true => Ok(folded.checkpoint),
+            false => Err("another config".to_owned()),
+        }
+    }
+
+    fn compare_with(&self, output: &str, checkpoint: &Checkpoint) -> Verdict {
+        let text = fs::read_to_string(self.folder.join("manifest.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_str(&text).unwrap();
+        match compare(checkpoint, &manifest[output], &[]) {
+            Ok(()) => Verdict::Same,
+            Err(why) => Verdict::Differs(why),
         }
     }
 

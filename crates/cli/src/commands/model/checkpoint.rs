@@ -8,15 +8,13 @@ use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
 use statelens_inspect::{Json, visible};
 use statelens_recipes::config::{Converted, Families, Language, Value};
-use statelens_recipes::conversion::{
-    Conversion, Leg, Stage, Wishes, components, convert, route,
-};
+use statelens_recipes::conversion::{Conversion, Leg, Stage, Wishes, components, convert, route};
 use statelens_recipes::engine::Move;
 use statelens_recipes::language::Recipe;
 use statelens_recipes::{Format, families, parts, recognise};
 
 use super::files::{self, File};
-use crate::args::{Common, ConvertModel, Edits, Writes};
+use crate::args::{ConvertModel, Edits, Writes};
 use crate::commands;
 use crate::commands::convert::{Destination, Job};
 use crate::limits::limits;
@@ -92,9 +90,9 @@ impl Source {
         let named = args.model.as_deref().map(|name| recipe(args, name)).transpose()?;
         let parts = match &named {
             Some(recipe) if args.checkpoint.is_dir() => {
-                folders(recipe).into_iter().filter(|part| args.checkpoint.join(part).is_dir())
+                let all = folders(recipe).into_iter();
+                all.filter(|part| args.checkpoint.join(part).is_dir()).collect()
             }
-            .collect(),
             _ => Vec::new(),
         };
         let config_path = match &args.config {
@@ -129,6 +127,8 @@ struct Asked {
     model: String,
     source: Format,
     target: Format,
+    /// It is in several folders.
+    several: bool,
 }
 
 impl Asked {
@@ -141,9 +141,9 @@ impl Asked {
         };
         let format = match args.src_fmt.as_deref() {
             Some("cs-auto") | None if cerebras => recognise::release(&source.checkpoint)
-                .or_else(|| guesses.iter().find_map(|guess| {
-                    (!guess.format.is_hf()).then_some(guess.format)
-                }))
+                .or_else(|| {
+                    guesses.iter().find_map(|guess| (!guess.format.is_hf()).then_some(guess.format))
+                })
                 .or((args.src_fmt.is_none() && target.is_hf()).then_some(Format::CURRENT))
                 .ok_or_else(|| {
                     Error::refused("nothing says which release the checkpoint is of")
@@ -178,9 +178,8 @@ impl Asked {
                     .map(|guess| guess.family.clone())
                     .collect();
                 let only = (first.len() == 1).then(|| first[0].clone());
-                told.or_else(|| first.iter().find(|name| like(name)).cloned())
-                    .or(only)
-                    .ok_or_else(|| {
+                told.or_else(|| first.iter().find(|name| like(name)).cloned()).or(only).ok_or_else(
+                    || {
                         let error = Error::refused("nothing says which model this is")
                             .in_file(shown())
                             .advice("Name it by --model, and its config by --config.");
@@ -188,11 +187,13 @@ impl Asked {
                             true => error,
                             false => error.expected(format!("one of {}", first.join(", "))),
                         }
-                    })?
+                    },
+                )?
             }
         };
         let recipe = recipe(args, &model)?;
-        Ok(Self { recipe, model, source: format, target })
+        let several = !source.parts.is_empty();
+        Ok(Self { recipe, model, source: format, target, several })
     }
 
     /// The steps with the configs of both sides, and the new config.
@@ -247,8 +248,7 @@ impl Asked {
             return Ok((folder.join(format!("{}.mdl", self.stem(args)?)), Shards::One));
         }
         let folder = folder.join(part.map_or(self.stem(args)?, str::to_owned));
-        let name =
-            if args.export_safetensors { "model.safetensors" } else { "pytorch_model.bin" };
+        let name = if args.export_safetensors { "model.safetensors" } else { "pytorch_model.bin" };
         Ok((folder.join(name), Shards::Numbered(shard_size(&args.hf_shard_size)?)))
     }
 
@@ -262,9 +262,9 @@ impl Asked {
 
     /// `NAME_to_FORMAT`.
     fn stem(&self, args: &ConvertModel) -> Result<String> {
-        let name = match args.checkpoint.is_dir() {
+        let name = match self.several {
             true => "pytorch_model".to_owned(),
-            false => stem(&args.checkpoint)?,
+            false => stem(&source::named(&args.checkpoint)?)?,
         };
         Ok(format!("{name}_to_{}", self.target))
     }
@@ -273,9 +273,8 @@ impl Asked {
 /// The name without its extensions: those that are letters only.
 fn stem(path: &Path) -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut name = name.ok_or_else(|| {
-        Error::refused("this names no file").in_file(path.display().to_string())
-    })?;
+    let mut name = name
+        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;
     while let Some((stem, extension)) = name.rsplit_once('.') {
         let letters = extension.chars().all(|c| c.is_ascii_alphabetic());
         if stem.is_empty() || !letters {
@@ -308,7 +307,7 @@ fn folders(recipe: &Recipe) -> Vec<String> {
 }
 
 /// The config beside a checkpoint: `config.json`, `params.yaml`, or the only YAML file.
-fn beside(checkpoint: &Path) -> Option<PathBuf> {
+pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
     let folder = match checkpoint.is_dir() {
         true => checkpoint,
         false => checkpoint.parent()?,
@@ -320,8 +319,7 @@ fn beside(checkpoint: &Path) -> Option<PathBuf> {
     }
     let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let mut yaml = entries.filter(|path| {
-        path.is_file()
-            && Language::of_name(&path.display().to_string()) == Some(Language::Yaml)
+        path.is_file() && Language::of_name(&path.display().to_string()) == Some(Language::Yaml)
     });
     let first = yaml.next()?;
     yaml.next().is_none().then_some(first)
@@ -365,13 +363,21 @@ fn preview(args: &ConvertModel, asked: &Asked, done: &Conversion) -> Outcome {
 fn json(asked: &Asked, done: &Conversion) -> String {
     let mut json = Json::new();
     json.object(|json| {
-        json.text("model", &asked.recipe.family);
-        json.text("source", &asked.source.to_string());
-        json.text("target", &asked.target.to_string());
+        json.name("statelens").number(1);
+        json.name("model").str(&asked.recipe.family);
+        json.name("from").str(&asked.source.to_string());
+        json.name("to").str(&asked.target.to_string());
+        json.name("moves").array(|json| {
+            for one in &done.moves {
+                json.object(|json| {
+                    json.name("from").array(|json| one.from.iter().for_each(|key| json.str(key)));
+                    json.name("to").array(|json| one.to.iter().for_each(|key| json.str(key)));
+                    json.name("rule").str(&one.rule);
+                });
+            }
+        });
+        json.name("unmatched")
+            .array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
     });
-    let _ = done;
-    json.finish()
+    json.take()
 }
-
-/// Only for the compiler's sake where nothing else uses them.
-type _Common = Common;
