@@ -36,6 +36,15 @@ impl View {
         }
         let numel = tensor.numel().ok_or_else(too_large)?;
         let strides = contiguous_strides(&tensor.shape).ok_or_else(too_large)?;
+        // The whole of a storage of one part is the part in another shape.
+        if let Layout::Strided(Strided { storage, offset: 0, strides: own, .. }) = &tensor.layout
+            && let Layout::Concat(Concat { parts, .. }) = &**storage
+            && let [part] = &parts[..]
+            && *own == strides
+            && product(&part.shape)? == numel
+        {
+            return Self::of(&of_part(tensor, part))?.reshape(&tensor.shape);
+        }
         let (storage, storage_numel, offset, strides) = match &tensor.layout {
             Layout::Strided(view) => {
                 let held = view.storage_len / tensor.stored.itemsize().max(1);
@@ -117,6 +126,9 @@ impl View {
         if start.checked_add(len).is_none_or(|end| end > whole) {
             return Err(outside());
         }
+        if let Some(part) = self.of_parts(axis, start, len)? {
+            return Ok(part);
+        }
         let strides = merged(self.axes[axis].iter().copied());
         let inner = strides.iter().skip(1).try_fold(1u64, |all, (len, _)| all.checked_mul(*len));
         let inner = inner.ok_or_else(too_large)?.max(1);
@@ -140,6 +152,34 @@ impl View {
         let offset =
             if len == 0 { self.offset } else { offset.try_into().map_err(|_| outside())? };
         Ok(Self { axes, offset, ..self.clone() }.renewed())
+    }
+
+    /// Indices that are all in one part of what was put together are a view of that part.
+    fn of_parts(&self, axis: usize, start: u64, len: u64) -> Result<Option<Self>> {
+        let Layout::Concat(concat) = &*self.storage else { return Ok(None) };
+        // One part only gives chunks, or what else can't be cut, a shape.
+        if concat.parts.len() < 2 {
+            return Ok(None);
+        }
+        let whole = self.offset == 0
+            && merged(self.axes.iter().flatten().copied()) == [(self.storage_numel, 1)];
+        let (before, after) = self.shape().split_at(axis);
+        let (outer, inner) = (product(before)?, product(after.get(1..).unwrap_or(&[]))?);
+        let mut at = 0;
+        for part in &concat.parts {
+            let rows = part.shape.get(..concat.axis).map_or(Ok(0), product)?;
+            let row = part.shape.get(concat.axis..).map_or(Ok(0), product)?;
+            let (first, count) = (start.saturating_mul(inner), len.saturating_mul(inner));
+            let inside = first >= at && first.saturating_add(count) <= at.saturating_add(row);
+            if whole && count > 0 && rows == outer && inside {
+                let view = Self::of(&of_part(&self.like, part))?.reshape(&[rows, row])?;
+                let mut shape = self.shape().to_vec();
+                shape[axis] = len;
+                return view.slice(1, first - at, count)?.reshape(&shape).map(Some);
+            }
+            at = at.saturating_add(row);
+        }
+        Ok(None)
     }
 
     /// One index of a dimension, which goes.
@@ -340,6 +380,11 @@ impl View {
             self.axes.iter().map(|axis| axis.iter().map(|(len, _)| len).product()).collect();
         self
     }
+}
+
+/// A part of a storage, as a tensor of its own.
+fn of_part(like: &Tensor, part: &Part) -> Tensor {
+    Tensor { shape: part.shape.clone(), layout: part.layout.clone(), ..like.clone() }
 }
 
 /// A layout that says its own shape.
