@@ -40,7 +40,10 @@ pub use ids::{TensorId, ValueId};
 pub use int::Int;
 pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, known_key, separator};
-pub use layout::{Chunk, Chunked, Chunks, Concat, Deferred, Layout, Locate, Packed, Part, Strided};
+pub use layout::{
+    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
+    Product, Strided,
+};
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
 pub use plan::{

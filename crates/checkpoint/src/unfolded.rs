@@ -80,6 +80,7 @@ impl Unfolded {
                     Layout::Packed(packed) => name(packed.span.file),
                     Layout::Deferred(deferred) => name(deferred.span().file),
                     Layout::Strided(strided) => open.push(&strided.storage),
+                    Layout::Computed(computed) => open.extend(computed.layouts()),
                     Layout::Concat(concat) => {
                         open.extend(concat.parts.iter().map(|part| &part.layout));
                     }

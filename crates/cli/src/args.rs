@@ -1,7 +1,9 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
 mod convert;
+mod convert_model;
 mod looking;
+mod model;
 mod spending;
 mod summary;
 mod toolbox;
@@ -15,6 +17,7 @@ use crate::output::Sync;
 
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
+pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Model};
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
@@ -161,6 +164,9 @@ Examples:
 
     #[command(flatten)]
     Toolbox(Toolbox),
+
+    #[command(flatten)]
+    Model(Model),
 
     /// Serves the page to this machine's browser, with the checkpoints of a folder in it
     #[command(after_help = "\
@@ -326,7 +332,7 @@ pub(crate) struct Manifest {
 }
 
 /// How sure it is that what was written stays.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Durable {
     /// Waits until the output is on the disk, as is always done before a file is replaced
     #[arg(long = "sync")]

@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
         Command::Summary(args) => commands::summary::run(&args),
         Command::Toolbox(command) => commands::toolbox::run(&command),
+        Command::Model(command) => commands::model::run(&command),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Open(args) => commands::serve::open(&args),
         Command::Scan(args) => commands::scan::run(&args),

@@ -223,6 +223,9 @@ fn place(files: &FileSet, tensor: &Tensor, layout: &Layout, shape: &[u64]) -> St
         Layout::Concat(concat) => {
             format!("{} parts along axis {}", concat.parts.len(), concat.axis)
         }
+        Layout::Computed(computed) => {
+            format!("computed from {}", place(files, &computed.of, &computed.of.layout, shape))
+        }
         Layout::Fill(element) => {
             format!("nowhere: every element is {}", element_text(&tensor.stored, element))
         }

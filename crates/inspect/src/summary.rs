@@ -265,6 +265,10 @@ fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
                 open.extend(concat.parts.iter().map(|part| &part.layout));
                 continue;
             }
+            Layout::Computed(computed) => {
+                open.extend(computed.layouts());
+                continue;
+            }
             // Where chunks lie is known only once their table is read.
             Layout::Chunked(_) | Layout::Fill(_) | Layout::Inline(_) | Layout::Missing(_) => {
                 continue;

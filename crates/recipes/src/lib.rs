@@ -1,2 +1,15 @@
 //! Model families: recipes that turn the state dict and the config of one implementation of a
 //! model into those of another.
+
+pub mod config;
+pub mod conversion;
+pub mod engine;
+pub mod families;
+pub mod format;
+pub mod language;
+pub mod lora;
+pub mod parts;
+pub mod recognise;
+pub mod view;
+
+pub use format::Format;

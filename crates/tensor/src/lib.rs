@@ -10,6 +10,7 @@ mod bands;
 mod blocks;
 mod cast;
 mod chunked;
+mod computed;
 mod concat;
 pub mod crc;
 mod crosswise;

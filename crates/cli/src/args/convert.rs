@@ -112,6 +112,24 @@ pub(crate) struct Writes {
     pub(crate) durable: Durable,
 }
 
+impl Writes {
+    /// Just a format.
+    pub(crate) fn plain(to: &str, force: bool, durable: Durable) -> Self {
+        Self {
+            to: Some(to.to_owned()),
+            compress: None,
+            format_version: None,
+            object_graph: false,
+            state_file: false,
+            shard_size: None,
+            shard: Vec::new(),
+            lossy: false,
+            force,
+            durable,
+        }
+    }
+}
+
 /// What is taken, under which keys, and as what; applied in this order.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Edits, applied in this order")]

@@ -3,7 +3,7 @@
 use clap::Args;
 use statelens_checkpoint::Limits;
 
-use super::{Command, Toolbox};
+use super::{Command, Model, Toolbox};
 
 /// Stands in the help of commands that open checkpoints, and in no other.
 #[derive(Debug, Args)]
@@ -48,7 +48,10 @@ impl Command {
                 Toolbox::ConvertDataloaderState(args) => &args.common,
                 Toolbox::Runs(_) | Toolbox::Latest(_) | Toolbox::Prune(_) => return None,
             },
-            Self::Serve(_)
+            Self::Model(Model::ConvertModel(args)) => &args.common,
+            Self::Model(Model::FoldLora(args)) => &args.common,
+            Self::Model(Model::ConvertConfig(_) | Model::ListConverters(_))
+            | Self::Serve(_)
             | Self::Open(_)
             | Self::Formats(_)
             | Self::Completions { .. }

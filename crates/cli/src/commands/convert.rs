@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         writes: &args.writes,
         common: &args.common,
         dry_run: args.dry_run,
+        cut: Shards::One,
     }
     .run(checkpoint, &sources)
 }
@@ -69,6 +70,8 @@ pub(crate) struct Job<'a> {
     pub(crate) writes: &'a Writes,
     pub(crate) common: &'a Common,
     pub(crate) dry_run: bool,
+    /// Into which files it is cut, where `writes` doesn't say it.
+    pub(crate) cut: Shards,
 }
 
 impl Job<'_> {
@@ -185,7 +188,7 @@ impl Job<'_> {
     fn shards(&self, source: &Checkpoint) -> Result<Shards> {
         match &self.writes.shard_size {
             Some(size) => Ok(Shards::BySize(shard_size(size)?)),
-            None if self.writes.shard.is_empty() => Ok(Shards::One),
+            None if self.writes.shard.is_empty() => Ok(self.cut.clone()),
             None if self.edit.is_empty() => shards_by_name(&self.writes.shard, source),
             None => shards_by_name(&self.writes.shard, &self.edit.apply(source)?),
         }

@@ -7,6 +7,7 @@ pub(crate) mod info;
 pub(crate) mod ls;
 pub(crate) mod manifest;
 pub(crate) mod merge;
+pub(crate) mod model;
 pub(crate) mod scan;
 pub(crate) mod serve;
 pub(crate) mod several;

@@ -584,6 +584,10 @@ fn covered(layout: &Layout, spans: &[(Span, usize)]) -> bool {
                 open.extend(concat.parts.iter().map(|part| &part.layout));
                 true
             }
+            Layout::Computed(computed) => {
+                open.extend(computed.layouts());
+                true
+            }
             Layout::Fill(_) | Layout::Inline(_) => true,
             Layout::Chunked(_) | Layout::Missing(_) => false,
         };

@@ -99,6 +99,13 @@ impl Places {
                 Layout::Concat(concat) => {
                     open.extend(concat.parts.iter().map(|part| (&part.layout, &part.shape)));
                 }
+                Layout::Computed(computed) => {
+                    open.push((&computed.of.layout, &computed.of.shape));
+                    if let Some(product) = &computed.product {
+                        let factors = [&product.left, &product.right];
+                        open.extend(factors.map(|factor| (&factor.layout, &factor.shape)));
+                    }
+                }
                 Layout::Deferred(deferred) => {
                     open.push((deferred.layout(&checkpoint.files, shape)?, shape));
                 }

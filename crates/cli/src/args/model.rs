@@ -1,0 +1,153 @@
+//! The commands for model families: from one implementation of a model to another.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+pub(crate) use super::convert_model::ConvertModel;
+use super::{Common, Durable};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Model {
+    /// Converts a model's checkpoint and config between Hugging Face and Cerebras's releases
+    #[command(alias = "convert_model")]
+    #[command(after_help = "\
+Does what `cszoo checkpoint convert` of Cerebras's Model Zoo does, and goes through several releases
+where there is no single step. Tensors are renamed, transposed, cut and joined as they are copied, in
+bounded memory, as docs/recipes.md describes. Every key is accounted for: one that no rule is about is
+told with the nearest rule, and nothing is written.
+
+hf: a folder NAME_to_hf with shards, their index and config.json. Releases: NAME_to_FORMAT.mdl and
+CONFIG_to_FORMAT.yaml. Without --model, --src-fmt and --config they are recognised: from the keys, from
+what the checkpoint says of itself, and from the config beside it.
+
+Examples:
+  statelens convert-model model_dir --to cs-2.9 -o out
+  statelens convert-model checkpoint_1000.mdl --to hf --export-safetensors
+  statelens convert-model checkpoint.mdl --config params.yaml --model gpt2 --src-fmt cs-1.8 --tgt-fmt cs-2.9
+  statelens convert-model checkpoint.mdl --to hf --dry-run
+  statelens convert-model mine.pt --recipe mine.recipe --src-fmt hf --tgt-fmt cs-2.9")]
+    ConvertModel(Box<ConvertModel>),
+
+    /// Folds LoRA into the weights of a Cerebras checkpoint
+    #[command(alias = "fold_lora")]
+    #[command(after_help = "\
+Does what `fold_lora_checkpoint.py` of Cerebras's Model Zoo does: CKPT_folded.mdl holds the model
+alone, CONFIG_folded.yaml the config without lora_params.
+
+Examples:
+  statelens fold-lora checkpoint_1000.mdl --config params.yaml")]
+    FoldLora(FoldLora),
+
+    /// Converts a model's config between Hugging Face and Cerebras's releases
+    #[command(alias = "convert_config")]
+    #[command(after_help = "\
+Does what `convert_checkpoint.py convert-config` of Cerebras's Model Zoo does, and goes through
+several releases where there is no single step. A config of Hugging Face is JSON, one of Cerebras
+is YAML, with its keys sorted; comments are lost. Of LLaVA, DPR and DRAGON, Hugging Face's side is a
+folder with a config.json in a folder for each part. What a config says that the other side can't
+do is refused, by key.
+
+A format is hf, or a release: cs-1.6 to cs-1.9 and cs-2.0 to cs-2.10, cs-current for the newest,
+cs-2.1-dpo and later for DPO. Without --model and --src-fmt they are recognised from the config,
+where it says what it is.
+
+Exit status: 0 if the config was written, 1 if it can't be converted, 2 if a file could not be read
+or written.
+
+Examples:
+  statelens convert-config config.json --model llama --src-fmt hf --tgt-fmt cs-2.9
+  statelens convert-config config.json --to cs-current
+  statelens convert-config params.yaml --model gpt2 --src-fmt cs-1.9 --tgt-fmt cs-2.9 -o new")]
+    ConvertConfig(ConvertConfig),
+
+    /// Lists the models whose checkpoints and configs can be converted, and between which formats
+    #[command(alias = "list_converters")]
+    #[command(after_help = "\
+Each line works in both directions. Formats that no line has both of are reached in several steps,
+release by release.
+
+Examples:
+  statelens list-converters
+  statelens list-converters llama
+  statelens list-converters --json | jq -r '.models[].model'")]
+    ListConverters(ListConverters),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertConfig {
+    /// The config: config.json of Hugging Face, a .yaml of Cerebras, or a folder of parts
+    #[arg(value_name = "CONFIG")]
+    pub(crate) config: PathBuf,
+
+    /// The model, as `statelens list-converters` names it
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// The format of CONFIG
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) src_fmt: Option<String>,
+
+    /// The format to write
+    #[arg(long, value_name = "FORMAT", alias = "to")]
+    pub(crate) tgt_fmt: String,
+
+    /// The folder to write to; made if it is not there. Without it, the one of CONFIG
+    #[arg(short = 'o', long, value_name = "DIR")]
+    pub(crate) output_dir: Option<PathBuf>,
+
+    /// Lists the keys that have no place in the target
+    #[arg(long)]
+    pub(crate) debug: bool,
+
+    /// Replaces files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// Prints JSON, as docs/json.md describes it
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ListConverters {
+    /// Only this model
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// Prints JSON, as docs/json.md describes it
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// For scripts of the original tool, whose lists have notes; here there are none
+    #[arg(long, hide = true)]
+    pub(crate) hide_notes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FoldLora {
+    /// The checkpoint
+    #[arg(value_name = "CKPT")]
+    pub(crate) checkpoint: PathBuf,
+
+    /// The config that the model was trained with; else the one beside CKPT
+    #[arg(long, short = 'p', value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The folder to write to; made if it is not there. Without it, the one of CKPT
+    #[arg(short = 'o', long, value_name = "DIR")]
+    pub(crate) output_dir: Option<PathBuf>,
+
+    /// Replaces files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}

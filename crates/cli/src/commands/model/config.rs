@@ -1,0 +1,246 @@
+//! `statelens convert-config`.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, ErrorKind, Result};
+use statelens_inspect::{Json, visible};
+use statelens_recipes::Format;
+use statelens_recipes::config::{Converted, Families, Language, Map, Value, parse};
+
+use crate::args::ConvertConfig;
+use crate::output::{Folders, Output, check_target, keep_all};
+use crate::print::{Outcome, Printer, complain, counted};
+
+pub(crate) fn run(args: &ConvertConfig) -> Outcome {
+    let families = Families::known()?;
+    let asked = Asked::of(args, families)?;
+    let config = asked.config(families, &args.config)?;
+    let shown = args.config.display().to_string();
+    let converted = families.convert(&asked.model, asked.source, asked.target, &config);
+    let mut converted = match converted.map_err(|error| error.in_file(shown)) {
+        Ok(converted) => converted,
+        // That a config can't be converted is the answer; whatever else went wrong is not.
+        Err(error) if error.kind() == ErrorKind::Refused => {
+            complain(&error.to_string());
+            return Ok(false);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let files = files(args, &asked, &mut converted)?;
+    write(&files, args)?;
+    for note in &converted.notes {
+        complain(note);
+    }
+    let mut printer = Printer::new();
+    if args.json {
+        printer.line(&json(&asked, &converted, &files))?;
+    } else {
+        if asked.recognised {
+            printer
+                .line(&format!("the config is one of {}, format {}", asked.model, asked.source))?;
+        }
+        for (path, _) in &files {
+            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
+        }
+        tell_dropped(&converted.dropped, args.debug, &mut printer)?;
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+/// What is converted, from what to what.
+struct Asked {
+    model: String,
+    source: Format,
+    target: Format,
+    recognised: bool,
+}
+
+impl Asked {
+    fn of(args: &ConvertConfig, families: &Families) -> Result<Self> {
+        let target: Format = args.tgt_fmt.parse()?;
+        let named = args.src_fmt.as_ref().map(|text| text.parse::<Format>()).transpose()?;
+        if let (Some(model), Some(source)) = (&args.model, named) {
+            return Ok(Self { model: model.clone(), source, target, recognised: false });
+        }
+        let unknown = |why: &str| {
+            Error::refused(format!("{why} what the config is of"))
+                .in_file(args.config.display().to_string())
+                .advice(
+                    "Name it by --model and --src-fmt; `statelens list-converters` has the names.",
+                )
+        };
+        if args.config.is_dir() {
+            return Err(unknown("a folder of parts doesn't say"));
+        }
+        let guesses = families.recognise(&read(&args.config)?);
+        let fits = guesses.into_iter().find(|guess| {
+            args.model.as_ref().is_none_or(|model| *model == guess.model)
+                && named.is_none_or(|source| source == guess.format)
+        });
+        // A model that is named is taken at its word; only its format is looked for.
+        let guess = match (fits, &args.model) {
+            (Some(guess), _) => guess,
+            (None, Some(model)) => {
+                let hf =
+                    Language::of_name(&args.config.display().to_string()) == Some(Language::Json);
+                if !hf {
+                    return Err(unknown("nothing says"));
+                }
+                return Ok(Self {
+                    model: model.clone(),
+                    source: Format::HuggingFace,
+                    target,
+                    recognised: true,
+                });
+            }
+            (None, None) => return Err(unknown("nothing says")),
+        };
+        Ok(Self { model: guess.model, source: guess.format, target, recognised: true })
+    }
+
+    fn config(&self, families: &Families, path: &Path) -> Result<Value> {
+        let parts = if self.source.is_hf() {
+            families.parts(&self.model).unwrap_or_default()
+        } else {
+            Vec::new()
+        };
+        if parts.is_empty() {
+            return read(path);
+        }
+        let mut whole = Map::new();
+        for part in parts {
+            whole.set(part.as_str(), read(&path.join(&part).join("config.json"))?);
+        }
+        Ok(whole.into())
+    }
+}
+
+/// What the source's format says that a file is written in counts, whatever its name.
+fn read(path: &Path) -> Result<Value> {
+    const MAX: u64 = 16 << 20;
+    let name = path.display().to_string();
+    let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
+    let file = fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let text = String::from_utf8(bytes)
+        .map_err(|_| Error::damaged("the config is not text in UTF-8").in_file(name.clone()))?;
+    let language = Language::of_name(&name).unwrap_or(Language::Yaml);
+    parse(&text, language).map_err(|error| error.in_file(name))
+}
+
+type File = (PathBuf, String);
+
+/// The files to write, by the names that the original tool gives them.
+fn files(args: &ConvertConfig, asked: &Asked, converted: &mut Converted) -> Result<Vec<File>> {
+    let folder = match &args.output_dir {
+        Some(folder) => folder.clone(),
+        None => args.config.parent().map(Path::to_owned).unwrap_or_default(),
+    };
+    converted.locate(&folder.display().to_string());
+    let text = |value: &Value| match converted.language {
+        Language::Json => value.to_json(),
+        Language::Yaml => value.to_yaml(),
+    };
+    if converted.parts.is_empty() {
+        let name = name(&args.config, asked)?;
+        return Ok(vec![(
+            folder.join(format!("{name}.{}", converted.language.extension())),
+            text(&converted.config),
+        )]);
+    }
+    let mut files = Vec::new();
+    for part in &converted.parts {
+        let config = converted.config.as_map().and_then(|parts| parts.get(part));
+        let path = folder.join(part).join("config.json");
+        files.push((path, config.map(text).unwrap_or_default()));
+    }
+    files.extend(converted.files.iter().map(|(path, value)| (folder.join(path), text(value))));
+    Ok(files)
+}
+
+/// `NAME_to_FORMAT`; a folder of parts becomes `config_to_FORMAT`.
+fn name(config: &Path, asked: &Asked) -> Result<String> {
+    let stem = if config.is_dir() { config.file_name() } else { config.file_stem() };
+    let stem = stem.map(|stem| stem.to_string_lossy().into_owned());
+    let stem = stem.ok_or_else(|| {
+        Error::refused("this names no file").in_file(config.display().to_string())
+    })?;
+    let name = format!("{stem}_to_{}", asked.target);
+    if !config.is_dir() {
+        return Ok(name);
+    }
+    // What stands before the first underscore gives way.
+    Ok(name.split_once('_').map_or(name.clone(), |(_, rest)| format!("config_{rest}")))
+}
+
+fn write(files: &[File], args: &ConvertConfig) -> Result<()> {
+    let sources = fs::canonicalize(&args.config).ok();
+    for (path, _) in files {
+        if sources.is_some() && fs::canonicalize(path).ok() == sources {
+            return Err(Error::refused("this is the config that is read")
+                .in_file(path.display().to_string())
+                .advice("Name another folder by --output-dir."));
+        }
+        check_target(path, args.force, &[])?;
+    }
+    // Folders that were made go after what is in them, if anything fails.
+    let mut made = Vec::new();
+    let mut outputs = Vec::new();
+    for (path, text) in files {
+        made.push(Folders::make(path.parent())?);
+        let output = Output::create(path, args.force, text.len() as u64)?;
+        (&*output.file).write_all(text.as_bytes()).map_err(|error| {
+            Error::io(format!("writing failed: {error}")).in_file(path.display().to_string())
+        })?;
+        outputs.push(output);
+    }
+    keep_all(outputs, args.durable.sync())?;
+    made.iter_mut().for_each(Folders::keep);
+    Ok(())
+}
+
+fn tell_dropped(
+    dropped: &[String],
+    all: bool,
+    printer: &mut Printer,
+) -> Result<(), crate::print::Failure> {
+    if dropped.is_empty() {
+        return Ok(());
+    }
+    let keys = counted(dropped.len() as u64, "key");
+    let have = if dropped.len() == 1 { "has" } else { "have" };
+    if !all {
+        return printer.line(&format!("{keys} {have} no place in the target (--debug lists them)"));
+    }
+    printer.line(&format!("{keys} {have} no place in the target:"))?;
+    dropped.iter().try_for_each(|key| printer.line(&format!("  {}", visible(key))))
+}
+
+fn json(asked: &Asked, converted: &Converted, files: &[File]) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("model").str(&asked.model);
+        json.name("from").str(&asked.source.to_string());
+        json.name("to").str(&asked.target.to_string());
+        json.name("recognised").bool(asked.recognised);
+        json.name("steps").array(|json| {
+            for step in &converted.steps {
+                json.object(|json| {
+                    json.name("from").str(&step.step.source.to_string());
+                    json.name("to").str(&step.step.target.to_string());
+                    json.name("table").str(&step.table);
+                });
+            }
+        });
+        json.name("files")
+            .array(|json| files.iter().for_each(|(path, _)| json.str(&path.to_string_lossy())));
+        json.name("dropped").array(|json| converted.dropped.iter().for_each(|key| json.str(key)));
+        json.name("notes").array(|json| converted.notes.iter().for_each(|note| json.str(note)));
+    });
+    json.take()
+}

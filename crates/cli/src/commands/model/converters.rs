@@ -1,0 +1,81 @@
+//! `statelens list-converters`.
+
+use statelens_inspect::Json;
+use statelens_recipes::Format;
+use statelens_recipes::config::{Families, Pair};
+
+use crate::args::ListConverters;
+use crate::print::{Outcome, Printer, Table, complain};
+
+pub(crate) fn run(args: &ListConverters) -> Outcome {
+    let families = Families::known()?;
+    // As the original tool takes it: in any case, and `all` is all of them.
+    let only = args.model.as_ref().map(|name| name.to_lowercase()).filter(|name| name != "all");
+    let mut models = Vec::new();
+    for name in families.models() {
+        let wanted = only.as_ref().is_none_or(|only| *only == name.to_lowercase());
+        if wanted {
+            models.push((name, families.pairs(name)?));
+        }
+    }
+    if models.is_empty() {
+        // An answer, as it is with the original tool.
+        let names: Vec<&str> = families.models().collect();
+        let only = only.unwrap_or_default();
+        complain(&format!("there is no model \"{only}\"; expected {}.", names.join(", ")));
+        return Ok(false);
+    }
+    let mut printer = Printer::new();
+    if args.json {
+        printer.line(&json(&models))?;
+    } else {
+        let mut table = Table::new(&["model", "from or to", "to or from"]);
+        for (name, pairs) in &models {
+            for pair in pairs {
+                table.row(vec![(*name).to_owned(), formats(&pair.left), formats(&pair.right)]);
+            }
+        }
+        table.print(&mut printer)?;
+    }
+    printer.finish()?;
+    Ok(true)
+}
+
+/// `cs-2.1 to cs-2.10`, where the releases between them are there, too.
+fn formats(formats: &[Format]) -> String {
+    let place =
+        |format: &Format| Format::RELEASES.iter().position(|one| Some(*one) == format.version());
+    let places: Vec<_> = formats.iter().map(place).collect();
+    let run =
+        places.windows(2).all(|two| matches!(two, [Some(one), Some(next)] if one + 1 == *next));
+    match formats {
+        [first, .., last] if run && formats.len() > 2 => format!("{first} to {last}"),
+        _ => formats.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    }
+}
+
+fn json(models: &[(&str, Vec<Pair>)]) -> String {
+    let list = |json: &mut Json, formats: &[Format]| {
+        json.array(|json| formats.iter().for_each(|format| json.str(&format.to_string())));
+    };
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("models").array(|json| {
+            for (name, pairs) in models {
+                json.object(|json| {
+                    json.name("model").str(name);
+                    json.name("converters").array(|json| {
+                        for pair in pairs {
+                            json.object(|json| {
+                                list(json.name("left"), &pair.left);
+                                list(json.name("right"), &pair.right);
+                            });
+                        }
+                    });
+                });
+            }
+        });
+    });
+    json.take()
+}

@@ -1,0 +1,402 @@
+//! A config from one format to another.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::family::Families;
+use super::hooks::Work;
+use super::operation::Site;
+use super::plan::Step;
+use super::rule::{Action, Side};
+use super::table::{Base, Naming, Rules, Table};
+use super::value::{Map, Value};
+use super::{Language, mup, parts, releases};
+use crate::format::Format;
+
+/// A config that was converted.
+#[derive(Debug, Clone)]
+pub struct Converted {
+    /// The config. Of models in several parts, Hugging Face's has a section for each, which is a
+    /// file of its own: see `parts`.
+    pub config: Value,
+    /// The language that the target's configs are written in.
+    pub language: Language,
+    /// The parts whose configs are files of their own, `PART/config.json`.
+    pub parts: Vec<String>,
+    /// Further files that the target needs beside it: their path and what is in them.
+    pub files: Vec<(String, Value)>,
+    /// What was done, for the tensors: one step after the other.
+    pub steps: Vec<StepConfig>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+    /// Keys of the source that have no place in the target.
+    pub dropped: Vec<String>,
+}
+
+/// What the rules for tensors of one step go by.
+#[derive(Debug, Clone)]
+pub struct StepConfig {
+    /// The step.
+    pub step: Step,
+    /// The table of the rules, where the step's own is chosen by the config (`falcon/7b`).
+    pub table: String,
+    /// The config of the left side: Hugging Face's with its defaults, or the older release's.
+    pub left: Value,
+    /// The config of the right side: Cerebras's, or the newer release's.
+    pub right: Value,
+}
+
+impl Converted {
+    /// Says where the files will be: a text model's config names the folder of its image model.
+    pub fn locate(&mut self, folder: &str) {
+        if !self.parts.iter().any(|part| part == "image_model") {
+            return;
+        }
+        let text = self.config.as_map_mut().and_then(|parts| parts.get_mut("text_model"));
+        if let Some(text) = text.and_then(Value::as_map_mut) {
+            let folder = if folder.is_empty() { String::new() } else { format!("{folder}/") };
+            text.set("mm_vision_tower", format!("{folder}image_model"));
+        }
+    }
+}
+
+impl Families {
+    /// The parts that a model's config has at Hugging Face, each a folder; empty for most.
+    pub fn parts(&self, model: &str) -> Result<Vec<String>> {
+        for converter in &self.model(model)?.converters {
+            if let Table::Parts(parts) = self.table(&converter.table)? {
+                return Ok(parts.parts.iter().map(|(name, _)| name.clone()).collect());
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Converts a config. Hugging Face's of a model in several parts is a dict of them.
+    pub fn convert(
+        &self,
+        model: &str,
+        source: Format,
+        target: Format,
+        config: &Value,
+    ) -> Result<Converted> {
+        let steps = self.plan(model, source, target)?;
+        let mut converted = Converted {
+            config: config.clone(),
+            language: if target.is_hf() { Language::Json } else { Language::Yaml },
+            parts: Vec::new(),
+            files: Vec::new(),
+            steps: Vec::new(),
+            notes: Vec::new(),
+            dropped: Vec::new(),
+        };
+        let several = steps.len() > 1;
+        for step in steps {
+            let name = several.then(|| format!("from {} to {}", step.source, step.target));
+            self.step(model, step, &mut converted).map_err(|error| match name {
+                Some(name) => error.context(name),
+                None => error,
+            })?;
+        }
+        Ok(converted)
+    }
+
+    fn step(&self, model: &str, step: Step, converted: &mut Converted) -> Result<()> {
+        let label = match self.model(model) {
+            Ok(model) => model.label.clone(),
+            Err(_) => model.to_owned(),
+        };
+        let root = converted.config.as_map().cloned().ok_or_else(|| {
+            Error::refused(format!("the config is {}", converted.config.quoted()))
+                .expected("a section of keys")
+        })?;
+        let mut way =
+            Way { families: self, step: &step, label: &label, converted, prefix: String::new() };
+        let done = way.table(&step.table, root)?;
+        converted.config = done.config.clone();
+        let (left, right) = match step.from {
+            Side::Left => (done.seen, done.made),
+            Side::Right => (done.made, done.seen),
+        };
+        converted.steps.push(StepConfig { step, table: done.table, left, right });
+        Ok(())
+    }
+}
+
+/// One step under way.
+pub(super) struct Way<'a> {
+    pub(super) families: &'a Families,
+    pub(super) step: &'a Step,
+    pub(super) label: &'a str,
+    pub(super) converted: &'a mut Converted,
+    /// The part that is converted, in the names of keys that are told.
+    pub(super) prefix: String,
+}
+
+/// What a table made.
+pub(super) struct Done {
+    pub(super) config: Value,
+    /// The config that was read, as the rules for tensors see it.
+    pub(super) seen: Value,
+    /// The config that was made, as they see it.
+    pub(super) made: Value,
+    pub(super) table: String,
+}
+
+impl Way<'_> {
+    pub(super) fn table(&mut self, name: &str, root: Map) -> Result<Done> {
+        match self.families.table(name)? {
+            Table::Rules(rules) if rules.hf => self.between_hf_and_cs(name, rules, root),
+            Table::Rules(rules) => self.between_releases(name, rules, root),
+            Table::Choose(choices) => {
+                let from = self.step.from;
+                let choice = choices.iter().find(|choice| {
+                    choice.from == from && choice.when.as_ref().is_none_or(|when| when.holds(&root))
+                });
+                let choice = choice.ok_or_else(|| {
+                    Error::damaged(format!("{name} has no table for this config"))
+                })?;
+                self.table(&choice.table, root)
+            }
+            Table::Parts(parts) => parts::convert(self, name, parts, root),
+            Table::Base(base) => self.base_model(base, root),
+        }
+    }
+
+    fn between_hf_and_cs(&mut self, name: &str, rules: &Rules, mut root: Map) -> Result<Done> {
+        let from = self.step.from;
+        let section = match from {
+            Side::Left => root.clone(),
+            Side::Right => model_section(&root)?,
+        };
+        let standard = match from {
+            Side::Left => None,
+            Side::Right => mup::to_standard(&section, rules.mup)?,
+        };
+        let folded = standard.is_some();
+        let mut old = standard.unwrap_or(section);
+        let mut sections = Map::new();
+        let mut new = self.rules(rules, &root, &mut old, &mut sections)?;
+        // Tensors are scaled by muP's own keys, so their rules see the config as it was.
+        let seen = match from {
+            Side::Left => Value::Map(old.clone()),
+            Side::Right if folded => Value::Map(root),
+            Side::Right => {
+                set_model_section(&mut root, old.clone());
+                Value::Map(root)
+            }
+        };
+        let config = match from {
+            Side::Right => Value::Map(new),
+            Side::Left => {
+                self.name_and_precision(rules, &old, &mut new);
+                let mut config = Map::new();
+                config.set("model", new);
+                for (key, section) in sections {
+                    config.set(key, section);
+                }
+                Value::Map(config)
+            }
+        };
+        Ok(Done { made: config.clone(), config, seen, table: name.to_owned() })
+    }
+
+    /// What Cerebras's config of a release has beside what the rules make.
+    fn name_and_precision(&mut self, rules: &Rules, old: &Map, new: &mut Map) {
+        let release = self.step.target.version();
+        if release < Some((2, 4)) {
+            // Jais's converter never sees the flag, and the whole config is its name later on.
+            let flag = old.get("use_bfloat16").filter(|_| rules.naming != Naming::WholeConfig);
+            if let Some(flag) = flag {
+                new.set("fp16_type", if flag.is_true() { "bfloat16" } else { "float16" });
+            }
+            return;
+        }
+        if new.contains("name") {
+            return;
+        }
+        match &rules.naming {
+            Naming::Model => new.set("name", self.label),
+            Naming::Fixed(name) => new.set("name", name.as_str()),
+            Naming::WholeConfig => {
+                new.set("name", old.clone());
+                self.converted.notes.push(format!(
+                    "the model's name is the whole source config, as the original tool writes it; to train with it, set it to {}",
+                    self.label
+                ));
+            }
+        }
+    }
+
+    fn between_releases(&mut self, name: &str, rules: &Rules, mut root: Map) -> Result<Done> {
+        let mut old = model_section(&root)?;
+        let (source, target) = (self.step.source.version(), self.step.target.version());
+        if (source, target) == (Some((2, 2)), Some((2, 3))) && mup::is_old_mup(&old)? {
+            old = mup::from_2_2_to_2_3(&mut root, &old)?;
+        }
+        let mut sections = Map::new();
+        let new = self.rules(rules, &root, &mut old, &mut sections)?;
+        set_model_section(&mut root, old);
+        let seen = Value::Map(root.clone());
+        let config = releases::finish(root, new, self.step, self.label, &mut self.converted.notes)?;
+        let config = Value::Map(config);
+        Ok(Done { made: config.clone(), config, seen, table: name.to_owned() })
+    }
+
+    /// Defaults, preparation, rules, finish and defaults again.
+    fn rules(
+        &mut self,
+        rules: &Rules,
+        root: &Map,
+        old: &mut Map,
+        sections: &mut Map,
+    ) -> Result<Map> {
+        let from = self.step.from;
+        let to = from.other();
+        fill(old, &rules.before[from as usize]);
+        let mut new = Map::new();
+        let notes = &mut self.converted.notes;
+        let mut work = Work { root, old, new: &mut new, sections, notes };
+        for statement in rules.prepare.iter().filter(|statement| statement.side == from) {
+            statement.prepare(&mut work)?;
+        }
+        for (key, value) in work.old.iter() {
+            let rule = key.as_str().and_then(|key| {
+                rules.rules.iter().find_map(|rule| Some((rule, key, rule.matches(from, key)?)))
+            });
+            let Some((rule, key, other)) = rule else {
+                self.converted.dropped.push(format!(
+                    "{}{}",
+                    self.prefix,
+                    key.as_str().unwrap_or("?")
+                ));
+                continue;
+            };
+            match &rule.action {
+                Action::Copy => work.new.set(other, value.clone()),
+                Action::Drop => {}
+                Action::Must(must) => must.check(from, work.old, key, value)?,
+                Action::By(operation) => {
+                    let old: &Map = work.old;
+                    let mut site =
+                        Site { from, key, other: &other, value, old, new: &mut *work.new };
+                    operation.apply(&mut site)?;
+                }
+            }
+        }
+        for statement in rules.finish.iter().filter(|statement| statement.side == to) {
+            statement.finish(&mut work)?;
+        }
+        fill(&mut new, &rules.after[to as usize]);
+        Ok(new)
+    }
+
+    /// The table of the model that the config names, with a section of its own.
+    fn base_model(&mut self, base: &Base, root: Map) -> Result<Done> {
+        let from = self.step.from;
+        let mut root = root;
+        let (name, key) = match from {
+            Side::Left => {
+                let kind = root.get("model_type").and_then(Value::as_str).unwrap_or_default();
+                (
+                    if kind == "gpt_neox" { "gpt-neox".to_owned() } else { kind.to_owned() },
+                    "model_type",
+                )
+            }
+            Side::Right => {
+                let mut model = model_section(&root)?;
+                let name =
+                    model.remove(&base.key).and_then(|name| name.as_str().map(str::to_owned));
+                for key in base.section.keys() {
+                    model.remove(key);
+                }
+                set_model_section(&mut root, model);
+                (name.unwrap_or_default(), base.key.as_str())
+            }
+        };
+        let known = base.names.contains(&name) && self.families.model(&name).is_ok();
+        if !known {
+            let names = base.names.iter().filter(|name| self.families.model(name).is_ok());
+            let names: Vec<&str> = names.map(String::as_str).collect();
+            return Err(Error::refused(format!("{key} is \"{name}\"")).expected(names.join(", ")));
+        }
+        let plain = |format: Format| match format.version() {
+            Some((major, minor)) => Format::cerebras(major, minor),
+            None => format,
+        };
+        let (source, target) = (plain(self.step.source), plain(self.step.target));
+        let inner = self.families.plan(&name, source, target)?;
+        let [inner] = inner.as_slice() else {
+            return Err(Error::refused(format!(
+                "{name} can't be converted from {source} to {target} in one step"
+            )));
+        };
+        let seen = root.clone();
+        let mut way = Way {
+            families: self.families,
+            step: inner,
+            label: self.label,
+            converted: &mut *self.converted,
+            prefix: String::new(),
+        };
+        let mut done = way.table(&inner.table, root)?;
+        if from == Side::Left {
+            let mut config = done.config.as_map().cloned().unwrap_or_default();
+            let mut model = model_section(&config)?;
+            model.set_default(&base.key, name.as_str());
+            fill(&mut model, &base.section);
+            set_model_section(&mut config, model);
+            done.config = config.into();
+            done.made = done.config.clone();
+        } else {
+            done.seen = Value::Map(seen);
+        }
+        Ok(done)
+    }
+}
+
+/// The model's section of Cerebras's config, in either layout.
+pub(super) fn model_section(root: &Map) -> Result<Map> {
+    let missing = || {
+        Error::refused("the config has no model section")
+            .expected("model, or trainer.init.model, as Cerebras's configs have it")
+    };
+    let found = match root.get("trainer") {
+        None => root.get("model"),
+        Some(Value::List(_)) => {
+            return Err(Error::refused("the config has several trainers")
+                .advice("Convert each of them by itself, as a file of its own."));
+        }
+        Some(trainer) => {
+            let init = trainer.as_map().and_then(|trainer| trainer.get("init"));
+            init.and_then(Value::as_map).and_then(|init| init.get("model"))
+        }
+    };
+    found.and_then(Value::as_map).cloned().ok_or_else(missing)
+}
+
+/// Puts the model's section where it was.
+pub(super) fn set_model_section(root: &mut Map, model: Map) {
+    let trainer = root.get_mut("trainer").and_then(Value::as_map_mut);
+    let init = trainer.and_then(|trainer| trainer.get_mut("init")).and_then(Value::as_map_mut);
+    match init {
+        Some(init) => init.set("model", model),
+        None => root.set("model", model),
+    }
+}
+
+/// Sets what is not there; sections are filled one level deep.
+pub(super) fn fill(config: &mut Map, defaults: &Map) {
+    for (key, default) in defaults.iter() {
+        let Some(key) = key.as_str() else { continue };
+        match (config.get_mut(key), default) {
+            (None, _) => config.set(key, default.clone()),
+            (Some(Value::Map(section)), Value::Map(defaults)) => {
+                for (key, default) in defaults.iter() {
+                    if let Some(key) = key.as_str() {
+                        section.set_default(key, default.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Families of models, each a file: their models, which formats are converted by which table.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::LazyLock;
+
+use statelens_checkpoint::{Error, Result};
+
+use super::table::{Rules, Table};
+use super::value::{Map, Value};
+use super::yaml;
+use crate::format::{Format, Release};
+
+/// All families that are known.
+#[derive(Debug, Clone)]
+pub struct Families {
+    models: BTreeMap<String, Model>,
+    tables: HashMap<String, Table>,
+}
+
+/// A model by the name that `--model` takes.
+#[derive(Debug, Clone)]
+pub(super) struct Model {
+    /// What Cerebras's registry calls it.
+    pub(super) label: String,
+    /// What Hugging Face's configs call its classes.
+    pub(super) architectures: Vec<String>,
+    pub(super) converters: Vec<Converter>,
+}
+
+/// Formats on two sides, and the table between them.
+#[derive(Debug, Clone)]
+pub(super) struct Converter {
+    pub(super) left: Vec<Format>,
+    pub(super) right: Vec<Format>,
+    pub(super) table: String,
+}
+
+/// The families that come with Statelens.
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/configs.rs"));
+
+impl Families {
+    /// The families that come with Statelens.
+    pub fn known() -> Result<&'static Self> {
+        static KNOWN: LazyLock<Result<Families>> = LazyLock::new(|| Families::read(FILES));
+        KNOWN.as_ref().map_err(Clone::clone)
+    }
+
+    /// Families from files, each a name and a text.
+    pub fn read(files: &[(&str, &str)]) -> Result<Self> {
+        let mut families = Self { models: BTreeMap::new(), tables: HashMap::new() };
+        families.tables.insert("same".to_owned(), Table::Rules(Box::new(Rules::same()?)));
+        for (name, text) in files {
+            families.add(name, text).map_err(|error| error.in_file(format!("{name}.yaml")))?;
+        }
+        for model in families.models.values() {
+            for converter in &model.converters {
+                families.table(&converter.table)?;
+            }
+        }
+        Ok(families)
+    }
+
+    /// Names of models, sorted.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        self.models.keys().map(String::as_str)
+    }
+
+    pub(super) fn model(&self, name: &str) -> Result<&Model> {
+        self.models.get(name).ok_or_else(|| {
+            let names: Vec<&str> = self.models().collect();
+            Error::refused(format!("there is no model \"{}\"", Value::from(name).quoted()))
+                .expected(names.join(", "))
+        })
+    }
+
+    pub(super) fn table(&self, name: &str) -> Result<&Table> {
+        self.tables.get(name).ok_or_else(|| Error::damaged(format!("there is no table \"{name}\"")))
+    }
+
+    fn add(&mut self, file: &str, text: &str) -> Result<()> {
+        let value = yaml::parse(text)?;
+        let section = |key: &str| -> Result<Map> {
+            let found = value.as_map().and_then(|map| map.get(key)).and_then(Value::as_map);
+            found
+                .cloned()
+                .ok_or_else(|| Error::damaged(format!("the section \"{key}\" is missing")))
+        };
+        for (name, table) in section("tables")?.iter() {
+            let name =
+                name.as_str().ok_or_else(|| Error::damaged("a table's name is not a text"))?;
+            let mut table =
+                Table::parse(table).map_err(|error| error.context(format!("table \"{name}\"")))?;
+            qualify(&mut table, file);
+            self.tables.insert(format!("{file}/{name}"), table);
+        }
+        for (name, model) in section("models")?.iter() {
+            let name =
+                name.as_str().ok_or_else(|| Error::damaged("a model's name is not a text"))?;
+            let model = Model::parse(model, file)
+                .map_err(|error| error.context(format!("model \"{name}\"")))?;
+            if self.models.insert(name.to_owned(), model).is_some() {
+                return Err(Error::damaged(format!("the model \"{name}\" is there twice")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Model {
+    fn parse(value: &Value, file: &str) -> Result<Self> {
+        let map = value.as_map().ok_or_else(|| Error::damaged("it is not a section"))?;
+        let label = map.get("name").and_then(Value::as_str);
+        let label = label.ok_or_else(|| Error::damaged("it has no \"name\""))?.to_owned();
+        let lines = map.get("converters").and_then(Value::as_list);
+        let lines = lines.ok_or_else(|| Error::damaged("it has no list of \"converters\""))?;
+        let converters =
+            lines.iter().map(|line| Converter::parse(line.as_str().unwrap_or_default(), file));
+        let architectures = map.get("architectures").and_then(Value::as_list);
+        let architectures = architectures.into_iter().flat_map(|list| list.iter());
+        let architectures =
+            architectures.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        Ok(Self { label, architectures, converters: converters.collect::<Result<_>>()? })
+    }
+
+    /// The oldest release that any of its converters knows.
+    pub(super) fn oldest(&self) -> Option<(u8, u8)> {
+        let formats = self.converters.iter().flat_map(|one| one.left.iter().chain(&one.right));
+        formats.filter_map(|format| format.version()).min()
+    }
+}
+
+impl Converter {
+    /// Reads `hf <-> cs-2.1..cs-2.9 by TABLE`.
+    fn parse(line: &str, file: &str) -> Result<Self> {
+        let bad = || {
+            Error::damaged(format!("\"{line}\" is not a converter"))
+                .expected("FORMAT… <-> FORMAT… by TABLE")
+        };
+        let (formats, table) = line.split_once(" by ").ok_or_else(bad)?;
+        let (left, right) = formats.split_once(" <-> ").ok_or_else(bad)?;
+        let formats = |text: &str| -> Result<Vec<Format>> {
+            let ranges = text.split(' ').map(range).collect::<Result<Vec<_>>>()?;
+            Ok(ranges.into_iter().flatten().collect())
+        };
+        Ok(Self { left: formats(left)?, right: formats(right)?, table: qualified(table, file) })
+    }
+}
+
+/// `cs-2.1..cs-2.9`, or one format.
+fn range(text: &str) -> Result<Vec<Format>> {
+    let Some((first, last)) = text.split_once("..") else { return Ok(vec![text.parse()?]) };
+    let (first, last): (Format, Format) = (first.parse()?, last.parse()?);
+    let (Some(first), Some(last)) = (first.release(), last.release()) else {
+        return Err(Error::damaged(format!("\"{text}\" is not a range of releases")));
+    };
+    let within = |number: &&(u8, u8)| {
+        (first.major, first.minor) <= **number && **number <= (last.major, last.minor)
+    };
+    let releases = Format::RELEASES.iter().filter(within);
+    let format = |&(major, minor): &(u8, u8)| {
+        Format::Cerebras(Release { major, minor, variant: first.variant })
+    };
+    Ok(releases.map(format).collect())
+}
+
+fn qualified(table: &str, file: &str) -> String {
+    if table == "same" || table.contains('/') {
+        table.to_owned()
+    } else {
+        format!("{file}/{table}")
+    }
+}
+
+/// Names of other tables are of the same file, unless they name one.
+fn qualify(table: &mut Table, file: &str) {
+    match table {
+        Table::Rules(_) | Table::Base(_) => {}
+        Table::Choose(choices) => {
+            for choice in choices {
+                choice.table = qualified(&choice.table, file);
+            }
+        }
+        Table::Parts(parts) => {
+            for (_, table) in &mut parts.parts {
+                *table = qualified(table, file);
+            }
+        }
+    }
+}

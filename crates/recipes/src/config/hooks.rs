@@ -1,0 +1,344 @@
+//! What single families need beyond rules and assignments, by name.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::expression::{need, number};
+use super::value::{Map, Value};
+
+/// A config on its way.
+pub(super) struct Work<'a> {
+    /// The whole config that was read: other sections stand beside the model's.
+    pub(super) root: &'a Map,
+    /// The model's section that was read, with defaults.
+    pub(super) old: &'a mut Map,
+    /// The model's section that is made.
+    pub(super) new: &'a mut Map,
+    /// Other sections that are made.
+    pub(super) sections: &'a mut Map,
+    /// What the user should know.
+    pub(super) notes: &'a mut Vec<String>,
+}
+
+/// A step that a statement names.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hook(fn(&mut Work<'_>) -> Result<()>);
+
+impl Hook {
+    /// The step of a name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        const HOOKS: [(&str, fn(&mut Work<'_>) -> Result<()>); 17] = [
+            ("bert_pooler", bert_pooler),
+            ("bert_before_1_8", bert_before_1_8),
+            ("roberta_segments", roberta_segments),
+            ("label_count", label_count),
+            ("problem_type", problem_type),
+            ("encoder_stride", encoder_stride),
+            ("gemma2_scales", gemma2_scales),
+            ("gemma2_to_cs", gemma2_to_cs),
+            ("gemma2_to_hf", gemma2_to_hf),
+            ("t5_vocabulary", t5_vocabulary),
+            ("falcon_7b", falcon_7b),
+            ("falcon_to_cs", falcon_to_cs),
+            ("falcon_to_hf", falcon_to_hf),
+            ("decoder_kernel", decoder_kernel),
+            ("width_scale", width_scale),
+            ("flatten", flatten),
+            ("nest", nest),
+        ];
+        HOOKS.iter().find(|(known, _)| *known == name).map(|(_, hook)| Self(*hook))
+    }
+
+    pub(super) fn run(self, work: &mut Work<'_>) -> Result<()> {
+        (self.0)(work)
+    }
+}
+
+fn is_text(value: Option<&Value>, text: &str) -> bool {
+    value.and_then(Value::as_str) == Some(text)
+}
+
+/// Hugging Face's pooler is tanh; without a key of its own it is the encoder's.
+fn bert_pooler(work: &mut Work<'_>) -> Result<()> {
+    let encoder = work.old.get("encoder_nonlinearity");
+    if work.old.contains("pooler_nonlinearity") || is_text(encoder, "tanh") {
+        return Ok(());
+    }
+    let encoder = need(work.old, "encoder_nonlinearity")?.quoted();
+    Err(Error::refused(format!(
+        "pooler_nonlinearity is not set, so the pooler has the encoder's, {encoder}"
+    ))
+    .expected("tanh, the only one that Hugging Face's pooler has"))
+}
+
+/// Before 1.8 the pooler had the encoder's nonlinearity, and the masked language model had gelu.
+fn bert_before_1_8(work: &mut Work<'_>) -> Result<()> {
+    let config = &*work.old;
+    if let Some(pooler) = config.get("pooler_nonlinearity") {
+        let encoder = need(config, "encoder_nonlinearity")?;
+        if !pooler.equals(encoder) {
+            return Err(Error::refused(format!("pooler_nonlinearity is {}", pooler.quoted()))
+                .expected(format!(
+                    "{}, as encoder_nonlinearity: before 1.8 they were one",
+                    encoder.quoted()
+                )));
+        }
+    }
+    let key = if config.contains("mlm_nonlinearity") {
+        "mlm_nonlinearity"
+    } else {
+        "encoder_nonlinearity"
+    };
+    let mlm = need(config, key)?;
+    if mlm.as_str() != Some("gelu") {
+        return Err(Error::refused(format!("{key} is {}", mlm.quoted()))
+            .expected("gelu, the only one that the masked language model had before 1.8"));
+    }
+    Ok(())
+}
+
+fn roberta_segments(work: &mut Work<'_>) -> Result<()> {
+    if !work.old.contains("num_segments") {
+        let none = need(work.old, "disable_nsp")?.is_true();
+        work.old.set("num_segments", if none { 0 } else { 2 });
+    }
+    Ok(())
+}
+
+fn label_count(work: &mut Work<'_>) -> Result<()> {
+    if !work.old.contains("num_labels") {
+        let labels = work.old.get("id2label").and_then(Value::as_map).map_or(2, Map::len);
+        work.old.set("num_labels", i64::try_from(labels).unwrap_or(i64::MAX));
+    }
+    Ok(())
+}
+
+fn problem_type(work: &mut Work<'_>) -> Result<()> {
+    if work.old.get("problem_type").is_some_and(|kind| !kind.is_null()) {
+        return Ok(());
+    }
+    if need(work.old, "num_labels")?.equals(&Value::Int(1)) {
+        work.old.set("problem_type", "regression");
+        return Ok(());
+    }
+    Err(Error::refused("the config doesn't say what kind of problem the classifier solves")
+        .advice("Add problem_type: single_label_classification or multi_label_classification."))
+}
+
+fn encoder_stride(work: &mut Work<'_>) -> Result<()> {
+    let Some(stride) = work.old.get("encoder_stride") else { return Ok(()) };
+    let patch = need(work.old, "patch_size")?;
+    if stride.equals(patch) {
+        return Ok(());
+    }
+    Err(Error::refused(format!("encoder_stride is {}", stride.quoted()))
+        .expected(format!("{}, as patch_size", patch.quoted())))
+}
+
+fn gemma2_scales(work: &mut Work<'_>) -> Result<()> {
+    let config = &mut *work.old;
+    let scale = number(config, "embeddings_scale")?;
+    let root = number(config, "hidden_size")?.sqrt();
+    // As torch's `assert_close` with these tolerances.
+    if (scale - root).abs() > 1e-6 + 2.0e-7 * root.abs() {
+        let scale = Value::Float(scale).quoted();
+        return Err(Error::refused(format!("embeddings_scale is {scale}"))
+            .expected(format!("the square root of hidden_size, {}", Value::Float(root).quoted())));
+    }
+    if config.get("attention_inner_dim").is_none_or(Value::is_null) {
+        let hidden = need(config, "hidden_size")?.clone();
+        config.set("attention_inner_dim", hidden);
+    }
+    if config.get("rotary_dim").is_none_or(Value::is_null) {
+        return Err(Error::refused("rotary_dim is not in the config")
+            .advice("Add it: the other side needs its value."));
+    }
+    if need(config, "attention_dropout_rate")?.is_null() {
+        let rate = need(config, "dropout_rate")?.clone();
+        config.set("attention_dropout_rate", rate);
+    }
+    Ok(())
+}
+
+fn gemma2_to_cs(work: &mut Work<'_>) -> Result<()> {
+    let head = need(work.old, "head_dim")?.clone();
+    work.new.set("rotary_dim", head);
+    let root = number(work.new, "hidden_size")?.sqrt();
+    work.new.set("embeddings_scale", root);
+    let head = number(work.new, "attention_inner_dim")? / number(work.new, "num_heads")?;
+    let scalar = number(work.old, "query_pre_attn_scalar")?;
+    if head != scalar {
+        work.new.set("attention_logits_alpha", (head / scalar).sqrt());
+    }
+    Ok(())
+}
+
+fn gemma2_to_hf(work: &mut Work<'_>) -> Result<()> {
+    let head = number(work.old, "attention_inner_dim")? / number(work.old, "num_heads")?;
+    let alpha = number(work.old, "attention_logits_alpha")?;
+    work.new.set("query_pre_attn_scalar", head / (alpha * alpha));
+    Ok(())
+}
+
+fn t5_vocabulary(work: &mut Work<'_>) -> Result<()> {
+    for (key, other) in
+        [("tgt_vocab_size", "src_vocab_size"), ("relu_dropout_rate", "dropout_rate")]
+    {
+        let Some(value) = work.old.get(key).filter(|value| !value.is_null()) else { continue };
+        let expected = need(work.old, other)?;
+        if !value.equals(expected) {
+            return Err(Error::refused(format!("{key} is {}", value.quoted())).expected(format!(
+                "{}, as {other}: Hugging Face has one for both",
+                expected.quoted()
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn falcon_7b(work: &mut Work<'_>) -> Result<()> {
+    let one = need(work.old, "multi_query")?;
+    if one.equals(&Value::Bool(true)) {
+        return Ok(());
+    }
+    Err(Error::refused(format!("multi_query is {}", one.quoted()))
+        .expected("true: in this layout of Falcon keys and values have one head"))
+}
+
+fn falcon_to_cs(work: &mut Work<'_>) -> Result<()> {
+    let flag = |key: &str| need(work.old, key).map(Value::is_true);
+    let two = need(work.old, "num_ln_in_parallel_attn")?.equals(&Value::Int(2));
+    let untied = (flag("new_decoder_architecture")? && two) || !flag("parallel_attn")?;
+    work.new.set("use_untied_layer_norm", untied);
+    Ok(())
+}
+
+fn falcon_to_hf(work: &mut Work<'_>) -> Result<()> {
+    let dropout = need(work.old, "embedding_dropout_rate")?;
+    if !dropout.equals(&Value::Float(0.0)) {
+        return Err(Error::refused(format!("embedding_dropout_rate is {}", dropout.quoted()))
+            .expected("0: Falcon has no dropout of embeddings"));
+    }
+    let head = (number(work.old, "hidden_size")? / number(work.old, "num_heads")?).floor();
+    let rotary = need(work.old, "rotary_dim")?;
+    if !rotary.equals(&Value::Float(head)) {
+        return Err(Error::refused(format!("rotary_dim is {}", rotary.quoted()))
+            .expected(format!("hidden_size // num_heads ({head})")));
+    }
+    let new = &mut *work.new;
+    new.set("parallel_attn", true);
+    let untied = need(work.old, "use_untied_layer_norm")?.is_true();
+    let groups = need(new, "num_kv_heads")?.clone();
+    let one = groups.equals(&Value::Int(1));
+    if !untied && !one && !groups.equals(need(new, "num_attention_heads")?) {
+        return Err(Error::refused(format!(
+            "use_untied_layer_norm is false, and there are {} groups of keys and values",
+            groups.quoted()
+        ))
+        .expected(
+            "1 group, or as many as heads: Hugging Face's Falcon has no other with one norm",
+        ));
+    }
+    new.set("new_decoder_architecture", untied);
+    new.set("multi_query", one);
+    if !new.contains("num_ln_in_parallel_attn") {
+        new.set("num_ln_in_parallel_attn", if untied { Value::Int(2) } else { Value::Null });
+    }
+    Ok(())
+}
+
+/// BTLM's width scale stands in another section of Cerebras's config.
+fn decoder_kernel(work: &mut Work<'_>) -> Result<()> {
+    let section = |map: &Map, key: &str| map.get(key).and_then(Value::as_map).cloned();
+    let rates =
+        section(work.root, "optimizer").and_then(|map| section(&map, "adjust_learning_rate"));
+    match rates.and_then(|rates| rates.get("decoder_kernel").cloned()) {
+        Some(kernel) => work.old.set("decoder_kernel", kernel),
+        None => work.notes.push(
+            "optimizer.adjust_learning_rate.decoder_kernel is not in the config: its muP width scale is taken as 1"
+                .to_owned(),
+        ),
+    }
+    Ok(())
+}
+
+fn width_scale(work: &mut Work<'_>) -> Result<()> {
+    let scale = need(work.old, "mup_width_scale")?.clone();
+    let rates: Map = [("decoder_kernel", scale)].into_iter().collect();
+    let optimizer: Map = [("adjust_learning_rate", rates.into())].into_iter().collect();
+    work.sections.set("optimizer", optimizer);
+    Ok(())
+}
+
+/// Nested keys as `outer.inner`.
+fn flatten(work: &mut Work<'_>) -> Result<()> {
+    let mut flat = Map::new();
+    let mut todo: Vec<(String, Value)> = Vec::new();
+    let push = |todo: &mut Vec<(String, Value)>, prefix: &str, map: Map| {
+        let entries: Vec<_> = map.into_iter().collect();
+        for (key, value) in entries.into_iter().rev() {
+            if let Some(key) = key.as_str() {
+                let key =
+                    if prefix.is_empty() { key.to_owned() } else { format!("{prefix}.{key}") };
+                todo.push((key, value));
+            }
+        }
+    };
+    push(&mut todo, "", std::mem::take(work.old));
+    while let Some((key, value)) = todo.pop() {
+        match value {
+            Value::Map(map) => push(&mut todo, &key, map),
+            value => flat.set(key, value),
+        }
+    }
+    *work.old = flat;
+    Ok(())
+}
+
+/// Keys such as `outer.inner` as sections; the backbone's sliding window stands in every second layer.
+fn nest(work: &mut Work<'_>) -> Result<()> {
+    let mut nested = Map::new();
+    for (key, value) in std::mem::take(work.new) {
+        let Some(key) = key.as_str() else { continue };
+        put(&mut nested, key, value)?;
+    }
+    *work.new = nested;
+    if !work.old.get("sliding_window_every_other_decoder_layer").is_some_and(Value::is_true) {
+        return Ok(());
+    }
+    let decoder = work.new.get_mut("transformer_decoder").and_then(Value::as_map_mut);
+    let Some(decoder) = decoder else { return Ok(()) };
+    const MOST: i64 = 10_000;
+    let count =
+        need(decoder, "num_hidden_layers")?.as_int().filter(|count| (0..=MOST).contains(count));
+    let count =
+        count.ok_or_else(|| Error::refused("num_hidden_layers is not a number of layers"))?;
+    let window = need(decoder, "layers")?.clone();
+    let mut none = window.clone();
+    let attention =
+        none.as_map_mut().and_then(|layer| layer.get_mut("self_attn")).and_then(Value::as_map_mut);
+    if let Some(attention) = attention {
+        attention.set("attention_sliding_window_length", Value::Null);
+    }
+    // Each is one object, as many times as it occurs.
+    let mut kinds = [none, window];
+    for (mark, kind) in kinds.iter_mut().enumerate() {
+        kind.share(u32::MAX - 16 - mark as u32);
+    }
+    let layers: super::value::List =
+        (0..count).map(|layer| kinds[(layer % 2) as usize].clone()).collect();
+    decoder.set("layers", layers);
+    Ok(())
+}
+
+fn put(map: &mut Map, key: &str, value: Value) -> Result<()> {
+    let mut map = map;
+    let mut rest = key;
+    while let Some((section, inner)) = rest.split_once('.') {
+        map.set_default(section, Map::new());
+        let next = map.get_mut(section).and_then(Value::as_map_mut);
+        map = next.ok_or_else(|| Error::refused(format!("{section} is a value and a section")))?;
+        rest = inner;
+    }
+    map.set(rest, value);
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Heads: of queries, of keys and values, their sizes.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::Site;
+use crate::config::expression::{Operator, compute, need, number};
+use crate::config::rule::Side;
+use crate::config::value::{Map, Value};
+
+/// How heads are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::config) enum Operation {
+    /// `kv_heads`: as many as queries, or groups.
+    KvHeads,
+    /// `kv_groups`: always groups.
+    KvGroups,
+    /// `falcon_kv_groups`: the older architecture has one group or none.
+    FalconKvGroups,
+    /// `falcon_multi_query`: the older architecture's flag.
+    FalconMultiQuery,
+    /// `falcon_architecture`: one that Cerebras has.
+    FalconArchitecture,
+    /// `multi_query_attention`: the kind of attention, and whether keys and values have one head.
+    MultiQuery,
+    /// `per_head`: the size of one head is that of all of them.
+    PerHead,
+}
+
+impl Operation {
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "kv_heads" => Self::KvHeads,
+            "kv_groups" => Self::KvGroups,
+            "falcon_kv_groups" => Self::FalconKvGroups,
+            "falcon_multi_query" => Self::FalconMultiQuery,
+            "falcon_architecture" => Self::FalconArchitecture,
+            "multi_query_attention" => Self::MultiQuery,
+            "per_head" => Self::PerHead,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn apply(self, site: &mut Site<'_>) -> Result<()> {
+        let forward = site.from == Side::Left;
+        match self {
+            Self::KvHeads if forward => kv_heads_to_groups(site),
+            Self::KvHeads => groups_to_kv_heads(site),
+            Self::KvGroups if forward => {
+                site.set(groups(site.value.clone()));
+                Ok(())
+            }
+            Self::FalconKvGroups if forward => {
+                let value =
+                    match (flag(site, "new_decoder_architecture")?, flag(site, "multi_query")?) {
+                        (true, _) => site.value.clone(),
+                        (false, true) => Value::Int(1),
+                        (false, false) => need(site.old, "num_attention_heads")?.clone(),
+                    };
+                site.set(groups(value));
+                Ok(())
+            }
+            Self::KvGroups | Self::FalconKvGroups => {
+                let groups = need(site.section()?, "num_kv_groups")?.clone();
+                site.set(groups);
+                Ok(())
+            }
+            Self::FalconMultiQuery => {
+                if !flag(site, "new_decoder_architecture")? && flag(site, "multi_query")? {
+                    let old = site.new.get("extra_attention_params").and_then(Value::as_map);
+                    let mut section = old.cloned().unwrap_or_default();
+                    section.set("num_kv_groups", 1);
+                    site.new.set("extra_attention_params", section);
+                }
+                Ok(())
+            }
+            Self::FalconArchitecture => {
+                if flag(site, "new_decoder_architecture")? || flag(site, "parallel_attn")? {
+                    return Ok(());
+                }
+                Err(Error::refused("neither new_decoder_architecture nor parallel_attn is true")
+                    .expected("one of them: Cerebras has no other Falcon"))
+            }
+            Self::MultiQuery => multi_query(site),
+            Self::PerHead if forward => {
+                let heads = need(site.old, "num_attention_heads")?;
+                site.set(compute(site.value, Operator::Times, heads)?);
+                Ok(())
+            }
+            Self::PerHead => {
+                let heads = need(site.old, "num_heads")?;
+                if number(site.old, site.key)? % number(site.old, "num_heads")? != 0.0 {
+                    return Err(Error::refused(format!(
+                        "{} is {}, which {} heads don't divide",
+                        site.key,
+                        site.value.quoted(),
+                        heads.quoted()
+                    )));
+                }
+                site.set(compute(site.value, Operator::FloorOver, heads)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn groups(number: Value) -> Map {
+    [("num_kv_groups", number)].into_iter().collect()
+}
+
+fn flag(site: &Site<'_>, key: &str) -> Result<bool> {
+    Ok(need(site.old, key)?.is_true())
+}
+
+fn kv_heads_to_groups(site: &mut Site<'_>) -> Result<()> {
+    let heads = need(site.old, "num_attention_heads")?;
+    if site.value.equals(heads) {
+        site.new.set("attention_module", "aiayn_attention");
+        return Ok(());
+    }
+    divides(site.key, site.value, heads)?;
+    site.set(groups(site.value.clone()));
+    site.new.set("attention_module", "multiquery_attention");
+    Ok(())
+}
+
+fn groups_to_kv_heads(site: &mut Site<'_>) -> Result<()> {
+    let module =
+        site.old.get("attention_module").and_then(Value::as_str).unwrap_or("aiayn_attention");
+    let found = site.value.as_map().and_then(|section| section.get("num_kv_groups"));
+    match (module, found) {
+        ("aiayn_attention", Some(_)) => Err(Error::refused(
+            "attention_module is aiayn_attention, and extra_attention_params has num_kv_groups",
+        )
+        .expected("one or the other: groups need multiquery_attention")),
+        ("aiayn_attention", None) => {
+            let heads = need(site.old, "num_heads")?.clone();
+            site.set(heads);
+            Ok(())
+        }
+        ("multiquery_attention", _) => {
+            let groups = need(site.section()?, "num_kv_groups")?.clone();
+            divides("num_kv_groups", &groups, need(site.old, "num_heads")?)?;
+            site.set(groups);
+            Ok(())
+        }
+        _ => Err(Error::refused(format!("attention_module is {}", Value::from(module).quoted()))
+            .expected("aiayn_attention or multiquery_attention")),
+    }
+}
+
+fn divides(key: &str, groups: &Value, heads: &Value) -> Result<()> {
+    let even = match (heads.as_int(), groups.as_int()) {
+        (Some(heads), Some(groups)) => heads.checked_rem(groups) == Some(0),
+        _ => false,
+    };
+    if even {
+        return Ok(());
+    }
+    Err(Error::refused(format!(
+        "{key} is {}, and there are {} heads",
+        groups.quoted(),
+        heads.quoted()
+    ))
+    .expected("a number that divides that of the heads"))
+}
+
+/// StarCoder's: one key of the left tells how attention is scaled, another how many heads keys and
+/// values have.
+fn multi_query(site: &mut Site<'_>) -> Result<()> {
+    if site.from == Side::Left {
+        let one = flag(site, "multi_query")?;
+        site.set(if site.value.is_true() { "scaled_dot_product" } else { "dot_product" });
+        site.new
+            .set("attention_module", if one { "multiquery_attention" } else { "aiayn_attention" });
+        if one {
+            site.new.set("extra_attention_params", groups(Value::Int(1)));
+        }
+        return Ok(());
+    }
+    let scaled = match site.value.as_str() {
+        Some("scaled_dot_product") => true,
+        Some("dot_product") => false,
+        _ => {
+            return Err(Error::refused(format!("{} is {}", site.key, site.value.quoted()))
+                .expected("scaled_dot_product or dot_product"));
+        }
+    };
+    site.set(scaled);
+    let module = need(site.old, "attention_module")?;
+    site.new.set("multi_query", module.as_str() == Some("multiquery_attention"));
+    Ok(())
+}

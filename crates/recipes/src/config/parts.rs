@@ -1,0 +1,283 @@
+//! Models in several parts: folders of Hugging Face, sections of one config of Cerebras.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::convert::{Done, Way, fill, model_section, set_model_section};
+use super::expression::need;
+use super::operation::projector_layers;
+use super::rule::Side;
+use super::table::{Layout, Parts};
+use super::value::{List, Map, Value};
+
+/// Converts all parts of a config and puts them in place.
+pub(super) fn convert(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
+    match way.step.from {
+        Side::Left => to_one(way, name, parts, root),
+        Side::Right => to_several(way, name, parts, root),
+    }
+}
+
+fn to_one(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
+    let mut seen = Map::new();
+    let mut model = Map::new();
+    for (part, table) in &parts.parts {
+        let mut config = part_of(&root, part)?;
+        if parts.layout.has_projector() {
+            let vision = config.get("vision_config").and_then(Value::as_map).cloned();
+            let kind = if part == "image_model" { "clip_vision_model" } else { "llama" };
+            config.set("model_type", kind);
+            if let (Some(vision), "image_model") = (vision, part.as_str()) {
+                config = vision;
+            }
+        }
+        let done = one(way, part, table, config)?;
+        seen.set(part.as_str(), done.seen);
+        let made = done.made.as_map().map(model_section).transpose()?.unwrap_or_default();
+        model.set(part.as_str(), made);
+    }
+    fill(&mut model, &parts.after);
+    if way.step.target.version() >= Some((2, 4)) {
+        model.set_default("name", way.label);
+    }
+    let mut written = model.clone();
+    match &parts.layout {
+        Layout::Pair | Layout::Dpr => {}
+        Layout::Llava => {
+            join(&mut model)?;
+            written = model.clone();
+        }
+        Layout::Simple { encoder } => {
+            join(&mut model)?;
+            nest(&mut model, encoder)?;
+            written = model.clone();
+            // The rules for tensors read it there; the config has it in the list only.
+            written.remove("image_model");
+        }
+    }
+    let whole = |model: Map| Value::Map([("model", Value::Map(model))].into_iter().collect());
+    Ok(Done {
+        config: whole(written),
+        seen: seen.into(),
+        made: whole(model),
+        table: name.to_owned(),
+    })
+}
+
+fn to_several(way: &mut Way<'_>, name: &str, parts: &Parts, mut root: Map) -> Result<Done> {
+    let mut model = model_section(&root)?;
+    if super::mup::to_standard(&model, super::mup::Policy::Refused)?.is_some() {
+        return Err(Error::refused("the config uses muP"));
+    }
+    if let Layout::Simple { encoder } = &parts.layout {
+        unnest(&mut model, encoder)?;
+    }
+    if parts.layout.has_projector() {
+        part(&mut model)?;
+    }
+    set_model_section(&mut root, model.clone());
+    let mut configs = Map::new();
+    let mut sections = Map::new();
+    for (part, table) in &parts.parts {
+        let inner: Map = [("model", Value::Map(part_of(&model, part)?))].into_iter().collect();
+        let done = one(way, part, table, inner)?;
+        configs.set(part.as_str(), done.config);
+        let seen = done.seen.as_map().map(model_section).transpose()?.unwrap_or_default();
+        sections.set(part.as_str(), seen);
+    }
+    if parts.layout == Layout::Dpr {
+        for (part, whose, architecture) in [
+            ("q_encoder", "question_encoder", "DPRQuestionEncoder"),
+            ("ctx_encoder", "ctx_encoder", "DPRContextEncoder"),
+        ] {
+            let Some(config) = configs.get_mut(part).and_then(Value::as_map_mut) else { continue };
+            config.set("_name_or_path", format!("facebook/dpr-{whose}-single-nq-base"));
+            config.set("architectures", [architecture].into_iter().collect::<List>());
+            config.set("model_type", "dpr");
+        }
+    }
+    if parts.layout.has_projector() {
+        let preprocessor = preprocessor(&parts.preprocessor, &model)?;
+        way.converted
+            .files
+            .push(("image_model/preprocessor_config.json".to_owned(), preprocessor.into()));
+    }
+    way.converted.parts = parts.parts.iter().map(|(name, _)| name.clone()).collect();
+    for (part, _) in &parts.parts {
+        if let Some(section) = sections.get(part) {
+            model.set(part.as_str(), section.clone());
+        }
+    }
+    set_model_section(&mut root, model);
+    Ok(Done {
+        made: configs.clone().into(),
+        config: configs.into(),
+        seen: root.into(),
+        table: name.to_owned(),
+    })
+}
+
+fn one(way: &mut Way<'_>, part: &str, table: &str, config: Map) -> Result<Done> {
+    let mut inner = Way {
+        families: way.families,
+        step: way.step,
+        label: way.label,
+        converted: &mut *way.converted,
+        prefix: format!("{part}."),
+    };
+    inner.table(table, config).map_err(|error| error.context(part))
+}
+
+fn part_of(root: &Map, part: &str) -> Result<Map> {
+    root.get(part).and_then(Value::as_map).cloned().ok_or_else(|| {
+        Error::refused(format!("the config has no part {part}"))
+            .expected("a section, or a folder with a config.json")
+    })
+}
+
+impl Layout {
+    fn has_projector(&self) -> bool {
+        matches!(self, Self::Llava | Self::Simple { .. })
+    }
+}
+
+/// The keys that Hugging Face keeps with the text model and Cerebras beside it.
+const BESIDE: [&str; 3] = ["freeze", "image_feature_select_layer_idx", "image_feature_select_mode"];
+
+fn section<'a>(model: &'a mut Map, key: &str) -> Result<&'a mut Map> {
+    let found = model.get_mut(key).and_then(Value::as_map_mut);
+    found.ok_or_else(|| Error::refused(format!("the config has no section {key}")))
+}
+
+/// Takes what belongs beside the text model out of it, and makes the projector.
+fn join(model: &mut Map) -> Result<()> {
+    let image = section(model, "image_model")?;
+    image.set("name", "ViTModel");
+    image.remove("fp16_type");
+    let image_size = need(image, "hidden_size")?.clone();
+    let text = section(model, "text_model")?;
+    text.set("name", "LlamaModel");
+    let mut beside = Vec::new();
+    for key in BESIDE {
+        let value = text
+            .remove(key)
+            .ok_or_else(|| Error::refused(format!("text_model: there is no {key}")))?;
+        beside.push((key, value));
+    }
+    let hidden = text.remove("mm_hidden_size").unwrap_or(Value::Null);
+    if !hidden.equals(&image_size) {
+        return Err(Error::refused(format!("text_model: mm_hidden_size is {}", hidden.quoted()))
+            .expected(format!("{}, as hidden_size of the image model", image_size.quoted())));
+    }
+    let projector = text.remove("projector").unwrap_or(Value::Null);
+    let kind =
+        projector.as_map().and_then(|section| section.get("hf_type")).unwrap_or(&Value::Null);
+    let layers = projector_layers(kind)?;
+    let width = need(text, "hidden_size")?.clone();
+    let units: List = std::iter::repeat_n(width, layers).collect();
+    let activations: List =
+        std::iter::repeat_n(Value::from("gelu"), layers - 1).chain([Value::Null]).collect();
+    let network: Map = [
+        ("name", Value::from("FeedForwardNetwork")),
+        ("input_unit", hidden),
+        ("layers_units", units.into()),
+        ("layers_activation", activations.into()),
+        ("use_bias", true.into()),
+    ]
+    .into_iter()
+    .collect();
+    let projector: Map = [("image_model", network.into())].into_iter().collect();
+    model.set("projector", projector);
+    for (key, value) in beside {
+        model.set(key, value);
+    }
+    Ok(())
+}
+
+/// Puts what stands beside the text model into it, for its table.
+fn part(model: &mut Map) -> Result<()> {
+    let mut moved = Vec::new();
+    for key in ["projector"].into_iter().chain(BESIDE) {
+        let value = model
+            .remove(key)
+            .ok_or_else(|| Error::refused(format!("the model's section has no {key}")))?;
+        moved.push((key, value));
+    }
+    let hidden = need(section(model, "image_model")?, "hidden_size")?.clone();
+    let text = section(model, "text_model")?;
+    for (key, value) in moved {
+        text.set(key, value);
+    }
+    text.set("mm_hidden_size", hidden);
+    Ok(())
+}
+
+/// From LLaVA's layout to that of multimodal_simple.
+fn nest(model: &mut Map, encoder: &str) -> Result<()> {
+    model.remove("image_start_idx");
+    let layer = model.remove("image_feature_select_layer_idx").unwrap_or(Value::Null);
+    let image = section(model, "image_model")?;
+    image.set("image_layer_idx", layer);
+    let image = Value::Map(image.clone());
+    // 2.3 has a list of one there.
+    let image = if encoder == "image_encoder" {
+        image
+    } else {
+        [image].into_iter().collect::<List>().into()
+    };
+    let models: Map = [(encoder, image)].into_iter().collect();
+    let mut list: Map =
+        [("image_models", [Value::Map(models)].into_iter().collect::<List>().into())]
+            .into_iter()
+            .collect();
+    if let Some(mode) = model.remove("image_feature_select_mode") {
+        list.set("image_feature_select_mode", mode);
+    }
+    let projector = model.remove("projector");
+    let network =
+        projector.as_ref().and_then(Value::as_map).and_then(|section| section.get("image_model"));
+    if let Some(network) = network {
+        list.set("global_image_projection", network.clone());
+    }
+    model.set("image_model_list", list);
+    Ok(())
+}
+
+/// Back from it.
+fn unnest(model: &mut Map, encoder: &str) -> Result<()> {
+    let list = model.remove("image_model_list");
+    let list = list.as_ref().and_then(Value::as_map);
+    let list = list.ok_or_else(|| Error::refused("the model's section has no image_model_list"))?;
+    let first = need(list, "image_models")?.as_list().and_then(|models| models.first());
+    let image = match first.and_then(Value::as_map).and_then(|models| models.get(encoder)) {
+        Some(Value::List(several)) => several.first(),
+        other => other,
+    };
+    let image = image.and_then(Value::as_map).ok_or_else(|| {
+        Error::refused(format!("image_model_list.image_models has no {encoder}"))
+            .expected("one image model")
+    })?;
+    let network = need(list, "global_image_projection")?.clone();
+    let projector: Map = [("image_model", network)].into_iter().collect();
+    model.set("projector", projector);
+    model.set("image_feature_select_layer_idx", need(image, "image_layer_idx")?.clone());
+    model.set("image_feature_select_mode", need(list, "image_feature_select_mode")?.clone());
+    model.set("image_model", image.clone());
+    Ok(())
+}
+
+/// How images are brought to the size that the image model takes.
+fn preprocessor(defaults: &Map, model: &Map) -> Result<Map> {
+    let image = part_of(model, "image_model")?;
+    let size = need(&image, "image_size")?;
+    let sizes = size.as_list().map(|sizes| sizes.as_slice());
+    let Some([height, width]) = sizes else {
+        return Err(
+            Error::refused(format!("image_size is {}", size.quoted())).expected("two numbers")
+        );
+    };
+    let mut config = defaults.clone();
+    let crop: Map = [("height", height.clone()), ("width", width.clone())].into_iter().collect();
+    config.set("crop_size", crop);
+    config.set("size", height.clone());
+    Ok(config)
+}

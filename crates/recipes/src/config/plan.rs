@@ -1,0 +1,273 @@
+//! Which converters lead from one format to another.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::family::{Families, Model};
+use super::rule::Side;
+use crate::format::{Format, Release, Variant};
+
+/// One conversion between two formats, by one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The format before.
+    pub source: Format,
+    /// The format after.
+    pub target: Format,
+    /// The side of the table that is read.
+    pub from: Side,
+    /// The name of the table, as `FAMILY/TABLE`; `same` copies everything.
+    pub table: String,
+    /// No converter of the model's own: nothing changed between the two releases.
+    pub unchanged: bool,
+}
+
+/// The formats of both sides of a converter, for a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pair {
+    /// Formats of one side.
+    pub left: Vec<Format>,
+    /// Formats of the other side.
+    pub right: Vec<Format>,
+}
+
+/// Releases between which no model changed without a converter of its own.
+const UNCHANGED: [[(u8, u8); 2]; 12] = [
+    [(1, 8), (1, 9)],
+    [(1, 9), (2, 0)],
+    [(2, 0), (2, 1)],
+    [(2, 1), (2, 2)],
+    [(2, 2), (2, 3)],
+    [(2, 3), (2, 4)],
+    [(2, 4), (2, 5)],
+    [(2, 5), (2, 6)],
+    [(2, 6), (2, 7)],
+    [(2, 7), (2, 8)],
+    [(2, 8), (2, 9)],
+    [(2, 9), (2, 10)],
+];
+
+/// A model that stands for none: only what holds for all of them.
+pub(super) const ALL: &str = "all";
+
+impl Families {
+    /// The steps from a format to another: one where there is a converter for both, otherwise one
+    /// release after the other.
+    pub fn plan(&self, model: &str, source: Format, target: Format) -> Result<Vec<Step>> {
+        let known = if model == ALL { None } else { Some(self.model(model)?) };
+        if source == target {
+            return Err(Error::refused(format!("source and target are both {source}"))
+                .advice("Name two formats; there is nothing to convert between one and itself."));
+        }
+        if let Some(step) = direct(known, source, target) {
+            return Ok(vec![step]);
+        }
+        chain(known, source, target).ok_or_else(|| {
+            let pairs = known.map(|model| described(&pairs_of(model))).unwrap_or_default();
+            let error =
+                Error::refused(format!("{model} can't be converted from {source} to {target}"));
+            if pairs.is_empty() {
+                error.expected("neighbouring releases")
+            } else {
+                error.expected(pairs)
+            }
+        })
+    }
+
+    /// What a model is converted between in one step.
+    pub fn pairs(&self, model: &str) -> Result<Vec<Pair>> {
+        self.model(model).map(pairs_of)
+    }
+}
+
+fn pairs_of(model: &Model) -> Vec<Pair> {
+    let mut pairs: Vec<Pair> = model
+        .converters
+        .iter()
+        .map(|one| Pair { left: one.left.clone(), right: with_newest(&one.right) })
+        .collect();
+    for [left, right] in UNCHANGED {
+        let (left, right) = (Format::cerebras(left.0, left.1), Format::cerebras(right.0, right.1));
+        let covered =
+            pairs.iter().any(|pair| pair.left.contains(&left) && pair.right.contains(&right));
+        if model.oldest() <= left.version() && !covered {
+            pairs.push(Pair { left: vec![left], right: vec![right] });
+        }
+    }
+    pairs
+}
+
+/// Formats, with 2.10 beside 2.9: nothing changed between the two.
+fn with_newest(formats: &[Format]) -> Vec<Format> {
+    let mut formats = formats.to_vec();
+    let newest = formats
+        .iter()
+        .filter_map(|format| format.release())
+        .find(|release| (release.major, release.minor) == (2, 9));
+    formats.extend(newest.map(|release| Format::Cerebras(Release { minor: 10, ..release })));
+    formats
+}
+
+/// `hf <-> cs-2.1 … cs-2.10; cs-2.0 <-> cs-2.1`
+fn described(pairs: &[Pair]) -> String {
+    let formats = |formats: &[Format]| match formats {
+        [first, .., last] if formats.len() > 2 => format!("{first} to {last}"),
+        _ => formats.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let pairs =
+        pairs.iter().map(|pair| format!("{} <-> {}", formats(&pair.left), formats(&pair.right)));
+    pairs.collect::<Vec<_>>().join("; ")
+}
+
+fn direct(model: Option<&Model>, source: Format, target: Format) -> Option<Step> {
+    let step = |from: Side, table: &str, unchanged: bool| Step {
+        source,
+        target,
+        from,
+        table: table.to_owned(),
+        unchanged,
+    };
+    // 2.10 has the configs and tensors of 2.9; converters name none later than that.
+    let known = |format: Format| match format {
+        Format::Cerebras(release) if (release.major, release.minor) == (2, 10) => {
+            Format::Cerebras(Release { minor: 9, ..release })
+        }
+        other => other,
+    };
+    for converter in model.map(|model| model.converters.as_slice()).unwrap_or_default() {
+        let hit = |left: Format, right: Format| {
+            converter.left.contains(&known(left)) && converter.right.contains(&known(right))
+        };
+        if hit(source, target) {
+            return Some(step(Side::Left, &converter.table, false));
+        }
+        if hit(target, source) {
+            return Some(step(Side::Right, &converter.table, false));
+        }
+    }
+    let (Format::Cerebras(left), Format::Cerebras(right)) = (source, target) else { return None };
+    if left.variant != right.variant || !matches!(left.variant, Variant::Plain | Variant::Dpo) {
+        return None;
+    }
+    let (older, newer) = (left.min(right), left.max(right));
+    let pair = [(older.major, older.minor), (newer.major, newer.minor)];
+    let after_oldest = model.is_none_or(|model| model.oldest() <= Some(pair[0]));
+    let from = if left == older { Side::Left } else { Side::Right };
+    (UNCHANGED.contains(&pair) && after_oldest).then(|| step(from, "same", true))
+}
+
+/// Several steps, each to the next release that there is a converter to.
+fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<Step>> {
+    match (source, target) {
+        (Format::Cerebras(_), Format::Cerebras(_)) => walk(model, source, target),
+        (Format::HuggingFace, Format::Cerebras(_)) => {
+            let (pivot, mut rest) = through(model?, target, |pivot| walk(model, pivot, target))?;
+            rest.insert(0, direct(model, source, pivot)?);
+            Some(rest)
+        }
+        (Format::Cerebras(_), Format::HuggingFace) => {
+            let (pivot, mut steps) = through(model?, source, |pivot| walk(model, source, pivot))?;
+            steps.push(direct(model, pivot, target)?);
+            Some(steps)
+        }
+        (Format::HuggingFace, Format::HuggingFace) => None,
+    }
+}
+
+/// The release that Hugging Face's config is converted to or from, the nearest to `other`.
+fn through(
+    model: &Model,
+    other: Format,
+    steps: impl Fn(Format) -> Option<Vec<Step>>,
+) -> Option<(Format, Vec<Step>)> {
+    let other = other.release()?;
+    let pivots = model.converters.iter().filter(|one| one.left.contains(&Format::HuggingFace));
+    let pivots = pivots
+        .flat_map(|one| &one.right)
+        .filter(|pivot| pivot.release().is_some_and(|release| release.variant == other.variant));
+    let ways = pivots.filter_map(|&pivot| Some((pivot, steps(pivot)?)));
+    ways.min_by_key(|(_, steps)| steps.len())
+}
+
+fn walk(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<Step>> {
+    let (mut here, goal) = (source.release()?, target.release()?);
+    if here.variant != goal.variant {
+        return None;
+    }
+    let mut steps = Vec::new();
+    while here != goal {
+        let up = here < goal;
+        let ahead = |release: &Release| {
+            if up {
+                here < *release && *release <= goal
+            } else {
+                goal <= *release && *release < here
+            }
+        };
+        let mut releases: Vec<Release> = Format::RELEASES
+            .iter()
+            .map(|&(major, minor)| Release { major, minor, variant: here.variant })
+            .filter(ahead)
+            .collect();
+        if !up {
+            releases.reverse();
+        }
+        let next = releases.into_iter().find_map(|next| {
+            Some((next, direct(model, Format::Cerebras(here), Format::Cerebras(next))?))
+        });
+        let (next, step) = next?;
+        steps.push(step);
+        here = next;
+    }
+    Some(steps)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn way(model: &str, source: &str, target: &str) -> Result<String> {
+        let steps = Families::known()?.plan(model, source.parse()?, target.parse()?)?;
+        let mut way = source.to_owned();
+        for step in steps {
+            way.push_str(&format!(" {}", step.target));
+        }
+        Ok(way)
+    }
+
+    #[test]
+    fn one_step_where_there_is_one() {
+        assert_eq!(way("gpt2", "hf", "cs-2.9").unwrap(), "hf cs-2.9");
+        assert_eq!(way("gpt2", "cs-2.2", "cs-2.9").unwrap(), "cs-2.2 cs-2.9");
+        assert_eq!(way("llama", "hf", "cs-2.10").unwrap(), "hf cs-2.10");
+        assert_eq!(way("all", "cs-2.1", "cs-2.2").unwrap(), "cs-2.1 cs-2.2");
+        assert_eq!(way("dpo", "hf", "cs-2.9-dpo").unwrap(), "hf cs-2.9-dpo");
+    }
+
+    #[test]
+    fn several_releases_in_one_go() {
+        let way_up = "cs-1.8 cs-2.0 cs-2.1 cs-2.2 cs-2.3 cs-2.4 cs-2.5 cs-2.6 cs-2.7 cs-2.8 cs-2.9";
+        assert_eq!(
+            way("gpt2", "cs-1.8", "cs-2.9").unwrap(),
+            way_up.replace("cs-1.8", "cs-1.8 cs-1.9")
+        );
+        assert_eq!(way("gpt2", "cs-2.1", "cs-1.8").unwrap(), "cs-2.1 cs-2.0 cs-1.9 cs-1.8");
+        assert_eq!(way("llama", "cs-1.9", "hf").unwrap(), "cs-1.9 cs-2.0 cs-2.1 hf");
+        assert_eq!(way("llama", "hf", "cs-2.0").unwrap(), "hf cs-2.1 cs-2.0");
+        assert_eq!(
+            way("bert", "cs-1.6", "cs-2.2").unwrap(),
+            "cs-1.6 cs-1.7 cs-1.8 cs-1.9 cs-2.0 cs-2.1 cs-2.2"
+        );
+    }
+
+    #[test]
+    fn what_leads_nowhere_says_what_would() {
+        for (model, source, target) in
+            [("mistral", "cs-1.9", "cs-2.0"), ("dpo", "hf", "cs-2.9"), ("all", "hf", "cs-2.9")]
+        {
+            let error = way(model, source, target).unwrap_err().to_string();
+            assert!(error.contains(source) && error.contains(target), "{error}");
+        }
+        assert!(way("gpt5", "hf", "cs-2.9").unwrap_err().to_string().contains("gpt2"));
+        assert!(way("gpt2", "hf", "hf").is_err());
+    }
+}

@@ -1,0 +1,160 @@
+//! Which model a config is of, and in which format, from what it says itself.
+
+use super::convert::model_section;
+use super::family::Families;
+use super::rule::Side;
+use super::table::Table;
+use super::value::{Map, Value};
+use crate::format::Format;
+
+/// A model and a format that a config may be of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guess {
+    /// The name that `--model` takes.
+    pub model: String,
+    /// The format.
+    pub format: Format,
+}
+
+impl Families {
+    /// What a config may be, the likeliest first. Empty where nothing in it tells.
+    pub fn recognise(&self, config: &Value) -> Vec<Guess> {
+        let Some(root) = config.as_map() else { return Vec::new() };
+        match model_section(root) {
+            Ok(model) => self.of_cerebras(root, &model),
+            Err(_) => self.of_hf(root),
+        }
+    }
+
+    fn of_hf(&self, config: &Map) -> Vec<Guess> {
+        let architectures: Vec<&str> = config
+            .get("architectures")
+            .and_then(Value::as_list)
+            .map(|list| list.iter().filter_map(Value::as_str).collect())
+            .unwrap_or_default();
+        let kind = config.get("model_type").unwrap_or(&Value::Null);
+        let mut exact = Vec::new();
+        let mut likely = Vec::new();
+        for name in self.models() {
+            let Ok(model) = self.model(name) else { continue };
+            let known = model.architectures.iter().any(|one| architectures.contains(&one.as_str()));
+            // Models without an architecture of their own are another name for one.
+            if known {
+                exact.push(name);
+            } else if !model.architectures.is_empty()
+                && !name.ends_with("-headless")
+                && self.has_kind(name, kind)
+            {
+                likely.push(name);
+            }
+        }
+        // Who names an architecture that is not known may still be of the kind.
+        let found = if exact.is_empty() { likely } else { exact };
+        let guess = |model: &str| Guess { model: model.to_owned(), format: Format::HuggingFace };
+        found.into_iter().map(guess).collect()
+    }
+
+    /// Whether a table of the model asks for this `model_type`.
+    fn has_kind(&self, model: &str, kind: &Value) -> bool {
+        let Ok(model) = self.model(model) else { return false };
+        let of_hf = model.converters.iter().filter(|one| one.left.contains(&Format::HuggingFace));
+        let mut names: Vec<&str> = of_hf.map(|one| one.table.as_str()).collect();
+        while let Some(name) = names.pop() {
+            match self.table(name) {
+                Ok(Table::Choose(choices)) => {
+                    names.extend(choices.iter().map(|choice| choice.table.as_str()))
+                }
+                Ok(Table::Rules(rules)) => {
+                    // The first rule for a key is the one that counts.
+                    let rule = rules
+                        .rules
+                        .iter()
+                        .find(|rule| rule.matches(Side::Left, "model_type").is_some());
+                    if rule.is_some_and(|rule| rule.asks_for(kind)) {
+                        return true;
+                    }
+                }
+                _ => {}
+            }
+        }
+        false
+    }
+
+    fn of_cerebras(&self, root: &Map, model: &Map) -> Vec<Guess> {
+        let format = release(root, model);
+        let Some(label) = model.get("name").and_then(Value::as_str) else { return Vec::new() };
+        let format = match (model.get("dpo"), format.release()) {
+            (Some(_), Some(release)) => Format::Cerebras(crate::format::Release {
+                variant: crate::format::Variant::Dpo,
+                ..release
+            }),
+            _ => format,
+        };
+        let of_label = |name: &&str| {
+            let known = self.model(name).is_ok_and(|model| model.label == label);
+            known && !name.ends_with("-headless")
+        };
+        let mut names: Vec<&str> = self.models().filter(of_label).collect();
+        // The one that is called what the registry calls it comes first.
+        names.sort_by_key(|name| *name != label);
+        names.into_iter().map(|name| Guess { model: name.to_owned(), format }).collect()
+    }
+}
+
+/// The newest release that writes configs of this kind.
+fn release(root: &Map, model: &Map) -> Format {
+    let has = |section: &str, key: &str| {
+        root.get(section).and_then(Value::as_map).is_some_and(|section| section.contains(key))
+    };
+    let (major, minor) = if root.contains("trainer") {
+        if model.contains("name") { (2, 9) } else { (2, 3) }
+    } else if model.contains("name") {
+        // What a conversion from Hugging Face writes: the model's section alone.
+        (2, 9)
+    } else if has("train_input", "micro_batch_size") || has("eval_input", "micro_batch_size") {
+        (2, 2)
+    } else if model.contains("use_bfloat16") || has("runconfig", "num_act_servers") {
+        (2, 0)
+    } else if ["use_rms_norm", "use_biasless_norm", "use_t5_layer_norm"]
+        .iter()
+        .any(|key| model.contains(key))
+    {
+        (1, 9)
+    } else {
+        (2, 2)
+    };
+    Format::cerebras(major, minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Language, parse};
+
+    fn guesses(text: &str) -> Vec<String> {
+        let config = parse(text, Language::Yaml).unwrap();
+        let guesses = Families::known().unwrap().recognise(&config);
+        guesses.into_iter().map(|guess| format!("{} {}", guess.model, guess.format)).collect()
+    }
+
+    #[test]
+    fn by_architecture_or_model_type() {
+        assert_eq!(guesses("{architectures: [LlamaForCausalLM], model_type: llama}"), ["llama hf"]);
+        assert_eq!(guesses("{architectures: [GPT2Model], model_type: gpt2}"), ["gpt2-headless hf"]);
+        assert_eq!(
+            guesses("{architectures: [LlavaLlamaModel], model_type: mistral}"),
+            ["mistral hf"]
+        );
+        assert_eq!(guesses("{model_type: RefinedWeb}"), ["falcon hf"]);
+        assert_eq!(guesses("{model_type: bert}")[0], "bert hf");
+        assert_eq!(guesses("{model_type: qwen9}"), Vec::<String>::new());
+        assert_eq!(guesses("[1]"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn by_the_name_and_layout_of_cerebras() {
+        assert_eq!(guesses("{trainer: {init: {model: {name: llama}}}}")[0], "llama cs-2.9");
+        assert_eq!(guesses("{model: {name: dpo, dpo: {}}}")[0], "dpo cs-2.9-dpo");
+        assert_eq!(guesses("{model: {hidden_size: 4}}"), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,285 @@
+//! One line of a table: which key of one side is which of the other, and what happens to its value.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::expression::Expression;
+use super::operation::Operation;
+use super::value::{Map, Value};
+use super::yaml;
+
+/// The two sides of a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// Hugging Face (`hf`), or the older release (`old`).
+    Left,
+    /// Cerebras (`cs`), or the newer release (`new`).
+    Right,
+}
+
+impl Side {
+    /// The side that a word of a table names.
+    pub(super) fn named(word: &str) -> Option<Self> {
+        match word {
+            "hf" | "old" => Some(Self::Left),
+            "cs" | "new" => Some(Self::Right),
+            _ => None,
+        }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Left => Self::Right,
+            Self::Right => Self::Left,
+        }
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Rule {
+    left: Pattern,
+    right: Pattern,
+    pub(super) action: Action,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Action {
+    Copy,
+    Drop,
+    Must(Must),
+    By(Operation),
+}
+
+/// What a value has to be, on one side or both; on the other the key must not be.
+#[derive(Debug, Clone)]
+pub(super) struct Must {
+    pub(super) side: Option<Side>,
+    pub(super) one_of: Vec<Wanted>,
+    pub(super) when: Option<When>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum Wanted {
+    Value(Value),
+    Computed(Expression, String),
+}
+
+/// `KEY is VALUE` or `KEY is not VALUE`; a key that is not there is null.
+#[derive(Debug, Clone)]
+pub(super) struct When {
+    key: String,
+    value: Value,
+    equal: bool,
+}
+
+#[derive(Debug, Clone)]
+enum Pattern {
+    Never,
+    Name(String),
+    Prefix(String),
+}
+
+impl Rule {
+    /// Reads a line such as `n_embd = hidden_size` or `cs norm_type must be "layernorm"`.
+    pub(super) fn parse(line: &str) -> Result<Self> {
+        let bad = || {
+            Error::damaged(format!("\"{line}\" is not a rule"))
+                .expected("KEY, KEY = KEY, one of these and `dropped` or `by OPERATION`, or SIDE KEY must be VALUE")
+        };
+        if line == "* copied" {
+            let any = || Pattern::Prefix(String::new());
+            return Ok(Self { left: any(), right: any(), action: Action::Copy });
+        }
+        let (side, rest) = match line.split_once(' ') {
+            Some((word, rest)) if Side::named(word).is_some() || word == "both" => {
+                (Some(Side::named(word)), rest)
+            }
+            _ => (None, line),
+        };
+        if let Some((key, wanted)) = rest.split_once(" must be ") {
+            let must = Must::parse(side.ok_or_else(bad)?, wanted)?;
+            let name = || Pattern::parse(key);
+            return Ok(Self { left: name()?, right: name()?, action: Action::Must(must) });
+        }
+        let (keys, action) = if let Some(keys) = rest.strip_suffix(" dropped") {
+            (keys, Action::Drop)
+        } else if let Some((keys, operation)) = rest.split_once(" by ") {
+            (keys, Action::By(Operation::parse(operation)?))
+        } else {
+            (rest, Action::Copy)
+        };
+        let (left, right) = keys.split_once(" = ").unwrap_or((keys, keys));
+        let (mut left, mut right) = (Pattern::parse(left)?, Pattern::parse(right)?);
+        match side {
+            None | Some(None) => {}
+            Some(Some(Side::Left)) => right = Pattern::Never,
+            Some(Some(Side::Right)) => left = Pattern::Never,
+        }
+        Ok(Self { left, right, action })
+    }
+
+    /// The other side's key, if this rule is for the key.
+    pub(super) fn matches(&self, from: Side, key: &str) -> Option<String> {
+        let (here, there) = match from {
+            Side::Left => (&self.left, &self.right),
+            Side::Right => (&self.right, &self.left),
+        };
+        let hit = match here {
+            Pattern::Never => false,
+            Pattern::Name(name) => name == key,
+            Pattern::Prefix(prefix) => key.starts_with(prefix.as_str()),
+        };
+        hit.then(|| match there {
+            Pattern::Name(name) => name.clone(),
+            Pattern::Never | Pattern::Prefix(_) => key.to_owned(),
+        })
+    }
+}
+
+impl Rule {
+    /// Whether the rule asks for this very value.
+    pub(super) fn asks_for(&self, value: &Value) -> bool {
+        let Action::Must(must) = &self.action else { return false };
+        must.one_of
+            .iter()
+            .any(|wanted| matches!(wanted, Wanted::Value(wanted) if wanted.equals(value)))
+    }
+}
+
+impl Must {
+    fn parse(side: Option<Side>, text: &str) -> Result<Self> {
+        let (text, when) = match text.split_once(" when ") {
+            Some((text, when)) => (text, Some(When::parse(when)?)),
+            None => (text, None),
+        };
+        let one_of = if let Some(list) = text.strip_prefix("one of ") {
+            let list = yaml::parse(list)?;
+            let list = list.as_list().ok_or_else(|| Error::damaged("`one of` needs a list"))?;
+            list.iter().cloned().map(Wanted::Value).collect()
+        } else {
+            let (text, null) = match text.strip_suffix(" or null") {
+                Some(text) => (text, true),
+                None => (text, false),
+            };
+            let computed = text.strip_prefix('(').and_then(|text| text.strip_suffix(')'));
+            let wanted = match computed {
+                Some(text) => Wanted::Computed(Expression::parse(text)?, text.to_owned()),
+                None => Wanted::Value(yaml::parse(text)?),
+            };
+            let null = null.then_some(Wanted::Value(Value::Null));
+            std::iter::once(wanted).chain(null).collect()
+        };
+        Ok(Self { side, one_of, when })
+    }
+
+    /// Checks the value of a key of the side that is converted.
+    pub(super) fn check(&self, from: Side, config: &Map, key: &str, value: &Value) -> Result<()> {
+        if self.side.is_some_and(|side| side != from) {
+            return Err(Error::refused(format!(
+                "the config has the key {key}, which belongs to the other side"
+            ))
+            .advice("Remove it, or check which format the config is in."));
+        }
+        if self.when.as_ref().is_some_and(|when| !when.holds(config)) {
+            return Ok(());
+        }
+        let mut wanted = Vec::new();
+        for one in &self.one_of {
+            let (expected, name) = match one {
+                Wanted::Value(value) => (value.clone(), value.quoted()),
+                Wanted::Computed(expression, text) => {
+                    let value = expression.value(&[config])?;
+                    let name = format!("{text} ({})", value.quoted());
+                    (value, name)
+                }
+            };
+            if value.equals(&expected) {
+                return Ok(());
+            }
+            wanted.push(name);
+        }
+        Err(Error::refused(format!("{key} is {}, which can't be converted", value.quoted()))
+            .expected(wanted.join(" or ")))
+    }
+}
+
+impl When {
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let (key, value) = text
+            .split_once(" is ")
+            .ok_or_else(|| Error::damaged(format!("\"{text}\" is not a condition")))?;
+        let (value, equal) = match value.strip_prefix("not ") {
+            Some(value) => (value, false),
+            None => (value, true),
+        };
+        Ok(Self { key: key.to_owned(), value: yaml::parse(value)?, equal })
+    }
+
+    pub(super) fn holds(&self, config: &Map) -> bool {
+        config.get(&self.key).unwrap_or(&Value::Null).equals(&self.value) == self.equal
+    }
+}
+
+impl Pattern {
+    fn parse(text: &str) -> Result<Self> {
+        if text.is_empty() || text.contains(' ') {
+            return Err(Error::damaged(format!("\"{text}\" is not a key")));
+        }
+        Ok(match text.strip_suffix('*') {
+            Some(prefix) => Self::Prefix(prefix.to_owned()),
+            None => Self::Name(text.to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_either_side() {
+        let rule = Rule::parse("n_embd = hidden_size").unwrap();
+        assert_eq!(rule.matches(Side::Left, "n_embd").as_deref(), Some("hidden_size"));
+        assert_eq!(rule.matches(Side::Right, "hidden_size").as_deref(), Some("n_embd"));
+        assert_eq!(rule.matches(Side::Right, "n_embd"), None);
+        let rule = Rule::parse("cs pos_scaling_type dropped").unwrap();
+        assert_eq!(rule.matches(Side::Left, "pos_scaling_type"), None);
+        assert!(rule.matches(Side::Right, "pos_scaling_type").is_some());
+        let rule = Rule::parse("* copied").unwrap();
+        assert_eq!(rule.matches(Side::Left, "any").as_deref(), Some("any"));
+    }
+
+    #[test]
+    fn what_must_be() {
+        let mut config = Map::new();
+        config.set("hidden_size", 8);
+        config.set("num_heads", 4);
+        let check = |line: &str, from, value: Value| {
+            let rule = Rule::parse(line).unwrap();
+            let Action::Must(must) = rule.action else { panic!("{line}") };
+            must.check(from, &config, "key", &value)
+        };
+        let line = "cs key must be (hidden_size // num_heads)";
+        assert!(check(line, Side::Right, Value::Int(2)).is_ok());
+        let error = check(line, Side::Right, Value::Int(3)).unwrap_err().to_string();
+        assert!(
+            error.contains("key is 3") && error.contains("hidden_size // num_heads (2)"),
+            "{error}"
+        );
+        assert!(check(line, Side::Left, Value::Int(2)).is_err());
+        let line = "both key must be one of [null, 0.0]";
+        assert!(check(line, Side::Left, Value::Int(0)).is_ok());
+        assert!(check(line, Side::Left, Value::Float(0.5)).is_err());
+        let line = "cs key must be 1 when other is \"x\"";
+        assert!(check(line, Side::Right, Value::Int(5)).is_ok());
+    }
+
+    #[test]
+    fn a_line_that_is_no_rule_is_named() {
+        for line in ["", "a b", "key must be 1", "a = b = c d", "a by nothing"] {
+            let error = Rule::parse(line).unwrap_err().to_string();
+            assert!(error.contains('"'), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! What a table does to a config before and after its rules: `hf n_inner ??= 4 * n_embd`.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::expression::{Expression, need, number};
+use super::hooks::{Hook, Work};
+use super::rule::{Side, When};
+use super::value::{List, Map, Value};
+use super::yaml;
+
+/// What a required key has to be.
+#[derive(Debug, Clone)]
+enum Required {
+    Set,
+    Least(f64),
+    OneOf(List),
+}
+
+/// One line of `prepare` or `finish`.
+#[derive(Debug, Clone)]
+pub(super) struct Statement {
+    /// The side whose config it is about.
+    pub(super) side: Side,
+    what: What,
+    when: Option<When>,
+}
+
+#[derive(Debug, Clone)]
+enum What {
+    /// `KEY := EXPRESSION`
+    Set(String, Expression),
+    /// `KEY ?= EXPRESSION`, where the key is not there.
+    Default(String, Expression),
+    /// `KEY ??= EXPRESSION`, where the key is not there or null.
+    Fill(String, Expression),
+    /// `require KEY`, `require KEY >= NUMBER` or `require KEY in LIST`
+    Require(String, Required),
+    /// `do NAME`
+    Do(Hook),
+}
+
+impl Statement {
+    /// Reads a line.
+    pub(super) fn parse(line: &str) -> Result<Self> {
+        let bad = || {
+            Error::damaged(format!("\"{line}\" is not a statement"))
+                .expected("SIDE and KEY := EXPRESSION, KEY ?= EXPRESSION, KEY ??= EXPRESSION, require KEY or do NAME")
+        };
+        let (side, rest) = line.split_once(' ').ok_or_else(bad)?;
+        let side = Side::named(side).ok_or_else(bad)?;
+        let (rest, when) = match rest.split_once(" when ") {
+            Some((rest, when)) => (rest, Some(When::parse(when)?)),
+            None => (rest, None),
+        };
+        let assignment = |sign: &str| -> Option<Result<(String, Expression)>> {
+            let (key, expression) = rest.split_once(sign)?;
+            Some(Expression::parse(expression).map(|expression| (key.to_owned(), expression)))
+        };
+        let what = if let Some(name) = rest.strip_prefix("do ") {
+            What::Do(Hook::named(name).ok_or_else(bad)?)
+        } else if let Some(key) = rest.strip_prefix("require ") {
+            if let Some((key, least)) = key.split_once(" >= ") {
+                What::Require(key.to_owned(), Required::Least(least.parse().map_err(|_| bad())?))
+            } else if let Some((key, list)) = key.split_once(" in ") {
+                let list = yaml::parse(list)?.as_list().cloned().ok_or_else(bad)?;
+                What::Require(key.to_owned(), Required::OneOf(list))
+            } else {
+                What::Require(key.to_owned(), Required::Set)
+            }
+        } else if let Some(parts) = assignment(" ??= ") {
+            let (key, expression) = parts?;
+            What::Fill(key, expression)
+        } else if let Some(parts) = assignment(" ?= ") {
+            let (key, expression) = parts?;
+            What::Default(key, expression)
+        } else if let Some(parts) = assignment(" := ") {
+            let (key, expression) = parts?;
+            What::Set(key, expression)
+        } else {
+            return Err(bad());
+        };
+        Ok(Self { side, what, when })
+    }
+
+    /// Before the rules: on the config that is read.
+    pub(super) fn prepare(&self, work: &mut Work<'_>) -> Result<()> {
+        if self.when.as_ref().is_some_and(|when| !when.holds(work.old)) {
+            return Ok(());
+        }
+        match &self.what {
+            What::Do(hook) => hook.run(work),
+            What::Require(key, required) => required.check(work.old, key),
+            What::Set(key, expression) => {
+                let value = expression.value(&[work.old])?;
+                work.old.set(key.as_str(), value);
+                Ok(())
+            }
+            What::Default(key, expression) | What::Fill(key, expression) => {
+                let fills = matches!(self.what, What::Fill(..));
+                let there = work.old.get(key).is_some_and(|value| !(fills && value.is_null()));
+                if !there {
+                    let value = expression.value(&[work.old])?;
+                    work.old.set(key.as_str(), value);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// After the rules: on the config that was made.
+    pub(super) fn finish(&self, work: &mut Work<'_>) -> Result<()> {
+        if self.when.as_ref().is_some_and(|when| !when.holds(work.new)) {
+            return Ok(());
+        }
+        match &self.what {
+            What::Do(hook) => hook.run(work),
+            What::Require(key, _) => need(work.new, key).map(|_| ()),
+            What::Set(key, expression) => {
+                let value = expression.value(&[work.new, work.old])?;
+                work.new.set(key.as_str(), value);
+                Ok(())
+            }
+            What::Default(key, expression) | What::Fill(key, expression) => {
+                let fills = matches!(self.what, What::Fill(..));
+                let there = work.new.get(key).is_some_and(|value| !(fills && value.is_null()));
+                if !there {
+                    let value = expression.value(&[work.new, work.old])?;
+                    work.new.set(key.as_str(), value);
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Required {
+    fn check(&self, config: &Map, key: &str) -> Result<()> {
+        let value = config.get(key).unwrap_or(&Value::Null);
+        let told = || Error::refused(format!("{key} is {}", value.quoted()));
+        match self {
+            Self::Set | Self::OneOf(_) if value.is_null() => {
+                Err(Error::refused(format!("{key} is not in the config"))
+                    .advice("Add it: the other side needs its value."))
+            }
+            Self::OneOf(list) if !list.iter().any(|one| one.equals(value)) => {
+                let known: Vec<String> = list.iter().map(Value::quoted).collect();
+                Err(told().expected(known.join(", ")))
+            }
+            Self::Least(least) if number(config, key)? < *least => {
+                Err(told().expected(format!("{least} or more")))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Tables: how the config of one side becomes that of the other, read from a family's file.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::mup::Policy;
+use super::rule::{Rule, Side, When};
+use super::statement::Statement;
+use super::value::{Map, Value};
+
+/// One table.
+#[derive(Debug, Clone)]
+pub(super) enum Table {
+    /// Rules for the model's section.
+    Rules(Box<Rules>),
+    /// Which other table it is depends on the config.
+    Choose(Vec<Choice>),
+    /// Several models in one.
+    Parts(Box<Parts>),
+    /// The table of the model that the config names.
+    Base(Box<Base>),
+}
+
+/// A table of rules.
+#[derive(Debug, Clone)]
+pub(super) struct Rules {
+    /// Hugging Face's config is the model's section alone, Cerebras's has sections.
+    pub(super) hf: bool,
+    pub(super) mup: Policy,
+    pub(super) naming: Naming,
+    /// What a side has where nothing is said, before the rules; left and right.
+    pub(super) before: [Map; 2],
+    pub(super) prepare: Vec<Statement>,
+    pub(super) rules: Vec<Rule>,
+    pub(super) finish: Vec<Statement>,
+    /// What a side gets where the rules wrote nothing; left and right.
+    pub(super) after: [Map; 2],
+}
+
+/// What is written as the model's name, which Cerebras's configs have since 2.4.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Naming {
+    /// The registered name of the model.
+    Model,
+    /// The same for every model.
+    Fixed(String),
+    /// The whole config that was read, as the original tool does for Jais.
+    WholeConfig,
+}
+
+/// A table, where its condition holds.
+#[derive(Debug, Clone)]
+pub(super) struct Choice {
+    pub(super) from: Side,
+    pub(super) when: Option<When>,
+    pub(super) table: String,
+}
+
+/// Models that are folders of Hugging Face and sections of Cerebras.
+#[derive(Debug, Clone)]
+pub(super) struct Parts {
+    /// Name and table of each.
+    pub(super) parts: Vec<(String, String)>,
+    pub(super) layout: Layout,
+    pub(super) preprocessor: Map,
+    pub(super) after: Map,
+}
+
+/// Where the parts stand in Cerebras's config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Each under its name.
+    Pair,
+    /// As `Pair`; Hugging Face's configs say which of the two they are.
+    Dpr,
+    /// With a projector between them.
+    Llava,
+    /// As `Llava`, nested; the encoder stands under this key.
+    Simple { encoder: String },
+}
+
+/// A model in a layout that any of several families can have.
+#[derive(Debug, Clone)]
+pub(super) struct Base {
+    pub(super) key: String,
+    pub(super) names: Vec<String>,
+    pub(super) section: Map,
+}
+
+impl Table {
+    /// Reads what stands under a table's name.
+    pub(super) fn parse(value: &Value) -> Result<Self> {
+        let map = section(value)?;
+        if let Some(choices) = map.get("choose") {
+            return Ok(Self::Choose(
+                lines(choices)?.map(|line| Choice::parse(line?)).collect::<Result<_>>()?,
+            ));
+        }
+        if let Some(base) = map.get("base model") {
+            let base = section(base)?;
+            let key = text(base.get("key"))?.to_owned();
+            let names = lines(base.get("names").unwrap_or(&Value::Null))?;
+            let names = names.map(|name| name.map(str::to_owned)).collect::<Result<_>>()?;
+            let section = section(base.get("section").unwrap_or(&Value::Null))?.clone();
+            return Ok(Self::Base(Box::new(Base { key, names, section })));
+        }
+        if let Some(parts) = map.get("parts") {
+            let parts = section(parts)?.iter().map(|(name, table)| {
+                Ok((text(Some(&key_value(name)))?.to_owned(), text(Some(table))?.to_owned()))
+            });
+            let layout = match text(map.get("layout"))?.split_once(' ') {
+                Some(("mmsimple", encoder)) => Layout::Simple { encoder: encoder.to_owned() },
+                None => match text(map.get("layout"))? {
+                    "pair" => Layout::Pair,
+                    "dpr" => Layout::Dpr,
+                    "llava" => Layout::Llava,
+                    other => return Err(Error::damaged(format!("\"{other}\" is not a layout"))),
+                },
+                Some(_) => return Err(Error::damaged("the layout is not known")),
+            };
+            let [_, after] = sides(map.get("after"))?;
+            let preprocessor =
+                map.get("preprocessor").and_then(Value::as_map).cloned().unwrap_or_default();
+            let parts = parts.collect::<Result<_>>()?;
+            return Ok(Self::Parts(Box::new(Parts { parts, layout, preprocessor, after })));
+        }
+        Rules::parse(map).map(|rules| Self::Rules(Box::new(rules)))
+    }
+}
+
+impl Rules {
+    /// The table that copies everything.
+    pub(super) fn same() -> Result<Self> {
+        Ok(Self {
+            hf: false,
+            mup: Policy::Kept,
+            naming: Naming::Model,
+            before: Default::default(),
+            prepare: Vec::new(),
+            rules: vec![Rule::parse("* copied")?],
+            finish: Vec::new(),
+            after: Default::default(),
+        })
+    }
+
+    fn parse(map: &Map) -> Result<Self> {
+        const KEYS: [&str; 7] = ["mup", "name", "before", "prepare", "rules", "finish", "after"];
+        if let Some(other) = map.keys().find(|key| !KEYS.contains(key)) {
+            return Err(
+                Error::damaged(format!("a table has no \"{other}\"")).expected(KEYS.join(", "))
+            );
+        }
+        let (hf, mup) = match map.get("mup").map(|value| text(Some(value))).transpose()? {
+            None => (false, Policy::Kept),
+            Some("kept") => (true, Policy::Kept),
+            Some("converted") => (true, Policy::Converted),
+            Some("converted (t5)") => (true, Policy::ConvertedT5),
+            Some("refused") => (true, Policy::Refused),
+            Some(other) => {
+                return Err(Error::damaged(format!(
+                    "\"{other}\" is not what a table does with muP"
+                ))
+                .expected("kept, converted, converted (t5) or refused"));
+            }
+        };
+        let naming = match map.get("name").map(|value| text(Some(value))).transpose()? {
+            None => Naming::Model,
+            Some("whole config") => Naming::WholeConfig,
+            Some(name) => Naming::Fixed(name.to_owned()),
+        };
+        let statements = |key: &str| -> Result<Vec<Statement>> {
+            let Some(list) = map.get(key) else { return Ok(Vec::new()) };
+            lines(list)?.map(|line| Statement::parse(line?)).collect()
+        };
+        let rules = lines(map.get("rules").unwrap_or(&Value::Null))?;
+        Ok(Self {
+            hf,
+            mup,
+            naming,
+            before: sides(map.get("before"))?,
+            prepare: statements("prepare")?,
+            rules: rules.map(|line| Rule::parse(line?)).collect::<Result<_>>()?,
+            finish: statements("finish")?,
+            after: sides(map.get("after"))?,
+        })
+    }
+}
+
+impl Choice {
+    fn parse(line: &str) -> Result<Self> {
+        let bad = || {
+            Error::damaged(format!("\"{line}\" is not a choice"))
+                .expected("SIDE [KEY is VALUE] then TABLE")
+        };
+        let (condition, table) = line.split_once(" then ").ok_or_else(bad)?;
+        let (side, when) = match condition.split_once(' ') {
+            None => (condition, None),
+            Some((side, when)) => (side, Some(When::parse(when)?)),
+        };
+        Ok(Self { from: Side::named(side).ok_or_else(bad)?, when, table: table.to_owned() })
+    }
+}
+
+fn section(value: &Value) -> Result<&Map> {
+    value.as_map().ok_or_else(|| Error::damaged(format!("{} is not a section", value.quoted())))
+}
+
+/// The text of a key that has to be there.
+fn text(value: Option<&Value>) -> Result<&str> {
+    let value = value.unwrap_or(&Value::Null);
+    value.as_str().ok_or_else(|| Error::damaged(format!("{} is not a text", value.quoted())))
+}
+
+fn key_value(key: &super::value::Key) -> Value {
+    key.as_str().map_or(Value::Null, Value::from)
+}
+
+fn lines(value: &Value) -> Result<impl Iterator<Item = Result<&str>>> {
+    let list = value
+        .as_list()
+        .ok_or_else(|| Error::damaged(format!("{} is not a list", value.quoted())))?;
+    Ok(list.iter().map(|line| text(Some(line))))
+}
+
+/// What stands under `hf` and `cs`, or `old` and `new`.
+fn sides(value: Option<&Value>) -> Result<[Map; 2]> {
+    let mut both = [Map::new(), Map::new()];
+    let Some(value) = value else { return Ok(both) };
+    for (key, map) in section(value)?.iter() {
+        let side = key.as_str().and_then(Side::named);
+        let side =
+            side.ok_or_else(|| Error::damaged("defaults are under hf and cs, or old and new"))?;
+        both[side as usize] = section(map)?.clone();
+    }
+    Ok(both)
+}

@@ -1,0 +1,449 @@
+//! What a config holds: Python's plain values, in order.
+
+use std::hash::{Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+
+use indexmap::{Equivalent, IndexMap};
+
+use super::float;
+
+/// A value of a config, as Python has it after reading.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    /// `None`.
+    Null,
+    /// `True` or `False`.
+    Bool(bool),
+    /// An integer.
+    Int(i64),
+    /// An integer of more than 64 bits, as decimal digits.
+    BigInt(String),
+    /// A number with a point, an exponent, an infinity or not a number.
+    Float(f64),
+    /// A text.
+    Text(String),
+    /// A date, which PyYAML makes of `2024-05-01`, as it was written.
+    Date(String),
+    /// A list.
+    List(List),
+    /// A dict with string keys, mostly.
+    Map(Map),
+}
+
+/// A list, and which other places are the same object.
+#[derive(Debug, Clone, Default)]
+pub struct List {
+    items: Vec<Value>,
+    shared: Option<u32>,
+}
+
+/// A dict in the order of its keys, and which other places are the same object.
+#[derive(Debug, Clone, Default)]
+pub struct Map {
+    entries: IndexMap<Key, Value>,
+    shared: Option<u32>,
+}
+
+/// A key of a dict.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Key {
+    /// What nearly all keys are.
+    Text(String),
+    /// A number, a truth value or `None`, which YAML allows.
+    Other(Box<Value>),
+}
+
+impl Value {
+    /// The text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The dict, if it is one.
+    pub fn as_map(&self) -> Option<&Map> {
+        match self {
+            Self::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The dict, if it is one.
+    pub fn as_map_mut(&mut self) -> Option<&mut Map> {
+        match self {
+            Self::Map(map) => Some(map),
+            _ => None,
+        }
+    }
+
+    /// The list, if it is one.
+    pub fn as_list(&self) -> Option<&List> {
+        match self {
+            Self::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    /// The integer, if it is one. As in Python, `True` is 1.
+    pub fn as_int(&self) -> Option<i64> {
+        match self {
+            Self::Int(number) => Some(*number),
+            Self::Bool(truth) => Some(i64::from(*truth)),
+            _ => None,
+        }
+    }
+
+    /// The number, if it is one.
+    pub fn as_f64(&self) -> Option<f64> {
+        match self {
+            Self::Float(number) => Some(*number),
+            Self::BigInt(digits) => digits.parse().ok(),
+            _ => self.as_int().map(|number| number as f64),
+        }
+    }
+
+    /// Whether it is `None`.
+    pub fn is_null(&self) -> bool {
+        *self == Self::Null
+    }
+
+    /// What Python's `bool(value)` says.
+    pub fn is_true(&self) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Bool(truth) => *truth,
+            Self::Int(number) => *number != 0,
+            Self::BigInt(_) | Self::Date(_) => true,
+            Self::Float(number) => *number != 0.0,
+            Self::Text(text) => !text.is_empty(),
+            Self::List(list) => !list.is_empty(),
+            Self::Map(map) => !map.is_empty(),
+        }
+    }
+
+    /// What Python's `==` says: `1`, `1.0` and `True` are equal, and the order of keys is no matter.
+    pub fn equals(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::List(left), Self::List(right)) => {
+                left.len() == right.len() && left.iter().zip(right.iter()).all(|(l, r)| l.equals(r))
+            }
+            (Self::Map(left), Self::Map(right)) => {
+                left.len() == right.len()
+                    && left.iter().all(|(key, value)| {
+                        right.entries.get(key).is_some_and(|other| value.equals(other))
+                    })
+            }
+            (Self::BigInt(left), Self::BigInt(right)) => left == right,
+            (Self::Int(left), Self::Int(right)) => left == right,
+            _ => match (self.as_f64(), other.as_f64()) {
+                (Some(left), Some(right)) => left == right,
+                _ => self == other,
+            },
+        }
+    }
+
+    /// The value as a message quotes it: as Python prints it, cut where it is long.
+    pub fn quoted(&self) -> String {
+        const LONGEST: usize = 60;
+        let text = match self {
+            Self::Null => "None".to_owned(),
+            Self::Bool(true) => "True".to_owned(),
+            Self::Bool(false) => "False".to_owned(),
+            Self::Int(number) => number.to_string(),
+            Self::BigInt(digits) | Self::Date(digits) => digits.clone(),
+            Self::Float(number) => float::repr(*number),
+            Self::Text(text) => text.clone(),
+            Self::List(list) if list.is_empty() => "[]".to_owned(),
+            Self::List(list) => {
+                let items: Vec<String> = list.iter().take(9).map(Self::quoted).collect();
+                format!("[{}]", items.join(", "))
+            }
+            Self::Map(map) => format!("a section of {}", count(map.len(), "key")),
+        };
+        match text.char_indices().nth(LONGEST) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None => text,
+        }
+    }
+
+    /// How many values it is made of, itself included; long texts count as several.
+    pub(super) fn nodes(&self) -> usize {
+        match self {
+            Self::Text(text) | Self::BigInt(text) | Self::Date(text) => 1 + text.len() / 64,
+            Self::List(list) => 1 + list.iter().map(Self::nodes).sum::<usize>(),
+            Self::Map(map) => 1 + map.values().map(|value| 1 + value.nodes()).sum::<usize>(),
+            _ => 1,
+        }
+    }
+
+    /// The mark of the object that this is one occurrence of.
+    pub(super) fn shared(&self) -> Option<u32> {
+        match self {
+            Self::List(list) => list.shared,
+            Self::Map(map) => map.shared,
+            _ => None,
+        }
+    }
+
+    /// Gives marks of one object other marks, or takes them away.
+    pub(super) fn remark(&mut self, other: &impl Fn(u32) -> Option<u32>) {
+        match self {
+            Self::List(list) => {
+                list.shared = list.shared.and_then(other);
+                list.items.iter_mut().for_each(|item| item.remark(other));
+            }
+            Self::Map(map) => {
+                map.shared = map.shared.and_then(other);
+                map.entries.values_mut().for_each(|value| value.remark(other));
+            }
+            _ => {}
+        }
+    }
+
+    /// Marks it as an occurrence of one object; equal values of one mark are written as one.
+    pub(super) fn share(&mut self, mark: u32) {
+        match self {
+            Self::List(list) => list.shared = Some(mark),
+            Self::Map(map) => map.shared = Some(mark),
+            _ => {}
+        }
+    }
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+impl Map {
+    /// An empty dict.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.entries.get(key)
+    }
+
+    /// The value of a key, to be changed.
+    pub fn get_mut(&mut self, key: &str) -> Option<&mut Value> {
+        self.entries.get_mut(key)
+    }
+
+    /// Whether it has the key.
+    pub fn contains(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Sets a key; one that was there keeps its place.
+    pub fn set(&mut self, key: impl Into<Key>, value: impl Into<Value>) {
+        self.entries.insert(key.into(), value.into());
+    }
+
+    /// Sets a key that is not there yet.
+    pub fn set_default(&mut self, key: &str, value: impl Into<Value>) {
+        if !self.contains(key) {
+            self.set(key, value);
+        }
+    }
+
+    /// Takes a key out; the others keep their order.
+    pub fn remove(&mut self, key: &str) -> Option<Value> {
+        self.entries.shift_remove(key)
+    }
+
+    /// Keys and values in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Value)> {
+        self.entries.iter()
+    }
+
+    /// Keys and values in order, the values to be changed.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&Key, &mut Value)> {
+        self.entries.iter_mut()
+    }
+
+    /// Keys that are texts, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().filter_map(Key::as_str)
+    }
+
+    /// Values in order.
+    pub fn values(&self) -> impl Iterator<Item = &Value> {
+        self.entries.values()
+    }
+
+    /// How many keys there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no key.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+impl Key {
+    /// The key as a text, if it is one.
+    pub fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Other(_) => None,
+        }
+    }
+
+    /// A dict's key of a value; lists and dicts can't be keys.
+    pub(super) fn of(value: Value) -> Option<Self> {
+        match value {
+            Value::Text(text) => Some(Self::Text(text)),
+            Value::List(_) | Value::Map(_) => None,
+            other => Some(Self::Other(Box::new(other))),
+        }
+    }
+}
+
+impl PartialEq for List {
+    fn eq(&self, other: &Self) -> bool {
+        self.items == other.items
+    }
+}
+
+impl PartialEq for Map {
+    /// Equal with the same keys in the same order.
+    fn eq(&self, other: &Self) -> bool {
+        self.len() == other.len() && self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for Key {}
+
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            // As `str` does, so that keys are looked up by it.
+            Self::Text(text) => text.as_str().hash(state),
+            Self::Other(value) => value.quoted().hash(state),
+        }
+    }
+}
+
+impl Equivalent<Key> for str {
+    fn equivalent(&self, key: &Key) -> bool {
+        key.as_str() == Some(self)
+    }
+}
+
+impl Deref for List {
+    type Target = Vec<Value>;
+
+    fn deref(&self) -> &Vec<Value> {
+        &self.items
+    }
+}
+
+impl DerefMut for List {
+    fn deref_mut(&mut self) -> &mut Vec<Value> {
+        &mut self.items
+    }
+}
+
+impl<V: Into<Value>> FromIterator<V> for List {
+    fn from_iter<I: IntoIterator<Item = V>>(items: I) -> Self {
+        Self { items: items.into_iter().map(Into::into).collect(), shared: None }
+    }
+}
+
+impl<K: Into<Key>> FromIterator<(K, Value)> for Map {
+    fn from_iter<I: IntoIterator<Item = (K, Value)>>(entries: I) -> Self {
+        let entries = entries.into_iter().map(|(key, value)| (key.into(), value)).collect();
+        Self { entries, shared: None }
+    }
+}
+
+impl IntoIterator for Map {
+    type Item = (Key, Value);
+    type IntoIter = indexmap::map::IntoIter<Key, Value>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.entries.into_iter()
+    }
+}
+
+impl From<&str> for Key {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Key {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<bool> for Value {
+    fn from(truth: bool) -> Self {
+        Self::Bool(truth)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(number: i64) -> Self {
+        Self::Int(number)
+    }
+}
+
+impl From<f64> for Value {
+    fn from(number: f64) -> Self {
+        Self::Float(number)
+    }
+}
+
+impl From<List> for Value {
+    fn from(list: List) -> Self {
+        Self::List(list)
+    }
+}
+
+impl From<Map> for Value {
+    fn from(map: Map) -> Self {
+        Self::Map(map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_equal_as_in_python() {
+        assert!(Value::Int(0).equals(&Value::Float(0.0)));
+        assert!(Value::Bool(true).equals(&Value::Int(1)));
+        assert!(!Value::Text("1".into()).equals(&Value::Int(1)));
+        assert!(!Value::Null.equals(&Value::Bool(false)));
+    }
+
+    #[test]
+    fn a_key_keeps_its_place_when_set_again() {
+        let mut map = Map::new();
+        map.set("b", 1);
+        map.set("a", 2);
+        map.set("b", 3);
+        assert_eq!(map.keys().collect::<Vec<_>>(), ["b", "a"]);
+        assert_eq!(map.get("b"), Some(&Value::Int(3)));
+    }
+}

@@ -1,0 +1,8 @@
+//! YAML 1.1 as PyYAML's safe loader and its dumper have it.
+
+mod parse;
+mod resolve;
+mod write;
+
+pub(super) use parse::parse;
+pub(super) use write::write;

@@ -1,0 +1,478 @@
+//! From values to YAML, as PyYAML's `dump(value, indent=4)` lays it out: block style, keys sorted,
+//! lines of texts folded behind column 80, objects that occur again as aliases.
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+
+use super::resolve::{self, Kind};
+use crate::config::float;
+use crate::config::value::{Key, Map, Value};
+
+/// Writes one document.
+pub(in crate::config) fn write(value: &Value) -> String {
+    let mut writer = Writer { anchors: anchors(value), ..Writer::default() };
+    writer.node(value, Place::Root);
+    if writer.open_ended && !matches!(value, Value::List(_) | Value::Map(_)) {
+        writer.line_break();
+        writer.text.push_str("...");
+    }
+    writer.line_break();
+    writer.text
+}
+
+const INDENT: usize = 4;
+const WIDTH: usize = 80;
+/// Keys of this length and more are written behind a question mark.
+const SIMPLE_KEY: usize = 128;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Root,
+    Item,
+    Value,
+    SimpleKey,
+    ComplexKey,
+}
+
+#[derive(Default)]
+struct Writer {
+    text: String,
+    column: usize,
+    /// The last character was a space or nothing was written on the line.
+    whitespace: bool,
+    /// Nothing but indentation and dashes was written on the line.
+    indention: bool,
+    /// The last that was written has no end of its own.
+    open_ended: bool,
+    indent: Option<usize>,
+    /// Objects that occur more than once: their number, once they are written.
+    anchors: HashMap<u32, Anchor>,
+}
+
+struct Anchor {
+    number: usize,
+    written: bool,
+}
+
+impl Writer {
+    /// Depth is bounded: whatever was read or made is.
+    fn node(&mut self, value: &Value, place: Place) {
+        if let Some(anchor) = value.shared().and_then(|mark| self.anchors.get_mut(&mark)) {
+            let name = format!("id{:03}", anchor.number);
+            if anchor.written {
+                return self.indicator(&format!("*{name}"), true, false, false);
+            }
+            anchor.written = true;
+            self.indicator(&format!("&{name}"), true, false, false);
+        }
+        match value {
+            Value::List(list) if list.is_empty() => self.flow("[", "]"),
+            Value::Map(map) if map.is_empty() => self.flow("{", "}"),
+            Value::List(list) => {
+                let outer = self.indent;
+                let indentless =
+                    matches!(place, Place::Value | Place::SimpleKey | Place::ComplexKey)
+                        && !self.indention;
+                if !indentless {
+                    self.increase();
+                }
+                for item in list.iter() {
+                    self.write_indent();
+                    self.indicator("-", true, false, true);
+                    self.node(item, Place::Item);
+                }
+                self.indent = outer;
+            }
+            Value::Map(map) => {
+                let outer = self.indent;
+                self.increase();
+                for (key, value) in sorted(map) {
+                    self.write_indent();
+                    self.entry(key, value);
+                }
+                self.indent = outer;
+            }
+            _ => {
+                let outer = self.indent;
+                self.indent = Some(self.indent.map_or(INDENT, |indent| indent + INDENT));
+                self.scalar(value, place != Place::SimpleKey);
+                self.indent = outer;
+            }
+        }
+    }
+
+    fn entry(&mut self, key: &Key, value: &Value) {
+        let key = match key {
+            Key::Text(text) => Value::Text(text.clone()),
+            Key::Other(value) => (**value).clone(),
+        };
+        if is_simple(&key) {
+            self.node(&key, Place::SimpleKey);
+            self.indicator(":", false, false, false);
+        } else {
+            self.indicator("?", true, false, true);
+            self.node(&key, Place::ComplexKey);
+            self.write_indent();
+            self.indicator(":", true, false, true);
+        }
+        self.node(value, Place::Value);
+    }
+
+    fn increase(&mut self) {
+        self.indent = Some(self.indent.map_or(0, |indent| indent + INDENT));
+    }
+
+    fn flow(&mut self, open: &str, close: &str) {
+        self.indicator(open, true, true, false);
+        self.indicator(close, false, false, false);
+    }
+
+    fn scalar(&mut self, value: &Value, split: bool) {
+        let text = match value {
+            Value::Text(text) => return self.string(text, split),
+            Value::Null => "null".to_owned(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Int(number) => number.to_string(),
+            Value::BigInt(digits) | Value::Date(digits) => digits.clone(),
+            Value::Float(number) => float_text(*number),
+            Value::List(_) | Value::Map(_) => return,
+        };
+        self.plain(&text, split);
+    }
+
+    fn string(&mut self, text: &str, split: bool) {
+        let shape = Shape::of(text);
+        let plain = shape.plain && (split || !shape.multiline) && resolve::kind(text) == Kind::Text;
+        if plain {
+            self.plain(text, split);
+        } else if shape.single && (split || !shape.multiline) {
+            self.single_quoted(text, split);
+        } else {
+            self.double_quoted(text, split);
+        }
+    }
+
+    fn push(&mut self, text: &str) {
+        self.column += text.chars().count();
+        self.text.push_str(text);
+    }
+
+    fn indicator(&mut self, text: &str, spaced: bool, whitespace: bool, indention: bool) {
+        if spaced && !self.whitespace && self.column > 0 {
+            self.push(" ");
+        }
+        self.push(text);
+        self.whitespace = whitespace;
+        self.indention = self.indention && indention;
+        self.open_ended = false;
+    }
+
+    fn line_break(&mut self) {
+        self.text.push('\n');
+        self.column = 0;
+        self.whitespace = true;
+        self.indention = true;
+    }
+
+    fn write_indent(&mut self) {
+        let indent = self.indent.unwrap_or(0);
+        let begun = !self.text.is_empty();
+        let same_line =
+            self.indention && (self.column < indent || (self.column == indent && self.whitespace));
+        if begun && !same_line {
+            self.line_break();
+        }
+        if !begun {
+            self.whitespace = true;
+            self.indention = true;
+        }
+        if self.column < indent {
+            self.whitespace = true;
+            self.text.extend(std::iter::repeat_n(' ', indent - self.column));
+            self.column = indent;
+        }
+    }
+
+    fn plain(&mut self, text: &str, split: bool) {
+        self.open_ended = true;
+        if text.is_empty() {
+            return;
+        }
+        if !self.whitespace && self.column > 0 {
+            self.push(" ");
+        }
+        self.whitespace = false;
+        self.indention = false;
+        self.folded(text, split, |writer, piece| writer.push(piece));
+    }
+
+    /// Writes words and runs of spaces; a single space behind the width becomes a line break.
+    /// Only inside of the text: quotes hold spaces at its ends.
+    fn folded(&mut self, text: &str, split: bool, put: impl Fn(&mut Self, &str)) {
+        let mut at = 0;
+        for piece in runs(text) {
+            let space = piece.starts_with(' ');
+            let inside = at > 0 && at + piece.len() < text.len();
+            if space && piece.len() == 1 && self.column > WIDTH && split && inside {
+                self.write_indent();
+                self.whitespace = false;
+                self.indention = false;
+            } else {
+                put(self, piece);
+            }
+            at += piece.len();
+        }
+    }
+
+    fn single_quoted(&mut self, text: &str, split: bool) {
+        self.indicator("'", true, false, false);
+        let mut at = 0;
+        // Line breaks are doubled, for a single one would be read as a space.
+        for piece in text.split_inclusive(is_break).flat_map(cut_break) {
+            if piece.starts_with(is_break) {
+                let first = at == 0 || !text[..at].ends_with(is_break);
+                if first && piece == "\n" {
+                    self.line_break();
+                }
+                self.text.push_str(piece);
+                self.column = 0;
+                self.whitespace = true;
+                self.indention = true;
+                if !text[at + piece.len()..].starts_with(is_break) {
+                    self.write_indent();
+                }
+            } else {
+                self.quoted_words(text, at, piece, split);
+            }
+            at += piece.len();
+        }
+        self.indicator("'", false, false, false);
+    }
+
+    fn quoted_words(&mut self, text: &str, start: usize, line: &str, split: bool) {
+        let mut at = start;
+        for piece in runs(line) {
+            let inside = at > 0 && at + piece.len() < text.len();
+            if piece == " " && self.column > WIDTH && split && inside {
+                self.write_indent();
+            } else {
+                self.push(&piece.replace('\'', "''"));
+            }
+            at += piece.len();
+        }
+    }
+
+    fn double_quoted(&mut self, text: &str, split: bool) {
+        self.indicator("\"", true, false, false);
+        let chars: Vec<char> = text.chars().collect();
+        // PyYAML's own loop: `start` is the first character that is not written yet.
+        let (mut start, mut end) = (0, 0);
+        while end <= chars.len() {
+            let c = chars.get(end).copied();
+            if c.is_none_or(needs_escape) {
+                if start < end {
+                    let run: String = chars[start..end].iter().collect();
+                    self.push(&run);
+                    start = end;
+                }
+                if let Some(c) = c {
+                    self.push(&escape(c));
+                    start = end + 1;
+                }
+            }
+            let inside = end > 0 && end + 1 < chars.len();
+            if inside
+                && (c == Some(' ') || start >= end)
+                && (self.column + end).saturating_sub(start) > WIDTH
+                && split
+            {
+                let run: String = chars.get(start..end).unwrap_or_default().iter().collect();
+                self.push(&format!("{run}\\"));
+                start = start.max(end);
+                self.write_indent();
+                self.whitespace = false;
+                self.indention = false;
+                if chars.get(start) == Some(&' ') {
+                    self.push("\\");
+                }
+            }
+            end += 1;
+        }
+        self.indicator("\"", false, false, false);
+    }
+}
+
+/// Whether a key fits before its colon. PyYAML counts the tag that it leaves out.
+fn is_simple(key: &Value) -> bool {
+    let (length, fits) = match key {
+        Value::Text(text) => {
+            ("!!str".len() + text.chars().count(), !text.is_empty() && !Shape::of(text).multiline)
+        }
+        Value::BigInt(digits) => ("!!int".len() + digits.len(), true),
+        _ => (0, true),
+    };
+    length < SIMPLE_KEY && fits
+}
+
+/// Keys as Python sorts them; where it can't compare them they keep their order.
+fn sorted(map: &Map) -> Vec<(&Key, &Value)> {
+    let mut entries: Vec<_> = map.iter().collect();
+    let texts = entries.iter().all(|(key, _)| key.as_str().is_some());
+    let number = |key: &Key| match key {
+        Key::Other(value) => value.as_f64(),
+        Key::Text(_) => None,
+    };
+    if texts {
+        entries.sort_by(|(left, _), (right, _)| left.as_str().cmp(&right.as_str()));
+    } else if entries.iter().all(|(key, _)| number(key).is_some()) {
+        entries.sort_by(|(left, _), (right, _)| {
+            number(left).partial_cmp(&number(right)).unwrap_or(Ordering::Equal)
+        });
+    }
+    entries
+}
+
+/// Which objects are written as anchor and alias, numbered as PyYAML meets them again.
+fn anchors(value: &Value) -> HashMap<u32, Anchor> {
+    let mut seen: HashMap<u32, (&Value, bool)> = HashMap::new();
+    let mut numbers = HashMap::new();
+    let mut todo = vec![value];
+    while let Some(value) = todo.pop() {
+        if let Some(mark) = value.shared() {
+            match seen.get_mut(&mark) {
+                None => {
+                    seen.insert(mark, (value, true));
+                }
+                Some((first, same)) => {
+                    // Objects that were one and have been changed apart are written out.
+                    *same = *same && *first == value;
+                    let number = numbers.len() + 1;
+                    numbers.entry(mark).or_insert(Anchor { number, written: false });
+                    if *same {
+                        continue;
+                    }
+                }
+            }
+        }
+        match value {
+            Value::List(list) => todo.extend(list.iter().rev()),
+            Value::Map(map) => todo.extend(sorted(map).into_iter().rev().map(|(_, value)| value)),
+            _ => {}
+        }
+    }
+    numbers.retain(|mark, _| seen.get(mark).is_some_and(|(_, same)| *same));
+    numbers
+}
+
+/// What a text's characters allow, by PyYAML's analysis.
+struct Shape {
+    plain: bool,
+    single: bool,
+    multiline: bool,
+}
+
+impl Shape {
+    fn of(text: &str) -> Self {
+        if text.is_empty() {
+            return Self { plain: false, single: true, multiline: false };
+        }
+        let chars: Vec<char> = text.chars().collect();
+        let blank = |index: usize| chars.get(index).is_none_or(|c| is_blank(*c));
+        let mut plain = !text.starts_with("---") && !text.starts_with("...");
+        let mut single = true;
+        let mut multiline = false;
+        for (index, &c) in chars.iter().enumerate() {
+            let before = index.checked_sub(1).and_then(|index| chars.get(index)).copied();
+            let indicator = match c {
+                '#' => before.is_none_or(is_blank),
+                ':' => blank(index + 1),
+                '?' | '-' if index == 0 => blank(1),
+                ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%'
+                | '@' | '`' => index == 0,
+                _ => false,
+            };
+            let ends = index == 0 || index + 1 == chars.len();
+            let broken = is_break(c);
+            multiline |= broken;
+            plain &= !(indicator || broken || (ends && c == ' '));
+            if c != '\n' && !(' '..='~').contains(&c) {
+                (plain, single) = (false, false);
+            }
+            let after_space = broken && before == Some(' ');
+            let after_break = c == ' ' && before.is_some_and(is_break);
+            single &= !after_space && !after_break;
+        }
+        Self { plain: plain && single, single, multiline }
+    }
+}
+
+fn is_break(c: char) -> bool {
+    matches!(c, '\n' | '\u{85}' | '\u{2028}' | '\u{2029}')
+}
+
+fn is_blank(c: char) -> bool {
+    is_break(c) || matches!(c, '\0' | ' ' | '\t' | '\r')
+}
+
+fn needs_escape(c: char) -> bool {
+    c == '"' || c == '\\' || !(' '..='~').contains(&c)
+}
+
+fn escape(c: char) -> String {
+    let short = match c {
+        '\0' => '0',
+        '\u{7}' => 'a',
+        '\u{8}' => 'b',
+        '\t' => 't',
+        '\n' => 'n',
+        '\u{b}' => 'v',
+        '\u{c}' => 'f',
+        '\r' => 'r',
+        '\u{1b}' => 'e',
+        '"' | '\\' => c,
+        '\u{85}' => 'N',
+        '\u{a0}' => '_',
+        '\u{2028}' => 'L',
+        '\u{2029}' => 'P',
+        _ => {
+            let code = u32::from(c);
+            return match code {
+                0..=0xff => format!("\\x{code:02X}"),
+                0x100..=0xffff => format!("\\u{code:04X}"),
+                _ => format!("\\U{code:08X}"),
+            };
+        }
+    };
+    format!("\\{short}")
+}
+
+/// A text's words and runs of spaces, in turn.
+fn runs(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let first = rest.chars().next()?;
+        let end = rest.find(|c: char| (c == ' ') != (first == ' ')).unwrap_or(rest.len());
+        let (run, after) = rest.split_at(end);
+        rest = after;
+        Some(run)
+    })
+}
+
+/// A line without its line break, and the line break.
+fn cut_break(line: &str) -> impl Iterator<Item = &str> {
+    let content = line.trim_end_matches(is_break);
+    let (content, end) = line.split_at(content.len());
+    [content, end].into_iter().filter(|piece| !piece.is_empty())
+}
+
+fn float_text(number: f64) -> String {
+    let text = float::repr(number);
+    match text.as_str() {
+        "nan" => ".nan".to_owned(),
+        "inf" => ".inf".to_owned(),
+        "-inf" => "-.inf".to_owned(),
+        // A number to YAML only with a point.
+        _ if !text.contains('.') => text.replacen('e', ".0e", 1),
+        _ => text,
+    }
+}
