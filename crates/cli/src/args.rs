@@ -5,6 +5,7 @@ mod looking;
 mod spending;
 mod summary;
 mod toolbox;
+mod values;
 
 use std::path::PathBuf;
 
@@ -21,6 +22,7 @@ pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
     Prune, Runs, Toolbox, Upgrade, Verify,
 };
+pub(crate) use values::{By, FailOn, Field, Hist, StatsArgs, Values};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -158,6 +160,9 @@ Examples:
   statelens summary model.pt --link https://example.org/statelens/
   statelens summary model.pt --link https://example.org/statelens/ --keys coded")]
     Summary(Summary),
+
+    #[command(flatten)]
+    Values(Values),
 
     #[command(flatten)]
     Toolbox(Toolbox),

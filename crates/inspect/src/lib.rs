@@ -20,6 +20,7 @@ mod statistics;
 mod suggest;
 mod summary;
 mod typed;
+mod values;
 pub mod verify;
 
 pub use describe::{
@@ -28,7 +29,7 @@ pub use describe::{
 };
 pub use element::element_text;
 pub use json::{Json, finding_json};
-pub use manifest::{Unread, missing, write_manifest, write_manifest_lines};
+pub use manifest::{Repetition, Unread, missing, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
 pub use numbers::{grouped, size_text};
 pub use read_back::ReadBack;
@@ -36,6 +37,7 @@ pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary, grade_word};
 pub use typed::{element_json, leaf_json};
+pub use values::{bars, index, number_text, statistics_json};
 
 /// An error that concerns one tensor only; a disk that can't be read, a limit that the user can
 /// raise, and a wish to stop are the end of everything.
