@@ -42,7 +42,8 @@ fn cases() -> Vec<Case> {
         let at = |index: usize| entry["data_offsets"][index].as_u64().unwrap() as usize;
         Case {
             key: key.clone(),
-            dtype: dtype(entry["dtype"].as_str().unwrap()),
+            // Safetensors has no complex128: its parts are a dimension there.
+            dtype: dtype(key.split_once('.').unwrap().0),
             bytes: data[at(0)..at(1)].to_vec(),
             expected: expected[key].clone(),
         }

@@ -54,8 +54,10 @@ pub(crate) fn each(
     let mut tell = |index: usize, found: Found| -> Result<()> {
         // What was not read is told in its place.
         while let Some((_, planned)) = untold.next_if(|(at, _)| *at < index) {
-            if let Some(why) = &planned.without {
-                out(planned.id, Found::Without(why.clone()))?;
+            match planned.without.clone() {
+                Some(Without::Numbers(why)) => out(planned.id, Found::Without(why))?,
+                Some(Without::Bytes(why)) => out(planned.id, Found::Failed(why))?,
+                None => {}
             }
         }
         if let Some((_, planned)) = untold.next_if(|(at, _)| *at == index) {
@@ -119,7 +121,14 @@ struct Plan<'a> {
 struct Planned<'a> {
     id: TensorId,
     numbers: Cow<'a, Tensor>,
-    without: Option<String>,
+    without: Option<Without>,
+}
+
+/// What a tensor does not have, and why.
+#[derive(Clone)]
+enum Without {
+    Numbers(String),
+    Bytes(String),
 }
 
 /// A part of a tensor.
@@ -141,10 +150,15 @@ impl<'a> Plan<'a> {
         let index = self.tensors.len();
         let numbers = numbers(tensor);
         let without = match &numbers {
-            _ if missing(tensor).is_some() => missing(tensor).map(|why| why.to_lossy().into()),
-            None => Some(format!("{} has no numbers that are known", tensor.dtype)),
+            None => {
+                let why = format!("the numbers of {} are not known", tensor.dtype);
+                Some(Without::Numbers(why))
+            }
+            Some(_) if missing(tensor).is_some() => {
+                missing(tensor).map(|why| Without::Bytes(why.to_lossy().into()))
+            }
             Some(_) if !repetition.allows(tensor) => {
-                Some("a few bytes that are repeated beyond measure".into())
+                Some(Without::Numbers("a few bytes that are repeated beyond measure".into()))
             }
             Some(_) => None,
         };
