@@ -22,7 +22,7 @@ pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
     Prune, Runs, Toolbox, Upgrade, Verify,
 };
-pub(crate) use values::{By, FailOn, Field, Hist, StatsArgs, Values};
+pub(crate) use values::{By, Export, FailOn, Field, Hist, StatsArgs, Values};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -250,3 +250,70 @@ fn it_can_be_stopped() {
     assert!(start.elapsed() < std::time::Duration::from_secs(5));
     ran.interrupted();
 }
+
+/// Reads the array of a `.npy` file of version 1: its header and its bytes.
+fn npy(path: &std::path::Path) -> (String, Vec<u8>) {
+    let bytes = fs::read(path).unwrap();
+    let len = usize::from(u16::from_le_bytes([bytes[8], bytes[9]]));
+    (String::from_utf8(bytes[10..10 + len].to_vec()).unwrap(), bytes[10 + len..].to_vec())
+}
+
+#[test]
+fn tensors_and_slices_are_taken_out() {
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    let values: Vec<f32> = (0..12).map(|at| at as f32).collect();
+    floats(&path, &[("w", &[3, 4], values.clone())]);
+    let path = path.to_str().unwrap();
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.as_chunks().0.iter().map(|it| f32::from_le_bytes(*it)).collect()
+    };
+    let export = |key: &str, name: &str, more: &[&str]| {
+        let out = folder.file(name);
+        run([&["export", path, key, out.to_str().unwrap()], more].concat()).ok();
+        out
+    };
+    let (header, data) = npy(&export("w", "w.npy", &[]));
+    assert!(header.contains("'<f4'") && header.contains("(3, 4)"), "{header}");
+    assert_eq!(floats(&data), values);
+    let (header, data) = npy(&export("w[::-1, 1:3]", "slice.npy", &[]));
+    assert!(header.contains("(3, 2)"), "{header}");
+    assert_eq!(floats(&data), [9.0, 10.0, 5.0, 6.0, 1.0, 2.0]);
+    let (header, data) = npy(&export("w[-1]", "double.npy", &["--as", "float64"]));
+    assert!(header.contains("'<f8'") && header.contains("(4,)"), "{header}");
+    assert_eq!(data[..8], 8f64.to_le_bytes());
+    assert_eq!(
+        fs::read_to_string(export("w[:2]", "w.csv", &[])).unwrap(),
+        "0.0,1.0,2.0,3.0\n4.0,5.0,6.0,7.0\n"
+    );
+    assert_eq!(floats(&fs::read(export("w[:, 0]", "w.raw", &[])).unwrap()), [0.0, 4.0, 8.0]);
+    let out = export("w[1:2]", "part.safetensors", &[]);
+    let ls = run(["ls", "--json", out.to_str().unwrap()]).json();
+    assert_eq!(
+        (&ls["entries"][0]["key"], &ls["entries"][0]["shape"]),
+        (&json!("w"), &json!([1, 4]))
+    );
+    // It is not replaced unasked, and nothing is left where it fails.
+    let out = out.to_str().unwrap();
+    assert!(run(["export", path, "w", out]).failed().contains("--force"));
+    run(["export", path, "w", out, "--force"]).ok();
+    let odd = folder.file("w.png");
+    assert!(run(["export", path, "w", odd.to_str().unwrap()]).failed().contains(".npy"));
+    assert!(run(["export", path, "v", out]).failed().contains("there is no key `v`"));
+    assert!(run(["export", path, "w[9]", out]).failed().contains("is not a slice"));
+}
+
+#[test]
+fn what_numpy_lacks_is_offered_as_float32() {
+    let folder = Folder::new();
+    let out = folder.file("out.npy");
+    let out = out.to_str().unwrap();
+    for key in ["BF16.normal", "F8_E4M3.normal"] {
+        let error = run(["export", &values(), key, out]).failed();
+        assert!(error.contains("numpy has no") && error.contains("--as float32"), "{error}");
+        run(["export", &values(), key, out, "--as", "float32", "--force"]).ok();
+        let json = run(["stats", "--json", out]).json();
+        let same = run(["stats", "--json", &values(), key]).json();
+        assert_eq!(json["tensors"][0]["std"], same["tensors"][0]["std"]);
+    }
+}

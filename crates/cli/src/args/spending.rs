@@ -40,6 +40,7 @@ impl Command {
             Self::Summary(args) => return Some(&args.spending),
             Self::Values(Values::Stats(args)) => &args.input.common,
             Self::Values(Values::Hist(args)) => &args.input.common,
+            Self::Values(Values::Export(args)) => &args.input.common,
             Self::Toolbox(command) => match command {
                 Toolbox::States(args) => &args.common,
                 Toolbox::Diff(args) => &args.common,

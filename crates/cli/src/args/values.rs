@@ -1,9 +1,11 @@
 //! `statelens stats` and what else looks at values.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use statelens_stats::{Scale, Statistics};
 
-use super::Input;
+use super::{Durable, Input};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Values {
@@ -36,6 +38,19 @@ Examples:
   statelens hist model.safetensors model.norm.weight
   statelens hist checkpoint_1000.mdl model.head.weight --scale log --bins 40")]
     Hist(Hist),
+
+    /// Saves a tensor, or a slice of one, to a file: .npy, .npz, .safetensors, .csv, .raw
+    #[command(after_help = "\
+What is written is said by the extension of OUT. Numpy has no bfloat16 and no floats of 8 bits: --as
+float32 holds all their numbers. A .raw file holds the numbers alone, little-endian, the last
+dimension fastest; a .csv file a line for each row of the last dimension. Quantised blocks become
+float32.
+
+Examples:
+  statelens export model.safetensors model.norm.weight norm.npy
+  statelens export checkpoint_1000.mdl 'model.head.weight[:100, ::2]' head.csv
+  statelens export model.pt model.embed.weight embed.npz --as float32")]
+    Export(Export),
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +109,31 @@ pub(crate) struct Hist {
     /// How many bins there are
     #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) bins: u16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0:2, :4]'
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// The dtype to write it in, e.g. float32
+    #[arg(long = "as", value_name = "DTYPE")]
+    pub(crate) dtype: Option<String>,
+
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
 }
 
 /// How bins lie.

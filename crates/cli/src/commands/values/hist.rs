@@ -1,7 +1,7 @@
 //! `statelens hist`.
 
-use statelens_checkpoint::{Error, known_key};
-use statelens_inspect::{Json, near_keys, number_text, statistics_json};
+use statelens_checkpoint::Error;
+use statelens_inspect::{Json, number_text, statistics_json};
 use statelens_stats::Summary;
 
 use super::measure::{self, Found};
@@ -13,25 +13,12 @@ const WIDTH: u64 = 40;
 
 pub(crate) fn run(args: &Hist) -> Outcome {
     let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
-    let mut leaves = checkpoint.leaves();
+    let leaves = checkpoint.leaves();
     let key = args.key.as_str();
-    let named = |text: &str| text == key || known_key(text) == key;
     let file = args.input.file.display().to_string();
-    let Some(at) = leaves.iter().position(|leaf| named(&leaf.flat.to_lossy())) else {
-        let near = near_keys(&leaves, key, 5);
-        let near: Vec<String> =
-            near.iter().map(|leaf| format!("`{}`", leaf.flat.to_lossy())).collect();
-        return Err(Error::refused(format!("there is no key `{key}`"))
-            .in_file(file)
-            .advice(match near.is_empty() {
-                true => "`statelens ls` lists the keys.".into(),
-                false => format!("Similar keys: {}.", near.join(", ")),
-            })
-            .into());
-    };
-    let leaf = leaves.swap_remove(at);
+    let leaf = super::leaf(&leaves, key, &args.input.file)?;
     let mut found = None;
-    measure::each(&args.input.file, checkpoint, std::slice::from_ref(&leaf), |_, it| {
+    measure::each(&args.input.file, checkpoint, std::slice::from_ref(leaf), |_, it| {
         found = Some(it);
         Ok(())
     })?;
