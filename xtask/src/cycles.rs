@@ -51,7 +51,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("inspect", &["share::fingerprint", "share::outline"]),
     ("inspect", &["share::fold", "share::pack"]),
     ("pickle", &["escapes", "machine"]),
-    ("stats", &["statistics", "summary"]),
     (
         "tensor",
         &[

@@ -317,3 +317,25 @@ fn what_numpy_lacks_is_offered_as_float32() {
         assert_eq!(json["tensors"][0]["std"], same["tensors"][0]["std"]);
     }
 }
+
+#[test]
+fn a_dry_run_tells_what_a_cast_would_lose() {
+    let folder = Folder::new();
+    let (path, out) = (folder.file("model.safetensors"), folder.file("out.safetensors"));
+    let values = vec![1.0, 1e9, 1e-12, 0.1, 0.0, -2.0];
+    floats(&path, &[("w", &[6], values), ("b", &[2], vec![1.0, 2.0])]);
+    let (path, out) = (path.to_str().unwrap(), out.to_str().unwrap());
+    let args = ["convert", path, out, "--cast", "w=float16", "--dry-run", "--scan"];
+    let ran = run(args);
+    // As the conversion itself would, it ends by refusing that.
+    assert_eq!(ran.code, Some(2), "{}{}", ran.out, ran.err);
+    assert!(ran.out.contains("6 numbers, 3 of them rounded"), "{}", ran.out);
+    assert!(ran.err.contains("would be falsified: `w`"), "{}", ran.err);
+    let json = run([&args[..], &["--json", "--lossy"]].concat()).json();
+    let cast = &json["cast"];
+    let counts =
+        ["params", "changed", "overflowed", "flushed"].map(|name| cast[name].as_u64().unwrap());
+    assert_eq!((counts, &json["dry_run"]), ([6, 3, 1, 1], &json!(true)));
+    assert!(!std::path::Path::new(out).exists());
+    assert!(run(["convert", path, out, "--scan"]).code == Some(2));
+}

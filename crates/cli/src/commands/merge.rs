@@ -29,6 +29,7 @@ pub(crate) fn run(args: &Merge) -> Outcome {
         writes: &args.writes,
         common: &args.common,
         dry_run: false,
+        scan: false,
     }
     .run(checkpoint, &sources)
 }

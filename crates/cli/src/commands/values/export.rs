@@ -10,7 +10,7 @@ use statelens_checkpoint::{
     Tensor, Value, float_repr,
 };
 use statelens_convert::dtype_named;
-use statelens_formats::{Target, numpy, safetensors};
+use statelens_formats::{Asked, writing};
 use statelens_inspect::{Json, element_text, missing, shape_text, visible};
 use statelens_tensor::{BUFFER, Cast, drain};
 
@@ -49,10 +49,12 @@ pub(crate) fn run(args: &Export) -> Outcome {
     let bytes = match kind {
         Kind::Csv | Kind::Raw => plain(args, kind, &checkpoint, &sources, &tensor)?,
         Kind::Npy | Kind::Npz | Kind::Safetensors => {
-            let target = match kind {
-                Kind::Safetensors => Target::Safetensors(safetensors::write::Options::default()),
-                _ => Target::Numpy(numpy::write::Options { single: kind == Kind::Npy }),
+            let format = match kind {
+                Kind::Npy => "npy",
+                Kind::Npz => "npz",
+                _ => "safetensors",
             };
+            let target = writing(format)?.target(&Asked::default())?;
             let alone = Arc::new(alone(&checkpoint, &key, tensor)?);
             let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);
