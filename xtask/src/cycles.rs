@@ -22,7 +22,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     ("cli", &["commands::convert::report", "commands::edits"]),
     ("inspect", &["share::fingerprint", "share::outline"]),
     ("inspect", &["share::fold", "share::pack"]),
-    ("stats", &["statistics", "summary"]),
     (
         "tensor",
         &[

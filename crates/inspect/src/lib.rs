@@ -21,6 +21,7 @@ mod statistics;
 mod suggest;
 mod summary;
 mod typed;
+mod values;
 pub mod verify;
 mod visible;
 
@@ -30,7 +31,7 @@ pub use describe::{
 pub use element::element_text;
 pub use grade::grade_word;
 pub use json::{Json, finding_json};
-pub use manifest::{Unread, missing, write_manifest, write_manifest_lines};
+pub use manifest::{Repetition, Unread, missing, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
 pub use numbers::{grouped, size_text};
 pub use read_back::ReadBack;
@@ -38,6 +39,7 @@ pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary};
 pub use typed::{element_json, leaf_json};
+pub use values::{bars, index, number_text, statistics_json};
 pub use visible::{is_hidden, visible};
 
 /// An error that concerns one tensor only; a disk that can't be read, a limit that the user can
