@@ -32,10 +32,13 @@ function tools() {
     /** Once what was done is on the screen. */
     painted: () => new Promise((done) => requestAnimationFrame(() => setTimeout(done))),
     elements: () => document.getElementsByTagName("*").length,
-    /** From the choice of a file until its first rows are on the screen. */
+    /** From the choice of a file until its first rows are on the screen, and until all of it is. */
     opening() {
       const chosen = new Promise((done) => addEventListener("change", () => done(performance.now()), { capture: true, once: true }));
       this.opened = chosen.then(async (began) => {
+        do await this.painted();
+        while (!document.querySelector(".row"));
+        this.first = performance.now() - began;
         do await this.painted();
         while (!document.querySelector("#work .row"));
         return performance.now() - began;
@@ -106,6 +109,7 @@ async function measure(browser, file) {
     await page.evaluate(() => bench.opening());
     await page.setInputFiles("#choose-files", file);
     found.open = await page.evaluate(() => bench.opened);
+    found.first = await page.evaluate(() => bench.first);
     found.elements = await page.evaluate(() => bench.elements());
     found.opened_megabytes = memory() - start;
     for (const [name, word] of [["filter", WORDS[0]], ["expression", WORDS[1]]]) {
@@ -156,6 +160,7 @@ function* files(folder) {
 
 const COLUMNS = [
   ["file", (found) => found.file.padEnd(26)],
+  ["first rows", (found) => ms(found.first)],
   ["open", (found) => ms(found.open)],
   ["letter", (found) => ms(found.filter)],
   ["letter of /regex/", (found) => ms(found.expression)],
@@ -179,7 +184,7 @@ try {
     const found = await measure(browser, file);
     console.log(COLUMNS.map(([name, cell]) => cell(found).padStart(name.length)).join("  "));
   }
-  console.log("(times are the longest of their kind; targets at 100,000 keys: open under 500 ms, a letter under 50 ms)");
+  console.log("(times are the longest of their kind; targets at 100,000 keys: first rows under 500 ms, a letter under 50 ms)");
 } finally {
   await browser.close();
 }

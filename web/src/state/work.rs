@@ -237,8 +237,12 @@ impl Work {
     pub fn search_on(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         if search.go(&self.rows) {
-            self.chosen = Rc::new(search.found());
-            self.rearrange();
+            let found = search.found();
+            // Another letter often leaves out nothing.
+            if found != *self.chosen {
+                self.chosen = Rc::new(found);
+                self.rearrange();
+            }
         } else {
             self.search = Some(search);
         }
