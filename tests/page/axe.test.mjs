@@ -129,6 +129,8 @@ for (const way of WAYS) {
       await page.keyboard.press("Escape");
       const write = async () => {
         await page.keyboard.press("c");
+        // What is composed of slices is written in no time; a PyTorch file has checksums.
+        await page.click('[role="radio"]:has-text("PyTorch")');
         await page.waitForSelector(".plan:not(.late)");
         for (const box of await page.$$(".loss input")) await box.check();
         await page.click("#write:not([disabled])");
@@ -183,7 +185,7 @@ for (const way of WAYS) {
       await page.keyboard.press("Escape");
       await page.setInputFiles("#choose-folder", join(folder, "run"));
       await page.waitForSelector("#run .row");
-      await page.waitForSelector("#save-list:not([disabled])");
+      await page.waitForSelector("#save-list:not([disabled])", { state: "attached" });
       await sound("run folder");
       await page.keyboard.press("j");
       await sound("a step of a run folder");
