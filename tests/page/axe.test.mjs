@@ -145,8 +145,8 @@ for (const way of WAYS) {
       await sound("whether to stop");
       await page.click("#keep-writing");
       await page.waitForFunction(() => !/writing/.test(document.querySelector(".status").textContent), null, { timeout: 60_000 });
-      await page.keyboard.press("c");
-      await page.waitForSelector("#convert-done");
+      await write();
+      await page.waitForSelector("#convert-done", { timeout: 60_000 });
       await sound("written");
       await page.keyboard.press("Escape");
       await write();
@@ -156,8 +156,8 @@ for (const way of WAYS) {
       assert.match(await page.textContent('[role="dialog"]'), /changed, moved or removed/);
       await sound("failed");
       await page.keyboard.press("Escape");
-      await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/seed.mdl"));
-      await page.waitForFunction(() => document.title.startsWith("seed.mdl"));
+      await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/gpt_small.mdl"));
+      await page.waitForFunction(() => document.title.startsWith("gpt_small.mdl"));
       await page.evaluate(() => {
         window.newVersion = () => {};
         dispatchEvent(new Event("newversion"));

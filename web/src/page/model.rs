@@ -607,6 +607,7 @@ impl Model {
             // What repeats, and how often, is not known yet.
             self.loading.first = first.map(|mut first| {
                 first.toggle_folding();
+                first.view.so_far = true;
                 first
             });
             self.loading.shown = true;
