@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Text, float_repr, order};
 
 use super::Numbers;
-use crate::{Json, shape_text};
+use crate::{Json, grouped, shape_text};
 
 /// What a comparison found. Nothing in it means that the checkpoints match.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -109,16 +109,17 @@ impl Values {
                 let far = numbers.largest().map_or_else(String::new, |most| {
                     format!(
                         ", {} of {} were rounded, max abs {}",
-                        numbers.differing,
-                        numbers.elements,
+                        grouped(numbers.differing),
+                        grouped(numbers.elements),
                         short(most)
                     )
                 });
                 format!("the values are equal at {dtype} precision{far}")
             }
             Some((dtype, beyond)) => format!(
-                "{}, {beyond} of them beyond {dtype} precision",
-                elements_text(numbers, &self.first)
+                "{}, {} of them beyond {dtype} precision",
+                elements_text(numbers, &self.first),
+                grouped(*beyond)
             ),
             None => elements_text(numbers, &self.first),
         }
@@ -280,12 +281,12 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     let mut text = match numbers.one_nan {
         0 => "elements: ".to_owned(),
         1 => "NaN: 1 element is NaN on one side only; ".to_owned(),
-        count => format!("NaN: {count} elements are NaN on one side only; "),
+        count => format!("NaN: {} elements are NaN on one side only; ", grouped(count)),
     };
     text += &format!(
         "{} of {} differ, first at {}",
-        numbers.differing,
-        numbers.elements,
+        grouped(numbers.differing),
+        grouped(numbers.elements),
         shape_text(first)
     );
     if !numbers.numeric {
@@ -304,10 +305,12 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     }
     if numbers.one_nan + numbers.far > 0 && numbers.finite > 0 {
         let finite = short(numbers.max_abs);
-        text += &format!(", max abs {finite} of the {} finite on both sides", numbers.finite);
+        let count = grouped(numbers.finite);
+        text += &format!(", max abs {finite} of the {count} finite on both sides");
     }
     if numbers.left_nan + numbers.right_nan > 0 {
-        text += &format!(", NaN {} / {}", numbers.left_nan, numbers.right_nan);
+        let (left, right) = (grouped(numbers.left_nan), grouped(numbers.right_nan));
+        text += &format!(", NaN {left} / {right}");
     }
     text
 }
