@@ -9,7 +9,6 @@ mod print;
 mod progress;
 mod remote;
 mod scratch;
-mod sink;
 mod source;
 
 use std::process::ExitCode;

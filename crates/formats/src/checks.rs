@@ -15,7 +15,7 @@ use statelens_checkpoint::{Checkpoint, Error, FileId, Layout, Limits, Result, Sp
 use statelens_tensor::crc::Summing;
 
 use crate::archive::{Archive, is_zip};
-use crate::{dcp, tensorflow, torch};
+use crate::{format_of, tensorflow};
 
 /// The checksums of a checkpoint's files.
 #[derive(Debug, Default)]
@@ -86,17 +86,9 @@ impl Algorithm {
 /// Finds the checksums of all files that a checkpoint lies in; reads what says where they are.
 pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     let files = &checkpoint.files;
-    match checkpoint.format.id {
-        "tensorflow" | "tensorflow-v1" => return tensorflow::checks::checks(files, limits),
-        "torch-tar" => return torch::read::tar::checks(files, limits),
-        "torch-dcp" => {
-            let mut checks = Checks::default();
-            for span in dcp::read::places(files, limits)? {
-                checks.archive(files, span, limits)?;
-            }
-            return Ok(checks);
-        }
-        _ => {}
+    let own = format_of(checkpoint.format.id).and_then(|format| format.checks);
+    if let Some(checks) = own.map(|own| own(checkpoint, files, limits)).transpose()?.flatten() {
+        return Ok(checks);
     }
     let hdf5 = |file: FileId| -> Result<bool> {
         let head = files.read_vec(file, 0, files.len(file).min(HEAD))?;
@@ -135,7 +127,7 @@ fn files_of(tensor: &Tensor) -> Vec<FileId> {
 
 impl Checks {
     /// Adds those of a zip archive, if that is what lies there.
-    fn archive(
+    pub(crate) fn archive(
         &mut self,
         files: &statelens_checkpoint::FileSet,
         span: Span,

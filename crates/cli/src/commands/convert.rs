@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use statelens::write::{Replace, write_files};
 use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
 use statelens_convert::{Edit, Report, Target, plan, shard_size, shards_by_name};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
@@ -78,7 +79,7 @@ impl Job<'_> {
         let target =
             target.sharded(self.shards(&checkpoint)?).map_err(|error| self.named(error))?;
         // PyTorch's files hold a text once that is named again and again.
-        if !matches!(target, Target::Torch(_)) {
+        if target.writing.id != "torch" {
             limits::check_texts(&checkpoint, "writing the file")?;
         }
         edits::warn_of_unused(self.edits, &self.edit, &checkpoint)?;
@@ -111,9 +112,21 @@ impl Job<'_> {
         let written = match &self.destination {
             Destination::Output => write::to_standard_output(plan, &judge, &mut bar),
             Destination::File(path) if remote::address(path).is_some() => {
-                remote::write(&paths, plan, self.writes.force, &judge, &mut bar)
+                remote::write(&paths, plan, self.writes.force, complain, &judge, &mut bar)
             }
-            _ => write::to_files(&paths, plan, self, sources, &judge, &mut bar),
+            destination => {
+                let writing = statelens::write::Writing {
+                    replace: match destination {
+                        Destination::InPlace(_) => Replace::Source,
+                        _ if self.writes.force => Replace::Any,
+                        _ => Replace::Nothing,
+                    },
+                    sync: self.writes.durable.sync(),
+                    limits: limits(),
+                    sources,
+                };
+                write_files(&paths, plan, &writing, &judge, &mut bar)
+            }
         };
         let report = written.map_err(|error| self.named(error))?;
         drop(bar);

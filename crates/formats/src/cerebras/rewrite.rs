@@ -8,8 +8,7 @@ use statelens_checkpoint::{Checkpoint, Error, Grade, Plan, Result};
 
 use super::dataloader::{DataState, Loader};
 use super::fix::{Fixed, fix, is_legacy};
-use super::write::{Options, Version};
-use crate::Target;
+use super::write::{self, Options, Version};
 
 /// How the title of a finding ends that [`repair`] may settle.
 const MISSING: &str = " missing from the file";
@@ -129,7 +128,10 @@ fn version(id: &str) -> Result<Version> {
 }
 
 fn planned(source: Arc<Checkpoint>, version: Version, name: &str) -> Result<Plan> {
-    crate::plan(source, &Target::Cerebras(Options { version, ..Options::default() }), name)
+    let options = Options { version, ..Options::default() };
+    crate::plan_by(source, crate::writing("cerebras")?, |source| {
+        write::plan(source, &options, name)
+    })
 }
 
 #[cfg(test)]

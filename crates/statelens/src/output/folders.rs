@@ -7,7 +7,7 @@ use statelens_checkpoint::{Error, Result};
 
 /// Folders that were made for a file. Dropped before [`Folders::keep`], they are removed again.
 #[derive(Debug, Default)]
-pub(crate) struct Folders {
+pub struct Folders {
     /// The outermost first.
     made: Vec<PathBuf>,
     kept: bool,
@@ -15,7 +15,7 @@ pub(crate) struct Folders {
 
 impl Folders {
     /// Makes a folder, and those that it is in, where they are not there.
-    pub(crate) fn make(folder: Option<&Path>) -> Result<Self> {
+    pub fn make(folder: Option<&Path>) -> Result<Self> {
         let mut folders = Self::default();
         let Some(folder) = folder.filter(|folder| *folder != Path::new("")) else {
             return Ok(folders);
@@ -37,7 +37,7 @@ impl Folders {
     }
 
     /// They stay.
-    pub(crate) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.kept = true;
     }
 }

@@ -22,7 +22,7 @@ const MOST_PARTS: u64 = 9_000;
 const AT_ONCE: usize = 4;
 
 /// Objects as the place where new files go.
-pub(crate) struct ObjectSink {
+pub struct ObjectSink {
     uploads: Vec<Upload>,
     current: usize,
     replace: bool,
@@ -31,6 +31,7 @@ pub(crate) struct ObjectSink {
 /// One object being written.
 struct Upload {
     place: Place,
+    warn: fn(&str),
     id: Option<MultipartId>,
     part: usize,
     /// The first bytes, as many as must be there before the head can be made.
@@ -45,7 +46,8 @@ struct Upload {
 impl ObjectSink {
     /// The objects are those of the plan's files, by index. An object that is there is replaced
     /// only if that is asked for, and not before the new one is complete.
-    pub(crate) fn new(plan: &Plan, places: Vec<Place>, replace: bool) -> Result<Self> {
+    /// `warn` is told of parts that a store may have kept.
+    pub fn new(plan: &Plan, places: Vec<Place>, replace: bool, warn: fn(&str)) -> Result<Self> {
         let mut uploads = Vec::new();
         for (file, place) in plan.files.iter().zip(places) {
             if !replace && place.exists()? {
@@ -63,6 +65,7 @@ impl ObjectSink {
             };
             uploads.push(Upload {
                 place,
+                warn,
                 id: None,
                 part,
                 kept: Vec::new(),
@@ -77,7 +80,7 @@ impl ObjectSink {
     }
 
     /// Waits until everything is sent, and lets the objects appear.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         if let Some(last) = self.uploads.get_mut(self.current) {
             last.end()?;
         }
@@ -223,7 +226,7 @@ impl Upload {
         let Place { parts, path, .. } = &self.place;
         let aborted = wait(parts.abort_multipart(path, &id));
         if !matches!(aborted, Ok(Ok(()))) {
-            crate::print::complain(&format!(
+            (self.warn)(&format!(
                 "{}: the store did not confirm that the unfinished upload was removed; look for \
                  incomplete multipart uploads in the bucket",
                 self.place.address()

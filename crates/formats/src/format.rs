@@ -1,13 +1,17 @@
-//! Every format in one table: what the README, `statelens formats`, `--to` and the page's sheet
-//! say is made from it.
+//! What there is to know of a format: how it is told apart, opened, scanned, checked and written,
+//! and what the README, `statelens formats`, `--to` and the page's sheet say of it.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
-use statelens_checkpoint::{Error, Result};
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, FileSet, Limits, Loss, Plan, Progress, Result,
+};
 
-use crate::{Target, cerebras, numpy, safetensors, tensorflow, torch};
+use crate::checks::Checks;
+use crate::{FORMATS, Probe, Score, Shards};
 
-/// A format, as far as users know it.
+/// A format. Each has one of these, a `static` in its folder; [`FORMATS`] lists them.
 #[derive(Debug)]
 pub struct Format {
     /// What [`statelens_checkpoint::FormatInfo::id`] may be for checkpoints of it.
@@ -22,7 +26,42 @@ pub struct Format {
     pub writes: Option<Writing>,
     /// What else is worth knowing; may be empty.
     pub notes: &'static str,
+    /// How sure it is, by the first bytes and what they lead to, that a file is its own.
+    pub score: fn(&Probe<'_>) -> Score,
+    /// Reads the structure of the first file of the set; see [`crate::open`].
+    pub open: fn(FileSet, &Limits, &mut dyn Progress) -> Result<Checkpoint>,
+    /// Scanning a file looks at all that opening one of these notices, so that it is not opened
+    /// for that.
+    pub searched: bool,
+    /// The checksums of its files, where they are not those of a zip archive; `None` from the
+    /// function for those of a checkpoint that are.
+    pub checks: Option<FindChecks>,
+    /// What a checkpoint of it has that no other format holds.
+    pub left_out: Option<fn(&Checkpoint) -> Option<Loss>>,
 }
+
+impl Format {
+    /// One by that name that claims no file yet, is only read, and has no checksums of its own: the
+    /// rest of a format of your own is filled in with `..Format::named(…)`.
+    pub const fn named(ids: &'static [&'static str], name: &'static str) -> Self {
+        Self {
+            ids,
+            name,
+            extensions: ids,
+            reads: "",
+            writes: None,
+            notes: "",
+            score: |_| Score::No,
+            open: |_, _, _| Err(Error::unsupported("this format has no reader")),
+            searched: false,
+            checks: None,
+            left_out: None,
+        }
+    }
+}
+
+/// Finds the checksums of a checkpoint's files.
+pub type FindChecks = fn(&Checkpoint, &FileSet, &Limits) -> Result<Option<Checks>>;
 
 /// How a format is written.
 #[derive(Debug)]
@@ -43,7 +82,45 @@ pub struct Writing {
     pub versions: &'static [Choice],
     /// Compressions, the default (none at all) first; empty if there are none.
     pub compressions: &'static [Choice],
-    make: fn(&Asked) -> Target,
+    /// Whether it can be several files.
+    pub shards: bool,
+    /// Whether it can have a graph of objects, and a file that names the latest checkpoint.
+    pub graphs: bool,
+    /// Whether it holds elements of a dtype that torch lacks (quantised blocks, small numbers) as
+    /// they are.
+    pub has: fn(&DType) -> bool,
+    /// Plans the files; see [`crate::plan`].
+    pub plan: fn(Arc<Checkpoint>, &Target, &str) -> Result<Plan>,
+}
+
+/// What to write: a format, and what is asked of it.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// How the format is written.
+    pub writing: &'static Writing,
+    /// What was asked of it; it has all of that.
+    pub asked: Asked,
+    /// How it is cut into files.
+    pub shards: Shards,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.writing.id == other.writing.id
+            && (&self.asked, &self.shards) == (&other.asked, &other.shards)
+    }
+}
+
+impl Target {
+    /// The same, cut into several files; an error if the format can't be.
+    pub fn sharded(self, shards: Shards) -> Result<Self> {
+        if shards == Shards::One || self.writing.shards {
+            return Ok(Self { shards, ..self });
+        }
+        let name = self.writing.name.split(' ').next().unwrap_or_default();
+        Err(Error::refused(format!("{name} files can't be sharded"))
+            .advice("Remove --shard-size or --shard, or write safetensors or PyTorch."))
+    }
 }
 
 /// One of a few values to choose from.
@@ -68,185 +145,10 @@ pub struct Asked {
     pub state_file: bool,
 }
 
-/// What `--to` calls TensorFlow's format.
-const TENSORFLOW: &str = "tensorflow";
-
-const fn choice(id: &'static str, name: &'static str) -> Choice {
+/// A choice by what it is called.
+pub(crate) const fn choice(id: &'static str, name: &'static str) -> Choice {
     Choice { id, name }
 }
-
-/// Every format, in the order in which they are shown.
-pub const FORMATS: &[Format] = &[
-    Format {
-        ids: &["cerebras-h5"],
-        name: "Cerebras HDF5",
-        extensions: &["mdl", "h5", "hdf5"],
-        reads: "0.1 to 0.5 (releases 1.7 to 2.10)",
-        writes: Some(Writing {
-            id: "cerebras",
-            name: "Cerebras HDF5",
-            label: "Cerebras .mdl",
-            extensions: &["mdl", "h5", "hdf5"],
-            about: "HDF5 with the nesting, types and links of the state. Read by cstorch.load and any HDF5 tool.",
-            what: "0.5; 0.4 with `--format-version 0.4`",
-            versions: &[
-                choice("0.5", "0.5, releases 2.5 to 2.10"),
-                choice("0.4", "0.4, releases 2.0 to 2.4"),
-            ],
-            compressions: &[choice("", "none"), choice("lz4", "LZ4"), choice("gzip", "gzip")],
-            make: |asked| {
-                Target::Cerebras(cerebras::write::Options {
-                    version: match asked.version.as_deref() {
-                        Some("0.4") => cerebras::write::Version::V04,
-                        _ => cerebras::write::Version::V05,
-                    },
-                    compression: match asked.compression.as_deref() {
-                        Some("lz4") => cerebras::write::Compression::Lz4,
-                        Some("gzip") => cerebras::write::Compression::Gzip,
-                        _ => cerebras::write::Compression::None,
-                    },
-                })
-            },
-        }),
-        notes: "",
-    },
-    Format {
-        ids: &["torch-zip", "torch-legacy", "torch-tar", "torch-export", "pickle"],
-        name: "PyTorch",
-        extensions: &["pt", "pth", "bin", "ckpt", "pkl"],
-        reads: "zip files of all versions, the stream of before 1.6, tar files of 0.1, TorchScript, `.pt2`, bare pickles",
-        writes: Some(Writing {
-            id: "torch",
-            name: "PyTorch zip",
-            label: "PyTorch .pt",
-            extensions: &["pt", "pth", "bin"],
-            about: "A zip of a pickle and raw tensors. Loads with torch.load(weights_only=True): nothing in it can run.",
-            what: "zip, as `torch.load(weights_only=True)` takes it; one file, or shards with an index",
-            versions: &[],
-            compressions: &[],
-            make: |_| Target::Torch(torch::write::Options::default()),
-        }),
-        notes: "",
-    },
-    Format {
-        ids: &["safetensors"],
-        name: "safetensors",
-        extensions: &["safetensors"],
-        reads: "one file, or shards with or without their index; all dtypes of release 0.8",
-        writes: Some(Writing {
-            id: "safetensors",
-            name: "safetensors",
-            label: "safetensors",
-            extensions: &["safetensors"],
-            about: "A header of names and the tensors behind it. Read by Hugging Face libraries; plain values go into its metadata.",
-            what: "one file, or shards with an index",
-            versions: &[],
-            compressions: &[],
-            make: |_| Target::Safetensors(safetensors::write::Options::default()),
-        }),
-        notes: "",
-    },
-    Format {
-        ids: &["torch-dcp"],
-        name: "PyTorch distributed checkpoint",
-        extensions: &["distcp"],
-        reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are put together",
-        writes: None,
-        notes: "",
-    },
-    Format {
-        ids: &["tensorflow", "tensorflow-v1"],
-        name: "TensorFlow",
-        extensions: &["index"],
-        reads: "bundles of `.index` and `.data-*` (V2 Saver, `tf.train.Checkpoint`, SavedModel variables), V1 Saver files",
-        writes: Some(Writing {
-            id: TENSORFLOW,
-            name: "TensorFlow checkpoint",
-            label: "TensorFlow .index",
-            extensions: &["index", "ckpt"],
-            about: "An index and the raw tensors beside it. Restored by tf.compat.v1.train.Saver and tf.train.Checkpoint.",
-            what: "V2: bundles by name or with an object graph, in one or more data files",
-            versions: &[],
-            compressions: &[],
-            make: |asked| {
-                Target::TensorFlow(tensorflow::write::Options {
-                    object_graph: asked.object_graph,
-                    state_file: asked.state_file,
-                    ..tensorflow::write::Options::default()
-                })
-            },
-        }),
-        notes: "",
-    },
-    Format {
-        ids: &["npy"],
-        name: "NumPy array",
-        extensions: &["npy"],
-        reads: "versions 1 to 3, all dtypes; arrays of objects stay inert",
-        writes: Some(Writing {
-            id: "npy",
-            name: "NumPy array",
-            label: "NumPy .npy",
-            extensions: &["npy"],
-            about: "One array, for numpy.load. For checkpoints of which one tensor is taken.",
-            what: "one array",
-            versions: &[],
-            compressions: &[],
-            make: |_| Target::Numpy(numpy::write::Options { single: true }),
-        }),
-        notes: "",
-    },
-    Format {
-        ids: &["npz"],
-        name: "NumPy archive",
-        extensions: &["npz"],
-        reads: "arrays of all dtypes, stored or deflated; other members as bytes",
-        writes: Some(Writing {
-            id: "npz",
-            name: "NumPy archive",
-            label: "NumPy .npz",
-            extensions: &["npz"],
-            about: "A zip of arrays under their whole names. Read by numpy.load and everything that builds on it.",
-            what: "stored, as `numpy.load(allow_pickle=False)` takes it",
-            versions: &[],
-            compressions: &[],
-            make: |_| Target::Numpy(numpy::write::Options::default()),
-        }),
-        notes: "",
-    },
-    Format {
-        ids: &["keras", "keras-h5", "keras-weights"],
-        name: "Keras",
-        extensions: &["keras", "weights.h5", "weights.json"],
-        reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",
-        writes: None,
-        notes: "",
-    },
-    Format {
-        ids: &["gguf"],
-        name: "GGUF",
-        extensions: &["gguf"],
-        reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
-        writes: None,
-        notes: "",
-    },
-    Format {
-        ids: &["flax"],
-        name: "Flax msgpack",
-        extensions: &["msgpack", "flax"],
-        reads: "state dicts with all dtypes of JAX, arrays in pieces put together",
-        writes: None,
-        notes: "",
-    },
-    Format {
-        ids: &["hdf5"],
-        name: "any other HDF5",
-        extensions: &["h5", "hdf5"],
-        reads: "as a tree of groups, datasets, attributes",
-        writes: None,
-        notes: "",
-    },
-];
 
 /// Every format that can be written.
 pub fn writings() -> impl Iterator<Item = &'static Writing> {
@@ -269,25 +171,30 @@ pub fn writing_for_name(name: &str) -> Option<&'static Writing> {
     writings().find(|writing| writing.extensions.contains(&extension.as_str()))
 }
 
+/// The format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
+pub fn format_of(id: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.ids.contains(&id)).copied()
+}
+
 /// How to write the format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
 pub fn writing_of(format: &str) -> Option<&'static Writing> {
-    FORMATS.iter().find(|row| row.ids.contains(&format))?.writes.as_ref()
+    format_of(format)?.writes.as_ref()
 }
 
 impl Writing {
     /// The target, with what was asked for; an error if the format does not have it.
-    pub fn target(&self, asked: &Asked) -> Result<Target> {
+    pub fn target(&'static self, asked: &Asked) -> Result<Target> {
         self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
         self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
         for (what, asked) in
             [("object graph", asked.object_graph), ("state file", asked.state_file)]
         {
-            if asked && self.id != TENSORFLOW {
+            if asked && !self.graphs {
                 return Err(Error::refused(format!("{} has no {what}", self.name))
                     .advice("Leave it out, or name the format with --to tensorflow."));
             }
         }
-        Ok((self.make)(asked))
+        Ok(Target { writing: self, asked: asked.clone(), shards: Shards::One })
     }
 
     /// Its name with the version, where there are several.

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span};
 use statelens_convert::Sink;
 
-use crate::print::grouped;
+use statelens_inspect::grouped;
 
 /// Bytes that are written at once, beginning at a multiple of it: so few that what was read is in
 /// the processor's cache still, and so many that the system keeps them as few large pages.
@@ -27,7 +27,7 @@ const WRITERS: usize = 2;
 /// Writes to files, one after the other, on threads of its own: while they write, the next bytes
 /// are read, decoded and checked. What is copied as it is, they read, too. (Copying in the kernel
 /// took longer than this: it goes page by page where a span and its copy are not aligned alike.)
-pub(crate) struct FileSink {
+pub struct FileSink {
     files: Vec<Arc<fs::File>>,
     current: usize,
     /// Bytes of the current file that are written, or on their way.
@@ -90,7 +90,7 @@ struct Buffer {
 
 impl FileSink {
     /// The files are those of the plan, by index; they are empty and open for writing.
-    pub(crate) fn new(files: Vec<Arc<fs::File>>) -> Self {
+    pub fn new(files: Vec<Arc<fs::File>>) -> Self {
         let (empty, emptied) = channel();
         Self {
             files,
@@ -105,7 +105,7 @@ impl FileSink {
     }
 
     /// Waits until everything is written.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         self.hand_over()?;
         self.wait()
     }

@@ -10,7 +10,7 @@ use super::{Output, exists};
 
 /// Whether the bytes must be on the disk before the files get their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Sync {
+pub enum Sync {
     /// If a file is replaced: the old one goes only when the new one would outlive a power cut.
     /// Other files are left to the system, as `cp` leaves them.
     IfReplacing,
@@ -20,7 +20,7 @@ pub(crate) enum Sync {
 
 /// Gives all files their names, in order. If one of them can't get its name, none does, and what
 /// had those names has them again.
-pub(crate) fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
+pub fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
     for output in outputs.iter().filter(|output| !output.replace) {
         if fs::symlink_metadata(&output.target).is_ok() {
             return Err(exists(&output.target));
@@ -54,7 +54,7 @@ pub(crate) fn keep_all(outputs: Vec<Output>, sync: Sync) -> Result<()> {
 }
 
 /// Has the system write what a folder lists to the disk.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
     // Elsewhere a folder can't be opened as a file, and the system does it by itself.
     if cfg!(unix) { fs::File::open(folder)?.sync_all() } else { Ok(()) }
 }
