@@ -73,3 +73,19 @@ fn what_the_original_writes_in_a_way_nobody_can_use_is_told() {
         converted.notes
     );
 }
+
+/// Not a difference: no case has it, and the original's list of releases begins with 2.1.
+#[test]
+fn the_precision_is_told_to_releases_2_1_to_2_3_only() {
+    let text = "{model_type: gptj, use_bfloat16: true, n_head: 4, n_embd: 8}";
+    let config = parse(text, Language::Yaml).unwrap();
+    for (release, told) in
+        [("cs-2.0", false), ("cs-2.1", true), ("cs-2.3", true), ("cs-2.4", false)]
+    {
+        assert_eq!(
+            converted("gptj", "hf", release, &config).contains("fp16_type: bfloat16"),
+            told,
+            "{release}"
+        );
+    }
+}

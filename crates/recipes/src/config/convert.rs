@@ -204,7 +204,8 @@ impl Way<'_> {
         let release = self.step.target.version();
         if release < Some((2, 4)) {
             // Jais's converter never sees the flag, and the whole config is its name later on.
-            let flag = old.get("use_bfloat16").filter(|_| rules.naming != Naming::WholeConfig);
+            let told = release >= Some((2, 1)) && rules.naming != Naming::WholeConfig;
+            let flag = old.get("use_bfloat16").filter(|_| told);
             if let Some(flag) = flag {
                 new.set("fp16_type", if flag.is_true() { "bfloat16" } else { "float16" });
             }
