@@ -18,40 +18,10 @@ use graph::Graph;
 /// Circles that are known, by their crate and members: none is added to them. Each is a reason to
 /// tidy up, and one that is gone is to be struck off.
 const KNOWN: &[(&str, &[&str])] = &[
-    ("checkpoint", &["checkpoint", "unfolded"]),
-    ("checkpoint", &["key", "tensor", "value"]),
-    ("checkpoint", &["layout", "source"]),
     ("cli", &["args", "commands::serve"]),
     ("cli", &["commands::convert::report", "commands::edits"]),
-    ("convert", &["casts", "run"]),
-    ("formats", &["cerebras::fix", "cerebras::rewrite"]),
-    ("formats", &["cerebras::write::outline", "cerebras::write::spec", "cerebras::write::tree"]),
-    ("formats", &["checks", "format", "tensorflow"]),
-    ("formats", &["json::document", "json::parser"]),
-    ("formats", &["scan::hdf5", "scan::joblib", "scan::members", "scan::search", "scan::torch"]),
-    ("formats", &["sets", "stray"]),
-    (
-        "formats",
-        &["tensorflow::bundle", "tensorflow::read", "tensorflow::slices", "tensorflow::v1"],
-    ),
-    (
-        "formats",
-        &[
-            "tensorflow::write::graph",
-            "tensorflow::write::losses",
-            "tensorflow::write::names",
-            "tensorflow::write::values",
-        ],
-    ),
-    ("formats", &["torch::write::pickler", "torch::write::state"]),
-    ("hdf5", &["attribute", "chunks", "dataset", "end", "file", "group"]),
-    ("inspect", &["compare::pairs", "compare::report"]),
-    ("inspect", &["describe", "element"]),
-    ("inspect", &["json", "summary"]),
     ("inspect", &["share::fingerprint", "share::outline"]),
     ("inspect", &["share::fold", "share::pack"]),
-    ("pickle", &["escapes", "machine"]),
-    ("stats", &["statistics", "summary"]),
     (
         "tensor",
         &[

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::{FileId, FileSet, Result, Text};
+use crate::{FileSet, Result, Span, Tensor, Text};
 
 /// Where the bytes of a tensor are. Says nothing about what they mean: that is the tensor's
 /// dtype, shape and byte order.
@@ -21,23 +21,14 @@ pub enum Layout {
     Concat(Concat),
     /// Somewhere in a run of a file that says itself where: looked up when the bytes are needed.
     Deferred(Deferred),
+    /// What comes of another tensor's elements, one by one.
+    Computed(Arc<Computed>),
     /// Every element is this one; its length is the stored dtype's itemsize.
     Fill(Arc<[u8]>),
     /// The dense bytes themselves, where the file has them in its structure.
     Inline(Arc<[u8]>),
     /// There are none: a meta tensor, a file that was not given. The text says why.
     Missing(Text),
-}
-
-/// A run of bytes of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// Which file.
-    pub file: FileId,
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes.
-    pub len: u64,
 }
 
 /// A view of a storage, as torch has them. Readers check that every element lies inside.
@@ -120,6 +111,57 @@ pub struct Part {
     pub layout: Layout,
 }
 
+/// Elements that are computed from those of another tensor as they are read. The tensor that has
+/// this layout is little-endian, of the same shape, and stored as the dtype of [`Computed::of`].
+#[derive(Debug, Clone, PartialEq)]
+pub struct Computed {
+    /// The tensor whose logical elements go in.
+    pub of: Tensor,
+    /// What is done to each, in order; each step is rounded to the dtype, as torch does it.
+    pub steps: Vec<Arithmetic>,
+    /// What is added to each, after that.
+    pub product: Option<Product>,
+}
+
+/// The product of two thin matrices, which are held in memory while it is computed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Product {
+    /// The left one, `[rows, rank]`.
+    pub left: Tensor,
+    /// The right one, `[rank, columns]`.
+    pub right: Tensor,
+    /// What each element of the product is multiplied by.
+    pub scale: f64,
+}
+
+/// One step of a [`Computed`] element.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Arithmetic {
+    /// The element and this.
+    Add(f64),
+    /// The element times this.
+    Multiply(f64),
+    /// The element by this.
+    Divide(f64),
+    /// Zero where the element is not a number.
+    NanToZero,
+    /// A random number instead: mean 0, this standard deviation. The same for the same seed and
+    /// place, so that reading twice gives the same.
+    Normal {
+        /// The standard deviation.
+        deviation: f64,
+        /// Which numbers.
+        seed: u64,
+    },
+    /// A random number between minus this and this instead.
+    Uniform {
+        /// The bound.
+        bound: f64,
+        /// Which numbers.
+        seed: u64,
+    },
+}
+
 /// A run of a file that holds dense elements and, beside them, where they are: one of the many
 /// small archives that a distributed checkpoint is made of. Looking into each when the file is
 /// opened would cost as many reads.
@@ -135,6 +177,14 @@ pub trait Locate: fmt::Debug + Send + Sync {
     /// Where the elements of an array of `shape` are; never a [`Layout::Deferred`]. Fails if what
     /// lies there has another shape, dtype or byte order than the tensor.
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout>;
+}
+
+impl Computed {
+    /// The layouts of all that it is computed from.
+    pub fn layouts(&self) -> impl Iterator<Item = &Layout> {
+        let factors = self.product.iter().flat_map(|product| [&product.left, &product.right]);
+        std::iter::once(&self.of).chain(factors).map(|tensor| &tensor.layout)
+    }
 }
 
 impl Deferred {

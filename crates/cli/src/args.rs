@@ -1,11 +1,13 @@
 //! The command line, defined once: parsing, help, completions and the man page come from here.
 
 mod convert;
+mod convert_model;
 mod looking;
 mod model;
 mod spending;
 mod summary;
 mod toolbox;
+mod values;
 
 use std::path::PathBuf;
 
@@ -16,13 +18,14 @@ use crate::output::Sync;
 
 pub(crate) use convert::{Convert, Edits, Merge, Writes};
 pub(crate) use looking::{Ls, Show, Sort};
-pub(crate) use model::{ConvertConfig, ListConverters, Model};
+pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Model};
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
     Prune, Runs, Toolbox, Upgrade, Verify,
 };
+pub(crate) use values::{By, Export, FailOn, Field, Hist, StatsArgs, Values};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -160,6 +163,9 @@ Examples:
   statelens summary model.pt --link https://example.org/statelens/
   statelens summary model.pt --link https://example.org/statelens/ --keys coded")]
     Summary(Summary),
+
+    #[command(flatten)]
+    Values(Values),
 
     #[command(flatten)]
     Toolbox(Toolbox),
@@ -331,7 +337,7 @@ pub(crate) struct Manifest {
 }
 
 /// How sure it is that what was written stays.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Durable {
     /// Waits until the output is on the disk, as is always done before a file is replaced
     #[arg(long = "sync")]

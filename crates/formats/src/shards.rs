@@ -20,6 +20,8 @@ pub enum Shards {
     /// Into files with so many bytes of tensors at most, in the order of their keys; a tensor
     /// that is larger has a file of its own. One file, if all fits.
     BySize(u64),
+    /// As [`Shards::BySize`], with a number and an index even if all fits into one file.
+    Numbered(u64),
     /// Each tensor into the file that its flat key names here, the others into the file that was
     /// asked for.
     Named(Arc<HashMap<Text, String>>),
@@ -45,13 +47,14 @@ impl Shards {
             Self::One => {
                 Ok(Assignment { files: vec![name.to_owned()], of: vec![0; tensors.len()] })
             }
-            Self::BySize(most) => Ok(by_size(*most, name, tensors)),
+            Self::BySize(most) => Ok(by_size(*most, name, tensors, false)),
+            Self::Numbered(most) => Ok(by_size(*most, name, tensors, true)),
             Self::Named(names) => named(names, name, tensors),
         }
     }
 }
 
-fn by_size(most: u64, name: &str, tensors: &[(Text, u64)]) -> Assignment {
+fn by_size(most: u64, name: &str, tensors: &[(Text, u64)], always: bool) -> Assignment {
     let mut of = Vec::with_capacity(tensors.len());
     let mut file = 0;
     let mut filled: Option<u64> = None;
@@ -67,7 +70,7 @@ fn by_size(most: u64, name: &str, tensors: &[(Text, u64)]) -> Assignment {
     }
     let count = file + 1;
     let files = match count {
-        1 => vec![name.to_owned()],
+        1 if !always => vec![name.to_owned()],
         _ => (1..=count).map(|at| numbered(name, at, count)).collect(),
     };
     Assignment { files, of }
@@ -182,6 +185,14 @@ mod tests {
         for bad in ["../up", "a/b", "", ".hidden", "EMB"] {
             assert!(by(&[("t0", bad), ("t1", "emb")]).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn one_file_is_numbered_where_that_is_asked_for() {
+        let tensors = tensors(&[4]);
+        let assignment = Shards::Numbered(100).assign("m.bin", &tensors).unwrap();
+        assert_eq!(assignment.files, ["m-00001-of-00001.bin"]);
+        assert_eq!(assignment.index("m.bin", &tensors).unwrap().name, "m.bin.index.json");
     }
 
     #[test]

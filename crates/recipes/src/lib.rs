@@ -2,6 +2,14 @@
 //! model into those of another.
 
 pub mod config;
+pub mod conversion;
+pub mod engine;
+pub mod families;
 pub mod format;
+pub mod language;
+pub mod lora;
+pub mod parts;
+pub mod recognise;
+pub mod view;
 
 pub use format::Format;

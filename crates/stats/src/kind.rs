@@ -99,11 +99,24 @@ impl Kind {
         }
     }
 
-    /// The finite values of whole elements as doubles, the nearest ones, of those kinds whose codes
-    /// are not counted.
+    /// The finite values of whole elements as doubles, the nearest ones.
     pub(crate) fn doubles(&self, elements: &[u8]) -> Vec<f64> {
-        let values: Vec<f64> = match self {
-            Self::Bytes(_) | Self::Halves(_) => Vec::new(),
+        let mut values = self.all(elements);
+        values.retain(|value| value.is_finite());
+        values
+    }
+
+    /// All values of whole elements as doubles, the nearest ones.
+    pub(crate) fn all(&self, elements: &[u8]) -> Vec<f64> {
+        match self {
+            Self::Bytes(codes) => {
+                let values = elements.iter().map(|byte| {
+                    let seconds = codes.seconds.as_ref().map(|seconds| seconds[usize::from(*byte)]);
+                    [Some(codes.values[usize::from(*byte)]), seconds]
+                });
+                values.flatten().flatten().collect()
+            }
+            Self::Halves(half) => each(elements, |bytes| half.value(u16::from_le_bytes(bytes))),
             Self::F32 => each(elements, |bytes| f32::from_le_bytes(bytes).into()),
             Self::F64 => each(elements, f64::from_le_bytes),
             Self::Ints(Int::I32) => each(elements, |bytes| i32::from_le_bytes(bytes).into()),
@@ -113,8 +126,7 @@ impl Kind {
             Self::Complex(part) => {
                 elements.chunks_exact(self.size()).map(|bytes| part.modulus(bytes)).collect()
             }
-        };
-        values.into_iter().filter(|value| value.is_finite()).collect()
+        }
     }
 }
 

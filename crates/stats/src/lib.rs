@@ -24,7 +24,9 @@ mod accumulate;
 mod bins;
 mod block;
 mod exact;
+mod forecast;
 mod kind;
+mod rows;
 mod spread;
 mod statistics;
 mod summary;
@@ -33,5 +35,6 @@ mod tables;
 mod tests;
 
 pub use accumulate::{Accumulator, has_statistics};
+pub use rows::{Line, Lines, MOST_LINES, Rows};
 pub use statistics::{QUANTILES, Statistics};
 pub use summary::{Histogram, Scale, Summary};

@@ -73,15 +73,19 @@ impl Statistics {
     pub fn all_zero(&self) -> bool {
         self.count > 0 && self.zeros == self.count
     }
+}
 
-    pub(crate) fn of(summary: &Summary) -> Self {
+impl Summary {
+    /// What it comes to.
+    pub fn statistics(&self) -> Statistics {
+        let summary = self;
         let finite = summary.finite();
         let moments = summary.sums.moments(finite);
         let quantile = |part| summary.quantile(part);
         let quantiles =
             summary.extremes.map(|_| QUANTILES.map(|part| quantile(part).unwrap_or(0.0)));
         let shape = moments.and_then(|moments| Shape::of(summary, &moments));
-        Self {
+        Statistics {
             count: summary.count,
             nan: summary.nan,
             pos_inf: summary.pos_inf,

@@ -1,6 +1,5 @@
 //! What is known of some values: it adds up, over the pieces of a tensor, and over tensors.
 
-use crate::Statistics;
 use crate::exact::Sums;
 use crate::spread::{Spread, number, ordered};
 
@@ -90,11 +89,6 @@ impl Summary {
     /// How many of them are finite.
     pub fn finite(&self) -> u64 {
         self.count - self.nan - self.pos_inf - self.neg_inf
-    }
-
-    /// What it comes to.
-    pub fn statistics(&self) -> Statistics {
-        Statistics::of(self)
     }
 
     /// The value that so large a part of the finite ones lies below, by the "lower" rule of numpy: a

@@ -173,6 +173,10 @@ impl Concat {
         let numel = count(shape)?;
         let again = match layout {
             Layout::Packed(_) | Layout::Chunked(_) | Layout::Concat(_) => true,
+            Layout::Computed(computed) => {
+                computed.product.is_some()
+                    || !matches!(computed.of.layout, Layout::Span(_) | Layout::Fill(_))
+            }
             Layout::Strided(view) => {
                 dense_start(view, shape, self.itemsize).is_none()
                     || !matches!(*view.storage, Layout::Span(_))

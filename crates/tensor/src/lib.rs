@@ -10,6 +10,7 @@ mod bands;
 mod blocks;
 mod cast;
 mod chunked;
+mod computed;
 mod concat;
 pub mod crc;
 mod crosswise;
@@ -30,7 +31,7 @@ mod view;
 
 pub use blocks::{decodes, dequantized, numbers};
 pub use cast::{Cast, CastReport, Narrowing, plain};
-pub use drain::{BUFFER, drain, elements};
+pub use drain::{BUFFER, drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Area, Error, FileSet, Layout, Result, Span};
 
 use crate::chunked::Chunked;
+use crate::computed::Computed;
 use crate::concat::{self, Concat};
 use crate::crosswise;
 use crate::inflate::Inflate;
@@ -62,6 +63,7 @@ pub(crate) enum Stored {
     Spread(Box<Spread>),
     Sweep(Box<Sweep>),
     Tiles(Box<Tiles>),
+    Computed(Box<Computed>),
 }
 
 impl Stored {
@@ -102,13 +104,19 @@ impl Stored {
                 }
             }
             Layout::Chunked(chunked) => Chunked::start(context, shape, chunked, range),
-            Layout::Concat(_) | Layout::Deferred(_) if context.depth == MAX_DEPTH => {
+            Layout::Concat(_) | Layout::Deferred(_) | Layout::Computed(_)
+                if context.depth == MAX_DEPTH =>
+            {
                 Err(Error::limit("parts of parts of a tensor, nested too deep"))
             }
             Layout::Deferred(deferred) => {
                 let layout = deferred.layout(context.files, shape)?;
                 let context = Context { depth: context.depth + 1, ..*context };
                 Self::new(&context, shape, layout, range)
+            }
+            Layout::Computed(computed) => {
+                let context = Context { depth: context.depth + 1, ..*context };
+                Ok(Self::Computed(Box::new(Computed::new(&context, shape, computed, range)?)))
             }
             Layout::Concat(concat) => {
                 Ok(Self::Concat(Box::new(Concat::new(context, shape, concat, range)?)))
@@ -204,6 +212,7 @@ impl Stored {
             Self::Strided(strided) => strided.need(),
             Self::Chunked(chunked) => chunked.need(),
             Self::Concat(concat) => concat.need(),
+            Self::Computed(computed) => computed.need(),
         }
     }
 
@@ -222,6 +231,7 @@ impl Stored {
             Self::Strided(strided) => strided.feed(bytes, out),
             Self::Chunked(chunked) => chunked.feed(bytes, out),
             Self::Concat(concat) => concat.feed(bytes, out),
+            Self::Computed(computed) => computed.feed(bytes, out),
             Self::Staged(staged) => staged.feed(bytes, out),
             Self::Spread(spread) => spread.feed(bytes, out),
             Self::Sweep(sweep) => sweep.feed(bytes, out),
@@ -257,6 +267,7 @@ impl Stored {
             Self::Strided(strided) => strided.step(files, out),
             Self::Chunked(chunked) => chunked.step(out),
             Self::Concat(concat) => concat.step(files, out),
+            Self::Computed(computed) => computed.step(files, out),
             Self::Area { area, range } => {
                 let len = (range.end - range.start).min(AREA_STEP);
                 let mut bytes = vec![0; len as usize];

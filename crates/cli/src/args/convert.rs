@@ -40,6 +40,11 @@ pub(crate) struct Convert {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
+    /// With --dry-run: reads what would be cast, and tells how many values would change, overflow
+    /// or become zero
+    #[arg(long, requires = "dry_run")]
+    pub(crate) scan: bool,
+
     #[command(flatten)]
     pub(crate) writes: Writes,
 
@@ -110,6 +115,24 @@ pub(crate) struct Writes {
 
     #[command(flatten)]
     pub(crate) durable: Durable,
+}
+
+impl Writes {
+    /// Just a format.
+    pub(crate) fn plain(to: &str, force: bool, durable: Durable) -> Self {
+        Self {
+            to: Some(to.to_owned()),
+            compress: None,
+            format_version: None,
+            object_graph: false,
+            state_file: false,
+            shard_size: None,
+            shard: Vec::new(),
+            lossy: false,
+            force,
+            durable,
+        }
+    }
 }
 
 /// What is taken, under which keys, and as what; applied in this order.

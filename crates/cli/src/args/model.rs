@@ -4,10 +4,41 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::Durable;
+pub(crate) use super::convert_model::ConvertModel;
+use super::{Common, Durable};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
+    /// Converts a model's checkpoint and config between Hugging Face and Cerebras's releases
+    #[command(alias = "convert_model")]
+    #[command(after_help = "\
+Does what `cszoo checkpoint convert` of Cerebras's Model Zoo does, and goes through several releases
+where there is no single step. Tensors are renamed, transposed, cut and joined as they are copied, in
+bounded memory, as docs/recipes.md describes. Every key is accounted for: one that no rule is about is
+told with the nearest rule, and nothing is written.
+
+hf: a folder NAME_to_hf with shards, their index and config.json. Releases: NAME_to_FORMAT.mdl and
+CONFIG_to_FORMAT.yaml. Without --model, --src-fmt and --config they are recognised: from the keys, from
+what the checkpoint says of itself, and from the config beside it.
+
+Examples:
+  statelens convert-model model_dir --to cs-2.9 -o out
+  statelens convert-model checkpoint_1000.mdl --to hf --export-safetensors
+  statelens convert-model checkpoint.mdl --config params.yaml --model gpt2 --src-fmt cs-1.8 --tgt-fmt cs-2.9
+  statelens convert-model checkpoint.mdl --to hf --dry-run
+  statelens convert-model mine.pt --recipe mine.recipe --src-fmt hf --tgt-fmt cs-2.9")]
+    ConvertModel(Box<ConvertModel>),
+
+    /// Folds LoRA into the weights of a Cerebras checkpoint
+    #[command(alias = "fold_lora")]
+    #[command(after_help = "\
+Does what `fold_lora_checkpoint.py` of Cerebras's Model Zoo does: CKPT_folded.mdl holds the model
+alone, CONFIG_folded.yaml the config without lora_params.
+
+Examples:
+  statelens fold-lora checkpoint_1000.mdl --config params.yaml")]
+    FoldLora(FoldLora),
+
     /// Converts a model's config between Hugging Face and Cerebras's releases
     #[command(alias = "convert_config")]
     #[command(after_help = "\
@@ -94,4 +125,29 @@ pub(crate) struct ListConverters {
     /// For scripts of the original tool, whose lists have notes; here there are none
     #[arg(long, hide = true)]
     pub(crate) hide_notes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FoldLora {
+    /// The checkpoint
+    #[arg(value_name = "CKPT")]
+    pub(crate) checkpoint: PathBuf,
+
+    /// The config that the model was trained with; else the one beside CKPT
+    #[arg(long, short = 'p', value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The folder to write to; made if it is not there. Without it, the one of CKPT
+    #[arg(short = 'o', long, value_name = "DIR")]
+    pub(crate) output_dir: Option<PathBuf>,
+
+    /// Replaces files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
 }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use statelens::write::{Replace, write_files};
-use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
-use statelens_convert::{Edit, Report, Target, plan, shard_size, shards_by_name};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result, Span};
+use statelens_convert::{
+    Edit, Report, Sink, Target, plan, run_blocking, shard_size, shards_by_name,
+};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
@@ -46,6 +48,8 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         writes: &args.writes,
         common: &args.common,
         dry_run: args.dry_run,
+        cut: Shards::One,
+        scan: args.scan,
     }
     .run(checkpoint, &sources)
 }
@@ -69,6 +73,10 @@ pub(crate) struct Job<'a> {
     pub(crate) writes: &'a Writes,
     pub(crate) common: &'a Common,
     pub(crate) dry_run: bool,
+    /// Into which files it is cut, where `writes` doesn't say it.
+    pub(crate) cut: Shards,
+    /// A dry run reads what is cast.
+    pub(crate) scan: bool,
 }
 
 impl Job<'_> {
@@ -90,8 +98,24 @@ impl Job<'_> {
             let mut printer = Printer::new();
             let changes =
                 if self.edit.is_empty() { Vec::new() } else { self.edit.preview(&checkpoint)? };
-            report::show(self, &format, &plan, size, &changes, &mut printer)?;
+            let scanned = match self.scan {
+                true => {
+                    limits::check(&checkpoint, "reading all values")?;
+                    let name = self.destination.file_name()?;
+                    let again =
+                        statelens_convert::plan(checkpoint.clone(), &self.edit, &target, &name)?;
+                    remote::check_cap(&again)?;
+                    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+                    Some(run_blocking(again, &mut Nowhere, &mut bar)?)
+                }
+                false => None,
+            };
+            report::show(self, &format, &plan, size, &changes, scanned.as_ref(), &mut printer)?;
             printer.finish()?;
+            // As it would end.
+            if let Some(report) = scanned.filter(|_| !self.writes.lossy) {
+                edits::refuse_false(&plan.source, &report)?;
+            }
             return Ok(true);
         }
         if plan.loses() && !self.writes.lossy {
@@ -185,9 +209,30 @@ impl Job<'_> {
     fn shards(&self, source: &Checkpoint) -> Result<Shards> {
         match &self.writes.shard_size {
             Some(size) => Ok(Shards::BySize(shard_size(size)?)),
-            None if self.writes.shard.is_empty() => Ok(Shards::One),
+            None if self.writes.shard.is_empty() => Ok(self.cut.clone()),
             None if self.edit.is_empty() => shards_by_name(&self.writes.shard, source),
             None => shards_by_name(&self.writes.shard, &self.edit.apply(source)?),
         }
+    }
+}
+
+/// Where nothing is written: what a run reads, it reads for its report.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn begin(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn copy(&mut self, _files: &FileSet, _span: Span) -> Result<()> {
+        Ok(())
+    }
+
+    fn patch_head(&mut self, _head: &[u8]) -> Result<()> {
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result};
 use statelens_convert::{Edit, Merging};
+use statelens_formats::Shards;
 
 use crate::args::{Edits, Merge};
 use crate::commands::convert::{Destination, Job, keys_text};
@@ -29,6 +30,8 @@ pub(crate) fn run(args: &Merge) -> Outcome {
         writes: &args.writes,
         common: &args.common,
         dry_run: false,
+        cut: Shards::One,
+        scan: false,
     }
     .run(checkpoint, &sources)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Error, Grade, Plan, Result};
 
 use super::dataloader::{DataState, Loader};
+pub use super::fix::check_format;
 use super::fix::{Fixed, fix, is_legacy};
 use super::write::{self, Options, Version};
 
@@ -67,15 +68,6 @@ pub fn with_dataloader(
     check_whole(source, false)?;
     let (checkpoint, replaced) = state.put_into(source, loader)?;
     Ok((planned(Arc::new(checkpoint), version(to)?, name)?, replaced))
-}
-
-/// Refuses a checkpoint of another format.
-pub fn check_format(source: &Checkpoint) -> Result<()> {
-    if source.format.id == "cerebras-h5" {
-        return Ok(());
-    }
-    let what = format!("this is {}, no Cerebras checkpoint", source.format.name);
-    Err(Error::refused(what).advice("Use `statelens convert` to make one of it."))
 }
 
 /// Refuses a format version that is newer than all that are known: it was read as the newest of

@@ -3,18 +3,14 @@
 //! [`scan`] asks what opening the file notices, and searches it for every pickle that any loader
 //! would run, and for other code that loading runs: see [`search`] for how.
 
-mod hdf5;
-mod joblib;
-mod members;
 mod packed;
 mod part;
 mod search;
-mod sweep;
+
 mod tar;
 #[cfg(test)]
 mod tests;
 mod told;
-mod torch;
 mod zip;
 
 use std::collections::BTreeSet;
@@ -23,7 +19,7 @@ use statelens_checkpoint::{ErrorKind, FileId, FileSet, Finding, Grade, Limits, P
 use statelens_pickle::ScanOptions;
 
 use self::search::Search;
-use crate::{Probe, Score, dcp, open_one, sets, stray};
+use crate::{Probe, Score, dcp, open_one, paths, sets, stray};
 
 /// What a file would do to whoever loads it with the usual libraries: a finding for every name
 /// that a pickle in it calls and that is not known to be harmless, for other code that it brings
@@ -118,10 +114,10 @@ fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
         return BTreeSet::new();
     }
     let named = dcp::read::places(files, limits).unwrap_or_default();
-    let folder = sets::folder(probe.name());
+    let folder = paths::folder(probe.name());
     let beside = files.iter().filter(|(_, file)| {
-        sets::folder(&file.name) == folder
-            && (file.name.ends_with(".distcp") || sets::base(&file.name) == ".metadata")
+        paths::folder(&file.name) == folder
+            && (file.name.ends_with(".distcp") || paths::base(&file.name) == ".metadata")
     });
     let beside = beside.map(|(id, _)| id);
     let mut ranks: BTreeSet<FileId> =

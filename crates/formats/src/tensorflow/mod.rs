@@ -23,6 +23,7 @@
 
 mod bundle;
 pub(crate) mod checks;
+mod contents;
 mod crc;
 pub mod detect;
 mod dtype;
@@ -39,8 +40,6 @@ mod table;
 mod tests;
 mod v1;
 pub mod write;
-
-pub(crate) use crc::mask;
 
 use crate::{Format, Writing};
 

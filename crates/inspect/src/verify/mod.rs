@@ -393,7 +393,7 @@ impl Verification {
                     let text = match lies.as_slice() {
                         [] => "its bytes are not those that were written".to_owned(),
                         keys => format!(
-                            "its bytes are not those that were written: `{}`{} lies there",
+                            "its bytes are not those that were written; stored there: `{}`{}",
                             keys.join("`, `"),
                             if job.tensors.len() > keys.len() { " and more" } else { "" },
                         ),
@@ -582,6 +582,10 @@ fn covered(layout: &Layout, spans: &[(Span, usize)]) -> bool {
             }
             Layout::Concat(concat) => {
                 open.extend(concat.parts.iter().map(|part| &part.layout));
+                true
+            }
+            Layout::Computed(computed) => {
+                open.extend(computed.layouts());
                 true
             }
             Layout::Fill(_) | Layout::Inline(_) => true,

@@ -99,6 +99,13 @@ impl Places {
                 Layout::Concat(concat) => {
                     open.extend(concat.parts.iter().map(|part| (&part.layout, &part.shape)));
                 }
+                Layout::Computed(computed) => {
+                    open.push((&computed.of.layout, &computed.of.shape));
+                    if let Some(product) = &computed.product {
+                        let factors = [&product.left, &product.right];
+                        open.extend(factors.map(|factor| (&factor.layout, &factor.shape)));
+                    }
+                }
                 Layout::Deferred(deferred) => {
                     open.push((deferred.layout(&checkpoint.files, shape)?, shape));
                 }
@@ -201,8 +208,8 @@ fn file_name(checkpoint: &Checkpoint, file: FileId) -> String {
 
 fn overlap(checkpoint: &Checkpoint, key: &str, other: &str, span: Span, with: Span) -> Problem {
     let text = match key == other {
-        true => "two parts of it lie in one place".to_owned(),
-        false => format!("it lies in a place that `{other}` has, too"),
+        true => "two parts of it overlap in the file".to_owned(),
+        false => format!("it overlaps `{other}` in the file"),
     };
     Problem {
         trouble: Trouble::Overlap,

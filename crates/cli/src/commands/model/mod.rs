@@ -1,13 +1,18 @@
 //! Commands for model families.
 
+mod checkpoint;
 mod config;
 mod converters;
+mod files;
+mod lora;
 
 use crate::args::Model;
 use crate::print::Outcome;
 
 pub(crate) fn run(command: &Model) -> Outcome {
     match command {
+        Model::ConvertModel(args) => checkpoint::run(args),
+        Model::FoldLora(args) => lora::run(args),
         Model::ConvertConfig(args) => config::run(args),
         Model::ListConverters(args) => converters::run(args),
     }

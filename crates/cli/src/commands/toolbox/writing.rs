@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-pub(super) use statelens::write::Replace;
+pub(crate) use statelens::write::Replace;
 use statelens::write::{Writing, write_files};
 use statelens_checkpoint::{Error, Plan, Result};
 
@@ -14,13 +14,13 @@ use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
 
 /// What `--force` asks for.
-pub(super) fn forced(force: bool) -> Replace {
+pub(crate) fn forced(force: bool) -> Replace {
     if force { Replace::Any } else { Replace::Nothing }
 }
 
 /// Runs a plan of one file; returns its bytes. Where something would be lost it is refused,
 /// unless that was agreed to.
-pub(super) fn write(
+pub(crate) fn write(
     plan: Plan,
     target: &Path,
     replace: Replace,
@@ -42,7 +42,7 @@ pub(super) fn write(
 }
 
 /// The name of a file, as plans want it.
-pub(super) fn file_name(path: &Path) -> Result<&str> {
+pub(crate) fn file_name(path: &Path) -> Result<&str> {
     path.file_name().and_then(std::ffi::OsStr::to_str).ok_or_else(|| {
         Error::refused("this does not name a file").in_file(path.display().to_string())
     })

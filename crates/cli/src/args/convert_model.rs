@@ -1,0 +1,69 @@
+//! `statelens convert-model`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Common, Durable};
+
+#[derive(Debug, Args)]
+pub(crate) struct ConvertModel {
+    /// The checkpoint: a file, an index of shards, or a folder; for a model of several parts a folder
+    /// with a folder for each
+    #[arg(value_name = "CKPT")]
+    pub(crate) checkpoint: PathBuf,
+
+    /// The model, as `statelens list-converters` names it; else it is recognised
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) model: Option<String>,
+
+    /// The format of CKPT; cs-auto is the release that it says it was written by; else it is recognised
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) src_fmt: Option<String>,
+
+    /// The format to write: hf, cs-2.9, cs-current, …
+    #[arg(long, value_name = "FORMAT", alias = "to")]
+    pub(crate) tgt_fmt: String,
+
+    /// The config that belongs to CKPT, or a folder with one for each part; else the one beside CKPT
+    #[arg(long, value_name = "CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// The folder to write to; made if it is not there. Without it, the one of CKPT
+    #[arg(short = 'o', long, value_name = "DIR")]
+    pub(crate) output_dir: Option<PathBuf>,
+
+    /// Cuts Hugging Face's files at this size
+    #[arg(long, value_name = "SIZE", default_value = "10GB")]
+    pub(crate) hf_shard_size: String,
+
+    /// Writes Hugging Face's files as safetensors rather than pickles
+    #[arg(long)]
+    pub(crate) export_safetensors: bool,
+
+    /// Leaves out keys that no rule is about; without this they are listed and nothing is written
+    #[arg(long)]
+    pub(crate) drop_unmatched_keys: bool,
+
+    /// Takes the rules from a recipe of your own, as docs/recipes.md describes it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) recipe: Option<PathBuf>,
+
+    /// Shows which keys become which, and writes nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+
+    /// Replaces files that exist
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    /// For scripts of the original tool
+    #[arg(long, hide = true)]
+    pub(crate) no_progress_bar: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+
+    #[command(flatten)]
+    pub(crate) common: Common,
+}

@@ -1,0 +1,88 @@
+//! Configs and recipes as files.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, Result};
+use statelens_recipes::config::{Converted, Language, Map, Value, parse};
+
+use crate::args::Durable;
+use crate::output::{Folders, Output, check_target, keep_all};
+
+/// A file to write: its path and its text.
+pub(super) type File = (PathBuf, String);
+
+/// More than any config or recipe has.
+const MAX: u64 = 16 << 20;
+
+/// The text of a file.
+pub(super) fn read_text(path: &Path) -> Result<String> {
+    let name = path.display().to_string();
+    let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
+    let file = fs::File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.take(MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX {
+        return Err(Error::limit("more than 16 MiB of text").in_file(name));
+    }
+    String::from_utf8(bytes).map_err(|_| Error::damaged("this is not text in UTF-8").in_file(name))
+}
+
+/// A config, or those of several parts in a folder.
+pub(super) fn read_config(path: &Path, parts: &[String]) -> Result<Value> {
+    if parts.is_empty() {
+        let name = path.display().to_string();
+        let language = Language::of_name(&name).unwrap_or(Language::Yaml);
+        return parse(&read_text(path)?, language).map_err(|error| error.in_file(name));
+    }
+    let mut whole = Map::new();
+    for part in parts {
+        whole.set(part.as_str(), read_config(&path.join(part).join("config.json"), &[])?);
+    }
+    Ok(Value::Map(whole))
+}
+
+/// The files of a new config: one of this name in a folder, or one in a folder for each part.
+pub(super) fn of(converted: &Converted, folder: &Path, name: &str) -> Vec<File> {
+    let text = |value: &Value| match converted.language {
+        Language::Json => value.to_json(),
+        Language::Yaml => value.to_yaml(),
+    };
+    if converted.parts.is_empty() {
+        return vec![(folder.join(name), text(&converted.config))];
+    }
+    let mut files = Vec::new();
+    for part in &converted.parts {
+        if let Some(config) = converted.config.as_map().and_then(|parts| parts.get(part)) {
+            files.push((folder.join(part).join("config.json"), text(config)));
+        }
+    }
+    let further = converted.files.iter();
+    files.extend(further.map(|(path, value)| (folder.join(path), text(value))));
+    files
+}
+
+/// Fails if one of them can't be written, or is there and may not be replaced.
+pub(super) fn check(files: &[File], replace: bool) -> Result<()> {
+    files.iter().try_for_each(|(path, _)| check_target(path, replace, &[]))
+}
+
+/// Writes them: all get their names when all are complete.
+pub(super) fn write(files: &[File], replace: bool, durable: &Durable) -> Result<()> {
+    check(files, replace)?;
+    // Folders that were made go after what is in them, if anything fails.
+    let mut made = Vec::new();
+    let mut outputs = Vec::new();
+    for (path, text) in files {
+        made.push(Folders::make(path.parent())?);
+        let output = Output::create(path, replace, text.len() as u64)?;
+        (&*output.file).write_all(text.as_bytes()).map_err(|error| {
+            Error::io(format!("writing failed: {error}")).in_file(path.display().to_string())
+        })?;
+        outputs.push(output);
+    }
+    keep_all(outputs, durable.sync())?;
+    made.iter_mut().for_each(Folders::keep);
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! `statelens fold-lora`.
+
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, Result};
+use statelens_convert::Edit;
+use statelens_formats::Shards;
+use statelens_inspect::visible;
+use statelens_recipes::lora;
+
+use super::checkpoint::beside;
+use super::files;
+use crate::args::{Edits, FoldLora, Writes};
+use crate::commands;
+use crate::commands::convert::{Destination, Job};
+use crate::print::{Outcome, Printer, complain, counted};
+
+pub(crate) fn run(args: &FoldLora) -> Outcome {
+    let config_path = args.config.clone().or_else(|| beside(&args.checkpoint));
+    let config_path = config_path.ok_or_else(|| {
+        Error::refused("the config says how LoRA is scaled, and there is none beside it")
+            .in_file(args.checkpoint.display().to_string())
+            .advice("Name it by --config.")
+    })?;
+    let config = files::read_config(&config_path, &[])?;
+    let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?;
+    let folded = lora::fold(&checkpoint, &config)?;
+    for note in &folded.notes {
+        complain(note);
+    }
+    let path = folded_name(&config_path, args.output_dir.as_deref(), "yaml")?;
+    let configs = [(path, folded.config.to_yaml())];
+    files::check(&configs, args.force)?;
+    let writes = Writes::plain("cerebras", args.force, args.durable);
+    let job = Job {
+        destination: Destination::File(folded_name(
+            &args.checkpoint,
+            args.output_dir.as_deref(),
+            "mdl",
+        )?),
+        writing: statelens_formats::writing("cerebras")?,
+        edits: &Edits::default(),
+        edit: Edit::default(),
+        writes: &writes,
+        common: &args.common,
+        dry_run: false,
+        scan: false,
+        cut: Shards::One,
+    };
+    job.run(folded.checkpoint, &sources)?;
+    files::write(&configs, args.force, &args.durable)?;
+    if !args.common.json {
+        let mut printer = Printer::new();
+        printer.line(&format!("{} folded", counted(folded.weights.len() as u64, "weight")))?;
+        for (path, _) in &configs {
+            printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
+        }
+        printer.finish()?;
+    }
+    Ok(true)
+}
+
+/// `NAME_folded.EXTENSION` beside it, or in a folder.
+fn folded_name(path: &Path, folder: Option<&Path>, extension: &str) -> Result<PathBuf> {
+    let stem = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let stem = stem
+        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;
+    let name = format!("{stem}_folded.{extension}");
+    Ok(match folder {
+        Some(folder) => folder.join(name),
+        None => path.with_file_name(name),
+    })
+}

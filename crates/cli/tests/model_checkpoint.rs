@@ -1,0 +1,123 @@
+//! `convert-model` and `fold-lora`: names, recognition, what is told.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use common::{Folder, fixture, run};
+
+/// The input folder of the first case of a family that comes from Hugging Face.
+fn from_hf(family: &str) -> PathBuf {
+    let folder = fixture("recipes").join(family);
+    let mut cases: Vec<PathBuf> =
+        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    cases.sort();
+    let case = cases.into_iter().find(|case| {
+        let facts = fs::read_to_string(case.join("case.json")).unwrap();
+        case.to_string_lossy().contains(".hf-to-cs")
+            && facts.contains("\"status\": \"ok\"")
+            && case.join("in/model.safetensors.index.json").is_file()
+    });
+    case.unwrap().join("in")
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_model_is_recognised_and_goes_there_and_back() {
+    for family in ["llama", "gpt2", "bert", "t5", "mixtral", "falcon", "gpt-neox", "roberta"] {
+        let folder = Folder::new();
+        let (input, out) = (from_hf(family), text(&folder.file("out")));
+        let said = run(["convert-model", &text(&input), "--to", "cs-2.9", "-o", &out]).ok();
+        assert!(said.contains(&format!("{family} from hf to cs-2.9")), "{said}");
+        let out = folder.file("out");
+        assert_eq!(names(&out), ["config_to_cs-2.9.yaml", "model_to_cs-2.9.mdl"]);
+        let there = out.join("model_to_cs-2.9.mdl");
+        let said = run(["convert-model", &text(&there), "--to", "hf", "--export-safetensors"]).ok();
+        assert!(said.contains(&format!("{family} from cs-2.")), "{said}");
+        let back = out.join("model_to_cs-2.9_to_hf");
+        assert_eq!(
+            names(&back),
+            ["config.json", "model-00001-of-00001.safetensors", "model.safetensors.index.json"]
+        );
+        // What the way back adds (buffers) is no difference in what was there.
+        let index = text(&input.join("model.safetensors.index.json"));
+        let index = fs::read_to_string(index).unwrap();
+        let index: serde_json::Value = serde_json::from_str(&index).unwrap();
+        let old = run(["manifest", "--json", &text(&input)]).json();
+        let new = run(["manifest", "--json", &text(&back)]).json();
+        let entries = |json: &serde_json::Value| json["entries"].as_array().unwrap().clone();
+        let hash = |all: &[serde_json::Value], key: &str| {
+            all.iter().find(|one| one["key"] == *key).map(|one| one["sha256"].clone())
+        };
+        let (old, new) = (entries(&old), entries(&new));
+        let mut compared = 0;
+        for key in index["weight_map"].as_object().unwrap().keys() {
+            if let Some(found) = hash(&new, key) {
+                assert_eq!(hash(&old, key), Some(found), "{family}: {key}");
+                compared += 1;
+            }
+        }
+        assert!(compared * 10 >= old.len() * 7, "{family}: {compared} of {}", old.len());
+    }
+}
+
+#[test]
+fn nothing_is_written_where_a_key_has_no_rule() {
+    let folder = Folder::new();
+    let case = fixture("recipes").join("gpt2/extra_key.hf-to-cs2.9/in");
+    let out = folder.file("out");
+    let asked = ["convert-model", &text(&case), "--to", "cs-2.9", "-o", &text(&out)];
+    let error = run(asked).failed();
+    assert!(
+        error.contains("no rule is about") && error.contains("--drop-unmatched-keys"),
+        "{error}"
+    );
+    assert!(!out.exists());
+    let said = run(asked.into_iter().chain(["--drop-unmatched-keys"])).ok();
+    assert!(said.contains("cs-2.9.mdl"), "{said}");
+}
+
+#[test]
+fn a_dry_run_lists_which_keys_become_which() {
+    let folder = Folder::new();
+    let (input, out) = (from_hf("gpt2"), text(&folder.file("out")));
+    let asked = ["convert-model", &text(&input), "--to", "cs-1.9", "-o", &out, "--dry-run"];
+    let said = run(asked).ok();
+    let line = "transformer.h.0.attn.c_attn.weight -> \
+                transformer_decoder.layers.0.self_attn.proj_q_dense_layer.weight + ";
+    assert!(said.contains(line) && said.contains("transpose split("), "{said}");
+    assert!(!folder.file("out").exists());
+    let json = run(asked.into_iter().chain(["--json"])).json();
+    assert_eq!(json["model"], "gpt2");
+    assert!(json["moves"].as_array().unwrap().len() > 10);
+}
+
+#[test]
+fn a_recipe_of_the_user_is_taken_or_its_fault_told() {
+    let folder = Folder::new();
+    let recipe = "family mine\nbetween hf and cs-2.9\n\
+                  {any}.c_attn.{wb} <-> {any}.joined.{wb} : transpose\n{any} <-> {any}\n";
+    let path = text(&folder.with("mine.recipe", recipe.as_bytes()));
+    let (input, out) = (text(&from_hf("gpt2")), text(&folder.file("out")));
+    let asked = ["convert-model", &input, "--to", "cs-2.9", "--recipe", &path, "-o", &out];
+    run(asked).ok();
+    let written = text(&folder.file("out").join("model_to_cs-2.9.mdl"));
+    let listed = run(["ls", &written]).ok();
+    assert!(listed.contains("model.transformer.h.0.attn.joined.weight"), "{listed}");
+    folder.with("mine.recipe", b"family mine\nbetween hf and cs-2.9\na <-> b : turn\n");
+    let error = run(asked).failed();
+    assert!(error.contains("mine.recipe, line 3") && error.contains("`turn`"), "{error}");
+}

@@ -1,0 +1,445 @@
+//! From a checkpoint of one format to that of another: which blocks of a recipe lead there, and
+//! what they make of it.
+
+use std::collections::{HashMap, VecDeque};
+
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
+
+use crate::config;
+use crate::engine::{
+    self, Applied, Assembly, Configs, Item, Move, Options, State, Unmatched, apply,
+};
+use crate::families;
+use crate::format::{Format, Variant};
+use crate::language::{Block, Captures, Expression, Recipe, Scalar, Scope, Side};
+
+/// One step of the way from one format to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leg {
+    /// The format before.
+    pub from: Format,
+    /// The format after.
+    pub to: Format,
+}
+
+/// A step, and the configs of both sides.
+#[derive(Debug, Clone)]
+pub struct Stage {
+    /// The step.
+    pub leg: Leg,
+    /// The config of the left side: Hugging Face, or the older release. Where Hugging Face has
+    /// several parts, a dict of theirs.
+    pub left: config::Value,
+    /// The config of the right side.
+    pub right: config::Value,
+}
+
+/// What is asked for besides the formats.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wishes {
+    /// Leave keys out that no rule is about.
+    pub drop_unmatched: bool,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Conversion {
+    /// The checkpoints: one, or one for each part, with its folder's name.
+    pub parts: Vec<(Option<String>, Checkpoint)>,
+    /// Keys that were left out because no rule is about them.
+    pub unmatched: Vec<Unmatched>,
+    /// What became of which keys.
+    pub moves: Vec<Move>,
+}
+
+/// The steps from one format to another.
+pub fn route(recipe: &Recipe, from: Format, to: Format) -> Result<Vec<Leg>> {
+    let mut before: HashMap<Format, Leg> = HashMap::new();
+    let mut open = VecDeque::from([from]);
+    while let Some(at) = open.pop_front() {
+        if at == to {
+            break;
+        }
+        // Only tensors go through Hugging Face's files.
+        if at.is_hf() && at != from {
+            continue;
+        }
+        for leg in legs(recipe, at) {
+            if leg.to != from && !before.contains_key(&leg.to) {
+                before.insert(leg.to, leg);
+                open.push_back(leg.to);
+            }
+        }
+    }
+    let mut way = Vec::new();
+    let mut at = to;
+    while at != from {
+        let Some(leg) = before.get(&at) else { return Err(no_way(recipe, from, to)) };
+        way.push(*leg);
+        at = leg.from;
+    }
+    match way.is_empty() {
+        true => Err(Error::refused(format!("{from} is the format that it has"))),
+        false => {
+            way.reverse();
+            Ok(way)
+        }
+    }
+}
+
+/// Turns the checkpoint, one stage after the other. `params` is the whole new config, which
+/// Cerebras's checkpoints note.
+///
+/// Where a Hugging Face model is in several folders, `source` has a dict of each under its name.
+pub fn convert(
+    source: &Checkpoint,
+    recipe: &Recipe,
+    stages: &[Stage],
+    params: &config::Value,
+    wishes: Wishes,
+) -> Result<Conversion> {
+    let (Some(first), Some(last)) = (stages.first(), stages.last()) else {
+        return Err(Error::refused("there is nothing to convert"));
+    };
+    let (first, last) = (first.leg, last.leg);
+    let mut states = states(source, recipe, first)?;
+    let mut done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
+    let mut only_model = false;
+    for stage in stages {
+        states = step(recipe, stage, states, &mut done, &mut only_model)?;
+    }
+    if !done.unmatched.is_empty() && !wishes.drop_unmatched {
+        return Err(unmatched(&done.unmatched));
+    }
+    for (name, mut state) in states {
+        if last.to.is_hf() {
+            check_tensors(&state)?;
+        }
+        let mut assembly = Assembly::of(source);
+        let root = if last.to.is_hf() {
+            assembly.state(&state)?
+        } else if first.from.is_hf() || only_model {
+            let model = assembly.state(&state)?;
+            assembly.dict(vec![(DictKey::from("model"), model)])?
+        } else {
+            let mut entries = engine::entries(source, first.from, &mut assembly, &mut state)?;
+            let model = assembly.state(&state)?;
+            entries.push((DictKey::from("model"), model));
+            let metadata = engine::metadata(source, last.to, params, &mut assembly)?;
+            entries.push((DictKey::from(engine::METADATA), metadata));
+            assembly.dict(entries)?
+        };
+        done.parts.push((name, assembly.finish(root)?));
+    }
+    Ok(done)
+}
+
+/// The part of a config that describes the model.
+pub fn model_section(config: &config::Value) -> &config::Value {
+    let step = |at: &'static str, of| config::Value::as_map(of).and_then(|map| map.get(at));
+    step("trainer", config)
+        .and_then(|trainer| step("init", trainer))
+        .and_then(|init| step("model", init))
+        .or_else(|| step("model", config).filter(|model| model.as_map().is_some()))
+        .unwrap_or(config)
+}
+
+type States = Vec<(Option<String>, State)>;
+
+/// What is in the source: the model, or several parts of it.
+fn states(source: &Checkpoint, recipe: &Recipe, first: Leg) -> Result<States> {
+    let components = components(recipe, first);
+    if !first.from.is_hf() || components.is_empty() {
+        return Ok(vec![(None, State::of(source, model_of(source, first.from)?)?)]);
+    }
+    components
+        .into_iter()
+        .map(|name| {
+            let part = engine::dict(source, source.root(), &name).ok_or_else(|| {
+                Error::refused(format!("the folder {name} is missing")).advice(
+                    "A model of several parts is converted from a folder with a folder for each.",
+                )
+            })?;
+            Ok((Some(name), State::of(source, part)?))
+        })
+        .collect()
+}
+
+/// The names of the parts between which and others a step's blocks go.
+pub fn components(recipe: &Recipe, leg: Leg) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for (block, _) in blocks(recipe, leg) {
+        if let Some(name) = &block.component
+            && !names.contains(name)
+        {
+            names.push(name.clone());
+        }
+    }
+    names
+}
+
+fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&Block, Side)> {
+    recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
+}
+
+/// The dict that holds the model.
+pub(crate) fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
+    let root = source.root();
+    if !format.is_hf() {
+        return engine::dict(source, root, "model").ok_or_else(|| {
+            Error::refused("the checkpoint has no `model` state")
+                .advice("Is it Hugging Face's? Then say `--src-fmt hf`.")
+        });
+    }
+    let tensors = |id: ValueId| match source.value(source.resolve(id)) {
+        Value::Dict(dict) => dict.entries.iter().any(|(_, id)| source.tensor_of(*id).is_some()),
+        _ => false,
+    };
+    if tensors(root) {
+        return Ok(root);
+    }
+    let wrapped = ["state_dict", "model", "module"].into_iter();
+    let mut wrapped = wrapped.filter_map(|name| engine::dict(source, root, name));
+    Ok(wrapped.find(|id| tensors(*id)).unwrap_or(root))
+}
+
+fn step(
+    recipe: &Recipe,
+    stage: &Stage,
+    states: States,
+    done: &mut Conversion,
+    only_model: &mut bool,
+) -> Result<States> {
+    let leg = stage.leg;
+    let mut targets: States = Vec::new();
+    let mut used: Vec<Option<&String>> = Vec::new();
+    let mut known = false;
+    for (block, towards) in blocks(recipe, leg) {
+        known = true;
+        let component = block.component.as_ref();
+        if used.contains(&component) {
+            continue;
+        }
+        let part = component.and_then(|name| stage.left.as_map()?.get(name));
+        let configs = Configs {
+            left: model_section(part.unwrap_or(&stage.left)),
+            right: model_section(&stage.right),
+        };
+        if let Some(when) = &block.when
+            && !when.is_true(&OfConfigs(configs)).map_err(Error::refused)?
+        {
+            continue;
+        }
+        used.push(component);
+        *only_model |= block.only_model;
+        let own = states.iter().find(|(name, _)| name.as_ref() == component);
+        let Some((_, source)) = own.or(states.first()) else { continue };
+        let options = Options { nan_to_zero: leg.to.is_hf() && is_sideband(&stage.right) };
+        let applied = match &block.base {
+            None => apply(block, towards, source, configs, options)?,
+            Some(base) => on_base(block, base, leg, towards, source, configs, options)?,
+        };
+        done.unmatched.extend(applied.unmatched);
+        done.moves.extend(applied.moves);
+        let name = component.cloned().filter(|_| towards == Side::Left);
+        match targets.iter_mut().find(|(own, _)| *own == name) {
+            Some((_, target)) => target.extend(applied.state),
+            None => targets.push((name, applied.state)),
+        }
+    }
+    match used.is_empty() {
+        false => Ok(targets),
+        // Nothing has another name in this release.
+        true if !known => Ok(states),
+        true => Err(Error::refused(format!(
+            "the recipe of {} has no rules for this config between {} and {}",
+            recipe.family, leg.from, leg.to
+        ))),
+    }
+}
+
+/// The rules of the family that the config names, and those of the block beside them.
+fn on_base(
+    block: &Block,
+    base: &Expression,
+    leg: Leg,
+    towards: Side,
+    source: &State,
+    configs: Configs<'_>,
+    options: Options,
+) -> Result<Applied> {
+    let name = match base.eval(&OfConfigs(configs)).map_err(Error::refused)? {
+        Scalar::Text(name) => name,
+        other => {
+            return Err(Error::refused(format!(
+                "the config does not say which model it is on: {other}"
+            ))
+            .expected(format!("a name as `{base}`")));
+        }
+    };
+    let family = families::find(&name).or_else(|_| families::find(&name.replace('_', "-")))?;
+    let plain = |format: Format| match format.version() {
+        Some((major, minor)) => Format::cerebras(major, minor),
+        None => format,
+    };
+    let mut found = None;
+    for (own, side) in blocks(&family, Leg { from: plain(leg.from), to: plain(leg.to) }) {
+        let holds = match &own.when {
+            Some(when) => when.is_true(&OfConfigs(configs)).map_err(Error::refused)?,
+            None => true,
+        };
+        if holds && side == towards && own.component.is_none() {
+            found = Some(own);
+            break;
+        }
+    }
+    let found = found.ok_or_else(|| {
+        Error::refused(format!("{name} has no rules between {} and {}", leg.from, leg.to))
+    })?;
+    match towards {
+        Side::Right => {
+            let first = apply(found, towards, source, configs, options)?;
+            let mut second = apply(block, towards, &first.state, configs, Options::default())?;
+            second.unmatched.splice(0..0, first.unmatched);
+            second.moves.splice(0..0, first.moves);
+            Ok(second)
+        }
+        Side::Left => {
+            let first = apply(block, towards, source, configs, Options::default())?;
+            let mut second = apply(found, towards, &first.state, configs, options)?;
+            second.unmatched.splice(0..0, first.unmatched);
+            second.moves.splice(0..0, first.moves);
+            Ok(second)
+        }
+    }
+}
+
+/// Weights that are not there are saved as NaN by one way of sparse training.
+fn is_sideband(config: &config::Value) -> bool {
+    let sparsity = config.as_map().and_then(|map| map.get("sparsity"));
+    let kind = sparsity.and_then(config::Value::as_map).and_then(|map| map.get("type"));
+    kind.and_then(config::Value::as_str) == Some("sideband")
+}
+
+/// Where one step can lead to.
+fn legs(recipe: &Recipe, from: Format) -> Vec<Leg> {
+    let mut found = Vec::new();
+    for block in &recipe.blocks {
+        for to in block.left.iter().chain(&block.right) {
+            if block.towards(from, *to).is_some() && *to != from {
+                found.push(Leg { from, to: *to });
+            }
+        }
+    }
+    // Neighbouring releases whose models are named alike.
+    if let Some(release) = from.release().filter(|release| release.variant == Variant::Plain) {
+        let own = (release.major, release.minor);
+        let at = Format::RELEASES.iter().position(|one| *one == own).unwrap_or(0);
+        let oldest = oldest(recipe);
+        for to in [at.wrapping_sub(1), at + 1] {
+            if let Some((major, minor)) = Format::RELEASES.get(to) {
+                let to = Format::cerebras(*major, *minor);
+                let old = own.min((*major, *minor));
+                let known = found.iter().any(|leg| leg.to == to);
+                if !known && old >= (1, 8) && oldest.is_some_and(|oldest| old >= oldest) {
+                    found.push(Leg { from, to });
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The oldest release that the recipe is about.
+fn oldest(recipe: &Recipe) -> Option<(u8, u8)> {
+    let all = recipe.blocks.iter().flat_map(|block| block.left.iter().chain(&block.right));
+    all.filter_map(|format| format.version()).min()
+}
+
+fn check_tensors(state: &State) -> Result<()> {
+    match state.iter().find(|(_, item)| !matches!(item, Item::Tensor(..))) {
+        Some((key, _)) => Err(Error::refused(format!("`{key}` is not a tensor"))),
+        None => Ok(()),
+    }
+}
+
+fn no_way(recipe: &Recipe, from: Format, to: Format) -> Error {
+    let mut known: Vec<Format> = recipe
+        .blocks
+        .iter()
+        .flat_map(|block| block.left.iter().chain(&block.right))
+        .copied()
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    let known: Vec<String> = known.iter().map(Format::to_string).collect();
+    Error::refused(format!("the recipe of {} has no way from {from} to {to}", recipe.family))
+        .expected(known.join(", "))
+}
+
+fn unmatched(all: &[Unmatched]) -> Error {
+    let lines: Vec<String> = all
+        .iter()
+        .map(|one| match &one.nearest {
+            Some(nearest) => format!("`{}` (the nearest rule is about {nearest})", one.key),
+            None => format!("`{}`", one.key),
+        })
+        .collect();
+    let count = match all.len() {
+        1 => "1 key".to_owned(),
+        many => format!("{many} keys"),
+    };
+    Error::refused(format!("no rule is about {count}: {}", lines.join(", "))).advice(
+        "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE.",
+    )
+}
+
+/// The scope of a block's condition: only the configs.
+struct OfConfigs<'a>(Configs<'a>);
+
+impl Scope for OfConfigs<'_> {
+    fn config(&self, side: Side, path: &[String]) -> Scalar {
+        engine::lookup(self.0, side, path)
+    }
+    fn named(&self, _: &str) -> Option<std::result::Result<Scalar, String>> {
+        None
+    }
+    fn captured(&self, name: &str) -> Option<String> {
+        Captures::new().into_iter().find(|(own, _)| own == name).map(|(_, text)| text)
+    }
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+    fn made(&self, _: &str) -> bool {
+        false
+    }
+    fn count(&self, _: &str) -> i64 {
+        0
+    }
+    fn length(&self, _: &str, _: usize) -> Option<i64> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn route_of(family: &str, from: &str, to: &str) -> String {
+        let recipe = families::find(family).unwrap();
+        match route(&recipe, from.parse().unwrap(), to.parse().unwrap()) {
+            Ok(way) => way.iter().map(|leg| leg.to.to_string()).collect::<Vec<_>>().join(" "),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn steps_are_chained_but_not_through_hugging_face() {
+        assert_eq!(route_of("gpt2", "hf", "cs-2.9"), "cs-2.9");
+        assert_eq!(route_of("gpt2", "cs-2.10", "hf"), "hf");
+        assert_eq!(route_of("gpt2", "cs-1.8", "cs-2.4"), "cs-2.0 cs-2.1 cs-2.2 cs-2.3 cs-2.4");
+        assert_eq!(route_of("gpt2", "hf", "cs-1.8"), "cs-2.1 cs-2.0 cs-1.8");
+        assert!(route_of("gemma2", "cs-2.2", "cs-2.3").contains("no way"));
+        assert!(route_of("gpt2", "cs-2.1", "cs-2.1").contains("is the format"));
+    }
+}

@@ -1,0 +1,126 @@
+//! From a state dict back to a checkpoint.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, Dict, DictKey, Int, List, Result, TensorId, Value, ValueId,
+};
+
+use super::state::{Item, State};
+use crate::config::{self, Key};
+
+/// Puts a new checkpoint together from one whose values it goes on using.
+#[derive(Debug)]
+pub struct Assembly<'a> {
+    source: &'a Checkpoint,
+    builder: Builder,
+    /// Tensors that have their place in the new one.
+    used: HashSet<TensorId>,
+}
+
+impl<'a> Assembly<'a> {
+    /// One that begins with all that the source holds.
+    pub fn of(source: &'a Checkpoint) -> Self {
+        Self { source, builder: source.edit(), used: HashSet::new() }
+    }
+
+    /// A dict of what a state holds.
+    pub fn state(&mut self, state: &State) -> Result<ValueId> {
+        let mut entries = Vec::with_capacity(state.len());
+        for (key, item) in state.iter() {
+            let value = match item {
+                Item::None => Value::None,
+                Item::Value(id) => self.source.value(self.source.resolve(*id)).clone(),
+                Item::Tensor(tensor, from) => {
+                    let own = from.and_then(|from| self.source.tensor_of(from));
+                    match own.filter(|(own, _)| self.used.insert(*own)) {
+                        Some((own, _)) => Value::Tensor(own),
+                        None => {
+                            let mut tensor = tensor.clone();
+                            tensor.storage = None;
+                            Value::Tensor(self.builder.push_tensor(tensor)?)
+                        }
+                    }
+                }
+            };
+            entries.push((DictKey::from(key), self.builder.push(value)?));
+        }
+        self.dict(entries)
+    }
+
+    /// A dict.
+    pub fn dict(&mut self, entries: Vec<(DictKey, ValueId)>) -> Result<ValueId> {
+        self.builder.push(Value::Dict(Dict { entries, ..Dict::default() }))
+    }
+
+    /// A value.
+    pub fn value(&mut self, value: Value) -> Result<ValueId> {
+        self.builder.push(value)
+    }
+
+    /// What is being built, to be changed.
+    pub fn builder(&mut self) -> &mut Builder {
+        &mut self.builder
+    }
+
+    /// A config, as the values that a checkpoint has. Goes as deep as the config was read.
+    pub fn config(&mut self, config: &config::Value) -> Result<ValueId> {
+        use config::Value as From;
+        let value = match config {
+            From::Null => Value::None,
+            From::Bool(truth) => Value::Bool(*truth),
+            From::Int(number) => Value::Int(Int::from(*number)),
+            From::BigInt(text) | From::Text(text) | From::Date(text) => {
+                Value::Str(text.as_str().into())
+            }
+            From::Float(number) => Value::Float(*number),
+            From::List(list) => {
+                let items: Result<Vec<ValueId>> =
+                    list.iter().map(|item| self.config(item)).collect();
+                Value::List(List { items: items?, ..List::default() })
+            }
+            From::Map(map) => {
+                let mut entries = Vec::with_capacity(map.len());
+                for (key, value) in map.iter() {
+                    let key = match key {
+                        Key::Text(text) => DictKey::from(text.as_str()),
+                        Key::Other(other) => DictKey::from(&*other.quoted()),
+                    };
+                    entries.push((key, self.config(value)?));
+                }
+                Value::Dict(Dict { entries, ..Dict::default() })
+            }
+        };
+        self.builder.push(value)
+    }
+
+    /// The checkpoint with this root.
+    pub fn finish(self, root: ValueId) -> Result<Checkpoint> {
+        let Self { source, mut builder, .. } = self;
+        // Containers of the source that hang nowhere now would still claim what hangs in the new
+        // ones.
+        let mut kept = vec![false; source.values().len()];
+        let mut open = vec![root];
+        let mut seen = HashSet::new();
+        while let Some(id) = open.pop() {
+            if !seen.insert(id) {
+                continue;
+            }
+            if let Some(slot) = kept.get_mut(id.0 as usize) {
+                *slot = true;
+            }
+            let Some(value) = builder.value(id) else { continue };
+            open.extend(value.children());
+            if let Value::Link(target) = value {
+                open.push(*target);
+            }
+        }
+        for (index, _) in kept.iter().enumerate().filter(|(_, kept)| !**kept) {
+            if let Some(value) = builder.value_mut(ValueId(index as u32)) {
+                *value = Value::None;
+            }
+        }
+        let Checkpoint { format, files, findings, .. } = source;
+        builder.finish(root, format.clone(), files.clone(), findings.clone())
+    }
+}

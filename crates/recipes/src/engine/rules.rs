@@ -1,0 +1,576 @@
+//! The rules of a block, applied to the keys of a state dict one after the other.
+
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Arithmetic, Error, Result, Tensor};
+
+use super::makers;
+use super::operations::{backward, forward, said};
+use super::scaling::{Factors, is_mup};
+use super::state::{Item, State};
+use crate::config::Value;
+use crate::language::{
+    Arrow, Block, Captures, Creation, Group, Maker, Match, Operation, Pattern, Rule, Scalar, Scope,
+    Side,
+};
+use crate::view::View;
+
+/// The configs of both sides: the parts that describe the model.
+#[derive(Debug, Clone, Copy)]
+pub struct Configs<'a> {
+    /// That of the left side: Hugging Face, or the older release.
+    pub left: &'a Value,
+    /// That of the right side.
+    pub right: &'a Value,
+}
+
+/// What else is asked for.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Options {
+    /// Zero instead of what is not a number, in all floats.
+    pub nan_to_zero: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Applied {
+    /// The new state dict.
+    pub state: State,
+    /// Keys that no rule is about; they are not in the new state dict.
+    pub unmatched: Vec<Unmatched>,
+    /// What became of which keys, in order.
+    pub moves: Vec<Move>,
+}
+
+/// A key that no rule is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unmatched {
+    /// The key.
+    pub key: String,
+    /// The pattern of the rule that is most like it.
+    pub nearest: Option<String>,
+}
+
+/// What became of some keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    /// Keys of the source; none for what is created.
+    pub from: Vec<String>,
+    /// Keys of the target; none for what is left out.
+    pub to: Vec<String>,
+    /// The rule, as the recipe has it.
+    pub rule: String,
+}
+
+/// Applies the rules of `block` in one direction.
+pub fn apply(
+    block: &Block,
+    towards: Side,
+    source: &State,
+    configs: Configs<'_>,
+    options: Options,
+) -> Result<Applied> {
+    let mut source = source.clone();
+    prepare(block, towards, &mut source, configs, options)?;
+    let mut job = Job {
+        block,
+        towards,
+        source: &source,
+        configs,
+        lets: HashMap::new(),
+        done: Applied::default(),
+        optional: match towards {
+            Side::Left => block.prefix.as_deref(),
+            Side::Right => None,
+        },
+    };
+    for set in &block.lets {
+        let value = set.value.eval(&job.scope(&Captures::new(), ""));
+        job.lets.insert(set.name.clone(), value);
+    }
+    for (key, item) in source.iter() {
+        let found = job.find(key)?;
+        match found {
+            Some(found) => job.run(key, item, &found)?,
+            None => {
+                let nearest = job.nearest(key);
+                job.done.unmatched.push(Unmatched { key: key.to_owned(), nearest });
+            }
+        }
+    }
+    job.create(&block.ends, &Captures::new(), "")?;
+    if let Some((first, second)) = block.twice.as_ref().filter(|_| towards == Side::Right) {
+        job.again(first, second);
+    }
+    Ok(job.done)
+}
+
+/// What is computed before keys are looked at.
+fn prepare(
+    block: &Block,
+    towards: Side,
+    source: &mut State,
+    configs: Configs<'_>,
+    options: Options,
+) -> Result<()> {
+    if options.nan_to_zero {
+        source.map_tensors(|_, tensor| match tensor.dtype.is_float() {
+            true => View::of(tensor)?.compute(&[Arithmetic::NanToZero])?.tensor().map(Some),
+            false => Ok(None),
+        })?;
+    }
+    let to_hf = towards == Side::Left && block.left.iter().all(|format| format.is_hf());
+    if to_hf && block.scaling.is_none() && block.base.is_none() && is_mup(configs.right) {
+        return Err(Error::refused(
+            "this is a muP model, and the recipe doesn't say how it becomes a standard one",
+        ));
+    }
+    let scaling = block.scaling.filter(|_| towards == Side::Left);
+    if let Some(factors) = scaling.and_then(|kind| Factors::of(kind, configs.right)) {
+        source.map_tensors(|key, tensor| match &factors.steps(key)?[..] {
+            [] => Ok(None),
+            steps => View::of(tensor)?.compute(steps)?.tensor().map(Some),
+        })?;
+    }
+    Ok(())
+}
+
+struct Job<'a> {
+    block: &'a Block,
+    towards: Side,
+    source: &'a State,
+    configs: Configs<'a>,
+    lets: HashMap<String, std::result::Result<Scalar, String>>,
+    done: Applied,
+    /// What keys of the source may begin with.
+    optional: Option<&'a str>,
+}
+
+/// A rule that is about a key.
+struct Found<'a> {
+    rule: &'a Rule,
+    matched: Match,
+    /// What the key, and those that go with it, begins with besides.
+    prefix: &'a str,
+}
+
+impl<'a> Job<'a> {
+    /// The first rule about a key; one about the key without its optional prefix comes after all.
+    fn find(&self, key: &str) -> Result<Option<Found<'a>>> {
+        if let Some(found) = self.find_with(key, "")? {
+            return Ok(Some(found));
+        }
+        let stripped = self.optional.and_then(|prefix| Some((prefix, key.strip_prefix(prefix)?)));
+        match stripped {
+            Some((prefix, key)) => self.find_with(key, prefix),
+            None => Ok(None),
+        }
+    }
+
+    fn find_with(&self, key: &str, prefix: &'a str) -> Result<Option<Found<'a>>> {
+        for rule in &self.block.rules {
+            let Some(pattern) = self.source_keys(rule).first() else { continue };
+            let Some(matched) = pattern.matches(key) else { continue };
+            let scope = self.scope(&matched.captures, prefix);
+            if let Some(when) = &rule.when
+                && !said(when.is_true(&scope)).map_err(|error| at(rule, key, error))?
+            {
+                continue;
+            }
+            let count = members(pattern, &scope).map_err(|error| at(rule, key, error))?;
+            if count.is_some_and(|names| matched.member >= names.len()) {
+                continue;
+            }
+            return Ok(Some(Found { rule, matched, prefix }));
+        }
+        Ok(None)
+    }
+
+    /// The keys that a rule reads, if it goes this way.
+    fn source_keys(&self, rule: &'a Rule) -> &'a [Pattern] {
+        match (self.towards, rule.arrow) {
+            (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+            (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+            _ => &[],
+        }
+    }
+
+    fn run(&mut self, key: &str, item: &Item, found: &Found<'_>) -> Result<()> {
+        let Found { rule, matched, prefix } = found;
+        let named = |error: Error| at(rule, key, error);
+        let (source, target) = match self.towards {
+            Side::Right => (&rule.left, &rule.right),
+            Side::Left => (&rule.right, &rule.left),
+        };
+        if let Some(Operation::Refuse(why)) =
+            rule.operations.iter().find(|one| matches!(one, Operation::Refuse(_)))
+        {
+            return Err(named(Error::refused(why.clone())));
+        }
+        // Those that go together come with the first of them.
+        if matched.member > 0 {
+            return Ok(());
+        }
+        if target.is_empty() {
+            self.moved(vec![key.to_owned()], Vec::new(), rule);
+            return Ok(());
+        }
+        if let Some(Operation::Tie(other)) =
+            rule.operations.iter().find(|one| matches!(one, Operation::Tie(_)))
+        {
+            return self.tie(key, item, other, found);
+        }
+        let plain = rule.operations.is_empty();
+        match item {
+            Item::Tensor(..) => {}
+            _ if plain && !self.to_hf() => {}
+            _ => return Err(named(not_a_tensor(item))),
+        }
+        let captures = &matched.captures;
+        let pattern = source.first().ok_or_else(|| Error::refused("a rule without a source"))?;
+        let mut read = Vec::new();
+        let mut items = Vec::new();
+        let scope = self.scope(captures, prefix);
+        let names = members(pattern, &scope).map_err(named)?;
+        let count = names.as_ref().map_or(1, Vec::len);
+        let grouped = pattern.group().is_some();
+        for member in 0..count {
+            let own = match grouped {
+                true => format!("{prefix}{}", pattern.fill(captures, member)),
+                false => key.to_owned(),
+            };
+            let item = self.source.get(&own).ok_or_else(|| {
+                named(Error::refused(format!("`{own}` belongs to it, and isn't in the checkpoint")))
+            })?;
+            read.push(own);
+            items.push(item);
+        }
+        let to = target.first().ok_or_else(|| Error::refused("a rule without a target"))?;
+        let to_names = members(to, &scope).map_err(named)?;
+        let items: Vec<Item> = match plain {
+            true => items.into_iter().cloned().collect(),
+            false => {
+                let names = names.as_ref().or(to_names.as_ref()).cloned().unwrap_or_default();
+                let count = to_names.as_ref().map_or(1, Vec::len);
+                let views: Result<Vec<View>> = items
+                    .into_iter()
+                    .map(|item| match item {
+                        Item::Tensor(tensor, _) => View::of(tensor),
+                        other => Err(not_a_tensor(other)),
+                    })
+                    .collect();
+                let mut views = views.map_err(named)?;
+                for step in 0..rule.operations.len() {
+                    views = match self.towards {
+                        Side::Right => forward(&rule.operations[step], views, &names, &scope),
+                        Side::Left => {
+                            let step = rule.operations.len() - 1 - step;
+                            backward(&rule.operations[step], views, &names, count, &scope)
+                        }
+                    }
+                    .map_err(named)?;
+                }
+                let tensors: Result<Vec<Item>> =
+                    views.iter().map(|view| Ok(Item::Tensor(view.tensor()?, None))).collect();
+                tensors.map_err(named)?
+            }
+        };
+        let mut written = Vec::new();
+        for (member, item) in items.into_iter().enumerate() {
+            for pattern in target {
+                let key = pattern.fill(captures, member);
+                written.push(key.clone());
+                self.done.state.set(key, item.clone());
+            }
+        }
+        let also = &rule.also;
+        self.moved(read, written, rule);
+        self.create(also, captures, prefix).map_err(named)
+    }
+
+    /// Writes the key, and the other one where the source doesn't have it.
+    fn tie(&mut self, key: &str, item: &Item, other: &Pattern, found: &Found<'_>) -> Result<()> {
+        let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, 0));
+        let there = self.source.get(&other).filter(|item| !matches!(item, Item::None));
+        let own = match (item, there) {
+            (Item::None, Some(there)) => there.clone(),
+            (own, _) => own.clone(),
+        };
+        let mut written = vec![key.to_owned()];
+        if there.is_none() {
+            self.done.state.set(key.to_owned(), own.clone());
+            self.done.state.set(other.clone(), own);
+            written.push(other);
+        } else {
+            self.done.state.set(key.to_owned(), own);
+        }
+        self.moved(vec![key.to_owned()], written, found.rule);
+        Ok(())
+    }
+
+    /// Makes what the source doesn't have. Neighbours of one range are made in turn.
+    fn create(&mut self, all: &[Creation], captures: &Captures, prefix: &str) -> Result<()> {
+        let mut rest = all;
+        while let Some(first) = rest.first() {
+            let each = first.each.as_ref();
+            let same = |one: &&Creation| {
+                one.each.as_ref().map(|each| &each.text) == each.map(|each| &each.text)
+            };
+            let together = match each {
+                Some(_) => rest.iter().take_while(same).count(),
+                None => 1,
+            };
+            let (now, later) = rest.split_at(together);
+            rest = later;
+            if now.iter().all(|one| one.towards != self.towards) {
+                continue;
+            }
+            let Some(each) = each else {
+                self.create_one(first, captures, prefix)?;
+                continue;
+            };
+            let scope = self.scope(captures, prefix);
+            let named = |error: Error| beside(first, error);
+            let from = said(each.from.count(&scope)).map_err(named)?;
+            let to = said(each.to.count(&scope)).map_err(named)?;
+            statelens_checkpoint::Limits::check("created tensors", to, 1 << 20)?;
+            for number in from..to {
+                let mut captures = captures.clone();
+                captures.push((each.name.clone(), number.to_string()));
+                for one in now {
+                    self.create_one(one, &captures, prefix)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn create_one(&mut self, one: &Creation, captures: &Captures, prefix: &str) -> Result<()> {
+        if one.towards != self.towards {
+            return Ok(());
+        }
+        let named = |error: Error| beside(one, error);
+        let scope = self.scope(captures, prefix);
+        if let Some(when) = &one.when
+            && !said(when.is_true(&scope)).map_err(named)?
+        {
+            return Ok(());
+        }
+        let key = one.key.fill(captures, 0);
+        let item = match (makers::make(&one.maker, &key, &scope).map_err(named)?, &one.maker) {
+            (Some(tensor), _) => {
+                makers::check(&tensor).map_err(named)?;
+                Item::Tensor(tensor, None)
+            }
+            (None, Maker::First(keys)) => {
+                let names: Vec<String> = keys.iter().map(|one| one.fill(captures, 0)).collect();
+                let found = names.iter().find_map(|name| {
+                    let item = self.get(name, prefix)?;
+                    (!matches!(item, Item::None)).then(|| item.clone())
+                });
+                found.ok_or_else(|| {
+                    named(Error::refused(format!(
+                        "the checkpoint has none of {}",
+                        names.join(", ")
+                    )))
+                })?
+            }
+            (None, _) => return Ok(()),
+        };
+        self.done.state.set(key.clone(), item);
+        self.done.moves.push(Move { from: Vec::new(), to: vec![key], rule: one.text.clone() });
+        Ok(())
+    }
+
+    /// All that is under one prefix, under another one, too.
+    fn again(&mut self, first: &str, second: &str) {
+        let copies: Vec<(String, String, Item)> = self
+            .done
+            .state
+            .iter()
+            .filter_map(|(key, item)| {
+                let rest = key.strip_prefix(first)?;
+                Some((key.to_owned(), format!("{second}{rest}"), item.clone()))
+            })
+            .collect();
+        for (from, to, item) in copies {
+            let rule = format!("twice {first} {second}");
+            self.done.moves.push(Move { from: vec![from], to: vec![to.clone()], rule });
+            self.done.state.set(to, item);
+        }
+    }
+
+    fn moved(&mut self, from: Vec<String>, to: Vec<String>, rule: &Rule) {
+        self.done.moves.push(Move { from, to, rule: rule.text.clone() });
+    }
+
+    fn get(&self, key: &str, prefix: &str) -> Option<&'a Item> {
+        let with = self.source.get(&format!("{prefix}{key}"));
+        with.or_else(|| self.source.get(&format!("{}{key}", self.optional?)))
+    }
+
+    /// Hugging Face's files hold tensors only.
+    fn to_hf(&self) -> bool {
+        self.towards == Side::Left && self.block.left.iter().all(|format| format.is_hf())
+    }
+
+    /// The pattern of the rule whose parts are most like those of a key.
+    fn nearest(&self, key: &str) -> Option<String> {
+        let rated = self.block.rules.iter().filter_map(|rule| {
+            let pattern = self.source_keys(rule).first()?;
+            Some((alike(key, pattern.text()), pattern.text()))
+        });
+        let best = rated.filter(|(rating, _)| *rating > 0).max_by_key(|(rating, _)| *rating);
+        best.map(|(_, text)| text.to_owned())
+    }
+
+    fn scope<'b>(&'b self, captures: &'b Captures, prefix: &'b str) -> Here<'b> {
+        Here {
+            configs: self.configs,
+            lets: &self.lets,
+            source: self.source,
+            made: &self.done.state,
+            captures,
+            prefix,
+        }
+    }
+}
+
+/// The names of the keys that go together; numbers where they are counted.
+fn members(pattern: &Pattern, scope: &dyn Scope) -> Result<Option<Vec<String>>> {
+    Ok(match pattern.group() {
+        None => None,
+        Some(Group::Names(names)) => Some(names.clone()),
+        Some(Group::Count(count)) => {
+            let count = said(count.count(scope))?;
+            statelens_checkpoint::Limits::check("tensors that are put together", count, 1 << 16)?;
+            Some((0..count).map(|member| member.to_string()).collect())
+        }
+    })
+}
+
+/// How many parts of a key a pattern has, too, in the same order from both ends.
+fn alike(key: &str, pattern: &str) -> usize {
+    let key: Vec<&str> = key.split('.').collect();
+    let pattern: Vec<&str> = pattern.split('.').collect();
+    let same = |(one, other): &(&&str, &&str)| {
+        one == other || other.contains(['{', '[']) && !one.is_empty()
+    };
+    let exact = |(one, other): &(&&str, &&str)| one == other;
+    let front = key.iter().zip(&pattern).take_while(same).filter(exact).count();
+    let back = key.iter().rev().zip(pattern.iter().rev()).take_while(same).filter(exact).count();
+    front + back
+}
+
+fn not_a_tensor(item: &Item) -> Error {
+    match item {
+        Item::None => Error::refused("there is None under this key, not a tensor").advice(
+            "A tied weight saved as None: fill it in with `statelens upgrade`, or leave the key out.",
+        ),
+        _ => Error::refused("there is something under this key that is not a tensor"),
+    }
+}
+
+/// An error, with the key and rule that it is about.
+fn at(rule: &Rule, key: &str, error: Error) -> Error {
+    let advice = error.to_string();
+    Error::refused(format!("`{key}`: {advice}"))
+        .advice(format!("The rule is in line {}: {}", rule.line, rule.text))
+}
+
+fn beside(one: &Creation, error: Error) -> Error {
+    let what = error.to_string();
+    Error::refused(format!("`{}` can't be made: {what}", one.key.text()))
+        .advice(format!("The rule is in line {}: {}", one.line, one.text))
+}
+
+/// The value of a config at a path.
+pub(crate) fn lookup(configs: Configs<'_>, side: Side, path: &[String]) -> Scalar {
+    let mut at = match side {
+        Side::Left => configs.left,
+        Side::Right => configs.right,
+    };
+    for step in path {
+        let next = match at {
+            Value::Map(map) => map.get(step),
+            Value::List(list) => step.parse::<usize>().ok().and_then(|step| list.get(step)),
+            _ => None,
+        };
+        match next {
+            Some(next) => at = next,
+            None => return Scalar::Null,
+        }
+    }
+    match at {
+        Value::Null => Scalar::Null,
+        Value::Bool(truth) => Scalar::Bool(*truth),
+        Value::Int(number) => Scalar::Int(*number),
+        Value::Float(number) => Scalar::Float(*number),
+        Value::Text(text) | Value::Date(text) => Scalar::Text(text.clone()),
+        Value::BigInt(_) => at.as_f64().map_or(Scalar::Null, Scalar::Float),
+        Value::List(list) => Scalar::Container { len: list.len() },
+        Value::Map(map) => Scalar::Container { len: map.len() },
+    }
+}
+
+/// What expressions see.
+struct Here<'a> {
+    configs: Configs<'a>,
+    lets: &'a HashMap<String, std::result::Result<Scalar, String>>,
+    source: &'a State,
+    made: &'a State,
+    captures: &'a Captures,
+    prefix: &'a str,
+}
+
+impl Here<'_> {
+    /// A key with holes, filled.
+    fn filled(&self, key: &str) -> String {
+        match Pattern::parse(key) {
+            Ok(pattern) => pattern.fill(self.captures, 0),
+            Err(_) => key.to_owned(),
+        }
+    }
+
+    fn tensor(&self, key: &str) -> Option<&Tensor> {
+        let key = self.filled(key);
+        self.source.tensor(&format!("{}{key}", self.prefix)).or_else(|| self.source.tensor(&key))
+    }
+}
+
+impl Scope for Here<'_> {
+    fn config(&self, side: Side, path: &[String]) -> Scalar {
+        lookup(self.configs, side, path)
+    }
+
+    fn named(&self, name: &str) -> Option<std::result::Result<Scalar, String>> {
+        self.lets.get(name).cloned()
+    }
+
+    fn captured(&self, name: &str) -> Option<String> {
+        self.captures.iter().find(|(own, _)| own == name).map(|(_, text)| text.clone())
+    }
+
+    fn has(&self, key: &str) -> bool {
+        let key = self.filled(key);
+        self.source.has(&format!("{}{key}", self.prefix)) || self.source.has(&key)
+    }
+
+    fn made(&self, key: &str) -> bool {
+        self.made.has(&self.filled(key))
+    }
+
+    fn count(&self, key: &str) -> i64 {
+        let Ok(pattern) = Pattern::parse(key) else { return 0 };
+        let numbers = self.source.keys().filter_map(|key| {
+            let found = pattern.matches(key)?;
+            let (_, text) = found.captures.iter().find(|(name, _)| name == "n")?;
+            text.parse::<u32>().ok()
+        });
+        numbers.max().map_or(0, |last| i64::from(last) + 1)
+    }
+
+    fn length(&self, key: &str, dim: usize) -> Option<i64> {
+        self.tensor(key)?.shape.get(dim).and_then(|len| i64::try_from(*len).ok())
+    }
+}

@@ -1,0 +1,162 @@
+//! muP: the scaling that a standard model has in its weights instead.
+
+use statelens_checkpoint::{Arithmetic, Error, Result};
+
+use crate::config::Value;
+use crate::language::Scaling;
+
+/// What each tensor of a muP model is computed to before it is renamed.
+#[derive(Debug)]
+pub(super) struct Factors<'a> {
+    kind: Scaling,
+    config: &'a Value,
+    style: Style,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Style {
+    /// Releases from 2.3: `mup_base_hidden_size` and so on.
+    Base,
+    /// Before: `scale_qk_dot_by_d`, `embeddings_scale` and `output_logits_scale`.
+    Scales,
+}
+
+/// Whether the config is that of a muP model.
+pub fn is_mup(config: &Value) -> bool {
+    style(config).is_some()
+}
+
+fn style(config: &Value) -> Option<Style> {
+    let map = config.as_map()?;
+    let base = |(key, value): (&crate::config::Key, &Value)| {
+        key.as_str().is_some_and(|key| key.starts_with("mup_base_")) && !value.is_null()
+    };
+    if map.iter().any(base) {
+        return Some(Style::Base);
+    }
+    let truthy = |key: &str| map.get(key).is_some_and(Value::is_true);
+    let all = ["scale_qk_dot_by_d", "embeddings_scale", "output_logits_scale"];
+    all.iter().all(|key| truthy(key)).then_some(Style::Scales)
+}
+
+impl<'a> Factors<'a> {
+    /// Of a muP model; `None` for any other.
+    pub(super) fn of(kind: Scaling, config: &'a Value) -> Option<Self> {
+        let style = style(config)?;
+        if kind == Scaling::T5 && style == Style::Scales {
+            return None;
+        }
+        Some(Self { kind, config, style })
+    }
+
+    /// What is done to a tensor of the source.
+    pub(super) fn steps(&self, key: &str) -> Result<Vec<Arithmetic>> {
+        match self.kind {
+            Scaling::Decoder => self.decoder(key),
+            Scaling::T5 => self.t5(key),
+            Scaling::Kept => Ok(Vec::new()),
+        }
+    }
+
+    fn decoder(&self, key: &str) -> Result<Vec<Arithmetic>> {
+        let key = key.strip_prefix("model.").unwrap_or(key);
+        if key.contains(".proj_k_dense_layer") {
+            let mut steps = Vec::new();
+            if self.style == Style::Base {
+                steps.push(Arithmetic::Multiply(self.number("attention_logits_alpha", 1.0)));
+            }
+            if self.truth("scale_qk_dot_by_d", true) {
+                let hidden = self.needed("hidden_size")?;
+                let head = (hidden / self.needed("num_heads")?).floor();
+                steps.push(Arithmetic::Divide(head.sqrt()));
+            }
+            return Ok(steps);
+        }
+        let head = ["lm_head.weight", "mlm_head", "cls_head"]
+            .iter()
+            .any(|name| key.contains(name) && key.ends_with("weight"));
+        let embedding = key.contains("embedding_layer.word_embeddings")
+            || key.contains("embedding_layer.position_embeddings");
+        if head && is_output(key) {
+            if self.style == Style::Scales {
+                return Ok(vec![Arithmetic::Multiply(self.needed("output_logits_scale")?)]);
+            }
+            let mut width = self.needed("hidden_size")? / self.needed("mup_base_hidden_size")?;
+            if !self.truth("scale_output_logits_by_d", true) {
+                width = width.sqrt();
+            }
+            let alpha = self.number("output_logits_alpha", 1.0);
+            return Ok(vec![Arithmetic::Multiply(alpha / width)]);
+        }
+        let normed = self.truth("embedding_layer_norm", false);
+        let scaled = if normed { key.contains("embedding_ln_f") } else { embedding };
+        match self.config.as_map().and_then(|map| map.get("embeddings_scale")) {
+            Some(scale) if scaled && !scale.is_null() => {
+                let scale = scale.as_f64().ok_or_else(|| not_a_number("embeddings_scale"))?;
+                Ok(vec![Arithmetic::Multiply(scale)])
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    fn t5(&self, key: &str) -> Result<Vec<Arithmetic>> {
+        let model = self.needed("d_model")?;
+        let width = model / self.number("mup_base_d_model", model);
+        let head = self.needed("d_kv")?.sqrt();
+        let per_head = self.map("mup_base_d_kv").is_some_and(|base| !base.is_null());
+        let (inward, outward) =
+            if per_head { (1.0, 1.0) } else { (width.powf(-0.5), width.powf(0.5)) };
+        let side = if key.contains("encoder") { "encoder" } else { "decoder" };
+        Ok(if key.contains(".proj_q_dense_layer") {
+            vec![Arithmetic::Multiply(inward), Arithmetic::Divide(head)]
+        } else if key.contains(".proj_k_dense_layer") {
+            let alpha = self.number(&format!("{side}_attention_logits_alpha"), 1.0);
+            let mut steps = vec![Arithmetic::Multiply(alpha * inward)];
+            if self.truth(&format!("scale_{side}_qk_dot_by_d"), true) {
+                steps.push(Arithmetic::Divide(head));
+            }
+            steps
+        } else if key.contains(".proj_v_dense_layer") {
+            vec![Arithmetic::Multiply(inward)]
+        } else if key.contains(".proj_output_dense_layer") {
+            vec![Arithmetic::Multiply(outward)]
+        } else if key.ends_with("lm_head.weight") {
+            let by = match self.truth("scale_output_logits_by_d", false) {
+                true => width,
+                false => width.sqrt(),
+            };
+            let alpha = self.number("output_logits_alpha", 1.0);
+            vec![Arithmetic::Multiply(alpha / by)]
+        } else if key.contains("_embeddings.word_embeddings") {
+            vec![Arithmetic::Multiply(self.number("embeddings_alpha", 1.0) * model.sqrt())]
+        } else {
+            Vec::new()
+        })
+    }
+
+    fn map(&self, key: &str) -> Option<&Value> {
+        self.config.as_map().and_then(|map| map.get(key))
+    }
+
+    fn number(&self, key: &str, default: f64) -> f64 {
+        self.map(key).and_then(Value::as_f64).unwrap_or(default)
+    }
+
+    fn truth(&self, key: &str, default: bool) -> bool {
+        self.map(key).filter(|value| !value.is_null()).map_or(default, Value::is_true)
+    }
+
+    fn needed(&self, key: &str) -> Result<f64> {
+        let number = self.map(key).and_then(Value::as_f64).filter(|number| *number > 0.0);
+        number.ok_or_else(|| not_a_number(key))
+    }
+}
+
+/// The classifier of a head, not the layers before it.
+fn is_output(key: &str) -> bool {
+    key == "lm_head.weight" || key.contains("classifier")
+}
+
+fn not_a_number(key: &str) -> Error {
+    Error::refused(format!("the muP model's config does not say {key} as a number above 0"))
+}

@@ -1,0 +1,120 @@
+//! A state dict between its file and its recipe.
+
+use indexmap::IndexMap;
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId};
+
+/// What a state dict holds under each of its keys, in order.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    entries: IndexMap<String, Item>,
+}
+
+/// What is under a key.
+#[derive(Debug, Clone)]
+pub enum Item {
+    /// A tensor; the value of the source that it is, if nothing was done to it.
+    Tensor(Tensor, Option<ValueId>),
+    /// Python's `None`.
+    None,
+    /// Something else of the source, as it is.
+    Value(ValueId),
+}
+
+impl State {
+    /// What a dict of a checkpoint holds.
+    pub fn of(checkpoint: &Checkpoint, dict: ValueId) -> Result<Self> {
+        let Value::Dict(dict) = checkpoint.value(checkpoint.resolve(dict)) else {
+            return Err(Error::refused(format!(
+                "the model's state is a {}, not a dict",
+                checkpoint.value(dict).kind()
+            )));
+        };
+        let mut state = Self::default();
+        for (key, id) in &dict.entries {
+            let DictKey::Str(key) = key else {
+                return Err(Error::refused(format!("the key {key} of the model is not a text")));
+            };
+            let target = checkpoint.resolve(*id);
+            let item = match (checkpoint.tensor_of(target), checkpoint.value(target)) {
+                (Some((_, tensor)), _) => Item::Tensor(tensor.clone(), Some(*id)),
+                (None, Value::None) => Item::None,
+                _ => Item::Value(*id),
+            };
+            state.entries.insert(key.to_lossy().into_owned(), item);
+        }
+        Ok(state)
+    }
+
+    /// The keys, in order.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// Keys and what is under them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Item)> {
+        self.entries.iter().map(|(key, item)| (&**key, item))
+    }
+
+    /// What is under a key.
+    pub fn get(&self, key: &str) -> Option<&Item> {
+        self.entries.get(key)
+    }
+
+    /// The tensor under a key.
+    pub fn tensor(&self, key: &str) -> Option<&Tensor> {
+        match self.entries.get(key) {
+            Some(Item::Tensor(tensor, _)) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// Whether there is something under a key.
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Number of keys.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there are no keys.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Puts something under a key; one that was there before keeps its place.
+    pub fn set(&mut self, key: String, item: Item) {
+        self.entries.insert(key, item);
+    }
+
+    /// The same items under other keys, in the same order.
+    pub fn renamed(self, rename: impl Fn(String) -> String) -> Self {
+        Self { entries: self.entries.into_iter().map(|(key, item)| (rename(key), item)).collect() }
+    }
+
+    /// Adds what another state holds.
+    pub fn extend(&mut self, other: Self) {
+        self.entries.extend(other.entries);
+    }
+
+    /// What `keep` says of each.
+    pub fn retain(&mut self, mut keep: impl FnMut(&str, &Item) -> bool) {
+        self.entries.retain(|key, item| keep(key, item));
+    }
+
+    /// Changes every tensor.
+    pub fn map_tensors(
+        &mut self,
+        mut change: impl FnMut(&str, &Tensor) -> Result<Option<Tensor>>,
+    ) -> Result<()> {
+        for (key, item) in &mut self.entries {
+            if let Item::Tensor(tensor, _) = item
+                && let Some(changed) = change(key, tensor)?
+            {
+                *item = Item::Tensor(changed, None);
+            }
+        }
+        Ok(())
+    }
+}

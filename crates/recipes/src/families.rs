@@ -1,0 +1,124 @@
+//! The recipes that come with Statelens: one file for each family, read when it is asked for.
+
+use statelens_checkpoint::{Error, Result};
+
+use crate::language::Recipe;
+
+macro_rules! files {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../families/", $name, ".recipe")))),*]
+    };
+}
+
+/// Names and texts, in the order in which families are tried when nothing says which it is.
+const FILES: &[(&str, &str)] = files![
+    "bert-qa",
+    "bert-sequence-classifier",
+    "bert-summarization",
+    "bert-token-classifier",
+    "bert",
+    "bloom-headless",
+    "bloom",
+    "btlm-headless",
+    "btlm",
+    "clip-vit",
+    "codegen-headless",
+    "codegen",
+    "dpo",
+    "dpr",
+    "dragon",
+    "esm-2",
+    "falcon-headless",
+    "falcon",
+    "gemma2",
+    "gpt-backbone",
+    "gpt-neox-headless",
+    "gpt-neox",
+    "gpt2-headless",
+    "gpt2",
+    "gptj-headless",
+    "gptj",
+    "jais",
+    "llama-headless",
+    "llama",
+    "llava",
+    "mistral-headless",
+    "mistral",
+    "mixtral-headless",
+    "mixtral",
+    "mmsimple-llava",
+    "roberta",
+    "santacoder-headless",
+    "santacoder",
+    "starcoder-headless",
+    "starcoder",
+    "t5",
+    "vit-headless",
+    "vit",
+];
+
+/// What several families have in common.
+const SHARED: &[(&str, &str)] = files![
+    "steps/bert-1.6",
+    "steps/bert-2.1",
+    "steps/decoder-2.1",
+    "steps/finetune-1.6",
+    "steps/t5-1.6",
+    "steps/t5-1.8",
+    "steps/t5-2.0",
+    "steps/t5-2.1",
+    "steps/tied-1.8",
+    "steps/tied-1.9",
+    "steps/unchanged-1.7",
+];
+
+/// The names of the families, without aliases.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(name, _)| *name)
+}
+
+/// The text of a family's file.
+pub fn text(name: &str) -> Option<&'static str> {
+    FILES.iter().chain(SHARED).find(|(own, _)| *own == name).map(|(_, text)| *text)
+}
+
+/// The recipe of a family, by its name or an alias.
+pub fn find(name: &str) -> Result<Recipe> {
+    let named = FILES.iter().find(|(own, text)| *own == name || is_alias(text, name));
+    let Some((own, text)) = named else {
+        return Err(Error::refused(format!("there is no recipe for the model `{name}`"))
+            .expected(names().collect::<Vec<_>>().join(", "))
+            .advice(
+                "`statelens list-converters` lists them; --recipe FILE reads one of your own.",
+            ));
+    };
+    parse(&format!("{own}.recipe"), text)
+}
+
+/// A recipe, which may use those that come with Statelens.
+pub fn parse(file: &str, recipe: &str) -> Result<Recipe> {
+    Recipe::parse(file, recipe, &|name| text(name).map(str::to_owned))
+}
+
+/// Whether a file says that its family goes by this name, too.
+fn is_alias(text: &str, name: &str) -> bool {
+    text.lines()
+        .filter_map(|line| line.strip_prefix("alias "))
+        .any(|aliases| aliases.split_whitespace().any(|alias| alias == name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_families_are_read() {
+        for name in names() {
+            let recipe = find(name).unwrap();
+            assert_eq!(recipe.family, name);
+            assert!(!recipe.blocks.is_empty() && !recipe.title.is_empty(), "{name}");
+        }
+        assert_eq!(find("code-llama").unwrap().family, "llama");
+        assert!(find("gpt-5").unwrap_err().to_string().contains("gpt-5"));
+    }
+}

@@ -1,0 +1,333 @@
+//! Patterns of keys: `model.layers.{n}.mlp.up_proj.{wb}`.
+//!
+//! `{n}` is a number, `{wb}` is `weight` or `bias`; both sides of a rule name the same holes.
+//! `[q,k,v]` and `[0..E]` are several keys that go together.
+
+use super::expression::Expression;
+
+/// A pattern of keys.
+#[derive(Debug, Clone)]
+pub struct Pattern {
+    text: String,
+    tokens: Vec<Token>,
+}
+
+#[derive(Debug, Clone)]
+enum Token {
+    Literal(String),
+    Hole { name: String, class: Class, factor: u64 },
+    Group(Group),
+}
+
+/// Several keys that go together.
+#[derive(Debug, Clone)]
+pub enum Group {
+    /// `[q,k,v]`.
+    Names(Vec<String>),
+    /// `[0..E]`: so many.
+    Count(Expression),
+}
+
+/// What fills a hole.
+#[derive(Debug, Clone)]
+enum Class {
+    Digits,
+    Any,
+    Not(String),
+    OneOf(Vec<String>),
+}
+
+/// What filled the holes of a key: names and texts.
+pub type Captures = Vec<(String, String)>;
+
+/// What a key is to a pattern.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Match {
+    /// What fills the holes.
+    pub captures: Captures,
+    /// Which key of a group it is.
+    pub member: usize,
+}
+
+/// Holes that need no explanation of their own: name, and what fills them.
+const KNOWN: &[(&str, &str)] = &[
+    ("n", "#"),
+    ("i", "#"),
+    ("any", "*"),
+    ("wb", "weight|bias"),
+    ("ed", "encoder|decoder"),
+    ("bm", "masked_bias|bias"),
+    ("be", "bert_encoder|bert"),
+    ("mp", "model.|"),
+    ("dw", ".weight|"),
+];
+
+/// More holes and groups than any key has parts.
+const MOST_TOKENS: usize = 64;
+/// Holes that match anything; each makes matching slower by the length of the key.
+const MOST_ANY: usize = 3;
+
+impl Pattern {
+    /// Reads one; what is wrong with it is said in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let mut tokens = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(first) = rest.chars().next() {
+            let close = match first {
+                '{' => '}',
+                '[' => ']',
+                '}' | ']' => return Err(format!("`{first}` in `{text}` closes nothing")),
+                other => {
+                    literal.push(other);
+                    rest = &rest[other.len_utf8()..];
+                    continue;
+                }
+            };
+            let end =
+                rest.find(close).ok_or_else(|| format!("`{first}` in `{text}` is not closed"))?;
+            if !literal.is_empty() {
+                tokens.push(Token::Literal(std::mem::take(&mut literal)));
+            }
+            let inside = &rest[1..end];
+            tokens.push(if first == '{' { hole(inside)? } else { Token::Group(group(inside)?) });
+            rest = &rest[end + 1..];
+        }
+        if !literal.is_empty() {
+            tokens.push(Token::Literal(literal));
+        }
+        let groups = tokens.iter().filter(|token| matches!(token, Token::Group(_))).count();
+        let any = tokens
+            .iter()
+            .filter(|token| matches!(token, Token::Hole { class: Class::Any | Class::Not(_), .. }));
+        if tokens.is_empty() {
+            return Err("a key is empty".to_owned());
+        }
+        if tokens.len() > MOST_TOKENS || groups > 1 || any.count() > MOST_ANY {
+            return Err(format!(
+                "`{text}` has too many holes: one [group], {MOST_ANY} of {{any}} at most"
+            ));
+        }
+        Ok(Self { text: text.to_owned(), tokens })
+    }
+
+    /// As it was written.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The keys that go together, if it has such.
+    pub fn group(&self) -> Option<&Group> {
+        self.tokens.iter().find_map(|token| match token {
+            Token::Group(group) => Some(group),
+            _ => None,
+        })
+    }
+
+    /// The names of its holes.
+    pub fn holes(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().filter_map(|token| match token {
+            Token::Hole { name, .. } => Some(&**name),
+            _ => None,
+        })
+    }
+
+    /// What the whole key is to it.
+    pub fn matches(&self, key: &str) -> Option<Match> {
+        let mut found = Match { captures: Vec::new(), member: 0 };
+        fits(&self.tokens, key, &mut found).then_some(found)
+    }
+
+    /// The key that these captures make of it; `member` says which of a group.
+    pub fn fill(&self, captures: &Captures, member: usize) -> String {
+        let mut key = String::new();
+        for token in &self.tokens {
+            match token {
+                Token::Literal(literal) => key.push_str(literal),
+                Token::Hole { name, factor, .. } => {
+                    let text = captures.iter().find(|(own, _)| own == name);
+                    let text = text.map_or("", |(_, text)| text);
+                    match (*factor, text.parse::<u64>()) {
+                        (1, _) | (_, Err(_)) => key.push_str(text),
+                        (factor, Ok(number)) => {
+                            key.push_str(&number.saturating_mul(factor).to_string());
+                        }
+                    }
+                }
+                Token::Group(Group::Names(names)) => {
+                    key.push_str(names.get(member).map_or("", |name| name));
+                }
+                Token::Group(Group::Count(_)) => key.push_str(&member.to_string()),
+            }
+        }
+        key
+    }
+
+    /// The same without `prefix` at its start; as it is where it doesn't start with it.
+    pub fn without_prefix(&self, prefix: &str) -> Self {
+        let mut tokens = self.tokens.clone();
+        let stripped = match tokens.first_mut() {
+            Some(Token::Literal(literal)) => literal.strip_prefix(prefix).map(str::to_owned),
+            _ => None,
+        };
+        let Some(stripped) = stripped else { return self.clone() };
+        tokens[0] = Token::Literal(stripped);
+        Self { text: self.text[prefix.len()..].to_owned(), tokens }
+    }
+}
+
+/// Whether the tokens make up all of the key; goes as deep as there are tokens.
+fn fits(tokens: &[Token], key: &str, found: &mut Match) -> bool {
+    let Some((token, rest)) = tokens.split_first() else { return key.is_empty() };
+    match token {
+        Token::Literal(literal) => {
+            key.strip_prefix(literal.as_str()).is_some_and(|key| fits(rest, key, found))
+        }
+        Token::Hole { name, class, factor } => {
+            let try_with = |len: usize, found: &mut Match| {
+                let text = match (*factor, key[..len].parse::<u64>()) {
+                    (1, _) | (_, Err(_)) => key[..len].to_owned(),
+                    (factor, Ok(number)) => (number / factor).to_string(),
+                };
+                found.captures.push((name.clone(), text));
+                fits(rest, &key[len..], found) || {
+                    found.captures.pop();
+                    false
+                }
+            };
+            match class {
+                Class::OneOf(all) => all
+                    .iter()
+                    .filter(|one| key.starts_with(one.as_str()))
+                    .any(|one| try_with(one.len(), found)),
+                Class::Digits => {
+                    let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+                    digits > 0 && try_with(digits, found)
+                }
+                Class::Not(prefix) if key.starts_with(prefix.as_str()) => false,
+                Class::Any | Class::Not(_) => (0..=key.len())
+                    .rev()
+                    .filter(|len| key.is_char_boundary(*len))
+                    .any(|len| try_with(len, found)),
+            }
+        }
+        Token::Group(Group::Names(names)) => names.iter().enumerate().any(|(member, name)| {
+            found.member = member;
+            key.strip_prefix(name.as_str()).is_some_and(|key| fits(rest, key, found))
+        }),
+        Token::Group(Group::Count(_)) => {
+            let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+            match key[..digits].parse() {
+                Ok(member) => {
+                    found.member = member;
+                    fits(rest, &key[digits..], found)
+                }
+                Err(_) => false,
+            }
+        }
+    }
+}
+
+fn hole(inside: &str) -> Result<Token, String> {
+    let (factor, inside) = match inside.split_once('*') {
+        Some((factor, name)) if !factor.is_empty() && !factor.contains(':') => {
+            let factor = factor.parse().ok().filter(|factor| (1..1000).contains(factor));
+            (factor.ok_or_else(|| format!("`{{{inside}}}` is not a number times a hole"))?, name)
+        }
+        _ => (1, inside),
+    };
+    let (name, class) = match inside.split_once(':') {
+        Some(own) => own,
+        None => match KNOWN.iter().find(|(name, _)| *name == inside) {
+            Some((name, class)) => (*name, *class),
+            None => {
+                let known: Vec<String> =
+                    KNOWN.iter().map(|(name, _)| format!("{{{name}}}")).collect();
+                return Err(format!(
+                    "`{{{inside}}}` is not a known hole: expected {}, or {{name:one|other}}, \
+                     {{name:#}} for a number, {{name:*}} for anything",
+                    known.join(" ")
+                ));
+            }
+        },
+    };
+    if name.is_empty() {
+        return Err(format!("`{{{inside}}}` has no name"));
+    }
+    let class = match class {
+        "#" => Class::Digits,
+        "*" => Class::Any,
+        class => match class.strip_prefix('!') {
+            Some(prefix) => Class::Not(prefix.to_owned()),
+            None => Class::OneOf(class.split('|').map(str::to_owned).collect()),
+        },
+    };
+    if factor != 1 && !matches!(class, Class::Digits) {
+        return Err(format!("`{{{inside}}}`: only numbers can be multiplied"));
+    }
+    Ok(Token::Hole { name: name.to_owned(), class, factor })
+}
+
+fn group(inside: &str) -> Result<Group, String> {
+    match inside.strip_prefix("0..") {
+        Some(count) => Ok(Group::Count(Expression::parse(count)?)),
+        None => {
+            let names: Vec<String> = inside.split(',').map(|name| name.trim().to_owned()).collect();
+            match names.len() < 2 || names.iter().any(String::is_empty) {
+                true => Err(format!("`[{inside}]` is not a group: expected [q,k,v] or [0..N]")),
+                false => Ok(Group::Names(names)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pattern(text: &str) -> Pattern {
+        Pattern::parse(text).unwrap()
+    }
+
+    fn moved(from: &str, to: &str, key: &str) -> Option<String> {
+        let found = pattern(from).matches(key)?;
+        Some(pattern(to).fill(&found.captures, found.member))
+    }
+
+    #[test]
+    fn holes_are_filled_on_the_other_side() {
+        let there = |key| moved("h.{n}.ln_1.{wb}", "layers.{n}.norm1.{wb}", key);
+        assert_eq!(there("h.12.ln_1.bias").as_deref(), Some("layers.12.norm1.bias"));
+        assert_eq!(there("h.12.ln_1.gamma"), None);
+        assert_eq!(there("h..ln_1.bias"), None);
+        assert_eq!(there("xh.1.ln_1.bias"), None);
+        assert_eq!(moved("{any}", "a.{any}", "b.c").as_deref(), Some("a.b.c"));
+        assert_eq!(moved("{mp}x{dw}", "{mp}y{dw}", "model.x").as_deref(), Some("model.y"));
+        assert_eq!(moved("{rest:!model.}", "{rest:!model.}", "model.x"), None);
+        assert_eq!(moved("p.{2*n}.w", "f.{n}.w", "p.4.w").as_deref(), Some("f.2.w"));
+        assert_eq!(moved("f.{n}.w", "p.{2*n}.w", "f.2.w").as_deref(), Some("p.4.w"));
+    }
+
+    #[test]
+    fn groups_say_which_key_it_is() {
+        let qkv = pattern("a.[q,k,v].{wb}");
+        assert_eq!(qkv.matches("a.k.bias").unwrap().member, 1);
+        assert_eq!(qkv.fill(&vec![("wb".into(), "bias".into())], 2), "a.v.bias");
+        assert_eq!(pattern("experts.[0..8].w").matches("experts.11.w").unwrap().member, 11);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (text, said) in [
+            ("a.{n", "not closed"),
+            ("a}", "closes nothing"),
+            ("a.{layer}", "not a known hole"),
+            ("[q]", "not a group"),
+            ("[a,b].[c,d]", "too many holes"),
+            ("{any}{any}{any}{any}", "too many holes"),
+        ] {
+            let error = Pattern::parse(text).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+}

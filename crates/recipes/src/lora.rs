@@ -1,0 +1,216 @@
+//! Folding LoRA: the product of two thin matrices beside a weight is added to it.
+//!
+//! For a module with `lora_A` `[r, in]` and `lora_B` `[out, r]` the weight becomes
+//! `weight + (lora_B @ lora_A) * (alpha / r)`, for an embedding its transpose is added. `r` is seen
+//! from the matrices, `alpha` stands in the config (`model.lora_params`): a group, or a list of
+//! groups, each about the modules whose classes it names.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    ByteOrder, Checkpoint, Computed, DictKey, Error, Layout, Product, Result, Tensor,
+};
+
+use crate::config::Value;
+use crate::conversion::{model_of, model_section};
+use crate::engine::{Assembly, Item, State};
+use crate::format::Format;
+use crate::view::View;
+
+/// What folding made.
+#[derive(Debug)]
+pub struct Folded {
+    /// The checkpoint: the model alone, without the thin matrices.
+    pub checkpoint: Checkpoint,
+    /// The config, without `lora_params`.
+    pub config: Value,
+    /// The weights that were changed.
+    pub weights: Vec<String>,
+    /// What the user should know.
+    pub notes: Vec<String>,
+}
+
+/// Folds LoRA into the weights of one of Cerebras's checkpoints.
+pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
+    let groups = groups(config)?;
+    let state = State::of(source, model_of(source, Format::CURRENT)?)?;
+    let mut folded = State::default();
+    let mut weights = Vec::new();
+    let mut embeddings = false;
+    for (key, item) in state.iter() {
+        if key.ends_with(".lora_A") || key.ends_with(".lora_B") {
+            check_partner(&state, key)?;
+            continue;
+        }
+        let thin = key.strip_suffix(".weight").and_then(|module| {
+            let first = state.tensor(&format!("{module}.lora_A"))?;
+            Some((module, first, state.tensor(&format!("{module}.lora_B"))?))
+        });
+        let (Some((module, first, second)), Item::Tensor(weight, _)) = (thin, item) else {
+            folded.set(key.to_owned(), item.clone());
+            continue;
+        };
+        let is_embedding = module.contains("embedding");
+        embeddings |= is_embedding;
+        let named = |error: Error| Error::refused(format!("`{key}` can't be folded: {error}"));
+        let rank = first.shape.first().copied().unwrap_or(0);
+        let alpha = alpha(&groups, module, rank).map_err(named)?;
+        let scale = alpha / rank.max(1) as f64;
+        let tensor = added(weight, first, second, scale, is_embedding).map_err(named)?;
+        folded.set(key.to_owned(), Item::Tensor(tensor, None));
+        weights.push(key.to_owned());
+    }
+    if weights.is_empty() {
+        return Err(Error::refused("there is no LoRA in this checkpoint")
+            .expected("keys that end in .lora_A and .lora_B beside a .weight"));
+    }
+    let mut assembly = Assembly::of(source);
+    let model = assembly.state(&folded)?;
+    let root = assembly.dict(vec![(DictKey::from("model"), model)])?;
+    let (config, notes) = without_lora(config, embeddings);
+    Ok(Folded { checkpoint: assembly.finish(root)?, config, weights, notes })
+}
+
+/// The weight with the product added.
+fn added(
+    weight: &Tensor,
+    first: &Tensor,
+    second: &Tensor,
+    scale: f64,
+    transposed: bool,
+) -> Result<Tensor> {
+    let (first, second) = (View::of(first)?, View::of(second)?);
+    let (left, right) = match transposed {
+        true => (first.permute(&[1, 0])?, second.permute(&[1, 0])?),
+        false => (second, first),
+    };
+    let (left, right) = (left.tensor()?, right.tensor()?);
+    let fits = left.shape.first() == weight.shape.first()
+        && left.shape.get(1) == right.shape.first()
+        && right.shape.get(1) == weight.shape.get(1)
+        && weight.shape.len() == 2;
+    if !fits || !weight.dtype.is_float() {
+        return Err(Error::refused(format!(
+            "a product of {:?} and {:?} does not fit a {} weight of {:?}",
+            left.shape, right.shape, weight.dtype, weight.shape
+        )));
+    }
+    let product = Some(Product { left, right, scale });
+    let computed = Computed { of: weight.clone(), steps: Vec::new(), product };
+    Ok(Tensor {
+        stored: weight.dtype.clone(),
+        byte_order: ByteOrder::Little,
+        conjugate: false,
+        negate: false,
+        storage: None,
+        layout: Layout::Computed(Arc::new(computed)),
+        ..weight.clone()
+    })
+}
+
+/// A group of `lora_params`.
+struct Group {
+    alpha: f64,
+    rank: Option<u64>,
+    classes: Vec<String>,
+}
+
+fn groups(config: &Value) -> Result<Vec<Group>> {
+    let missing = || {
+        Error::refused("the config has no model.lora_params, which say how LoRA is scaled")
+            .advice("Give the config that the model was trained with.")
+    };
+    let section = model_section(config).as_map().ok_or_else(missing)?;
+    let all: Vec<&Value> = match section.get("lora_params") {
+        Some(Value::List(list)) => list.iter().collect(),
+        Some(one @ Value::Map(_)) => vec![one],
+        _ => return Err(missing()),
+    };
+    all.into_iter()
+        .map(|group| {
+            let map = group.as_map().ok_or_else(missing)?;
+            let alpha = map.get("alpha").and_then(Value::as_f64).unwrap_or(1.0);
+            let rank = map.get("r").and_then(Value::as_int).and_then(|r| u64::try_from(r).ok());
+            let classes = map.get("target_modules").and_then(Value::as_list);
+            let classes = classes.map_or(Vec::new(), |list| {
+                list.iter().filter_map(Value::as_str).map(str::to_owned).collect()
+            });
+            Ok(Group { alpha, rank, classes })
+        })
+        .collect()
+}
+
+/// The alpha of the first group that is about a module. Which classes a module is of is known from
+/// its name only; where that leaves a doubt that matters, it is refused.
+fn alpha(groups: &[Group], module: &str, rank: u64) -> Result<f64> {
+    let ranked: Vec<&Group> =
+        groups.iter().filter(|group| group.rank.is_none_or(|own| own == rank)).collect();
+    let same = |all: &[&Group]| match all {
+        [first, rest @ ..] if rest.iter().all(|one| one.alpha == first.alpha) => Some(first.alpha),
+        _ => None,
+    };
+    if let Some(alpha) = same(&ranked) {
+        return Ok(alpha);
+    }
+    let about = |group: &&&Group| group.classes.iter().all(|class| is_on_path(class, module));
+    match ranked.iter().find(about) {
+        Some(group) => Ok(group.alpha),
+        None => Err(Error::refused(format!(
+            "no group of model.lora_params has rank {rank} and is about this module"
+        ))),
+    }
+}
+
+/// Whether a module of this class is the one named, or holds it.
+fn is_on_path(class: &str, module: &str) -> bool {
+    match class {
+        "Linear" => !module.contains("embedding"),
+        "Embedding" => module.contains("embedding"),
+        "MultiheadAttention" | "MultiQueryAttention" => {
+            module.contains("self_attn") || module.contains("multihead_attn")
+        }
+        "FeedForwardNetwork" => module.contains(".ffn."),
+        "TransformerDecoder" | "TransformerDecoderLayer" => module.contains("decoder"),
+        "TransformerEncoder" | "TransformerEncoderLayer" => module.contains("encoder"),
+        _ => false,
+    }
+}
+
+fn check_partner(state: &State, key: &str) -> Result<()> {
+    let module = key.trim_end_matches(".lora_A").trim_end_matches(".lora_B");
+    for name in ["weight", "lora_A", "lora_B"] {
+        let other = format!("{module}.{name}");
+        if state.tensor(&other).is_none() {
+            return Err(Error::refused(format!("`{key}` is there and `{other}` isn't")));
+        }
+    }
+    Ok(())
+}
+
+/// The config of the folded model.
+fn without_lora(config: &Value, embeddings: bool) -> (Value, Vec<String>) {
+    let mut config = config.clone();
+    let mut notes = Vec::new();
+    let in_trainer = ["trainer", "init", "model"];
+    let path: &[&str] = match config.as_map().is_some_and(|map| map.contains("trainer")) {
+        true => &in_trainer,
+        false => &in_trainer[2..],
+    };
+    let mut at = Some(&mut config);
+    for step in path {
+        at = at.and_then(Value::as_map_mut).and_then(|map| map.get_mut(step));
+    }
+    if let Some(model) = at.and_then(Value::as_map_mut) {
+        model.remove("lora_params");
+        let shared = model.get("share_embedding_weights").is_none_or(Value::is_true);
+        if embeddings && shared {
+            model.set("share_embedding_weights", false);
+            notes.push(
+                "the embeddings were folded and the head was not: share_embedding_weights is \
+                 false now"
+                    .to_owned(),
+            );
+        }
+    }
+    (config, notes)
+}

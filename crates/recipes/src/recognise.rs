@@ -1,0 +1,64 @@
+//! Which family a checkpoint is of, from its keys.
+
+use statelens_checkpoint::{Checkpoint, Value};
+
+use crate::conversion::model_of;
+use crate::engine::{self, State};
+use crate::families;
+use crate::format::Format;
+use crate::language::Side;
+
+/// A family whose keys these may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guess {
+    /// The family.
+    pub family: String,
+    /// Keys that its rules are about.
+    pub known: usize,
+    /// All keys.
+    pub keys: usize,
+}
+
+/// Whether it looks like one of Cerebras's: a state `model` beside others, or alone.
+pub fn is_cerebras(checkpoint: &Checkpoint) -> bool {
+    engine::dict(checkpoint, checkpoint.root(), "model")
+        .is_some_and(|model| matches!(checkpoint.value(model), Value::Dict(_)))
+}
+
+/// The release that wrote one of Cerebras's checkpoints, if it says so.
+pub fn release(checkpoint: &Checkpoint) -> Option<Format> {
+    let list = engine::dict(checkpoint, checkpoint.root(), engine::METADATA)?;
+    let Value::List(list) = checkpoint.value(list) else { return None };
+    let version = engine::dict(checkpoint, *list.items.last()?, "version")?;
+    let Value::Str(text) = checkpoint.value(version) else { return None };
+    Format::of_version(&text.to_lossy())
+}
+
+/// The families that know the most of the keys, the best first; those that know less than nine
+/// tenths of them are left out.
+pub fn by_keys(checkpoint: &Checkpoint, hf: bool) -> Vec<Guess> {
+    let format = if hf { Format::HuggingFace } else { Format::CURRENT };
+    let Ok(state) = model_of(checkpoint, format).and_then(|model| State::of(checkpoint, model))
+    else {
+        return Vec::new();
+    };
+    let towards = if hf { Side::Right } else { Side::Left };
+    let mut guesses = Vec::new();
+    for name in families::names() {
+        let Ok(recipe) = families::find(name) else { continue };
+        let blocks = recipe.blocks.iter().filter(|block| {
+            block.component.is_none()
+                && block.base.is_none()
+                && block.left.iter().any(|format| format.is_hf())
+        });
+        let counts =
+            blocks.map(|block| state.keys().filter(|key| block.knows(towards, key)).count());
+        let Some(known) = counts.max() else { continue };
+        let keys = state.len();
+        if keys > 0 && known * 10 >= keys * 9 {
+            guesses.push(Guess { family: name.to_owned(), known, keys });
+        }
+    }
+    guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
+    guesses
+}

@@ -1,0 +1,39 @@
+//! What the original converters made of tiny models, tensor by tensor.
+//!
+//! The cases are those of `tests/fixtures/recipes`, or of the folder that `STATELENS_RECIPE_CASES`
+//! names; `STATELENS_RECIPE_CASE` takes only those whose path has it.
+
+#[path = "cases/original.rs"]
+mod original;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use original::{Case, Verdict};
+
+#[test]
+fn the_tensors_are_those_of_the_original() {
+    let mut families: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    let mut report = String::new();
+    let mut total = 0;
+    for case in Case::all() {
+        let verdict = case.run();
+        let counts = families.entry(case.family.clone()).or_default();
+        match verdict {
+            Verdict::Same => counts.0 += 1,
+            Verdict::Nothing => continue,
+            Verdict::Differs(why) => {
+                counts.1 += 1;
+                writeln!(report, "{}: {why}", case.name()).unwrap();
+            }
+        }
+        total += 1;
+    }
+    let failed: usize = families.values().map(|(_, failed)| failed).sum();
+    for (family, (same, differ)) in &families {
+        println!("{family}: {same} the same, {differ} not");
+    }
+    println!("{} of {total} the same", total - failed);
+    assert!(total > 0, "no cases were found");
+    assert!(report.is_empty(), "{report}");
+}

@@ -1,0 +1,191 @@
+//! Conversions are views: nothing is read, and there and back is the file itself.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, DType, Dict, DictKey, FileSet, FormatInfo, Layout, Limits, ReadAt, Result,
+    Span, Tensor, Value,
+};
+use statelens_recipes::config::{self, Language};
+use statelens_recipes::conversion::{Leg, Stage, Wishes, convert};
+use statelens_recipes::{Format, families};
+
+/// A file that counts what is read of it.
+#[derive(Debug, Default)]
+struct Counting(AtomicU64);
+
+impl ReadAt for Counting {
+    fn len(&self) -> u64 {
+        1 << 40
+    }
+    fn read_at(&self, _: u64, buffer: &mut [u8]) -> Result<()> {
+        self.0.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        buffer.fill(1);
+        Ok(())
+    }
+}
+
+/// Tensors one after the other in one file.
+fn checkpoint(tensors: &[(&str, &[u64])]) -> (Checkpoint, Arc<Counting>) {
+    let source = Arc::new(Counting::default());
+    let mut files = FileSet::default().within(&Limits::default());
+    let file = files.push("model.safetensors", source.clone());
+    let mut builder = Builder::new(&Limits::default());
+    let mut entries = Vec::new();
+    let mut offset = 0;
+    for (key, shape) in tensors {
+        let len = 2 * shape.iter().product::<u64>();
+        let layout = Layout::Span(Span { file, offset, len });
+        offset += len;
+        let tensor = Tensor::new(DType::BF16, shape.to_vec(), layout);
+        let tensor = builder.push_tensor(tensor).unwrap();
+        let value = builder.push(Value::Tensor(tensor)).unwrap();
+        entries.push((DictKey::from(*key), value));
+    }
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    (builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap(), source)
+}
+
+fn stage(from: &str, to: &str, hf: &str, cs: &str) -> Stage {
+    let json = |text: &str| config::parse(text, Language::Json).unwrap();
+    let leg = Leg { from: from.parse().unwrap(), to: to.parse().unwrap() };
+    Stage { leg, left: json(hf), right: json(cs) }
+}
+
+fn layouts(checkpoint: &Checkpoint) -> Vec<(String, Layout)> {
+    let leaves = checkpoint.leaves().into_iter();
+    leaves
+        .map(|leaf| {
+            let (_, tensor) = checkpoint.tensor_of(leaf.target).unwrap();
+            (leaf.flat.to_string(), tensor.layout.clone())
+        })
+        .collect()
+}
+
+/// There and back in one go, without writing what is between: the spans of the file again.
+fn there_and_back(family: &str, tensors: &[(&str, &[u64])], hf: &str, cs: &str) {
+    let (source, read) = checkpoint(tensors);
+    let recipe = families::find(family).unwrap();
+    let stages = [stage("hf", "cs-2.9", hf, cs), stage("cs-2.9", "hf", hf, cs)];
+    let wishes = Wishes::default();
+    let there = convert(&source, &recipe, &stages[..1], &config::Value::Null, wishes).unwrap();
+    assert!(there.parts[0].1.leaves().len() >= tensors.len());
+    let back = convert(&source, &recipe, &stages, &config::Value::Null, wishes).unwrap();
+    let (old, new) = (layouts(&source), layouts(&back.parts[0].1));
+    for (key, layout) in &old {
+        let found = new.iter().find(|(own, _)| own == key);
+        assert_eq!(found.map(|(_, layout)| layout), Some(layout), "{key}");
+    }
+    assert_eq!(read.0.load(Ordering::Relaxed), 0, "{family}");
+}
+
+#[test]
+fn a_rotary_model_of_70_gigabytes_is_spans_again_and_not_read() {
+    let (hidden, kv, ffn) = (8192, 1024, 28672);
+    there_and_back(
+        "llama",
+        &[
+            ("model.embed_tokens.weight", &[32000, hidden]),
+            ("model.layers.0.self_attn.q_proj.weight", &[hidden, hidden]),
+            ("model.layers.0.self_attn.k_proj.weight", &[kv, hidden]),
+            ("model.layers.0.self_attn.v_proj.weight", &[kv, hidden]),
+            ("model.layers.0.mlp.gate_proj.weight", &[ffn, hidden]),
+            ("model.norm.weight", &[hidden]),
+        ],
+        "{}",
+        r#"{"num_heads": 64, "rotary_dim": 128, "attention_module": "multiquery_attention",
+            "extra_attention_params": {"num_kv_groups": 8}}"#,
+    );
+}
+
+#[test]
+fn joined_transposed_and_stacked_weights_are_spans_again() {
+    there_and_back(
+        "gpt2",
+        &[
+            ("transformer.h.0.attn.c_attn.weight", &[1024, 3072]),
+            ("transformer.h.0.mlp.c_fc.weight", &[1024, 4096]),
+        ],
+        "{}",
+        r#"{"num_heads": 16}"#,
+    );
+    there_and_back(
+        "gpt-neox",
+        &[("gpt_neox.layers.0.attention.query_key_value.weight", &[3072, 1024])],
+        "{}",
+        r#"{"num_heads": 16, "rotary_dim": 64}"#,
+    );
+    there_and_back(
+        "falcon",
+        &[("transformer.h.0.self_attention.query_key_value.weight", &[9216, 8192])],
+        r#"{"model_type": "falcon"}"#,
+        r#"{"num_heads": 128, "attention_module": "multiquery_attention",
+            "extra_attention_params": {"num_kv_groups": 8}}"#,
+    );
+}
+
+#[test]
+fn keys_without_a_rule_are_all_told_with_the_nearest() {
+    let (source, _) = checkpoint(&[
+        ("model.layers.0.self_attn.x_proj.weight", &[4]),
+        ("other", &[4]),
+        ("model.norm.weight", &[4]),
+    ]);
+    let recipe = families::find("llama").unwrap();
+    let stages = [stage("hf", "cs-2.9", "{}", "{}")];
+    let failed = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default());
+    let error = failed.unwrap_err().to_string();
+    for part in
+        ["2 keys", "x_proj", "`other`", "model.layers.{n}.self_attn", "--drop-unmatched-keys"]
+    {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+    let wishes = Wishes { drop_unmatched: true };
+    let done = convert(&source, &recipe, &stages, &config::Value::Null, wishes).unwrap();
+    assert_eq!((done.unmatched.len(), done.parts[0].1.leaves().len()), (2, 2));
+}
+
+#[test]
+fn experts_beyond_those_of_the_config_are_not_left_out_silently() {
+    let key = |expert: u64| format!("model.layers.0.block_sparse_moe.experts.{expert}.w1.weight");
+    let keys = [key(0), key(1), key(2)];
+    let tensors: Vec<(&str, &[u64])> = keys.iter().map(|key| (&**key, &[2, 3][..])).collect();
+    let (source, _) = checkpoint(&tensors);
+    let recipe = families::find("mixtral").unwrap();
+    let run = |experts: u64| {
+        let cs = format!(r#"{{"moe": {{"num_experts": {experts}}}}}"#);
+        let stages = [stage("hf", "cs-2.9", "{}", &cs)];
+        let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default())?;
+        Ok::<_, statelens_checkpoint::Error>(layouts(&done.parts[0].1).len())
+    };
+    assert_eq!(run(3).unwrap(), 1);
+    assert!(run(2).unwrap_err().to_string().contains("experts.2"));
+    assert!(run(4).unwrap_err().to_string().contains("experts.3"));
+}
+
+#[test]
+fn a_recipe_of_the_user_converts() {
+    let text = include_str!("../../../docs/recipes.md");
+    let start = text.find("# My model <->").unwrap();
+    let end = text[start..].find("```").unwrap();
+    let recipe = families::parse("mine.recipe", &text[start..start + end]).unwrap();
+    let (source, _) = checkpoint(&[
+        ("transformer.wte.weight", &[10, 4]),
+        ("transformer.h.0.attn.c_attn.weight", &[4, 12]),
+        ("transformer.h.0.attn.masked_bias", &[]),
+        ("transformer.ln_f.weight", &[4]),
+    ]);
+    let stages = [stage("hf", "cs-2.9", "{}", r#"{"heads": 2}"#)];
+    let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default()).unwrap();
+    let keys: Vec<String> = layouts(&done.parts[0].1).into_iter().map(|(key, _)| key).collect();
+    assert_eq!(
+        keys.join(" "),
+        "model.embed.weight model.layer_0.attention.query.weight \
+         model.layer_0.attention.key.weight model.layer_0.attention.value.weight \
+         model.norm.weight model.head_norm.weight"
+    );
+    let hf: Format = "hf".parse().unwrap();
+    assert!(recipe.blocks[0].towards("cs-2.9".parse().unwrap(), hf).is_some());
+}
