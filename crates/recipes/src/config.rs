@@ -8,14 +8,14 @@ mod hooks;
 mod json;
 mod mup;
 mod operation;
-mod parts;
 mod plan;
 mod recognise;
 mod releases;
 mod rule;
+mod section;
+mod side;
 mod statement;
 mod table;
-mod trainer;
 mod value;
 mod yaml;
 
@@ -25,7 +25,7 @@ pub use convert::{Converted, StepConfig};
 pub use family::Families;
 pub use plan::{Pair, Step};
 pub use recognise::Guess;
-pub use rule::Side;
+pub use side::Side;
 pub use value::{Key, List, Map, Value};
 
 /// The languages that configs are written in.

@@ -1,14 +1,16 @@
 //! What a release changed in the sections of Cerebras's configs beside the model's.
 
+mod trainer;
+
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use statelens_checkpoint::{Error, Result};
 
-use super::convert::set_model_section;
 use super::plan::Step;
+use super::section::{model_section, set_model_section};
 use super::value::{List, Map, Value};
-use super::{trainer, yaml};
+use super::yaml;
 
 /// Lists and tables of the changes.
 pub(super) fn changes() -> Result<&'static Map> {
@@ -52,7 +54,7 @@ pub(super) fn finish(
         root = trainer::from_legacy(root, notes)?;
     }
     if (source, target) == (Some((2, 3)), Some((2, 4))) {
-        let mut model = super::convert::model_section(&root)?;
+        let mut model = model_section(&root)?;
         model.set_default("name", label);
         set_model_section(&mut root, model);
     }

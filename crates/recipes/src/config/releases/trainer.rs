@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::{Error, Result};
 
-use super::releases::changes;
-use super::value::{List, Map, Value};
+use super::changes;
+use crate::config::value::{List, Map, Value};
 
 /// The same config as a trainer's. One that is a trainer's stays as it is.
 pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {
