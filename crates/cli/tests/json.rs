@@ -36,6 +36,7 @@ fn every_command_prints_an_object_of_one_schema() {
     let old = text(&fixture("cerebras/compat/synthetic_1.7.mdl"));
     let (file, dir) = (text(&file), text(folder.path()));
     let out = |name: &str| text(&folder.file(name));
+    let config = text(&fixture("recipes/llama/config_only.hf-to-cs2.9/in/config.json"));
     let documented = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/json.md");
     let documented = fs::read_to_string(documented).unwrap();
     for args in [
@@ -53,6 +54,8 @@ fn every_command_prints_an_object_of_one_schema() {
         &["prune", &dir, "--keep", "1"],
         &["scan", &file],
         &["formats"],
+        &["list-converters", "gpt2"],
+        &["convert-config", &config, "--tgt-fmt", "cs-2.9", "-o", &dir],
         &["convert", &file, &out("a.pt")],
         &["convert", &file, &out("b.pt"), "--dry-run", "--strip-prefix", ""],
         &["merge", &file, &file, &out("c.pt"), "--lossy"],

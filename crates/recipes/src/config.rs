@@ -8,14 +8,14 @@ mod hooks;
 mod json;
 mod mup;
 mod operation;
-mod parts;
 mod plan;
 mod recognise;
 mod releases;
 mod rule;
+mod section;
+mod side;
 mod statement;
 mod table;
-mod trainer;
 mod value;
 mod yaml;
 
@@ -25,7 +25,7 @@ pub use convert::{Converted, StepConfig};
 pub use family::Families;
 pub use plan::{Pair, Step};
 pub use recognise::Guess;
-pub use rule::Side;
+pub use side::Side;
 pub use value::{Key, List, Map, Value};
 
 /// The languages that configs are written in.
@@ -59,6 +59,8 @@ impl Language {
 
 /// What a config may come to in memory, whatever its text claims.
 const MAX_BYTES: usize = 16 << 20;
+/// How many values a config may come to, once its aliases are written out.
+const MAX_NODES: usize = 500_000;
 /// Python's own limit of recursion lets no reader go much deeper than this times ten.
 const MAX_DEPTH: usize = 100;
 

@@ -1,15 +1,19 @@
 //! A config from one format to another.
 
+mod parts;
+
 use statelens_checkpoint::{Error, Result};
 
 use super::family::Families;
 use super::hooks::Work;
 use super::operation::Site;
 use super::plan::Step;
-use super::rule::{Action, Side};
+use super::rule::Action;
+use super::section::{fill, model_section, set_model_section};
+use super::side::Side;
 use super::table::{Base, Naming, Rules, Table};
 use super::value::{Map, Value};
-use super::{Language, mup, parts, releases};
+use super::{Language, mup, releases};
 use crate::format::Format;
 
 /// A config that was converted.
@@ -204,7 +208,8 @@ impl Way<'_> {
         let release = self.step.target.version();
         if release < Some((2, 4)) {
             // Jais's converter never sees the flag, and the whole config is its name later on.
-            let flag = old.get("use_bfloat16").filter(|_| rules.naming != Naming::WholeConfig);
+            let told = release >= Some((2, 1)) && rules.naming != Naming::WholeConfig;
+            let flag = old.get("use_bfloat16").filter(|_| told);
             if let Some(flag) = flag {
                 new.set("fp16_type", if flag.is_true() { "bfloat16" } else { "float16" });
             }
@@ -350,53 +355,5 @@ impl Way<'_> {
             done.seen = Value::Map(seen);
         }
         Ok(done)
-    }
-}
-
-/// The model's section of Cerebras's config, in either layout.
-pub(super) fn model_section(root: &Map) -> Result<Map> {
-    let missing = || {
-        Error::refused("the config has no model section")
-            .expected("model, or trainer.init.model, as Cerebras's configs have it")
-    };
-    let found = match root.get("trainer") {
-        None => root.get("model"),
-        Some(Value::List(_)) => {
-            return Err(Error::refused("the config has several trainers")
-                .advice("Convert each of them by itself, as a file of its own."));
-        }
-        Some(trainer) => {
-            let init = trainer.as_map().and_then(|trainer| trainer.get("init"));
-            init.and_then(Value::as_map).and_then(|init| init.get("model"))
-        }
-    };
-    found.and_then(Value::as_map).cloned().ok_or_else(missing)
-}
-
-/// Puts the model's section where it was.
-pub(super) fn set_model_section(root: &mut Map, model: Map) {
-    let trainer = root.get_mut("trainer").and_then(Value::as_map_mut);
-    let init = trainer.and_then(|trainer| trainer.get_mut("init")).and_then(Value::as_map_mut);
-    match init {
-        Some(init) => init.set("model", model),
-        None => root.set("model", model),
-    }
-}
-
-/// Sets what is not there; sections are filled one level deep.
-pub(super) fn fill(config: &mut Map, defaults: &Map) {
-    for (key, default) in defaults.iter() {
-        let Some(key) = key.as_str() else { continue };
-        match (config.get_mut(key), default) {
-            (None, _) => config.set(key, default.clone()),
-            (Some(Value::Map(section)), Value::Map(defaults)) => {
-                for (key, default) in defaults.iter() {
-                    if let Some(key) = key.as_str() {
-                        section.set_default(key, default.clone());
-                    }
-                }
-            }
-            _ => {}
-        }
     }
 }

@@ -8,7 +8,7 @@ mod words;
 use statelens_checkpoint::{Error, Result};
 
 use super::expression::{Operator, compute, need, number};
-use super::rule::Side;
+use super::side::Side;
 use super::value::{List, Map, Value};
 pub(super) use images::layers as projector_layers;
 use words::Words;

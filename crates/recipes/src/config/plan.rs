@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::family::{Families, Model};
-use super::rule::Side;
+use super::side::Side;
 use crate::format::{Format, Release, Variant};
 
 /// One conversion between two formats, by one table.

@@ -1,8 +1,8 @@
 //! Which model a config is of, and in which format, from what it says itself.
 
-use super::convert::model_section;
 use super::family::Families;
-use super::rule::Side;
+use super::section::model_section;
+use super::side::Side;
 use super::table::Table;
 use super::value::{Map, Value};
 use crate::format::Format;

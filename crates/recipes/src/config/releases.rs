@@ -1,13 +1,16 @@
 //! What a release changed in the sections of Cerebras's configs beside the model's.
 
+mod trainer;
+
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use statelens_checkpoint::{Error, Result};
 
-use super::convert::set_model_section;
 use super::plan::Step;
+use super::section::{model_section, set_model_section};
 use super::value::{List, Map, Value};
-use super::{trainer, yaml};
+use super::yaml;
 
 /// Lists and tables of the changes.
 pub(super) fn changes() -> Result<&'static Map> {
@@ -51,7 +54,7 @@ pub(super) fn finish(
         root = trainer::from_legacy(root, notes)?;
     }
     if (source, target) == (Some((2, 3)), Some((2, 4))) {
-        let mut model = super::convert::model_section(&root)?;
+        let mut model = model_section(&root)?;
         model.set_default("name", label);
         set_model_section(&mut root, model);
     }
@@ -64,8 +67,12 @@ fn section<'a>(root: &'a mut Map, key: &str) -> Option<&'a mut Map> {
 
 /// Objects that several sections share are copied for each of them.
 fn separate(root: &mut Map) {
-    for (index, (_, value)) in (1..).zip(root.iter_mut()) {
-        value.remark(&|mark| mark.checked_mul(4096)?.checked_add(index));
+    let mut marks: HashMap<(usize, u32), u32> = HashMap::new();
+    for (index, (_, value)) in root.iter_mut().enumerate() {
+        value.remark(&mut |mark| {
+            let next = u32::try_from(marks.len()).ok()?;
+            Some(*marks.entry((index, mark)).or_insert(next))
+        });
     }
 }
 
@@ -184,6 +191,7 @@ fn sparsity(root: &mut Map) -> Result<()> {
         }
         Some(Value::Map(groups)) => {
             let common = sparsity.clone();
+            Value::Map(common.clone()).can_repeat(groups.len())?;
             let groups: List = groups
                 .iter()
                 .map(|(pattern, own)| {

@@ -4,37 +4,9 @@ use statelens_checkpoint::{Error, Result};
 
 use super::expression::Expression;
 use super::operation::Operation;
+use super::side::Side;
 use super::value::{Map, Value};
 use super::yaml;
-
-/// The two sides of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Side {
-    /// Hugging Face (`hf`), or the older release (`old`).
-    Left,
-    /// Cerebras (`cs`), or the newer release (`new`).
-    Right,
-}
-
-impl Side {
-    /// The side that a word of a table names.
-    pub(super) fn named(word: &str) -> Option<Self> {
-        match word {
-            "hf" | "old" => Some(Self::Left),
-            "cs" | "new" => Some(Self::Right),
-            _ => None,
-        }
-    }
-
-    /// The other one.
-    #[must_use]
-    pub fn other(self) -> Self {
-        match self {
-            Self::Left => Self::Right,
-            Self::Right => Self::Left,
-        }
-    }
-}
 
 #[derive(Debug, Clone)]
 pub(super) struct Rule {

@@ -4,7 +4,8 @@ use statelens_checkpoint::{Error, Result};
 
 use super::expression::{Expression, need, number};
 use super::hooks::{Hook, Work};
-use super::rule::{Side, When};
+use super::rule::When;
+use super::side::Side;
 use super::value::{List, Map, Value};
 use super::yaml;
 

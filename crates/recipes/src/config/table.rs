@@ -3,7 +3,8 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::mup::Policy;
-use super::rule::{Rule, Side, When};
+use super::rule::{Rule, When};
+use super::side::Side;
 use super::statement::Statement;
 use super::value::{Map, Value};
 

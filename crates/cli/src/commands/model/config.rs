@@ -61,7 +61,9 @@ struct Asked {
 impl Asked {
     fn of(args: &ConvertConfig, families: &Families) -> Result<Self> {
         let target: Format = args.tgt_fmt.parse()?;
-        let named = args.src_fmt.as_ref().map(|text| text.parse::<Format>()).transpose()?;
+        // `cs-auto` asks for what is done without a name, too.
+        let named = args.src_fmt.as_deref().filter(|text| *text != "cs-auto");
+        let named = named.map(str::parse::<Format>).transpose()?;
         if let (Some(model), Some(source)) = (&args.model, named) {
             return Ok(Self { model: model.clone(), source, target, recognised: false });
         }
@@ -75,7 +77,7 @@ impl Asked {
         if args.config.is_dir() {
             return Err(unknown("a folder of parts doesn't say"));
         }
-        let guesses = families.recognise(&read(&args.config)?);
+        let guesses = families.recognise(&read(&args.config, named)?);
         let fits = guesses.into_iter().find(|guess| {
             args.model.as_ref().is_none_or(|model| *model == guess.model)
                 && named.is_none_or(|source| source == guess.format)
@@ -108,18 +110,21 @@ impl Asked {
             Vec::new()
         };
         if parts.is_empty() {
-            return read(path);
+            return read(path, Some(self.source));
         }
         let mut whole = Map::new();
         for part in parts {
-            whole.set(part.as_str(), read(&path.join(&part).join("config.json"))?);
+            whole.set(
+                part.as_str(),
+                read(&path.join(&part).join("config.json"), Some(self.source))?,
+            );
         }
         Ok(whole.into())
     }
 }
 
-/// What the source's format says that a file is written in counts, whatever its name.
-fn read(path: &Path) -> Result<Value> {
+/// Reads a config in the language of its name, or else in that of its format.
+fn read(path: &Path, format: Option<Format>) -> Result<Value> {
     const MAX: u64 = 16 << 20;
     let name = path.display().to_string();
     let failed = |error: std::io::Error| Error::io(error.to_string()).in_file(name.clone());
@@ -128,7 +133,8 @@ fn read(path: &Path) -> Result<Value> {
     file.take(MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
     let text = String::from_utf8(bytes)
         .map_err(|_| Error::damaged("the config is not text in UTF-8").in_file(name.clone()))?;
-    let language = Language::of_name(&name).unwrap_or(Language::Yaml);
+    let usual = if format == Some(Format::HuggingFace) { Language::Json } else { Language::Yaml };
+    let language = Language::of_name(&name).unwrap_or(usual);
     parse(&text, language).map_err(|error| error.in_file(name))
 }
 

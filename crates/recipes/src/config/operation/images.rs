@@ -4,7 +4,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::Site;
 use crate::config::expression::need;
-use crate::config::rule::Side;
+use crate::config::side::Side;
 use crate::config::value::{List, Map, Value};
 
 /// How the projector and what it takes are told.

@@ -4,7 +4,7 @@ use statelens_checkpoint::{Error, Result};
 
 use super::Site;
 use crate::config::expression::{Operator, compute, need, number};
-use crate::config::rule::Side;
+use crate::config::side::Side;
 use crate::config::value::{Map, Value};
 
 /// How positions are told.

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use super::Site;
-use crate::config::rule::Side;
+use crate::config::side::Side;
 use crate::config::value::Value;
 use crate::config::yaml;
 

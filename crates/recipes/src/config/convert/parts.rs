@@ -2,12 +2,14 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use super::convert::{Done, Way, fill, model_section, set_model_section};
-use super::expression::need;
-use super::operation::projector_layers;
-use super::rule::Side;
-use super::table::{Layout, Parts};
-use super::value::{List, Map, Value};
+use super::{Done, Way};
+use crate::config::expression::need;
+use crate::config::mup;
+use crate::config::operation::projector_layers;
+use crate::config::section::{fill, model_section, set_model_section};
+use crate::config::side::Side;
+use crate::config::table::{Layout, Parts};
+use crate::config::value::{List, Map, Value};
 
 /// Converts all parts of a config and puts them in place.
 pub(super) fn convert(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Done> {
@@ -65,7 +67,7 @@ fn to_one(way: &mut Way<'_>, name: &str, parts: &Parts, root: Map) -> Result<Don
 
 fn to_several(way: &mut Way<'_>, name: &str, parts: &Parts, mut root: Map) -> Result<Done> {
     let mut model = model_section(&root)?;
-    if super::mup::to_standard(&model, super::mup::Policy::Refused)?.is_some() {
+    if mup::to_standard(&model, mup::Policy::Refused)?.is_some() {
         return Err(Error::refused("the config uses muP"));
     }
     if let Layout::Simple { encoder } = &parts.layout {
@@ -173,6 +175,7 @@ fn join(model: &mut Map) -> Result<()> {
         projector.as_map().and_then(|section| section.get("hf_type")).unwrap_or(&Value::Null);
     let layers = projector_layers(kind)?;
     let width = need(text, "hidden_size")?.clone();
+    width.can_repeat(layers)?;
     let units: List = std::iter::repeat_n(width, layers).collect();
     let activations: List =
         std::iter::repeat_n(Value::from("gelu"), layers - 1).chain([Value::Null]).collect();

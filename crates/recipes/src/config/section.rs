@@ -1,0 +1,53 @@
+//! The model's section of a config, and defaults.
+
+use statelens_checkpoint::{Error, Result};
+
+use super::value::{Map, Value};
+
+/// The model's section of Cerebras's config, in either layout.
+pub(super) fn model_section(root: &Map) -> Result<Map> {
+    let missing = || {
+        Error::refused("the config has no model section")
+            .expected("model, or trainer.init.model, as Cerebras's configs have it")
+    };
+    let found = match root.get("trainer") {
+        None => root.get("model"),
+        Some(Value::List(_)) => {
+            return Err(Error::refused("the config has several trainers")
+                .advice("Convert each of them by itself, as a file of its own."));
+        }
+        Some(trainer) => {
+            let init = trainer.as_map().and_then(|trainer| trainer.get("init"));
+            init.and_then(Value::as_map).and_then(|init| init.get("model"))
+        }
+    };
+    found.and_then(Value::as_map).cloned().ok_or_else(missing)
+}
+
+/// Puts the model's section where it was.
+pub(super) fn set_model_section(root: &mut Map, model: Map) {
+    let trainer = root.get_mut("trainer").and_then(Value::as_map_mut);
+    let init = trainer.and_then(|trainer| trainer.get_mut("init")).and_then(Value::as_map_mut);
+    match init {
+        Some(init) => init.set("model", model),
+        None => root.set("model", model),
+    }
+}
+
+/// Sets what is not there; sections are filled one level deep.
+pub(super) fn fill(config: &mut Map, defaults: &Map) {
+    for (key, default) in defaults.iter() {
+        let Some(key) = key.as_str() else { continue };
+        match (config.get_mut(key), default) {
+            (None, _) => config.set(key, default.clone()),
+            (Some(Value::Map(section)), Value::Map(defaults)) => {
+                for (key, default) in defaults.iter() {
+                    if let Some(key) = key.as_str() {
+                        section.set_default(key, default.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+}
