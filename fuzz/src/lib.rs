@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     BlockCache, Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, ReadAt, Result, Unwatched,
 };
 use statelens_convert::{Options, Run, Step, Target, plan};
-use statelens_formats::{cerebras, numpy, safetensors, tensorflow, torch};
+use statelens_formats::{Asked, writings};
 use statelens_inspect::{Summary, write_manifest};
 
 /// How many logical bytes a target reads: a file of a few bytes may well describe a terabyte.
@@ -71,14 +71,9 @@ fn open(name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
     statelens_formats::open(FileSet::single(name, source), &Limits::default(), &mut Unwatched)
 }
 
-fn targets() -> [Target; 5] {
-    [
-        Target::Cerebras(cerebras::write::Options::default()),
-        Target::Safetensors(safetensors::write::Options::default()),
-        Target::TensorFlow(tensorflow::write::Options::default()),
-        Target::Torch(torch::write::Options::default()),
-        Target::Numpy(numpy::write::Options::default()),
-    ]
+fn targets() -> impl Iterator<Item = Target> {
+    let whole = writings().filter(|writing| writing.id != "npy");
+    whole.map(|writing| writing.target(&Asked::default()).expect("the default of each"))
 }
 
 fn manifest(checkpoint: &Checkpoint) -> Result<String> {

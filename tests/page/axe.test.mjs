@@ -1,18 +1,36 @@
 // What axe finds on every screen, light and dark: nothing serious.
 
 import assert from "node:assert/strict";
-import { readFileSync } from "node:fs";
+import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+import { choosing, drop, dropped, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
+import { denseCheckpoint, safetensors } from "./make.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 let browser;
+let folder;
 before(async () => {
   browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-axe-"));
+  mkdirSync(join(folder, "run"));
+  for (const [name, from] of [
+    ["checkpoint_500.mdl", "v2.10.0/gpt_small.mdl"],
+    ["checkpoint_1000.mdl", "v2.10.0/gpt_small.mdl"],
+    ["checkpoint_1500.mdl", "errors/no_success.mdl"],
+  ]) {
+    copyFileSync(fixture(`cerebras/${from}`), join(folder, "run", name));
+  }
+  const keys = Array.from({ length: 20_000 }, (_, at) => `tensor_${at}_weight`);
+  writeFileSync(join(folder, "many.safetensors"), safetensors(keys));
 });
-after(() => browser.close());
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
 
 /** Collects what is serious, and what breaks the rules that the screens broke before. */
 async function look(page, what, found) {
@@ -77,4 +95,102 @@ for (const colorScheme of ["light", "dark"]) {
       );
     });
   }
+}
+
+const SIZES = [
+  [1440, 900],
+  [390, 844],
+];
+const WAYS = ["light", "dark"].flatMap((colorScheme) => SIZES.map(([width, height]) => ({ colorScheme, viewport: { width, height } })));
+const told = ({ colorScheme, viewport: { width } }) => `at ${width}, ${colorScheme}`;
+
+for (const way of WAYS) {
+  test(`what goes on, ends and fails ${told(way)}`, async () => {
+    const source = join(folder, `dense-${told(way).replace(/\W+/g, "-")}.safetensors`);
+    denseCheckpoint(source, 2, 1);
+    const slowly = async (page) => {
+      const found = [];
+      const sound = (what) => look(page, what, found);
+      await page.setInputFiles("#choose-files", source);
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("v");
+      await page.click("#verify-begin");
+      await page.waitForSelector("#verify-run");
+      await sound("verifying");
+      await page.waitForSelector("#verify-done", { timeout: 60_000 });
+      await sound("verified");
+      await page.keyboard.press("Escape");
+      await page.keyboard.press("s");
+      await page.getByRole("button", { name: /^Read all values/ }).click();
+      await page.getByRole("progressbar", { name: "Reading values" }).waitFor();
+      await sound("reading values");
+      await page.getByText("The files hold the statistics").waitFor({ timeout: 60_000 });
+      await sound("values read");
+      await page.keyboard.press("Escape");
+      const write = async () => {
+        await page.keyboard.press("c");
+        // What is composed of slices is written in no time; a PyTorch file has checksums.
+        await page.click('[role="radio"]:has-text("PyTorch")');
+        await page.waitForSelector(".plan:not(.late)");
+        for (const box of await page.$$(".loss input")) await box.check();
+        await page.click("#write:not([disabled])");
+        await page.waitForSelector("#convert-run");
+      };
+      await write();
+      await sound("writing");
+      await page.getByRole("button", { name: "Browse meanwhile" }).click();
+      await sound("browsing meanwhile");
+      await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/seed.mdl"));
+      await page.waitForSelector("#stop");
+      await sound("whether to stop");
+      await page.click("#keep-writing");
+      await page.waitForFunction(() => !/writing/.test(document.querySelector(".status").textContent), null, { timeout: 60_000 });
+      await write();
+      await page.waitForSelector("#convert-done", { timeout: 60_000 });
+      await sound("written");
+      await page.keyboard.press("Escape");
+      await write();
+      // The file is not what it was: reading it fails.
+      appendFileSync(source, "more");
+      await page.waitForSelector("#convert-run", { state: "detached", timeout: 60_000 });
+      assert.match(await page.textContent('[role="dialog"]'), /changed, moved or removed/);
+      await sound("failed");
+      await page.keyboard.press("Escape");
+      await page.setInputFiles("#choose-files", fixture("cerebras/v2.10.0/gpt_small.mdl"));
+      await page.waitForFunction(() => document.title.startsWith("gpt_small.mdl"));
+      await page.evaluate(() => {
+        window.newVersion = () => {};
+        dispatchEvent(new Event("newversion"));
+      });
+      await page.waitForSelector(".news");
+      await sound("a newer version");
+      assert.deepEqual(found, []);
+    };
+    await withSlowPage(browser, { streams: [400] }, slowly, way);
+  });
+
+  test(`loading, findings and a run folder ${told(way)}`, async () => {
+    const slowly = async (page) => {
+      const found = [];
+      const sound = (what) => look(page, what, found);
+      await page.setInputFiles("#choose-files", join(folder, "many.safetensors"));
+      await page.waitForSelector("#loading");
+      await sound("loading");
+      await page.waitForSelector("#work .row", { timeout: 60_000 });
+      await page.setInputFiles("#choose-files", fixture("cerebras/errors/no_success.mdl"));
+      await page.waitForFunction(() => document.title.startsWith("no_success.mdl"));
+      await page.keyboard.press("f");
+      await page.waitForSelector('[role="dialog"] .finding, [role="dialog"] article, [role="dialog"] li');
+      await sound("findings");
+      await page.keyboard.press("Escape");
+      await page.setInputFiles("#choose-folder", join(folder, "run"));
+      await page.waitForSelector("#run .row");
+      await page.waitForSelector("#save-list:not([disabled])", { state: "attached" });
+      await sound("run folder");
+      await page.keyboard.press("j");
+      await sound("a step of a run folder");
+      assert.deepEqual(found, []);
+    };
+    await withSlowPage(browser, { reads: 600 }, slowly, way);
+  });
 }

@@ -74,6 +74,53 @@ export async function withPage(browser, work, options = {}) {
   assert.deepEqual(errors, [], "errors in the page");
 }
 
+/** Runs in the worker: each piece of a stream of a file, and each read at once, takes so many milliseconds. */
+function slow({ streams = [0], reads = 0 }) {
+  const plain = Blob.prototype.stream;
+  let begun = 0;
+  Blob.prototype.stream = function () {
+    const delay = streams[Math.min(begun++, streams.length - 1)];
+    const reader = plain.call(this).getReader({ mode: "byob" });
+    return new ReadableStream({
+      type: "bytes",
+      async pull(controller) {
+        await new Promise((done) => setTimeout(done, delay));
+        const { view } = controller.byobRequest;
+        const { value, done } = await reader.read(new Uint8Array(Math.min(view.byteLength, 1 << 20)));
+        if (done) controller.close();
+        else new Uint8Array(view.buffer, view.byteOffset, view.byteLength).set(value);
+        controller.byobRequest.respond(value?.byteLength ?? 0);
+      },
+      cancel: () => reader.cancel(),
+    });
+  };
+  const read = FileReaderSync.prototype.readAsArrayBuffer;
+  FileReaderSync.prototype.readAsArrayBuffer = function (blob) {
+    for (const until = performance.now() + reads; performance.now() < until; );
+    return read.call(this, blob);
+  };
+}
+
+/**
+ * As `withPage`, but the page's worker reads files slowly.
+ * @param {{streams?: number[], reads?: number}} slowness milliseconds that each piece takes of the first stream of a
+ * file, of the second, and of all further ones; and each read at once
+ */
+export function withSlowPage(browser, slowness, work, options = {}) {
+  const slowly = async (page) => {
+    await page.route("**/boot.js", async (route) => {
+      const response = await route.fetch();
+      const body = `if (!globalThis.document) (${slow})(${JSON.stringify(slowness)});\n${await response.text()}`;
+      await route.fulfill({ response, body });
+    });
+    await page.reload();
+    await page.waitForSelector("#start");
+    await work(page);
+  };
+  // What a service worker has kept would come from there.
+  return withPage(browser, slowly, { serviceWorkers: "block", ...options });
+}
+
 /**
  * The dialog for files that `act` opens. The browser has to know that it is waited for before it is
  * asked for: a key that is pressed at once may overtake that, and then no dialog is told of.

@@ -56,6 +56,28 @@ async function hits(page, text) {
   return Number((await page.textContent(".hits")).replace(/\D/g, ""));
 }
 
+test("the first keys are shown while the others are still read", { timeout: 300_000 }, async () => {
+  const keys = Array.from({ length: COUNT }, (_, at) => `first_${at}_weight`);
+  await withPage(browser, async (page) => {
+    await page.evaluate(() => {
+      const look = () => {
+        const rows = document.querySelectorAll("#loading .row");
+        if (rows.length && !document.querySelector("#work")) {
+          window.early = { rows: rows.length, first: rows[0].querySelector(".ck").title, inert: rows[0].closest("[inert]") !== null };
+        }
+      };
+      new MutationObserver(look).observe(document.body, { childList: true, subtree: true });
+    });
+    await open(page, keys);
+    const early = await page.evaluate(() => window.early);
+    assert.ok(early, "nothing was shown before all was");
+    assert.ok(early.rows > 10 && early.rows <= 100, `${early.rows} rows`);
+    assert.deepEqual([early.first, early.inert], [keys[0], true]);
+    // Afterwards all are there.
+    assert.equal(await page.getAttribute('[role="treeitem"]', "aria-setsize"), String(COUNT));
+  });
+});
+
 test("flat keys: the tree is moved through by keys, and the filter counts", { timeout: 300_000 }, async () => {
   const keys = Array.from({ length: COUNT }, (_, at) => `tensor_${at}_weight`);
   await withPage(browser, async (page) => {

@@ -19,8 +19,8 @@ const SHAPES = {
   deep: (at) => `a.b.c${at % 10}.d${Math.floor(at / 10) % 100}.e.f.i${at}.j.k.weight`,
 };
 
-/** A Cerebras file has room for no more than 65,530. */
-const COUNTS = { safetensors: [20_000, 100_000], pt: [20_000, 100_000], npz: [20_000, 100_000], mdl: [20_000, 65_000] };
+const COUNTS = [20_000, 100_000];
+const KINDS = ["safetensors", "pt", "npz", "mdl"];
 
 /** Typed into the filter, letter by letter. */
 const WORDS = ["weight", "/we.*t/"];
@@ -32,10 +32,13 @@ function tools() {
     /** Once what was done is on the screen. */
     painted: () => new Promise((done) => requestAnimationFrame(() => setTimeout(done))),
     elements: () => document.getElementsByTagName("*").length,
-    /** From the choice of a file until its first rows are on the screen. */
+    /** From the choice of a file until its first rows are on the screen, and until all of it is. */
     opening() {
       const chosen = new Promise((done) => addEventListener("change", () => done(performance.now()), { capture: true, once: true }));
       this.opened = chosen.then(async (began) => {
+        do await this.painted();
+        while (!document.querySelector(".row"));
+        this.first = performance.now() - began;
         do await this.painted();
         while (!document.querySelector("#work .row"));
         return performance.now() - began;
@@ -106,6 +109,7 @@ async function measure(browser, file) {
     await page.evaluate(() => bench.opening());
     await page.setInputFiles("#choose-files", file);
     found.open = await page.evaluate(() => bench.opened);
+    found.first = await page.evaluate(() => bench.first);
     found.elements = await page.evaluate(() => bench.elements());
     found.opened_megabytes = memory() - start;
     for (const [name, word] of [["filter", WORDS[0]], ["expression", WORDS[1]]]) {
@@ -136,8 +140,8 @@ async function measure(browser, file) {
 function* files(folder) {
   mkdirSync(folder, { recursive: true });
   for (const [shape, key] of Object.entries(SHAPES)) {
-    for (const [kind, counts] of Object.entries(COUNTS)) {
-      for (const count of counts) {
+    for (const kind of KINDS) {
+      for (const count of COUNTS) {
         // What is deep is there to see the page fold; that differs little by format.
         if (shape === "deep" && !(kind === "safetensors" && count === 100_000)) continue;
         if (!`${shape}-${count}.${kind}`.includes(process.argv[3] ?? "")) continue;
@@ -156,6 +160,7 @@ function* files(folder) {
 
 const COLUMNS = [
   ["file", (found) => found.file.padEnd(26)],
+  ["first rows", (found) => ms(found.first)],
   ["open", (found) => ms(found.open)],
   ["letter", (found) => ms(found.filter)],
   ["letter of /regex/", (found) => ms(found.expression)],
@@ -179,7 +184,7 @@ try {
     const found = await measure(browser, file);
     console.log(COLUMNS.map(([name, cell]) => cell(found).padStart(name.length)).join("  "));
   }
-  console.log("(times are the longest of their kind; targets at 100,000 keys: open under 500 ms, a letter under 50 ms)");
+  console.log("(times are the longest of their kind; targets at 100,000 keys: first rows under 500 ms, a letter under 50 ms)");
 } finally {
   await browser.close();
 }

@@ -91,7 +91,7 @@ test("a byte that flips in a zip member, or in a chunk, names the key", async ()
     const first = await verify(page, member);
     assert.ok(!first.sound);
     assert.match(first.shown, /It is not sound: 1 problem/);
-    assert.match(first.shown, /emb\.weight lies there/);
+    assert.match(first.shown, /stored there: `?emb\.weight/);
     await page.keyboard.press("Escape");
 
     const key = JSON.parse(told(chunks).json).checksums["Fletcher-32 (chunks)"] > 0;
@@ -177,7 +177,7 @@ test("it can be watched from afar, and stopped", async () => {
     await page.waitForFunction(() => /verifying \d+ %/.test(document.querySelector("#verify").textContent));
     await page.keyboard.press("l");
     await page.keyboard.press("j");
-    await page.waitForFunction(() => document.querySelector(".insp").textContent.includes("lies in"));
+    await page.waitForFunction(() => document.querySelector(".insp").textContent.includes("stored in"));
     await page.click("#verify");
     await page.click("#verify-cancel");
     await page.waitForSelector("#verify-form");

@@ -308,6 +308,8 @@ pub enum FromWorker {
         /// Reads made so far.
         calls: u64,
     },
+    /// The first tensors of what is being opened.
+    Found(PackedRows),
     /// What has been fetched of a remote checkpoint so far.
     Fetched(Fetched),
     /// The checkpoint is open.
@@ -388,7 +390,7 @@ pub struct Looked {
 }
 
 /// An open checkpoint.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Opened {
     /// The name of the file that was opened.
     pub name: String,

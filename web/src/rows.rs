@@ -192,13 +192,26 @@ impl PackedRows {
         out
     }
 
+    /// How many they are.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
     /// The rows again; `None` if the bytes were not made by [`PackedRows::pack`].
     #[must_use]
     pub fn unpack(&self) -> Option<Vec<Row>> {
+        self.first(self.count)
+    }
+
+    /// As [`PackedRows::unpack`], the first so many of them.
+    #[must_use]
+    pub fn first(&self, most: u32) -> Option<Vec<Row>> {
         let mut rest = self.bytes.as_slice();
+        let count = self.count.min(most);
         // Each takes several bytes, so that no more is made room for than there can be.
-        let mut rows: Vec<Row> = Vec::with_capacity((self.count as usize).min(rest.len()));
-        for _ in 0..self.count {
+        let mut rows: Vec<Row> = Vec::with_capacity((count as usize).min(rest.len()));
+        for _ in 0..count {
             let shared = usize::try_from(take(&mut rest)?).ok()?;
             let before = match rows.last() {
                 Some(row) => row.key.get(..shared)?,
@@ -289,6 +302,7 @@ mod tests {
             .collect();
         let packed = PackedRows::pack(&rows);
         assert!(packed.bytes.len() < 1000 * 70, "{} bytes", packed.bytes.len());
+        assert_eq!(packed.first(3).as_deref(), Some(&rows[..3]));
         assert_eq!(packed.unpack(), Some(rows));
     }
 

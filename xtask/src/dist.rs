@@ -1,13 +1,13 @@
 //! The static site as a folder and as a zip, for any static host.
 
 use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use flate2::{Compression, write::GzEncoder};
 use zip::{CompressionMethod, DateTime, ZipWriter, write::SimpleFileOptions};
 
+use crate::built::{files_under, gzip};
 use crate::{page, project, single};
 
 /// What a browser may have to download to run the page, each file after gzip.
@@ -71,32 +71,6 @@ pub(crate) fn weigh(site: &Path) -> Result<u64> {
     }
     println!("{total:>9} bytes after gzip together (budget {BUDGET})");
     Ok(total)
-}
-
-/// Compresses as a host does. The same bytes give the same bytes: no clock in it.
-pub(crate) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
-    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
-    gzip.write_all(bytes)?;
-    Ok(gzip.finish()?)
-}
-
-/// All files in a folder, as paths from it, sorted.
-pub(crate) fn files_under(top: &Path) -> Result<Vec<PathBuf>> {
-    let (mut folders, mut files) = (vec![top.to_owned()], Vec::new());
-    while let Some(folder) = folders.pop() {
-        for entry in
-            fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?
-        {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                folders.push(entry.path());
-            } else {
-                files.push(entry.path().strip_prefix(top)?.to_owned());
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }
 
 /// Packs files under a top folder `statelens/`. The same files give the same bytes: no clock in it.

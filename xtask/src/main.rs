@@ -4,6 +4,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "talking to the terminal is its job")]
 
 mod bench;
+mod built;
+mod cycles;
 mod dist;
 mod fuzz;
 mod interop;
@@ -66,6 +68,12 @@ enum Task {
     },
     /// Finish the site that Trunk built by itself: what `build` and `serve` do after Trunk.
     Finish,
+    /// Fail if modules use each other in a circle, or print who uses whom as a drawing (Mermaid).
+    Cycles {
+        /// Print the drawing.
+        #[arg(long)]
+        draw: bool,
+    },
     /// Set up everything that the other tasks need, and nothing else.
     Setup,
 }
@@ -81,6 +89,8 @@ fn main() -> ExitCode {
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
         Task::Finish => site::finish(&project::site(), false),
+        Task::Cycles { draw: true } => cycles::draw(),
+        Task::Cycles { draw: false } => cycles::check(),
         Task::Setup => setup::everything(),
     };
     match result {

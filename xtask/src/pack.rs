@@ -12,8 +12,8 @@ use anyhow::{Context, Result, ensure};
 use lzma_rust2::{CheckType, XzOptions, XzReader, XzWriter};
 use sha2::{Digest, Sha384};
 
+use crate::built::{base64, built};
 use crate::setup::tools;
-use crate::site::{base64, built};
 
 /// What the packed Wasm's name ends in.
 const END: &str = ".wasm.xz";

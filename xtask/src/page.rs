@@ -130,14 +130,14 @@ fn node(server: &Server, browser: &Path, command: &Path) -> Command {
 /// The command `statelens`, compiled quickly rather than to be quick; the tests of the unit and this
 /// share what is compiled.
 pub(crate) fn debug_command() -> Result<PathBuf> {
-    shell::run(shell::command("cargo").args(["build", "--locked", "-p", "statelens"]))?;
+    shell::run(shell::command("cargo").args(["build", "--locked", "-p", "statelens-cli"]))?;
     Ok(project::target().join("debug").join("statelens"))
 }
 
 /// Compiles the command with the built page inside, for `statelens serve`.
 fn command_with_page(profile: &[&str]) -> Command {
     let mut cargo = shell::command("cargo");
-    cargo.args(["build", "--locked", "-p", "statelens"]).args(profile);
+    cargo.args(["build", "--locked", "-p", "statelens-cli"]).args(profile);
     cargo.env("STATELENS_SITE", project::site());
     cargo
 }

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::site::{base64, built, integrity};
-use crate::{dist, pack, project};
+use crate::built::{base64, built, files_under, gzip, integrity};
+use crate::{pack, project};
 
 /// Makes the file from the built site, and says where it is.
 pub(crate) fn build() -> Result<PathBuf> {
@@ -43,7 +43,7 @@ fn single(site: &Path, root: &Path) -> Result<String> {
         );
     }
     let mut packed = format!("{}\n", data("wasm", &wasm)?);
-    for example in dist::files_under(&site.join("examples"))? {
+    for example in files_under(&site.join("examples"))? {
         let bytes = fs::read(site.join("examples").join(&example))?;
         packed.push_str(&data(&format!("examples/{}", example.display()), &bytes)?);
         packed.push('\n');
@@ -108,7 +108,7 @@ fn policy(site: &str, styles: &str, scripts: &[&str]) -> Result<String> {
 
 /// Bytes as a script that is none: compressed, as text.
 fn data(id: &str, bytes: &[u8]) -> Result<String> {
-    let packed = base64(&dist::gzip(bytes)?);
+    let packed = base64(&gzip(bytes)?);
     Ok(format!("<script type=\"application/octet-stream\" id=\"{id}\">{packed}</script>"))
 }
 

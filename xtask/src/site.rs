@@ -2,12 +2,13 @@
 //! it is made of.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use sha2::{Digest, Sha256};
 
-use crate::{dist, pack};
+use crate::built::{files_under, integrity};
+use crate::pack;
 
 /// The service worker, as Trunk copies it and as it is served.
 const WORKER: &str = "sw.js";
@@ -43,26 +44,11 @@ fn usable(page: &str) -> String {
     out
 }
 
-/// The file that Trunk built from a source, which it named after it and its hash.
-pub(crate) fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
-    let found: Vec<PathBuf> = dist::files_under(site)?
-        .into_iter()
-        .filter(|file| {
-            let name = file.to_string_lossy();
-            name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(end))
-        })
-        .collect();
-    match found.as_slice() {
-        [one] => Ok(site.join(one)),
-        found => bail!("the built site has {} files {stem}-….{end}", found.len()),
-    }
-}
-
 /// Names the site's files and their hashes in its service worker.
 fn list(site: &Path) -> Result<()> {
     let mut files = String::new();
     let mut all = Sha256::new();
-    for file in dist::files_under(site)? {
+    for file in files_under(site)? {
         let name: Vec<_> = file.iter().map(|part| part.to_string_lossy()).collect();
         let name = name.join("/");
         if name == WORKER {
@@ -77,26 +63,6 @@ fn list(site: &Path) -> Result<()> {
     let script = fs::read_to_string(&path).with_context(|| format!("reading {WORKER}"))?;
     let version = &hex(&all.finalize())[..16];
     fs::write(&path, filled(&script, &files, version)?).with_context(|| format!("writing {WORKER}"))
-}
-
-/// The hash of a file as browsers check it.
-pub(crate) fn integrity(bytes: &[u8]) -> String {
-    format!("sha256-{}", base64(&Sha256::digest(bytes)))
-}
-
-/// Base64 with padding.
-pub(crate) fn base64(bytes: &[u8]) -> String {
-    const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for chunk in bytes.chunks(3) {
-        let at = |index: usize| u32::from(chunk.get(index).copied().unwrap_or(0));
-        let bits = at(0) << 16 | at(1) << 8 | at(2);
-        for digit in 0..4 {
-            let letter = LETTERS[(bits >> (18 - 6 * digit) & 63) as usize];
-            out.push(if digit <= chunk.len() { char::from(letter) } else { '=' });
-        }
-    }
-    out
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -141,23 +107,6 @@ mod tests {
         ] {
             assert_eq!(usable(page), expected);
         }
-    }
-
-    #[test]
-    fn base64_is_that_of_the_standard() {
-        // RFC 4648, section 10.
-        for (bytes, text) in [
-            ("", ""),
-            ("f", "Zg=="),
-            ("fo", "Zm8="),
-            ("foo", "Zm9v"),
-            ("foob", "Zm9vYg=="),
-            ("fooba", "Zm9vYmE="),
-            ("foobar", "Zm9vYmFy"),
-        ] {
-            assert_eq!(base64(bytes.as_bytes()), text);
-        }
-        assert_eq!(integrity(b""), "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
     }
 
     #[test]

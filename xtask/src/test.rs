@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
 
-use crate::{dist, fuzz, interop as real_libraries, page, project, setup, shell};
+use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell};
 
 /// How long each fuzz target runs here.
 const FUZZ_SECONDS: u32 = 10;
@@ -30,6 +30,14 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         ])
     });
     report.step("clippy for wasm32", clippy_wasm);
+    report.step("cycles of modules", cycles::check);
+    report.step("packages", || {
+        // What they hold and name, not that they compile: that is the step before.
+        let args =
+            ["package", "--locked", "--workspace", "--no-verify", "--allow-dirty", "--quiet"];
+        let except = ["--exclude", "statelens-web", "--exclude", "xtask"];
+        cargo(&[&args[..], &except].concat())
+    });
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
     // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser.
     report.step("unit tests of the page", || {
@@ -54,7 +62,8 @@ pub(crate) fn interop() -> Result<()> {
 
 /// The command with the feature that few need, against stores that its tests imitate.
 fn object_stores() -> Result<()> {
-    let with = ["--locked", "--profile", "tools", "-p", "statelens", "--features", "object-store"];
+    let with =
+        ["--locked", "--profile", "tools", "-p", "statelens-cli", "--features", "object-store"];
     cargo(&[&["clippy"][..], &with, &["--all-targets", "--", "-D", "warnings"]].concat())?;
     cargo(&[&["test"][..], &with, &["--test", "objects"]].concat())
 }
@@ -75,6 +84,8 @@ fn clippy_wasm() -> Result<()> {
         "--workspace",
         "--exclude",
         "statelens",
+        "--exclude",
+        "statelens-cli",
         "--exclude",
         "statelens-serve",
         "--exclude",

@@ -1,6 +1,7 @@
 //! What can go wrong, told apart by what the user can do about it.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -23,13 +24,31 @@ pub enum ErrorKind {
     Cancelled,
 }
 
+impl ErrorKind {
+    /// Its stable name, which is the code of errors that have none of their own.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Damaged => "damaged",
+            Self::Unsupported => "unsupported",
+            Self::Limit => "limit",
+            Self::Refused => "refused",
+            Self::Io => "io",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// A sentence that says what is wrong, where, and what to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
+///
+/// Two are equal if they say the same; what caused them is not looked at.
+#[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
+    code: Option<&'static str>,
+    cause: Option<Arc<dyn std::error::Error + Send + Sync>>,
     what: String,
     file: Option<String>,
     offset: Option<u64>,
@@ -37,11 +56,25 @@ struct Inner {
     advice: Option<String>,
 }
 
+impl PartialEq for Inner {
+    fn eq(&self, other: &Self) -> bool {
+        let told = |inner: &Self| {
+            let Self { kind, code, cause: _, what, file, offset, expected, advice } = inner.clone();
+            (kind, code, what, file, offset, expected, advice)
+        };
+        told(self) == told(other)
+    }
+}
+
+impl Eq for Inner {}
+
 impl Error {
     /// An error of `kind`; `what` is a sentence without its full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
         Self(Box::new(Inner {
             kind,
+            code: None,
+            cause: None,
             what: what.into(),
             file: None,
             offset: None,
@@ -78,6 +111,21 @@ impl Error {
     /// The user stopped it.
     pub fn cancelled() -> Self {
         Self::new(ErrorKind::Cancelled, "stopped before it was done; nothing was kept")
+    }
+
+    /// Gives it a code of its own, unless an inner place already did: lower case, words joined by
+    /// `-`, the same in all versions. Programs tell errors apart by it.
+    #[must_use]
+    pub fn coded(mut self, code: &'static str) -> Self {
+        self.0.code.get_or_insert(code);
+        self
+    }
+
+    /// Keeps what caused it, for [`std::error::Error::source`].
+    #[must_use]
+    pub fn caused_by(mut self, cause: impl std::error::Error + Send + Sync + 'static) -> Self {
+        self.0.cause = Some(Arc::new(cause));
+        self
     }
 
     /// Names the file, unless an inner place already did.
@@ -118,6 +166,12 @@ impl Error {
     /// Whose turn it is.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// What it is, for programs: the same in all versions, whatever the sentence says. The code of
+    /// its kind ([`ErrorKind::code`]) where it has none of its own.
+    pub fn code(&self) -> &'static str {
+        self.0.code.unwrap_or_else(|| self.0.kind.code())
     }
 
     /// The sentence, without place and advice.
@@ -167,7 +221,18 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl fmt::Debug for Error {
+    /// The sentence: it is what a program prints whose `main` fails with this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.cause.as_deref().map(|cause| cause as &(dyn std::error::Error + 'static))
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -185,5 +250,18 @@ mod tests {
             error.to_string(),
             "a.pt: the header ends too early (at byte 12); expected 40 bytes. Fetch it again."
         );
+    }
+
+    #[test]
+    fn codes_and_causes_are_kept() {
+        use std::error::Error as _;
+        let cause = std::io::Error::other("the disk is on fire");
+        let error = Error::io("reading failed").caused_by(cause);
+        assert_eq!((error.code(), error.kind()), ("io", ErrorKind::Io));
+        assert_eq!(error.source().unwrap().to_string(), "the disk is on fire");
+        // Two that say the same are equal, whatever caused them.
+        assert_eq!(error, Error::io("reading failed"));
+        let error = Error::refused("this file exists").coded("exists").coded("outer");
+        assert_eq!(error.code(), "exists");
     }
 }

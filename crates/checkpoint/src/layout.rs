@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use crate::{FileId, FileSet, Result, Tensor, Text};
+use crate::{FileSet, Result, Span, Tensor, Text};
 
 /// Where the bytes of a tensor are. Says nothing about what they mean: that is the tensor's
 /// dtype, shape and byte order.
@@ -29,17 +29,6 @@ pub enum Layout {
     Inline(Arc<[u8]>),
     /// There are none: a meta tensor, a file that was not given. The text says why.
     Missing(Text),
-}
-
-/// A run of bytes of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Span {
-    /// Which file.
-    pub file: FileId,
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes.
-    pub len: u64,
 }
 
 /// A view of a storage, as torch has them. Readers check that every element lies inside.

@@ -93,7 +93,7 @@ impl Checkpoint {
     /// Counts what there is; fails if the tree is deeper than the limit, or its keys together
     /// longer.
     pub(crate) fn measure(&self, limits: &Limits) -> Result<Unfolded> {
-        let mut unfolded = Unfolded::of_tensors(self);
+        let mut unfolded = Unfolded::of_tensors(self.tensors(), &self.files);
         let mut parts = 0;
         let mut bytes = 0u64;
         // A link names its target by key, so a key is told once for each link to it.

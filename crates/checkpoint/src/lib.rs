@@ -10,6 +10,8 @@ mod checkpoint;
 mod dtype;
 mod error;
 mod finding;
+mod float;
+mod ids;
 mod int;
 mod interner;
 mod key;
@@ -33,12 +35,14 @@ pub use checkpoint::{Builder, Checkpoint, FormatInfo};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Call, Finding, Grade};
+pub use float::float_repr;
+pub use ids::{TensorId, ValueId};
 pub use int::Int;
 pub use interner::{Interner, Recent};
-pub use key::{Key, KeyPart, float_repr, known_key, separator};
+pub use key::{Key, KeyPart, known_key, separator};
 pub use layout::{
     Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
-    Product, Span, Strided,
+    Product, Strided,
 };
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
@@ -48,13 +52,11 @@ pub use plan::{
 };
 pub use progress::{Progress, Unwatched};
 pub use scratch::{Area, MemoryScratch, Scratch};
-pub use source::{File, FileId, FileSet, Memory, ReadAt};
-pub use tensor::{
-    ByteOrder, Quantizer, Tensor, TensorClass, TensorId, contiguous_strides, fortran_strides,
-};
+pub use source::{File, FileId, FileSet, Memory, ReadAt, Span};
+pub use tensor::{ByteOrder, Quantizer, Tensor, TensorClass, contiguous_strides, fortran_strides};
 pub use text::Text;
 pub use unfolded::Unfolded;
 pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
-    TupleClass, Value, ValueId,
+    TupleClass, Value,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{Error, Limits, Result, Scratch, Span, room};
+use crate::{Error, Limits, Result, Scratch, room};
 
 /// Random access to the bytes of one file, blob, or remote object.
 pub trait ReadAt: fmt::Debug + Send + Sync {
@@ -66,6 +66,17 @@ pub struct File {
 /// Which file of a [`FileSet`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
+
+/// A run of bytes of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Span {
+    /// Which file.
+    pub file: FileId,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub len: u64,
+}
 
 /// The named sources that one checkpoint is made of: one file, shards, a folder.
 #[derive(Debug, Clone, Default)]

@@ -2,10 +2,6 @@
 
 use crate::{DType, Layout, Text, ValueId};
 
-/// Which tensor of a [`crate::Checkpoint`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TensorId(pub u32);
-
 /// An array of elements and where its bytes are.
 ///
 /// Its *logical bytes* are its elements in C order, little-endian, dense, as [`Tensor::dtype`]:

@@ -1,6 +1,6 @@
 //! What a checkpoint comes to once everything in it is written out.
 
-use crate::{Checkpoint, Error, FileId, Layout, Limits, Result, Value};
+use crate::{Error, FileId, FileSet, Layout, Limits, Result, Tensor, Value};
 
 /// The sums of what a checkpoint holds, each thing as often as it is named.
 ///
@@ -60,18 +60,18 @@ impl Unfolded {
 
     /// The tensors of a checkpoint and the files that it needs; leaves and texts are counted by
     /// whoever walks the tree.
-    pub(crate) fn of_tensors(checkpoint: &Checkpoint) -> Self {
+    pub(crate) fn of_tensors(tensors: &[Tensor], set: &FileSet) -> Self {
         let mut unfolded = Self::default();
-        let mut files = vec![false; checkpoint.files.count()];
+        let mut files = vec![false; set.count()];
         let mut name = |file: FileId| {
             if let Some(named) = files.get_mut(file.0 as usize) {
                 *named = true;
             }
         };
-        if let Ok(main) = checkpoint.files.main() {
+        if let Ok(main) = set.main() {
             name(main);
         }
-        for tensor in checkpoint.tensors() {
+        for tensor in tensors {
             let mut open = vec![&tensor.layout];
             let mut is_missing = false;
             while let Some(layout) = open.pop() {
@@ -93,7 +93,7 @@ impl Unfolded {
                 unfolded.tensor_bytes = unfolded.tensor_bytes.saturating_add(bytes);
             }
         }
-        for (id, file) in checkpoint.files.iter() {
+        for (id, file) in set.iter() {
             if files.get(id.0 as usize).copied().unwrap_or(false) {
                 unfolded.stored_bytes = unfolded.stored_bytes.saturating_add(file.source.len());
             }

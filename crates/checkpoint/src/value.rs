@@ -8,11 +8,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{DType, Int, TensorId, Text};
-
-/// Which value of a [`crate::Checkpoint`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ValueId(pub u32);
+use crate::{DType, Int, TensorId, Text, ValueId};
 
 /// One value of a state dict.
 #[derive(Debug, Clone, PartialEq)]
@@ -361,7 +357,7 @@ impl fmt::Display for DictKey {
             Self::Int(int) => write!(f, "{int}"),
             Self::Bool(true) => f.write_str("True"),
             Self::Bool(false) => f.write_str("False"),
-            Self::Float(float) => f.write_str(&crate::key::float_repr(*float)),
+            Self::Float(float) => f.write_str(&crate::float_repr(*float)),
             Self::None => f.write_str("None"),
             Self::Bytes(bytes) => write!(f, "b'{}'", bytes.escape_ascii()),
             Self::Tuple(keys) => {

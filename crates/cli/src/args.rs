@@ -7,6 +7,7 @@ mod model;
 mod spending;
 mod summary;
 mod toolbox;
+mod values;
 
 use std::path::PathBuf;
 
@@ -24,6 +25,7 @@ pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
     Prune, Runs, Toolbox, Upgrade, Verify,
 };
+pub(crate) use values::{By, Export, FailOn, Field, Hist, StatsArgs, Values};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -161,6 +163,9 @@ Examples:
   statelens summary model.pt --link https://example.org/statelens/
   statelens summary model.pt --link https://example.org/statelens/ --keys coded")]
     Summary(Summary),
+
+    #[command(flatten)]
+    Values(Values),
 
     #[command(flatten)]
     Toolbox(Toolbox),

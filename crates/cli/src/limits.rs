@@ -43,8 +43,12 @@ pub(crate) fn check_texts(checkpoint: &Checkpoint, what: &str) -> Result<()> {
     Unfolded { tensor_bytes: 0, ..checkpoint.unfolded() }.check(what, limits())
 }
 
-/// Says what to do about a limit, where nothing else was said.
+/// Says what to do in words of the command line, where that differs from what a library says, or
+/// where nothing was said.
 pub(crate) fn advise(error: Error) -> Error {
+    if error.code() == "exists" {
+        return error.advice("Name another one, or replace it with --force.");
+    }
     if error.kind() != ErrorKind::Limit || error.next_step().is_some() {
         return error;
     }

@@ -9,8 +9,8 @@ mod print;
 mod progress;
 mod remote;
 mod scratch;
-mod sink;
 mod source;
+mod workers;
 
 use std::process::ExitCode;
 
@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::TensorflowToH5(args) => commands::convert::run_to(args, "cerebras"),
         Command::H5ToTensorflow(args) => commands::convert::run_to(args, "tensorflow"),
         Command::Summary(args) => commands::summary::run(&args),
+        Command::Values(command) => commands::values::run(&command),
         Command::Toolbox(command) => commands::toolbox::run(&command),
         Command::Model(command) => commands::model::run(&command),
         Command::Serve(args) => commands::serve::run(&args),

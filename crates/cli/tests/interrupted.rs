@@ -111,7 +111,7 @@ fn looking_through_a_run_folder_can_be_stopped() {
     let names = folder.names();
     let path = folder.path().to_str().unwrap();
     let args = ["runs", path];
-    ended_by_it(&args, &interrupted(&args, |child| has_open(child, &one)));
+    ended_by_it(&args, &interrupted(&args, |child| has_open(child, folder.path())));
     // It opens two of them, within milliseconds, and prints one line at its end: whenever the
     // signal comes, that is printed or is not.
     for delay in 0..8 {

@@ -1,12 +1,25 @@
-//! What casts did, for those who asked for them: by pairs of dtypes, and the tensors that came out
+//! What became of a plan; what casts did, for those who asked for them: by pairs of dtypes, and the tensors that came out
 //! false.
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, DType, TensorId, order};
+use statelens_checkpoint::{Checkpoint, DType, Outcome, TensorId, order};
 use statelens_tensor::CastReport;
 
-use crate::Report;
+/// What became of a plan.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Report {
+    /// Length of the new files together.
+    pub bytes: u64,
+    /// What each segment of each file turned out to be.
+    pub outcomes: Vec<Vec<Outcome>>,
+    /// What casting did to all elements together.
+    pub cast: CastReport,
+    /// What it did to them by pairs of dtypes.
+    pub pairs: Vec<Pair>,
+    /// What it did to each tensor that is not exactly what it was, in the order of writing.
+    pub changed: Vec<(TensorId, CastReport)>,
+}
 
 /// What was cast from one dtype to another.
 #[derive(Debug, Clone, PartialEq)]

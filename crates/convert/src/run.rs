@@ -5,9 +5,9 @@ use statelens_checkpoint::{
     TensorId,
 };
 use statelens_tensor::crc::Summing;
-use statelens_tensor::{BUDGET, CastReport, Gather, Need, Out, verbatim_span};
+use statelens_tensor::{BUDGET, Gather, Need, Out, verbatim_span};
 
-use crate::casts::Pair;
+use crate::casts::Report;
 use crate::cutter::Cutter;
 
 /// Zeros passed on in one step.
@@ -39,21 +39,6 @@ pub enum Step {
     Head(Vec<u8>),
     /// Nothing: the files are complete.
     Done,
-}
-
-/// What became of a plan.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Report {
-    /// Length of the new files together.
-    pub bytes: u64,
-    /// What each segment of each file turned out to be.
-    pub outcomes: Vec<Vec<Outcome>>,
-    /// What casting did to all elements together.
-    pub cast: CastReport,
-    /// What it did to them by pairs of dtypes.
-    pub pairs: Vec<Pair>,
-    /// What it did to each tensor that is not exactly what it was, in the order of writing.
-    pub changed: Vec<(TensorId, CastReport)>,
 }
 
 /// Runs a plan; see the [crate] and [`Step`]. Cancelled by dropping it.

@@ -9,13 +9,14 @@
 //! | HDF5 | of structures and of chunks: whoever reads those is told, so there is no list |
 //! | all others | none |
 
-use std::collections::BTreeSet;
+mod find;
 
-use statelens_checkpoint::{Checkpoint, Error, FileId, Layout, Limits, Result, Span, Tensor};
+pub use find::checks;
+use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
 use statelens_tensor::crc::Summing;
 
 use crate::archive::{Archive, is_zip};
-use crate::{dcp, tensorflow, torch};
+use crate::masked::mask;
 
 /// The checksums of a checkpoint's files.
 #[derive(Debug, Default)]
@@ -78,70 +79,14 @@ impl Algorithm {
     pub fn stored(self, sum: u32) -> u32 {
         match self {
             Self::Crc32 | Self::Tar => sum,
-            Self::MaskedCrc32c => tensorflow::mask(sum),
+            Self::MaskedCrc32c => mask(sum),
         }
     }
-}
-
-/// Finds the checksums of all files that a checkpoint lies in; reads what says where they are.
-pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
-    let files = &checkpoint.files;
-    match checkpoint.format.id {
-        "tensorflow" | "tensorflow-v1" => return tensorflow::checks::checks(files, limits),
-        "torch-tar" => return torch::read::tar::checks(files, limits),
-        "torch-dcp" => {
-            let mut checks = Checks::default();
-            for span in dcp::read::places(files, limits)? {
-                checks.archive(files, span, limits)?;
-            }
-            return Ok(checks);
-        }
-        _ => {}
-    }
-    let hdf5 = |file: FileId| -> Result<bool> {
-        let head = files.read_vec(file, 0, files.len(file).min(HEAD))?;
-        Ok(statelens_hdf5::Hdf5File::is_likely(&head))
-    };
-    let mut checks = Checks { summed: hdf5(files.main()?)?, ..Checks::default() };
-    let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
-    used.insert(files.main()?);
-    for file in used {
-        let len = files.len(file);
-        checks.archive(files, Span { file, offset: 0, len }, limits)?;
-    }
-    checks.summed |= !checks.checks.is_empty() || checks.without > 0;
-    Ok(checks)
-}
-
-/// Bytes in which the signature of an HDF5 file stands.
-const HEAD: u64 = 4096;
-
-/// The files that a tensor says it lies in; where its chunks are is not looked up.
-fn files_of(tensor: &Tensor) -> Vec<FileId> {
-    let mut found = Vec::new();
-    let mut open = vec![&tensor.layout];
-    while let Some(layout) = open.pop() {
-        match layout {
-            Layout::Span(span) => found.push(span.file),
-            Layout::Packed(packed) => found.push(packed.span.file),
-            Layout::Deferred(deferred) => found.push(deferred.span().file),
-            Layout::Strided(strided) => open.push(&strided.storage),
-            Layout::Computed(computed) => open.extend(computed.layouts()),
-            Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
-            _ => {}
-        }
-    }
-    found
 }
 
 impl Checks {
     /// Adds those of a zip archive, if that is what lies there.
-    fn archive(
-        &mut self,
-        files: &statelens_checkpoint::FileSet,
-        span: Span,
-        limits: &Limits,
-    ) -> Result<()> {
+    pub(crate) fn archive(&mut self, files: &FileSet, span: Span, limits: &Limits) -> Result<()> {
         let head = files.read_vec(span.file, span.offset, span.len.min(4))?;
         if !is_zip(&head) {
             return Ok(());
@@ -181,10 +126,9 @@ mod tests {
 
     #[test]
     fn the_usual_check_values_come_out() {
-        for (algorithm, expected) in [
-            (Algorithm::Crc32, 0xcbf4_3926),
-            (Algorithm::MaskedCrc32c, tensorflow::mask(0xe306_9283)),
-        ] {
+        for (algorithm, expected) in
+            [(Algorithm::Crc32, 0xcbf4_3926), (Algorithm::MaskedCrc32c, mask(0xe306_9283))]
+        {
             let mut summing = algorithm.begin();
             summing.update(b"123456789");
             assert_eq!(algorithm.stored(summing.value()), expected);

@@ -10,12 +10,15 @@ pub mod checks;
 mod damage;
 pub mod dcp;
 pub mod flax;
+mod format;
 pub mod gguf;
 pub mod hdf5;
 mod json;
 pub mod keras;
 pub mod manifest;
+mod masked;
 pub mod numpy;
+mod paths;
 pub mod pickle;
 mod probe;
 pub mod safetensors;
@@ -23,7 +26,6 @@ mod scan;
 pub mod sets;
 mod shards;
 mod stray;
-mod table;
 pub mod tensorflow;
 pub mod torch;
 mod unread;
@@ -31,38 +33,33 @@ mod views;
 
 use std::sync::Arc;
 
+pub use format::{
+    Asked, Choice, FindChecks, Format, Target, Writing, format_of, markdown, writing,
+    writing_for_name, writing_of, writings,
+};
 pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file};
 pub use shards::Shards;
 use statelens_checkpoint::{
-    Checkpoint, Error, FileSet, Finding, Grade, Limits, Plan, Progress, Result,
+    Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result,
 };
 pub use statelens_pickle::ScanOptions;
 pub use stray::{is_named_so, telling};
-pub use table::{
-    Asked, Choice, FORMATS, Format, Writing, markdown, writing, writing_for_name, writing_of,
-    writings,
-};
 
-/// A format that can be read.
-struct Reader {
-    score: fn(&Probe<'_>) -> Score,
-    read: fn(FileSet, &Limits, &mut dyn Progress) -> Result<Checkpoint>,
-}
-
-/// Every format that can be read; the best score wins, the first of equals.
-const READERS: &[Reader] = &[
-    Reader { score: cerebras::detect::score, read: cerebras::read::read },
-    Reader { score: keras::detect::score, read: keras::read::read },
-    Reader { score: hdf5::detect::score, read: hdf5::read::read },
-    Reader { score: dcp::detect::score, read: dcp::read::read },
-    Reader { score: tensorflow::detect::score, read: tensorflow::read::read },
-    Reader { score: torch::detect::score, read: torch::read::read },
-    Reader { score: numpy::detect::score, read: numpy::read::read },
-    Reader { score: gguf::detect::score, read: gguf::read::read },
-    Reader { score: safetensors::detect::score, read: safetensors::read::read },
-    Reader { score: pickle::detect::score, read: pickle::read::read },
-    Reader { score: flax::detect::score, read: flax::read::read },
+/// Every format, in the order in which they are shown; of equal scores, the first one's file it is.
+pub static FORMATS: &[&Format] = &[
+    &cerebras::FORMAT,
+    &tensorflow::FORMAT,
+    &torch::FORMAT,
+    &safetensors::FORMAT,
+    &dcp::FORMAT,
+    &numpy::ARRAY,
+    &numpy::ARCHIVE,
+    &keras::FORMAT,
+    &gguf::FORMAT,
+    &hdf5::FORMAT,
+    &pickle::FORMAT,
+    &flax::FORMAT,
 ];
 
 /// Opens a checkpoint: finds its format by content and reads its structure, never its weights.
@@ -70,17 +67,46 @@ const READERS: &[Reader] = &[
 /// The first file of the set is the one that is opened; the others are there for links to them.
 /// `limits` are fitted to its size, see [`Limits::fitted`], and hold for whoever reads the
 /// tensors afterwards, too.
-/// `progress` counts keys. Errors say what the file is if it is no checkpoint.
+/// `progress` counts keys. Errors say what the file is if it is not a checkpoint.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
-    let mut checkpoint = match sets::Sharded::of(&files, limits)? {
-        Some(set) => set.open(&files, limits, progress),
-        None => open_one(files, limits, progress),
+    open_with(&[], files, limits, progress)
+}
+
+/// As [`open`], with formats of others: one that is surer than all of ours reads the file.
+pub fn open_with(
+    others: &[&Format],
+    files: FileSet,
+    limits: &Limits,
+    progress: &mut dyn Progress,
+) -> Result<Checkpoint> {
+    let mut checkpoint = match other(others, &files)? {
+        Some(format) => {
+            let name = files.name(files.main()?).to_owned();
+            let limits = limits.fitted(files.len(files.main()?));
+            (format.open)(files, &limits, progress).map_err(|error| error.in_file(name))
+        }
+        None => match sets::Sharded::of(&files, limits)? {
+            Some(set) => set.open(&files, limits, progress),
+            None => open_one(files, limits, progress),
+        },
     }?;
     checkpoint.files = checkpoint.files.within(limits);
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
     checkpoint.findings.extend(damage::of_root(&checkpoint));
     Ok(checkpoint)
+}
+
+/// The one of these formats that is surest of a file, if it is surer than all of ours.
+fn other<'a>(others: &[&'a Format], files: &FileSet) -> Result<Option<&'a Format>> {
+    if others.is_empty() {
+        return Ok(None);
+    }
+    let probe = Probe::new(files)?;
+    let ours = best(&probe).map_or(Score::No, |(score, _)| score);
+    let scores = others.iter().map(|format| ((format.score)(&probe), *format));
+    let surest = scores.rev().max_by_key(|(score, _)| *score);
+    Ok(surest.filter(|(score, _)| *score > ours).map(|(_, format)| format))
 }
 
 /// That a checkpoint is far more than its files, if it is.
@@ -109,65 +135,26 @@ pub(crate) fn open_one(
 ) -> Result<Checkpoint> {
     let limits = &limits.fitted(files.len(files.main()?));
     let probe = Probe::new(&files)?;
-    let best = READERS
-        .iter()
-        .map(|reader| ((reader.score)(&probe), reader))
-        .rev()
-        .max_by_key(|(score, _)| *score);
-    match best {
-        Some((score, reader)) if score > Score::NO => {
+    match best(&probe) {
+        Some((_, format)) => {
             let name = probe.name().to_owned();
-            (reader.read)(files, limits, progress).map_err(|error| error.in_file(name))
+            (format.open)(files, limits, progress).map_err(|error| error.in_file(name))
         }
-        _ => Err(stray::explain(&probe)),
+        None => Err(stray::explain(&probe)),
     }
 }
 
 /// Whether some format claims the file that is opened, by content.
 pub(crate) fn is_claimed(files: &FileSet) -> bool {
-    Probe::new(files)
-        .is_ok_and(|probe| READERS.iter().any(|reader| (reader.score)(&probe) > Score::NO))
+    Probe::new(files).is_ok_and(|probe| best(&probe).is_some())
 }
 
-/// How sure the best of all formats is that the file is its own.
-pub(crate) fn best_score(probe: &Probe<'_>) -> Score {
-    READERS.iter().map(|reader| (reader.score)(probe)).max().unwrap_or(Score::NO)
-}
-
-/// What to write.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
-    /// A Cerebras checkpoint (`.mdl`).
-    Cerebras(cerebras::write::Options),
-    /// A TensorFlow bundle (`.index` and `.data-*`).
-    TensorFlow(tensorflow::write::Options),
-    /// A PyTorch zip file (`.pt`).
-    Torch(torch::write::Options),
-    /// safetensors (`.safetensors`).
-    Safetensors(safetensors::write::Options),
-    /// A NumPy archive (`.npz`).
-    Numpy(numpy::write::Options),
-}
-
-impl Target {
-    /// The same, cut into several files; an error if the format can't be.
-    pub fn sharded(mut self, shards: Shards) -> Result<Self> {
-        match &mut self {
-            Self::Torch(options) => options.shards = shards,
-            Self::Safetensors(options) => options.shards = shards,
-            Self::TensorFlow(options) => options.shards = shards,
-            _ if shards == Shards::One => {}
-            other => {
-                let name = match other {
-                    Self::Cerebras(_) => "Cerebras",
-                    _ => "NumPy",
-                };
-                return Err(Error::refused(format!("{name} files can't be sharded"))
-                    .advice("Remove --shard-size or --shard, or write safetensors or PyTorch."));
-            }
-        }
-        Ok(self)
-    }
+/// The format whose file it is, and how sure that is.
+pub(crate) fn best(probe: &Probe<'_>) -> Option<(Score, &'static Format)> {
+    let scores = FORMATS.iter().map(|format| ((format.score)(probe), *format));
+    // The last of equals would be taken.
+    let best = scores.rev().max_by_key(|(score, _)| *score);
+    best.filter(|(score, _)| *score > Score::No)
 }
 
 /// Plans the files of `target` that hold `source`. Nothing is read or written.
@@ -177,31 +164,27 @@ impl Target {
 /// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
 /// error that says how it could be.
 pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
-    let (source, expanded) = blocks::expand(source, |dtype| match target {
-        Target::Safetensors(_) => safetensors::write::has(dtype),
-        Target::TensorFlow(_) => tensorflow::write::has(dtype),
-        _ => false,
-    })?;
-    let left_out = match target {
-        Target::Safetensors(_) => None,
-        _ => safetensors::write::metadata_left_out(&source),
-    };
-    let dtypes = match target {
-        Target::TensorFlow(_) => None,
-        _ => tensorflow::write::dtypes_left_out(&source),
-    };
+    let writing = target.writing;
+    plan_by(source, writing, |source| (writing.plan)(source, target, name))
+}
+
+/// [`plan`], by `plan`, which knows how that format is written.
+pub(crate) fn plan_by(
+    source: Arc<Checkpoint>,
+    writing: &Writing,
+    plan: impl FnOnce(Arc<Checkpoint>) -> Result<Plan>,
+) -> Result<Plan> {
+    let (source, expanded) = blocks::expand(source, writing.has)?;
+    let own = |format: &Format| format.writes.as_ref().is_some_and(|own| own.id == writing.id);
+    let others = FORMATS.iter().filter(|format| !own(format));
+    let left_out: Vec<Loss> = others
+        .filter_map(|format| format.left_out.and_then(|left_out| left_out(&source)))
+        .collect();
     let (damage, unlisted) = (damage::lost(&source), stray::unlisted(&source));
-    let mut plan = match target {
-        Target::Cerebras(options) => cerebras::write::plan(source, options, name),
-        Target::TensorFlow(options) => tensorflow::write::plan(source, options, name),
-        Target::Torch(options) => torch::write::plan(source, options, name),
-        Target::Safetensors(options) => safetensors::write::plan(source, options, name),
-        Target::Numpy(options) => numpy::write::plan(source, options, name),
-    }?;
+    let mut plan = plan(source)?;
     plan.losses.splice(..0, expanded);
     plan.losses.extend(damage);
     plan.losses.extend(unlisted);
     plan.losses.extend(left_out);
-    plan.losses.extend(dtypes);
     Ok(plan)
 }

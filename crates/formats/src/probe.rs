@@ -2,19 +2,27 @@
 
 use statelens_checkpoint::{FileSet, Result};
 
-/// How sure a format is that a file is its own.
+/// How sure a format is that a file is its own, the least sure first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Score(pub u8);
-
-impl Score {
+pub enum Score {
     /// Not this format.
-    pub const NO: Self = Self(0);
-    /// Could be, if nobody else claims it.
-    pub const MAYBE: Self = Self(50);
+    No,
+    /// Its name says so, and nothing in it: so that its reader says what is wrong with it.
+    Named,
+    /// It may be somewhere in it.
+    Holds,
+    /// It could be, if nobody else claims it.
+    Maybe,
     /// The magic bytes say so.
-    pub const YES: Self = Self(100);
-    /// The magic bytes say so, and so does what is inside.
-    pub const EXACT: Self = Self(200);
+    Magic,
+    /// The magic bytes are those of a container, which this format is the first to think of.
+    Container,
+    /// So they are, and its first member or its name is one that only this format has.
+    Member,
+    /// So they are, and what is inside says what made it.
+    Inside,
+    /// It names the format itself.
+    Exact,
 }
 
 /// The first file of a set, as far as formats look at it to tell themselves apart.

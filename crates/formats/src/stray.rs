@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss};
 
-use crate::{Probe, sets};
+use crate::{Probe, paths};
 
 /// What a file is that no format claims; of several, the first of these says most about them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,7 +46,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
                 Some(size) => format!(" of {size} bytes"),
                 None => String::new(),
             };
-            let name = sets::base(probe.name());
+            let name = paths::base(probe.name());
             Error::unsupported(format!(
                 "this is a Git LFS pointer to a file{of}, not the checkpoint itself"
             ))
@@ -227,7 +227,7 @@ fn pointed_size(head: &[u8]) -> Option<u64> {
 fn is_orbax(probe: &Probe<'_>) -> bool {
     let json = probe.head().trim_ascii_start().starts_with(b"{");
     let holds = |word: &[u8]| probe.head().windows(word.len()).any(|bytes| bytes == word);
-    match sets::base(probe.name()) {
+    match paths::base(probe.name()) {
         "_CHECKPOINT_METADATA" | "_METADATA" => json,
         ".zarray" => json && holds(b"zarr_format"),
         _ => probe.head().starts_with(OCDBT),

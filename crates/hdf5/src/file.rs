@@ -1,5 +1,11 @@
 //! Opening a container, and walking everything in it.
 
+pub(crate) mod attribute;
+pub(crate) mod chunks;
+pub(crate) mod dataset;
+pub(crate) mod end;
+pub(crate) mod group;
+
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -15,12 +21,11 @@ use statelens_checkpoint::{
     Error, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order, room,
 };
 
-use crate::attribute::{Attribute, Parsed};
-use crate::dataset::Dataset;
 use crate::datatype::Datatype;
-use crate::end;
 use crate::error::from_reader;
-use crate::group::{Dense, DensePlace, Link, Links, Listed, Target, is_hash};
+use crate::file::attribute::{Attribute, Parsed};
+use crate::file::dataset::Dataset;
+use crate::file::group::{Dense, DensePlace, Link, Links, Listed, Target, is_hash};
 use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;

@@ -6,16 +6,11 @@
 //! crate can't do, or does in a way that one bad object hides a thousand good ones, is done here
 //! (each place says why). Nothing is allocated that a file merely claims.
 
-mod attribute;
 mod block;
-mod chunks;
-mod dataset;
 mod datatype;
-mod end;
 mod error;
 mod file;
 pub mod filters;
-mod group;
 mod header;
 mod heap;
 mod index;
@@ -23,12 +18,12 @@ mod numpy;
 mod source;
 pub mod write;
 
-pub use attribute::{Attribute, Values};
-pub use dataset::{Dataset, Segment, find_file};
 pub use datatype::{Class, Datatype, FloatFormat, Member, Padding};
-pub use end::End;
+pub use file::attribute::{Attribute, Values};
+pub use file::dataset::{Dataset, Segment, find_file};
+pub use file::end::End;
+pub use file::group::{Link, Target};
 pub use file::{Hdf5File, Kind, Object, Tree};
-pub use group::{Link, Target};
 pub use numpy::Element;
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use statelens_checkpoint::{
     TensorClass, Text, Tuple, TupleClass, Value, ValueId, float_repr,
 };
 
-use crate::element_text;
+use crate::element::complex_text;
+use crate::{element_text, visible};
 
 /// The longest text of a value, in characters; what is longer ends in `…`.
 const WIDTH: usize = 80;
@@ -92,56 +93,6 @@ pub fn link_text(leaf: &Leaf) -> Option<String> {
         target if target.is_empty() => "= the root".into(),
         target => clip(&format!("= {}", visible(&target.to_lossy()))),
     })
-}
-
-/// Whether nobody sees a character, or others in its place: controls, which a terminal obeys, and
-/// what reverses, joins or hides text (Unicode's `Default_Ignorable_Code_Point`, separators of lines
-/// and paragraphs, annotations). One key would look like another.
-pub fn is_hidden(c: char) -> bool {
-    c.is_control()
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{34f}'
-                | '\u{61c}'
-                | '\u{115f}'..='\u{1160}'
-                | '\u{17b4}'..='\u{17b5}'
-                | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'..='\u{200f}'
-                | '\u{2028}'..='\u{202e}'
-                | '\u{2060}'..='\u{206f}'
-                | '\u{3164}'
-                | '\u{fe00}'..='\u{fe0f}'
-                | '\u{feff}'
-                | '\u{ffa0}'
-                | '\u{fff0}'..='\u{fffb}'
-                | '\u{1bca0}'..='\u{1bca3}'
-                | '\u{1d173}'..='\u{1d17a}'
-                | '\u{e0000}'..='\u{e0fff}'
-        )
-}
-
-/// `text` without characters that nobody sees and that a terminal would obey: they are escaped,
-/// as Python does it.
-pub fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '\n' => out.push_str("\\n"),
-            '\t' => out.push_str("\\t"),
-            '\r' => out.push_str("\\r"),
-            c if !is_hidden(c) => out.push(c),
-            c => {
-                // Writing to a string does not fail.
-                let _ = match c as u32 {
-                    code @ 0..=0xff => write!(out, "\\x{code:02x}"),
-                    code @ 0x100..=0xffff => write!(out, "\\u{code:04x}"),
-                    code => write!(out, "\\U{code:08x}"),
-                };
-            }
-        }
-    }
-    out
 }
 
 /// The value in one short line, as [`value_text`] has it of a leaf that is no link.
@@ -321,20 +272,6 @@ fn chunks(chunked: &Chunked, shape: &[u64]) -> String {
         if filters.is_empty() { "" } else { ", " },
         filters
     )
-}
-
-/// `(1+2j)`, as Python prints it.
-pub(crate) fn complex_text(re: f64, im: f64) -> String {
-    // Python drops the `.0` of both parts, and a real part of positive zero altogether.
-    let part = |value: f64| {
-        let text = float_repr(value);
-        text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
-    };
-    if re == 0.0 && re.is_sign_positive() {
-        return format!("{}j", part(im));
-    }
-    let sign = if im.is_sign_negative() && !im.is_nan() { "" } else { "+" };
-    format!("({}{sign}{}j)", part(re), part(im))
 }
 
 /// A string in quotes, the way Python quotes it.

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{DType, FileSet, Layout, NumpyType, Tensor, float_repr};
 use statelens_tensor::elements;
 
-use crate::describe::{complex_text, visible};
+use crate::visible;
 
 /// One element, from its logical bytes (little-endian), as Python would print it: floats by the
 /// shortest digits that give the same element again, bits and bytes in hexadecimal, numpy
@@ -129,6 +129,20 @@ fn of_numpy(numpy: &NumpyType, bytes: &[u8]) -> Option<String> {
 }
 
 const MOST_FIELDS: usize = 16;
+
+/// `(1+2j)`, as Python prints it.
+pub(crate) fn complex_text(re: f64, im: f64) -> String {
+    // Python drops the `.0` of both parts, and a real part of positive zero altogether.
+    let part = |value: f64| {
+        let text = float_repr(value);
+        text.strip_suffix(".0").map(str::to_owned).unwrap_or(text)
+    };
+    if re == 0.0 && re.is_sign_positive() {
+        return format!("{}j", part(im));
+    }
+    let sign = if im.is_sign_negative() && !im.is_nan() { "" } else { "+" };
+    format!("({}{sign}{}j)", part(re), part(im))
+}
 
 #[cfg(test)]
 mod tests {

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use statelens_checkpoint::{Finding, Text};
 
-use crate::describe::is_hidden;
 use crate::grade_word;
+use crate::is_hidden;
 
 /// Writes one JSON value after another into a string, which may be taken away in between.
 #[derive(Debug, Default)]

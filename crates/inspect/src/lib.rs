@@ -9,6 +9,7 @@ pub mod compare;
 mod describe;
 mod element;
 pub mod fold;
+mod grade;
 mod json;
 mod manifest;
 mod natural;
@@ -20,22 +21,26 @@ mod statistics;
 mod suggest;
 mod summary;
 mod typed;
+mod values;
 pub mod verify;
+mod visible;
 
 pub use describe::{
-    dtype_of, is_hidden, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name,
-    value_text, visible,
+    dtype_of, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name, value_text,
 };
 pub use element::element_text;
+pub use grade::grade_word;
 pub use json::{Json, finding_json};
-pub use manifest::{Unread, missing, write_manifest, write_manifest_lines};
+pub use manifest::{Repetition, Unread, missing, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
 pub use numbers::{grouped, size_text};
 pub use read_back::ReadBack;
 pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
-pub use summary::{Count, State, Summary, grade_word};
+pub use summary::{Count, State, Summary};
 pub use typed::{element_json, leaf_json};
+pub use values::{bars, index, number_text, statistics_json};
+pub use visible::{is_hidden, visible};
 
 /// An error that concerns one tensor only; a disk that can't be read, a limit that the user can
 /// raise, and a wish to stop are the end of everything.

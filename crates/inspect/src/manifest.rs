@@ -184,7 +184,7 @@ impl<'a> Known<'a> {
 
 /// What is hashed of tensors that are a few bytes, repeated: a constant or a stride of 0 says as
 /// many bytes as it likes, and to go through terabytes of that would never end.
-pub(crate) struct Repetition {
+pub struct Repetition {
     /// Length of the largest file.
     stored: u64,
     /// Bytes that may still be gone through although the files hold less than a thousandth.
@@ -192,13 +192,14 @@ pub(crate) struct Repetition {
 }
 
 impl Repetition {
-    pub(crate) fn new(checkpoint: &Checkpoint) -> Self {
+    /// Of a checkpoint none of whose tensors was gone through yet.
+    pub fn new(checkpoint: &Checkpoint) -> Self {
         let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
         Self { stored: lengths.max().unwrap_or(0), left: REPETITION }
     }
 
     /// Whether the next tensor, in order of the leaves, is gone through.
-    pub(crate) fn allows(&mut self, tensor: &Tensor) -> bool {
+    pub fn allows(&mut self, tensor: &Tensor) -> bool {
         let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
         if nbytes / 1_000 <= self.stored {
             return true;

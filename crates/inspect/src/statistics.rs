@@ -1,10 +1,10 @@
-//! Statistics of a tensor, in one pass over its logical bytes, which may come in pieces of any
-//! size: the result is the same to the last bit.
+//! The few statistics that summaries have of a tensor; `statelens-stats` computes them.
 
 use statelens_checkpoint::DType;
-use statelens_tensor::Cast;
+use statelens_stats::Accumulator;
 
-/// What the values of a tensor are like. Complex numbers, records and quantised blocks have none.
+/// What the values of a tensor are like, complex ones by their modulus. Records and quantised blocks
+/// have none.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Statistics {
     /// All values.
@@ -32,131 +32,39 @@ impl Statistics {
     }
 }
 
-/// Values that are summed up together: few enough that their sum loses little.
-const BLOCK: usize = 1_024;
-
 /// Computes [`Statistics`] of logical bytes as they come.
 #[derive(Debug)]
 pub struct Statistician {
-    cast: Cast,
-    size: usize,
-    /// The beginning of an element whose end has not come yet.
-    begun: Vec<u8>,
-    doubles: Vec<u8>,
-    /// Finite values of the block that is being filled. Blocks are cut by position, never by how
-    /// bytes come.
-    block: Vec<f64>,
-    of: Statistics,
-    /// Finite values in full blocks, and the sum of their squared distances from `of.mean`.
-    done: u64,
-    squares: f64,
+    accumulator: Accumulator,
 }
 
 impl Statistician {
-    /// `None` for elements that are no real numbers.
+    /// `None` for elements that are no numbers, and those that are two.
     pub fn new(dtype: &DType) -> Option<Self> {
-        let real = dtype.is_float() && *dtype != DType::F4E2M1FNX2;
-        let small = statelens_tensor::plain(dtype).is_some();
-        if !(real || small || dtype.is_int() || *dtype == DType::Bool) {
-            return None;
-        }
-        Some(Self {
-            cast: Cast::new(dtype, &DType::F64).ok()?,
-            size: usize::try_from(dtype.itemsize().max(1)).ok()?,
-            begun: Vec::new(),
-            doubles: Vec::new(),
-            block: Vec::with_capacity(BLOCK),
-            of: Statistics {
-                count: 0,
-                nan: 0,
-                infinite: 0,
-                zeros: 0,
-                min: f64::INFINITY,
-                max: f64::NEG_INFINITY,
-                mean: 0.0,
-                std: 0.0,
-            },
-            done: 0,
-            squares: 0.0,
-        })
+        let mut accumulator = Accumulator::new();
+        let known = *dtype != DType::F4E2M1FNX2 && accumulator.begin(dtype, 0);
+        known.then_some(Self { accumulator })
     }
 
     /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        if !self.begun.is_empty() {
-            let missing = (self.size - self.begun.len()).min(rest.len());
-            let (end, tail) = rest.split_at(missing);
-            self.begun.extend_from_slice(end);
-            rest = tail;
-            if self.begun.len() < self.size {
-                return;
-            }
-            let whole = std::mem::take(&mut self.begun);
-            self.take(&whole);
-        }
-        let whole = rest.len() - rest.len() % self.size;
-        // In pieces, so that the doubles stay in the cache and take little memory.
-        for piece in rest[..whole].chunks(self.size * 4 * BLOCK) {
-            self.take(piece);
-        }
-        self.begun.extend_from_slice(&rest[whole..]);
+        self.accumulator.feed(bytes);
     }
 
     /// What they come to.
     pub fn finish(mut self) -> Statistics {
-        self.fold();
-        let mut of = self.of;
-        if self.done == 0 {
-            (of.min, of.max, of.mean, of.std) = (f64::NAN, f64::NAN, f64::NAN, f64::NAN);
-        } else {
-            of.std = (self.squares / self.done as f64).sqrt();
+        let of = self.accumulator.finish().statistics();
+        let float = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        Statistics {
+            count: of.count,
+            nan: of.nan,
+            infinite: of.pos_inf + of.neg_inf,
+            zeros: of.zeros,
+            min: float(of.min),
+            max: float(of.max),
+            mean: float(of.mean),
+            std: float(of.std),
         }
-        of
-    }
-
-    fn take(&mut self, elements: &[u8]) {
-        let mut doubles = std::mem::take(&mut self.doubles);
-        self.cast.run(elements, &mut doubles);
-        for bytes in doubles.as_chunks().0 {
-            let value = f64::from_le_bytes(*bytes);
-            self.of.count += 1;
-            if value.is_finite() {
-                self.of.zeros += u64::from(value == 0.0);
-                self.of.min = self.of.min.min(value);
-                self.of.max = self.of.max.max(value);
-                self.block.push(value);
-                if self.block.len() == BLOCK {
-                    self.fold();
-                }
-            } else if value.is_nan() {
-                self.of.nan += 1;
-            } else {
-                self.of.infinite += 1;
-            }
-        }
-        self.doubles = doubles;
-    }
-
-    /// Joins the block to what was before it (Chan, Golub and LeVeque, 1979).
-    fn fold(&mut self) {
-        if self.block.is_empty() {
-            return;
-        }
-        let count = self.block.len() as f64;
-        let mut mean = self.block.iter().sum::<f64>() / count;
-        if mean.is_infinite() {
-            // The sum is too large for a float, the mean is not.
-            mean = self.block.iter().map(|value| value / count).sum();
-        }
-        let squares: f64 = self.block.iter().map(|value| (value - mean) * (value - mean)).sum();
-        let before = self.done as f64;
-        let all = before + count;
-        let apart = mean - self.of.mean;
-        self.of.mean += apart * (count / all);
-        self.squares += squares + apart * apart * (before * count / all);
-        self.done += self.block.len() as u64;
-        self.block.clear();
     }
 }
 
@@ -214,8 +122,15 @@ mod tests {
         assert_eq!(of(&DType::BF16, &[0xc0, 0xbf], 1).min, -1.5);
         let none = Statistician::new(&DType::F32).unwrap().finish();
         assert!(none.mean.is_nan() && none.min.is_nan() && none.count == 0);
-        assert!(Statistician::new(&DType::C64).is_none());
+        let complex = [3f32, -4.0].map(f32::to_le_bytes).concat();
+        assert_eq!(of(&DType::C64, &complex, 3).max, 5.0);
+        assert!(Statistician::new(&DType::Bits8).is_none());
         let large = [f64::MAX, f64::MAX].map(f64::to_le_bytes).concat();
         assert_eq!(of(&DType::F64, &large, 16).mean, f64::MAX);
+        // What the sum of squares of doubles does not tell: a deviation of 1 about 1e15.
+        let far = [1e15 - 1.0, 1e15 + 1.0].map(f64::to_le_bytes).concat();
+        assert_eq!(of(&DType::F64, &far, 5).std, 1.0);
+        let small = [1e-310f64, -1e-310].map(f64::to_le_bytes).concat();
+        assert_eq!(of(&DType::F64, &small, 16).std, 1e-310);
     }
 }

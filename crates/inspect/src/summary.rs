@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, FormatInfo, Grade, Layout, Leaf, Tensor, TensorId, Value, separator,
+    Checkpoint, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 
 use crate::{Json, finding_json};
@@ -48,17 +48,6 @@ pub struct State {
     pub leaves: u64,
     /// The tensors among them.
     pub tensors: Count,
-}
-
-/// The word for a grade: `note`, `warning`, `damage`, `unknown code`, `danger`.
-pub fn grade_word(grade: Grade) -> &'static str {
-    match grade {
-        Grade::Note => "note",
-        Grade::Warning => "warning",
-        Grade::Damage => "damage",
-        Grade::UnknownCode => "unknown code",
-        Grade::Danger => "danger",
-    }
 }
 
 impl Summary {
@@ -299,6 +288,8 @@ fn files(checkpoint: &Checkpoint, shown: &[bool]) -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use statelens_checkpoint::Grade;
+
     use super::*;
     use statelens_checkpoint::{
         Builder, DType, Dict, FileSet, Finding, Limits, Memory, Span, ValueId,

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Result, Text};
 
-use crate::machine::damaged;
+use crate::graph::damaged;
 
 /// `STRING`: Python 2's `repr` of a byte string, quotes included.
 pub(crate) fn string(line: &[u8]) -> Result<Vec<u8>> {

@@ -375,3 +375,8 @@ impl Pickle {
 pub(crate) fn is_dill(global: &Global) -> bool {
     matches!(&*global.module, "dill._dill" | "dill.dill")
 }
+
+/// The error of a pickle that breaks the rules of pickles.
+pub(crate) fn damaged(what: impl Into<String>) -> Error {
+    Error::damaged(format!("the pickle is broken: {}", what.into()))
+}

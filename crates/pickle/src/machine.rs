@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
+use crate::graph::damaged;
 use crate::opcode as op;
 use crate::{Broken, Call, GlobalUse, Items, Node, NodeId, Pickle, escapes, python2};
 
@@ -655,10 +656,6 @@ fn kind(node: &Node) -> &'static str {
         Node::Buffer(_) => "a buffer",
         Node::Extension(_) => "an extension",
     }
-}
-
-pub(crate) fn damaged(what: impl Into<String>) -> Error {
-    Error::damaged(format!("the pickle is broken: {}", what.into()))
 }
 
 struct Input<'a> {

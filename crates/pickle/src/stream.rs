@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Int, Limits};
 
-use crate::machine::damaged;
+use crate::graph::damaged;
 use crate::{Broken, Node, Pickle, read};
 
 /// The first of the pickles, as `LONG1`.

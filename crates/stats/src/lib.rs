@@ -1,2 +1,40 @@
 //! Statistics of tensors in one pass: mergeable, and the same to the last bit however the bytes
-//! are cut.
+//! are cut, whatever the number of workers.
+//!
+//! Values of up to 16 bits are counted by their own bits, wider ones by bins of 1/128 of their size
+//! ([`Summary`]); both add up over pieces, workers and machines. Sums are kept without rounding, so
+//! that means, deviations and norms are the nearest doubles. [`Accumulator`] takes the logical bytes
+//! of a tensor, in pieces of any size.
+//!
+//! ```
+//! use statelens_checkpoint::DType;
+//! use statelens_stats::Accumulator;
+//!
+//! let mut accumulator = Accumulator::new();
+//! assert!(accumulator.begin(&DType::F32, 0));
+//! for value in [1f32, 2.0, f32::NAN] {
+//!     accumulator.feed(&value.to_le_bytes());
+//! }
+//! let found = accumulator.finish().statistics();
+//! assert_eq!((found.count, found.nan, found.mean), (3, 1, Some(1.5)));
+//! assert_eq!(found.first_nan, Some(2));
+//! ```
+
+mod accumulate;
+mod bins;
+mod block;
+mod exact;
+mod forecast;
+mod kind;
+mod rows;
+mod spread;
+mod statistics;
+mod summary;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+pub use accumulate::{Accumulator, has_statistics};
+pub use rows::{Line, Lines, MOST_LINES, Rows};
+pub use statistics::{QUANTILES, Statistics};
+pub use summary::{Histogram, Scale, Summary};

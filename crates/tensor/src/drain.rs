@@ -19,14 +19,27 @@ pub fn drain(
     out: &mut Out<'_>,
 ) -> Result<CastReport> {
     let numel = tensor.numel().ok_or_else(|| Error::damaged("a tensor too large to count"))?;
-    let total = tensor.nbytes().unwrap_or(0);
+    drain_range(files, tensor, 0..numel, buffer_size, progress, out)
+}
+
+/// As [`drain`], of the elements `range`, counted in C order. Progress is that of the range.
+pub fn drain_range(
+    files: &FileSet,
+    tensor: &Tensor,
+    range: Range<u64>,
+    buffer_size: usize,
+    progress: &mut dyn Progress,
+    out: &mut Out<'_>,
+) -> Result<CastReport> {
+    let count = range.end.saturating_sub(range.start);
+    let total = tensor.dtype.bytes_of(count).unwrap_or(0);
     let mut done = 0;
     let mut out = |bytes: &[u8]| {
         done += bytes.len() as u64;
         out(bytes)?;
         progress.check(done, total)
     };
-    run(files, Gather::new(files, tensor, 0..numel, BUDGET)?, buffer_size, &mut out)
+    run(files, Gather::new(files, tensor, range, BUDGET)?, buffer_size, &mut out)
 }
 
 /// The logical bytes of the elements `range`, counted in C order: for a look at a few.

@@ -31,7 +31,7 @@ mod view;
 
 pub use blocks::{decodes, dequantized, numbers};
 pub use cast::{Cast, CastReport, Narrowing, plain};
-pub use drain::{BUFFER, drain, elements};
+pub use drain::{BUFFER, drain, drain_range, elements};
 pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
 use crate::protocol::{FILES, FromWorker, HANDLE, Kind, MESSAGE, Posted, ToWorker};
+use crate::rows::PackedRows;
 
 /// How the locks begin by which tabs tell each other that they are there.
 pub const LOCK: &str = "statelens-";
@@ -21,6 +22,13 @@ pub const LOCK: &str = "statelens-";
 /// Milliseconds that a worker may take to hear that something else is opened, before it is ended: it
 /// may wait for a server, and can't listen meanwhile.
 const PATIENCE: u32 = 1_500;
+
+/// Of more keys than that, the first are shown by themselves first.
+const MANY: u32 = 5_000;
+/// How many are shown then: more than fit on a screen.
+pub const FIRST: u32 = 100;
+/// Milliseconds in which a browser draws them.
+const FRAMES: u32 = 30;
 
 /// What came from the worker: whose it is and the message, and what came beside it.
 pub type Answer = (Posted<FromWorker>, JsValue);
@@ -156,6 +164,27 @@ impl Bridge {
         inner.post(envelope);
     }
 
+    /// Hands on what was heard. The first of very many keys are shown before all of them are
+    /// arranged, which takes longer than is waited for gladly.
+    fn hand_on(&self, posted: Posted<FromWorker>, beside: JsValue) {
+        let Posted { session, job, message } = &posted;
+        let first = match message {
+            FromWorker::Opened(opened) if opened.rows.count() > MANY => opened.rows.first(FIRST),
+            _ => None,
+        };
+        let Some(rows) = first else { return self.answers.emit((posted, beside)) };
+        let message = FromWorker::Found(PackedRows::pack(&rows));
+        self.answers.emit((Posted { session: *session, job: *job, message }, JsValue::UNDEFINED));
+        let bridge = self.clone();
+        Timeout::new(FRAMES, move || {
+            // Else something else was opened meanwhile.
+            if bridge.inner.borrow().session == posted.session {
+                bridge.answers.emit((posted, beside));
+            }
+        })
+        .forget();
+    }
+
     /// Ends a worker that has not heard of a session, and begins that in a new one.
     fn insist(&self, session: u32) {
         let begun = {
@@ -196,7 +225,7 @@ impl Bridge {
             };
             let is_of_interest = hearer.inner.borrow_mut().hears(&posted);
             if is_of_interest {
-                hearer.answers.emit((posted, get(&data, HANDLE)));
+                hearer.hand_on(posted, get(&data, HANDLE));
             }
         });
         let bridge = self.clone();

@@ -5,6 +5,7 @@ use yew::prelude::*;
 use crate::page::actor::Actor;
 use crate::page::marks::{cap, logo};
 use crate::page::model::Loading;
+use crate::page::table::TablePane;
 use crate::state::fmt;
 
 /// A file of this name and size that is being opened.
@@ -17,7 +18,7 @@ pub fn loading_screen(
 ) -> Html {
     let actor = actor.clone();
     let cancel = Callback::from(move |_: MouseEvent| actor.stop_opening());
-    let Loading { doing, keys, read, calls, .. } = loading;
+    let Loading { doing, keys, read, calls, first, .. } = loading;
     html! {
         <main class="app loading" id="loading">
             <header class="top">
@@ -37,7 +38,12 @@ pub fn loading_screen(
             </div>
             <div class="cols">
                 <nav class="tree" aria-label="Tree"><div class="pane-h"><b>{ "State" }</b></div></nav>
+                if let Some(first) = first {
+                    // To be looked at, no more: it is not known yet what stands where.
+                    <section class="mid" inert=true><TablePane work={first.clone()} /></section>
+                } else {
                 <section class="mid"><p class="empty">{ if doing.is_empty() { "The keys are shown as soon as the structure is read.".to_owned() } else { doing.clone() } }</p></section>
+                }
             </div>
             <footer class="status"><span>{ "reading" }</span><span class="grow"></span>
                 { privacy }</footer>

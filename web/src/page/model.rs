@@ -17,6 +17,7 @@ use crate::protocol::{
     Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind,
     Opened, Planned, Posted, Running, Values,
 };
+use crate::rows::PackedRows;
 use crate::state::share::Shared;
 use crate::state::table::Column;
 use crate::state::work::Work;
@@ -95,6 +96,8 @@ pub struct Loading {
     pub calls: u64,
     /// True once it has taken long enough to be worth showing.
     pub shown: bool,
+    /// The first keys, as soon as they are known.
+    pub first: Option<Work>,
 }
 
 /// Where a conversion is.
@@ -541,8 +544,10 @@ impl Model {
                 }
             }
             FromWorker::Opening { doing, keys, read, calls } => {
-                self.loading = Loading { doing, keys, read, calls, shown: self.loading.shown };
+                let before = std::mem::take(&mut self.loading);
+                self.loading = Loading { doing, keys, read, calls, ..before };
             }
+            FromWorker::Found(rows) => self.found(&rows),
             FromWorker::Fetched(fetched) => {
                 self.fetched = Some(fetched).filter(|_| self.files.is_empty());
             }
@@ -595,6 +600,20 @@ impl Model {
         }
     }
 
+    /// The first keys of what is being opened.
+    fn found(&mut self, rows: &PackedRows) {
+        if self.screen == Screen::Loading && self.loading.first.is_none() {
+            let first = rows.unpack().map(|rows| Work::new(Opened::default(), rows));
+            // What repeats, and how often, is not known yet.
+            self.loading.first = first.map(|mut first| {
+                first.toggle_folding();
+                first.view.so_far = true;
+                first
+            });
+            self.loading.shown = true;
+        }
+    }
+
     fn opened(&mut self, session: u32, mut opened: Opened) {
         let packed = std::mem::take(&mut opened.rows);
         let Some(rows) = packed.unpack() else {
@@ -605,6 +624,7 @@ impl Model {
         self.asked = Some(opened.main);
         self.work = Some(Work::new(opened, rows));
         self.session = session;
+        self.loading = Loading::default();
         self.inspected = None;
         self.values = None;
         self.tab = Tab::Keys;

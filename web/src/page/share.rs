@@ -211,8 +211,9 @@ fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) ->
         Measure::Now(done, total) => {
             let percent = fmt::percent(*done, *total);
             html! {
-                <div class="long" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>
-                    <span class="big">{ format!("{percent} %") }</span><span class="dim">{ "read" }</span>
+                <div class="long">
+                    <span class="big" role="progressbar" aria-label="Reading values" aria-valuemin="0" aria-valuemax="100" aria-valuenow={percent.to_string()}>{ format!("{percent} %") }</span>
+                    <span class="dim">{ "read" }</span>
                     <button class="btn" onclick={measure(false)}>{ "Stop" }</button></div>
             }
         }

@@ -69,7 +69,7 @@ pub fn TablePane(props: &TableProps) -> Html {
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
                 if let Some(at) = state.filter(|_| sight.top > 0.0) {
-                    <div class="flat stuck" aria-hidden="true">{ state_row(&work.table, at, None) }</div>
+                    <div class="flat stuck" aria-hidden="true">{ state_row(work, at, None) }</div>
                 }
                 <div class="flat" role="presentation" style={format!("height:{}px", lines.total())}>
                     { for (sight.first..sight.end).map(|at| {
@@ -139,7 +139,7 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     let table = &work.table;
     let item = table.items[at];
     let (class, cells) = match item {
-        Item::State(state) => return state_row(table, state, Some((at, top))),
+        Item::State(state) => return state_row(work, state, Some((at, top))),
         Item::Row(id) | Item::Member(_, id) => {
             let class = if matches!(item, Item::Member(..)) { "kid" } else { "" };
             (class, leaf(work, &work.rows[id as usize], actor))
@@ -180,11 +180,12 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
     }
 }
 
-fn state_row(table: &Table, state: usize, place: Option<(usize, f64)>) -> Html {
-    let Some((name, sums)) = table.states.get(state) else { return html! {} };
+fn state_row(work: &Work, state: usize, place: Option<(usize, f64)>) -> Html {
+    let Some((name, sums)) = work.table.states.get(state) else { return html! {} };
+    let so_far = if work.view.so_far { " so far" } else { "" };
     let cells = html! {
         <>
-            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ name }</span><span class="x">{ holdings(sums) }</span></span></div>
+            <div class="c ck" role="gridcell"><span class="key"><span class="z">{ name }</span><span class="x">{ holdings(sums) }{ so_far }</span></span></div>
             <div class="c cd"></div><div class="c cs"></div>
             <div class="c cp num" role="gridcell">{ if sums.params > 0 { fmt::count(sums.params) } else { String::new() } }</div>
             <div class="c cb num" role="gridcell">{ if sums.bytes > 0 { fmt::bytes(sums.bytes) } else { String::new() } }</div>

@@ -205,8 +205,8 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     <ul class="changes">
                         <li>{ "every checksum that the files have of their bytes" }</li>
                         <li>{ "numbers that are NaN or infinite" }</li>
-                        <li>{ "tensors that lie in one place, or run past the end of a file" }</li>
-                        <li>{ "what does not decode" }</li>
+                        <li>{ "tensors that overlap in the file, or run past its end" }</li>
+                        <li>{ "data that can\u{2019}t be unpacked or decoded" }</li>
                     </ul>
                 </div></div>
                 <div class="fs"><span class="lab">{ "Manifest" }</span><div>
@@ -221,8 +221,8 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                 </div></div>
                 <div class="fs"><span class="lab">{ "Numbers" }</span><div>
                     <label class="check one"><input type="checkbox" class="cb" id="finite" checked={props.verification.finite} onchange={finite} />
-                        <span>{ "NaN and infinite ones are a fault" }</span></label>
-                    <p class="dim">{ "Else they are a warning." }</p>
+                        <span>{ "Count NaN and infinity as a problem" }</span></label>
+                    <p class="dim">{ "Unchecked, they are reported as a warning only." }</p>
                 </div></div>
                 if let Some(unfolds) = unfolds {
                     <div class="fs"><span class="lab">{ "Unfolds" }</span><div>{ far_more(unfolds, props.verification.sure, sure) }</div></div>

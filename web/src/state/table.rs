@@ -35,11 +35,13 @@ pub struct View {
     pub toggled: HashSet<String>,
     /// What stands between the segments of keys.
     pub dot: char,
+    /// True while others are still to come.
+    pub so_far: bool,
 }
 
 impl Default for View {
     fn default() -> Self {
-        Self { fold: false, sort: None, toggled: HashSet::new(), dot: '.' }
+        Self { fold: false, sort: None, toggled: HashSet::new(), dot: '.', so_far: false }
     }
 }
 

@@ -2,7 +2,6 @@
 //!
 //! Heavy parts are shared, so that a changed copy is cheap: the reducer makes one for each action.
 
-use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -83,8 +82,8 @@ pub struct Work {
     tree_toggled: Rc<HashSet<usize>>,
     /// The family of each node of the tree.
     families: Rc<Vec<Family>>,
-    /// The keys as the filter reads them, once it did.
-    keys: Rc<OnceCell<Keys>>,
+    /// The keys as the filter reads them.
+    keys: Rc<Keys>,
     /// The rows that pass the filter.
     chosen: Rc<Vec<u32>>,
     /// All rows by the column that the table is sorted by.
@@ -154,7 +153,7 @@ impl Work {
             tree_toggled: Rc::new(toggled),
             trie: Rc::new(trie),
             families: Rc::new(families),
-            keys: Rc::default(),
+            keys: Rc::new(Keys::new(&rows)),
             chosen: Rc::new(all),
             sorted: None,
             search: None,
@@ -221,8 +220,7 @@ impl Work {
         match Filter::parse(text) {
             Ok(filter) => {
                 self.filter_error = None;
-                let keys = self.keys.get_or_init(|| Keys::new(&self.rows));
-                self.search = Some(Search::new(filter, keys));
+                self.search = Some(Search::new(filter, &self.keys));
                 self.search_on();
             }
             // The rows stay as they were while a term is being typed.
@@ -237,8 +235,12 @@ impl Work {
     pub fn search_on(&mut self) {
         let Some(mut search) = self.search.take() else { return };
         if search.go(&self.rows) {
-            self.chosen = Rc::new(search.found());
-            self.rearrange();
+            let found = search.found();
+            // Another letter often leaves out nothing.
+            if found != *self.chosen {
+                self.chosen = Rc::new(found);
+                self.rearrange();
+            }
         } else {
             self.search = Some(search);
         }

@@ -64,11 +64,11 @@ fn fact(label: &str, value: String, note: &str) -> Fact {
 fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
     match &tensor.layout {
         Layout::Span(span) => {
-            facts.push(fact("lies in", visible(files.name(span.file)), "in one piece"));
+            facts.push(fact("stored in", visible(files.name(span.file)), "in one piece"));
             facts.push(fact("at byte", exact(span.offset), ""));
         }
         Layout::Packed(packed) => {
-            facts.push(fact("lies in", visible(files.name(packed.span.file)), "deflated"));
+            facts.push(fact("stored in", visible(files.name(packed.span.file)), "deflated"));
             facts.push(fact("at byte", exact(packed.span.offset), ""));
             facts.push(fact("stored", exact(packed.span.len), &share(packed.span.len, packed.len)));
         }
@@ -81,7 +81,7 @@ fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
                 .collect();
             let count = grid.iter().fold(1u64, |product, dim| product.saturating_mul(*dim));
             let of = format!("{} of {}", plural(count, "chunk"), shape_text(&chunked.shape));
-            facts.push(fact("lies in", of, ""));
+            facts.push(fact("stored in", of, ""));
             let filters = chunked.chunks.describe();
             let table = if count <= MOST_CHUNKS { chunked.chunks.table(files).ok() } else { None };
             if let Some(table) = table {
@@ -96,7 +96,7 @@ fn layout_facts(files: &FileSet, tensor: &Tensor, facts: &mut Vec<Fact>) {
                 facts.push(fact("filters", filters, ""));
             }
         }
-        _ => facts.push(fact("lies in", layout_text(files, tensor), "")),
+        _ => facts.push(fact("stored in", layout_text(files, tensor), "")),
     }
     if tensor.stored != tensor.dtype {
         facts.push(fact("stored as", tensor.stored.name().to_owned(), ""));

@@ -1,22 +1,27 @@
 //! Opening: finds which file to open, reads its structure, and tells it as rows.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, Unwatched, order,
+    Checkpoint, DType, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, Tensor, Unwatched,
+    order,
 };
 use statelens_inspect::share::Entry;
 use web_sys::File;
 
+use crate::page::bridge::FIRST;
 use crate::protocol::{Agreed, ErrorText, FileName, Finding, FromWorker, Opened, Severity};
-use crate::rows::{PackedRows, Row};
+use crate::rows::{Kind, PackedRows, Row};
 use crate::worker::blob::Spent;
 use crate::worker::session::{Job, Open};
 use crate::worker::sources::Sources;
 use crate::worker::{now, planning, remote, repair, share, text};
 
+/// Milliseconds that opening takes at least before the first keys are told of by themselves.
+const MOMENT: f64 = 80.0;
 /// Files that are tried before a drop of many is given up.
 const TRIES: usize = 8;
 
@@ -196,13 +201,18 @@ pub struct Watch {
     job: Job,
     /// What is read of the disk; `None` where it is fetched.
     spent: Option<Arc<Spent>>,
+    began: f64,
     last: f64,
+    /// How many tensors were found, and the first of them until the page is told.
+    found: u32,
+    first: Vec<Row>,
 }
 
 impl Watch {
     /// For a job that opens files; `spent` is noted of those of the disk.
     pub fn new(job: &Job, spent: Option<&Arc<Spent>>) -> Self {
-        Self { job: job.clone(), spent: spent.cloned(), last: now() }
+        let (began, last) = (now(), now());
+        Self { job: job.clone(), spent: spent.cloned(), began, last, found: 0, first: Vec::new() }
     }
 }
 
@@ -218,6 +228,34 @@ impl Progress for Watch {
         }
         // Opening is stopped by ending the worker: it could not hear the wish.
         true
+    }
+
+    fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
+        if self.found < FIRST {
+            self.first.push(first_row(key, dtype, shape));
+        }
+        self.found += 1;
+        // What is open in a moment is shown as a whole.
+        let is_long = || now() - self.began >= MOMENT;
+        if !self.first.is_empty() && self.found % FIRST == 0 && is_long() {
+            let rows = std::mem::take(&mut self.first);
+            self.job.post(&FromWorker::Found(PackedRows::pack(&rows)));
+        }
+    }
+}
+
+/// A tensor of which no more is known than what it is.
+fn first_row(key: &dyn Display, dtype: &DType, shape: &[u64]) -> Row {
+    let tensor = Tensor::new(dtype.clone(), shape.to_vec(), Layout::Inline([].into()));
+    Row {
+        key: key.to_string(),
+        kind: Kind::Tensor,
+        dtype: dtype.name().to_owned(),
+        params: tensor.numel().unwrap_or(u64::MAX),
+        bytes: tensor.nbytes().unwrap_or(u64::MAX),
+        shape: tensor.shape,
+        value: String::new(),
+        link: None,
     }
 }
 

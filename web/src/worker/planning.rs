@@ -38,19 +38,14 @@ pub fn targets() -> Vec<protocol::Target> {
         about: writing.about.into(),
         versions: choices(writing.versions),
         compressions: choices(writing.compressions),
-        shards: match writing
-            .target(&Asked::default())
-            .map(|target| target.sharded(Shards::BySize(1)))
-        {
-            Ok(Ok(_)) => {
+        shards: match writing.shards {
+            true => {
                 let sizes = SHARDS.iter().map(|(id, name)| choice(id, name));
                 std::iter::once(choice("", "one file")).chain(sizes).collect()
             }
-            _ => Vec::new(),
+            false => Vec::new(),
         },
-        objects: writing
-            .target(&Asked { object_graph: true, state_file: true, ..Asked::default() })
-            .is_ok(),
+        objects: writing.graphs,
         casts: vec![
             choice("", "as it is"),
             choice("float32", "f32"),

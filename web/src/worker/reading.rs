@@ -24,6 +24,9 @@ use crate::worker::sources::{Bulk, Sources};
 const BUFFER: u32 = 4 << 20;
 /// A gap in a file that is cheaper to read over than to begin again behind it.
 const GAP: u64 = 1 << 20;
+/// A span out of order that is shorter is read by itself, in less time than beginning again takes:
+/// writers that sort keys want small tensors in another order than files have them.
+const SHORT: u64 = 256 << 10;
 /// What is asked for at once of a remote file, at first and at most.
 const LEAST: u64 = 1 << 20;
 const PIECE: u64 = 4 << 20;
@@ -46,6 +49,9 @@ impl Reader {
     /// The first bytes of a span, as many as there are at once.
     pub(super) async fn piece(&mut self, files: &FileSet, span: Span) -> Result<Vec<u8>> {
         match self.sources.bulk(span.file) {
+            Some(Bulk::Disk(_)) if self.is_aside(span) => {
+                files.read_vec(span.file, span.offset, span.len)
+            }
             Some(Bulk::Disk(file)) => {
                 if let Some(other) = self.stream.take_if(|stream| !stream.reaches(span)) {
                     other.close().await;
@@ -65,6 +71,11 @@ impl Reader {
         }
     }
 
+    /// Whether a span is read beside the stream, which stays where it is.
+    fn is_aside(&self, span: Span) -> bool {
+        span.len <= SHORT && self.stream.as_ref().is_some_and(|stream| !stream.reaches(span))
+    }
+
     pub(super) async fn close(self) {
         if let Some(stream) = self.stream {
             stream.close().await;
@@ -80,27 +91,23 @@ struct Stream {
     held: Held,
 }
 
-/// Bytes that were read and not taken yet; `at` is the offset of the first in the file.
+/// Bytes that were read last, and where in the file they begin.
 #[derive(Default)]
 struct Held {
     bytes: Vec<u8>,
-    taken: usize,
-    at: u64,
+    start: u64,
 }
 
 impl Held {
     fn end(&self) -> u64 {
-        self.at + (self.bytes.len() - self.taken) as u64
+        self.start + self.bytes.len() as u64
     }
 
     /// The first bytes of a span that begins in them.
-    fn take(&mut self, span: Span) -> Vec<u8> {
-        self.taken += (span.offset - self.at) as usize;
-        let len = span.len.min((self.bytes.len() - self.taken) as u64) as usize;
-        let piece = self.bytes[self.taken..self.taken + len].to_vec();
-        self.taken += len;
-        self.at = span.offset + len as u64;
-        piece
+    fn take(&self, span: Span) -> Vec<u8> {
+        let from = (span.offset - self.start) as usize;
+        let len = span.len.min((self.bytes.len() - from) as u64) as usize;
+        self.bytes[from..from + len].to_vec()
     }
 }
 
@@ -115,13 +122,13 @@ impl Stream {
             file: span.file,
             reader,
             buffer: Some(ArrayBuffer::new(BUFFER)),
-            held: Held { at: span.offset, ..Held::default() },
+            held: Held { start: span.offset, ..Held::default() },
         })
     }
 
     /// Whether it gives the first byte of a span before it would pay to open another.
     fn reaches(&self, span: Span) -> bool {
-        self.file == span.file && (self.held.at..=self.held.end() + GAP).contains(&span.offset)
+        self.file == span.file && (self.held.start..=self.held.end() + GAP).contains(&span.offset)
     }
 
     /// The first bytes of a span that [`Stream::reaches`] holds, as many as there are at once.
@@ -134,7 +141,7 @@ impl Stream {
 
     async fn fill(&mut self) -> Result<()> {
         let held = &mut self.held;
-        (held.at, held.taken) = (held.end(), 0);
+        held.start = held.end();
         held.bytes.clear();
         let buffer = self.buffer.take().unwrap_or_else(|| ArrayBuffer::new(BUFFER));
         let view = Uint8Array::new(&buffer);
@@ -143,7 +150,9 @@ impl Stream {
         let view: Uint8Array = get(&result, "value").dyn_into().map_err(|_| blob::gone(""))?;
         self.buffer = Some(view.buffer());
         if view.length() == 0 {
-            return Err(Error::io("the file is shorter than it was when it was opened").at(held.at));
+            return Err(
+                Error::io("the file is shorter than it was when it was opened").at(held.start)
+            );
         }
         held.bytes.resize(view.length() as usize, 0);
         view.copy_to(&mut held.bytes);
@@ -181,7 +190,7 @@ impl Ahead {
     fn new(file: Arc<File>, span: Span, job: &Job) -> Self {
         let abort = AbortController::new().ok();
         job.aborts(abort.clone());
-        let held = Held { at: span.offset, ..Held::default() };
+        let held = Held { start: span.offset, ..Held::default() };
         // A span that was asked for is wanted as a whole.
         let window = span.len.clamp(LEAST, WINDOW);
         let job = job.clone();
@@ -190,7 +199,7 @@ impl Ahead {
 
     fn reaches(&self, span: Span) -> bool {
         let end = self.asked() + GAP;
-        self.id == span.file && (self.held.at..=end).contains(&span.offset)
+        self.id == span.file && (self.held.start..=end).contains(&span.offset)
     }
 
     /// The end of what was asked for.
@@ -208,7 +217,7 @@ impl Ahead {
     /// Takes the next part, and asks for those behind it.
     async fn next(&mut self) -> Result<()> {
         let at = self.held.end();
-        self.held = Held { at, ..Held::default() };
+        self.held = Held { start: at, ..Held::default() };
         self.ask(at);
         let mut len = LEAST.min(self.file.len() - at);
         let mut came = None;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Result, Segment, TensorId};
-use statelens_convert::{Composition, Options, Run, Step, composable};
+use statelens_convert::{Options, Run, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
@@ -143,7 +143,7 @@ impl Sinks {
             last.flush(true).await?;
         }
         self.begun.push(match self.to {
-            protocol::Sink::Download if self.compose => Sink::Composed(Composition::default()),
+            protocol::Sink::Download if self.compose => Sink::composed(),
             protocol::Sink::Download => Sink::private().await?,
             protocol::Sink::Handle if !self.begun.is_empty() => {
                 return Err(Error::refused("one name was chosen for several files"));
@@ -191,10 +191,7 @@ impl Writing<'_> {
                         Ok(())
                     })?;
                 }
-                Step::Copy(span) if sink.composes() => {
-                    sink.span(span);
-                    self.run.copied(span.len);
-                }
+                Step::Copy(span) if sink.takes(span) => self.run.copied(span.len),
                 Step::Copy(span) => {
                     let piece = self.reader.piece(self.run.files(), span).await?;
                     sink.put(&piece);

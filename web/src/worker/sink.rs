@@ -17,11 +17,20 @@ use crate::worker::{blob, private};
 
 /// What is collected before it is written: few and large writes are the fast ones.
 const BUFFER: usize = 4 << 20;
+/// Spans of the source that are shorter are copied into a composition, until they come to so much: a
+/// slice takes a browser as long as it takes to read this.
+const SHORT: u64 = 16 << 10;
+const MOST_COPIED: u64 = 32 << 20;
 
 /// Where bytes go.
 pub enum Sink {
     /// Slices and made bytes, put together at the end.
-    Composed(Composition),
+    Composed {
+        /// The parts.
+        composition: Composition,
+        /// How much of the source was copied into it.
+        copied: u64,
+    },
     /// A file of the origin's private file system.
     Private {
         /// The file.
@@ -45,6 +54,12 @@ pub enum Sink {
 }
 
 impl Sink {
+    /// A sink that puts slices together.
+    #[must_use]
+    pub fn composed() -> Self {
+        Self::Composed { composition: Composition::default(), copied: 0 }
+    }
+
     /// A sink in the private file system.
     ///
     /// # Errors
@@ -66,26 +81,24 @@ impl Sink {
         Ok(Self::Chosen { file, stream, buffer: Vec::with_capacity(BUFFER) })
     }
 
-    /// True if spans are put down as they are.
-    #[must_use]
-    pub fn composes(&self) -> bool {
-        matches!(self, Self::Composed(_))
+    /// Adds a span of the source as it is, if that costs less than its bytes do; whether it did.
+    pub fn takes(&mut self, span: Span) -> bool {
+        let Self::Composed { composition, copied } = self else { return false };
+        if span.len < SHORT && *copied < MOST_COPIED {
+            *copied += span.len;
+            return false;
+        }
+        composition.span(span);
+        true
     }
 
     /// Adds bytes. They may stay in the buffer until [`Sink::flush`].
     pub fn put(&mut self, bytes: &[u8]) {
         match self {
-            Self::Composed(composition) => composition.bytes(bytes),
+            Self::Composed { composition, .. } => composition.bytes(bytes),
             Self::Private { buffer, .. } | Self::Chosen { buffer, .. } => {
                 buffer.extend_from_slice(bytes)
             }
-        }
-    }
-
-    /// Adds a span of the source, where the sink composes.
-    pub fn span(&mut self, span: Span) {
-        if let Self::Composed(composition) = self {
-            composition.span(span);
         }
     }
 
@@ -95,7 +108,7 @@ impl Sink {
     /// If the disk or the quota is full, or the file is gone.
     pub async fn flush(&mut self, all: bool) -> Result<()> {
         match self {
-            Self::Composed(_) => {}
+            Self::Composed { .. } => {}
             Self::Private { access, buffer, at, .. } => {
                 if buffer.len() >= BUFFER || (all && !buffer.is_empty()) {
                     write_at(access, buffer, *at)?;
@@ -124,7 +137,7 @@ impl Sink {
     pub async fn patch_head(&mut self, head: &[u8]) -> Result<()> {
         self.flush(true).await?;
         match self {
-            Self::Composed(composition) => match composition.patch_head(head) {
+            Self::Composed { composition, .. } => match composition.patch_head(head) {
                 true => Ok(()),
                 false => {
                     Err(Error::unsupported("the new file's head was not made before its rest"))
@@ -150,7 +163,9 @@ impl Sink {
     pub async fn finish(mut self, sources: &Sources) -> Result<(Blob, How)> {
         self.flush(true).await?;
         match self {
-            Self::Composed(composition) => Ok((compose(composition, sources)?, How::Composed)),
+            Self::Composed { composition, .. } => {
+                Ok((compose(composition, sources)?, How::Composed))
+            }
             Self::Private { file, access, .. } => {
                 access.flush().map_err(|error| full(&error))?;
                 access.close();
@@ -175,7 +190,7 @@ impl Sink {
     /// Removes what was written.
     pub async fn discard(self) {
         match self {
-            Self::Composed(_) => {}
+            Self::Composed { .. } => {}
             Self::Private { file, access, .. } => {
                 let _ = access.truncate_with_f64(0.0);
                 access.close();

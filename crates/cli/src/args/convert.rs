@@ -40,6 +40,11 @@ pub(crate) struct Convert {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
+    /// With --dry-run: reads what would be cast, and tells how many values would change, overflow
+    /// or become zero
+    #[arg(long, requires = "dry_run")]
+    pub(crate) scan: bool,
+
     #[command(flatten)]
     pub(crate) writes: Writes,
 

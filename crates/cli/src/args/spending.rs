@@ -3,7 +3,7 @@
 use clap::Args;
 use statelens_checkpoint::Limits;
 
-use super::{Command, Model, Toolbox};
+use super::{Command, Model, Toolbox, Values};
 
 /// Stands in the help of commands that open checkpoints, and in no other.
 #[derive(Debug, Args)]
@@ -38,6 +38,9 @@ impl Command {
             Self::Merge(args) => &args.common,
             Self::Scan(args) => &args.common,
             Self::Summary(args) => return Some(&args.spending),
+            Self::Values(Values::Stats(args)) => &args.input.common,
+            Self::Values(Values::Hist(args)) => &args.input.common,
+            Self::Values(Values::Export(args)) => &args.input.common,
             Self::Toolbox(command) => match command {
                 Toolbox::States(args) => &args.common,
                 Toolbox::Diff(args) => &args.common,

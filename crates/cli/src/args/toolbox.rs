@@ -51,7 +51,7 @@ Examples:
 Looks at every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
 gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's blocks and tensors,
 the sums of tar headers, those of all structures of HDF5 since 1.8), at what runs past the end of a
-file or lies in one place with another tensor, and counts what is NaN or infinite, which is a
+file or overlaps another tensor, and counts what is NaN or infinite, which is a
 warning and no fault unless --finite is given. Safetensors, GGUF and plain HDF5 have no checksums of
 values, so that changed values can't be seen: hold them against a manifest.
 

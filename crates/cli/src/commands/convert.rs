@@ -8,8 +8,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
-use statelens_convert::{Edit, Report, Target, plan, shard_size, shards_by_name};
+use statelens::write::{Replace, write_files};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result, Span};
+use statelens_convert::{
+    Edit, Report, Sink, Target, plan, run_blocking, shard_size, shards_by_name,
+};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
@@ -46,6 +49,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         common: &args.common,
         dry_run: args.dry_run,
         cut: Shards::One,
+        scan: args.scan,
     }
     .run(checkpoint, &sources)
 }
@@ -71,6 +75,8 @@ pub(crate) struct Job<'a> {
     pub(crate) dry_run: bool,
     /// Into which files it is cut, where `writes` doesn't say it.
     pub(crate) cut: Shards,
+    /// A dry run reads what is cast.
+    pub(crate) scan: bool,
 }
 
 impl Job<'_> {
@@ -81,7 +87,7 @@ impl Job<'_> {
         let target =
             target.sharded(self.shards(&checkpoint)?).map_err(|error| self.named(error))?;
         // PyTorch's files hold a text once that is named again and again.
-        if !matches!(target, Target::Torch(_)) {
+        if target.writing.id != "torch" {
             limits::check_texts(&checkpoint, "writing the file")?;
         }
         edits::warn_of_unused(self.edits, &self.edit, &checkpoint)?;
@@ -92,8 +98,24 @@ impl Job<'_> {
             let mut printer = Printer::new();
             let changes =
                 if self.edit.is_empty() { Vec::new() } else { self.edit.preview(&checkpoint)? };
-            report::show(self, &format, &plan, size, &changes, &mut printer)?;
+            let scanned = match self.scan {
+                true => {
+                    limits::check(&checkpoint, "reading all values")?;
+                    let name = self.destination.file_name()?;
+                    let again =
+                        statelens_convert::plan(checkpoint.clone(), &self.edit, &target, &name)?;
+                    remote::check_cap(&again)?;
+                    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+                    Some(run_blocking(again, &mut Nowhere, &mut bar)?)
+                }
+                false => None,
+            };
+            report::show(self, &format, &plan, size, &changes, scanned.as_ref(), &mut printer)?;
             printer.finish()?;
+            // As it would end.
+            if let Some(report) = scanned.filter(|_| !self.writes.lossy) {
+                edits::refuse_false(&plan.source, &report)?;
+            }
             return Ok(true);
         }
         if plan.loses() && !self.writes.lossy {
@@ -114,9 +136,21 @@ impl Job<'_> {
         let written = match &self.destination {
             Destination::Output => write::to_standard_output(plan, &judge, &mut bar),
             Destination::File(path) if remote::address(path).is_some() => {
-                remote::write(&paths, plan, self.writes.force, &judge, &mut bar)
+                remote::write(&paths, plan, self.writes.force, complain, &judge, &mut bar)
             }
-            _ => write::to_files(&paths, plan, self, sources, &judge, &mut bar),
+            destination => {
+                let writing = statelens::write::Writing {
+                    replace: match destination {
+                        Destination::InPlace(_) => Replace::Source,
+                        _ if self.writes.force => Replace::Any,
+                        _ => Replace::Nothing,
+                    },
+                    sync: self.writes.durable.sync(),
+                    limits: limits(),
+                    sources,
+                };
+                write_files(&paths, plan, &writing, &judge, &mut bar)
+            }
         };
         let report = written.map_err(|error| self.named(error))?;
         drop(bar);
@@ -179,5 +213,26 @@ impl Job<'_> {
             None if self.edit.is_empty() => shards_by_name(&self.writes.shard, source),
             None => shards_by_name(&self.writes.shard, &self.edit.apply(source)?),
         }
+    }
+}
+
+/// Where nothing is written: what a run reads, it reads for its report.
+struct Nowhere;
+
+impl Sink for Nowhere {
+    fn begin(&mut self, _index: usize) -> Result<()> {
+        Ok(())
+    }
+
+    fn write(&mut self, _bytes: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn copy(&mut self, _files: &FileSet, _span: Span) -> Result<()> {
+        Ok(())
+    }
+
+    fn patch_head(&mut self, _head: &[u8]) -> Result<()> {
+        Ok(())
     }
 }

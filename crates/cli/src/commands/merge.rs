@@ -31,6 +31,7 @@ pub(crate) fn run(args: &Merge) -> Outcome {
         common: &args.common,
         dry_run: false,
         cut: Shards::One,
+        scan: false,
     }
     .run(checkpoint, &sources)
 }

@@ -15,6 +15,7 @@ pub(crate) mod shell;
 pub(crate) mod show;
 pub(crate) mod summary;
 pub(crate) mod toolbox;
+pub(crate) mod values;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! `statelens show`.
 
-mod slice;
+pub(crate) mod slice;
 
 use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,

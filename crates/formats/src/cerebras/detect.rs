@@ -8,12 +8,12 @@ use crate::{Probe, Score};
 /// How sure this format is: an HDF5 file whose root group has the attribute `__spec__`.
 pub fn score(probe: &Probe<'_>) -> Score {
     if !Hdf5File::is_likely(probe.head()) {
-        return Score::NO;
+        return Score::No;
     }
     let files = probe.files();
     let file = files.main().and_then(|main| Hdf5File::open(files, main, &Limits::default()));
     match file.and_then(|file| file.root_has("__spec__")) {
-        Ok(true) => Score::EXACT,
-        Ok(false) | Err(_) => Score::NO,
+        Ok(true) => Score::Exact,
+        Ok(false) | Err(_) => Score::No,
     }
 }

@@ -11,8 +11,6 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Error, Int, Leaf, Result, Value, ValueId, order};
 
-use super::rewrite::check_format;
-
 /// One thing that was repaired.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Repair {
@@ -204,6 +202,15 @@ fn epochs(source: &Checkpoint, leaves: &[Leaf]) -> Result<(Vec<Epoch>, bool)> {
     };
     let set = last.into_iter().map(|(key, id)| Ok((key.clone(), *id, Int::from(epoch(key)?))));
     Ok((set.collect::<Result<_>>()?, false))
+}
+
+/// Refuses a checkpoint of another format.
+pub fn check_format(source: &Checkpoint) -> Result<()> {
+    if source.format.id == "cerebras-h5" {
+        return Ok(());
+    }
+    let what = format!("this is {}, no Cerebras checkpoint", source.format.name);
+    Err(Error::refused(what).advice("Use `statelens convert` to make one of it."))
 }
 
 #[cfg(test)]

@@ -26,3 +26,50 @@ pub mod rewrite;
 #[cfg(test)]
 mod tests;
 pub mod write;
+
+use crate::format::choice;
+use crate::{Format, Writing};
+
+/// The format, as it is listed.
+pub static FORMAT: Format = Format {
+    ids: &["cerebras-h5"],
+    name: "Cerebras HDF5",
+    extensions: &["mdl", "h5", "hdf5"],
+    reads: "0.1 to 0.5 (releases 1.7 to 2.10)",
+    writes: Some(Writing {
+        id: "cerebras",
+        name: "Cerebras HDF5",
+        label: "Cerebras .mdl",
+        extensions: &["mdl", "h5", "hdf5"],
+        about: "HDF5 with the nesting, types and links of the state. Read by cstorch.load and any HDF5 tool.",
+        what: "0.5; 0.4 with `--format-version 0.4`",
+        versions: &[
+            choice("0.5", "0.5, releases 2.5 to 2.10"),
+            choice("0.4", "0.4, releases 2.0 to 2.4"),
+        ],
+        compressions: &[choice("", "none"), choice("lz4", "LZ4"), choice("gzip", "gzip")],
+        shards: false,
+        graphs: false,
+        has: |_| false,
+        plan: |source, target, name| {
+            let options = write::Options {
+                version: match target.asked.version.as_deref() {
+                    Some("0.4") => write::Version::V04,
+                    _ => write::Version::V05,
+                },
+                compression: match target.asked.compression.as_deref() {
+                    Some("lz4") => write::Compression::Lz4,
+                    Some("gzip") => write::Compression::Gzip,
+                    _ => write::Compression::None,
+                },
+            };
+            write::plan(source, &options, name)
+        },
+    }),
+    notes: "",
+    score: detect::score,
+    open: read::read,
+    searched: false,
+    checks: None,
+    left_out: None,
+};

@@ -335,6 +335,12 @@ impl<'a> Reading<'a> {
                     None => self.lost()?,
                     Some(flat) => self.leaf(flat, &mut first, progress, leaf)?,
                 };
+                if let (Some(flat), Some(Value::Tensor(tensor))) =
+                    (&flat, self.builder.value(ids[index]))
+                    && let Some(tensor) = self.builder.tensor(*tensor)
+                {
+                    progress.found(flat, &tensor.dtype, &tensor.shape);
+                }
                 if let (Some(flat), true) = (flat, renamed) {
                     self.builder.set_stored_key(ids[index], flat);
                 }

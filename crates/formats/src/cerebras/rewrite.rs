@@ -7,9 +7,9 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Error, Grade, Plan, Result};
 
 use super::dataloader::{DataState, Loader};
+pub use super::fix::check_format;
 use super::fix::{Fixed, fix, is_legacy};
-use super::write::{Options, Version};
-use crate::Target;
+use super::write::{self, Options, Version};
 
 /// How the title of a finding ends that [`repair`] may settle.
 const MISSING: &str = " missing from the file";
@@ -70,15 +70,6 @@ pub fn with_dataloader(
     Ok((planned(Arc::new(checkpoint), version(to)?, name)?, replaced))
 }
 
-/// Refuses a checkpoint of another format.
-pub fn check_format(source: &Checkpoint) -> Result<()> {
-    if source.format.id == "cerebras-h5" {
-        return Ok(());
-    }
-    let what = format!("this is {}, no Cerebras checkpoint", source.format.name);
-    Err(Error::refused(what).advice("Use `statelens convert` to make one of it."))
-}
-
 /// Refuses a format version that is newer than all that are known: it was read as the newest of
 /// those, and what it has besides would be lost.
 fn check_version(source: &Checkpoint) -> Result<()> {
@@ -129,7 +120,10 @@ fn version(id: &str) -> Result<Version> {
 }
 
 fn planned(source: Arc<Checkpoint>, version: Version, name: &str) -> Result<Plan> {
-    crate::plan(source, &Target::Cerebras(Options { version, ..Options::default() }), name)
+    let options = Options { version, ..Options::default() };
+    crate::plan_by(source, crate::writing("cerebras")?, |source| {
+        write::plan(source, &options, name)
+    })
 }
 
 #[cfg(test)]

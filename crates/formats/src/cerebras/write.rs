@@ -3,6 +3,7 @@
 //! `__cstorch_version__` names the release of the Cerebras library that wrote a file. This is
 //! none, and no loader asks for it, so it is left out.
 
+mod node;
 mod objects;
 mod outline;
 mod report;

@@ -15,12 +15,12 @@ const PROTO: u8 = 0x80;
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     if is_metadata(head) {
-        return Score::EXACT;
+        return Score::Exact;
     }
     // The first archive of such a file looks like any other of torch's.
     match is_rank(probe.name()) && head.starts_with(ZIP) {
-        true => Score(Score::YES.0 + 2),
-        false => Score::NO,
+        true => Score::Member,
+        false => Score::No,
     }
 }
 

@@ -23,3 +23,27 @@ pub mod read;
 #[cfg(test)]
 mod tests;
 mod tree;
+
+use crate::Format;
+use crate::checks::Checks;
+
+/// The format, as it is listed.
+pub static FORMAT: Format = Format {
+    ids: &["torch-dcp"],
+    name: "PyTorch distributed checkpoint",
+    extensions: &["distcp"],
+    reads: "folders of `.metadata` and `__*.distcp`; chunked tensors are put together",
+    writes: None,
+    notes: "",
+    score: detect::score,
+    open: read::read,
+    searched: false,
+    checks: Some(|_, files, limits| {
+        let mut checks = Checks::default();
+        for span in read::places(files, limits)? {
+            checks.archive(files, span, limits)?;
+        }
+        Ok(Some(checks))
+    }),
+    left_out: None,
+};

@@ -16,10 +16,10 @@ pub fn score(probe: &Probe<'_>) -> Score {
     if let [0xc7, _, 1, 0x93, ..] | [0xc8, _, _, 1, 0x93, ..] | [0xc9, _, _, _, _, 1, 0x93, ..] =
         head
     {
-        return Score::MAYBE;
+        return Score::Maybe;
     }
     if !matches!(head.first(), Some(0x81..=0x8f | 0xde | 0xdf)) {
-        return Score::NO;
+        return Score::No;
     }
     let limits = Limits::default();
     let source = Arc::new(Memory::from(head.to_vec()));
@@ -29,8 +29,8 @@ pub fn score(probe: &Probe<'_>) -> Score {
     // Where the file ends too early, arrays before that tell what it was.
     let mut arrays = 0;
     let cut = |arrays: u32, seen: u32| match probe.len() > head.len() as u64 && seen > 2 {
-        false if arrays == 0 => Score::NO,
-        _ => Score::MAYBE,
+        false if arrays == 0 => Score::No,
+        _ => Score::Maybe,
     };
     // Looks at what begins; the head may end anywhere in the rest.
     while let Some(left) = open.last_mut() {
@@ -43,10 +43,10 @@ pub fn score(probe: &Probe<'_>) -> Score {
             Ok(next) => next,
             // Cut off by the end of the head, or no msgpack.
             Err(_) if cursor.starved => return cut(arrays, seen),
-            Err(_) => return Score::NO,
+            Err(_) => return Score::No,
         };
         if seen == 1 && !matches!(next, Head::Str(_)) {
-            return Score::NO;
+            return Score::No;
         }
         seen += 1;
         match next {
@@ -60,8 +60,8 @@ pub fn score(probe: &Probe<'_>) -> Score {
             _ => {}
         }
         if open.len() > 1000 {
-            return Score::NO;
+            return Score::No;
         }
     }
-    Score::MAYBE
+    Score::Maybe
 }

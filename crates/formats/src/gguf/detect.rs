@@ -7,5 +7,5 @@ pub(crate) const MAGIC: &[u8] = b"GGUF";
 
 /// How sure this format is.
 pub fn score(probe: &Probe<'_>) -> Score {
-    if probe.head().starts_with(MAGIC) { Score::YES } else { Score::NO }
+    if probe.head().starts_with(MAGIC) { Score::Magic } else { Score::No }
 }

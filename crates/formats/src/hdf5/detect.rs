@@ -6,5 +6,5 @@ use crate::{Probe, Score};
 
 /// How sure this format is.
 pub fn score(probe: &Probe<'_>) -> Score {
-    if Hdf5File::is_likely(probe.head()) { Score::YES } else { Score::NO }
+    if Hdf5File::is_likely(probe.head()) { Score::Container } else { Score::No }
 }

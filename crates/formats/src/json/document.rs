@@ -2,31 +2,15 @@
 
 use std::fmt;
 
-use statelens_checkpoint::{Int, Interner, Limits, Result, Text, float_repr};
+use statelens_checkpoint::{Interner, Limits, Result, Text, float_repr};
 
+use super::node::{Id, Node};
 use super::parser::Parser;
 
 /// One JSON text.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Document {
     nodes: Vec<Node>,
-}
-
-/// Which value of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(u32);
-
-/// One value.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Node {
-    Null,
-    Bool(bool),
-    Int(Int),
-    Float(f64),
-    Str(Text),
-    Array(Vec<Id>),
-    /// A later entry of the same name stands for the earlier, as in Python.
-    Object(Vec<(Text, Id)>),
 }
 
 /// Values in one text: the tree of a state dict has four for each leaf. A text of nothing but
@@ -140,19 +124,6 @@ impl Document {
     /// As Python prints it: what `str()` gives, with strings inside in quotes.
     pub(crate) fn python(&self, id: Id) -> Python<'_> {
         Python { document: self, id }
-    }
-}
-
-impl Node {
-    pub(crate) fn text(&self) -> Option<&Text> {
-        match self {
-            Self::Str(text) => Some(text),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn is_true(&self) -> bool {
-        *self == Self::Bool(true)
     }
 }
 

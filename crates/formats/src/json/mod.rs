@@ -5,9 +5,11 @@
 //! piece for whoever can't hold a whole document, strictly if asked to.
 
 mod document;
+mod node;
 mod parser;
 mod write;
 
-pub(crate) use document::{Document, Id, Node};
+pub(crate) use document::Document;
+pub(crate) use node::{Id, Node};
 pub(crate) use parser::Parser;
 pub(crate) use write::{Json, float, quote, quote_str, quote_utf8, separate};

@@ -11,7 +11,7 @@ use crate::{Probe, Score};
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     let name = probe.name().to_ascii_lowercase();
-    let is = |yes: bool| if yes { Score(Score::YES.0 + 50) } else { Score::NO };
+    let is = |yes: bool| if yes { Score::Inside } else { Score::No };
     if is_zip(head) {
         let first = first_name(head).unwrap_or_default();
         return is(MEMBERS.contains(&first) || name.ends_with(".keras"));

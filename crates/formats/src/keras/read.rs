@@ -12,7 +12,7 @@ use super::config::Config;
 use super::detect::is_index;
 use super::grow::Growing;
 use crate::archive::{Archive, is_zip, names};
-use crate::sets::{base, folder};
+use crate::paths::{base, folder};
 use crate::stray;
 
 /// Opens it.

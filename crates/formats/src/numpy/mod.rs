@@ -21,3 +21,61 @@ pub mod read;
 #[cfg(test)]
 mod tests;
 pub mod write;
+
+use crate::{Format, Writing};
+
+/// The format of one array, as it is listed.
+pub static ARRAY: Format = Format {
+    ids: &["npy"],
+    name: "NumPy array",
+    extensions: &["npy"],
+    reads: "versions 1 to 3, all dtypes; arrays of objects stay inert",
+    writes: Some(Writing {
+        id: "npy",
+        name: "NumPy array",
+        label: "NumPy .npy",
+        extensions: &["npy"],
+        about: "One array, for numpy.load. For checkpoints of which one tensor is taken.",
+        what: "one array",
+        versions: &[],
+        compressions: &[],
+        shards: false,
+        graphs: false,
+        has: |_| false,
+        plan: |source, _, name| write::plan(source, &write::Options { single: true }, name),
+    }),
+    notes: "",
+    score: detect::array,
+    open: read::read,
+    searched: false,
+    checks: None,
+    left_out: None,
+};
+
+/// The format of archives, as it is listed.
+pub static ARCHIVE: Format = Format {
+    ids: &["npz"],
+    name: "NumPy archive",
+    extensions: &["npz"],
+    reads: "arrays of all dtypes, stored or deflated; other members as bytes",
+    writes: Some(Writing {
+        id: "npz",
+        name: "NumPy archive",
+        label: "NumPy .npz",
+        extensions: &["npz"],
+        about: "A zip of arrays under their whole names. Read by numpy.load and everything that builds on it.",
+        what: "stored, as `numpy.load(allow_pickle=False)` takes it",
+        versions: &[],
+        compressions: &[],
+        shards: false,
+        graphs: false,
+        has: |_| false,
+        plan: |source, _, name| write::plan(source, &write::Options::default(), name),
+    }),
+    notes: "",
+    score: detect::archive,
+    open: read::read,
+    searched: false,
+    checks: None,
+    left_out: None,
+};

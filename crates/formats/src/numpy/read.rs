@@ -36,8 +36,10 @@ fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
         limits,
         findings: Vec::new(),
         place: String::new(),
+        before: None,
     };
-    let (root, header) = reader.array(&Source::File(&files, main))?;
+    let source = Source::File(&files, main);
+    let (root, header) = reader.array(&source, source.first(FIRST)?)?;
     let Reader { builder, findings, .. } = reader;
     let mut facts = Vec::new();
     if header.fortran {
@@ -66,6 +68,7 @@ fn read_archive(
         limits,
         findings: names::finding(archive.records().iter()).into_iter().collect(),
         place: String::new(),
+        before: None,
     };
     let mut entries = room::vec(archive.len() as u64)?;
     reader.builder.expect(archive.len())?;
@@ -78,6 +81,12 @@ fn read_archive(
         }
         let full = record.name();
         let id = reader.member(&archive, record, &mut room)?;
+        if let Some(Value::Array(Array { tensor, .. })) = reader.builder.value(id)
+            && let Some(tensor) = reader.builder.tensor(*tensor)
+        {
+            let key = full.strip_suffix(".npy").unwrap_or(&full);
+            progress.found(&key, &tensor.dtype, &tensor.shape);
+        }
         // numpy takes the ending off every member that has one; if there is another member of
         // that name, only the whole name tells them apart.
         let short = full.strip_suffix(".npy").unwrap_or(&full);
@@ -205,6 +214,8 @@ struct Reader<'a> {
     findings: Vec<Finding>,
     /// The member that is being read; empty for a file that is one array.
     place: String,
+    /// The description that was read last, and what it says: arrays of one shape follow each other.
+    before: Option<(Vec<u8>, Header)>,
 }
 
 impl Reader<'_> {
@@ -234,8 +245,9 @@ impl Reader<'_> {
         room: &mut u64,
     ) -> Result<ValueId> {
         let source = Source::Member(archive, record);
-        if source.first(MAGIC.len() as u64)? == MAGIC {
-            return Ok(self.array(&source)?.0);
+        let first = source.first(FIRST)?;
+        if first.starts_with(MAGIC) {
+            return Ok(self.array(&source, first)?.0);
         }
         if record.len > *room {
             let what = format!("{} bytes, which are not shown", record.len);
@@ -246,8 +258,8 @@ impl Reader<'_> {
         self.builder.push(Value::Bytes { data: data.into(), mutable: false })
     }
 
-    fn array(&mut self, source: &Source<'_>) -> Result<(ValueId, Header)> {
-        let mut first = source.first(FIRST)?;
+    /// An array, of which the first bytes are known.
+    fn array(&mut self, source: &Source<'_>, mut first: Vec<u8>) -> Result<(ValueId, Header)> {
         let (start, len) = lengths(first.get(..PREFIX as usize).unwrap_or(&first))?;
         let skip = start + len;
         if skip > source.len() {
@@ -264,7 +276,14 @@ impl Reader<'_> {
         let text = text.ok_or_else(|| Error::damaged("the description can't be decompressed"))?;
         // The version was there, or there would be no lengths.
         let version = (first[6], first[7]);
-        let header = Header::parse(version, text).map_err(|error| error.at(start))?;
+        let header = match &self.before {
+            Some((same, header)) if same == text && header.version == version => header.clone(),
+            _ => {
+                let header = Header::parse(version, text).map_err(|error| error.at(start))?;
+                self.before = Some((text.to_vec(), header.clone()));
+                header
+            }
+        };
         Limits::check("dimensions of an array", header.shape.len() as u64, self.limits.rank)?;
         let id = match &header.element {
             Element::Objects => self.objects(source, skip)?,

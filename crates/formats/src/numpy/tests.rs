@@ -206,7 +206,7 @@ fn run(plan: &Plan) -> Vec<u8> {
 }
 
 fn written(source: Checkpoint) -> (Checkpoint, Vec<String>) {
-    let target = crate::Target::Numpy(super::write::Options::default());
+    let target = crate::writing("npz").unwrap().target(&Default::default()).unwrap();
     let plan = crate::plan(Arc::new(source), &target, "x.npz").unwrap();
     let losses = plan.losses.iter().map(|loss| format!("{}: {}", loss.what, loss.keys.join(" ")));
     let losses = losses.collect();
@@ -279,7 +279,7 @@ fn records_keep_their_fields_and_gaps() {
 
 #[test]
 fn one_array_is_written_as_numpy_writes_it() {
-    let target = crate::Target::Numpy(super::write::Options { single: true });
+    let target = crate::writing("npy").unwrap().target(&Default::default()).unwrap();
     for name in ["f4", "be_f8", "fortran", "struct", "U", "ver2"] {
         let source = open(&format!("numpy/{name}.npy"));
         let plan = crate::plan(Arc::new(source), &target, "x.npy").unwrap();
@@ -330,7 +330,7 @@ fn named(keys: &[&str]) -> Result<Plan> {
     let data: Vec<u8> = (0..keys.len()).flat_map(|index| (index as f32).to_le_bytes()).collect();
     let file = [&(head.len() as u64).to_le_bytes()[..], &head, &data].concat();
     let source = open_bytes("x.safetensors", file)?;
-    let target = crate::Target::Numpy(super::write::Options { single: false });
+    let target = crate::writing("npz").unwrap().target(&Default::default()).unwrap();
     crate::plan(Arc::new(source), &target, "x.npz")
 }
 

@@ -8,12 +8,12 @@ use crate::{Probe, Score};
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     match head {
-        [op::PROTO, 2..=5, ..] => Score::YES,
-        [op::PROTO, _, ..] => Score::MAYBE,
+        [op::PROTO, 2..=5, ..] => Score::Magic,
+        [op::PROTO, _, ..] => Score::Maybe,
         // Protocols 0 and 1 have no magic number: an opcode that can begin one, and bytes that
         // run as a pickle as far as they go.
-        [first, _, ..] if FIRST.contains(first) && runs(probe) => Score::MAYBE,
-        _ => Score::NO,
+        [first, _, ..] if FIRST.contains(first) && runs(probe) => Score::Maybe,
+        _ => Score::No,
     }
 }
 

@@ -9,22 +9,19 @@ use crate::{Probe, Score};
 pub fn score(probe: &Probe<'_>) -> Score {
     let named = probe.name().to_ascii_lowercase().ends_with(".safetensors");
     let Some((length, text)) = probe.head().split_first_chunk::<8>() else {
-        return if named && !probe.is_empty() { LAST } else { Score::NO };
+        return if named && !probe.is_empty() { Score::Named } else { Score::No };
     };
     let length = u64::from_le_bytes(*length);
     let fits = length <= MOST_HEADER && length.checked_add(8).is_some_and(|end| end <= probe.len());
     let mut bytes = text.iter().filter(|byte| !matches!(byte, b' ' | b'\n' | b'\r' | b'\t'));
     let opens = bytes.next() == Some(&b'{');
     if fits && opens && matches!(bytes.next(), None | Some(b'"' | b'}')) {
-        return Score::YES;
+        return Score::Magic;
     }
     // Neither a text that was saved under the name nor a file of nothing but zeros.
     let plausible = opens || fits && probe.head().iter().any(|byte| *byte != 0);
     match named && plausible {
-        true => LAST,
-        false => Score::NO,
+        true => Score::Named,
+        false => Score::No,
     }
 }
-
-/// If nobody else claims it.
-const LAST: Score = Score(1);

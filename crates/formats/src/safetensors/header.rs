@@ -82,6 +82,9 @@ impl Header {
             }
             let entry =
                 entry(parser, name.clone(), limits).map_err(|e| e.context(format!("`{name}`")))?;
+            if entry.kind.packed == 1 {
+                progress.found(&name, &entry.kind.dtype, &entry.shape);
+            }
             match places.get(&name).copied() {
                 Some(place) => {
                     self.tensors[place as usize] = entry;

@@ -44,6 +44,8 @@ use std::sync::LazyLock;
 
 use statelens_checkpoint::{Block, DType};
 
+use crate::{Format, Writing};
+
 /// The dtypes by name, in the order in which the reference library ranks them.
 static DTYPES: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     let plain = |name, dtype: DType| {
@@ -114,3 +116,33 @@ const MOST_HEADER: u64 = 100_000_000;
 
 /// The key of the header's entry that is no tensor.
 const METADATA: &str = "__metadata__";
+
+/// The format, as it is listed.
+pub static FORMAT: Format = Format {
+    ids: &["safetensors"],
+    name: "safetensors",
+    extensions: &["safetensors"],
+    reads: "one file, or shards with or without their index; all dtypes of release 0.8",
+    writes: Some(Writing {
+        id: "safetensors",
+        name: "safetensors",
+        label: "safetensors",
+        extensions: &["safetensors"],
+        about: "A header of names and the tensors behind it. Read by Hugging Face libraries; plain values go into its metadata.",
+        what: "one file, or shards with an index",
+        versions: &[],
+        compressions: &[],
+        shards: true,
+        graphs: false,
+        has: write::has,
+        plan: |source, target, name| {
+            write::plan(source, &write::Options { shards: target.shards.clone() }, name)
+        },
+    }),
+    notes: "",
+    score: detect::score,
+    open: read::read,
+    searched: false,
+    checks: None,
+    left_out: Some(write::metadata_left_out),
+};

@@ -3,18 +3,14 @@
 //! [`scan`] asks what opening the file notices, and searches it for every pickle that any loader
 //! would run, and for other code that loading runs: see [`search`] for how.
 
-mod hdf5;
-mod joblib;
-mod members;
 mod packed;
 mod part;
 mod search;
-mod sweep;
+
 mod tar;
 #[cfg(test)]
 mod tests;
 mod told;
-mod torch;
 mod zip;
 
 use std::collections::BTreeSet;
@@ -23,7 +19,7 @@ use statelens_checkpoint::{ErrorKind, FileId, FileSet, Finding, Grade, Limits, P
 use statelens_pickle::ScanOptions;
 
 use self::search::Search;
-use crate::{Probe, Score, dcp, open_one, pickle, sets, stray, torch as torch_format};
+use crate::{Probe, Score, dcp, open_one, paths, sets, stray};
 
 /// What a file would do to whoever loads it with the usual libraries: a finding for every name
 /// that a pickle in it calls and that is not known to be harmless, for other code that it brings
@@ -80,12 +76,12 @@ pub fn scan_file(
 fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> Result<()> {
     let main = files.main()?;
     let probe = Probe::new(files)?;
-    let score = crate::best_score(&probe);
-    let searched = [torch_format::detect::score(&probe), pickle::detect::score(&probe)];
+    let best = crate::best(&probe);
+    let score = best.map_or(Score::No, |(score, _)| score);
     // What opening a pickle would notice is found by the search, and more; opening also costs
     // the most there.
     let mut opened = false;
-    if score > Score::NO && !searched.contains(&score) {
+    if best.is_some_and(|(_, format)| !format.searched) {
         match open_one(files.clone(), search.limits, &mut search.quiet()) {
             Ok(checkpoint) => {
                 opened = true;
@@ -93,7 +89,7 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
             }
             Err(error) => {
                 fatal(&error)?;
-                if score >= Score::YES {
+                if score >= Score::Magic {
                     search.tell_error(label, &error);
                 }
             }
@@ -104,7 +100,7 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
     for id in ranks(&probe, search.limits).into_iter().filter(|_| others) {
         search.file(files.name(id), files.name(id), files.source(id)?)?;
     }
-    if score < Score::YES && !opened && !search.found {
+    if score < Score::Magic && !opened && !search.found {
         unknown(search, label, &probe);
     }
     Ok(())
@@ -114,14 +110,14 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
 /// of the folder.
 fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
     let files = probe.files();
-    if dcp::detect::score(probe) == Score::NO {
+    if dcp::detect::score(probe) == Score::No {
         return BTreeSet::new();
     }
     let named = dcp::read::places(files, limits).unwrap_or_default();
-    let folder = sets::folder(probe.name());
+    let folder = paths::folder(probe.name());
     let beside = files.iter().filter(|(_, file)| {
-        sets::folder(&file.name) == folder
-            && (file.name.ends_with(".distcp") || sets::base(&file.name) == ".metadata")
+        paths::folder(&file.name) == folder
+            && (file.name.ends_with(".distcp") || paths::base(&file.name) == ".metadata")
     });
     let beside = beside.map(|(id, _)| id);
     let mut ranks: BTreeSet<FileId> =

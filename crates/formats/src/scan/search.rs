@@ -6,6 +6,12 @@
 //! (a [`Space`]) for which the same is done. Everything is bounded; where a bound is met, that is
 //! a finding that says what was not looked at.
 
+mod hdf5;
+mod joblib;
+mod members;
+mod sweep;
+mod torch;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -16,9 +22,9 @@ use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
 use super::packed::{self, Packing, Unpacked};
 use super::part::{Part, some};
+use super::tar;
 use super::told::Told;
 use super::zip::{self, Directory};
-use super::{hdf5, joblib, tar};
 use crate::{gguf, keras};
 
 /// Compressed files within each other.
@@ -306,7 +312,7 @@ impl<'a> Search<'a> {
             };
             self.found = true;
             if self.spaces[blob.space].directories.insert(absolute) {
-                super::members::look(self, blob, directory)?;
+                members::look(self, blob, directory)?;
             }
         }
         Ok(())
@@ -337,7 +343,7 @@ impl<'a> Search<'a> {
             }
             if old {
                 let inner = blob.part(&member.name, member.start, member.len);
-                super::torch::member(self, &inner, &member.name)?;
+                torch::member(self, &inner, &member.name)?;
             }
             self.part(blob, &member.name, member.start, member.len);
         }

@@ -12,6 +12,7 @@ mod tests;
 
 use std::collections::HashSet;
 
+use crate::paths::{base, folder};
 pub(crate) use sharded::Sharded;
 use statelens_checkpoint::{FileSet, order};
 
@@ -105,16 +106,6 @@ impl<'a> Names<'a> {
         let first = self.all.partition_point(|&name| name < start);
         self.all.iter().skip(first).copied().take_while(move |name| name.starts_with(start))
     }
-}
-
-/// The name without its folders.
-pub(crate) fn base(name: &str) -> &str {
-    name.rsplit_once('/').map_or(name, |(_, base)| base)
-}
-
-/// The folder of a name with its `/`; empty at the top.
-pub(crate) fn folder(name: &str) -> &str {
-    &name[..name.len() - base(name).len()]
 }
 
 /// `PREFIX.index` with `PREFIX.data-00000-of-00001` and on, as the V2 Saver of TensorFlow writes

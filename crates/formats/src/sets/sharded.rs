@@ -12,8 +12,9 @@ use statelens_checkpoint::{
 };
 
 use super::join::Join;
-use super::{Found, Names, base, folder};
+use super::{Found, Names};
 use crate::json::{Document, Node};
+use crate::paths::{base, folder};
 use crate::{Probe, stray};
 
 /// Checkpoints that are parts of one.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use statelens_checkpoint::{ByteOrder, Error, FileSet, Layout, Limits, Result};
 
 use super::bundle::{Entry, Header};
-use super::read::{Data, numel};
+use super::contents::numel;
+use super::read::Data;
 use super::table::Table;
 use super::{dtype, members, slices, strings};
 use crate::checks::{Algorithm, Check, Checks};

@@ -1,16 +1,12 @@
 //! The checksum that TensorFlow stores: CRC-32C, masked so that the checksum of a run of bytes that
 //! holds checksums is still a good one (`tensorflow/core/lib/hash/crc32c.h`).
 
+pub(super) use crate::masked::mask;
 use statelens_tensor::crc;
 
 /// The masked checksum of `bytes`.
 pub(super) fn masked(bytes: &[u8]) -> u32 {
     mask(crc::crc32c(0, bytes))
-}
-
-/// What is stored for the checksum `crc`.
-pub(crate) fn mask(crc: u32) -> u32 {
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 #[cfg(test)]

@@ -8,16 +8,16 @@ use crate::{Probe, Score, stray};
 /// checkpoint; a file whose table stands beside it under the same prefix.
 pub fn score(probe: &Probe<'_>) -> Score {
     let files = probe.files();
-    let Ok(main) = files.main() else { return Score::NO };
+    let Ok(main) = files.main() else { return Score::No };
     if is_table(files, main) || super::state::is_state(probe.head()) {
-        return Score::EXACT;
+        return Score::Exact;
     }
     match members::index_of(probe.name()) {
-        Some(index) if files.find(&index).is_some_and(|id| is_table(files, id)) => Score::EXACT,
+        Some(index) if files.find(&index).is_some_and(|id| is_table(files, id)) => Score::Exact,
         // Alone, which is for an error that says what is missing.
-        Some(_) => Score::MAYBE,
+        Some(_) => Score::Maybe,
         // For an error that says that it is cut short; what it is else is said elsewhere.
-        None if members::is_index(files, probe.name()) && !stray::is_told(probe) => Score::MAYBE,
-        None => Score::NO,
+        None if members::is_index(files, probe.name()) && !stray::is_told(probe) => Score::Maybe,
+        None => Score::No,
     }
 }

@@ -23,6 +23,7 @@
 
 mod bundle;
 pub(crate) mod checks;
+mod contents;
 mod crc;
 pub mod detect;
 mod dtype;
@@ -40,4 +41,39 @@ mod tests;
 mod v1;
 pub mod write;
 
-pub(crate) use crc::mask;
+use crate::{Format, Writing};
+
+/// The format, as it is listed.
+pub static FORMAT: Format = Format {
+    ids: &["tensorflow", "tensorflow-v1"],
+    name: "TensorFlow",
+    extensions: &["index"],
+    reads: "bundles of `.index` and `.data-*` (V2 Saver, `tf.train.Checkpoint`, SavedModel variables), V1 Saver files",
+    writes: Some(Writing {
+        id: "tensorflow",
+        name: "TensorFlow checkpoint",
+        label: "TensorFlow .index",
+        extensions: &["index", "ckpt"],
+        about: "An index and the raw tensors beside it. Restored by tf.compat.v1.train.Saver and tf.train.Checkpoint.",
+        what: "V2: bundles by name or with an object graph, in one or more data files",
+        versions: &[],
+        compressions: &[],
+        shards: true,
+        graphs: true,
+        has: write::has,
+        plan: |source, target, name| {
+            let options = write::Options {
+                object_graph: target.asked.object_graph,
+                state_file: target.asked.state_file,
+                shards: target.shards.clone(),
+            };
+            write::plan(source, &options, name)
+        },
+    }),
+    notes: "",
+    score: detect::score,
+    open: read::read,
+    searched: false,
+    checks: Some(|_, files, limits| checks::checks(files, limits).map(Some)),
+    left_out: Some(write::dtypes_left_out),
+};

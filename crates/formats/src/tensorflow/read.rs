@@ -8,6 +8,7 @@ use statelens_checkpoint::{
 };
 
 use super::bundle::{Entry, Header};
+use super::contents::{Contents, numel};
 use super::leaves::Leaves;
 use super::members::{self, Tables};
 use super::table::Table;
@@ -34,9 +35,6 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     };
     leaves.finish(format, files, findings)
 }
-
-/// What a reader of either version comes to.
-pub(super) type Contents = (Leaves, FormatInfo, Vec<Finding>);
 
 fn bundle(
     files: &FileSet,
@@ -288,12 +286,4 @@ impl<'a> Data<'a> {
                 .missing(missing),
         )
     }
-}
-
-/// Number of elements, if it fits.
-pub(super) fn numel(shape: &[u64]) -> Option<u64> {
-    if shape.contains(&0) {
-        return Some(0);
-    }
-    shape.iter().try_fold(1u64, |numel, dim| numel.checked_mul(*dim))
 }

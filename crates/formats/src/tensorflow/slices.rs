@@ -5,8 +5,8 @@
 
 use statelens_checkpoint::{Concat, Error, Layout, Part, Result, order};
 
+use super::contents::numel;
 use super::proto::{Field, Message};
-use super::read::numel;
 
 /// Where a slice lies along one dimension; a length of `None` is the whole dimension.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

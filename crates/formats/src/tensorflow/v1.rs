@@ -13,11 +13,11 @@ use statelens_checkpoint::{
 };
 
 use super::bundle::shape;
+use super::contents::{Contents, numel};
 use super::dtype;
 use super::leaves::Leaves;
 use super::members::Tables;
 use super::proto::{Field, Message, varint};
-use super::read::{Contents, numel};
 use super::slices::{self, Slice};
 use super::table::{Block, Range, Table};
 

@@ -8,15 +8,15 @@ use crate::{Probe, Score};
 pub fn score(probe: &Probe<'_>) -> Score {
     let head = probe.head();
     if head.starts_with(ZIP) || statelens_pickle::is_stream(head) {
-        return Score(Score::YES.0 + 1);
+        return Score::Container;
     }
     if is_tar(head) {
-        return Score::MAYBE;
+        return Score::Maybe;
     }
     // A zip archive may follow a shell script or the like; an HDF5 file may hold one, too.
     match head.windows(ZIP.len()).any(|bytes| bytes == ZIP) {
-        true => Score(Score::MAYBE.0 - 1),
-        false => Score::NO,
+        true => Score::Holds,
+        false => Score::No,
     }
 }
 

@@ -39,7 +39,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
     let mut records = Records::new(&archive, "data", facts.byte_order)?;
-    let lowered = pickle.lower(&mut builder, &mut records)?;
+    let lowered = pickle.lower_watched(&mut builder, &mut records, progress)?;
     findings.extend(lowered.findings);
     let first = records.count();
     findings.extend(script::constants(

@@ -694,7 +694,7 @@ fn quantised_numbers_without_a_scale_are_written_as_integers() {
     let root = builder.push(Value::Tensor(tensor)).unwrap();
     let format = statelens_checkpoint::FormatInfo::default();
     let source = builder.finish(root, format, FileSet::default(), Vec::new()).unwrap();
-    let target = crate::Target::Torch(super::write::Options::default());
+    let target = crate::writing("torch").unwrap().target(&Default::default()).unwrap();
     let plan = crate::plan(Arc::new(source), &target, "x.pt").unwrap();
     assert_eq!(plan.losses.len(), 1);
     assert_eq!(plan.losses[0].what, "quantised numbers without a scale become plain integers");

@@ -7,6 +7,7 @@
 mod losses;
 mod pickler;
 mod shards;
+mod stand_in;
 mod state;
 mod storages;
 

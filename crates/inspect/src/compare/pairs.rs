@@ -6,8 +6,9 @@ use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
 
+use super::report::unravel;
 use super::sets::names;
-use super::{Options, Report, What, lane};
+use super::{Numbers, Options, Outcome, Report, Values, What, lane};
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
@@ -287,7 +288,55 @@ fn same_head(one: &Opaque, two: &Opaque) -> bool {
 }
 
 fn float(left: f64, right: f64, options: &Options) -> bool {
-    let mut numbers = super::Numbers::new(true);
+    let mut numbers = Numbers::new(true);
     numbers.real(left, right, options);
     numbers.differing == 0
+}
+
+impl Report {
+    /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
+    pub(super) fn compared(
+        &mut self,
+        pair: &Pair,
+        outcome: statelens_checkpoint::Result<Option<Outcome>>,
+    ) {
+        let dtype = |values| {
+            let (left, right) = pair.dtypes.clone()?;
+            Some(What::DType { left, right, values })
+        };
+        let mut told = Vec::new();
+        match outcome {
+            Err(error) => {
+                told.extend(dtype(None));
+                told.push(What::Unreadable(error.to_string()));
+            }
+            Ok(outcome) => {
+                let (numbers, rounded) = match outcome {
+                    Some(Outcome { numbers, rounded }) => (numbers, rounded),
+                    None => (Numbers::default(), None),
+                };
+                self.tensors += 1;
+                self.elements = self.elements.saturating_add(numbers.elements);
+                if numbers.differing == 0 {
+                    self.close += u64::from(numbers.unequal > 0);
+                    self.nan += numbers.left_nan.min(numbers.right_nan);
+                }
+                let first = match numbers.first {
+                    Some(first) => unravel(first, &pair.shape),
+                    None => Vec::new(),
+                };
+                match pair.dtypes {
+                    Some(_) => {
+                        let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
+                        told.extend(dtype(Some(Box::new(Values { numbers, first, rounded }))));
+                    }
+                    None if numbers.differing == 0 => {}
+                    None => told.push(What::Elements(Box::new(numbers), first)),
+                }
+            }
+        };
+        for (order, key, part) in &pair.places {
+            told.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
+        }
+    }
 }

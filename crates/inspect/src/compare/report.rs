@@ -1,9 +1,9 @@
 //! What a comparison found.
 
-use statelens_checkpoint::{Result, Text, float_repr, order};
+use statelens_checkpoint::{Text, float_repr, order};
 
-use super::{Numbers, Outcome, pairs::Pair};
-use crate::{Json, shape_text};
+use super::Numbers;
+use crate::{Json, grouped, shape_text};
 
 /// What a comparison found. Nothing in it means that the checkpoints match.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -109,16 +109,17 @@ impl Values {
                 let far = numbers.largest().map_or_else(String::new, |most| {
                     format!(
                         ", {} of {} were rounded, max abs {}",
-                        numbers.differing,
-                        numbers.elements,
+                        grouped(numbers.differing),
+                        grouped(numbers.elements),
                         short(most)
                     )
                 });
                 format!("the values are equal at {dtype} precision{far}")
             }
             Some((dtype, beyond)) => format!(
-                "{}, {beyond} of them beyond {dtype} precision",
-                elements_text(numbers, &self.first)
+                "{}, {} of them beyond {dtype} precision",
+                elements_text(numbers, &self.first),
+                grouped(*beyond)
             ),
             None => elements_text(numbers, &self.first),
         }
@@ -133,48 +134,6 @@ impl Report {
 
     pub(super) fn differ(&mut self, order: usize, key: &Text, part: &str, what: What) {
         self.differences.push(Difference { key: key.clone(), part: part.to_owned(), what, order });
-    }
-
-    /// Notes what came of a pair of tensors; no numbers means that they are equal constants.
-    pub(super) fn compared(&mut self, pair: &Pair, outcome: Result<Option<Outcome>>) {
-        let dtype = |values| {
-            let (left, right) = pair.dtypes.clone()?;
-            Some(What::DType { left, right, values })
-        };
-        let mut told = Vec::new();
-        match outcome {
-            Err(error) => {
-                told.extend(dtype(None));
-                told.push(What::Unreadable(error.to_string()));
-            }
-            Ok(outcome) => {
-                let (numbers, rounded) = match outcome {
-                    Some(Outcome { numbers, rounded }) => (numbers, rounded),
-                    None => (Numbers::default(), None),
-                };
-                self.tensors += 1;
-                self.elements = self.elements.saturating_add(numbers.elements);
-                if numbers.differing == 0 {
-                    self.close += u64::from(numbers.unequal > 0);
-                    self.nan += numbers.left_nan.min(numbers.right_nan);
-                }
-                let first = match numbers.first {
-                    Some(first) => unravel(first, &pair.shape),
-                    None => Vec::new(),
-                };
-                match pair.dtypes {
-                    Some(_) => {
-                        let rounded = rounded.map(|(dtype, numbers)| (dtype, numbers.differing));
-                        told.extend(dtype(Some(Box::new(Values { numbers, first, rounded }))));
-                    }
-                    None if numbers.differing == 0 => {}
-                    None => told.push(What::Elements(Box::new(numbers), first)),
-                }
-            }
-        };
-        for (order, key, part) in &pair.places {
-            told.iter().for_each(|what| self.differ(*order, key, part, what.clone()));
-        }
     }
 
     pub(super) fn sort(&mut self) {
@@ -322,12 +281,12 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     let mut text = match numbers.one_nan {
         0 => "elements: ".to_owned(),
         1 => "NaN: 1 element is NaN on one side only; ".to_owned(),
-        count => format!("NaN: {count} elements are NaN on one side only; "),
+        count => format!("NaN: {} elements are NaN on one side only; ", grouped(count)),
     };
     text += &format!(
         "{} of {} differ, first at {}",
-        numbers.differing,
-        numbers.elements,
+        grouped(numbers.differing),
+        grouped(numbers.elements),
         shape_text(first)
     );
     if !numbers.numeric {
@@ -346,10 +305,12 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
     }
     if numbers.one_nan + numbers.far > 0 && numbers.finite > 0 {
         let finite = short(numbers.max_abs);
-        text += &format!(", max abs {finite} of the {} finite on both sides", numbers.finite);
+        let count = grouped(numbers.finite);
+        text += &format!(", max abs {finite} of the {count} finite on both sides");
     }
     if numbers.left_nan + numbers.right_nan > 0 {
-        text += &format!(", NaN {} / {}", numbers.left_nan, numbers.right_nan);
+        let (left, right) = (grouped(numbers.left_nan), grouped(numbers.right_nan));
+        text += &format!(", NaN {left} / {right}");
     }
     text
 }

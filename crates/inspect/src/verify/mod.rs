@@ -393,7 +393,7 @@ impl Verification {
                     let text = match lies.as_slice() {
                         [] => "its bytes are not those that were written".to_owned(),
                         keys => format!(
-                            "its bytes are not those that were written: `{}`{} lies there",
+                            "its bytes are not those that were written; stored there: `{}`{}",
                             keys.join("`, `"),
                             if job.tensors.len() > keys.len() { " and more" } else { "" },
                         ),

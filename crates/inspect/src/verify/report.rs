@@ -164,11 +164,12 @@ fn tensors(count: u64) -> String {
 }
 
 impl Numbers {
-    /// `3 NaN, 1 infinite of 4096 elements, first at [0, 5]`.
+    /// `3 NaN, 1 infinite of 4,096 elements, first at [0, 5]`.
     pub fn text(&self) -> String {
         let NonFinite { nan, inf, .. } = self.found;
         let counts = counts(nan, inf);
-        format!("{counts} of {} elements, first at {}", self.elements, shape_text(&self.first))
+        let elements = grouped(self.elements);
+        format!("{counts} of {elements} elements, first at {}", shape_text(&self.first))
     }
 }
 

@@ -208,8 +208,8 @@ fn file_name(checkpoint: &Checkpoint, file: FileId) -> String {
 
 fn overlap(checkpoint: &Checkpoint, key: &str, other: &str, span: Span, with: Span) -> Problem {
     let text = match key == other {
-        true => "two parts of it lie in one place".to_owned(),
-        false => format!("it lies in a place that `{other}` has, too"),
+        true => "two parts of it overlap in the file".to_owned(),
+        false => format!("it overlaps `{other}` in the file"),
     };
     Problem {
         trouble: Trouble::Overlap,

@@ -13,12 +13,13 @@ pub use torch::view;
 
 use std::cell::Cell;
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
     Array, Builder, DType, Dict, DictClass, DictKey, Finding, Form, Global, Grade, Limits, List,
-    ListClass, Opaque, Quantizer, Result, Set, Sparse, Tensor, Text, Tuple, TupleClass, Value,
-    ValueId, room,
+    ListClass, Opaque, Progress, Quantizer, Result, Set, Sparse, Tensor, Text, Tuple, TupleClass,
+    Unwatched, Value, ValueId, room,
 };
 
 use crate::python2::Spelled;
@@ -42,6 +43,16 @@ impl Pickle {
         self.lower_node(self.root(), builder, storages)
     }
 
+    /// As [`Pickle::lower`], telling of tensors as they are found.
+    pub fn lower_watched(
+        &self,
+        builder: &mut Builder,
+        storages: &mut dyn Storages,
+        progress: &mut dyn Progress,
+    ) -> Result<Lowered> {
+        self.lowered(self.root(), builder, storages, progress)
+    }
+
     /// As [`Pickle::lower`], for a part of the pickle.
     pub fn lower_node(
         &self,
@@ -49,10 +60,21 @@ impl Pickle {
         builder: &mut Builder,
         storages: &mut dyn Storages,
     ) -> Result<Lowered> {
+        self.lowered(root, builder, storages, &mut Unwatched)
+    }
+
+    fn lowered(
+        &self,
+        root: NodeId,
+        builder: &mut Builder,
+        storages: &mut dyn Storages,
+        progress: &mut dyn Progress,
+    ) -> Result<Lowered> {
         let mut lowering = Lowering {
             pickle: self,
             builder,
             storages,
+            progress,
             done: room::filled(NOT_YET, self.nodes.len())?,
             stack: Vec::new(),
             attributes: Vec::new(),
@@ -77,6 +99,7 @@ pub(crate) struct Lowering<'a> {
     pickle: &'a Pickle,
     builder: &'a mut Builder,
     storages: &'a mut dyn Storages,
+    progress: &'a mut dyn Progress,
     /// By node: the place in the tree of an object that has an identity.
     done: Vec<ValueId>,
     stack: Vec<Frame>,
@@ -106,6 +129,28 @@ struct Frame {
     assembly: Assembly,
     parts: Vec<NodeId>,
     ids: Vec<ValueId>,
+}
+
+/// The way to the part that was lowered last, as keys are written.
+struct Way<'a>(&'a [Frame]);
+
+impl fmt::Display for Way<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut dot = "";
+        for frame in self.0 {
+            let Some(at) = frame.ids.len().checked_sub(1) else { continue };
+            match &frame.assembly {
+                Assembly::Dict(_, entries) => match entries.get(at) {
+                    Some((key, _)) => write!(f, "{dot}{key}")?,
+                    None => continue,
+                },
+                Assembly::List(_) | Assembly::Tuple(_) => write!(f, "{dot}{at}")?,
+                _ => continue,
+            }
+            dot = ".";
+        }
+        Ok(())
+    }
 }
 
 /// What a node is.
@@ -178,6 +223,11 @@ impl Lowering<'_> {
             } else if let Some(frame) = self.stack.pop() {
                 drop(frame.parts);
                 let value = self.assemble(frame.assembly, frame.ids)?;
+                if let Value::Tensor(tensor) = value
+                    && let Some(tensor) = self.builder.tensor(tensor)
+                {
+                    self.progress.found(&Way(&self.stack), &tensor.dtype, &tensor.shape);
+                }
                 if let Some(slot) = self.builder.value_mut(frame.value) {
                     *slot = value;
                 }

@@ -82,6 +82,11 @@ impl Cast {
         &self.to
     }
 
+    /// What it did to all elements so far.
+    pub fn report(&self) -> CastReport {
+        self.report
+    }
+
     /// Casts whole elements; `out` is emptied first.
     pub fn run(&mut self, stored: &[u8], out: &mut Vec<u8>) {
         let count = stored.len() / self.sizes.0;

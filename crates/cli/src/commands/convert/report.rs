@@ -112,6 +112,7 @@ pub(super) fn show(
     plan: &Plan,
     size: Size,
     changes: &[Change],
+    scanned: Option<&Report>,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let shares = Shares::of(plan)?;
@@ -131,6 +132,9 @@ pub(super) fn show(
                     });
                 }
             });
+            if let Some(report) = scanned {
+                edits::cast_json(json, &plan.source, report);
+            }
             losses_json(json, &plan.losses);
             edits::changes_json(json, changes);
         });
@@ -161,6 +165,9 @@ pub(super) fn show(
     }
     table.print_body(printer)?;
     losses_text(&plan.losses, printer)?;
+    if let Some(report) = scanned {
+        edits::cast_text(&plan.source, report, printer)?;
+    }
     edits::changes_text(changes, printer)
 }
 

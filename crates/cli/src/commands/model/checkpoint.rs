@@ -66,6 +66,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
             writes: &writes,
             common: &args.common,
             dry_run: false,
+            scan: false,
             cut,
         };
         job.run(checkpoint, &source.sources)?;

@@ -44,6 +44,7 @@ pub(crate) fn run(args: &FoldLora) -> Outcome {
         writes: &writes,
         common: &args.common,
         dry_run: false,
+        scan: false,
         cut: Shards::One,
     };
     job.run(folded.checkpoint, &sources)?;

@@ -1,6 +1,8 @@
 //! Slices of tensors, written as in Python.
 
-use statelens_checkpoint::{Error, FileSet, Result, Tensor};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, FileSet, Layout, Result, Strided, Tensor};
 use statelens_tensor::elements;
 
 use super::Each;
@@ -8,7 +10,7 @@ use crate::print::Failure;
 
 /// What of a tensor is to be shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Slice {
+pub(crate) struct Slice {
     text: String,
     /// For each dimension of the tensor: the first index, how many, and the step between them.
     axes: Vec<Axis>,
@@ -23,6 +25,8 @@ struct Axis {
     first: u64,
     count: u64,
     step: i64,
+    /// It stays a dimension.
+    kept: bool,
 }
 
 /// Bytes that are read at once, if what is asked for lies within.
@@ -30,7 +34,7 @@ const NEAR: u64 = 32 << 20;
 
 impl Slice {
     /// Understands what stands between the brackets, for a tensor of this shape.
-    pub(super) fn parse(text: &str, shape: &[u64]) -> Result<Self> {
+    pub(crate) fn parse(text: &str, shape: &[u64]) -> Result<Self> {
         let bad = |why: String| {
             Error::refused(format!("[{text}] is not a slice of a tensor of shape {shape:?}: {why}"))
                 .expected("numbers and start:stop:step as in Python, e.g. [0:2, -4:, 7]")
@@ -64,9 +68,9 @@ impl Slice {
             shape: Vec::new(),
         };
         for (part, dim) in full.into_iter().zip(shape) {
-            let (axis, kept) = axis(part, *dim).map_err(bad)?;
+            let axis = axis(part, *dim).map_err(bad)?;
             slice.axes.push(axis);
-            slice.shape.extend(kept.then_some(axis.count));
+            slice.shape.extend(axis.kept.then_some(axis.count));
         }
         for at in (1..shape.len()).rev() {
             slice.strides[at - 1] = slice.strides[at].saturating_mul(shape[at]);
@@ -75,22 +79,51 @@ impl Slice {
     }
 
     /// How it was written, without brackets.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.text.clone()
     }
 
     /// The shape of what is taken.
-    pub(super) fn shape(&self) -> &[u64] {
+    pub(crate) fn shape(&self) -> &[u64] {
         &self.shape
     }
 
     /// How many elements it takes.
-    pub(super) fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.axes.iter().map(|axis| axis.count).fold(1, u64::saturating_mul)
     }
 
+    /// The layout of what it takes of a tensor that lies as this one does, if that can be said: a view
+    /// of the same storage.
+    pub(crate) fn view(&self, tensor: &Tensor) -> Option<Layout> {
+        let of = match &tensor.layout {
+            Layout::Span(span) => Strided {
+                storage: Arc::new(tensor.layout.clone()),
+                storage_len: span.len,
+                offset: 0,
+                strides: self
+                    .strides
+                    .iter()
+                    .map(|it| i64::try_from(*it).ok())
+                    .collect::<Option<_>>()?,
+            },
+            Layout::Strided(of) => of.clone(),
+            _ => return None,
+        };
+        let mut offset = i128::from(of.offset);
+        let mut strides = Vec::new();
+        for (axis, stride) in self.axes.iter().zip(&of.strides) {
+            offset += i128::from(axis.first) * i128::from(*stride);
+            if axis.kept {
+                strides.push(axis.step.checked_mul(*stride)?);
+            }
+        }
+        let offset = u64::try_from(offset).ok()?;
+        (self.len() > 0).then_some(Layout::Strided(Strided { offset, strides, ..of }))
+    }
+
     /// Passes the bytes of the first `most` elements on, in C order, with their numbers.
-    pub(super) fn each(
+    pub(crate) fn each(
         &self,
         files: &FileSet,
         tensor: &Tensor,
@@ -149,8 +182,8 @@ impl Slice {
 /// Elements that are looked ahead for others that lie near.
 const MOST_AHEAD: u64 = 1 << 20;
 
-/// What a part takes of a dimension, and whether the dimension stays one.
-fn axis(part: &str, dim: u64) -> std::result::Result<(Axis, bool), String> {
+/// What a part takes of a dimension.
+fn axis(part: &str, dim: u64) -> std::result::Result<Axis, String> {
     let number = |text: &str| {
         text.trim().parse::<i64>().map_err(|_| format!("`{}` is not a whole number", text.trim()))
     };
@@ -160,7 +193,7 @@ fn axis(part: &str, dim: u64) -> std::result::Result<(Axis, bool), String> {
         let index = if given < 0 { given.saturating_add(len) } else { given };
         let first = u64::try_from(index).ok().filter(|index| *index < dim);
         let first = first.ok_or_else(|| format!("index {given} is outside of {dim}"))?;
-        return Ok((Axis { first, count: 1, step: 1 }, false));
+        return Ok(Axis { first, count: 1, step: 1, kept: false });
     }
     let fields: Vec<&str> = part.split(':').collect();
     if fields.len() > 3 {
@@ -184,7 +217,7 @@ fn axis(part: &str, dim: u64) -> std::result::Result<(Axis, bool), String> {
     let stop = field(1)?.map_or(if step > 0 { high } else { low }, clamp);
     let span = if step > 0 { stop.saturating_sub(start) } else { start.saturating_sub(stop) };
     let count = u64::try_from(span).map_or(0, |span| span.div_ceil(step.unsigned_abs()));
-    Ok((Axis { first: u64::try_from(start).unwrap_or(0), count, step }, true))
+    Ok(Axis { first: u64::try_from(start).unwrap_or(0), count, step, kept: true })
 }
 
 #[cfg(test)]

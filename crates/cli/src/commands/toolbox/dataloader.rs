@@ -9,7 +9,7 @@ use statelens_formats::cerebras::dataloader::{DataState, Loader, MOST, is_state_
 use statelens_formats::cerebras::rewrite::with_dataloader;
 use statelens_inspect::{Json, visible};
 
-use super::writing::{Replace, file_name, write};
+use super::writing::{file_name, forced, write};
 use crate::args::{ConvertDataloaderState, Dataloader};
 use crate::commands::convert::losses_text;
 use crate::print::{Outcome, Printer, counted, grouped};
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     let (plan, replaced) =
         with_dataloader(&checkpoint, &state, &loader, &args.to, name).map_err(in_file)?;
     let losses = plan.losses.clone();
-    let replace = Replace::forced(args.force);
+    let replace = forced(args.force);
     let bytes = write(plan, &args.output, replace, &sources, false, args.durable.sync())?;
     let samples = state.samples();
     let mut printer = Printer::new();

@@ -8,16 +8,16 @@ use statelens_formats::cerebras::fix::Fixed;
 use statelens_formats::cerebras::rewrite::{beside, repair};
 use statelens_inspect::{Json, visible};
 
-use super::writing::{Replace, file_name, write};
+use super::writing::{Replace, file_name, forced, write};
 use crate::args::FixCheckpointSpec;
 use crate::print::{Failure, Outcome, Printer, grouped};
 
 pub(crate) fn run(args: &FixCheckpointSpec) -> Outcome {
     let (checkpoint, sources) = super::open(&args.file, &args.common.with)?;
     let (target, replace) = match (&args.output, args.inplace) {
-        (Some(output), _) => (output.clone(), Replace::forced(args.force)),
+        (Some(output), _) => (output.clone(), forced(args.force)),
         (None, true) => (args.file.clone(), Replace::Source),
-        (None, false) => (beside(&args.file, "_fixed"), Replace::forced(args.force)),
+        (None, false) => (beside(&args.file, "_fixed"), forced(args.force)),
     };
     let (fixed, plan) = repair(&checkpoint, args.upgrade, file_name(&target)?)
         .map_err(|error| error.in_file(args.file.display().to_string()))?;

@@ -9,7 +9,7 @@ mod runs;
 mod states;
 mod upgrade;
 mod verify;
-mod writing;
+pub(crate) mod writing;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_convert::Pattern;

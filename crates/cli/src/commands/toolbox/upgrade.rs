@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens_formats::cerebras::rewrite::{beside, upgrade};
 use statelens_inspect::{Json, visible};
 
-use super::writing::{Replace, file_name, write};
+use super::writing::{file_name, forced, write};
 use crate::args::Upgrade;
 use crate::commands::convert::losses_text;
 use crate::print::{Outcome, Printer, grouped};
@@ -35,7 +35,7 @@ pub(crate) fn run(args: &Upgrade) -> Outcome {
         return Ok(true);
     };
     let losses = plan.losses.clone();
-    let replace = Replace::forced(args.force);
+    let replace = forced(args.force);
     let bytes = write(plan, &target, replace, &sources, args.lossy, args.durable.sync())?;
     match args.input.common.json {
         true => {

@@ -8,54 +8,10 @@ use statelens_checkpoint::{
     TensorId, Text, Tuple, TupleClass, Value, ValueId,
 };
 
+use super::node::{Class, Family, Leaf, Node, Outline};
 use super::report::{self, EXCLUDE, Report};
 use super::{spec, tree};
 use crate::views::{self, same_view};
-
-/// Containers and leaves in order.
-#[derive(Default)]
-pub(super) struct Outline {
-    /// A container stands before its children.
-    pub(super) nodes: Vec<Node>,
-    pub(super) leaves: Vec<Leaf>,
-}
-
-/// A place in the structure.
-pub(super) enum Node {
-    /// The next leaf.
-    Leaf,
-    /// A container of so many children; `keys` if it is a kind of dict.
-    Open { class: Class, keys: Vec<DictKey>, children: usize },
-}
-
-/// The containers that the format knows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Class {
-    Dict,
-    Ordered,
-    /// What makes missing entries.
-    Default(Global),
-    List,
-    Tuple,
-    Deque,
-    Set,
-}
-
-/// A value that is not flattened further.
-pub(super) struct Leaf {
-    pub(super) key: Text,
-    /// Never a link.
-    pub(super) id: ValueId,
-    /// The leaf that is the same object and comes first.
-    pub(super) first: Option<usize>,
-}
-
-/// The family that is written.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Family {
-    V04,
-    V05,
-}
 
 /// The most places in an outline. A few links to containers, each holding links to further
 /// ones, could stand for more than any memory holds.

@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{DictKey, Text};
 
-use super::outline::{Class, Node};
+use super::node::{Class, Node};
 use crate::json;
 
 /// `[skeleton, spec]`, indented, as the root attribute `__spec__` has it.

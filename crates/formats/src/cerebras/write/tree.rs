@@ -7,7 +7,7 @@
 use statelens_checkpoint::{DictKey, Result};
 use statelens_pickle::{Encoder, Memo};
 
-use super::outline::{Class, Node, Outline};
+use super::node::{Class, Node, Outline};
 
 /// A container whose children are being written.
 struct Open {

@@ -9,8 +9,9 @@ use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, File, Filter, Planned, Space,
 };
 
+use super::node::Family;
 use super::objects;
-use super::outline::{self, Family};
+use super::outline;
 use super::report::{self, CAST, EXCLUDE, Report};
 use super::tree;
 use super::v05::{dataset, dimensions, fill_value, lose_class, unfit};

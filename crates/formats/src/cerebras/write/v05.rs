@@ -9,8 +9,9 @@ use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, File, Filter, Planned, Space,
 };
 
+use super::node::{Family, Leaf};
 use super::objects;
-use super::outline::{self, Family, Leaf};
+use super::outline;
 use super::report::{self, CAST, EXCLUDE, OLDER, Report};
 use super::spec;
 use crate::damage;

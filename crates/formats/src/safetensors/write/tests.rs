@@ -85,7 +85,7 @@ fn tensor(builder: &mut Builder, dtype: DType, shape: &[u64]) -> ValueId {
 }
 
 fn written(source: Arc<Checkpoint>) -> Result<(Vec<u8>, Plan)> {
-    let target = crate::Target::Safetensors(Options::default());
+    let target = crate::writing("safetensors").unwrap().target(&Default::default()).unwrap();
     let plan = crate::plan(source, &target, "m.safetensors")?;
     let mut files = files(&plan);
     assert_eq!(files.len(), 1);
@@ -312,12 +312,12 @@ fn metadata_that_another_format_has_no_place_for_is_told() {
         let told = plan.losses.iter().map(|loss| (loss.keys.join(" "), loss.harmless));
         told.collect::<Vec<_>>()
     };
-    let torch = crate::Target::Torch(crate::torch::write::Options::default());
+    let torch = crate::writing("torch").unwrap().target(&Default::default()).unwrap();
     let format = ("__metadata__.format".to_owned(), true);
     assert_eq!(losses(file(r#"{"format":"pt"}"#), &torch), [format]);
     let both = ("__metadata__.by __metadata__.format".to_owned(), false);
     assert_eq!(losses(file(r#"{"by":"me","format":"pt"}"#), &torch), [both]);
     assert_eq!(losses(file("{}"), &torch), []);
-    let safetensors = crate::Target::Safetensors(Options::default());
+    let safetensors = crate::writing("safetensors").unwrap().target(&Default::default()).unwrap();
     assert_eq!(losses(file(r#"{"by":"me"}"#), &safetensors), []);
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{DictKey, Error, Key, KeyPart, Result};
 
+use super::losses::COUNTER;
 use super::names::Named;
 use super::strings;
 use super::values::{Body, Item};
@@ -23,10 +24,6 @@ struct Node {
     /// The full name and the key of its value, if it has one.
     value: Option<(Vec<u8>, Vec<u8>)>,
 }
-
-/// How often the checkpoint was saved: every `tf.train.Checkpoint` has it, and one that has not is
-/// not fully restored to it.
-pub(super) const COUNTER: &str = "save_counter";
 
 /// Adds the save counter, if there is none; returns whether it did.
 pub(super) fn count_saves(items: &mut Vec<Item>) -> bool {

@@ -2,8 +2,11 @@
 
 use statelens_checkpoint::{Checkpoint, Loss, Text};
 
-use super::graph::COUNTER;
 use crate::tensorflow::dtype;
+
+/// How often the checkpoint was saved: every `tf.train.Checkpoint` has it, and one that has not is
+/// not fully restored to it.
+pub(super) const COUNTER: &str = "save_counter";
 
 /// What a format that is not TensorFlow's loses of a checkpoint that is: which dtype whole numbers
 /// had that are quantised, or take fewer than eight bits.

@@ -224,7 +224,7 @@ fn string_array<'a>(
         _ => None,
     };
     let strings: Vec<&[u8]> = opaque.items.iter().map(string).collect::<Option<_>>()?;
-    let numel = crate::tensorflow::read::numel(&shape);
+    let numel = crate::tensorflow::contents::numel(&shape);
     (numel == Some(strings.len() as u64)).then_some((shape, strings))
 }
 

@@ -10,7 +10,7 @@ use statelens_checkpoint::{
 use statelens_pickle::{Encoder, Memo, TupleLen};
 
 use super::losses::{self, Losses};
-use super::state::{StandIn, is_torch, path_text, stand_in};
+use super::stand_in::{StandIn, is_torch, path_text, stand_in};
 use super::storages::{Storages, storage_class};
 
 /// A pickle in the making.

@@ -3,12 +3,12 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, Layout, Loss, Opaque, Quantizer, Result, TensorId, Text, Value,
-    ValueId,
+    Checkpoint, Error, Layout, Loss, Quantizer, Result, TensorId, Text, Value, ValueId,
 };
 
 use super::losses::Losses;
 use super::pickler::Pickler;
+use super::stand_in::{StandIn, is_torch, stand_in};
 use super::storages::Storages;
 
 /// A state dict on its way into a pickle.
@@ -105,11 +105,6 @@ fn written_children(source: &Checkpoint, id: ValueId) -> Vec<ValueId> {
     }
 }
 
-/// Whether torch has the dtype: numpy's strings, records and dates have no tensor.
-pub(super) fn is_torch(dtype: &DType) -> bool {
-    !matches!(dtype, DType::Numpy(_))
-}
-
 /// The value, if its tensor's bytes are in no file, and why.
 fn missing_data(source: &Checkpoint, id: ValueId) -> Option<(ValueId, Text)> {
     match &source.tensor_of(id)?.1.layout {
@@ -130,54 +125,4 @@ fn refuse_missing(source: &Checkpoint, missing: &[(ValueId, Text)]) -> Error {
         shown.join(", ")
     ))
     .advice("Give the files they lie in as well, or leave the tensors out with --exclude.")
-}
-
-/// What is written for an object whose class the loader would refuse.
-pub(super) enum StandIn<'a> {
-    /// Its attributes.
-    Value(ValueId),
-    /// Its items, if it was filled like a list.
-    Items(&'a [ValueId]),
-    /// Its entries, if it was filled like a dict.
-    Entries(&'a [(ValueId, ValueId)]),
-    /// How Python prints it.
-    Text(Text),
-}
-
-/// What is written in place of `opaque`, the value `id`.
-pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque) -> StandIn<'a> {
-    if let Some(text) = path_text(source, opaque) {
-        return StandIn::Text(text);
-    }
-    if source.holds_tensor(id) {
-        if let Some(state) = opaque.state.filter(|state| source.holds_tensor(*state)) {
-            return StandIn::Value(state);
-        }
-        if !opaque.entries.is_empty() {
-            return StandIn::Entries(&opaque.entries);
-        }
-        if !opaque.items.is_empty() {
-            return StandIn::Items(&opaque.items);
-        }
-        return StandIn::Items(&opaque.args);
-    }
-    StandIn::Text(opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into()))
-}
-
-/// The path that a `pathlib` object stands for.
-pub(super) fn path_text(source: &Checkpoint, opaque: &Opaque) -> Option<Text> {
-    let global = &opaque.global;
-    if !global.module.starts_with("pathlib") || !global.name.ends_with("Path") {
-        return None;
-    }
-    let separator = if global.name.contains("Windows") { "\\" } else { "/" };
-    let mut path = String::new();
-    for part in &opaque.args {
-        let Value::Str(text) = source.value(source.resolve(*part)) else { return None };
-        if !path.is_empty() && !path.ends_with(separator) {
-            path.push_str(separator);
-        }
-        path.push_str(text.as_str()?);
-    }
-    Some(path.into())
 }

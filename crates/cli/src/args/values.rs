@@ -1,0 +1,338 @@
+//! `statelens stats` and what else looks at values.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use statelens_stats::{Scale, Statistics};
+
+use super::{Durable, Input};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Values {
+    /// Reads all values and tells how they are spread: NaN, extremes, mean, deviation, histogram
+    #[command(after_help = "\
+What is to be looked at stands first: NaN, infinities, tensors that are all zero or all one number, then
+the largest magnitudes. Mean, deviation, norms and quantiles are those of the finite values. Complex
+numbers are taken by their modulus; quantised blocks by the numbers that they stand for. Quantiles
+and histograms are exact for numbers of up to 16 bits and for up to 65,536 values, else within
+1/256; all else is exact. In --where stands one of nan, inf, pos_inf, neg_inf, zeros, subnormal, count, min,
+max, mean, std, l1, l2, abs_mean, abs_max, kurtosis, beyond_6_std, a comparison, and a number, of counts
+also a part of all values: 'zeros>50%'.
+
+Exit status: 0; 1 if --fail-on finds something; 2 if a tensor could not be read.
+
+Examples:
+  statelens stats model.safetensors
+  statelens stats checkpoint_1000.mdl 'model.*' --by layer
+  statelens stats model.pt --where 'std<1e-6' --where 'nan=0' --sort std
+  statelens stats model.pt --fail-on nan,inf && python train.py
+  statelens stats --json model.pt | jq '.tensors[] | select(.nan > 0) | .key'")]
+    Stats(StatsArgs),
+
+    /// Draws the histogram of a tensor's values
+    #[command(after_help = "\
+With --scale log bins are even by magnitude, to both sides of zero, and what is less than a billionth
+of the largest is in one bin around it.
+
+Examples:
+  statelens hist model.safetensors model.norm.weight
+  statelens hist checkpoint_1000.mdl model.head.weight --scale log --bins 40")]
+    Hist(Hist),
+
+    /// Saves a tensor, or a slice of one, to a file: .npy, .npz, .safetensors, .csv, .raw
+    #[command(after_help = "\
+What is written is said by the extension of OUT. Numpy has no bfloat16 and no floats of 8 bits: --as
+float32 holds all their numbers. A .raw file holds the numbers alone, little-endian, the last
+dimension fastest; a .csv file a line for each row of the last dimension. Quantised blocks become
+float32.
+
+Examples:
+  statelens export model.safetensors model.norm.weight norm.npy
+  statelens export checkpoint_1000.mdl 'model.head.weight[:100, ::2]' head.csv
+  statelens export model.pt model.embed.weight embed.npz --as float32")]
+    Export(Export),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StatsArgs {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// Only keys that one of these matches: a glob, or /a regular expression/
+    #[arg(value_name = "PATTERN")]
+    pub(crate) patterns: Vec<String>,
+
+    /// Sorts by this, the largest first; by key as `ls --sort name` does
+    #[arg(long, value_name = "BY")]
+    pub(crate) sort: Option<Field>,
+
+    /// Turns the order round
+    #[arg(long)]
+    pub(crate) reverse: bool,
+
+    /// Only tensors of which this is true, as in 'nan>0' or 'zeros>50%'; may be repeated, and then
+    /// all have to be
+    #[arg(long = "where", value_name = "TEST")]
+    pub(crate) tests: Vec<Test>,
+
+    /// Takes tensors together
+    #[arg(long, value_name = "GROUP")]
+    pub(crate) by: Option<By>,
+
+    /// Exit status 1 if any value is one of these, or any tensor all of this: nan, inf, zero,
+    /// constant
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    pub(crate) fail_on: Vec<FailOn>,
+
+    /// How many bins the histograms in the JSON have
+    #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) bins: u16,
+
+    /// How the bins of the histograms lie
+    #[arg(long, value_name = "SCALE", default_value = "linear")]
+    pub(crate) scale: ScaleArg,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Hist {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The flattened key, as `ls` prints it
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// How the bins lie
+    #[arg(long, value_name = "SCALE", default_value = "linear")]
+    pub(crate) scale: ScaleArg,
+
+    /// How many bins there are
+    #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=10_000))]
+    pub(crate) bins: u16,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    pub(crate) input: Input,
+
+    /// The flattened key, as `ls` prints it, with a slice if you like: 'model.w[0:2, :4]'
+    #[arg(value_name = "KEY")]
+    pub(crate) key: String,
+
+    /// The file to write
+    #[arg(value_name = "OUT")]
+    pub(crate) output: PathBuf,
+
+    /// The dtype to write it in, e.g. float32
+    #[arg(long = "as", value_name = "DTYPE")]
+    pub(crate) dtype: Option<String>,
+
+    /// Replaces OUT if it exists
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) durable: Durable,
+}
+
+/// How bins lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ScaleArg {
+    /// All of one width
+    Linear,
+    /// Even by magnitude, to both sides of zero
+    Log,
+}
+
+impl From<ScaleArg> for Scale {
+    fn from(scale: ScaleArg) -> Self {
+        match scale {
+            ScaleArg::Linear => Self::Linear,
+            ScaleArg::Log => Self::Log,
+        }
+    }
+}
+
+/// What tensors are taken together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum By {
+    /// Those whose keys are the same up to the first number: model.layers.3
+    Layer,
+    /// Those whose keys differ in numbers only: model.layers.*.mlp.weight
+    Role,
+    /// Those of one dtype
+    Dtype,
+    /// Those of one top-level state: model, optimizer
+    State,
+}
+
+/// What makes the answer no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum FailOn {
+    /// Any value that is NaN
+    Nan,
+    /// Any value that is infinite
+    Inf,
+    /// A tensor whose values are all zero
+    Zero,
+    /// A tensor whose values are all the same, zero included
+    Constant,
+}
+
+/// A number of a tensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Field {
+    Key,
+    Count,
+    Nan,
+    Inf,
+    PosInf,
+    NegInf,
+    Zeros,
+    Subnormal,
+    Min,
+    Max,
+    Mean,
+    Std,
+    L1,
+    L2,
+    AbsMean,
+    #[value(alias = "absmax")]
+    AbsMax,
+    Kurtosis,
+    #[value(name = "beyond_6_std")]
+    Beyond6Std,
+}
+
+impl Field {
+    /// Its number; `None` where there is none. The key has none.
+    pub(crate) fn of(self, of: &Statistics) -> Option<f64> {
+        let count = |count: u64| Some(count as f64);
+        match self {
+            Self::Key => None,
+            Self::Count => count(of.count),
+            Self::Nan => count(of.nan),
+            Self::Inf => count(of.pos_inf + of.neg_inf),
+            Self::PosInf => count(of.pos_inf),
+            Self::NegInf => count(of.neg_inf),
+            Self::Zeros => count(of.zeros),
+            Self::Subnormal => count(of.subnormal),
+            Self::Min => of.min,
+            Self::Max => of.max,
+            Self::Mean => of.mean,
+            Self::Std => of.std,
+            Self::L1 => of.l1,
+            Self::L2 => of.l2,
+            Self::AbsMean => of.abs_mean,
+            Self::AbsMax => of.abs_max.map(|(value, _)| value),
+            Self::Kurtosis => of.kurtosis,
+            Self::Beyond6Std => count(of.beyond_6_std),
+        }
+    }
+
+    fn counts(self) -> bool {
+        matches!(
+            self,
+            Self::Nan
+                | Self::Inf
+                | Self::PosInf
+                | Self::NegInf
+                | Self::Zeros
+                | Self::Subnormal
+                | Self::Beyond6Std
+        )
+    }
+}
+
+/// A comparison of a number of a tensor.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Test {
+    field: Field,
+    comparison: Comparison,
+    number: f64,
+    /// The number is that of a hundred values.
+    percent: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comparison {
+    Less,
+    AtMost,
+    Equal,
+    Other,
+    AtLeast,
+    More,
+}
+
+impl Test {
+    /// Whether it is true; what has no such number is not.
+    pub(crate) fn is(&self, of: &Statistics) -> bool {
+        let Some(mut value) = self.field.of(of) else { return false };
+        if self.percent {
+            value = value / of.count.max(1) as f64 * 100.0;
+        }
+        match self.comparison {
+            Comparison::Less => value < self.number,
+            Comparison::AtMost => value <= self.number,
+            Comparison::Equal => value == self.number,
+            Comparison::Other => value != self.number,
+            Comparison::AtLeast => value >= self.number,
+            Comparison::More => value > self.number,
+        }
+    }
+}
+
+impl std::str::FromStr for Test {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        const SIGNS: [(&str, Comparison); 7] = [
+            ("<=", Comparison::AtMost),
+            (">=", Comparison::AtLeast),
+            ("!=", Comparison::Other),
+            ("==", Comparison::Equal),
+            ("<", Comparison::Less),
+            (">", Comparison::More),
+            ("=", Comparison::Equal),
+        ];
+        let found = SIGNS.iter().find_map(|(sign, comparison)| {
+            let (name, number) = text.split_once(sign)?;
+            Some((name.trim(), *comparison, number.trim()))
+        });
+        let Some((name, comparison, number)) = found else {
+            return Err("it has to be a comparison, as in nan>0 or std<1e-6".into());
+        };
+        let field = Field::from_str(name, true).ok().filter(|field| *field != Field::Key);
+        let Some(field) = field else {
+            return Err(format!("there is no number `{name}`; --help lists them"));
+        };
+        let (number, percent) = match number.strip_suffix('%') {
+            Some(number) => (number.trim(), true),
+            None => (number, false),
+        };
+        if percent && !field.counts() {
+            return Err(format!("`{name}` is not a count, so it has no part of all values"));
+        }
+        let number = number.parse().map_err(|_| format!("`{number}` is not a number"))?;
+        Ok(Self { field, comparison, number, percent })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tests_are_comparisons() {
+        let of =
+            Statistics { count: 8, nan: 2, zeros: 4, std: Some(1e-7), ..Statistics::default() };
+        let is = |text: &str| text.parse::<Test>().unwrap().is(&of);
+        assert!(is("nan>0") && is("nan = 2") && is("zeros>=50%") && is("std<1e-6") && is("inf==0"));
+        assert!(!is("nan>2") && !is("zeros>50%") && !is("mean<5") && !is("nan!=2"));
+        for text in ["nan", "nope>1", "std>50%", "nan>x", "key=1", ""] {
+            assert!(text.parse::<Test>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Finding the checksums of an open checkpoint.
+
+use std::collections::BTreeSet;
+
+use statelens_checkpoint::{Checkpoint, FileId, Layout, Limits, Result, Span, Tensor};
+
+use super::Checks;
+use crate::format_of;
+
+/// Finds the checksums of all files that a checkpoint lies in; reads what says where they are.
+pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
+    let files = &checkpoint.files;
+    let own = format_of(checkpoint.format.id).and_then(|format| format.checks);
+    if let Some(checks) = own.map(|own| own(checkpoint, files, limits)).transpose()?.flatten() {
+        return Ok(checks);
+    }
+    let hdf5 = |file: FileId| -> Result<bool> {
+        let head = files.read_vec(file, 0, files.len(file).min(HEAD))?;
+        Ok(statelens_hdf5::Hdf5File::is_likely(&head))
+    };
+    let mut checks = Checks { summed: hdf5(files.main()?)?, ..Checks::default() };
+    let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
+    used.insert(files.main()?);
+    for file in used {
+        let len = files.len(file);
+        checks.archive(files, Span { file, offset: 0, len }, limits)?;
+    }
+    checks.summed |= !checks.checks.is_empty() || checks.without > 0;
+    Ok(checks)
+}
+
+/// Bytes in which the signature of an HDF5 file stands.
+const HEAD: u64 = 4096;
+
+/// The files that a tensor says it lies in; where its chunks are is not looked up.
+fn files_of(tensor: &Tensor) -> Vec<FileId> {
+    let mut found = Vec::new();
+    let mut open = vec![&tensor.layout];
+    while let Some(layout) = open.pop() {
+        match layout {
+            Layout::Span(span) => found.push(span.file),
+            Layout::Packed(packed) => found.push(packed.span.file),
+            Layout::Deferred(deferred) => found.push(deferred.span().file),
+            Layout::Strided(strided) => open.push(&strided.storage),
+            Layout::Computed(computed) => open.extend(computed.layouts()),
+            Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
+            _ => {}
+        }
+    }
+    found
+}

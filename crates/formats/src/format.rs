@@ -1,0 +1,285 @@
+//! What there is to know of a format: how it is told apart, opened, scanned, checked and written,
+//! and what the README, `statelens formats`, `--to` and the page's sheet say of it.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, FileSet, Limits, Loss, Plan, Progress, Result,
+};
+
+use crate::checks::Checks;
+use crate::{FORMATS, Probe, Score, Shards};
+
+/// A format. Each has one of these, a `static` in its folder; [`FORMATS`] lists them.
+#[derive(Debug)]
+pub struct Format {
+    /// What [`statelens_checkpoint::FormatInfo::id`] may be for checkpoints of it.
+    pub ids: &'static [&'static str],
+    /// Its name for people.
+    pub name: &'static str,
+    /// How names of its files usually end, without the dot. Formats are told apart by content.
+    pub extensions: &'static [&'static str],
+    /// What of it is read.
+    pub reads: &'static str,
+    /// How it is written; `None` if it is only read.
+    pub writes: Option<Writing>,
+    /// What else is worth knowing; may be empty.
+    pub notes: &'static str,
+    /// How sure it is, by the first bytes and what they lead to, that a file is its own.
+    pub score: fn(&Probe<'_>) -> Score,
+    /// Reads the structure of the first file of the set; see [`crate::open`].
+    pub open: fn(FileSet, &Limits, &mut dyn Progress) -> Result<Checkpoint>,
+    /// Scanning a file looks at all that opening one of these notices, so that it is not opened
+    /// for that.
+    pub searched: bool,
+    /// The checksums of its files, where they are not those of a zip archive; `None` from the
+    /// function for those of a checkpoint that are.
+    pub checks: Option<FindChecks>,
+    /// What a checkpoint of it has that no other format holds.
+    pub left_out: Option<fn(&Checkpoint) -> Option<Loss>>,
+}
+
+impl Format {
+    /// One by that name that claims no file yet, is only read, and has no checksums of its own: the
+    /// rest of a format of your own is filled in with `..Format::named(…)`.
+    pub const fn named(ids: &'static [&'static str], name: &'static str) -> Self {
+        Self {
+            ids,
+            name,
+            extensions: ids,
+            reads: "",
+            writes: None,
+            notes: "",
+            score: |_| Score::No,
+            open: |_, _, _| Err(Error::unsupported("this format has no reader")),
+            searched: false,
+            checks: None,
+            left_out: None,
+        }
+    }
+}
+
+/// Finds the checksums of a checkpoint's files.
+pub type FindChecks = fn(&Checkpoint, &FileSet, &Limits) -> Result<Option<Checks>>;
+
+/// How a format is written.
+#[derive(Debug)]
+pub struct Writing {
+    /// What `--to` calls it.
+    pub id: &'static str,
+    /// What is written, by its name for people.
+    pub name: &'static str,
+    /// A short name, with the extension where that helps to recognise it.
+    pub label: &'static str,
+    /// The extensions of names that ask for it, without the dot; the usual one first.
+    pub extensions: &'static [&'static str],
+    /// What it holds and who reads it, in a sentence or two.
+    pub about: &'static str,
+    /// What of the format is written.
+    pub what: &'static str,
+    /// Versions that can be written, the default first; empty if there is one only.
+    pub versions: &'static [Choice],
+    /// Compressions, the default (none at all) first; empty if there are none.
+    pub compressions: &'static [Choice],
+    /// Whether it can be several files.
+    pub shards: bool,
+    /// Whether it can have a graph of objects, and a file that names the latest checkpoint.
+    pub graphs: bool,
+    /// Whether it holds elements of a dtype that torch lacks (quantised blocks, small numbers) as
+    /// they are.
+    pub has: fn(&DType) -> bool,
+    /// Plans the files; see [`crate::plan`].
+    pub plan: fn(Arc<Checkpoint>, &Target, &str) -> Result<Plan>,
+}
+
+/// What to write: a format, and what is asked of it.
+#[derive(Debug, Clone)]
+pub struct Target {
+    /// How the format is written.
+    pub writing: &'static Writing,
+    /// What was asked of it; it has all of that.
+    pub asked: Asked,
+    /// How it is cut into files.
+    pub shards: Shards,
+}
+
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        self.writing.id == other.writing.id
+            && (&self.asked, &self.shards) == (&other.asked, &other.shards)
+    }
+}
+
+impl Target {
+    /// The same, cut into several files; an error if the format can't be.
+    pub fn sharded(self, shards: Shards) -> Result<Self> {
+        if shards == Shards::One || self.writing.shards {
+            return Ok(Self { shards, ..self });
+        }
+        let name = self.writing.name.split(' ').next().unwrap_or_default();
+        Err(Error::refused(format!("{name} files can't be sharded"))
+            .advice("Remove --shard-size or --shard, or write safetensors or PyTorch."))
+    }
+}
+
+/// One of a few values to choose from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice {
+    /// What the command line calls it; empty for doing nothing.
+    pub id: &'static str,
+    /// What it is called where there is room.
+    pub name: &'static str,
+}
+
+/// What is asked of a format to be written; the default takes the default of each.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// One of [`Writing::versions`].
+    pub version: Option<String>,
+    /// One of [`Writing::compressions`].
+    pub compression: Option<String>,
+    /// Names after objects, and a graph of them: TensorFlow only.
+    pub object_graph: bool,
+    /// A file that names the latest checkpoint of the folder: TensorFlow only.
+    pub state_file: bool,
+}
+
+/// A choice by what it is called.
+pub(crate) const fn choice(id: &'static str, name: &'static str) -> Choice {
+    Choice { id, name }
+}
+
+/// Every format that can be written.
+pub fn writings() -> impl Iterator<Item = &'static Writing> {
+    FORMATS.iter().filter_map(|format| format.writes.as_ref())
+}
+
+/// How to write the format that `--to` calls `id`.
+pub fn writing(id: &str) -> Result<&'static Writing> {
+    writings().find(|writing| writing.id == id).ok_or_else(|| {
+        let ids: Vec<&str> = writings().map(|writing| writing.id).collect();
+        Error::refused(format!("there is no format `{id}` to write"))
+            .expected(format!("one of {}", ids.join(", ")))
+    })
+}
+
+/// How to write the format that a file name asks for by its extension, if it does.
+pub fn writing_for_name(name: &str) -> Option<&'static Writing> {
+    let (_, extension) = name.rsplit_once('.')?;
+    let extension = extension.to_ascii_lowercase();
+    writings().find(|writing| writing.extensions.contains(&extension.as_str()))
+}
+
+/// The format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
+pub fn format_of(id: &str) -> Option<&'static Format> {
+    FORMATS.iter().find(|format| format.ids.contains(&id)).copied()
+}
+
+/// How to write the format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
+pub fn writing_of(format: &str) -> Option<&'static Writing> {
+    format_of(format)?.writes.as_ref()
+}
+
+impl Writing {
+    /// The target, with what was asked for; an error if the format does not have it.
+    pub fn target(&'static self, asked: &Asked) -> Result<Target> {
+        self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
+        self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
+        for (what, asked) in
+            [("object graph", asked.object_graph), ("state file", asked.state_file)]
+        {
+            if asked && !self.graphs {
+                return Err(Error::refused(format!("{} has no {what}", self.name))
+                    .advice("Leave it out, or name the format with --to tensorflow."));
+            }
+        }
+        Ok(Target { writing: self, asked: asked.clone(), shards: Shards::One })
+    }
+
+    /// Its name with the version, where there are several.
+    pub fn full_name(&self, asked: &Asked) -> String {
+        match (asked.version.as_deref(), self.versions.first()) {
+            (_, None) => self.name.to_owned(),
+            (asked, Some(first)) => format!("{} {}", self.name, asked.unwrap_or(first.id)),
+        }
+    }
+
+    fn check(&self, what: &str, flag: &str, choices: &[Choice], asked: Option<&str>) -> Result<()> {
+        let Some(asked) = asked else { return Ok(()) };
+        if choices.iter().any(|choice| choice.id == asked) {
+            return Ok(());
+        }
+        let error = Error::refused(format!("{} has no {what} `{asked}`", self.name));
+        let ids: Vec<&str> =
+            choices.iter().map(|choice| choice.id).filter(|id| !id.is_empty()).collect();
+        Err(match ids.as_slice() {
+            [] => error.advice(format!("Leave `{flag}` out, or take another format.")),
+            ids => error.expected(ids.join(" or ")),
+        })
+    }
+}
+
+/// The table in Markdown, as the README has it.
+pub fn markdown() -> String {
+    let mut text = "| format | files | read | written |\n|---|---|---|---|\n".to_owned();
+    for format in FORMATS {
+        let files: Vec<String> = format.extensions.iter().map(|end| format!("`.{end}`")).collect();
+        let note = match format.notes {
+            "" => String::new(),
+            notes => format!("; {notes}"),
+        };
+        let written = format.writes.as_ref().map_or("no", |writing| writing.what);
+        // Writing to a text can't fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {}{note} | {written} |",
+            format.name,
+            files.join(" "),
+            format.reads
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn names_are_told_apart() {
+        let mut ids = HashSet::new();
+        let mut extensions = HashSet::new();
+        for writing in writings() {
+            assert!(ids.insert(writing.id), "{}", writing.id);
+            assert!(!writing.extensions.is_empty());
+            for extension in writing.extensions {
+                assert!(extensions.insert(extension), ".{extension} asks for two formats");
+                let name = format!("a.b.{}", extension.to_ascii_uppercase());
+                assert_eq!(writing_for_name(&name).map(|found| found.id), Some(writing.id));
+            }
+        }
+        let mut ids = HashSet::new();
+        assert!(FORMATS.iter().flat_map(|format| format.ids).all(|id| ids.insert(id)));
+        assert!(writing_for_name("mdl").is_none());
+    }
+
+    #[test]
+    fn only_what_a_format_has_can_be_asked_of_it() {
+        for writing in writings() {
+            assert!(writing.target(&Asked::default()).is_ok(), "{}", writing.id);
+            for choice in writing.versions {
+                let asked = Asked { version: Some(choice.id.into()), ..Asked::default() };
+                assert!(writing.target(&asked).is_ok(), "{} {}", writing.id, choice.id);
+            }
+            let asked = Asked { compression: Some("none such".into()), ..Asked::default() };
+            assert!(writing.target(&asked).is_err(), "{}", writing.id);
+        }
+        assert!(writing("none such").unwrap_err().to_string().contains("cerebras"));
+        let old = Asked { version: Some("0.4".into()), ..Asked::default() };
+        let cerebras = writing("cerebras").unwrap();
+        assert_eq!(cerebras.full_name(&old), "Cerebras HDF5 0.4");
+        assert_eq!(cerebras.full_name(&Asked::default()), "Cerebras HDF5 0.5");
+    }
+}

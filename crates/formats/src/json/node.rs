@@ -1,0 +1,33 @@
+//! The values of a document.
+
+use statelens_checkpoint::{Int, Text};
+
+/// Which value of a document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id(pub(super) u32);
+
+/// One value.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Node {
+    Null,
+    Bool(bool),
+    Int(Int),
+    Float(f64),
+    Str(Text),
+    Array(Vec<Id>),
+    /// A later entry of the same name stands for the earlier, as in Python.
+    Object(Vec<(Text, Id)>),
+}
+
+impl Node {
+    pub(crate) fn text(&self) -> Option<&Text> {
+        match self {
+            Self::Str(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn is_true(&self) -> bool {
+        *self == Self::Bool(true)
+    }
+}

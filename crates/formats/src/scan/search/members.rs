@@ -1,0 +1,229 @@
+//! The members of a zip archive, and what is strange about them.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_checkpoint::{Finding, Grade, Result};
+use statelens_tensor::crc;
+
+use super::super::part::some;
+use super::super::zip::{self, Directory, Entry, Local};
+use super::{Blob, Kind, Search};
+
+/// Pickles whose checksum is looked at.
+const LONGEST_CHECKED: u64 = 16 << 20;
+
+/// Looks at all that a directory lists.
+pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -> Result<()> {
+    let mut entries = Vec::new();
+    let source = blob.source.clone();
+    zip::entries(&source, directory, &mut |entry| {
+        let may = search.may_enter(blob);
+        if may {
+            entries.push(entry);
+        }
+        may
+    });
+    oddities(search, blob, &entries);
+    if let Some(first) = entries.iter().map(|entry| entry.header).min().filter(|first| *first > 0)
+        && blob.root
+        && !some(&*blob.source, 0, 4)?.starts_with(zip::LOCAL)
+    {
+        search.tell(
+            blob,
+            vec![
+                Finding::new(Grade::Warning, "Something lies before the archive")
+                    .detail("torch refuses a file that does not begin with the archive; others take it.")
+                    .place(format!("byte {}", blob.base + first)),
+            ],
+        );
+    }
+    for entry in &entries {
+        member(search, blob, entry)?;
+    }
+    Ok(())
+}
+
+/// A member as a local header alone tells it, where no directory does.
+pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
+    if !search.is_new(Kind::Local, blob, at, 0) {
+        return;
+    }
+    let Some(local) = zip::local(&*blob.source, at) else { return };
+    if let Ok(Some(packing)) = local.packing {
+        let len = if local.stored > 0 { local.stored } else { blob.source.len() };
+        let name = String::from_utf8_lossy(&local.name).into_owned();
+        search.packed(blob, &name, local.start, len, packing);
+    }
+}
+
+fn member(search: &mut Search<'_>, blob: &Blob, entry: &Entry) -> Result<()> {
+    let name = String::from_utf8_lossy(&entry.name).into_owned();
+    search.is_new(Kind::Local, blob, entry.header, 0);
+    let Some(local) = zip::local(&*blob.source, entry.header) else {
+        search.tell(
+            blob,
+            vec![
+                Finding::new(Grade::Damage, "A member of the archive is not where it should be")
+                    .detail(format!("Its name is {name:?}; no loader could read it."))
+                    .place(format!("byte {}", blob.base + entry.header)),
+            ],
+        );
+        return Ok(());
+    };
+    disagreement(search, blob, entry, &local, &name);
+    if entry.stored > blob.source.len().saturating_sub(local.start) && !blob.cut {
+        search.tell(
+            blob,
+            vec![
+                Finding::new(Grade::Damage, "A member of the archive goes on past the end")
+                    .detail(format!("Its name is {name:?}. The file may be cut short."))
+                    .place(format!("byte {}", blob.base + local.start)),
+            ],
+        );
+    }
+    let stored = if local.stored > 0 { local.stored } else { entry.stored };
+    // As either header tells it: readers that go through the archive from its start know no other.
+    for (packing, len) in [(&entry.packing, entry.stored), (&local.packing, stored)] {
+        match packing {
+            Ok(None) => {
+                checksum(search, blob, entry, &local, &name)?;
+                search.part(blob, &name, local.start, len);
+            }
+            Ok(Some(packing)) => search.packed(blob, &name, local.start, len, *packing),
+            Err(why) => {
+                let part = blob.part(&name, local.start, 0);
+                search.unseen(
+                    &part,
+                    &format!("{name:?}"),
+                    &format!("The member of the archive {why}."),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What two headers say of one member.
+fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &Entry, local: &Local, name: &str) {
+    let other = String::from_utf8_lossy(&local.name);
+    let lengths = local.stored > 0 && local.stored != entry.stored;
+    let what = match () {
+        () if local.name != entry.name => format!("{name:?} is {other:?} there"),
+        () if local.packing != entry.packing => format!("{name:?} is packed in another way"),
+        () if lengths => format!("{name:?} has another length"),
+        () => return,
+    };
+    search.tell(
+        blob,
+        vec![
+            Finding::new(
+                Grade::Warning,
+                "The archive's directory and the header of a member disagree",
+            )
+            .detail(format!(
+                "In the header, {what}. Both were looked at: readers choose differently."
+            ))
+            .place(format!("byte {}", blob.base + entry.header)),
+        ],
+    );
+}
+
+/// A stored pickle whose checksum is wrong; 0 is one that is not known.
+fn checksum(
+    search: &mut Search<'_>,
+    blob: &Blob,
+    entry: &Entry,
+    local: &Local,
+    name: &str,
+) -> Result<()> {
+    if !name.ends_with(".pkl") || entry.crc == 0 || entry.stored > LONGEST_CHECKED {
+        return Ok(());
+    }
+    let bytes = some(&*blob.source, local.start, entry.stored)?;
+    if crc::crc32(0, &bytes) != entry.crc {
+        let base = name.rsplit('/').next().unwrap_or(name);
+        let finding = Finding::new(Grade::Damage, format!("The checksum of {base} is wrong"))
+            .detail("The structure of the checkpoint is not what was written.")
+            .advice("Fetch the file again.");
+        search.tell(blob, vec![finding.place(name.to_owned())]);
+    }
+    Ok(())
+}
+
+/// What the names of the members tell.
+fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[Entry]) {
+    let names: Vec<String> =
+        entries.iter().map(|entry| String::from_utf8_lossy(&entry.name).into_owned()).collect();
+    let mut findings = Vec::new();
+    let mut by_lower: HashMap<String, &str> = HashMap::new();
+    for name in &names {
+        match by_lower.insert(name.to_lowercase(), name) {
+            Some(other) if other == name => findings.push(
+                Finding::new(Grade::Damage, "Two members of the archive have the same name")
+                    .detail(format!("Both are {name:?}; readers disagree about which of them counts."))
+                    .advice("Do not trust the file."),
+            ),
+            Some(other) => findings.push(
+                Finding::new(Grade::Warning, "Names in the archive differ in capitals only")
+                    .detail(format!(
+                        "{other:?} and {name:?}: torch takes either for the other. Both were looked at."
+                    )),
+            ),
+            None => {}
+        }
+    }
+    let pickles = names.iter().filter_map(|name| name.strip_suffix("data.pkl"));
+    let roots: HashSet<&str> =
+        pickles.filter(|root| root.ends_with('/') && root.matches('/').count() == 1).collect();
+    if roots.len() > 1 {
+        let mut roots: Vec<&str> = roots.into_iter().collect();
+        roots.sort_unstable();
+        findings.push(
+            Finding::new(Grade::Warning, "The archive holds more than one checkpoint")
+                .detail(format!("In {}; all were looked at.", roots.join(", "))),
+        );
+    }
+    findings.extend(code(&names));
+    findings.truncate(100);
+    search.tell(blob, findings);
+}
+
+/// Python that the archive brings along.
+fn code(names: &[String]) -> Option<Finding> {
+    let python: Vec<&String> = names.iter().filter(|name| name.ends_with(".py")).collect();
+    let first = python.first()?;
+    if names.iter().any(|name| name.ends_with(".data/extern_modules")) {
+        return Some(
+            Finding::new(
+                Grade::UnknownCode,
+                "The archive brings Python code that loading would run",
+            )
+            .detail(format!(
+                "It is one of `torch.package`: {first:?}{} would be run as a module when something \
+                     of it is loaded.",
+                others(python.len())
+            ))
+            .advice("Read the code before you load it."),
+        );
+    }
+    let script = |name: &&&String| name.contains("/code/") || name.starts_with("code/");
+    let count = python.iter().filter(script).count();
+    (count > 0 && names.iter().any(|name| name.ends_with("constants.pkl"))).then(|| {
+        Finding::new(Grade::Note, "The archive holds the code of a TorchScript model").detail(
+            format!(
+                "{count} file{} in the folder `code`. torch compiles it for its own interpreter, \
+                 which calls torch's operators and what the program that loads it has registered, \
+                 and no other Python. It runs when the model is called.",
+                if count == 1 { "" } else { "s" }
+            ),
+        )
+    })
+}
+
+fn others(count: usize) -> String {
+    match count {
+        1 => String::new(),
+        2 => " and one more".to_owned(),
+        count => format!(" and {} more", count - 1),
+    }
+}

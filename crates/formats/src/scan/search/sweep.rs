@@ -1,0 +1,145 @@
+//! All bytes, for what no reader leads to: pickles, archives and compressed files behind, in front
+//! of or between others.
+
+use statelens_checkpoint::Result;
+
+use super::super::packed::Packing;
+use super::super::part::some;
+use super::super::{tar, zip};
+use super::{Blob, NUMPY, Search, Sure};
+use super::{hdf5, members};
+
+/// Bytes that are gone through at once, and how far one that begins in them may be looked at.
+const PIECE: u64 = 1 << 20;
+const AHEAD: u64 = 1 << 10;
+/// How far back the start of a pickle is looked for from a name in it.
+const BACK: usize = 600;
+
+/// Where the magic of a tar header stands in it.
+const USTAR: u64 = 257;
+
+impl Search<'_> {
+    /// Goes through all bytes of a blob.
+    pub(super) fn sweep(&mut self, blob: &Blob) -> Result<()> {
+        let len = blob.source.len();
+        let mut at = 0;
+        while at < len {
+            self.at(blob, at)?;
+            let from = at.saturating_sub(BACK as u64);
+            let bytes = some(&*blob.source, from, at - from + PIECE + AHEAD)?;
+            let skip = (at - from) as usize;
+            let stop = bytes.len().min(skip + PIECE as usize);
+            for place in skip..stop {
+                if STARTS[usize::from(bytes[place])] {
+                    self.start(blob, from, &bytes, place)?;
+                }
+            }
+            at += PIECE;
+        }
+        Ok(())
+    }
+
+    /// Looks at what may begin at a place. `bytes` are those of the blob from `from` on.
+    fn start(&mut self, blob: &Blob, from: u64, bytes: &[u8], place: usize) -> Result<()> {
+        let at = from + place as u64;
+        let here = &bytes[place..];
+        match here {
+            // Of several, the last is as good.
+            [0x80, 2..=5, 0x80, 2..=5, ..] => Ok(()),
+            [0x80, 2..=5, ..] => self.swept(blob, at, Sure::Marked),
+            [b'c', ..] if names(&here[1..]) => {
+                // Its arguments may be on the stack since the byte before.
+                let marked = place > 0 && bytes[place - 1] == b'(';
+                self.swept(blob, at - u64::from(marked), Sure::Bare)
+            }
+            [b'i', ..] if names(&here[1..]) => {
+                let floor = place.saturating_sub(BACK);
+                let marks = bytes[floor..place].iter().enumerate().rev();
+                let marks = marks.filter(|(_, byte)| **byte == b'(').take(4);
+                for (mark, _) in marks {
+                    self.swept(blob, from + (floor + mark) as u64, Sure::Bare)?;
+                }
+                Ok(())
+            }
+            [0x93, ..] if here.starts_with(NUMPY) => self.numpy(blob, at),
+            [0x93, ..] => match stacked(&bytes[place.saturating_sub(BACK)..place]) {
+                Some(back) => self.swept(blob, at - back as u64, Sure::Bare),
+                None => Ok(()),
+            },
+            [b'P', ..] if here.starts_with(zip::END) => self.archive(blob, at),
+            [b'P', ..] if here.starts_with(zip::LOCAL) => {
+                members::orphan(self, blob, at);
+                Ok(())
+            }
+            [b'u', ..] if here.starts_with(b"ustar") => match at.checked_sub(USTAR) {
+                Some(header) if tar::is_header(&*blob.source, header) => self.tar(blob, header),
+                _ => Ok(()),
+            },
+            [0x89, ..] if here.starts_with(b"\x89HDF\r\n\x1a\n") => {
+                hdf5::look(self, &blob.part("HDF5", at, u64::MAX))
+            }
+            [0x1f | 0xfd | b'B' | 0x28, ..] => {
+                if let Some(packing) = Packing::of(here) {
+                    self.perhaps_packed(blob, at, packing);
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn swept(&mut self, blob: &Blob, at: u64, sure: Sure) -> Result<()> {
+        if self.is_run(blob, at) {
+            return Ok(());
+        }
+        match self.pickle(blob, at, sure)? {
+            Some((_, end)) => self.sequence(blob, end, Sure::Perhaps),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Bytes that one of these may begin with.
+const STARTS: [bool; 256] = {
+    let mut starts = [false; 256];
+    let bytes = [0x80, b'c', b'i', 0x93, b'P', b'u', 0x89, 0x1f, 0xfd, b'B', 0x28];
+    let mut at = 0;
+    while at < bytes.len() {
+        starts[bytes[at] as usize] = true;
+        at += 1;
+    }
+    starts
+};
+
+/// Whether two lines follow that are names.
+fn names(bytes: &[u8]) -> bool {
+    let Some(module) = line(bytes) else { return false };
+    bytes.get(module + 1..).and_then(line).is_some()
+}
+
+/// The length of a line that is a dotted name, if there is one.
+fn line(bytes: &[u8]) -> Option<usize> {
+    let len = bytes.iter().take(200).position(|byte| !is_name(*byte))?;
+    (len > 0 && bytes[len] == b'\n').then_some(len)
+}
+
+fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'.'
+}
+
+/// How far before the end two short strings begin, with nothing behind them but their memos.
+fn stacked(bytes: &[u8]) -> Option<usize> {
+    // The last byte belongs to a name or puts it into the memo: most bytes are told by that.
+    if !bytes.last().is_some_and(|byte| is_name(*byte) || *byte == 0x94) {
+        return None;
+    }
+    let text = |at: usize| {
+        let (&opcode, &len) = (bytes.get(at)?, bytes.get(at + 1)?);
+        let end = at + 2 + usize::from(len);
+        let sound =
+            opcode == 0x8c && len > 0 && bytes.get(at + 2..end)?.iter().all(|b| is_name(*b));
+        sound.then(|| if bytes.get(end) == Some(&0x94) { end + 1 } else { end })
+    };
+    let start = (0..bytes.len()).find(|at| text(*at).and_then(text) == Some(bytes.len()));
+    start.map(|start| bytes.len() - start)
+}

@@ -1,0 +1,58 @@
+//! What is written for values that torch's safe loader would refuse.
+
+use statelens_checkpoint::{Checkpoint, DType, Opaque, Text, Value, ValueId};
+
+/// Whether torch has the dtype: numpy's strings, records and dates have no tensor.
+pub(super) fn is_torch(dtype: &DType) -> bool {
+    !matches!(dtype, DType::Numpy(_))
+}
+
+/// What is written for an object whose class the loader would refuse.
+pub(super) enum StandIn<'a> {
+    /// Its attributes.
+    Value(ValueId),
+    /// Its items, if it was filled like a list.
+    Items(&'a [ValueId]),
+    /// Its entries, if it was filled like a dict.
+    Entries(&'a [(ValueId, ValueId)]),
+    /// How Python prints it.
+    Text(Text),
+}
+
+/// What is written in place of `opaque`, the value `id`.
+pub(super) fn stand_in<'a>(source: &Checkpoint, id: ValueId, opaque: &'a Opaque) -> StandIn<'a> {
+    if let Some(text) = path_text(source, opaque) {
+        return StandIn::Text(text);
+    }
+    if source.holds_tensor(id) {
+        if let Some(state) = opaque.state.filter(|state| source.holds_tensor(*state)) {
+            return StandIn::Value(state);
+        }
+        if !opaque.entries.is_empty() {
+            return StandIn::Entries(&opaque.entries);
+        }
+        if !opaque.items.is_empty() {
+            return StandIn::Items(&opaque.items);
+        }
+        return StandIn::Items(&opaque.args);
+    }
+    StandIn::Text(opaque.repr.clone().unwrap_or_else(|| opaque.global.to_string().into()))
+}
+
+/// The path that a `pathlib` object stands for.
+pub(super) fn path_text(source: &Checkpoint, opaque: &Opaque) -> Option<Text> {
+    let global = &opaque.global;
+    if !global.module.starts_with("pathlib") || !global.name.ends_with("Path") {
+        return None;
+    }
+    let separator = if global.name.contains("Windows") { "\\" } else { "/" };
+    let mut path = String::new();
+    for part in &opaque.args {
+        let Value::Str(text) = source.value(source.resolve(*part)) else { return None };
+        if !path.is_empty() && !path.ends_with(separator) {
+            path.push_str(separator);
+        }
+        path.push_str(text.as_str()?);
+    }
+    Some(path.into())
+}

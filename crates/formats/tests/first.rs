@@ -1,0 +1,51 @@
+//! What is told of tensors while others are still to come is what is there when all are.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::path::Path;
+
+use statelens_checkpoint::{DType, FileSet, Limits, Memory, Progress};
+
+#[derive(Default)]
+struct Heard(Vec<(String, String, Vec<u64>)>);
+
+impl Progress for Heard {
+    fn report(&mut self, _done: u64, _total: u64) -> bool {
+        true
+    }
+
+    fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
+        self.0.push((key.to_string(), dtype.name().to_owned(), shape.to_vec()));
+    }
+}
+
+#[test]
+fn what_is_told_while_a_file_is_read_is_what_it_holds() {
+    for name in [
+        "safetensors/order.safetensors",
+        "numpy/plain.npz",
+        "torch/zip_training_ckpt.pt",
+        "cerebras/v2.10.0/gpt_small.mdl",
+    ] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name);
+        let bytes = std::fs::read(&path).expect("a fixture");
+        let files = FileSet::single(name, Memory::from(bytes));
+        let mut heard = Heard::default();
+        let checkpoint =
+            statelens_formats::open(files, &Limits::default(), &mut heard).expect("it opens");
+        let leaves = checkpoint.leaves();
+        let mut known = HashMap::new();
+        for leaf in &leaves {
+            if let Some((_, tensor)) = checkpoint.tensor_of(leaf.id) {
+                known.insert(leaf.flat.to_string(), tensor);
+            }
+        }
+        assert!(heard.0.len() >= 3, "{name}: {} are told", heard.0.len());
+        let mut order = leaves.iter().map(|leaf| leaf.flat.to_string());
+        for (key, dtype, shape) in &heard.0 {
+            let tensor = known.get(key).unwrap_or_else(|| panic!("{name} has no {key}"));
+            assert_eq!((tensor.dtype.name(), &tensor.shape), (&**dtype, shape), "{name}: {key}");
+            assert!(order.any(|other| other == *key), "{name}: {key} is told out of order");
+        }
+    }
+}

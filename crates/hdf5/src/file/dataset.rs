@@ -1,0 +1,466 @@
+//! Datasets: what they hold and where their bytes are.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hdf5_reader::io::Cursor;
+use hdf5_reader::local_heap::LocalHeap;
+use hdf5_reader::messages::layout::{self, ChunkIndexing, DataLayout};
+use hdf5_reader::messages::{
+    MSG_DATA_LAYOUT, MSG_DATASPACE, MSG_DATATYPE, MSG_EXTERNAL_FILES, MSG_FILL_VALUE,
+    MSG_FILL_VALUE_OLD, MSG_FILTER_PIPELINE, external_files, fill_value, filter_pipeline,
+};
+use statelens_checkpoint::{
+    Chunked, Concat, Error, ErrorKind, FileSet, Layout, Limits, Part, Result, Span, Tensor, Text,
+};
+
+use crate::Hdf5File;
+use crate::datatype::{Class, Datatype};
+use crate::error::from_reader;
+use crate::file::attribute::count;
+use crate::file::chunks::{ChunkPlace, DatasetChunks};
+use crate::filters::FilterDescription;
+use crate::header::{Message, Messages, Widths};
+use crate::heap::Names;
+use crate::numpy::Element;
+
+/// An array in the file.
+#[derive(Debug, Clone)]
+pub struct Dataset {
+    /// What its elements are.
+    pub datatype: Arc<Datatype>,
+    /// Its shape; none for the null dataspace, which holds nothing.
+    pub shape: Option<Vec<u64>>,
+    /// How large it may grow; `u64::MAX` for no bound.
+    pub max_shape: Option<Vec<u64>>,
+    /// The filters of its chunks, in the order they were applied.
+    pub filters: Arc<[FilterDescription]>,
+    /// The element that stands where nothing was written; empty for zeros.
+    pub fill: Arc<[u8]>,
+    pub(crate) stored: Stored,
+}
+
+/// Where a dataset's bytes are.
+#[derive(Debug, Clone)]
+pub(crate) enum Stored {
+    /// In its object header.
+    Compact(Arc<[u8]>),
+    /// In one piece, or nowhere yet.
+    Contiguous(Option<u64>),
+    Chunked(ChunkPlace),
+    /// In other files, one piece after the other.
+    External(Vec<Segment>),
+    /// Somewhere that is not read; the text says why.
+    Elsewhere(Text),
+}
+
+/// A piece of a dataset in another file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Segment {
+    /// The file, as it was written: absolute, or relative to this one.
+    pub file: Text,
+    /// First byte in it.
+    pub offset: u64,
+    /// Number of bytes; `u64::MAX` for as many as there are.
+    pub len: u64,
+}
+
+impl Dataset {
+    /// Number of elements.
+    pub fn count(&self) -> Result<u64> {
+        count(self.shape.as_deref())
+    }
+
+    /// The element type and shape of the tensor that it is, an array in each element included;
+    /// none for the null dataspace and for elements that lie in a heap.
+    pub fn element(&self) -> Option<(Element, Vec<u64>)> {
+        let shape = self.shape.as_ref()?;
+        let element = self.datatype.element()?;
+        let shape = shape.iter().chain(&element.dims).copied().collect();
+        Some((element, shape))
+    }
+
+    /// The pieces in other files, if that is where its bytes are.
+    pub fn segments(&self) -> &[Segment] {
+        match &self.stored {
+            Stored::External(segments) => segments,
+            _ => &[],
+        }
+    }
+
+    /// How its bytes are stored, for people: `contiguous`, `chunks [10, 4], shuffle, gzip 4`.
+    pub fn describe(&self) -> String {
+        match &self.stored {
+            Stored::Compact(_) => "compact".into(),
+            Stored::Contiguous(Some(_)) => "contiguous".into(),
+            Stored::Contiguous(None) => "not written".into(),
+            Stored::Chunked(place) if self.filters.is_empty() => {
+                format!("chunks {:?}", place.shape)
+            }
+            Stored::Chunked(place) => {
+                format!("chunks {:?}, {}", place.shape, crate::filters::describe(&self.filters))
+            }
+            Stored::External(segments) => format!("in {} pieces of other files", segments.len()),
+            Stored::Elsewhere(_) => "not in this file".into(),
+        }
+    }
+}
+
+impl Hdf5File {
+    /// Puts a dataset together from its header messages.
+    pub(crate) fn read_dataset(&self, messages: &Messages) -> Result<Dataset> {
+        let body = |kind: u16| match messages.first(kind) {
+            None => Ok(None),
+            Some(Message { shared: true, body, .. }) => {
+                self.resolve(kind, body).map(|body| Some(Cow::Owned(body)))
+            }
+            Some(message) => Ok(Some(Cow::Borrowed(message.body))),
+        };
+        let missing = |what: &str| Error::damaged(format!("a dataset without {what}"));
+        let datatype = self.datatype(&body(MSG_DATATYPE)?.ok_or_else(|| missing("a datatype"))?)?;
+        let space = body(MSG_DATASPACE)?.ok_or_else(|| missing("a dataspace"))?;
+        let (shape, max_shape) = self.dataspace(&space)?;
+        let Widths { offset, length } = self.widths;
+        let filters = match body(MSG_FILTER_PIPELINE)? {
+            None => Vec::new(),
+            Some(body) => {
+                filter_pipeline::parse(&mut Cursor::new(&body), offset, length, body.len())
+                    .map_err(from_reader)?
+                    .filters
+            }
+        };
+        let (new, old) = (body(MSG_FILL_VALUE)?, body(MSG_FILL_VALUE_OLD)?);
+        let fill = self.fill(&datatype, new.as_deref(), old.as_deref())?;
+        let stored = match (body(MSG_EXTERNAL_FILES)?, body(MSG_DATA_LAYOUT)?) {
+            (Some(body), _) => self.segments(&body)?,
+            (None, Some(body)) => {
+                self.stored(&body, shape.as_ref().map_or(0, Vec::len), datatype.size)?
+            }
+            (None, None) => return Err(missing("a layout")),
+        };
+        Ok(Dataset { datatype, shape, max_shape, filters: filters.into(), fill, stored })
+    }
+
+    fn fill(
+        &self,
+        datatype: &Datatype,
+        new: Option<&[u8]>,
+        old: Option<&[u8]>,
+    ) -> Result<Arc<[u8]>> {
+        let Widths { offset, length } = self.widths;
+        let message = match (new, old) {
+            (Some(body), _) => {
+                fill_value::parse_new(&mut Cursor::new(body), offset, length, body.len())
+            }
+            (None, Some(body)) => {
+                fill_value::parse_old(&mut Cursor::new(body), offset, length, body.len())
+            }
+            (None, None) => return Ok([].into()),
+        };
+        let value = message.map_err(from_reader)?.value.unwrap_or_default();
+        // A fill value of another size than the elements would be of another type: libhdf5
+        // writes none such.
+        Ok(if value.len() as u64 == datatype.size { value.into() } else { [].into() })
+    }
+
+    fn segments(&self, body: &[u8]) -> Result<Stored> {
+        let Widths { offset, length } = self.widths;
+        let message = external_files::parse(&mut Cursor::new(body), offset, length, body.len());
+        let message = message.map_err(from_reader)?;
+        // Fails early with the reason if the heap is no heap.
+        LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length)
+            .map_err(from_reader)?;
+        let names = Names::read(&self.source, self.widths, message.heap_address, &self.limits)?;
+        let segments = message.slots.iter().map(|slot| {
+            Ok(Segment { file: names.get(slot.name_offset)?, offset: slot.offset, len: slot.size })
+        });
+        Ok(Stored::External(segments.collect::<Result<_>>()?))
+    }
+
+    fn stored(&self, body: &[u8], rank: usize, element: u64) -> Result<Stored> {
+        let Widths { offset, length } = self.widths;
+        let address =
+            |address: u64| (!Cursor::is_undefined_offset(address, offset)).then_some(address);
+        let [version, second, third, ..] = *body else {
+            return Err(Error::damaged("a layout message that ends too early"));
+        };
+        let class = if version < 3 { third } else { second };
+        if (3..=5).contains(&version) && class == 3 {
+            return Ok(Stored::Elsewhere(
+                "a virtual dataset: its elements are in other datasets, which are not followed"
+                    .into(),
+            ));
+        }
+        if version < 3 {
+            return self.old_stored(body, class, rank);
+        }
+        let message = layout::parse(&mut Cursor::new(body), offset, length, body.len());
+        Ok(match message.map_err(from_reader)?.layout {
+            DataLayout::Compact { data } => Stored::Compact(data.into()),
+            DataLayout::Contiguous { address: at, .. } => Stored::Contiguous(address(at)),
+            DataLayout::Chunked { address: at, mut dims, chunk_indexing, .. } => {
+                // Since version 4 the element's size stands after the chunk's shape.
+                if dims.len() == rank + 1
+                    && let Some(size) = dims.pop()
+                    && u64::from(size) != element
+                {
+                    return Err(Error::damaged(format!("chunks of elements of {size} bytes"))
+                        .expected(format!("the {element} bytes of the datatype")));
+                }
+                Stored::Chunked(ChunkPlace {
+                    address: address(at),
+                    shape: dims,
+                    index: chunk_indexing,
+                    plain_edges: version >= 4 && third & 1 == 1,
+                })
+            }
+        })
+    }
+
+    /// Layouts of versions 1 and 2, which hdf5-reader 0.12 takes for shorter than they are.
+    fn old_stored(&self, body: &[u8], class: u8, rank: usize) -> Result<Stored> {
+        let mut cursor = Cursor::new(body);
+        let mut read = || {
+            cursor.skip(1)?;
+            let dimensions = cursor.read_u8()?;
+            cursor.skip(6)?;
+            let at = if class == 0 { 0 } else { cursor.read_offset(self.widths.offset)? };
+            let dims = (0..dimensions).map(|_| cursor.read_u32_le());
+            let dims = dims.collect::<hdf5_reader::error::Result<Vec<u32>>>()?;
+            let data = match class {
+                0 => {
+                    let len = cursor.read_u32_le()?;
+                    cursor.read_bytes(len as usize)?
+                }
+                _ => &[],
+            };
+            hdf5_reader::error::Result::Ok((at, dims, data))
+        };
+        let (at, mut dims, data) = read().map_err(from_reader)?;
+        let address = (!Cursor::is_undefined_offset(at, self.widths.offset)).then_some(at);
+        Ok(match class {
+            0 => Stored::Compact(data.into()),
+            1 => Stored::Contiguous(address),
+            _ => {
+                dims.truncate(rank);
+                Stored::Chunked(ChunkPlace {
+                    address,
+                    shape: dims,
+                    index: None,
+                    plain_edges: false,
+                })
+            }
+        })
+    }
+
+    /// The tensor that a dataset is; its bytes are not read.
+    ///
+    /// An error for the null dataspace, for elements that lie in a heap, and for chunks that are
+    /// larger than the limit. A dataset in files that are not in `files`, and one with filters
+    /// that can't be undone, is a tensor whose layout says so.
+    pub fn tensor(&self, dataset: &Dataset, files: &FileSet) -> Result<Tensor> {
+        let Some((element, shape)) = dataset.element() else {
+            return Err(Error::unsupported(format!(
+                "elements that are {} are not a tensor",
+                dataset.datatype.describe()
+            )));
+        };
+        let elements = count(Some(&shape))?;
+        let bytes = elements.checked_mul(element.dtype.itemsize());
+        let bytes =
+            bytes.ok_or_else(|| Error::damaged("a dataset has more bytes than fit 64 bits"))?;
+        let layout = self.layout(dataset, files, &element, &shape, bytes)?;
+        Ok(Tensor { byte_order: element.order, ..Tensor::new(element.dtype, shape, layout) })
+    }
+
+    fn layout(
+        &self,
+        dataset: &Dataset,
+        files: &FileSet,
+        element: &Element,
+        shape: &[u64],
+        bytes: u64,
+    ) -> Result<Layout> {
+        if bytes == 0 {
+            return Ok(Layout::Inline([].into()));
+        }
+        match &dataset.stored {
+            Stored::Compact(data) => {
+                let len = usize::try_from(bytes).ok();
+                let data = len.and_then(|len| data.get(..len));
+                let data = data.ok_or_else(|| Error::damaged("compact data ends too early"))?;
+                Ok(Layout::Inline(data.into()))
+            }
+            Stored::Contiguous(Some(address)) => {
+                let offset = self.source.base().checked_add(*address);
+                let offset = offset.ok_or_else(|| Error::damaged("an address past 64 bits"))?;
+                Ok(Layout::Span(Span { file: self.id, offset, len: bytes }))
+            }
+            Stored::Contiguous(None) => Ok(fill(dataset, element)),
+            Stored::Chunked(place) => self.chunked(dataset, place, element, shape),
+            Stored::External(segments) => Ok(external(segments, files, shape, bytes)),
+            Stored::Elsewhere(reason) => Ok(Layout::Missing(reason.clone())),
+        }
+    }
+
+    fn chunked(
+        &self,
+        dataset: &Dataset,
+        place: &ChunkPlace,
+        element: &Element,
+        shape: &[u64],
+    ) -> Result<Layout> {
+        let Some(address) = place.address else { return Ok(fill(dataset, element)) };
+        let own = dataset.shape.as_deref().unwrap_or_default();
+        if place.shape.len() != own.len() || place.shape.contains(&0) {
+            return Err(Error::damaged(format!(
+                "chunks of shape {:?} in a dataset of shape {own:?}",
+                place.shape
+            )));
+        }
+        if let Err(error) = crate::filters::check(&dataset.filters) {
+            if error.kind() == ErrorKind::Damaged {
+                return Err(error);
+            }
+            return Ok(Layout::Missing(error.what().into()));
+        }
+        let in_chunk = place.shape.iter().try_fold(1u64, |n, dim| n.checked_mul(u64::from(*dim)));
+        let chunk_bytes =
+            in_chunk.and_then(|n| n.checked_mul(dataset.datatype.size)).unwrap_or(u64::MAX);
+        if dataset.filters.is_empty()
+            && place.shape.iter().zip(own).all(|(chunk, dim)| u64::from(*chunk) >= *dim)
+            && place.shape.iter().zip(own).skip(1).all(|(chunk, dim)| u64::from(*chunk) == *dim)
+            && matches!(
+                place.index,
+                Some(ChunkIndexing::SingleChunk { .. } | ChunkIndexing::Implicit)
+            )
+        {
+            // One chunk without filters is a span, whatever its size.
+            let offset = self.source.base().checked_add(address);
+            let offset = offset.ok_or_else(|| Error::damaged("an address past 64 bits"))?;
+            let len = count(Some(shape))?.saturating_mul(element.dtype.itemsize());
+            return Ok(Layout::Span(Span { file: self.id, offset, len }));
+        }
+        Limits::check("bytes of one chunk", chunk_bytes, self.limits.chunk)?;
+        let whole =
+            place.shape.iter().map(|dim| u64::from(*dim)).chain(element.dims.iter().copied());
+        Ok(Layout::Chunked(Chunked {
+            shape: whole.collect(),
+            chunks: Arc::new(DatasetChunks {
+                file: self.id,
+                base: self.source.base(),
+                widths: self.widths,
+                address,
+                place: place.clone(),
+                shape: own.to_vec(),
+                max_shape: dataset.max_shape.clone(),
+                further_dims: element.dims.len(),
+                element: dataset.datatype.size,
+                chunk_bytes,
+                filters: dataset.filters.clone(),
+                fill: fill_bytes(dataset, element),
+                width: self.chunk_tree_width,
+                most: self.limits.members,
+            }),
+        }))
+    }
+
+    /// Reads the bytes of a small dataset: strings, sequences, or values to be shown.
+    ///
+    /// As they stand in the file, filters undone. An error if there are more than the limit for
+    /// structures.
+    pub fn read(&self, dataset: &Dataset, files: &FileSet) -> Result<Vec<u8>> {
+        let bytes = dataset.count()?.saturating_mul(dataset.datatype.size);
+        Limits::check("bytes of a dataset that is read whole", bytes, self.limits.structure)?;
+        self.source.spend(bytes)?;
+        let shape = dataset.shape.clone().unwrap_or_default();
+        // The elements as opaque bytes, whatever they are.
+        let opaque = Dataset {
+            datatype: Arc::new(Datatype {
+                size: dataset.datatype.size,
+                class: Class::Opaque { tag: "".into() },
+            }),
+            ..dataset.clone()
+        };
+        let Some((element, _)) = opaque.element() else { return Ok(Vec::new()) };
+        match self.layout(&opaque, files, &element, &shape, bytes)? {
+            Layout::Inline(data) => Ok(data.to_vec()),
+            Layout::Fill(one) => Ok(one.repeat(opaque.count()? as usize)),
+            Layout::Span(span) => files.read_vec(span.file, span.offset, span.len),
+            Layout::Chunked(chunked) => {
+                crate::file::chunks::gather(&chunked, files, &shape, dataset.datatype.size, bytes)
+            }
+            Layout::Missing(reason) => Err(Error::unsupported(reason.to_string())),
+            _ => Err(Error::unsupported("elements spread over several files are not read whole")),
+        }
+    }
+}
+
+fn fill_bytes(dataset: &Dataset, element: &Element) -> Arc<[u8]> {
+    if dataset.fill.is_empty() {
+        return [].into();
+    }
+    // The fill value of an array type is a whole array; one of its elements stands for all if
+    // they are the same, and libhdf5 can't be asked for anything else by h5py.
+    let size = usize::try_from(element.dtype.itemsize()).unwrap_or(usize::MAX);
+    dataset.fill.get(..size).map_or_else(|| [].into(), Arc::from)
+}
+
+fn fill(dataset: &Dataset, element: &Element) -> Layout {
+    let bytes = fill_bytes(dataset, element);
+    match bytes.is_empty() {
+        true => Layout::Fill(vec![0; element.dtype.itemsize() as usize].into()),
+        false => Layout::Fill(bytes),
+    }
+}
+
+/// The pieces as parts along the first dimension, where each ends with a whole row.
+fn external(segments: &[Segment], files: &FileSet, shape: &[u64], bytes: u64) -> Layout {
+    let rows = shape.first().copied().unwrap_or(1).max(1);
+    let row = bytes / rows;
+    let mut parts = Vec::new();
+    let mut done = 0;
+    for segment in segments {
+        if done == bytes {
+            break;
+        }
+        let name = segment.file.to_lossy();
+        let Some(file) = find_file(files, &name) else {
+            return Layout::Missing(
+                format!("the data is in the file {name}, which was not given: open both together")
+                    .into(),
+            );
+        };
+        let there = files.len(file).saturating_sub(segment.offset);
+        let len = segment.len.min(bytes - done);
+        if len > there || row == 0 || len % row != 0 {
+            let what =
+                if len > there { "ends before the data does" } else { "holds pieces of rows" };
+            return Layout::Missing(format!("the file {name}, where the data is, {what}").into());
+        }
+        let mut shape = shape.to_vec();
+        if let Some(first) = shape.first_mut() {
+            *first = len / row;
+        }
+        done += len;
+        let span = Span { file, offset: segment.offset, len };
+        parts.push(Part { shape, layout: Layout::Span(span) });
+    }
+    match parts.as_mut_slice() {
+        _ if done < bytes => {
+            Layout::Missing("the files that hold the data end before it does".into())
+        }
+        [one] => one.layout.clone(),
+        _ => Layout::Concat(Concat { axis: 0, parts }),
+    }
+}
+
+/// The file of that path, by the whole path or else by its last part: a path in a checkpoint is
+/// where the file was on the machine that wrote it.
+pub fn find_file(files: &FileSet, path: &str) -> Option<statelens_checkpoint::FileId> {
+    let last = |path: &str| path.rsplit(['/', '\\']).next().map(str::to_owned);
+    files.find(path).or_else(|| {
+        let wanted = last(path)?;
+        files.iter().find(|(_, file)| last(&file.name).as_ref() == Some(&wanted)).map(|(id, _)| id)
+    })
+}

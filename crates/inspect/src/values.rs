@@ -1,0 +1,174 @@
+//! Statistics as JSON, and as short texts.
+
+use statelens_stats::{Histogram, QUANTILES, Statistics};
+
+use crate::Json;
+
+/// The fields of statistics: counts, extremes, moments, `quantiles`, `histogram`; what there is not
+/// is `null`. Places are indices into a tensor of this shape; of several tensors there are none.
+pub fn statistics_json(
+    json: &mut Json,
+    of: &Statistics,
+    histogram: &Histogram,
+    shape: Option<&[u64]>,
+) {
+    for (name, count) in [
+        ("count", of.count),
+        ("nan", of.nan),
+        ("pos_inf", of.pos_inf),
+        ("neg_inf", of.neg_inf),
+        ("zeros", of.zeros),
+        ("subnormal", of.subnormal),
+    ] {
+        json.name(name).number(count);
+    }
+    for (name, value) in [
+        ("min", of.min),
+        ("max", of.max),
+        ("mean", of.mean),
+        ("std", of.std),
+        ("l1", of.l1),
+        ("l2", of.l2),
+        ("abs_mean", of.abs_mean),
+        ("abs_max", of.abs_max.map(|(value, _)| value)),
+    ] {
+        float(json.name(name), value);
+    }
+    if let Some(shape) = shape {
+        let values = index_shape(shape, of.count);
+        for (name, at) in [
+            ("abs_max_at", of.abs_max.map(|(_, at)| at)),
+            ("first_nan", of.first_nan),
+            ("first_inf", of.first_inf),
+        ] {
+            let json = json.name(name);
+            match at {
+                Some(at) => json.numbers(&index(&values, at)),
+                None => json.null(),
+            }
+        }
+    }
+    if let Some((min, max)) = of.whole.filter(|whole| !fits(whole.0) || !fits(whole.1)) {
+        json.name("min_exact").str(&min.to_string());
+        json.name("max_exact").str(&max.to_string());
+    }
+    json.name("quantiles").object(|json| {
+        for (at, part) in QUANTILES.iter().enumerate() {
+            let name = statelens_checkpoint::float_repr(*part);
+            float(json.name(&name), of.quantiles.map(|quantiles| quantiles[at]));
+        }
+    });
+    json.name("quantiles_exact").bool(of.exact);
+    json.name("histogram").object(|json| {
+        json.name("edges").array(|json| histogram.edges.iter().for_each(|it| json.float(*it)));
+        json.name("counts").numbers(&histogram.counts);
+    });
+    json.name("beyond_6_std").number(of.beyond_6_std);
+    float(json.name("kurtosis"), of.kurtosis);
+    json.name("all_equal").bool(of.all_equal());
+    json.name("all_zero").bool(of.all_zero());
+}
+
+/// The shape whose indices the places in statistics are: where an element holds two values, the last
+/// dimension counts those.
+fn index_shape(shape: &[u64], values: u64) -> Vec<u64> {
+    let elements = shape.iter().fold(1, |all: u64, dim| all.saturating_mul(*dim));
+    let mut shape = shape.to_vec();
+    if elements > 0
+        && let Some(last) = shape.last_mut()
+    {
+        *last *= values / elements;
+    }
+    shape
+}
+
+/// The index of the element of this number, counted in C order.
+pub fn index(shape: &[u64], number: u64) -> Vec<u64> {
+    let mut rest = number;
+    let mut index: Vec<u64> = shape
+        .iter()
+        .rev()
+        .map(|dim| {
+            let at = rest % (*dim).max(1);
+            rest /= (*dim).max(1);
+            at
+        })
+        .collect();
+    index.reverse();
+    index
+}
+
+/// A number in four significant digits, as `%.4g` has it in C.
+pub fn number_text(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return statelens_checkpoint::float_repr(value).trim_end_matches(".0").to_owned();
+    }
+    let text = format!("{value:.3e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let plain = match exponent {
+        -5..=5 => format!("{value:.*}", (3 - exponent).max(0) as usize),
+        _ => digits.to_owned(),
+    };
+    let plain = match plain.contains('.') {
+        true => plain.trim_end_matches('0').trim_end_matches('.'),
+        false => &plain,
+    };
+    match exponent {
+        -5..=5 => plain.to_owned(),
+        _ => format!("{plain}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs()),
+    }
+}
+
+/// A histogram as a line of so many characters, the highest bin eight eighths high.
+pub fn bars(counts: &[u64]) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let most = counts.iter().copied().max().unwrap_or(0).max(1);
+    let bar = |count: u64| match count {
+        0 => ' ',
+        // The smallest one is seen.
+        count => BARS[(count as f64 / most as f64 * 7.999) as usize % 8],
+    };
+    counts.iter().map(|count| bar(*count)).collect()
+}
+
+fn float(json: &mut Json, value: Option<f64>) {
+    match value {
+        Some(value) => json.float(value),
+        None => json.null(),
+    }
+}
+
+fn fits(value: i128) -> bool {
+    value.unsigned_abs() <= 1 << 53
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        for (value, text) in [
+            (0.0, "0"),
+            (-0.0186251, "-0.01863"),
+            (123456.0, "123456"),
+            (1234567.0, "1.235e+06"),
+            (1.5, "1.5"),
+            (-1e-9, "-1e-09"),
+            (2f64.powi(63), "9.223e+18"),
+            (f64::INFINITY, "inf"),
+            (100.0, "100"),
+        ] {
+            assert_eq!(number_text(value), text);
+        }
+    }
+
+    #[test]
+    fn places_are_indices() {
+        assert_eq!(index(&[2, 3, 4], 23), [1, 2, 3]);
+        assert_eq!(index(&[], 0), Vec::<u64>::new());
+        assert_eq!(index_shape(&[2, 8], 32), [2, 16]);
+        assert_eq!(bars(&[0, 1, 100, 50]), " ▁█▄");
+    }
+}

@@ -1,0 +1,19 @@
+//! Says what loading a file would run, and fails if it is more than harmless:
+//! `cargo run --example scan -- model.pt && python train.py`.
+
+use statelens::Grade;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let path = std::env::args().nth(1).ok_or("name a file")?;
+    let findings = statelens::scan(path)?;
+    for finding in &findings {
+        println!("{:?}: {}", finding.grade, finding.title);
+        if let Some(call) = &finding.call {
+            println!("    {}.{}({})", call.module, call.name, call.arguments);
+        }
+    }
+    match findings.iter().any(|finding| finding.grade >= Grade::UnknownCode) {
+        true => Err("loading it would run code that is not known to be harmless".into()),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,14 @@
+//! Serves the files of a folder by ranges on this machine, for `statelens info http://…` and the
+//! page: `cargo run --example serve -- folder`. Ends with its standard input.
+
+use std::path::Path;
+
+use statelens_serve::{Folder, Server};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let folder = std::env::args().nth(1).ok_or("name a folder")?;
+    let server = Server::start(Folder::new(Path::new(&folder))?, 0)?;
+    println!("{}", server.address());
+    std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
+    Ok(())
+}

@@ -1,0 +1,108 @@
+//! An open checkpoint.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    self as core, Error, Finding, FormatInfo, Limits, Progress, Result, Unwatched,
+};
+use statelens_inspect::compare::{Options, Report as Diff, compare};
+use statelens_inspect::verify::{Report as Verdict, verify};
+
+use crate::Tensor;
+use crate::files::FileSource;
+
+/// An open checkpoint: a state dict whose tensors are still in their files.
+#[derive(Clone)]
+pub struct Checkpoint {
+    inner: Arc<core::Checkpoint>,
+    sources: Vec<Arc<FileSource>>,
+}
+
+impl Checkpoint {
+    /// What was opened, and the files of the disk behind it.
+    pub(crate) fn new(inner: core::Checkpoint, sources: Vec<Arc<FileSource>>) -> Self {
+        Self { inner: Arc::new(inner), sources }
+    }
+
+    /// What the format says about itself.
+    pub fn format(&self) -> &FormatInfo {
+        &self.inner.format
+    }
+
+    /// What was noticed while it was opened: damage, missing shards, code that loading would run.
+    pub fn findings(&self) -> &[Finding] {
+        &self.inner.findings
+    }
+
+    /// Flat keys of all leaves, tensors or not, in file order.
+    pub fn keys(&self) -> impl Iterator<Item = String> + '_ {
+        self.inner.each_leaf().map(|leaf| leaf.flat.to_lossy().into_owned())
+    }
+
+    /// All tensors by their flat keys, in file order. One that has several names comes under each.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> + '_ {
+        self.inner.each_leaf().filter_map(|leaf| {
+            let (id, _) = self.inner.tensor_of(leaf.target)?;
+            Tensor::new(&self.inner, leaf.flat.to_lossy().into_owned(), id).ok()
+        })
+    }
+
+    /// The tensor of a flat key. Fails if there is none, and names keys that are near.
+    pub fn tensor(&self, key: &str) -> Result<Tensor<'_>> {
+        if let Some(tensor) = self.tensors().find(|tensor| tensor.key() == key) {
+            return Ok(tensor);
+        }
+        let leaves = self.inner.leaves();
+        if leaves.iter().any(|leaf| leaf.flat.to_lossy() == key) {
+            let what = format!("the value of `{key}` is not a tensor");
+            return Err(Error::refused(what).coded("not-a-tensor"));
+        }
+        let near = statelens_inspect::near_keys(&leaves, key, NEAR);
+        let near: Vec<String> = near.iter().map(|leaf| format!("`{}`", leaf.flat)).collect();
+        let error = Error::refused(format!("there is no key `{key}`")).coded("no-such-key");
+        Err(match near.as_slice() {
+            [] => error,
+            near => error.advice(format!("Did you mean {}?", near.join(" or "))),
+        })
+    }
+
+    /// Reads all of it, looks at every checksum that its files have, and counts NaN and infinities.
+    /// That it is damaged is a verdict, not an error.
+    pub fn verify(&self) -> Result<Verdict> {
+        self.verify_with(&mut Unwatched)
+    }
+
+    /// As [`Checkpoint::verify`]; tells how far it is in bytes, and stops where `progress` says so.
+    pub fn verify_with(&self, progress: &mut dyn Progress) -> Result<Verdict> {
+        let checks = statelens_formats::checks::checks(&self.inner, &Limits::default())?;
+        verify(self.inner.clone(), checks, None, progress)
+    }
+
+    /// The tree of values with the table of tensors, for what this crate does not do itself.
+    pub fn inner(&self) -> &Arc<core::Checkpoint> {
+        &self.inner
+    }
+
+    /// The files that it was read from, which are not to be written over.
+    pub(crate) fn sources(&self) -> &[Arc<FileSource>] {
+        &self.sources
+    }
+}
+
+/// Keys that are named beside one that is not there.
+const NEAR: usize = 3;
+
+/// Compares two checkpoints key by key and value by value, whatever formats they are in.
+pub fn diff(left: &Checkpoint, right: &Checkpoint) -> Result<Diff> {
+    diff_with(left, right, Options::default(), &mut Unwatched)
+}
+
+/// As [`diff`], with a tolerance and other options; tells how far it is in bytes.
+pub fn diff_with(
+    left: &Checkpoint,
+    right: &Checkpoint,
+    options: Options,
+    progress: &mut dyn Progress,
+) -> Result<Diff> {
+    compare(left.inner.clone(), right.inner.clone(), options, progress)
+}

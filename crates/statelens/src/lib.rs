@@ -1,0 +1,83 @@
+//! Model checkpoints: opened, explained, compared and converted, without running anything in them.
+//!
+//! ```no_run
+//! use statelens::{DType, Target, convert, s};
+//!
+//! # fn main() -> statelens::Result<()> {
+//! let checkpoint = statelens::open("model.pt")?;
+//! for tensor in checkpoint.tensors() {
+//!     println!("{} {} {:?}", tensor.key(), tensor.dtype(), tensor.shape());
+//! }
+//! let weight = checkpoint.tensor("h.0.attn.weight")?;
+//! let corner: Vec<f32> = weight.slice(&s![0..2, ..4])?.read()?;
+//! convert(&checkpoint, Target::Safetensors).cast("*.norm.*", DType::F32).write("out.safetensors")?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! [`open`] takes a file, a folder with one checkpoint, or one shard of a set, in any of the formats
+//! that Statelens reads; [`open_url`] a web address, of which it fetches only what is needed. Opening
+//! reads the structure of the files, never the weights; nothing that a pickle names is run.
+//!
+//! # How to read a tensor
+//!
+//! A [`Tensor`] is a name, a dtype, a shape, and where its bytes are. [`Tensor::read`] gives its
+//! values in C order as any [`Element`] that holds all of them exactly: `bfloat16` reads as `f32`,
+//! and `f32` as `f64`; where a value would be rounded it is an error that says so. [`Tensor::slice`]
+//! takes a part of it, still unread. [`Tensor::each`] passes the bytes on piece by piece, for tensors
+//! that are larger than memory.
+//!
+//! # Layers
+//!
+//! This crate is the blocking face of others that do no input or output: machines that say which
+//! bytes they need and are fed them. They are in [`machines`], for whoever brings bytes in another
+//! way, and the crates that they come from in [`parts`].
+
+mod checkpoint;
+mod conversion;
+mod element;
+pub mod files;
+mod open;
+pub mod output;
+pub mod remote;
+pub mod scratch;
+pub mod sink;
+mod slice;
+mod tensor;
+pub mod write;
+
+pub use checkpoint::{Checkpoint, diff, diff_with};
+pub use conversion::{Conversion, Target, Written, convert};
+pub use element::Element;
+pub use open::{Opener, open, open_url, scan};
+pub use slice::{Axis, Slice};
+pub use statelens_checkpoint::{
+    DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
+};
+pub use statelens_formats::{Format, Probe, Score};
+pub use statelens_inspect::compare::Options as DiffOptions;
+pub use statelens_inspect::compare::Report as Diff;
+pub use statelens_inspect::verify::Report as Verdict;
+pub use tensor::Tensor;
+
+/// State machines that do no input or output: each says which bytes it needs, and is fed them.
+pub mod machines {
+    pub use statelens_convert::{Run, Step};
+    pub use statelens_inspect::compare::Comparison;
+    pub use statelens_inspect::verify::Verification;
+    pub use statelens_tensor::{Gather, Need};
+}
+
+/// The crates that this one is made of.
+pub mod parts {
+    pub use statelens_checkpoint as checkpoint;
+    pub use statelens_convert as convert;
+    pub use statelens_formats as formats;
+    pub use statelens_inspect as inspect;
+    pub use statelens_tensor as tensor;
+}
+
+/// The README's first lines are held to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -1,0 +1,148 @@
+//! Opening checkpoints.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Unwatched};
+use statelens_formats::{Format, ScanOptions, open_with};
+use statelens_remote::Meter;
+
+use crate::Checkpoint;
+use crate::files::{self, Opened};
+use crate::remote::{self, Remote};
+use crate::scratch::{Disk, MOST};
+
+/// Opens a checkpoint of the disk: a file, a folder that holds one, or a shard or index of a set.
+/// Its format is found by content. Reads its structure, never its weights.
+pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
+    Opener::new().open(path)
+}
+
+/// Opens a checkpoint at an address: `https://`, a page of the Hugging Face Hub, or, if that is built
+/// in, `s3://`, `gs://` and `az://`. Fetches only what is needed, up to [`remote::CAP`].
+pub fn open_url(url: &str) -> Result<Checkpoint> {
+    Opener::new().open_url(url)
+}
+
+/// What a file would do to whoever loads it with the usual libraries: every call of a pickle in it
+/// that is not known to be harmless, and other code that it brings along. Runs none of it.
+pub fn scan(path: impl AsRef<Path>) -> Result<Vec<Finding>> {
+    let files = files::open(path.as_ref(), &[])?.files;
+    statelens_formats::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched)
+}
+
+/// How to open checkpoints.
+///
+/// ```no_run
+/// let checkpoint = statelens::Opener::new()
+///     .with("weights/model-00002-of-00002.safetensors")
+///     .fetch_at_most(20_000_000_000)
+///     .open_url("https://example.org/weights/model-00001-of-00002.safetensors")?;
+/// # Ok::<(), statelens::Error>(())
+/// ```
+pub struct Opener<'a> {
+    with: Vec<PathBuf>,
+    limits: Limits,
+    fetch: u64,
+    scratch: u64,
+    formats: Vec<&'a Format>,
+    progress: Option<&'a mut dyn Progress>,
+}
+
+impl Default for Opener<'_> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<'a> Opener<'a> {
+    /// As [`open`] does it.
+    pub fn new() -> Self {
+        Self {
+            with: Vec::new(),
+            limits: Limits::default(),
+            fetch: remote::CAP,
+            scratch: MOST,
+            formats: Vec::new(),
+            progress: None,
+        }
+    }
+
+    /// Another file that the checkpoint may link to. Those in its own folder are found without.
+    #[must_use]
+    pub fn with(mut self, path: impl Into<PathBuf>) -> Self {
+        self.with.push(path.into());
+        self
+    }
+
+    /// What may be spent on a file, whatever it claims.
+    #[must_use]
+    pub fn limits(mut self, limits: Limits) -> Self {
+        self.limits = limits;
+        self
+    }
+
+    /// Bytes that may be fetched from web servers for this checkpoint.
+    #[must_use]
+    pub fn fetch_at_most(mut self, bytes: u64) -> Self {
+        self.fetch = bytes;
+        self
+    }
+
+    /// Bytes that may be taken on disk where tensors have to be put in order.
+    #[must_use]
+    pub fn scratch_at_most(mut self, bytes: u64) -> Self {
+        self.scratch = bytes;
+        self
+    }
+
+    /// A format of your own: it reads files that it is surer of than all of ours. For files of the
+    /// disk and [`Opener::open_source`].
+    #[must_use]
+    pub fn format(mut self, format: &'a Format) -> Self {
+        self.formats.push(format);
+        self
+    }
+
+    /// Tells how far opening is, in keys, and stops it where that says so.
+    #[must_use]
+    pub fn progress(mut self, progress: &'a mut dyn Progress) -> Self {
+        self.progress = Some(progress);
+        self
+    }
+
+    /// As [`open`].
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Checkpoint> {
+        let Opened { files, sources } = files::open(path.as_ref(), &self.with)?;
+        let files = files.with_scratch(Arc::new(Disk::new(self.scratch)));
+        let mut nobody = Unwatched;
+        let progress = self.progress.unwrap_or(&mut nobody);
+        Ok(Checkpoint::new(open_with(&self.formats, files, &self.limits, progress)?, sources))
+    }
+
+    /// As [`open_url`].
+    pub fn open_url(self, url: &str) -> Result<Checkpoint> {
+        if remote::address(Path::new(url)).is_none() {
+            return Err(Error::refused("this is not an address").in_file(url));
+        }
+        let advice = "Allow more with `Opener::fetch_at_most`.";
+        let remote = Remote {
+            meter: Arc::new(Meter::new(self.fetch, advice)),
+            limits: self.limits,
+            scratch: Arc::new(Disk::new(self.scratch)),
+        };
+        let mut nobody = Unwatched;
+        let progress = self.progress.unwrap_or(&mut nobody);
+        Ok(Checkpoint::new(remote.open(url, &self.with, progress)?, Vec::new()))
+    }
+
+    /// Opens a checkpoint that is wherever `source` reads from. `name` is its file name: formats are
+    /// told apart by content, but what is not a checkpoint is explained by it, too.
+    pub fn open_source(self, name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
+        let scratch = Arc::new(Disk::new(self.scratch));
+        let files = FileSet::single(name, source).with_scratch(scratch);
+        let mut nobody = Unwatched;
+        let progress = self.progress.unwrap_or(&mut nobody);
+        Ok(Checkpoint::new(open_with(&self.formats, files, &self.limits, progress)?, Vec::new()))
+    }
+}

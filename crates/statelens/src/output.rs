@@ -1,0 +1,285 @@
+//! The files to be written: under temporary names beside their targets until they are complete.
+
+mod folders;
+mod leftovers;
+mod names;
+mod shards;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub use folders::Folders;
+pub use names::{Sync, keep_all, sync_folder};
+pub use shards::old_shards;
+use statelens_checkpoint::{Error, Result};
+use statelens_inspect::size_text;
+
+use crate::files::FileSource;
+
+/// A file that does not exist yet under its own name. Dropped before [`keep_all`], it is
+/// removed, and whatever has the name is as it was.
+pub struct Output {
+    /// The file under its temporary name; empty at first.
+    pub file: Arc<fs::File>,
+    temporary: PathBuf,
+    target: PathBuf,
+    replace: bool,
+    kept: bool,
+}
+
+/// Fails if `target` may not be written: it exists and is not to be replaced, it is one of the
+/// files that are read, or it is no regular file.
+pub fn check_target(target: &Path, replace: bool, sources: &[Arc<FileSource>]) -> Result<()> {
+    let name = || target.display().to_string();
+    let metadata = match fs::metadata(target) {
+        Ok(metadata) => metadata,
+        // A link that leads nowhere: the file would appear somewhere else.
+        Err(_) if fs::symlink_metadata(target).is_ok() => {
+            return Err(Error::refused("this is a link to a file that is not there")
+                .in_file(name())
+                .advice("Remove the link, or name the file itself."));
+        }
+        Err(_) => return Ok(()),
+    };
+    if metadata.is_dir() {
+        return Err(Error::refused("this is a folder")
+            .in_file(name())
+            .advice("Name the file to write in it."));
+    }
+    if !metadata.is_file() {
+        return Err(Error::refused("this is not a regular file").in_file(name()));
+    }
+    if let Some(source) =
+        sources.iter().find(|source| source.is_open() && same_file(target, source.path()))
+    {
+        return Err(Error::refused("this is a file that the checkpoint is read from")
+            .in_file(source.path().display().to_string())
+            .advice("Write to another name."));
+    }
+    if !replace {
+        return Err(exists(target));
+    }
+    Ok(())
+}
+
+impl Output {
+    /// Makes the temporary file, if its disk has room for `bytes`.
+    pub fn create(target: &Path, replace: bool, bytes: u64) -> Result<Self> {
+        // Through a link, so that the link stays one.
+        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
+        let folder = match target.parent() {
+            Some(folder) if folder != Path::new("") => folder.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        if target.file_name().is_none() {
+            return Err(Error::refused("this names no file").in_file(target.display().to_string()));
+        }
+        leftovers::remove(&folder);
+        check_room(&folder, bytes)?;
+        for attempt in 0..ATTEMPTS {
+            let temporary =
+                folder.join(format!(".statelens-{}-{attempt}.part", std::process::id()));
+            match fs::OpenOptions::new().read(true).write(true).create_new(true).open(&temporary) {
+                Ok(file) => {
+                    leftovers::hold(&file);
+                    if replace {
+                        // Before the first byte, so that nobody can read who could not before.
+                        take_after(&file, &target);
+                    }
+                    let file = Arc::new(file);
+                    return Ok(Self { file, temporary, target, replace, kept: false });
+                }
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(create_error(&error, &folder, &target)),
+            }
+        }
+        Err(Error::io("no free temporary name was found beside it")
+            .in_file(target.display().to_string()))
+    }
+
+    /// Takes room on the disk for `bytes` before the first is written: a disk that fills meanwhile
+    /// can't stop a long conversion at its end, and the system writes to reserved room twice as
+    /// fast as it appends. A file system that can't reserve is written to without.
+    pub fn reserve(&self, bytes: u64) -> Result<()> {
+        reserve(&self.file, bytes).map_err(|error| {
+            Error::io(format!("{} can't be reserved for the file: {error}", size_text(bytes)))
+                .in_file(self.target.display().to_string())
+                .advice("Make room, or write to another disk.")
+        })
+    }
+}
+
+const ATTEMPTS: u32 = 100;
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if !self.kept {
+            // If even that fails there is nothing left to try, and the name tells what it is.
+            let _ = fs::remove_file(&self.temporary);
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn reserve(file: &fs::File, bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::Errno;
+    if bytes == 0 {
+        return Ok(());
+    }
+    match fallocate(file, FallocateFlags::KEEP_SIZE, 0, bytes) {
+        Err(error @ (Errno::NOSPC | Errno::DQUOT | Errno::FBIG)) => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn reserve(_file: &fs::File, _bytes: u64) -> io::Result<()> {
+    Ok(())
+}
+
+fn check_room(folder: &Path, bytes: u64) -> Result<()> {
+    match free_bytes(folder) {
+        Some(free) if free < bytes => Err(Error::io(format!(
+            "the file may take {}, and its disk has {} left",
+            size_text(bytes),
+            size_text(free)
+        ))
+        .in_file(folder.display().to_string())
+        .advice("Make room, or write to another disk.")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(unix)]
+fn free_bytes(folder: &Path) -> Option<u64> {
+    // A file system without blocks does not say.
+    let stat = rustix::fs::statvfs(folder).ok().filter(|stat| stat.f_blocks > 0)?;
+    stat.f_bavail.checked_mul(stat.f_frsize)
+}
+
+#[cfg(not(unix))]
+fn free_bytes(_folder: &Path) -> Option<u64> {
+    None
+}
+
+fn exists(target: &Path) -> Error {
+    Error::refused("this file exists")
+        .in_file(target.display().to_string())
+        .coded("exists")
+        .advice("Name another one, or allow that it is replaced.")
+}
+
+fn create_error(error: &io::Error, folder: &Path, target: &Path) -> Error {
+    let name = target.display().to_string();
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            Error::io(format!("there is no folder `{}`", folder.display())).in_file(name)
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            Error::io(format!("you may not write in the folder `{}`", folder.display()))
+                .in_file(name)
+                .advice("Name a file in another folder.")
+        }
+        _ => Error::io(format!("it can't be created: {error}")).in_file(name),
+    }
+}
+
+/// Gives a new file the permissions and, where the system allows it, the owner and group of the
+/// file that it is to replace.
+#[cfg(unix)]
+fn take_after(file: &fs::File, replaced: &Path) {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let Ok(old) = fs::metadata(replaced) else { return };
+    // Only root may give a file away; a group that one is in may be set. Changing the owner takes
+    // away the bits that `chmod` sets, so it comes first.
+    let owned = std::os::unix::fs::fchown(file, Some(old.uid()), Some(old.gid()))
+        .or_else(|_| std::os::unix::fs::fchown(file, None, Some(old.gid())));
+    let mut mode = old.permissions().mode() & 0o7777;
+    if owned.is_err() {
+        // Another group must not get what the old one had.
+        mode &= !0o070;
+    }
+    // Where this fails the file is as any new one is.
+    let _ = file.set_permissions(fs::Permissions::from_mode(mode));
+}
+
+#[cfg(not(unix))]
+fn take_after(file: &fs::File, replaced: &Path) {
+    if let Ok(old) = fs::metadata(replaced) {
+        // Where this fails the file is as any new one is.
+        let _ = file.set_permissions(old.permissions());
+    }
+}
+
+/// Whether two names lead to the same file.
+pub fn same_file(a: &Path, b: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+        if let (Ok(a), Ok(b)) = (fs::metadata(a), fs::metadata(b)) {
+            return (a.dev(), a.ino()) == (b.dev(), b.ino());
+        }
+    }
+    matches!((fs::canonicalize(a), fs::canonicalize(b)), (Ok(a), Ok(b)) if a == b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("statelens-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_file_that_appears_meanwhile_is_kept() {
+        let folder = folder("output-race");
+        let target = folder.join("a.pt");
+        let output = Output::create(&target, false, 0).unwrap();
+        (&*output.file).write_all(b"new").unwrap();
+        fs::write(&target, b"appeared").unwrap();
+        let error = keep_all(vec![output], Sync::IfReplacing).unwrap_err();
+        assert_eq!(error.code(), "exists", "{error}");
+        assert_eq!(fs::read(&target).unwrap(), b"appeared");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        let output = Output::create(&target, true, 0).unwrap();
+        (&*output.file).write_all(b"new").unwrap();
+        keep_all(vec![output], Sync::IfReplacing).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_dropped_or_has_no_room_leaves_nothing() {
+        let folder = folder("output-drop");
+        drop(Output::create(&folder.join("a.pt"), false, 0).unwrap());
+        if free_bytes(&folder).is_some() {
+            let error = Output::create(&folder.join("a.pt"), false, u64::MAX).err().unwrap();
+            assert!(error.to_string().contains("left"), "{error}");
+        }
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn room_that_is_not_needed_is_given_back() {
+        use std::os::unix::fs::MetadataExt as _;
+        let folder = folder("reserved");
+        let target = folder.join("a.pt");
+        let output = Output::create(&target, false, 0).unwrap();
+        output.reserve(8 << 20).unwrap();
+        (&*output.file).write_all(b"weights").unwrap();
+        keep_all(vec![output], Sync::IfReplacing).unwrap();
+        assert_eq!(fs::read(&target).unwrap(), b"weights");
+        assert!(fs::metadata(&target).unwrap().blocks() * 512 < 1 << 20);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

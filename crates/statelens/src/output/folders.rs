@@ -1,0 +1,54 @@
+//! Folders that a file is to be in, and that are not there yet.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::{Error, Result};
+
+/// Folders that were made for a file. Dropped before [`Folders::keep`], they are removed again.
+#[derive(Debug, Default)]
+pub struct Folders {
+    /// The outermost first.
+    made: Vec<PathBuf>,
+    kept: bool,
+}
+
+impl Folders {
+    /// Makes a folder, and those that it is in, where they are not there.
+    pub fn make(folder: Option<&Path>) -> Result<Self> {
+        let mut folders = Self::default();
+        let Some(folder) = folder.filter(|folder| *folder != Path::new("")) else {
+            return Ok(folders);
+        };
+        let missing = folder.ancestors().take_while(|one| *one != Path::new("") && !one.exists());
+        let missing: Vec<&Path> = missing.collect();
+        for one in missing.into_iter().rev() {
+            match fs::create_dir(one) {
+                Ok(()) => folders.made.push(one.to_owned()),
+                // Somebody else made it meanwhile.
+                Err(_) if one.is_dir() => {}
+                Err(error) => {
+                    return Err(Error::io(format!("this folder can't be made: {error}"))
+                        .in_file(one.display().to_string()));
+                }
+            }
+        }
+        Ok(folders)
+    }
+
+    /// They stay.
+    pub fn keep(&mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Folders {
+    fn drop(&mut self) {
+        if !self.kept {
+            for folder in self.made.iter().rev() {
+                // One that somebody has put something in stays.
+                let _ = fs::remove_dir(folder);
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Checkpoints at addresses: on web servers, and in object stores.
+
+#[cfg(feature = "http")]
+mod http;
+#[cfg(feature = "object-store")]
+mod objects;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
+};
+use statelens_convert::Report;
+use statelens_inspect::size_text;
+use statelens_remote::{Address, Meter, Opened, Streamed, Window};
+
+use crate::files;
+
+/// Bytes that may be fetched from web servers, unless somebody says otherwise.
+pub const CAP: u64 = 1_000_000_000;
+/// Files that a checkpoint may name.
+const MOST_FILES: usize = 1_024;
+
+/// Schemes of addresses, and the feature that each needs.
+const SCHEMES: [(&str, &str); 10] = [
+    ("https://", "http"),
+    ("http://", "http"),
+    ("s3://", "object-store"),
+    ("s3a://", "object-store"),
+    ("gs://", "object-store"),
+    ("az://", "object-store"),
+    ("azure://", "object-store"),
+    ("abfs://", "object-store"),
+    ("abfss://", "object-store"),
+    ("adl://", "object-store"),
+];
+
+/// The address that an argument is, if it is one.
+pub fn address(argument: &Path) -> Option<&str> {
+    let text = argument.to_str()?;
+    let lower = text.get(..12.min(text.len())).unwrap_or(text).to_ascii_lowercase();
+    SCHEMES.iter().any(|(scheme, _)| lower.starts_with(scheme)).then_some(text)
+}
+
+/// Opens remote checkpoints, and counts what is fetched for them.
+#[derive(Debug, Clone)]
+pub struct Remote {
+    /// What was fetched from web servers, and what may be.
+    pub meter: Arc<Meter>,
+    /// What may be spent on a file.
+    pub limits: Limits,
+    /// Where tensors are put in order.
+    pub scratch: Arc<dyn Scratch>,
+}
+
+impl Remote {
+    /// Opens a checkpoint, with the files beside it that it names, and those in `with`.
+    pub fn open(
+        &self,
+        url: &str,
+        with: &[PathBuf],
+        progress: &mut dyn Progress,
+    ) -> Result<Checkpoint> {
+        self.gather(url, with, progress)?.1
+    }
+
+    /// The files of a checkpoint: itself, those beside it that it names, and those in `with`.
+    pub fn files(
+        &self,
+        url: &str,
+        with: &[PathBuf],
+        progress: &mut dyn Progress,
+    ) -> Result<FileSet> {
+        self.gather(url, with, progress).map(|(files, _)| files)
+    }
+
+    /// Refuses a plan that takes more from web servers than may be fetched; `advice` says what to
+    /// do then.
+    pub fn check_cap(&self, plan: &Plan, advice: &str) -> Result<()> {
+        if self.meter.requests() == 0 {
+            return Ok(());
+        }
+        let mut bytes = 0u64;
+        for segment in plan.segments() {
+            if let Segment::Data(data) = segment {
+                let tensor = plan.source.tensor(data.tensor)?;
+                bytes = bytes.saturating_add(tensor.nbytes().unwrap_or(0));
+            }
+        }
+        let cap = self.meter.cap();
+        if self.meter.fetched().saturating_add(bytes) <= cap {
+            return Ok(());
+        }
+        Err(Error::limit(format!(
+            "this would fetch about {}, and a command may fetch {}",
+            size_text(bytes),
+            size_text(cap)
+        ))
+        .advice(advice))
+    }
+
+    fn gather(
+        &self,
+        url: &str,
+        with: &[PathBuf],
+        progress: &mut dyn Progress,
+    ) -> Result<(FileSet, Result<Checkpoint>)> {
+        let place = Place::of(url)?;
+        let window = Arc::new(Window::default());
+        let mut files = FileSet::default().noting_missed().with_scratch(self.scratch.clone());
+        let add = |files: &mut FileSet, name: String, place: &Place| -> Result<Option<Error>> {
+            let found = place
+                .open(&self.meter, &window, files.count())
+                .map_err(|error| error.in_file(&*name))?;
+            Ok(match found {
+                Ok(source) => {
+                    files.push(name, source);
+                    None
+                }
+                Err(error) => Some(error.in_file(name)),
+            })
+        };
+        if let Some(error) = add(&mut files, place.name(), &place)? {
+            return Err(error);
+        }
+        for path in with {
+            match address(path) {
+                Some(url) => {
+                    let place = Place::of(url)?;
+                    if let Some(error) = add(&mut files, place.name(), &place)? {
+                        return Err(error);
+                    }
+                }
+                None => {
+                    for (_, file) in files::open_alone(path)?.iter() {
+                        files.push(file.name.clone(), file.source.clone());
+                    }
+                }
+            }
+        }
+        let mut tried = BTreeSet::new();
+        loop {
+            let opened = statelens_formats::open(files.clone(), &self.limits, progress);
+            let before = files.count();
+            for name in files.missed() {
+                if files.count() < MOST_FILES
+                    && tried.insert(name.clone())
+                    && let Some(place) = place.beside(&name)
+                {
+                    // A file that is not there is missing, which the checkpoint says by itself.
+                    add(&mut files, name, &place)?;
+                }
+            }
+            if files.count() == before {
+                return Ok((files, opened));
+            }
+        }
+    }
+}
+
+/// Writes the files of a plan as objects of a store, which appear when all are complete and
+/// `judge` has nothing against what became of them. `warn` is told of parts that the store may
+/// have kept of what was given up.
+#[cfg(feature = "object-store")]
+pub fn write(
+    paths: &[PathBuf],
+    plan: Plan,
+    replace: bool,
+    warn: fn(&str),
+    judge: &dyn Fn(&Report) -> Result<()>,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
+    let places: Vec<objects::Place> = paths
+        .iter()
+        .map(|path| match Place::of(&path.to_string_lossy())? {
+            Place::Object(place) => Ok(place),
+            Place::Web(address) => Err(no_writing(&address.to_string())),
+        })
+        .collect::<Result<_>>()?;
+    let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
+    let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;
+    judge(&report)?;
+    sink.finish()?;
+    Ok(report)
+}
+
+/// Writes the files of a plan as objects of a store, which this program was built without.
+#[cfg(not(feature = "object-store"))]
+pub fn write(
+    paths: &[PathBuf],
+    _: Plan,
+    _: bool,
+    _: fn(&str),
+    _: &dyn Fn(&Report) -> Result<()>,
+    _: &mut dyn Progress,
+) -> Result<Report> {
+    let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();
+    match Place::of(&path)? {
+        Place::Web(_) => Err(no_writing(&path)),
+    }
+}
+
+fn no_writing(address: &str) -> Error {
+    Error::refused("files are not written to web servers")
+        .in_file(address)
+        .advice("Write to a file, or to an object store (s3://, gs://, az://).")
+}
+
+/// Where a file is.
+enum Place {
+    #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "told that it is not built in"))]
+    Web(Address),
+    #[cfg(feature = "object-store")]
+    Object(objects::Place),
+}
+
+impl Place {
+    fn of(url: &str) -> Result<Self> {
+        let lower = url.to_ascii_lowercase();
+        let needs = SCHEMES.iter().find(|(scheme, _)| lower.starts_with(scheme));
+        match needs {
+            Some((_, "http")) => Address::parse(url).map(Self::Web),
+            #[cfg(feature = "object-store")]
+            Some(_) => objects::Place::parse(url).map(Self::Object),
+            #[cfg(not(feature = "object-store"))]
+            Some(_) => Err(not_built("object-store").in_file(url)),
+            None => Err(Error::unsupported("this is not an address").in_file(url)),
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Self::Web(address) => address.name(),
+            #[cfg(feature = "object-store")]
+            Self::Object(place) => place.name(),
+        }
+    }
+
+    fn beside(&self, name: &str) -> Option<Self> {
+        match self {
+            Self::Web(address) => address.beside(name).map(Self::Web),
+            #[cfg(feature = "object-store")]
+            Self::Object(place) => place.beside(name).map(Self::Object),
+        }
+    }
+
+    /// `Ok(Err(…))` where there is no such file.
+    fn open(
+        &self,
+        meter: &Arc<Meter>,
+        window: &Arc<Window>,
+        number: usize,
+    ) -> Result<Result<Arc<dyn ReadAt>>> {
+        let streamed = |Opened { bulk, structure }| -> Arc<dyn ReadAt> {
+            Arc::new(Streamed::new(bulk, structure, window.clone(), number))
+        };
+        match self {
+            #[cfg(feature = "http")]
+            Self::Web(address) => Ok(http::open(address, meter)?.map(streamed)),
+            #[cfg(not(feature = "http"))]
+            Self::Web(_) => Err(not_built("http")),
+            #[cfg(feature = "object-store")]
+            Self::Object(place) => Ok(place.open()?.map(streamed)),
+        }
+    }
+}
+
+#[cfg(any(not(feature = "http"), not(feature = "object-store")))]
+fn not_built(feature: &str) -> Error {
+    Error::unsupported("this program was built without reading such addresses")
+        .advice(format!("Build it with `--features {feature}`, or fetch the file first."))
+}

@@ -1,0 +1,270 @@
+//! Object stores, by the crate `object_store`, with the credentials that the usual variables of the
+//! environment hold.
+
+mod upload;
+
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::multipart::MultipartStore;
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme, RetryConfig,
+};
+use statelens_checkpoint::{Error, ReadAt, Result};
+use statelens_remote::{Opened, cached};
+use tokio::runtime::Runtime;
+use url::Url;
+
+pub use upload::ObjectSink;
+
+/// How long a request is tried again.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What requests run on. Those who wait for them are threads of ours.
+static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
+    // The one that `ureq` uses; a second call changes nothing.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+});
+
+/// An object.
+#[derive(Clone)]
+pub struct Place {
+    /// `s3://bucket/`.
+    bucket: String,
+    store: Arc<dyn ObjectStore>,
+    parts: Arc<dyn MultipartStore>,
+    path: Path,
+}
+
+impl Place {
+    /// Reads an address as `s3://bucket/folder/file`.
+    pub fn parse(text: &str) -> Result<Self> {
+        // Before a client is made, which wants to know the provider of cryptography.
+        runtime()?;
+        let bad = |why: String| Error::unsupported(why).in_file(text);
+        let url =
+            Url::parse(text).map_err(|error| bad(format!("this is not an address: {error}")))?;
+        let (scheme, path) =
+            ObjectStoreScheme::parse(&url).map_err(|error| bad(format!("{error}")))?;
+        if path.filename().is_none() || text.ends_with('/') {
+            return Err(bad("this names a bucket or a folder, not a file".into()));
+        }
+        let retry = RetryConfig { retry_timeout: PATIENCE, max_retries: 6, ..Default::default() };
+        // The bucket comes from the address, everything else from the environment.
+        let failed = |error: object_store::Error| told(&error, text);
+        let (store, parts): (Arc<dyn ObjectStore>, Arc<dyn MultipartStore>) = match scheme {
+            ObjectStoreScheme::AmazonS3 => {
+                let builder = AmazonS3Builder::from_env().with_url(text).with_retry(retry);
+                let store = Arc::new(builder.build().map_err(failed)?);
+                (store.clone(), store)
+            }
+            ObjectStoreScheme::GoogleCloudStorage => {
+                let mut builder = GoogleCloudStorageBuilder::from_env().with_url(text);
+                // As Google's own libraries have it: an emulator asks for no credentials.
+                if let Ok(host) = std::env::var("STORAGE_EMULATOR_HOST") {
+                    let host = host.trim_end_matches('/');
+                    let scheme = if host.contains("://") { "" } else { "http://" };
+                    builder = builder.with_base_url(&format!("{scheme}{host}"));
+                    builder = builder.with_skip_signature(true);
+                }
+                let store = Arc::new(builder.with_retry(retry).build().map_err(failed)?);
+                (store.clone(), store)
+            }
+            ObjectStoreScheme::MicrosoftAzure => {
+                let builder = MicrosoftAzureBuilder::from_env().with_url(text);
+                let store = Arc::new(builder.with_retry(retry).build().map_err(failed)?);
+                (store.clone(), store)
+            }
+            _ => return Err(bad("this is not the address of an object store".into())),
+        };
+        let bucket = text.strip_suffix(url.path().trim_start_matches('/')).unwrap_or(text);
+        Ok(Self { bucket: bucket.to_owned(), store, parts, path })
+    }
+
+    /// The object's name without its folder.
+    pub fn name(&self) -> String {
+        self.path.filename().unwrap_or("checkpoint").to_owned()
+    }
+
+    /// An object that this one speaks of, by its name relative to this one's folder; `None` for a
+    /// name that leads elsewhere.
+    pub fn beside(&self, name: &str) -> Option<Self> {
+        let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
+        if !name.split('/').all(plain) {
+            return None;
+        }
+        let text = self.path.as_ref();
+        let folder = &text[..text.rfind('/').map_or(0, |at| at + 1)];
+        let path = Path::parse(format!("{folder}{name}")).ok()?;
+        Some(Self { path, ..self.clone() })
+    }
+
+    /// Where it is, as it was given.
+    fn address(&self) -> String {
+        format!("{}{}", self.bucket, self.path)
+    }
+
+    /// The object; `Ok(Err(…))` if there is none.
+    pub(super) fn open(&self) -> Result<Result<Opened>> {
+        let found = wait(self.store.head(&self.path))?;
+        let found = match found {
+            Ok(found) => found,
+            Err(error) if is_absent(&error) => return Ok(Err(told(&error, &self.address()))),
+            Err(error) => return Err(told(&error, &self.address())),
+        };
+        let object = Object { place: self.clone(), len: found.size, tag: found.e_tag };
+        let bulk: Arc<dyn ReadAt> = Arc::new(object);
+        Ok(Ok(Opened { structure: cached(bulk.clone()), bulk }))
+    }
+
+    /// Whether there is such an object.
+    fn exists(&self) -> Result<bool> {
+        match wait(self.store.head(&self.path))? {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => Ok(false),
+            Err(error) => Err(told(&error, &self.address())),
+        }
+    }
+}
+
+/// An object being read, of the version that was opened.
+struct Object {
+    place: Place,
+    len: u64,
+    tag: Option<String>,
+}
+
+impl ReadAt for Object {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        if buffer.is_empty() {
+            return Ok(());
+        }
+        let range = GetRange::Bounded(offset..offset + buffer.len() as u64);
+        let options =
+            GetOptions { range: Some(range), if_match: self.tag.clone(), ..Default::default() };
+        let got = wait(async {
+            self.place.store.get_opts(&self.place.path, options).await?.bytes().await
+        })?;
+        let bytes = got.map_err(|error| told(&error, &self.place.address()).at(offset))?;
+        if bytes.len() != buffer.len() {
+            return Err(Error::io(format!(
+                "the store sent {} of {} bytes",
+                bytes.len(),
+                buffer.len()
+            ))
+            .at(offset));
+        }
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Object({})", self.place.address())
+    }
+}
+
+fn runtime() -> Result<&'static Runtime> {
+    RUNTIME.as_ref().map_err(|error| Error::io(format!("requests can't be made: {error}")))
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> Result<T> {
+    Ok(runtime()?.block_on(future))
+}
+
+/// A store says "no permission" of what is not there to those who may not list the bucket.
+fn is_absent(error: &object_store::Error) -> bool {
+    use object_store::Error as E;
+    matches!(error, E::NotFound { .. } | E::PermissionDenied { .. } | E::Unauthenticated { .. })
+}
+
+/// A store's error as a sentence.
+fn told(error: &object_store::Error, address: &str) -> Error {
+    use object_store::Error as E;
+    let error = match error {
+        E::NotFound { .. } => {
+            Error::io("there is no such object").advice("Compare the bucket and the key.")
+        }
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => Error::io(
+            "the store does not let you do that",
+        )
+        .advice("Look at the credentials in the environment, and at what they are allowed to do."),
+        E::Precondition { .. } | E::NotModified { .. } => {
+            Error::io("the object was changed since it was opened").advice("Open it again.")
+        }
+        E::AlreadyExists { .. } => exists(),
+        other => failed(&words(other), address),
+    };
+    error.in_file(address)
+}
+
+/// What a request failed of that the store did not judge, by the library's words.
+fn failed(words: &str, address: &str) -> Error {
+    let says = |part: &str| words.contains(part);
+    if says("non-partial response") {
+        return Error::unsupported(
+            "the store gives objects only as a whole: it was asked for a part and began to send everything",
+        )
+        .advice("Fetch the object with the store's own tool, and open it from the disk.");
+    }
+    // Without credentials in the environment, the machine's own are asked for, which only machines
+    // of a cloud have; an account has no such place.
+    let own = ["latest/api/token", "computeMetadata", "metadata/identity", "Account must be"];
+    if own.into_iter().any(says) {
+        let named = match address.split(':').next().unwrap_or_default() {
+            "s3" | "s3a" => {
+                "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_SKIP_SIGNATURE=true for a public bucket."
+            }
+            "gs" => {
+                "Set GOOGLE_APPLICATION_CREDENTIALS to a file of credentials, or GOOGLE_SKIP_SIGNATURE=true for a public bucket."
+            }
+            _ => {
+                "Set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_SKIP_SIGNATURE=true for a public container."
+            }
+        };
+        return Error::io("there are no credentials for this store in the environment")
+            .advice(named);
+    }
+    Error::io(words.to_owned())
+        .advice("Look at the address, and at the variables of the environment that name the endpoint and the credentials.")
+}
+
+/// An error with each of its causes, in short: the store's own words are in the innermost. Without
+/// the queries of addresses: a token may be in them.
+fn words(error: &object_store::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        let more = error.to_string();
+        if !words.contains(&more) {
+            words = format!("{words}: {more}");
+        }
+        cause = error.source();
+    }
+    let mut told = String::with_capacity(words.len());
+    let mut in_query = false;
+    for c in words.chars() {
+        in_query = if in_query { !(c.is_whitespace() || "()\"'".contains(c)) } else { c == '?' };
+        if !in_query {
+            told.push(if c == '\n' { ' ' } else { c });
+        }
+    }
+    told
+}
+
+fn exists() -> Error {
+    Error::refused("this object exists")
+        .coded("exists")
+        .advice("Name another one, or allow that it is replaced.")
+}

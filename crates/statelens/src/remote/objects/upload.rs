@@ -1,0 +1,236 @@
+//! Writing objects, part by part.
+//!
+//! A part is sent when it is full, several at a time, so that memory is bounded whatever the
+//! checkpoint weighs. Where a plan makes a file's head last, the first parts are kept back and sent
+//! last. Objects appear only when all are complete; what is given up is aborted, so that nothing is
+//! left in the bucket that would be paid for.
+
+use std::collections::VecDeque;
+
+use object_store::multipart::PartId;
+use object_store::{MultipartId, PutPayload};
+use statelens_checkpoint::{Error, Plan, Result, Segment};
+use statelens_convert::Sink;
+use tokio::task::JoinHandle;
+
+use super::{Place, exists, runtime, told, wait};
+
+/// Bytes of a part, unless there would be more parts than stores allow (10,000).
+const PART: u64 = 16 << 20;
+const MOST_PARTS: u64 = 9_000;
+/// Parts on their way at a time.
+const AT_ONCE: usize = 4;
+
+/// Objects as the place where new files go.
+pub struct ObjectSink {
+    uploads: Vec<Upload>,
+    current: usize,
+    replace: bool,
+}
+
+/// One object being written.
+struct Upload {
+    place: Place,
+    warn: fn(&str),
+    id: Option<MultipartId>,
+    part: usize,
+    /// The first bytes, as many as must be there before the head can be made.
+    kept: Vec<u8>,
+    keep: usize,
+    buffer: Vec<u8>,
+    parts: Vec<Option<PartId>>,
+    sending: VecDeque<(usize, JoinHandle<object_store::Result<PartId>>)>,
+    complete: bool,
+}
+
+impl ObjectSink {
+    /// The objects are those of the plan's files, by index. An object that is there is replaced
+    /// only if that is asked for, and not before the new one is complete.
+    /// `warn` is told of parts that a store may have kept.
+    pub fn new(plan: &Plan, places: Vec<Place>, replace: bool, warn: fn(&str)) -> Result<Self> {
+        let mut uploads = Vec::new();
+        for (file, place) in plan.files.iter().zip(places) {
+            if !replace && place.exists()? {
+                return Err(exists().in_file(place.address()));
+            }
+            let size = file.size(&plan.source)?.bytes();
+            let part = PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
+            let head = match file.segments.first() {
+                Some(Segment::Late { len: Some(len), .. }) if file.head_last => *len,
+                _ => 0,
+            };
+            let keep = head.next_multiple_of(part);
+            let (Ok(part), Ok(keep)) = (usize::try_from(part), usize::try_from(keep)) else {
+                return Err(Error::unsupported("the file is too large to be sent in parts"));
+            };
+            uploads.push(Upload {
+                place,
+                warn,
+                id: None,
+                part,
+                kept: Vec::new(),
+                keep,
+                buffer: Vec::new(),
+                parts: Vec::new(),
+                sending: VecDeque::new(),
+                complete: false,
+            });
+        }
+        Ok(Self { uploads, current: 0, replace })
+    }
+
+    /// Waits until everything is sent, and lets the objects appear.
+    pub fn finish(mut self) -> Result<()> {
+        if let Some(last) = self.uploads.get_mut(self.current) {
+            last.end()?;
+        }
+        for upload in &self.uploads {
+            if !self.replace && upload.place.exists()? {
+                return Err(exists().in_file(upload.place.address()));
+            }
+        }
+        self.uploads.iter_mut().try_for_each(Upload::complete)
+    }
+
+    fn upload(&mut self) -> Result<&mut Upload> {
+        self.uploads.get_mut(self.current).ok_or_else(|| {
+            Error::io("a plan writes to a file that it does not name").advice("Please report it.")
+        })
+    }
+}
+
+impl Sink for ObjectSink {
+    fn begin(&mut self, index: usize) -> Result<()> {
+        if index > 0 {
+            self.upload()?.end()?;
+        }
+        self.current = index;
+        self.upload()?.begin()
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.upload()?.write(bytes)
+    }
+
+    fn patch_head(&mut self, head: &[u8]) -> Result<()> {
+        let upload = self.upload()?;
+        let kept = upload.kept.get_mut(..head.len()).ok_or_else(|| {
+            Error::io("a plan makes a longer head than it said").advice("Please report it.")
+        })?;
+        kept.copy_from_slice(head);
+        Ok(())
+    }
+}
+
+impl Drop for ObjectSink {
+    fn drop(&mut self) {
+        self.uploads.iter_mut().for_each(Upload::abort);
+    }
+}
+
+impl Upload {
+    fn begin(&mut self) -> Result<()> {
+        let id = wait(self.place.parts.create_multipart(&self.place.path))?;
+        self.id = Some(id.map_err(|error| told(&error, &self.place.address()))?);
+        // Their numbers are taken; the rest is counted from behind them.
+        self.parts = vec![None; self.keep / self.part];
+        Ok(())
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let room = (self.keep - self.kept.len()).min(bytes.len());
+        self.kept.extend_from_slice(&bytes[..room]);
+        bytes = &bytes[room..];
+        while !bytes.is_empty() {
+            let len = (self.part - self.buffer.len()).min(bytes.len());
+            self.buffer.extend_from_slice(&bytes[..len]);
+            bytes = &bytes[len..];
+            if self.buffer.len() == self.part {
+                let full = std::mem::take(&mut self.buffer);
+                self.parts.push(None);
+                self.send(self.parts.len() - 1, full)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more comes: sends what is left, and what was kept.
+    fn end(&mut self) -> Result<()> {
+        let rest = std::mem::take(&mut self.buffer);
+        if !rest.is_empty() {
+            self.parts.push(None);
+            self.send(self.parts.len() - 1, rest)?;
+        }
+        let kept = std::mem::take(&mut self.kept);
+        // Less was kept than was thought if the whole file is shorter.
+        let count = kept.len().div_ceil(self.part);
+        if count < self.keep / self.part {
+            self.parts.truncate(count);
+        }
+        for (at, part) in kept.chunks(self.part).enumerate() {
+            self.send(at, part.to_vec())?;
+        }
+        while !self.sending.is_empty() {
+            self.sent()?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize, bytes: Vec<u8>) -> Result<()> {
+        let Some(id) = self.id.clone() else {
+            return Err(Error::io("bytes came before the file they belong to"));
+        };
+        while self.sending.len() >= AT_ONCE {
+            self.sent()?;
+        }
+        let Place { parts, path, .. } = self.place.clone();
+        let send = async move { parts.put_part(&path, &id, at, PutPayload::from(bytes)).await };
+        self.sending.push_back((at, runtime()?.spawn(send)));
+        Ok(())
+    }
+
+    /// Waits for the part that was sent first.
+    fn sent(&mut self) -> Result<()> {
+        let Some((at, part)) = self.sending.pop_front() else { return Ok(()) };
+        let part = wait(part)?.map_err(|_| Error::io("sending a part ended unexpectedly"))?;
+        let part = part.map_err(|error| {
+            told(&error, &self.place.address()).context("a part could not be written")
+        })?;
+        if let Some(slot) = self.parts.get_mut(at) {
+            *slot = Some(part);
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self) -> Result<()> {
+        let Some(id) = &self.id else { return Ok(()) };
+        let parts: Vec<PartId> = self.parts.iter().flatten().cloned().collect();
+        if parts.len() != self.parts.len() {
+            return Err(Error::io("a part of the new object was not sent"));
+        }
+        let Place { parts: store, path, .. } = &self.place;
+        wait(store.complete_multipart(path, id, parts))?
+            .map_err(|error| told(&error, &self.place.address()))?;
+        self.complete = true;
+        Ok(())
+    }
+
+    /// Gives up what is not complete, so that the store keeps none of its parts.
+    fn abort(&mut self) {
+        let Some(id) = self.id.take().filter(|_| !self.complete) else { return };
+        // A part that arrives after the rest is removed would stay.
+        for (_, part) in self.sending.drain(..) {
+            part.abort();
+            let _ = wait(part);
+        }
+        let Place { parts, path, .. } = &self.place;
+        let aborted = wait(parts.abort_multipart(path, &id));
+        if !matches!(aborted, Ok(Ok(()))) {
+            (self.warn)(&format!(
+                "{}: the store did not confirm that the unfinished upload was removed; look for \
+                 incomplete multipart uploads in the bucket",
+                self.place.address()
+            ));
+        }
+    }
+}

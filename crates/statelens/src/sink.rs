@@ -1,0 +1,423 @@
+//! Files as the place where new files go.
+
+use std::fs;
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span};
+use statelens_convert::Sink;
+
+use statelens_inspect::grouped;
+
+/// Bytes that are written at once, beginning at a multiple of it: so few that what was read is in
+/// the processor's cache still, and so many that the system keeps them as few large pages.
+const PIECE: usize = 512 << 10;
+/// Where buffers begin: the system copies faster to and from whole lines of the cache.
+const ALIGNMENT: usize = 64;
+/// Spans of at least as many bytes are read by the threads that write.
+const LONG: usize = 16 << 10;
+/// Pieces that wait to be written at most.
+const WAITING: usize = 4;
+/// Threads that write. One of them writes while the other reads the next piece; a third has
+/// nothing to do, as the system lets one at a time write to a file.
+const WRITERS: usize = 2;
+
+/// Writes to files, one after the other, on threads of its own: while they write, the next bytes
+/// are read, decoded and checked. What is copied as it is, they read, too. (Copying in the kernel
+/// took longer than this: it goes page by page where a span and its copy are not aligned alike.)
+pub struct FileSink {
+    files: Vec<Arc<fs::File>>,
+    current: usize,
+    /// Bytes of the current file that are written, or on their way.
+    end: u64,
+    piece: Piece,
+    crew: Option<Crew>,
+    emptied: Receiver<Buffer>,
+    empty: Sender<Buffer>,
+    /// Bytes of all files that were handed over, for errors.
+    written: u64,
+}
+
+/// The threads that write, and where they get their work.
+struct Crew {
+    jobs: SyncSender<Job>,
+    writers: Vec<JoinHandle<Outcome>>,
+}
+
+type Outcome = std::result::Result<(), Failure>;
+
+/// Why a thread stopped before there was nothing more to do.
+enum Failure {
+    Reading(Error),
+    Writing(io::Error),
+}
+
+/// A piece that goes to a place in a file.
+struct Job {
+    file: Arc<fs::File>,
+    at: u64,
+    piece: Piece,
+}
+
+/// At most [`PIECE`] bytes that are written at once.
+#[derive(Default)]
+struct Piece {
+    len: usize,
+    /// Those that were made here, each at its place; none if all are copied.
+    made: Option<Buffer>,
+    /// Those that are still to be read.
+    copied: Vec<Copied>,
+}
+
+/// Bytes of a piece that stand in another file.
+struct Copied {
+    /// Their place in the piece, and how many they are.
+    from: usize,
+    len: usize,
+    source: Arc<dyn ReadAt>,
+    name: String,
+    offset: u64,
+}
+
+/// Room for [`PIECE`] bytes.
+struct Buffer {
+    bytes: Vec<u8>,
+    /// The first that is aligned.
+    start: usize,
+}
+
+impl FileSink {
+    /// The files are those of the plan, by index; they are empty and open for writing.
+    pub fn new(files: Vec<Arc<fs::File>>) -> Self {
+        let (empty, emptied) = channel();
+        Self {
+            files,
+            current: 0,
+            end: 0,
+            piece: Piece::default(),
+            crew: None,
+            emptied,
+            empty,
+            written: 0,
+        }
+    }
+
+    /// Waits until everything is written.
+    pub fn finish(mut self) -> Result<()> {
+        self.hand_over()?;
+        self.wait()
+    }
+
+    /// Hands the piece to the writers and begins the next one.
+    fn hand_over(&mut self) -> Result<()> {
+        let piece = std::mem::take(&mut self.piece);
+        if piece.len == 0 {
+            return Ok(());
+        }
+        self.written += piece.len as u64;
+        let job = Job { file: self.file()?, at: self.end - piece.len as u64, piece };
+        let crew = self.crew.get_or_insert_with(|| Crew::new(&self.empty));
+        // The writers hang up only when one has failed.
+        match crew.jobs.send(job) {
+            Ok(()) => Ok(()),
+            Err(_) => {
+                self.wait()?;
+                Err(Error::io("writing ended unexpectedly"))
+            }
+        }
+    }
+
+    /// Counts bytes that were added, and hands the piece over at its end.
+    fn added(&mut self, len: usize) -> Result<()> {
+        self.piece.len += len;
+        self.end += len as u64;
+        if self.room() == PIECE { self.hand_over() } else { Ok(()) }
+    }
+
+    /// Bytes that still go into the piece, at the end of the file.
+    fn room(&self) -> usize {
+        PIECE - (self.end % PIECE as u64) as usize
+    }
+
+    /// The place of the next `len` bytes of the piece.
+    fn next(&mut self, len: usize) -> &mut [u8] {
+        let empty = || self.emptied.try_recv().unwrap_or_else(|_| Buffer::new());
+        self.piece.made.get_or_insert_with(empty).part(self.piece.len, len)
+    }
+
+    fn file(&self) -> Result<Arc<fs::File>> {
+        self.files.get(self.current).cloned().ok_or_else(|| {
+            Error::io("a plan writes to a file that it does not name").advice("Please report it.")
+        })
+    }
+
+    /// Waits until all that was handed over is written; the first error, if there was one.
+    fn wait(&mut self) -> Result<()> {
+        let Some(Crew { jobs, writers }) = self.crew.take() else { return Ok(()) };
+        drop(jobs);
+        let mut outcome = Ok(());
+        for writer in writers {
+            let ended = match writer.join() {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(Failure::Reading(error))) => Err(error),
+                Ok(Err(Failure::Writing(error))) => Err(self.failed(&error)),
+                Err(_) => Err(Error::io("writing ended unexpectedly")),
+            };
+            outcome = outcome.and(ended);
+        }
+        outcome
+    }
+
+    fn failed(&self, error: &io::Error) -> Error {
+        let place = format!("writing failed within the first {} bytes", grouped(self.written));
+        match error.kind() {
+            io::ErrorKind::StorageFull => {
+                Error::io(format!("{place}: the disk is full")).advice("Make room and try again.")
+            }
+            io::ErrorKind::QuotaExceeded => Error::io(format!("{place}: your quota is used up"))
+                .advice("Make room and try again."),
+            io::ErrorKind::FileTooLarge => {
+                Error::io(format!("{place}: the system allows no larger file"))
+            }
+            _ => Error::io(format!("{place}: {error}")),
+        }
+    }
+}
+
+impl Crew {
+    fn new(empty: &Sender<Buffer>) -> Self {
+        let (jobs, waiting) = sync_channel(WAITING);
+        let waiting = Arc::new(Mutex::new(Some(waiting)));
+        let writer = |_| {
+            let (waiting, empty) = (waiting.clone(), empty.clone());
+            std::thread::spawn(move || write_all(&waiting, &empty))
+        };
+        let writers = (0..WRITERS).map(writer).collect();
+        Self { jobs, writers }
+    }
+}
+
+impl Buffer {
+    fn new() -> Self {
+        let bytes = vec![0; PIECE + ALIGNMENT];
+        let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
+        Self { bytes, start }
+    }
+
+    fn part(&mut self, from: usize, len: usize) -> &mut [u8] {
+        let from = self.start + from;
+        &mut self.bytes[from..from + len]
+    }
+}
+
+/// Where jobs come from, for several threads; gone once one of them has failed.
+type Waiting = Mutex<Option<Receiver<Job>>>;
+
+fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
+    let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
+    // For pieces of which nothing was made: what this thread read last is in its processor's cache.
+    let mut own = Buffer::new();
+    loop {
+        let mut jobs = Some(lock());
+        let job = jobs.as_ref().and_then(|jobs| jobs.as_ref()?.recv().ok());
+        let Some(Job { file, at, mut piece }) = job else { return Ok(()) };
+        if !piece.copied.is_empty() {
+            // But whoever makes all bytes of a piece needs a processor: then the other thread must
+            // not take it to wait for the file.
+            jobs = None;
+        }
+        let buffer = piece.made.as_mut().unwrap_or(&mut own);
+        let read = piece.copied.iter().try_for_each(|copied| {
+            let read = copied.source.read_at(copied.offset, buffer.part(copied.from, copied.len));
+            read.map_err(|error| Failure::Reading(error.in_file(&copied.name)))
+        });
+        let write = |()| write_at(&file, buffer.part(0, piece.len), at).map_err(Failure::Writing);
+        let outcome = read.and_then(write);
+        drop(jobs);
+        if outcome.is_err() {
+            // Whoever sends the next one hears of it.
+            *lock() = None;
+            return outcome;
+        }
+        if let Some(buffer) = piece.made {
+            // Nobody takes it any more once the last bytes are there.
+            let _ = empty.send(buffer);
+        }
+    }
+}
+
+#[cfg(unix)]
+pub(crate) fn write_at(file: &fs::File, bytes: &[u8], at: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+pub(crate) fn write_at(file: &fs::File, mut bytes: &[u8], mut at: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_write(file, bytes, at) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => {
+                bytes = &bytes[written..];
+                at += written as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Drop for FileSink {
+    /// Given up: nothing may be written any more once this is gone.
+    fn drop(&mut self) {
+        let _ = self.wait();
+    }
+}
+
+impl Sink for FileSink {
+    fn begin(&mut self, index: usize) -> Result<()> {
+        self.hand_over()?;
+        self.current = index;
+        self.end = 0;
+        Ok(())
+    }
+
+    fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(self.room().min(bytes.len()));
+            self.next(now.len()).copy_from_slice(now);
+            self.added(now.len())?;
+            bytes = later;
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, files: &FileSet, span: Span) -> Result<()> {
+        files.check(span)?;
+        let source = files.source(span.file)?;
+        let (mut offset, mut left) = (span.offset, span.len);
+        while left > 0 {
+            let len = self.room().min(usize::try_from(left).unwrap_or(PIECE));
+            if len < LONG {
+                files.read(span.file, offset, self.next(len))?;
+            } else {
+                let (source, name) = (source.clone(), files.name(span.file).to_owned());
+                self.piece.copied.push(Copied { from: self.piece.len, len, source, name, offset });
+            }
+            self.added(len)?;
+            offset += len as u64;
+            left -= len as u64;
+        }
+        Ok(())
+    }
+
+    fn patch_head(&mut self, head: &[u8]) -> Result<()> {
+        self.hand_over()?;
+        // What stands there may still be on its way.
+        self.wait()?;
+        write_at(&*self.file()?, head, 0).map_err(|error| self.failed(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use statelens_checkpoint::{FileId, Memory};
+
+    #[test]
+    fn writes_copies_and_heads_come_in_order() {
+        let folder = std::env::temp_dir().join(format!("statelens-sink-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let open = |name: &str| Arc::new(fs::File::create_new(folder.join(name)).unwrap());
+        let source: Vec<u8> = (0..3 * PIECE + 77).map(|at| (at % 251) as u8).collect();
+        let files = FileSet::single("in", Memory::from(source.clone()));
+        let mut sink = FileSink::new(vec![open("a"), open("b")]);
+        let span = |offset, len| Span { file: FileId(0), offset, len };
+        sink.begin(0).unwrap();
+        sink.write(b"..").unwrap();
+        sink.copy(&files, span(2, 3)).unwrap();
+        sink.write(&source).unwrap();
+        sink.copy(&files, span(5, 3 * PIECE as u64)).unwrap();
+        sink.patch_head(b"HD").unwrap();
+        sink.write(b"end").unwrap();
+        sink.begin(1).unwrap();
+        sink.write(b"second").unwrap();
+        assert!(sink.copy(&files, span(9, 1 << 40)).is_err());
+        drop(sink);
+        let mut expected = b"HD".to_vec();
+        expected.extend_from_slice(&source[2..5]);
+        expected.extend_from_slice(&source);
+        expected.extend_from_slice(&source[5..5 + 3 * PIECE]);
+        expected.extend_from_slice(b"end");
+        assert!(fs::read(folder.join("a")).unwrap() == expected);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn many_pieces_come_to_their_places() {
+        let path = std::env::temp_dir().join(format!("statelens-pieces-{}", std::process::id()));
+        let source: Vec<u8> = (0..9 * PIECE as u32 + 5).flat_map(u32::to_le_bytes).collect();
+        let files = FileSet::single("in", Memory::from(source.clone()));
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::create_new(&path).unwrap())]);
+        let mut expected = Vec::new();
+        sink.begin(0).unwrap();
+        for (offset, len) in [(7, 100), (100, 5 * PIECE), (3, PIECE), (PIECE, 30 * PIECE + 1)] {
+            sink.copy(&files, Span { file: FileId(0), offset: offset as u64, len: len as u64 })
+                .unwrap();
+            sink.write(&source[..PIECE / 3]).unwrap();
+            expected.extend_from_slice(&source[offset..offset + len]);
+            expected.extend_from_slice(&source[..PIECE / 3]);
+        }
+        sink.patch_head(&[9; 50]).unwrap();
+        expected[..50].fill(9);
+        sink.finish().unwrap();
+        assert!(fs::read(&path).unwrap() == expected);
+        fs::remove_file(&path).unwrap();
+    }
+
+    /// A disk with a bad place.
+    #[derive(Debug)]
+    struct Failing(Memory);
+
+    impl ReadAt for Failing {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+            match offset < 5 * PIECE as u64 {
+                true => self.0.read_at(offset, buffer),
+                false => Err(Error::io("reading failed")),
+            }
+        }
+    }
+
+    #[test]
+    fn a_piece_that_cannot_be_read_is_heard() {
+        let path = std::env::temp_dir().join(format!("statelens-unread-{}", std::process::id()));
+        let files = FileSet::single("in.pt", Failing(Memory::from(vec![1; 9 * PIECE])));
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::create_new(&path).unwrap())]);
+        let span = Span { file: FileId(0), offset: 0, len: 9 * PIECE as u64 };
+        let outcome = sink.copy(&files, span).and_then(|()| sink.finish());
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("reading failed") && error.contains("in.pt"), "{error}");
+        fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_writer_that_fails_is_heard() {
+        // Open for reading only: every write fails.
+        let path = std::env::temp_dir().join(format!("statelens-full-{}", std::process::id()));
+        fs::write(&path, b"").unwrap();
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::open(&path).unwrap())]);
+        let bytes = vec![0; PIECE];
+        let failed = (0..100).find_map(|_| sink.write(&bytes).err());
+        assert!(failed.unwrap().to_string().contains("writing failed"));
+        let mut sink = FileSink::new(vec![Arc::new(fs::File::open(&path).unwrap())]);
+        sink.write(b"little").unwrap();
+        assert!(sink.finish().is_err());
+        fs::remove_file(&path).unwrap();
+    }
+}

@@ -1,0 +1,118 @@
+//! A tensor of an open checkpoint.
+
+use statelens_checkpoint::{
+    self as core, DType, Error, FileSet, Progress, Result, TensorId, Unwatched, room,
+};
+use statelens_tensor::{BUFFER, drain};
+
+use crate::{Element, Slice};
+
+/// A tensor, or a slice of one. Holds where its bytes are, and none of them.
+#[derive(Clone)]
+pub struct Tensor<'a> {
+    files: &'a FileSet,
+    key: String,
+    tensor: core::Tensor,
+}
+
+impl<'a> Tensor<'a> {
+    pub(crate) fn new(checkpoint: &'a core::Checkpoint, key: String, id: TensorId) -> Result<Self> {
+        Ok(Self { files: &checkpoint.files, key, tensor: checkpoint.tensor(id)?.clone() })
+    }
+
+    /// Its flat key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What its elements are.
+    pub fn dtype(&self) -> &DType {
+        &self.tensor.dtype
+    }
+
+    /// Length of each dimension, in elements.
+    pub fn shape(&self) -> &[u64] {
+        &self.tensor.shape
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> u64 {
+        self.tensor.numel().unwrap_or(u64::MAX)
+    }
+
+    /// Bytes of its elements, dense: what they take in memory.
+    pub fn nbytes(&self) -> u64 {
+        self.tensor.nbytes().unwrap_or(u64::MAX)
+    }
+
+    /// Where its bytes are.
+    pub fn inner(&self) -> &core::Tensor {
+        &self.tensor
+    }
+
+    /// All values in C order. `T` need not be the tensor's own dtype; fails if one of the values is
+    /// not exactly one of `T`. Blocks of quantised numbers (GGUF) read as `f32`.
+    pub fn read<T: Element>(&self) -> Result<Vec<T>> {
+        let size = T::DTYPE.itemsize().max(1) as usize;
+        let mut values = room::vec(self.numel())?;
+        let as_this = core::Tensor { dtype: T::DTYPE, ..self.tensor.clone() };
+        let mut begun: Vec<u8> = Vec::new();
+        let report = drain(self.files, &as_this, BUFFER, &mut Unwatched, &mut |mut bytes| {
+            if !begun.is_empty() {
+                let (now, later) = bytes.split_at(bytes.len().min(size - begun.len()));
+                begun.extend_from_slice(now);
+                bytes = later;
+                if begun.len() < size {
+                    return Ok(());
+                }
+                values.push(T::from_bytes(&begun));
+                begun.clear();
+            }
+            let whole = bytes.chunks_exact(size);
+            begun.extend_from_slice(whole.remainder());
+            values.extend(whole.map(T::from_bytes));
+            Ok(())
+        })
+        .map_err(|error| error.context(format!("`{}`", self.key)))?;
+        if report.changed > 0 {
+            return Err(Error::refused(format!(
+                "{} of the {} values of `{}` are {} and not exactly {}",
+                report.changed,
+                report.elements,
+                self.key,
+                self.tensor.dtype,
+                T::DTYPE
+            ))
+            .coded("inexact")
+            .advice("Read them as their own dtype, or as a wider one."));
+        }
+        Ok(values)
+    }
+
+    /// Passes its bytes on, piece by piece, in C order, little-endian: for tensors of any size, in
+    /// fixed memory. Stops where `progress` says so.
+    pub fn each(
+        &self,
+        progress: &mut dyn Progress,
+        out: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        drain(self.files, &self.tensor, BUFFER, progress, out).map(|_| ())
+    }
+
+    /// All its bytes in C order, little-endian, in its own dtype.
+    pub fn bytes(&self) -> Result<Vec<u8>> {
+        let mut all = room::vec(self.nbytes())?;
+        self.each(&mut Unwatched, &mut |bytes| {
+            all.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        Ok(all)
+    }
+
+    /// A part of it, as Python's `tensor[0:2, :4]`: still unread, and only what it needs is read
+    /// then. See [`s!`](crate::s).
+    pub fn slice(&self, slice: &Slice) -> Result<Self> {
+        let tensor = slice.of(&self.tensor)?;
+        Ok(Self { files: self.files, key: self.key.clone(), tensor })
+    }
+}

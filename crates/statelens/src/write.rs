@@ -1,0 +1,87 @@
+//! Writing the files of a plan to the disk.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
+use statelens_convert::{Report, run_blocking};
+use statelens_inspect::ReadBack;
+
+use crate::files::{self, FileSource};
+use crate::output::{Folders, Output, Sync, check_target, keep_all, old_shards, same_file};
+use crate::sink::FileSink;
+
+/// What may stand under the names of the files to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Replace {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Other files, which are replaced once the new ones are complete.
+    Any,
+    /// The checkpoint that is read, which is replaced once the new files are complete.
+    Source,
+}
+
+/// How files are written.
+#[derive(Debug, Clone, Copy)]
+pub struct Writing<'a> {
+    /// What they may replace.
+    pub replace: Replace,
+    /// Whether to wait until they are on the disk.
+    pub sync: Sync,
+    /// What may be spent on reading them back.
+    pub limits: &'a Limits,
+    /// The files that the plan reads, which are not written over unless that is asked for.
+    pub sources: &'a [Arc<FileSource>],
+}
+
+/// Writes the files of a plan, which get the names `paths` when all are complete, were read back,
+/// and `judge` has nothing against what became of them. Whatever fails before leaves nothing.
+pub fn write_files(
+    paths: &[PathBuf],
+    plan: Plan,
+    writing: &Writing<'_>,
+    judge: &dyn Fn(&Report) -> Result<()>,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
+    let size = plan.size()?.bytes();
+    let in_place = writing.replace == Replace::Source;
+    let replace = writing.replace != Replace::Nothing;
+    for path in paths.iter().filter(|_| !in_place) {
+        // And again, for good, when the file gets its name.
+        check_target(path, replace, writing.sources)?;
+    }
+    let mut folders = Folders::make(paths.first().and_then(|path| path.parent()))?;
+    let mut outputs = Vec::new();
+    for path in paths {
+        // The room for all of them is asked for with the first.
+        let room = if outputs.is_empty() { size } else { 0 };
+        outputs.push(Output::create(path, replace, room)?);
+    }
+    if let [only] = &outputs[..] {
+        only.reserve(size)?;
+    }
+    let read_back = ReadBack::of(&plan);
+    let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
+    let report = run_blocking(plan, &mut sink, progress)?;
+    judge(&report)?;
+    sink.finish()?;
+    let written = outputs.iter().map(|output| files::written(&output.file));
+    read_back.check(written.collect::<Result<_>>()?, writing.limits, progress)?;
+    let old = if in_place { Vec::new() } else { old_shards(paths) };
+    keep_all(outputs, writing.sync)?;
+    folders.keep();
+    // Only now that nothing names them any more. The checkpoint that was read may be among them.
+    let read = |old: &PathBuf| writing.sources.iter().any(|source| same_file(old, source.path()));
+    for shard in old.iter().filter(|old| !read(old)) {
+        fs::remove_file(shard).map_err(|error| {
+            Error::io(format!("this shard of the replaced checkpoint can't be removed: {error}"))
+                .in_file(shard.display().to_string())
+                .advice("The new checkpoint is complete; nothing names this file any more.")
+                .caused_by(error)
+        })?;
+    }
+    Ok(report)
+}

@@ -1,0 +1,168 @@
+//! The loops over the elements: each block of them is looked through twice while it is in the
+//! cache, once for what can be done to many elements at a time, once to count.
+
+use statelens_checkpoint::DType;
+
+use crate::Summary;
+use crate::block::Block;
+use crate::kind::{Int, Kind};
+use crate::spread::{KEPT, Spread};
+use crate::tables::Tables;
+
+/// Whether [`Accumulator`] takes elements of this dtype: floats, complex numbers, integers and
+/// booleans; not bits, strings, records, nor blocks that are not dequantised.
+pub fn has_statistics(dtype: &DType) -> bool {
+    Kind::of(dtype).is_some()
+}
+
+/// Makes a [`Summary`] of logical bytes as they come. It holds up to 5 MB, and is used for one
+/// tensor, or part of one, after the other.
+#[derive(Debug, Default)]
+pub struct Accumulator {
+    kind: Option<Kind>,
+    summary: Summary,
+    tables: Tables,
+    /// The number of the element that is read next.
+    at: u64,
+    /// The beginning of an element whose end has not come yet.
+    begun: Vec<u8>,
+    /// All bytes so far, while they are few.
+    kept: Vec<u8>,
+    /// They were more, and are counted as they come.
+    streaming: bool,
+    /// Elements that are counted in the tables.
+    counted: u64,
+}
+
+/// Bytes that are looked at at a time.
+const BLOCK: usize = 16 << 10;
+
+/// Elements that the tables can count before one of their sums may be too large.
+const MOST: u64 = 1 << 21;
+
+/// So few elements that the places in the tables where they are counted are looked up one by one.
+const FEW: usize = 1 << 13;
+
+impl Accumulator {
+    /// One without a tensor.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins with a tensor of this dtype, at the element of this number, counted in C order. What
+    /// was fed before is forgotten. `false` for elements that are no numbers.
+    pub fn begin(&mut self, dtype: &DType, start: u64) -> bool {
+        self.finish();
+        let kind = Kind::of(dtype);
+        // Elements of two values count as two.
+        self.at = start.saturating_mul(kind.as_ref().map_or(1, Kind::values));
+        self.kind = kind;
+        self.kind.is_some()
+    }
+
+    /// Takes the next bytes.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        let Some(kind) = self.kind.take() else { return };
+        if !self.streaming {
+            let most = kind.size().saturating_mul(KEPT as usize) / kind.values() as usize;
+            if self.kept.len() + bytes.len() <= most {
+                self.kept.extend_from_slice(bytes);
+                self.kind = Some(kind);
+                return;
+            }
+            self.streaming = true;
+            let kept = std::mem::take(&mut self.kept);
+            self.count(&kind, &kept);
+        }
+        self.count(&kind, bytes);
+        self.kind = Some(kind);
+    }
+
+    /// What is known of what was fed since [`Accumulator::begin`]. An element whose end has not come
+    /// is left out.
+    pub fn finish(&mut self) -> Summary {
+        if let Some(kind) = self.kind.take() {
+            let kept = std::mem::take(&mut self.kept);
+            self.count(&kind, &kept);
+            let kept = (!self.streaming).then_some(kept.as_slice());
+            self.flush(&kind, kept.filter(|kept| kept.len() <= FEW * kind.size()));
+            if let (Spread::Binned { kept: values, .. }, Some(kept)) =
+                (&mut self.summary.spread, kept)
+            {
+                *values = Some(kind.doubles(kept));
+            }
+        }
+        self.begun.clear();
+        self.kept.clear();
+        self.streaming = false;
+        std::mem::take(&mut self.summary)
+    }
+
+    fn count(&mut self, kind: &Kind, bytes: &[u8]) {
+        let size = kind.size();
+        let mut rest = bytes;
+        if !self.begun.is_empty() {
+            let (end, tail) = rest.split_at((size - self.begun.len()).min(rest.len()));
+            self.begun.extend_from_slice(end);
+            rest = tail;
+            if self.begun.len() < size {
+                return;
+            }
+            let whole = std::mem::take(&mut self.begun);
+            self.blocks(kind, &whole);
+        }
+        let (whole, begun) = rest.split_at(rest.len() - rest.len() % size);
+        self.blocks(kind, whole);
+        self.begun.extend_from_slice(begun);
+    }
+
+    /// Counts whole elements.
+    fn blocks(&mut self, kind: &Kind, elements: &[u8]) {
+        for block in elements.chunks(BLOCK) {
+            let mut into =
+                Block { summary: &mut self.summary, tables: &mut self.tables, at: self.at };
+            match kind {
+                Kind::Bytes(codes) => into.bytes(&codes.values, codes.seconds.as_ref(), block),
+                Kind::Halves(half) => into.halves(*half, block.as_chunks().0),
+                Kind::F32 => into.singles(block.as_chunks().0),
+                Kind::F64 => {
+                    let numbers = block.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it));
+                    into.doubles(f64::MIN_POSITIVE, numbers);
+                }
+                Kind::Ints(int) => match int {
+                    Int::I32 => into.ints(block.as_chunks().0, |it| i32::from_le_bytes(it).into()),
+                    Int::U32 => into.ints(block.as_chunks().0, |it| u32::from_le_bytes(it).into()),
+                    Int::I64 => into.ints(block.as_chunks().0, |it| i64::from_le_bytes(it).into()),
+                    Int::U64 => into.ints(block.as_chunks().0, |it| u64::from_le_bytes(it).into()),
+                },
+                Kind::Complex(part) => {
+                    let numbers = block.chunks_exact(kind.size());
+                    into.doubles(part.normal(), numbers.map(|it| part.modulus(it).to_bits()));
+                }
+            }
+            let elements = (block.len() / kind.size()) as u64;
+            self.at += elements * kind.values();
+            self.counted += elements;
+            if self.counted >= MOST {
+                self.flush(kind, None);
+            }
+        }
+    }
+
+    /// Moves what the tables have into the summary. `few` are all elements that they count, where
+    /// those are few.
+    fn flush(&mut self, kind: &Kind, few: Option<&[u8]>) {
+        self.counted = 0;
+        let (summary, tables) = (&mut self.summary, &mut self.tables);
+        match kind {
+            Kind::Bytes(codes) => tables.flush_bytes(codes, summary),
+            Kind::Halves(half) => tables.flush_halves(*half, few, summary),
+            Kind::F32 => tables.flush_singles(few, summary),
+            _ => {
+                let few = few.map(|few| kind.doubles(few));
+                let counts = tables.flush_wide(few.as_deref(), summary);
+                tables.flush_spread(counts, summary);
+            }
+        }
+    }
+}

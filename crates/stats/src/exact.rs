@@ -1,0 +1,243 @@
+//! Sums without rounding: integers that are as long as they need to be, in units of the smallest
+//! number that a double has. So no order of adding up, and no way of cutting the values, changes
+//! anything, and only what is asked for in the end is rounded, once.
+
+use num_bigint::BigUint;
+
+/// The sum of some numbers, of their magnitudes and of their squares.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Sums {
+    /// Of the positive and of the negative ones, in units of 2^-1074.
+    positive: BigUint,
+    negative: BigUint,
+    /// In units of 2^-2148.
+    squares: BigUint,
+}
+
+/// What the sums of some numbers come to.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Moments {
+    pub(crate) mean: f64,
+    /// What was rounded off the mean.
+    pub(crate) rest: f64,
+    pub(crate) std: f64,
+    pub(crate) l1: f64,
+    pub(crate) l2: f64,
+    pub(crate) abs_mean: f64,
+}
+
+/// The exponent of the unit.
+pub(crate) const UNIT: i64 = -1074;
+
+impl Sums {
+    /// Adds whole numbers of the same sign in units of 2^(`shift` - 1074): the sum of their
+    /// magnitudes, and that of their squares, which is `squares + carries * 2^128`.
+    pub(crate) fn add(
+        &mut self,
+        shift: u32,
+        negative: bool,
+        sum: u128,
+        squares: u128,
+        carries: u64,
+    ) {
+        if sum == 0 {
+            return;
+        }
+        let side = if negative { &mut self.negative } else { &mut self.positive };
+        *side += BigUint::from(sum) << shift;
+        self.squares += BigUint::from(squares) << (2 * shift);
+        if carries > 0 {
+            self.squares += BigUint::from(carries) << (2 * shift + 128);
+        }
+    }
+
+    /// Adds numbers of at most 17 significant bits, none of them a subnormal double; quickest if
+    /// those of one exponent stand together.
+    pub(crate) fn add_short(&mut self, values: impl Iterator<Item = (f64, u64)>) {
+        const CUT: u32 = 36;
+        let (mut of, mut sum, mut squares) = ((0, false), 0u128, 0u128);
+        for (value, count) in values.filter(|(value, _)| *value != 0.0) {
+            let (mantissa, shift) = parts(value);
+            let next = (shift + CUT, value < 0.0);
+            if next != of {
+                self.add(of.0, of.1, sum, squares, 0);
+                (of, sum, squares) = (next, 0, 0);
+            }
+            let (mantissa, count) = (u128::from(mantissa >> CUT), u128::from(count));
+            sum += mantissa * count;
+            squares += mantissa * mantissa * count;
+        }
+        self.add(of.0, of.1, sum, squares, 0);
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
+        self.positive += &other.positive;
+        self.negative += &other.negative;
+        self.squares += &other.squares;
+    }
+
+    /// Of `count` numbers; `None` if there are none.
+    pub(crate) fn moments(&self, count: u64) -> Option<Moments> {
+        if count == 0 {
+            return None;
+        }
+        let one = BigUint::from(1u32);
+        let many = BigUint::from(count);
+        let (negative, sum) = match self.positive >= self.negative {
+            true => (false, &self.positive - &self.negative),
+            false => (true, &self.negative - &self.positive),
+        };
+        let all = &self.positive + &self.negative;
+        let mean = ratio(&sum, &many, UNIT);
+        let (mantissa, shift) = parts(mean);
+        let rounded = (BigUint::from(mantissa) << shift) * &many;
+        let rest = match sum >= rounded {
+            true => ratio(&(&sum - rounded), &many, UNIT),
+            false => -ratio(&(rounded - &sum), &many, UNIT),
+        };
+        // count² times the variance; never negative, for nothing was rounded.
+        let spread = &many * &self.squares - &sum * &sum;
+        Some(Moments {
+            mean: if negative { -mean } else { mean },
+            rest: if negative { -rest } else { rest },
+            std: root(&spread, &(&many * &many), 2 * UNIT),
+            l1: ratio(&all, &one, UNIT),
+            l2: root(&self.squares, &one, 2 * UNIT),
+            abs_mean: ratio(&all, &many, UNIT),
+        })
+    }
+}
+
+/// A finite number's magnitude as `mantissa * 2^(shift - 1074)`.
+fn parts(value: f64) -> (u64, u32) {
+    let bits = value.to_bits();
+    let field = (bits >> 52 & 0x7ff) as u32;
+    let fraction = bits & ((1 << 52) - 1);
+    match field {
+        0 => (fraction, 0),
+        _ => (fraction | 1 << 52, field - 1),
+    }
+}
+
+/// `over / under * 2^exponent`, rounded to the nearest double.
+fn ratio(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
+    let shift = (66 + under.bits()).saturating_sub(over.bits());
+    let scaled = over << shift;
+    let quotient = &scaled / under;
+    let rest = &quotient * under != scaled;
+    round(&quotient, rest, exponent - shift as i64)
+}
+
+/// The square root of `over / under * 2^exponent`, rounded to the nearest double. The exponent is
+/// even.
+fn root(over: &BigUint, under: &BigUint, exponent: i64) -> f64 {
+    let shift = (130 + under.bits()).saturating_sub(over.bits()).next_multiple_of(2);
+    let scaled = over << shift;
+    let quotient = &scaled / under;
+    let root = quotient.sqrt();
+    let rest = &root * &root * under != scaled;
+    round(&root, rest, (exponent - shift as i64) / 2)
+}
+
+/// `whole * 2^exponent` as the nearest double, ties to even; with `rest`, it is a little more.
+fn round(whole: &BigUint, rest: bool, exponent: i64) -> f64 {
+    let drop = whole.bits().saturating_sub(64);
+    let top = (whole >> drop).iter_u64_digits().next().unwrap_or(0);
+    let rest = rest || whole.trailing_zeros().is_some_and(|zeros| zeros < drop);
+    let exponent = exponent + drop as i64;
+    let len = i64::from(64 - top.leading_zeros());
+    // The exponent of the last bit that a double of this size has.
+    let last = (exponent + len - 53).max(UNIT);
+    let away = last - exponent;
+    let kept = match away {
+        ..=0 => top << -away.max(-63),
+        1..=64 => {
+            let kept = u128::from(top) >> away;
+            let cut = u128::from(top) & ((1 << away) - 1);
+            let half = 1u128 << (away - 1);
+            let up = cut > half || cut == half && (rest || kept & 1 == 1);
+            kept as u64 + u64::from(up)
+        }
+        _ => 0,
+    };
+    match last {
+        1024.. => f64::INFINITY,
+        // Both factors and the product are doubles, so nothing is rounded again.
+        _ => kept as f64 * power_of_two(last),
+    }
+}
+
+/// 2 to a power between -1074 and 1023.
+pub(crate) fn power_of_two(power: i64) -> f64 {
+    match power {
+        ..-1022 => f64::from_bits(1u64 << (power + 1074).clamp(0, 51)),
+        _ => f64::from_bits(((power + 1023).clamp(1, 2046) as u64) << 52),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Sums {
+        fn add_value(&mut self, value: f64) {
+            let (mantissa, shift) = parts(value);
+            let mantissa = u128::from(mantissa);
+            self.add(shift, value.is_sign_negative(), mantissa, mantissa * mantissa, 0);
+        }
+    }
+
+    fn of(values: &[f64]) -> Moments {
+        let mut sums = Sums::default();
+        values.iter().for_each(|value| sums.add_value(*value));
+        sums.moments(values.len() as u64).unwrap()
+    }
+
+    #[test]
+    fn what_a_double_holds_comes_back() {
+        for value in [1.0, -0.1, 1e300, -f64::MAX, 5e-324, -2.2e-308, 3.3e-310, 0.0] {
+            let found = of(&[value]);
+            assert_eq!((found.mean, found.l1, found.l2), (value, value.abs(), value.abs()));
+            assert_eq!(found.std, 0.0);
+        }
+    }
+
+    #[test]
+    fn nothing_is_lost_on_the_way() {
+        assert_eq!(of(&[1e300, 1.0, -1e300, 2.0]).mean, 0.75);
+        let large = of(&[f64::MAX, f64::MAX, -f64::MAX]);
+        assert_eq!((large.mean, large.l1), (f64::MAX / 3.0, f64::INFINITY));
+        // Deviations of 1 about 1e15: sqrt(2/3).
+        let far = of(&[1e15 - 1.0, 1e15, 1e15 + 1.0]);
+        assert_eq!((far.mean, far.std), (1e15, (2f64 / 3.0).sqrt()));
+        let small = of(&[5e-324, -5e-324]);
+        assert_eq!((small.mean, small.std), (0.0, 5e-324));
+        let far = 2f64.powi(1000);
+        assert_eq!(of(&[3.0 * far, 4.0 * far]).l2, 5.0 * far);
+    }
+
+    #[test]
+    fn many_short_numbers_are_as_if_added_one_by_one() {
+        let values = [(0.75, 1_000), (-1.0, 3), (0.0, 4), (1.5, 20), (-65504.0, 7), (0.8125, 1)];
+        let mut short = Sums::default();
+        short.add_short(values.into_iter());
+        let mut each = Sums::default();
+        for (value, count) in values {
+            (0..count).for_each(|_| each.add_value(value));
+        }
+        assert_eq!(short, each);
+        let largest = f64::from_bits(0x47ef_e000_0000_0000);
+        let mut most = Sums::default();
+        most.add_short(std::iter::once((largest, u64::MAX)));
+        let found = most.moments(u64::MAX).unwrap();
+        assert_eq!((found.mean, found.std), (largest, 0.0));
+    }
+
+    #[test]
+    fn squares_carry_beyond_128_bits() {
+        let mut sums = Sums::default();
+        // Five times 2^63, as `u64` has it: squares of 2^126.
+        sums.add(1074, false, 5 << 63, 1 << 126, 1);
+        assert_eq!(sums.moments(5).unwrap().l2, 5f64.sqrt() * 2f64.powi(63));
+    }
+}

@@ -1,0 +1,273 @@
+//! How the elements of a dtype are read.
+
+use half::{bf16, f16};
+use statelens_checkpoint::DType;
+use statelens_tensor::{Cast, plain};
+
+/// How elements are read, by how their values are counted.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Kind {
+    /// One byte: each code is counted.
+    Bytes(Box<Codes>),
+    /// Two bytes: each code is counted.
+    Halves(Half),
+    F32,
+    F64,
+    /// Whole numbers of 4 or 8 bytes.
+    Ints(Int),
+    /// Complex numbers of two such parts: their moduli.
+    Complex(Part),
+}
+
+/// What the codes of one byte stand for.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Codes {
+    pub(crate) values: [f64; 256],
+    /// The second value, where a byte holds two.
+    pub(crate) seconds: Option<[f64; 256]>,
+    /// The smallest magnitude that is normal; 0 where there are no others.
+    pub(crate) normal: f64,
+}
+
+/// Numbers of two bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Half {
+    F16,
+    BF16,
+    I16,
+    U16,
+}
+
+/// Whole numbers of more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Int {
+    I32,
+    U32,
+    I64,
+    U64,
+}
+
+/// What a complex number is two of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    F16,
+    BF16,
+    F32,
+    F64,
+}
+
+impl Kind {
+    /// `None` for what is no number: bits, strings, records, blocks that are not dequantised.
+    pub(crate) fn of(dtype: &DType) -> Option<Self> {
+        Some(match dtype {
+            DType::F32 => Self::F32,
+            DType::F64 => Self::F64,
+            DType::F16 => Self::Halves(Half::F16),
+            DType::BF16 => Self::Halves(Half::BF16),
+            DType::I16 => Self::Halves(Half::I16),
+            DType::U16 => Self::Halves(Half::U16),
+            DType::I32 | DType::QInt32 => Self::Ints(Int::I32),
+            DType::U32 => Self::Ints(Int::U32),
+            DType::I64 => Self::Ints(Int::I64),
+            DType::U64 => Self::Ints(Int::U64),
+            DType::C32 => Self::Complex(Part::F16),
+            DType::BC32 => Self::Complex(Part::BF16),
+            DType::C64 => Self::Complex(Part::F32),
+            DType::C128 => Self::Complex(Part::F64),
+            dtype => Self::Bytes(Box::new(Codes::of(dtype)?)),
+        })
+    }
+
+    /// Bytes of an element.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Bytes(_) => 1,
+            Self::Halves(_) => 2,
+            Self::F32 | Self::Ints(Int::I32 | Int::U32) | Self::Complex(Part::F16 | Part::BF16) => {
+                4
+            }
+            Self::F64 | Self::Ints(_) | Self::Complex(Part::F32) => 8,
+            Self::Complex(Part::F64) => 16,
+        }
+    }
+
+    /// Values in an element.
+    pub(crate) fn values(&self) -> u64 {
+        match self {
+            Self::Bytes(codes) if codes.seconds.is_some() => 2,
+            _ => 1,
+        }
+    }
+
+    /// The finite values of whole elements as doubles, the nearest ones.
+    pub(crate) fn doubles(&self, elements: &[u8]) -> Vec<f64> {
+        let mut values = self.all(elements);
+        values.retain(|value| value.is_finite());
+        values
+    }
+
+    /// All values of whole elements as doubles, the nearest ones.
+    pub(crate) fn all(&self, elements: &[u8]) -> Vec<f64> {
+        match self {
+            Self::Bytes(codes) => {
+                let values = elements.iter().map(|byte| {
+                    let seconds = codes.seconds.as_ref().map(|seconds| seconds[usize::from(*byte)]);
+                    [Some(codes.values[usize::from(*byte)]), seconds]
+                });
+                values.flatten().flatten().collect()
+            }
+            Self::Halves(half) => each(elements, |bytes| half.value(u16::from_le_bytes(bytes))),
+            Self::F32 => each(elements, |bytes| f32::from_le_bytes(bytes).into()),
+            Self::F64 => each(elements, f64::from_le_bytes),
+            Self::Ints(Int::I32) => each(elements, |bytes| i32::from_le_bytes(bytes).into()),
+            Self::Ints(Int::U32) => each(elements, |bytes| u32::from_le_bytes(bytes).into()),
+            Self::Ints(Int::I64) => each(elements, |bytes| i64::from_le_bytes(bytes) as f64),
+            Self::Ints(Int::U64) => each(elements, |bytes| u64::from_le_bytes(bytes) as f64),
+            Self::Complex(part) => {
+                elements.chunks_exact(self.size()).map(|bytes| part.modulus(bytes)).collect()
+            }
+        }
+    }
+}
+
+fn each<const N: usize>(elements: &[u8], value: impl Fn([u8; N]) -> f64) -> Vec<f64> {
+    elements.as_chunks().0.iter().map(|bytes| value(*bytes)).collect()
+}
+
+impl Codes {
+    fn of(dtype: &DType) -> Option<Self> {
+        let mut values = [0f64; 256];
+        let mut codes = (0..=255u8).zip(&mut values);
+        match dtype {
+            DType::Bool => codes.for_each(|(code, value)| *value = f64::from(u8::from(code != 0))),
+            DType::U8 | DType::QUInt8 => codes.for_each(|(code, value)| *value = code.into()),
+            DType::I8 | DType::QInt8 => {
+                codes.for_each(|(code, value)| *value = (code as i8).into())
+            }
+            DType::F4E2M1FNX2 => {
+                // torch keeps the first of the two in the low bits.
+                codes.for_each(|(code, value)| *value = four_bits(code & 15));
+                let mut seconds = [0f64; 256];
+                (0..=255u8)
+                    .zip(&mut seconds)
+                    .for_each(|(code, value)| *value = four_bits(code >> 4));
+                return Some(Self { values, seconds: Some(seconds), normal: 1.0 });
+            }
+            dtype if dtype.itemsize() == 1 && (dtype.is_float() || plain(dtype).is_some()) => {
+                let mut cast = Cast::new(dtype, &DType::F64).ok()?;
+                let all: Vec<u8> = (0..=255).collect();
+                let mut doubles = Vec::new();
+                cast.run(&all, &mut doubles);
+                let doubles = doubles.as_chunks().0;
+                codes.by_ref().zip(doubles).for_each(|((_, value), bytes)| {
+                    *value = f64::from_le_bytes(*bytes);
+                });
+            }
+            _ => return None,
+        }
+        // The first code above those whose exponent is zero.
+        let normal = mantissa(dtype).map_or(0.0, |bits| values[1 << bits]);
+        Some(Self { values, seconds: None, normal })
+    }
+}
+
+/// The bits of the mantissa of a float of one byte, of those that have subnormal numbers.
+fn mantissa(dtype: &DType) -> Option<u32> {
+    match dtype {
+        DType::F8E4M3FN | DType::F8E4M3FNUZ => Some(3),
+        DType::F8E5M2 | DType::F8E5M2FNUZ => Some(2),
+        DType::Numpy(numpy) => match numpy.name.as_str() {
+            "float8_e3m4" => Some(4),
+            "float8_e4m3" | "float8_e4m3b11fnuz" | "float6_e2m3fn" => Some(3),
+            "float6_e3m2fn" => Some(2),
+            "float4_e2m1fn" => Some(1),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// `F4E2M1FN`: sign, two bits of exponent with bias 1, one bit of mantissa.
+fn four_bits(bits: u8) -> f64 {
+    const MAGNITUDES: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let magnitude = MAGNITUDES[usize::from(bits & 7)];
+    if bits & 8 == 0 { magnitude } else { -magnitude }
+}
+
+impl Half {
+    /// The number that a code stands for; exact.
+    pub(crate) fn value(self, code: u16) -> f64 {
+        match self {
+            Self::F16 => f16::from_bits(code).to_f64(),
+            Self::BF16 => bf16::from_bits(code).to_f64(),
+            Self::I16 => (code as i16).into(),
+            Self::U16 => code.into(),
+        }
+    }
+
+    /// The smallest magnitude that is normal; 0 where there are no others.
+    pub(crate) fn normal(self) -> f64 {
+        match self {
+            Self::F16 => f16::MIN_POSITIVE.to_f64(),
+            Self::BF16 => bf16::MIN_POSITIVE.to_f64(),
+            Self::I16 | Self::U16 => 0.0,
+        }
+    }
+}
+
+impl Part {
+    /// The modulus of one number; NaN if either part is, else infinite if either part is.
+    pub(crate) fn modulus(self, bytes: &[u8]) -> f64 {
+        let (one, other) = bytes.split_at(bytes.len() / 2);
+        let (one, other) = (self.value(one), self.value(other));
+        match self {
+            _ if one.is_nan() || other.is_nan() => f64::NAN,
+            Self::F64 => one.hypot(other),
+            // Squares of smaller floats are doubles, and so is their sum but for one rounding.
+            _ => (one * one + other * other).sqrt(),
+        }
+    }
+
+    /// The smallest magnitude that is normal.
+    pub(crate) fn normal(self) -> f64 {
+        match self {
+            Self::F16 => Half::F16.normal(),
+            Self::BF16 => Half::BF16.normal(),
+            Self::F32 => f32::MIN_POSITIVE.into(),
+            Self::F64 => f64::MIN_POSITIVE,
+        }
+    }
+
+    fn value(self, bytes: &[u8]) -> f64 {
+        match self {
+            Self::F16 => bytes.first_chunk().map(|it| f16::from_le_bytes(*it).to_f64()),
+            Self::BF16 => bytes.first_chunk().map(|it| bf16::from_le_bytes(*it).to_f64()),
+            Self::F32 => bytes.first_chunk().map(|it| f32::from_le_bytes(*it).into()),
+            Self::F64 => bytes.first_chunk().map(|it| f64::from_le_bytes(*it)),
+        }
+        .unwrap_or(f64::NAN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_number_has_no_kind() {
+        assert_eq!(Kind::of(&DType::Bits8), None);
+        assert_eq!(Kind::of(&DType::from_numpy_code("U3").unwrap()), None);
+        assert_eq!(Kind::of(&DType::from_numpy_code("f16").unwrap()), None);
+        assert!(Kind::of(&DType::from_ml_dtypes_name("int4").unwrap()).is_some());
+    }
+
+    #[test]
+    fn bytes_stand_for_numbers() {
+        let Some(Kind::Bytes(codes)) = Kind::of(&DType::F8E4M3FN) else { panic!() };
+        assert_eq!((codes.values[0x38], codes.values[0xfe], codes.normal), (1.0, -448.0, 0.015625));
+        let Some(Kind::Bytes(codes)) = Kind::of(&DType::F8E8M0FNU) else { panic!() };
+        assert_eq!((codes.values[127], codes.values[0], codes.normal), (1.0, 2f64.powi(-127), 0.0));
+        let Some(Kind::Bytes(codes)) = Kind::of(&DType::F4E2M1FNX2) else { panic!() };
+        assert_eq!((codes.values[0xf2], codes.seconds.unwrap()[0xf2]), (1.0, -6.0));
+    }
+}

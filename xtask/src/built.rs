@@ -1,0 +1,62 @@
+//! The files of the site that Trunk built, and what is made of their bytes.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::{Compression, write::GzEncoder};
+use sha2::{Digest, Sha256};
+
+/// The file that Trunk built from a source, which it named after it and its hash.
+pub(crate) fn built(site: &Path, stem: &str, end: &str) -> Result<PathBuf> {
+    let found: Vec<PathBuf> = files_under(site)?
+        .into_iter()
+        .filter(|file| {
+            let name = file.to_string_lossy();
+            name.strip_prefix(stem).is_some_and(|rest| rest.starts_with('-') && rest.ends_with(end))
+        })
+        .collect();
+    match found.as_slice() {
+        [one] => Ok(site.join(one)),
+        found => bail!("the built site has {} files {stem}-….{end}", found.len()),
+    }
+}
+
+/// The hash of a file as browsers check it.
+pub(crate) fn integrity(bytes: &[u8]) -> String {
+    format!("sha256-{}", base64(&Sha256::digest(bytes)))
+}
+
+/// Base64 with padding.
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    STANDARD.encode(bytes)
+}
+
+/// Compresses as a host does. The same bytes give the same bytes: no clock in it.
+pub(crate) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut gzip = GzEncoder::new(Vec::new(), Compression::best());
+    gzip.write_all(bytes)?;
+    Ok(gzip.finish()?)
+}
+
+/// All files in a folder, as paths from it, sorted.
+pub(crate) fn files_under(top: &Path) -> Result<Vec<PathBuf>> {
+    let (mut folders, mut files) = (vec![top.to_owned()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))?
+        {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                folders.push(entry.path());
+            } else {
+                files.push(entry.path().strip_prefix(top)?.to_owned());
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
+}

@@ -1,0 +1,171 @@
+//! The modules of a crate and who uses whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path as FilePath;
+
+use anyhow::{Context as _, Result};
+
+use super::paths::{Path, Paths};
+use crate::built::files_under;
+
+/// Names that are followed from module to module: a ring of re-exports ends there.
+const MOST_STEPS: usize = 16;
+
+/// The modules of a crate, each by its path in it, with those that it uses.
+pub(super) struct Graph {
+    uses: BTreeMap<Path, BTreeSet<Path>>,
+}
+
+impl Graph {
+    /// Reads all files of a crate's sources.
+    pub(super) fn read(source: &FilePath) -> Result<Self> {
+        let mut modules = BTreeMap::new();
+        for file in files_under(source)? {
+            if file.extension().is_none_or(|end| end != "rs") {
+                continue;
+            }
+            let mut module: Path =
+                file.with_extension("").iter().map(|part| part.to_string_lossy().into()).collect();
+            if module.last().is_some_and(|last| ["mod", "lib", "main"].contains(&last.as_str())) {
+                module.pop();
+            }
+            if module.iter().any(|part| part == "tests") {
+                continue;
+            }
+            let text = fs::read_to_string(source.join(&file))?;
+            let parsed = syn::parse_file(&text).with_context(|| format!("{}", file.display()))?;
+            modules.insert(module, Paths::of(&parsed));
+        }
+        Ok(Self::of(&modules))
+    }
+
+    fn of(modules: &BTreeMap<Path, Paths>) -> Self {
+        let mut uses = BTreeMap::new();
+        for (module, paths) in modules {
+            let found = paths.used.iter().filter_map(|path| resolve(modules, module, path));
+            let others =
+                found.filter(|other| !other.starts_with(module) && !module.starts_with(other));
+            uses.insert(module.clone(), others.collect());
+        }
+        Self { uses }
+    }
+
+    /// Modules that use each other in a circle, each circle with its members in order.
+    pub(super) fn circles(&self) -> Vec<Vec<String>> {
+        let mut circles = BTreeSet::new();
+        for module in self.uses.keys() {
+            let from = self.reached(module);
+            let circle: Vec<String> = from
+                .iter()
+                .filter(|other| self.reached(other).contains(module))
+                .map(|other| other.join("::"))
+                .collect();
+            if circle.len() > 1 {
+                circles.insert(circle);
+            }
+        }
+        circles.into_iter().collect()
+    }
+
+    /// The modules at the top, and which others of them each uses.
+    pub(super) fn top(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let mut top: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (module, used) in &self.uses {
+            let Some(first) = module.first() else { continue };
+            let others = used.iter().filter_map(|other| other.first());
+            let others = others.filter(|other| *other != first).cloned();
+            top.entry(first.clone()).or_default().extend(others);
+        }
+        top
+    }
+
+    /// All that a module leads to, itself included if it does.
+    fn reached(&self, from: &Path) -> BTreeSet<Path> {
+        let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+        while let Some(module) = open.pop() {
+            for used in self.uses.get(module).into_iter().flatten() {
+                if found.insert(used.clone()) {
+                    open.push(used);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// The module where what a path names is defined; `None` if that is not in this crate.
+fn resolve(modules: &BTreeMap<Path, Paths>, from: &Path, path: &Path) -> Option<Path> {
+    let (mut module, mut path) = (from.clone(), path.clone());
+    for _ in 0..MOST_STEPS {
+        let mut parts = path.iter().map(String::as_str).peekable();
+        let mut absolute = false;
+        while let Some(first) = parts.peek().copied() {
+            match first {
+                "crate" => module.clear(),
+                "super" => drop(module.pop()),
+                "self" => {}
+                _ => break,
+            }
+            absolute = true;
+            parts.next();
+        }
+        let mut rest: Path = parts.map(str::to_owned).collect();
+        let mut deeper = false;
+        while let Some(first) = rest.first() {
+            let next = [module.as_slice(), std::slice::from_ref(first)].concat();
+            if !modules.contains_key(&next) {
+                break;
+            }
+            (module, deeper) = (next, true);
+            rest.remove(0);
+        }
+        let Some(name) = rest.first() else { return (absolute || deeper).then_some(module) };
+        let here = modules.get(&module)?;
+        match here.exported.get(name) {
+            // A name of this very file: what it imports is counted where it says so.
+            Some(_) if !absolute && !deeper => return None,
+            Some(exported) => path = [exported.as_slice(), &rest[1..]].concat(),
+            None => {
+                let glob = here.globs.iter().find_map(|glob| {
+                    let target = resolve(modules, &module, glob)?;
+                    (target != module).then_some(target)
+                });
+                return match glob {
+                    Some(target) if absolute || deeper => Some(target),
+                    _ => (absolute || deeper).then_some(module),
+                };
+            }
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn circles(files: &[(&str, &str)]) -> Vec<String> {
+        let modules = files.iter().map(|(name, text)| {
+            let module = name.split("::").filter(|part| !part.is_empty()).map(str::to_owned);
+            (module.collect::<Path>(), Paths::of(&syn::parse_file(text).unwrap()))
+        });
+        Graph::of(&modules.collect()).circles().iter().map(|circle| circle.join(" ")).collect()
+    }
+
+    #[test]
+    fn circles_are_found_through_re_exports_and_families_are_none() {
+        let root = ("", "mod a; mod b; mod c; pub use b::B; pub use a::*;");
+        let a = ("a", "mod deep; use crate::B; pub struct A;");
+        // A parent and its child use each other.
+        let deep = ("a::deep", "use super::A; fn f() -> A { super::A }");
+        let through = |text| circles(&[root, a, deep, ("b", text), ("c", "")]);
+        assert_eq!(through("pub struct B;"), [""; 0]);
+        // What it uses leads back to its own family only.
+        assert_eq!(through("pub struct B; fn f() { crate::a::deep::f(); }"), [""; 0]);
+        assert_eq!(through("use crate::a::A; pub struct B(A);"), ["a b"]);
+        assert_eq!(through("pub struct B; fn f() { let a = super::A; }"), ["a b"]);
+        assert_eq!(through("pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"), [""; 0]);
+        assert_eq!(through("use crate::c::{self}; pub struct B; "), [""; 0]);
+    }
+}

@@ -1,0 +1,92 @@
+//! The paths in a file that lead to other modules of its crate.
+
+use std::collections::BTreeMap;
+
+use syn::visit::Visit;
+use syn::{Attribute, File, ItemMod, ItemUse, Meta, UseTree};
+
+/// Paths by their parts, `crate`, `self` and `super` included.
+pub(super) type Path = Vec<String>;
+
+/// What stands in a file, but for its tests.
+#[derive(Default)]
+pub(super) struct Paths {
+    /// Paths that are used.
+    pub(super) used: Vec<Path>,
+    /// Names that are made known here and are defined elsewhere.
+    pub(super) exported: BTreeMap<String, Path>,
+    /// Paths whose names are all made known here.
+    pub(super) globs: Vec<Path>,
+}
+
+impl Paths {
+    pub(super) fn of(file: &File) -> Self {
+        let mut paths = Self::default();
+        paths.visit_file(file);
+        paths
+    }
+
+    fn tree(&mut self, tree: &UseTree, begun: &Path, shown: bool) {
+        match tree {
+            UseTree::Path(path) => {
+                let begun = [begun.as_slice(), &[path.ident.to_string()]].concat();
+                self.tree(&path.tree, &begun, shown);
+            }
+            UseTree::Group(group) => {
+                group.items.iter().for_each(|tree| self.tree(tree, begun, shown));
+            }
+            UseTree::Name(name) => self.name(begun, &name.ident.to_string(), None, shown),
+            UseTree::Rename(name) => {
+                self.name(begun, &name.ident.to_string(), Some(name.rename.to_string()), shown);
+            }
+            UseTree::Glob(_) if shown => self.globs.push(begun.clone()),
+            UseTree::Glob(_) => self.used.push(begun.clone()),
+        }
+    }
+
+    fn name(&mut self, begun: &Path, name: &str, renamed: Option<String>, shown: bool) {
+        let full = match name {
+            "self" => begun.clone(),
+            name => [begun.as_slice(), &[name.to_owned()]].concat(),
+        };
+        let known = renamed.or_else(|| full.last().cloned()).unwrap_or_default();
+        // A private name is known to the children of a module, which say `super::Name`.
+        self.exported.insert(known, full.clone());
+        if !shown {
+            self.used.push(full);
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Paths {
+    fn visit_item_mod(&mut self, item: &'a ItemMod) {
+        if !item.attrs.iter().any(is_test) {
+            syn::visit::visit_item_mod(self, item);
+        }
+    }
+
+    fn visit_item_use(&mut self, item: &'a ItemUse) {
+        if !item.attrs.iter().any(is_test) {
+            let shown = !matches!(item.vis, syn::Visibility::Inherited);
+            self.tree(&item.tree, &Vec::new(), shown);
+        }
+    }
+
+    fn visit_item_fn(&mut self, item: &'a syn::ItemFn) {
+        if !item.attrs.iter().any(is_test) {
+            syn::visit::visit_item_fn(self, item);
+        }
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        let parts = path.segments.iter().map(|part| part.ident.to_string());
+        self.used.push(parts.collect());
+        syn::visit::visit_path(self, path);
+    }
+}
+
+/// `#[cfg(test)]`.
+fn is_test(attribute: &Attribute) -> bool {
+    let Meta::List(list) = &attribute.meta else { return false };
+    list.path.is_ident("cfg") && list.tokens.to_string() == "test"
+}
