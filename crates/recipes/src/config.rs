@@ -59,6 +59,8 @@ impl Language {
 
 /// What a config may come to in memory, whatever its text claims.
 const MAX_BYTES: usize = 16 << 20;
+/// How many values a config may come to, once its aliases are written out.
+const MAX_NODES: usize = 500_000;
 /// Python's own limit of recursion lets no reader go much deeper than this times ten.
 const MAX_DEPTH: usize = 100;
 

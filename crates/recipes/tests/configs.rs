@@ -3,6 +3,7 @@
 //!
 //! `STATELENS_RECIPE_CASES` names a folder with more cases of the same layout, `FAMILY/CASE/`.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what became of each case is shown when a test fails")]
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,5 +1,6 @@
 //! Configs are written as Python's own libraries write them, and read back.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "texts that differ are shown when a test fails")]
 
 use statelens_recipes::config::{Language, Value, parse};
 

@@ -19,14 +19,16 @@ pub(super) struct Work<'a> {
     pub(super) notes: &'a mut Vec<String>,
 }
 
+type Act = fn(&mut Work<'_>) -> Result<()>;
+
 /// A step that a statement names.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Hook(fn(&mut Work<'_>) -> Result<()>);
+pub(super) struct Hook(Act);
 
 impl Hook {
     /// The step of a name.
     pub(super) fn named(name: &str) -> Option<Self> {
-        const HOOKS: [(&str, fn(&mut Work<'_>) -> Result<()>); 17] = [
+        const HOOKS: [(&str, Act); 17] = [
             ("bert_pooler", bert_pooler),
             ("bert_before_1_8", bert_before_1_8),
             ("roberta_segments", roberta_segments),
@@ -313,6 +315,7 @@ fn nest(work: &mut Work<'_>) -> Result<()> {
     let count =
         count.ok_or_else(|| Error::refused("num_hidden_layers is not a number of layers"))?;
     let window = need(decoder, "layers")?.clone();
+    window.can_repeat(usize::try_from(count).unwrap_or(usize::MAX))?;
     let mut none = window.clone();
     let attention =
         none.as_map_mut().and_then(|layer| layer.get_mut("self_attn")).and_then(Value::as_map_mut);

@@ -173,6 +173,7 @@ fn join(model: &mut Map) -> Result<()> {
         projector.as_map().and_then(|section| section.get("hf_type")).unwrap_or(&Value::Null);
     let layers = projector_layers(kind)?;
     let width = need(text, "hidden_size")?.clone();
+    width.can_repeat(layers)?;
     let units: List = std::iter::repeat_n(width, layers).collect();
     let activations: List =
         std::iter::repeat_n(Value::from("gelu"), layers - 1).chain([Value::Null]).collect();

@@ -1,5 +1,6 @@
 //! What a release changed in the sections of Cerebras's configs beside the model's.
 
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use statelens_checkpoint::{Error, Result};
@@ -64,8 +65,12 @@ fn section<'a>(root: &'a mut Map, key: &str) -> Option<&'a mut Map> {
 
 /// Objects that several sections share are copied for each of them.
 fn separate(root: &mut Map) {
-    for (index, (_, value)) in (1..).zip(root.iter_mut()) {
-        value.remark(&|mark| mark.checked_mul(4096)?.checked_add(index));
+    let mut marks: HashMap<(usize, u32), u32> = HashMap::new();
+    for (index, (_, value)) in root.iter_mut().enumerate() {
+        value.remark(&mut |mark| {
+            let next = u32::try_from(marks.len()).ok()?;
+            Some(*marks.entry((index, mark)).or_insert(next))
+        });
     }
 }
 
@@ -184,6 +189,7 @@ fn sparsity(root: &mut Map) -> Result<()> {
         }
         Some(Value::Map(groups)) => {
             let common = sparsity.clone();
+            Value::Map(common.clone()).can_repeat(groups.len())?;
             let groups: List = groups
                 .iter()
                 .map(|(pattern, own)| {

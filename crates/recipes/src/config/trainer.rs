@@ -14,7 +14,7 @@ pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {
     }
     let mut root = root;
     // What several places shared are copies from here on.
-    root.iter_mut().for_each(|(_, value)| value.remark(&|_| None));
+    root.iter_mut().for_each(|(_, value)| value.remark(&mut |_| None));
     let template = part("trainer")?;
     let mut legacy = Legacy::new(&root);
     for key in names(part("ignored")?) {
@@ -33,12 +33,12 @@ pub(super) fn from_legacy(root: Map, notes: &mut Vec<String>) -> Result<Map> {
             unplaced.join(", ")
         ));
     }
-    let summaries = legacy.summaries();
+    legacy.summaries();
     let mut trainer = match filled(template, &legacy.values) {
         Some(Value::Map(trainer)) => trainer,
         _ => Map::new(),
     };
-    finish(&mut trainer, summaries)?;
+    finish(&mut trainer)?;
     let whole: Map = [("trainer", trainer.into())].into_iter().collect();
     Ok(whole)
 }
@@ -92,10 +92,10 @@ impl<'a> Legacy<'a> {
         let whole: HashMap<&str, &Value> =
             self.leaves.iter().map(|(key, value)| (key.as_str(), *value)).collect();
         for name in &wanted {
-            if let Some(value) = whole.get(name) {
-                if self.taken.insert((*name).to_owned()) {
-                    self.values.insert((*name).to_owned(), (*value).clone());
-                }
+            if let Some(value) = whole.get(name)
+                && self.taken.insert((*name).to_owned())
+            {
+                self.values.insert((*name).to_owned(), (*value).clone());
             }
         }
         let mut globs: Vec<&str> = wanted
@@ -119,10 +119,8 @@ impl<'a> Legacy<'a> {
                 .leaves
                 .iter()
                 .any(|(key, _)| key.strip_prefix(scope).is_some_and(|rest| rest.starts_with('.')));
-            if has_leaves {
-                if let Some(value) = self.rest(scope, found) {
-                    self.values.insert(format!("{scope}.*"), value);
-                }
+            if has_leaves && let Some(value) = self.rest(scope, found) {
+                self.values.insert(format!("{scope}.*"), value);
             }
         }
     }
@@ -157,14 +155,16 @@ impl<'a> Legacy<'a> {
     }
 
     /// Takes `add_summaries` out of the sections on sparsity; a callback has it instead.
-    fn summaries(&mut self) -> bool {
+    fn summaries(&mut self) {
         let mut any = false;
         for name in ["sparsity.*", "sparsity"] {
             if let Some(value) = self.values.get_mut(name) {
                 any |= take_summaries(value);
             }
         }
-        any
+        if any {
+            self.values.insert("sparsity.add_summaries".to_owned(), Value::Bool(true));
+        }
     }
 }
 
@@ -262,7 +262,7 @@ fn section<'a>(map: &'a mut Map, key: &str) -> Option<&'a mut Map> {
     map.get_mut(key).and_then(Value::as_map_mut)
 }
 
-fn finish(trainer: &mut Map, summaries: bool) -> Result<()> {
+fn finish(trainer: &mut Map) -> Result<()> {
     let validation = section(trainer, "fit").and_then(|fit| fit.get("val_dataloader").cloned());
     if section(trainer, "fit").is_some_and(|fit| !fit.contains("train_dataloader")) {
         trainer.remove("fit");
@@ -273,7 +273,7 @@ fn finish(trainer: &mut Map, summaries: bool) -> Result<()> {
     trainer.set_default("init", Map::new());
     let Some(init) = section(trainer, "init") else { return Ok(()) };
     schedulers(init)?;
-    callbacks(init, summaries)?;
+    callbacks(init)?;
     for path in names(part("pruned")?) {
         prune(trainer, path);
     }
@@ -304,10 +304,10 @@ fn share_validation(trainer: &mut Map, validation: Option<Value>) {
         ("validate", "val_dataloader"),
         ("validate_all", "val_dataloaders"),
     ] {
-        if let Some(section) = section(trainer, outer) {
-            if section.contains(inner) {
-                section.set(inner, validation.clone());
-            }
+        if let Some(section) = section(trainer, outer)
+            && section.contains(inner)
+        {
+            section.set(inner, validation.clone());
         }
     }
 }
@@ -380,10 +380,8 @@ fn scheduled(found: &Value) -> Result<Value> {
     let chained = main
         .first()
         .is_some_and(|name| matches!(name.to_lowercase().as_str(), "chained" | "chainedlr"));
-    if !chained {
-        if let [one] = schedulers.as_slice() {
-            return Ok(one.clone());
-        }
+    if let ([one], false) = (schedulers.as_slice(), chained) {
+        return Ok(one.clone());
     }
     let inner: Map =
         [("schedulers", schedulers.into_iter().collect::<List>().into())].into_iter().collect();
@@ -409,7 +407,7 @@ fn one_scheduler(mut parameters: Map) -> Result<Value> {
     Ok(named.into())
 }
 
-fn callbacks(init: &mut Map, summaries: bool) -> Result<()> {
+fn callbacks(init: &mut Map) -> Result<()> {
     const SIZE: &str = "csx.performance.micro_batch_size";
     let found = init.get("callbacks").and_then(Value::as_list).cloned().unwrap_or_default();
     let mut callbacks = List::default();
@@ -419,9 +417,6 @@ fn callbacks(init: &mut Map, summaries: bool) -> Result<()> {
         };
         let class = class.as_str().unwrap_or_default();
         let mut value = value.clone();
-        if class == "LogSparsity" && summaries {
-            value = Value::Bool(true);
-        }
         value = match value {
             Value::Bool(true) => Map::new().into(),
             Value::Bool(false) => Value::Null,

@@ -4,8 +4,9 @@ use std::hash::{Hash, Hasher};
 use std::ops::{Deref, DerefMut};
 
 use indexmap::{Equivalent, IndexMap};
+use statelens_checkpoint::{Error, Result};
 
-use super::float;
+use super::{MAX_NODES, float};
 
 /// A value of a config, as Python has it after reading.
 #[derive(Debug, Clone, PartialEq)]
@@ -168,6 +169,14 @@ impl Value {
         }
     }
 
+    /// Fails where so many copies of it would come to more than a config can mean.
+    pub(super) fn can_repeat(&self, times: usize) -> Result<()> {
+        if self.nodes().saturating_mul(times) <= MAX_NODES {
+            return Ok(());
+        }
+        Err(Error::limit("the converted config comes to more than 500,000 values"))
+    }
+
     /// How many values it is made of, itself included; long texts count as several.
     pub(super) fn nodes(&self) -> usize {
         match self {
@@ -188,14 +197,14 @@ impl Value {
     }
 
     /// Gives marks of one object other marks, or takes them away.
-    pub(super) fn remark(&mut self, other: &impl Fn(u32) -> Option<u32>) {
+    pub(super) fn remark(&mut self, other: &mut impl FnMut(u32) -> Option<u32>) {
         match self {
             Self::List(list) => {
-                list.shared = list.shared.and_then(other);
+                list.shared = list.shared.and_then(&mut *other);
                 list.items.iter_mut().for_each(|item| item.remark(other));
             }
             Self::Map(map) => {
-                map.shared = map.shared.and_then(other);
+                map.shared = map.shared.and_then(&mut *other);
                 map.entries.values_mut().for_each(|value| value.remark(other));
             }
             _ => {}

@@ -6,8 +6,8 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use statelens_checkpoint::{Error, Result};
 
 use super::resolve::{self, Kind};
-use crate::config::MAX_DEPTH;
 use crate::config::value::{Key, List, Map, Value};
+use crate::config::{MAX_DEPTH, MAX_NODES};
 
 /// Reads the one document of a text.
 pub(in crate::config) fn parse(text: &str) -> Result<Value> {
@@ -24,9 +24,6 @@ pub(in crate::config) fn parse(text: &str) -> Result<Value> {
     }
     Ok(builder.document.unwrap_or(Value::Null))
 }
-
-/// How many values a config may come to once its aliases are written out.
-const MAX_NODES: usize = 500_000;
 
 #[derive(Default)]
 struct Builder {

@@ -1,0 +1,75 @@
+//! Where a conversion differs on purpose from that of the original tool: it does what that refuses.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fs;
+use std::path::Path;
+
+use statelens_recipes::config::{Families, Language, Value, parse};
+
+fn config(path: &str) -> Value {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/recipes").join(path);
+    let language = Language::of_name(&path.display().to_string()).unwrap();
+    parse(&fs::read_to_string(path).unwrap(), language).unwrap()
+}
+
+fn converted(model: &str, source: &str, target: &str, config: &Value) -> String {
+    let families = Families::known().unwrap();
+    let converted =
+        families.convert(model, source.parse().unwrap(), target.parse().unwrap(), config);
+    converted.unwrap().config.to_yaml()
+}
+
+#[test]
+fn release_2_10_is_as_2_9_in_both_directions() {
+    let llama = config("llama/config_only.hf-to-cs2.9/in/config.json");
+    let text = converted("llama", "hf", "cs-2.9", &llama);
+    assert_eq!(converted("llama", "hf", "cs-2.10", &llama), text);
+    assert_eq!(converted("llama", "hf", "cs-current", &llama), text);
+    let back = parse(&text, Language::Yaml).unwrap();
+    let hf = converted("llama", "cs-2.9", "hf", &back);
+    assert_eq!(converted("llama", "cs-2.10", "hf", &back), hf);
+    assert_eq!(converted("llama", "cs-2.9", "cs-2.10", &back), text);
+}
+
+#[test]
+fn several_releases_in_one_go_are_the_steps_one_after_the_other() {
+    let mut step = config("gpt2/config_only_rich.cs2.0-to-cs2.1/in/params.yaml");
+    let whole = converted("gpt2", "cs-2.0", "cs-2.9", &step);
+    let releases: Vec<String> = (0..=9).map(|minor| format!("cs-2.{minor}")).collect();
+    for pair in releases.windows(2) {
+        step = parse(&converted("gpt2", &pair[0], &pair[1], &step), Language::Yaml).unwrap();
+    }
+    assert_eq!(parse(&whole, Language::Yaml).unwrap().to_yaml(), step.to_yaml());
+    assert!(whole.contains("trainer:") && whole.contains("name: gpt2"));
+}
+
+#[test]
+fn models_that_the_original_knows_and_does_not_find_have_names_of_their_own() {
+    let llama = config("llama/config_only.hf-to-cs2.9/in/config.json");
+    for (model, name) in [("llamaV2", "llamaV2"), ("code-llama", "llama"), ("wizardlm", "llama")] {
+        let ours = converted(model, "hf", "cs-2.9", &llama);
+        let theirs = converted("llama", "hf", "cs-2.9", &llama);
+        assert_eq!(ours, theirs.replace("name: llama", &format!("name: {name}")), "{model}");
+    }
+}
+
+#[test]
+fn the_section_of_a_model_alone_gets_its_name_in_2_4() {
+    let config = parse("model: {hidden_size: 8}\n", Language::Yaml).unwrap();
+    let text = converted("bert", "cs-2.3", "cs-2.4", &config);
+    assert_eq!(text, "model:\n    hidden_size: 8\n    name: bert\n");
+}
+
+#[test]
+fn what_the_original_writes_in_a_way_nobody_can_use_is_told() {
+    let jais = config("jais/alibi_scaling.hf-to-cs2.9/in/config.json");
+    let families = Families::known().unwrap();
+    let converted =
+        families.convert("jais", "hf".parse().unwrap(), "cs-2.9".parse().unwrap(), &jais).unwrap();
+    assert!(
+        converted.notes.iter().any(|note| note.contains("set it to jais")),
+        "{:?}",
+        converted.notes
+    );
+}

@@ -1,0 +1,30 @@
+//! Configs of models: YAML and JSON as Python reads them, written again, and converted.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use statelens_recipes::Format;
+use statelens_recipes::config::{Families, Language, parse};
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    for language in [Language::Yaml, Language::Json] {
+        let Ok(value) = parse(text, language) else { continue };
+        let written = value.to_yaml();
+        let again = parse(&written, Language::Yaml).expect("what was just written is read");
+        assert_eq!(again.to_yaml(), written);
+        let families = Families::known().expect("the tables that come along are sound");
+        for guess in families.recognise(&value) {
+            for target in [Format::HuggingFace, Format::cerebras(2, 1), Format::CURRENT] {
+                let _ = families.convert(&guess.model, guess.format, target, &value);
+            }
+        }
+        for model in ["bert", "gpt2", "t5", "falcon", "gemma2", "mixtral", "llava", "dpo"] {
+            let _ = families.convert(model, Format::HuggingFace, Format::cerebras(2, 9), &value);
+            let _ = families.convert(model, Format::cerebras(2, 9), Format::HuggingFace, &value);
+        }
+        for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
+            let _ = families.convert("gpt2", Format::cerebras(2, from), Format::cerebras(2, to), &value);
+        }
+    }
+});
