@@ -152,8 +152,14 @@ impl Case {
             })
             .collect();
         let drop_unmatched = self.text("command").contains("--drop-unmatched-keys");
-        let done = convert(&source, &recipe, &stages, &converted.config, Wishes { drop_unmatched })
-            .map_err(say)?;
+        let done = convert(
+            &source,
+            &recipe,
+            &stages,
+            &converted.config,
+            Wishes { drop_unmatched, unwrap: false },
+        )
+        .map_err(say)?;
         Ok(done.parts)
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     let (stages, converted) = asked.stages(&source)?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
-    let wishes = Wishes { drop_unmatched: args.drop_unmatched_keys };
+    let wishes = Wishes { drop_unmatched: args.drop_unmatched_keys, unwrap: args.unwrap };
     let done = convert(&source.checkpoint, &asked.recipe, &stages, &params, wishes)?;
     let configs = match converted {
         Some(converted) => asked.configs(args, &source, converted)?,
@@ -168,7 +168,7 @@ impl Asked {
         let model = match (&args.model, &args.recipe) {
             (Some(model), _) => model.clone(),
             (None, Some(_)) => recipe(args, "")?.family,
-            (None, None) => recognised(source, &guesses, format, target)
+            (None, None) => recognised(args, source, &guesses, format, target)
                 .map_err(|error| error.in_file(shown()))?,
         };
         let recipe = recipe(args, &model)?;
@@ -274,12 +274,13 @@ fn stem(path: &Path) -> Result<String> {
 /// The model that the config names, if its rules are about the keys; of several, the first whose
 /// config can be converted.
 fn recognised(
+    args: &ConvertModel,
     source: &Source,
     guesses: &[Guess],
     format: Format,
     target: Format,
 ) -> Result<String> {
-    let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf());
+    let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf(), args.unwrap);
     let fits = |name: &str| {
         let family = families::find(name).map(|recipe| recipe.family);
         family.is_ok_and(|family| by_keys.iter().any(|guess| guess.family == family))
@@ -290,11 +291,8 @@ fn recognised(
         .map(|guess| &*guess.model)
         .collect();
     let best = by_keys.first().map_or(0, |guess| guess.known);
-    let first: Vec<&str> = by_keys
-        .iter()
-        .filter(|guess| guess.known == best)
-        .map(|guess| &*guess.family)
-        .collect();
+    let first: Vec<&str> =
+        by_keys.iter().filter(|guess| guess.known == best).map(|guess| &*guess.family).collect();
     let known = Families::known()?;
     let converts = |name: &&str| {
         let config = source.config.as_ref();
@@ -307,8 +305,13 @@ fn recognised(
     match (&told[..], &others[..], &first[..]) {
         (_, [only], _) | ([only, ..], [], _) | ([], [], [only]) => Ok((*only).to_owned()),
         _ => {
-            let error = Error::refused("nothing says which model this is")
-                .advice("Name it by --model, and its config by --config.");
+            let wrapped = !args.unwrap
+                && first.is_empty()
+                && !recognise::by_keys(&source.checkpoint, format.is_hf(), true).is_empty();
+            let error = Error::refused("nothing says which model this is").advice(match wrapped {
+                true => "Its keys are those of a wrapped model: say --unwrap.",
+                false => "Name it by --model, and its config by --config.",
+            });
             Err(match first.is_empty() {
                 true => error,
                 false => error.expected(format!("one of {}", first.join(", "))),
