@@ -85,6 +85,11 @@ impl Value {
 
     /// As `yaml.dump(value, indent=4)` of PyYAML writes it: keys sorted.
     pub fn to_yaml(&self) -> String {
-        yaml::write(self)
+        yaml::write(self, 4)
+    }
+
+    /// As `yaml.dump(value)` of PyYAML writes it: keys sorted, levels set in by two.
+    pub fn to_narrow_yaml(&self) -> String {
+        yaml::write(self, 2)
     }
 }

@@ -39,6 +39,30 @@ pub struct Stage {
 pub struct Wishes {
     /// Leave keys out that no rule is about.
     pub drop_unmatched: bool,
+    /// Take out of keys what wrapping a module has put in: see [`unwrapped`].
+    pub unwrap: bool,
+}
+
+/// A key without what wrapping the module has put into it: `module.` at its start by
+/// `DistributedDataParallel` and DeepSpeed, `_orig_mod.` anywhere by `torch.compile`,
+/// `_fsdp_wrapped_module.` and `_checkpoint_wrapped_module.` by `FullyShardedDataParallel` and
+/// checkpointing of activations.
+pub fn unwrapped(key: &str) -> String {
+    const ANYWHERE: [&str; 3] =
+        ["_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."];
+    let mut key = key.to_owned();
+    loop {
+        let before = key.len();
+        if let Some(rest) = key.strip_prefix("module.") {
+            key = rest.to_owned();
+        }
+        for part in ANYWHERE {
+            key = key.replace(part, "");
+        }
+        if key.len() == before {
+            return key;
+        }
+    }
 }
 
 /// What came of it.
@@ -103,6 +127,16 @@ pub fn convert(
     };
     let (first, last) = (first.leg, last.leg);
     let mut states = states(source, recipe, first)?;
+    if wishes.unwrap {
+        for (_, state) in &mut states {
+            let keys = state.len();
+            *state = std::mem::take(state).renamed(|key| unwrapped(&key));
+            if state.len() < keys {
+                return Err(Error::refused("two keys are the same without their wrapping")
+                    .advice("Convert without --unwrap."));
+            }
+        }
+    }
     let mut done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
     let mut only_model = false;
     for stage in stages {
@@ -430,6 +464,19 @@ mod tests {
         match route(&recipe, from.parse().unwrap(), to.parse().unwrap()) {
             Ok(way) => way.iter().map(|leg| leg.to.to_string()).collect::<Vec<_>>().join(" "),
             Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn wrapping_is_taken_out_of_keys() {
+        for (key, plain) in [
+            ("module.wte.weight", "wte.weight"),
+            ("_orig_mod.module.wte.weight", "wte.weight"),
+            ("module._fsdp_wrapped_module.h.0._fsdp_wrapped_module.ln.bias", "h.0.ln.bias"),
+            ("h.0._checkpoint_wrapped_module.ln.bias", "h.0.ln.bias"),
+            ("projection.module.weight", "projection.module.weight"),
+        ] {
+            assert_eq!(unwrapped(key), plain);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, Value};
 
-use crate::conversion::model_of;
+use crate::conversion::{model_of, unwrapped};
 use crate::engine::{self, State};
 use crate::families;
 use crate::format::Format;
@@ -35,13 +35,15 @@ pub fn release(checkpoint: &Checkpoint) -> Option<Format> {
 }
 
 /// The families that know the most of the keys, the best first; those that know less than nine
-/// tenths of them are left out.
-pub fn by_keys(checkpoint: &Checkpoint, hf: bool) -> Vec<Guess> {
+/// tenths of them are left out. With `unwrap`, of the keys as [`unwrapped`] leaves them.
+pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     let format = if hf { Format::HuggingFace } else { Format::CURRENT };
     let Ok(state) = model_of(checkpoint, format).and_then(|model| State::of(checkpoint, model))
     else {
         return Vec::new();
     };
+    let plain = |key: &str| if unwrap { unwrapped(key) } else { key.to_owned() };
+    let keys: Vec<String> = state.keys().map(plain).collect();
     let towards = if hf { Side::Right } else { Side::Left };
     let mut guesses = Vec::new();
     for name in families::names() {
@@ -52,9 +54,9 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool) -> Vec<Guess> {
                 && block.left.iter().any(|format| format.is_hf())
         });
         let counts =
-            blocks.map(|block| state.keys().filter(|key| block.knows(towards, key)).count());
+            blocks.map(|block| keys.iter().filter(|key| block.knows(towards, key)).count());
         let Some(known) = counts.max() else { continue };
-        let keys = state.len();
+        let keys = keys.len();
         if keys > 0 && known * 10 >= keys * 9 {
             guesses.push(Guess { family: name.to_owned(), known, keys });
         }

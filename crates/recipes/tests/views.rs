@@ -142,7 +142,7 @@ fn keys_without_a_rule_are_all_told_with_the_nearest() {
     {
         assert!(error.contains(part), "{part}: {error}");
     }
-    let wishes = Wishes { drop_unmatched: true };
+    let wishes = Wishes { drop_unmatched: true, ..Wishes::default() };
     let done = convert(&source, &recipe, &stages, &config::Value::Null, wishes).unwrap();
     assert_eq!((done.unmatched.len(), done.parts[0].1.leaves().len()), (2, 2));
 }

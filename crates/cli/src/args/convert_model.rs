@@ -45,6 +45,11 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) drop_unmatched_keys: bool,
 
+    /// Takes out of keys what wrapping the model has put in: module., _orig_mod. (torch.compile),
+    /// _fsdp_wrapped_module., _checkpoint_wrapped_module.
+    #[arg(long)]
+    pub(crate) unwrap: bool,
+
     /// Takes the rules from a recipe of your own, as docs/recipes.md describes it
     #[arg(long, value_name = "FILE")]
     pub(crate) recipe: Option<PathBuf>,

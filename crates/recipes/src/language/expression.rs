@@ -283,7 +283,7 @@ fn arithmetic(op: Op, left: Scalar, right: Scalar) -> Result<Scalar, String> {
             Op::Less => return Ok(Scalar::Bool(one < other)),
             Op::More => return Ok(Scalar::Bool(one > other)),
             Op::DivideDown => one.checked_div_euclid(other),
-            _ if other != 0 && one % other != 0 => {
+            _ if one.checked_rem(other).is_some_and(|rest| rest != 0) => {
                 return Err(format!("{one} can't be divided by {other} without a rest"));
             }
             _ => one.checked_div(other),

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
 use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
 use statelens_inspect::{Json, visible};
-use statelens_recipes::config::{Converted, Families, Language, Value};
+use statelens_recipes::config::{Converted, Families, Guess, Language, Value};
 use statelens_recipes::conversion::{Conversion, Leg, Stage, Wishes, components, convert, route};
 use statelens_recipes::engine::Move;
 use statelens_recipes::language::Recipe;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     let (stages, converted) = asked.stages(&source)?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
-    let wishes = Wishes { drop_unmatched: args.drop_unmatched_keys };
+    let wishes = Wishes { drop_unmatched: args.drop_unmatched_keys, unwrap: args.unwrap };
     let done = convert(&source.checkpoint, &asked.recipe, &stages, &params, wishes)?;
     let configs = match converted {
         Some(converted) => asked.configs(args, &source, converted)?,
@@ -46,6 +46,12 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
         let mut printer = Printer::new();
         printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, target))?;
         printer.finish()?;
+    }
+    if names_dataloader_state(source.config.as_ref()) && !target.is_hf() {
+        complain(
+            "the config names a state of the dataloader beside the checkpoint, which stays as it is: \
+             put it in with `statelens convert-dataloader-state`",
+        );
     }
     // Whether all can be written is found out before the first is.
     files::check(&configs, args.force)?;
@@ -162,35 +168,8 @@ impl Asked {
         let model = match (&args.model, &args.recipe) {
             (Some(model), _) => model.clone(),
             (None, Some(_)) => recipe(args, "")?.family,
-            (None, None) => {
-                let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf());
-                let fits = |name: &str| by_keys.iter().any(|guess| guess.family == name);
-                let told = guesses.iter().filter(|guess| guess.format.is_hf() == format.is_hf());
-                let told = told.map(|guess| guess.model.clone()).find(|name| fits(name));
-                let like = |name: &String| {
-                    guesses.iter().any(|guess| {
-                        name.strip_suffix("-headless").is_some_and(|name| name == guess.model)
-                    })
-                };
-                let best = by_keys.first().map_or(0, |guess| guess.known);
-                let first: Vec<String> = by_keys
-                    .iter()
-                    .filter(|guess| guess.known == best)
-                    .map(|guess| guess.family.clone())
-                    .collect();
-                let only = (first.len() == 1).then(|| first[0].clone());
-                told.or_else(|| first.iter().find(|name| like(name)).cloned()).or(only).ok_or_else(
-                    || {
-                        let error = Error::refused("nothing says which model this is")
-                            .in_file(shown())
-                            .advice("Name it by --model, and its config by --config.");
-                        match first.is_empty() {
-                            true => error,
-                            false => error.expected(format!("one of {}", first.join(", "))),
-                        }
-                    },
-                )?
-            }
+            (None, None) => recognised(args, source, &guesses, format, target)
+                .map_err(|error| error.in_file(shown()))?,
         };
         let recipe = recipe(args, &model)?;
         let several = !source.parts.is_empty();
@@ -271,6 +250,12 @@ impl Asked {
     }
 }
 
+/// Whether a config of release 1.9 says where text files with the dataloader's state are.
+fn names_dataloader_state(config: Option<&Value>) -> bool {
+    let section = config.and_then(Value::as_map).and_then(|map| map.get("cerebras"));
+    section.and_then(Value::as_map).is_some_and(|map| map.contains("save_iter_state_path"))
+}
+
 /// The name without its extensions: those that are letters only.
 fn stem(path: &Path) -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -284,6 +269,55 @@ fn stem(path: &Path) -> Result<String> {
         name = stem.to_owned();
     }
     Ok(name)
+}
+
+/// The model that the config names, if its rules are about the keys; of several, the first whose
+/// config can be converted.
+fn recognised(
+    args: &ConvertModel,
+    source: &Source,
+    guesses: &[Guess],
+    format: Format,
+    target: Format,
+) -> Result<String> {
+    let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf(), args.unwrap);
+    let fits = |name: &str| {
+        let family = families::find(name).map(|recipe| recipe.family);
+        family.is_ok_and(|family| by_keys.iter().any(|guess| guess.family == family))
+    };
+    let told: Vec<&str> = guesses
+        .iter()
+        .filter(|guess| guess.format.is_hf() == format.is_hf() && fits(&guess.model))
+        .map(|guess| &*guess.model)
+        .collect();
+    let best = by_keys.first().map_or(0, |guess| guess.known);
+    let first: Vec<&str> =
+        by_keys.iter().filter(|guess| guess.known == best).map(|guess| &*guess.family).collect();
+    let known = Families::known()?;
+    let converts = |name: &&str| {
+        let config = source.config.as_ref();
+        config.is_some_and(|config| known.convert(name, format, target, config).is_ok())
+    };
+    if let Some(name) = told.iter().copied().find(|name| converts(name)) {
+        return Ok(name.to_owned());
+    }
+    let others: Vec<&str> = first.iter().copied().filter(converts).collect();
+    match (&told[..], &others[..], &first[..]) {
+        (_, [only], _) | ([only, ..], [], _) | ([], [], [only]) => Ok((*only).to_owned()),
+        _ => {
+            let wrapped = !args.unwrap
+                && first.is_empty()
+                && !recognise::by_keys(&source.checkpoint, format.is_hf(), true).is_empty();
+            let error = Error::refused("nothing says which model this is").advice(match wrapped {
+                true => "Its keys are those of a wrapped model: say --unwrap.",
+                false => "Name it by --model, and its config by --config.",
+            });
+            Err(match first.is_empty() {
+                true => error,
+                false => error.expected(format!("one of {}", first.join(", "))),
+            })
+        }
+    }
 }
 
 /// The user's recipe, or that of a model.

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &FoldLora) -> Outcome {
         complain(note);
     }
     let path = folded_name(&config_path, args.output_dir.as_deref(), "yaml")?;
-    let configs = [(path, folded.config.to_yaml())];
+    let configs = [(path, folded.config.to_narrow_yaml())];
     files::check(&configs, args.force)?;
     let writes = Writes::plain("cerebras", args.force, args.durable);
     let job = Job {

@@ -1,4 +1,4 @@
-//! From values to YAML, as PyYAML's `dump(value, indent=4)` lays it out: block style, keys sorted,
+//! From values to YAML, as PyYAML's `dump(value, indent=…)` lays it out: block style, keys sorted,
 //! lines of texts folded behind column 80, objects that occur again as aliases.
 
 use std::cmp::Ordering;
@@ -8,9 +8,9 @@ use super::resolve::{self, Kind};
 use crate::config::float;
 use crate::config::value::{Key, Map, Value};
 
-/// Writes one document.
-pub(in crate::config) fn write(value: &Value) -> String {
-    let mut writer = Writer { anchors: anchors(value), ..Writer::default() };
+/// Writes one document; each level is set in by `step`.
+pub(in crate::config) fn write(value: &Value, step: usize) -> String {
+    let mut writer = Writer { anchors: anchors(value), step, ..Writer::default() };
     writer.node(value, Place::Root);
     if writer.open_ended && !matches!(value, Value::List(_) | Value::Map(_)) {
         writer.line_break();
@@ -20,7 +20,6 @@ pub(in crate::config) fn write(value: &Value) -> String {
     writer.text
 }
 
-const INDENT: usize = 4;
 const WIDTH: usize = 80;
 /// Keys of this length and more are written behind a question mark.
 const SIMPLE_KEY: usize = 128;
@@ -45,6 +44,8 @@ struct Writer {
     /// The last that was written has no end of its own.
     open_ended: bool,
     indent: Option<usize>,
+    /// Spaces that each level is set in by.
+    step: usize,
     /// Objects that occur more than once: their number, once they are written.
     anchors: HashMap<u32, Anchor>,
 }
@@ -94,7 +95,7 @@ impl Writer {
             }
             _ => {
                 let outer = self.indent;
-                self.indent = Some(self.indent.map_or(INDENT, |indent| indent + INDENT));
+                self.indent = Some(self.indent.map_or(self.step, |indent| indent + self.step));
                 self.scalar(value, place != Place::SimpleKey);
                 self.indent = outer;
             }
@@ -119,7 +120,7 @@ impl Writer {
     }
 
     fn increase(&mut self) {
-        self.indent = Some(self.indent.map_or(0, |indent| indent + INDENT));
+        self.indent = Some(self.indent.map_or(0, |indent| indent + self.step));
     }
 
     fn flow(&mut self, open: &str, close: &str) {
