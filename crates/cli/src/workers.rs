@@ -130,7 +130,7 @@ mod tests {
             *state += 1;
             let before = taken.load(Ordering::SeqCst);
             ahead.fetch_max((*job as usize).saturating_sub(before), Ordering::SeqCst);
-            if job % 50 == 0 {
+            if job.is_multiple_of(50) {
                 std::thread::sleep(Duration::from_millis(3));
             }
             Ok(job * 2)

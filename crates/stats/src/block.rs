@@ -137,11 +137,11 @@ impl Block<'_> {
                 let value = f32::from_bits(bits);
                 match magnitude {
                     0 => {}
-                    ..NORMAL => {
+                    1..NORMAL => {
                         self.summary.subnormal += 1;
                         Wide::of(self.tables).add(f64::from(value).to_bits());
                     }
-                    ..INFINITY => {
+                    NORMAL..INFINITY => {
                         let low = u64::from(bits & 0xffff);
                         let bin =
                             &mut sized(&mut self.tables.singles, HALVES)[(bits >> 16) as usize];

@@ -19,7 +19,7 @@ use crate::{limits, remote, workers};
 /// What became of a leaf.
 pub(crate) enum Found {
     /// Its values were read.
-    Read(Summary),
+    Read(Box<Summary>),
     /// It has none that statistics could be made of: why not.
     Without(String),
     /// They can't be read: why not.
@@ -66,7 +66,7 @@ pub(crate) fn each(
         Ok(())
     };
     let finish = |result: Result<Summary>| match result {
-        Ok(summary) => Ok(Found::Read(summary)),
+        Ok(summary) => Ok(Found::Read(Box::new(summary))),
         Err(error) => of_one_tensor(error).map(|error| Found::Failed(error.to_string())),
     };
     workers::run(
