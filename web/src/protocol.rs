@@ -7,6 +7,7 @@
 
 pub mod compare;
 pub mod verify;
+pub mod weights;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,6 +48,10 @@ pub enum Kind {
     Measure,
     /// Verifying.
     Verify,
+    /// Reading the values of all tensors.
+    Scan,
+    /// Reading the values of one.
+    Read,
     /// Opening a second checkpoint.
     OpenSecond,
     /// Comparing with it.
@@ -152,6 +157,8 @@ pub enum ToWorker {
     /// Read everything once and tell whether it is sound, also against the manifest that may come
     /// beside this message; with `true` only if all numbers are finite. `None` stops that.
     Verify(Option<bool>),
+    /// About the values of tensors.
+    Weights(weights::Ask),
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {
@@ -174,6 +181,8 @@ impl ToWorker {
             Self::Run { .. } => Kind::Write,
             Self::Measure { go: true } => Kind::Measure,
             Self::Verify(Some(_)) => Kind::Verify,
+            Self::Weights(weights::Ask::Scan(true)) => Kind::Scan,
+            Self::Weights(weights::Ask::Read(Some(_))) => Kind::Read,
             Self::Compare(compare::Ask::Open { .. }) => Kind::OpenSecond,
             Self::Compare(compare::Ask::Start { .. }) => Kind::Compare,
             Self::Inspect { .. } => Kind::Inspect,
@@ -186,6 +195,7 @@ impl ToWorker {
             | Self::Cancel
             | Self::Compare(_)
             | Self::Verify(None)
+            | Self::Weights(_)
             | Self::Close => Kind::Other,
         }
     }
@@ -359,6 +369,8 @@ pub enum FromWorker {
     Compare(compare::Told),
     /// About verifying.
     Verify(verify::Told),
+    /// About the values of tensors.
+    Weights(weights::Told),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
     /// The job is over; what came of it was told before.
@@ -550,8 +562,14 @@ pub struct Inspected {
     pub text: Option<String>,
     /// Attributes as the file has them.
     pub attributes: Vec<(String, String)>,
-    /// Statistics of a tensor, if they are known.
+    /// Statistics of a tensor in a summary, if it has them.
     pub statistics: Vec<Fact>,
+    /// What its values are like, if they were read.
+    pub values: Option<Box<weights::TensorValues>>,
+    /// How many bytes would be read for that, if they were not.
+    pub unread: Option<u64>,
+    /// True if those are on a server.
+    pub remote: bool,
     /// True if [`ToWorker::Values`] can be asked.
     pub has_values: bool,
 }

@@ -24,6 +24,7 @@ mod typed;
 mod values;
 pub mod verify;
 mod visible;
+pub mod weights;
 
 pub use describe::{
     dtype_of, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name, value_text,

@@ -29,6 +29,7 @@ use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::start_screen;
 use crate::page::stopping;
 use crate::page::verify::VerifySheet;
+use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
 use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Posted, ToWorker};
@@ -56,6 +57,7 @@ pub fn App() -> Html {
         beside: (*use_memo((), |()| Rc::new(Cell::new(false)))).clone(),
     };
     use_questions(&model, &actor);
+    use_instrument(&model, &actor);
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     use_title(&model);
@@ -157,7 +159,7 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}
-                privacy={privacy(model)} verifying={model.verification.stage.clone()} />
+                privacy={privacy(model)} verifying={model.verification.stage.clone()} instrument={model.instrument.clone()} />
         },
         _ => start_screen(actor, model.over),
     }
@@ -255,7 +257,9 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
             html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} measure={model.measure.clone()}
             host={model.fetched.as_ref().map(|fetched| AttrValue::from(fetched.host.clone()))} /> }
         }
-        (Some(Sheet::Findings), _) => html! { <FindingsSheet work={work.clone()} /> },
+        (Some(Sheet::Findings), _) => {
+            html! { <FindingsSheet work={work.clone()} scan={model.instrument.scan.clone()} /> }
+        }
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
             html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} /> }
@@ -299,7 +303,15 @@ fn use_questions(model: &UseReducerHandle<Model>, actor: &Actor) {
     use_effect_with((opened.clone(), row), move |(_, row)| {
         if let Some(row) = *row {
             asker.ask(&ToWorker::Inspect { row });
-            asker.ask(&ToWorker::Values { row, start: 0, count: VALUES });
+        }
+    });
+    let at = model.instrument.at.filter(|(of, _)| Some(*of) == row).map(|(_, number)| number);
+    let asker = actor.clone();
+    use_effect_with((opened.clone(), row, at), move |(_, row, at)| {
+        if let Some(row) = *row {
+            // What is stood before is in the middle.
+            let start = at.map_or(0, |number| number.saturating_sub(u64::from(VALUES) / 2));
+            asker.ask(&ToWorker::Values { row, start, count: VALUES });
         }
     });
     let asked = model.convert.as_ref().map(|convert| (convert.request, convert.options.clone()));

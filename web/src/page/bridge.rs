@@ -93,7 +93,7 @@ impl Bridge {
 
     /// The jobs that would be lost if something else were opened.
     pub fn long_jobs(&self) -> Vec<Kind> {
-        let long = [Kind::Write, Kind::Measure, Kind::Verify, Kind::Compare];
+        let long = [Kind::Write, Kind::Measure, Kind::Verify, Kind::Scan, Kind::Compare];
         long.into_iter().filter(|kind| self.is_doing(*kind)).collect()
     }
 

@@ -4,10 +4,12 @@ use statelens_checkpoint::order;
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
-use crate::page::marks::{cap, chip, classes, good, prose, severity, severity_word, when};
+use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_word, when};
 use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
+use crate::page::weights::{self, Scan};
+use crate::protocol::weights::Noticed;
 use crate::protocol::{Finding, Offer, Severity};
 use crate::state::work::Work;
 
@@ -16,6 +18,8 @@ use crate::state::work::Work;
 pub struct FindingsProps {
     /// The open checkpoint.
     pub work: Work,
+    /// Reading all values.
+    pub scan: Scan,
 }
 
 /// Findings.
@@ -26,8 +30,20 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     let opened = &props.work.opened;
     let mut findings: Vec<(u32, &Finding)> = (0..).zip(&opened.findings).collect();
     order::by_key(&mut findings, |(_, finding)| finding.severity);
-    let count =
-        |grade: Severity| findings.iter().filter(|(_, finding)| finding.severity == grade).count();
+    let noticed: Vec<&Noticed> = props.work.noticed.iter().flat_map(|all| all.iter()).collect();
+    let count = |grade: Severity| {
+        let noticed = noticed.iter().filter(|noticed| noticed.severity == grade).count();
+        findings.iter().filter(|(_, finding)| finding.severity == grade).count() + noticed
+    };
+    let good = match &props.scan {
+        Scan::Done(scanned) if noticed.is_empty() => Some(scanned),
+        _ => None,
+    };
+    let read = match &props.scan {
+        Scan::Done(scanned) if scanned.left == 0 => "The structure was read, and all values.",
+        Scan::Done(_) => "The structure was read, and some of the values.",
+        _ => "The structure was read. Values of tensors were not.",
+    };
     let chip = |grade: Option<Severity>, name: &'static str, number: usize| {
         let only = only.clone();
         let on = *only == grade;
@@ -47,21 +63,26 @@ pub fn FindingsSheet(props: &FindingsProps) -> Html {
     html! {
         <SheetFrame title="Findings" class="findings" aside={html! { <span class="m dim">{ &props.work.opened.name }</span> }}>
             <div class="sheetbody">
-                if findings.is_empty() {
-                    <div class="allgood">{ good() }<div><h3>{ "Nothing to report" }</h3>
+                if findings.is_empty() && noticed.is_empty() {
+                    <div class="allgood">{ marks::good() }<div><h3>{ "Nothing to report" }</h3>
                         <p class="mid-ink">{ "The structure is whole, and nothing in it would run or reach anything." }</p></div></div>
                 } else {
                     <div class="summary"><span class="chips" role="group" aria-label="Show">
-                        { chip(None, "all", findings.len()) }
+                        { chip(None, "all", findings.len() + noticed.len()) }
                         { for Severity::ALL.into_iter().filter(|&grade| count(grade) > 0)
                             .map(|grade| chip(Some(grade), severity_word(grade), count(grade))) }
                     </span></div>
+                    { for noticed.iter().filter(|noticed| noticed.severity != Severity::Note && only.is_none_or(|grade| grade == noticed.severity))
+                        .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                     { for findings.iter().filter(|(_, finding)| only.is_none_or(|grade| grade == finding.severity))
                         .map(|(at, finding)| article(&actor, &props.work, *at, finding)) }
+                    { for noticed.iter().filter(|noticed| noticed.severity == Severity::Note && only.is_none_or(|grade| grade == noticed.severity))
+                        .map(|noticed| weights::article(&actor, &props.work, noticed)) }
                 }
+                if let Some(scanned) = good { { weights::nothing(scanned) } }
                 { for opened.offers.iter().filter(|offer| offer.finding.is_none()).map(|offer| repair::article(&actor, &props.work, offer)) }
             </div>
-            <footer><span class="grow dim">{ "The structure was read. Values of tensors were not." }</span>
+            <footer><span class="grow dim">{ read }</span>
                 if !opened.summary { <button class="btn" onclick={verify}>{ "Verify all of it " }{ cap("V") }</button> }</footer>
         </SheetFrame>
     }
@@ -118,7 +139,7 @@ fn article(actor: &Actor, work: &Work, at: u32, finding: &Finding) -> Html {
             </div>
             if acts {
                 <div class="do">
-                    if !finding.call.is_empty() { <span class="never">{ good() }{ "never run" }</span> }
+                    if !finding.call.is_empty() { <span class="never">{ marks::good() }{ "never run" }</span> }
                     if !finding.advice.is_empty() { <p>{ prose(&finding.advice) }</p> }
                     { for offers.iter().map(|offer| repair::action(actor, work, offer)) }
                     if let Some(onclick) = show { <p><button class="btn" {onclick}>{ "Show the key" }</button></p> }

@@ -6,8 +6,9 @@ use yew::prelude::*;
 
 use crate::page::actor::{Actor, VALUES};
 use crate::page::hooks::use_size;
-use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, wrapped_key};
+use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::table::holdings;
+use crate::page::weights::{GoTo, Instrument, StatisticsSection};
 use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::Row;
 use crate::state::fmt;
@@ -23,6 +24,8 @@ pub struct InspectorProps {
     pub inspected: Option<Rc<Inspected>>,
     /// Its values.
     pub values: Option<Rc<Values>>,
+    /// What is read of values.
+    pub instrument: Instrument,
 }
 
 /// The inspector.
@@ -140,11 +143,14 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                     <dl class="kv">{ for inspected.statistics.iter().map(|fact| html! { <><dt>{ &fact.label }</dt><dd>{ &fact.value }</dd></> }) }</dl>
                 </section>
             }
+            if let Some(inspected) = inspected {
+                <StatisticsSection row={row.clone()} inspected={inspected.clone()} instrument={props.instrument.clone()} {width} />
+            }
             if work.opened.summary {
                 <section class="quiet"><p class="dim">{ "Values and where they lie are in the file, not in this summary." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
-                { value_section(actor, row, id, values, width) }
+                { value_section(actor, row, id, values, here(props, id), width) }
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.attributes.is_empty()) {
                 <section>
@@ -158,6 +164,11 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             }
         </>
     }
+}
+
+/// The value that is stood before, if it is one of this row.
+fn here(props: &InspectorProps, id: u32) -> Option<u64> {
+    props.instrument.at.filter(|(row, _)| *row == id).map(|(_, number)| number)
 }
 
 fn what(row: &Row) -> &'static str {
@@ -207,6 +218,7 @@ fn value_section(
     row: &Row,
     id: u32,
     values: Option<&Rc<Values>>,
+    here: Option<u64>,
     width: f64,
 ) -> Html {
     let Some(values) = values else {
@@ -235,7 +247,8 @@ fn value_section(
         <section>
             <div class="hd"><h3>{ "Values" }</h3>
                 <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span></div>
-            { grid(row, start, texts, width) }
+            if row.params > u64::from(VALUES) { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
+            { grid(row, start, texts, here, width) }
             if row.params > u64::from(VALUES) {
                 <div class="pager">
                     <span class="step">
@@ -254,7 +267,7 @@ fn value_section(
 }
 
 /// Values in lines of a few, in C order, each line with the index of its first.
-fn grid(row: &Row, start: u64, texts: &[String], width: f64) -> Html {
+fn grid(row: &Row, start: u64, texts: &[String], here: Option<u64>, width: f64) -> Html {
     let cells: Vec<String> = texts.iter().map(|text| fmt::cell(text)).collect();
     let widest = cells.iter().map(|cell| cell.chars().count()).max().unwrap_or(1) as f64;
     let fit = ((width.max(300.0) - 96.0) / (widest * 6.7 + 8.0)).floor().clamp(1.0, 8.0) as usize;
@@ -277,8 +290,9 @@ fn grid(row: &Row, start: u64, texts: &[String], width: f64) -> Html {
             { for cells.chunks(per_line).enumerate().map(|(line, chunk)| html! {
                 <tr>
                     <th scope="row">{ index(start + (line * per_line) as u64) }</th>
-                    { for chunk.iter().enumerate().map(|(at, cell)| html! {
-                        <td title={texts[line * per_line + at].clone()}>{ cell }</td>
+                    { for chunk.iter().enumerate().map(|(at, cell)| {
+                        let on = here == Some(start + (line * per_line + at) as u64);
+                        html! { <td class={when(on, "here")} aria-current={on.then_some("location")} title={texts[line * per_line + at].clone()}>{ cell }</td> }
                     }) }
                     { for (chunk.len()..per_line.min(cells.len())).map(|_| html! { <td></td> }) }
                 </tr>

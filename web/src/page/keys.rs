@@ -112,6 +112,7 @@ fn press_in_table(
         "." => actor.work(|work| work.step_layer(1)),
         "l" => actor.work(crate::state::work::Work::toggle_folding),
         "/" => return focus_filter(),
+        "g" => return focus("go-to"),
         "y" => match work.row() {
             Some(row) => copy(&work.rows[row as usize].key),
             None => return false,
@@ -172,9 +173,14 @@ pub fn enter_table(model_has_row: bool, actor: &Actor) {
 
 /// Puts the cursor into the filter box.
 pub fn focus_filter() -> bool {
+    focus("filter")
+}
+
+/// Focuses a box that there may be.
+fn focus(id: &str) -> bool {
     let input = web_sys::window()
         .and_then(|window| window.document())
-        .and_then(|document| document.get_element_by_id("filter"))
+        .and_then(|document| document.get_element_by_id(id))
         .and_then(|node| node.dyn_into::<HtmlInputElement>().ok());
     match input {
         Some(input) => {

@@ -38,6 +38,7 @@ pub mod table;
 pub mod tape;
 pub mod tree;
 pub mod verify;
+pub mod weights;
 pub mod window;
 pub mod workspace;
 

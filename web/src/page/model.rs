@@ -13,6 +13,7 @@ use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
+use crate::page::weights::Instrument;
 use crate::protocol::{
     Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind,
     Opened, Planned, Posted, Running, Values,
@@ -262,6 +263,8 @@ pub struct Model {
     pub measure: Measure,
     /// Reading everything to see whether it is sound.
     pub verification: Verification,
+    /// Reading the values of tensors.
+    pub instrument: Instrument,
     /// The convert sheet.
     pub convert: Option<Convert>,
     /// The comparison with a second checkpoint.
@@ -314,6 +317,10 @@ pub enum Action {
     Work(Box<dyn FnOnce(&mut Work)>),
     /// Changes how it is verified, or how far that is.
     Verify(Box<dyn FnOnce(&mut Verification)>),
+    /// Changes what is read of values, or how far that is.
+    Instrument(Box<dyn FnOnce(&mut Instrument)>),
+    /// Looks at a value of a row, by its number.
+    GoTo(u32, u64),
     /// Opens the convert sheet.
     StartConvert,
     /// Changes what is asked of a conversion.
@@ -358,6 +365,7 @@ impl Default for Model {
             shared: None,
             measure: Measure::No,
             verification: Verification::default(),
+            instrument: Instrument::default(),
             convert: None,
             compare: None,
             run: None,
@@ -458,6 +466,14 @@ impl Reducible for Model {
                 }
             }
             Action::Verify(change) => change(&mut next.verification),
+            Action::Instrument(change) => change(&mut next.instrument),
+            Action::GoTo(row, number) => {
+                if let Some(work) = &mut next.work {
+                    work.look_at_row(row);
+                }
+                next.instrument.at = Some((row, number));
+                (next.sheet, next.tab) = (None, Tab::Tensor);
+            }
             Action::StartConvert => next.start_convert(),
             Action::Convert(change) => {
                 if let Some(convert) = &mut next.convert {
@@ -494,6 +510,7 @@ impl Model {
         self.shared = None;
         self.measure = Measure::No;
         self.verification = Verification::default();
+        self.instrument = Instrument::default();
         self.convert = None;
         self.pending = None;
     }
@@ -510,6 +527,7 @@ impl Model {
                 }
                 Kind::Measure => Some(format!("reading all values of {name}")),
                 Kind::Verify => Some(format!("verifying {name}")),
+                Kind::Scan => Some(format!("scanning the values of {name}")),
                 Kind::Compare => Some(format!("comparing {name}")),
                 _ => None,
             })
@@ -586,6 +604,9 @@ impl Model {
             }
             FromWorker::Compare(told) => self.hear_compare(told),
             FromWorker::Verify(told) => self.verification.hear(told),
+            FromWorker::Weights(told) => {
+                self.instrument.hear(told, self.work.as_mut(), &mut self.inspected);
+            }
             FromWorker::Looked(looked) => {
                 if let Some(view) = &mut self.run {
                     Rc::make_mut(view).hear(looked);

@@ -28,7 +28,7 @@ fn plan_of(convert: &Convert) -> Option<&Rc<Planned>> {
 }
 
 /// Bytes and milliseconds of the last few seconds: the rate follows the disk, not the start.
-fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
+pub(super) fn recent(now: &Running, past: &[(u64, f64)]) -> (u64, f64) {
     let from =
         past.iter().find(|(_, millis)| now.millis - millis < 4000.0).copied().unwrap_or((0, 0.0));
     if now.millis - from.1 < 250.0 {

@@ -42,6 +42,7 @@ const GROUPS: [&[Group]; 3] = [
             ("First, last row", &["Home", "End"]),
             ("Next pane", &["Tab"]),
             ("Previous layer, next layer", &[",", "."]),
+            ("Value at an index", &["G"]),
         ],
     )],
     &[

@@ -7,7 +7,8 @@ use crate::page::actor::Actor;
 use crate::page::columns::Grip;
 use crate::page::hooks::{Same, use_small};
 use crate::page::marks::{classes, dtype, key, value_kind, when};
-use crate::page::model::{Action, COLUMNS, Tab};
+use crate::page::model::{Action, Tab};
+use crate::page::weights;
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{Kind, Row};
 use crate::state::filter::Filter;
@@ -64,7 +65,7 @@ pub fn TablePane(props: &TableProps) -> Html {
 
     let state = sticky_state(work, lines.at(sight.top));
     html! {
-        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless")])} role="grid" aria-label="Flattened state" tabindex="0"
+        <div class={classes(&["gridbox", when(work.sums.values == 0, "valueless"), when(work.view.weights.any(), "scanned")])} role="grid" aria-label="Flattened state" tabindex="0"
             aria-rowcount={work.table.items.len().to_string()} aria-activedescendant={cursor.map(|at| format!("line-{at}"))}>
             { head(&actor, work) }
             <div class="scroller" role="rowgroup" ref={node} onscroll={sight.onscroll}>
@@ -104,34 +105,26 @@ fn sticky_state(work: &Work, line: usize) -> Option<usize> {
 fn head(actor: &Actor, work: &Work) -> Html {
     html! {
         <div class="head" role="row">
-            { for COLUMNS.iter().map(|&(column, name)| {
+            { for weights::columns(work).into_iter().map(|(column, name, class)| {
+                let Some(column) = column else {
+                    return html! { <div class={format!("c {class}")} role="columnheader">{ name }</div> };
+                };
                 let actor = actor.clone();
                 let sorted = work.view.sort.filter(|(by, _)| *by == column);
                 let onclick = Callback::from(move |_: MouseEvent| actor.work(move |work| work.sort_by(column)));
                 let aria = sorted.map(|(_, down)| if down { "descending" } else { "ascending" });
                 html! {
-                    <div class={classes(&["c", class_of(column)])} role="columnheader" aria-sort={aria}>
+                    <div class={format!("c {class}")} role="columnheader" aria-sort={aria}>
                         <button {onclick} title={format!("Sort by {name}")}>
                             { name }
                             if column == Column::Key && work.view.sort.is_none() { <span class="dim">{ " \u{b7} in file order" }</span> }
                             if let Some((_, down)) = sorted { <span class="up">{ if down { " \u{2193}" } else { " \u{2191}" } }</span> }
                         </button>
-                        if column != Column::Key { <Grip class={class_of(column).split(' ').next().unwrap_or_default()} {name} /> }
+                        if column != Column::Key { <Grip class={class.split(' ').next().unwrap_or_default()} {name} /> }
                     </div>
                 }
             }) }
         </div>
-    }
-}
-
-fn class_of(column: Column) -> &'static str {
-    match column {
-        Column::Key => "ck",
-        Column::Kind => "cd",
-        Column::Shape => "cs",
-        Column::Params => "cp num",
-        Column::Bytes => "cb num",
-        Column::Value => "cv",
     }
 }
 
@@ -142,12 +135,15 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
         Item::State(state) => return state_row(work, state, Some((at, top))),
         Item::Row(id) | Item::Member(_, id) => {
             let class = if matches!(item, Item::Member(..)) { "kid" } else { "" };
-            (class, leaf(work, &work.rows[id as usize], actor))
+            (class, leaf(work, id, actor))
         }
         Item::Fold(fold) => ("fold", fold_cells(work, &table.folds[fold], actor)),
         Item::Kid(fold, pattern) => {
             let class = if work.view.sort.is_some() { "" } else { "kid" };
-            (class, kid_cells(work, &table.folds[fold], &table.folds[fold].patterns[pattern]))
+            (
+                class,
+                kid_cells(work, &table.folds[fold], &table.folds[fold].patterns[pattern], actor),
+            )
         }
     };
     let look = {
@@ -169,10 +165,14 @@ fn line(actor: &Actor, work: &Work, at: usize, selected: bool, top: f64) -> Html
         }
         _ => None,
     };
+    let bad = work.view.weights.any() && {
+        let sum = work.view.weights.sum(table.all_rows_of(item));
+        sum.nan + sum.infinite > 0
+    };
     let last_kid = class == "kid"
         && !matches!(table.items.get(at + 1), Some(Item::Kid(..) | Item::Member(..)));
     html! {
-        <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel")])}
+        <div key={at} id={format!("line-{at}")} class={classes(&["row", class, when(last_kid, "last"), when(selected, "sel"), when(bad, "bad")])}
             role="row" aria-rowindex={(at + 1).to_string()} aria-selected={selected.to_string()}
             style={format!("top:{top}px")} onclick={look} ondblclick={toggle}>
             { cells }
@@ -219,8 +219,10 @@ fn kind_cell(row: &Row) -> Html {
     }
 }
 
-fn leaf(work: &Work, row: &Row, actor: &Actor) -> Html {
+fn leaf(work: &Work, id: u32, actor: &Actor) -> Html {
+    let row = &work.rows[id as usize];
     let has_shape = row.kind.has_shape();
+    let scanned = work.view.weights.any() && has_shape && row.link.is_none();
     html! {
         <>
             <div class="c ck" role="gridcell" title={row.key.clone()}>{ key(&shown(&row.key)) }</div>
@@ -228,7 +230,9 @@ fn leaf(work: &Work, row: &Row, actor: &Actor) -> Html {
             <div class="c cs m" role="gridcell">{ if has_shape { fmt::shape(&row.shape) } else { String::new() } }</div>
             <div class="c cp num" role="gridcell">{ if has_shape { fmt::count(row.params) } else { String::new() } }</div>
             { bytes_cell(has_shape.then_some(row.bytes), work.table.largest) }
+            if scanned { { weights::cells(work, id, row) } }
             <div class="c cv m" role="gridcell">
+                if scanned { { small_values(work, std::iter::once(id), false) } }
                 if !row.value.is_empty() { <span class="v" title={row.value.clone()}>{ fmt::minus(&row.value) }</span> }
                 if let Some(target) = &row.link { { link(work, target, actor) } }
             </div>
@@ -278,6 +282,8 @@ fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
         .iter()
         .map(|pattern| first(work, pattern).map(|row| (row.kind, &row.dtype))));
     let same = fold.patterns.iter().all(|pattern| pattern.one_shape);
+    let scanned = work.view.weights.any() && fold.sums.tensors > 0;
+    let alone = fold.patterns.first().filter(|_| fold.patterns.len() == 1);
     let values =
         if fold.patterns.len() == 1 { values_text(&work.rows, &rows) } else { String::new() };
     html! {
@@ -304,15 +310,19 @@ fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
             </div>
             <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
             { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
-            <div class="c cv m" role="gridcell"><span class="v">{ values }</span></div>
+            if scanned { { weights::folded(work, fold, alone, actor) } }
+            <div class="c cv m" role="gridcell">
+                if scanned { { small_values(work, fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()), alone.is_none()) } }
+                <span class="v">{ values }</span></div>
         </>
     }
 }
 
-fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern) -> Html {
+fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern, actor: &Actor) -> Html {
     let Some(row) = first(work, pattern) else { return html! {} };
     let one_kind = common_kind(&work.rows, &pattern.rows).is_some();
     let sorted = work.view.sort.is_some();
+    let scanned = work.view.weights.any() && row.kind.has_shape();
     let label = if sorted {
         join(&fold.name, &pattern.label, work.view.dot)
     } else {
@@ -336,9 +346,21 @@ fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern) -> Html {
             </div>
             <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
             { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
-            <div class="c cv m" role="gridcell"><span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
+            if scanned { { weights::folded(work, fold, Some(pattern), actor) } }
+            <div class="c cv m" role="gridcell">
+                if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
+                <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
         </>
     }
+}
+
+/// What a small screen shows of values, in a line.
+fn small_values(work: &Work, rows: impl Iterator<Item = u32>, several: bool) -> Html {
+    let mut sum = work.view.weights.sum(rows);
+    // Of different tensors there is no one deviation.
+    sum.std = sum.std.filter(|_| !several);
+    let class = if sum.nan + sum.infinite > 0 { "vsum w-warn" } else { "vsum" };
+    html! { <span {class}>{ weights::values_line(&sum) }</span> }
 }
 
 fn first<'a>(work: &'a Work, pattern: &Pattern) -> Option<&'a Row> {
@@ -389,9 +411,12 @@ fn nothing(actor: &Actor, work: &Work) -> Html {
     }
     let actor = actor.clone();
     let clear = Callback::from(move |_: MouseEvent| actor.work(|work| work.set_filter("")));
+    let of_values = Filter::parse(&work.filter).is_ok_and(|filter| filter.is_of_values());
+    let unread = of_values && !work.view.weights.any();
     html! {
         <div role="row"><p class="empty" role="gridcell">
             { format!("No key matches \u{2018}{}\u{2019}. ", work.filter) }
+            if unread { { "It asks about values, and the values were not read: scan them first. " } }
             if let Some(hint) = Filter::hint(&work.filter) { { hint }{ " " } }
             <button class="textlink" onclick={clear}>{ "Clear filter" }</button>
         </p></div>

@@ -12,13 +12,15 @@ use crate::page::keys::enter_table;
 use crate::page::marks::{
     FOLD, cap, chip, classes, good, logo, one_of, prose, severity, severity_count, when,
 };
-use crate::page::model::{Action, COLUMNS, Sheet, Tab};
+use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
 use crate::page::verify::{self, Stage};
+use crate::page::weights;
 use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
+use crate::state::table::Column;
 use crate::state::tape::{row_at, row_beside};
 use crate::state::work::Work;
 
@@ -45,6 +47,8 @@ pub struct WorkspaceProps {
     pub privacy: Html,
     /// How far it is verified.
     pub verifying: Stage,
+    /// What is read of values.
+    pub instrument: weights::Instrument,
     /// Asks for a second checkpoint.
     pub oncompare: Callback<()>,
 }
@@ -83,7 +87,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     };
     html! {
         <main class="app ws" id="work">
-            { top(&actor, work, &props.oncompare) }
+            { top(&actor, work, &props.instrument, &props.oncompare) }
             if work.sums.bytes > 0 {
                 <div class="tape"><TapeView parts={work.parts.clone()} layers={work.layers.clone()} {lens} onpick={Some(onpick)} onstep={Some(onstep)} {at} /></div>
             } else {
@@ -100,14 +104,19 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
                     <FilterBar work={work.clone()} />
                     <TablePane work={work.clone()} />
                 </section>
-                <Inspector work={work.clone()} inspected={props.inspected.clone()} values={props.values.clone()} />
+                <Inspector work={work.clone()} inspected={props.inspected.clone()} values={props.values.clone()} instrument={props.instrument.clone()} />
             </div>
             { status(&actor, work, props) }
         </main>
     }
 }
 
-fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
+fn top(
+    actor: &Actor,
+    work: &Work,
+    instrument: &weights::Instrument,
+    oncompare: &Callback<()>,
+) -> Html {
     let opened = &work.opened;
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();
@@ -137,6 +146,7 @@ fn top(actor: &Actor, work: &Work, oncompare: &Callback<()>) -> Html {
                 <span class="only-l"><b>{ fmt::exact(work.sums.values) }</b>{ if work.sums.values == 1 { " value" } else { " values" } }</span>
             </span>
             <span class="acts">
+                <span class="only-l">{ weights::scan_button(actor, work, instrument) }</span>
                 <button class="btn only-l" onclick={on(Actor::choose_files)}>{ "Open " }{ cap("O") }</button>
                 <button class="btn only-l" onclick={on(|actor| actor.act(Action::Show(Some(Sheet::Share))))}>{ "Share " }{ cap("S") }</button>
                 if !opened.summary {
@@ -167,23 +177,24 @@ pub(super) fn tabs(actor: &Actor, tab: Tab, panes: &[(Tab, &'static str)]) -> Ht
 
 /// The gravest finding, where nobody can miss it; notes wait in the bar at the bottom.
 fn notice(actor: &Actor, work: &Work) -> Html {
-    let findings = &work.opened.findings;
-    let Some(first) = findings
-        .iter()
-        .filter(|finding| finding.severity != Severity::Note)
-        .min_by_key(|finding| finding.severity)
-    else {
+    let found = work.opened.findings.iter().map(|finding| (finding.severity, &finding.title));
+    let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
+    // What was found in the values is the newest.
+    let all: Vec<(Severity, &String)> =
+        noticed.map(|noticed| (noticed.severity, &noticed.title)).chain(found).collect();
+    let grave = all.iter().filter(|(grade, _)| *grade != Severity::Note);
+    let Some(&(grade, first)) = grave.min_by_key(|(grade, _)| *grade) else {
         return html! {};
     };
     let actor = actor.clone();
     let onclick =
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))));
-    let class = if first.severity < Severity::Warning { "danger" } else { "warn" };
-    let rest = findings.len() - 1;
+    let class = if grade < Severity::Warning { "danger" } else { "warn" };
+    let rest = all.len() - 1;
     html! {
         <button class={classes(&["notice", class])} {onclick}>
-            { severity(first.severity) }
-            <span class="cut">{ prose(&first.title) }</span>
+            { severity(grade) }
+            <span class="cut">{ prose(first) }</span>
             <span class="more">
                 { if rest == 0 { "Show ".to_owned() } else { format!("and {rest} more ") } }{ cap("F") }
             </span>
@@ -296,15 +307,19 @@ fn FilterBar(props: &FilterProps) -> Html {
 
 /// Sorting where the table has no head to click on.
 fn sorting(actor: &Actor, work: &Work) -> Html {
-    let choices: Vec<String> = COLUMNS.iter().map(|(_, name)| (*name).to_owned()).collect();
+    let columns: Vec<(Column, &'static str)> = weights::columns(work)
+        .into_iter()
+        .filter_map(|(column, name, _)| Some((column?, name)))
+        .collect();
+    let choices: Vec<String> = columns.iter().map(|(_, name)| (*name).to_owned()).collect();
     let by = work.view.sort.map(|(column, _)| column);
-    let of = |column| COLUMNS.iter().find(|(one, _)| Some(*one) == column);
+    let of = |column| columns.iter().find(|(one, _)| Some(*one) == column);
     let current = of(by).map(|(_, name)| (*name).to_owned()).unwrap_or_default();
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
         let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
         let value = select.map(|select| select.value()).unwrap_or_default();
-        let column = COLUMNS.iter().find(|(_, name)| *name == value).map(|(column, _)| *column);
+        let column = columns.iter().find(|(_, name)| *name == value).map(|(column, _)| *column);
         actor.work(move |work| match column {
             Some(column) => work.sort_by(column),
             // Once more than it was sorted by: that ends it.
@@ -358,7 +373,10 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
         Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(sheet))))
     };
     let count = |grade: Severity| {
-        work.opened.findings.iter().filter(|finding| finding.severity == grade).count() as u64
+        let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
+        let noticed = noticed.filter(|noticed| noticed.severity == grade).count();
+        let found = work.opened.findings.iter().filter(|finding| finding.severity == grade);
+        (found.count() + noticed) as u64
     };
     let opened = &work.opened;
     let open = {
@@ -373,9 +391,10 @@ fn status(actor: &Actor, work: &Work, props: &WorkspaceProps) -> Html {
                         if grade == Severity::Note { { severity_count(grade, count(grade)) } }
                         else { <b>{ severity_count(grade, count(grade)) }</b> }</span>
                 }) }
-                if opened.findings.is_empty() { <span>{ good() }{ "no findings" }</span> }
+                if Severity::ALL.into_iter().all(|grade| count(grade) == 0) { <span>{ good() }{ "no findings" }</span> }
             </button>
             if !opened.summary { { verify::status(actor, &props.verifying) } }
+            { weights::status(actor, work, &props.instrument) }
             if let Some(percent) = props.running {
                 <button class="textrow" onclick={show(Sheet::Convert)}><span><b>{ format!("writing {percent} %") }</b></span></button>
             }

@@ -1,4 +1,5 @@
-//! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`.
+//! The filter box: words, globs, `/regex/`, `dtype:`, `shape:`, `kind:`, `state:`, `bytes>`; and once
+//! values were read `nan>0`, `std<1e-6`, `absmax>100`, `zeros>50%`.
 //!
 //! Terms are parted by spaces and must all hold; `-` before a term turns it round. A word matches
 //! a part of the key, without regard to case unless it has a capital. A glob matches whole
@@ -7,9 +8,11 @@
 use regex_lite::Regex;
 use statelens_checkpoint::order;
 
+use crate::protocol::weights::RowValues;
 use crate::rows::{Kind, Row};
 use crate::state::dtype::is_short;
 use crate::state::glob::Glob;
+use crate::state::weights::Measure;
 
 /// A parsed filter.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +30,7 @@ enum Term {
     State(String),
     Shape(Vec<Dim>),
     Size { params: bool, order: Order, limit: u64 },
+    Values { measure: Measure, share: bool, order: Order, limit: f64 },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -82,6 +86,7 @@ impl Filter {
             let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphabetic());
             let known =
                 TERMS.iter().any(|term| term.trim_end_matches([':', '>']) == name) || name == "is";
+            let known = known || measure(name).is_some();
             (is_name && !known).then(|| name.to_owned())
         };
         let name = joined(words(text)).iter().find_map(|word| named(word))?;
@@ -97,10 +102,25 @@ impl Filter {
         self.terms.is_empty()
     }
 
-    /// True if the row passes.
+    /// True if the row passes, of whose values nothing is known.
     #[must_use]
     pub fn matches(&self, row: &Row) -> bool {
-        self.terms.iter().all(|(negative, term)| term.matches(row) != *negative)
+        self.passes(row, None)
+    }
+
+    /// True if the row passes. What asks about values passes none that were not read.
+    #[must_use]
+    pub fn passes(&self, row: &Row, values: Option<&RowValues>) -> bool {
+        self.terms.iter().all(|(negative, term)| match term {
+            Term::Values { .. } if values.is_none() => false,
+            term => term.matches(row, values) != *negative,
+        })
+    }
+
+    /// True if it asks about values.
+    #[must_use]
+    pub fn is_of_values(&self) -> bool {
+        self.terms.iter().any(|(_, term)| matches!(term, Term::Values { .. }))
     }
 
     /// Takes the words out that are looked for without regard to case, and whether each is not
@@ -126,7 +146,7 @@ impl Filter {
 }
 
 impl Term {
-    fn matches(&self, row: &Row) -> bool {
+    fn matches(&self, row: &Row, values: Option<&RowValues>) -> bool {
         match self {
             Self::Word { text, fold_case: true } => contains_folded(&row.key, text),
             Self::Word { text, fold_case: false } => row.key.contains(text.as_str()),
@@ -149,12 +169,15 @@ impl Term {
                 row.kind.has_shape()
                     && order.holds(if *params { row.params } else { row.bytes }, *limit)
             }
+            Self::Values { measure, share, order, limit } => values
+                .and_then(|values| values.measure(*measure, *share))
+                .is_some_and(|value| order.holds(value, *limit)),
         }
     }
 }
 
 impl Order {
-    fn holds(self, number: u64, limit: u64) -> bool {
+    fn holds<T: PartialOrd>(self, number: T, limit: T) -> bool {
         match self {
             Self::Less => number < limit,
             Self::LessEqual => number <= limit,
@@ -168,6 +191,24 @@ impl Order {
 /// The terms that have a name.
 const TERMS: [&str; 6] = ["dtype:", "kind:", "state:", "shape:", "bytes>", "params>"];
 
+/// What can be asked of values.
+const MEASURES: [(&str, Measure); 9] = [
+    ("std", Measure::Std),
+    ("\u{3c3}", Measure::Std),
+    ("absmax", Measure::AbsMax),
+    ("min", Measure::Min),
+    ("max", Measure::Max),
+    ("mean", Measure::Mean),
+    ("zeros", Measure::Zeros),
+    ("nan", Measure::Nan),
+    ("inf", Measure::Inf),
+];
+
+fn measure(name: &str) -> Option<Measure> {
+    let known = MEASURES.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    known.map(|(_, measure)| *measure)
+}
+
 /// Puts together what belongs to one size: `bytes > 10 kB`.
 fn joined(words: Vec<&str>) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
@@ -176,6 +217,12 @@ fn joined(words: Vec<&str>) -> Vec<String> {
             let before = before.trim_start_matches('-');
             let rest =
                 ["bytes", "size", "params"].iter().find_map(|name| before.strip_prefix(name));
+            let rest = rest.or_else(|| {
+                MEASURES
+                    .iter()
+                    .find_map(|(name, _)| before.strip_prefix(name))
+                    .filter(|rest| rest.is_empty() || rest.starts_with(['<', '>', '=']))
+            });
             rest.is_some_and(|rest| {
                 let number = rest.trim_start_matches(['<', '>', '=']);
                 let has_order = number.len() < rest.len();
@@ -260,6 +307,24 @@ fn term(word: &str) -> Result<Term, String> {
             })?;
             return Ok(Term::Size { params, order, limit });
         }
+    }
+    if let Some(at) = word.find(['<', '>', '='])
+        && let Some(measure) = measure(&word[..at])
+        && let Some((order, limit)) = order(&word[at..])
+    {
+        let (limit, share) = match limit.strip_suffix('%') {
+            Some(part) => (part, true),
+            None => (limit, false),
+        };
+        let counts = matches!(measure, Measure::Zeros | Measure::Nan | Measure::Inf);
+        let limit =
+            limit.parse::<f64>().ok().filter(|limit| limit.is_finite() && (counts || !share));
+        let limit = limit.ok_or_else(|| {
+            let example = if counts { "50% or 1000" } else { "1e-6" };
+            format!("\u{2018}{word}\u{2019} needs a number, as in {}>{example}", &word[..at])
+        })?;
+        let limit = if share { limit / 100.0 } else { limit };
+        return Ok(Term::Values { measure, share, order, limit });
     }
     if let Some((name, text)) = word.split_once(':') {
         match name {
@@ -453,6 +518,43 @@ mod tests {
         assert_eq!(hits("params>=64000 state:model").len(), 2);
         assert!(Filter::parse("bytes>many").is_err());
         assert!(Filter::parse("shape:[a]").is_err());
+    }
+
+    #[test]
+    fn values_are_asked_once_they_were_read() {
+        let values =
+            RowValues { count: 10, nan: 1, zeros: 6, std: Some(1e-7), ..RowValues::default() };
+        let row = tensor("a.weight", "float32", &[10]);
+        let passes =
+            |filter: &str| Filter::parse(filter).expect("a filter").passes(&row, Some(&values));
+        for filter in [
+            "nan>0",
+            "nan > 0",
+            "std<1e-6",
+            "\u{3c3}<1e-6",
+            "zeros>50%",
+            "zeros>=6",
+            "-inf>0",
+            "weight nan=1",
+        ] {
+            assert!(passes(filter), "{filter}");
+        }
+        // There is no largest magnitude.
+        for filter in ["nan>1", "-nan>0", "zeros>60%", "absmax>100", "max>0", "min<0", "bias nan>0"]
+        {
+            assert!(!passes(filter), "{filter}");
+        }
+        assert!(!Filter::parse("nan>0").expect("a filter").matches(&row));
+        assert!(!Filter::parse("-nan>0").expect("a filter").matches(&row));
+        assert!(Filter::parse("nan>many").is_err());
+        assert!(Filter::parse("std>5%").is_err());
+        // A key may hold such words.
+        assert!(Filter::parse("min").expect("a filter").matches(&tensor(
+            "running_min",
+            "float32",
+            &[1]
+        )));
+        assert_eq!(Filter::hint("nan>0"), None);
     }
 
     #[test]

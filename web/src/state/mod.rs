@@ -13,6 +13,7 @@ pub mod share;
 pub mod table;
 pub mod tape;
 pub mod tree;
+pub mod weights;
 pub mod work;
 
 #[cfg(test)]

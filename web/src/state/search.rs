@@ -4,6 +4,7 @@ use memchr::memmem::Finder;
 
 use crate::rows::Row;
 use crate::state::filter::Filter;
+use crate::state::weights::Weights;
 
 /// How many bytes of keys regular expressions go through at a time, so that the page keeps up with
 /// whoever types.
@@ -92,7 +93,7 @@ impl Search {
     }
 
     /// Goes on for a piece; true if that was the last.
-    pub fn go(&mut self, rows: &[Row]) -> bool {
+    pub fn go(&mut self, rows: &[Row], weights: &Weights) -> bool {
         if self.filter.is_empty() {
             self.found = std::mem::take(&mut self.candidates);
             return true;
@@ -103,7 +104,7 @@ impl Search {
                 return false;
             }
             let row = &rows[id as usize];
-            if self.filter.matches(row) {
+            if self.filter.passes(row, weights.get(id)) {
                 self.found.push(id);
             }
             cost += row.key.len() + EACH;
@@ -134,7 +135,7 @@ mod tests {
         let filter = Filter::parse(text).expect("a filter");
         let mut search = Search::new(filter, &Keys::new(rows));
         let mut pieces = 1;
-        while !search.go(rows) {
+        while !search.go(rows, &Weights::default()) {
             pieces += 1;
         }
         (search.found(), pieces)

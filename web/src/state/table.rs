@@ -6,6 +6,7 @@ use statelens_checkpoint::order;
 use statelens_inspect::fold::{self, Run, Sums, Trie, join};
 
 use crate::rows::{Kind, Row};
+use crate::state::weights::{Measure, Weights};
 
 /// A column that rows can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum Column {
     Bytes,
     /// The value.
     Value,
+    /// What the values of tensors are like.
+    Measure(Measure),
 }
 
 /// How the table is arranged.
@@ -33,6 +36,8 @@ pub struct View {
     pub sort: Option<(Column, bool)>,
     /// Folds that were opened or shut by hand, by [`Fold::name`].
     pub toggled: HashSet<String>,
+    /// What is known of values.
+    pub weights: Weights,
     /// What stands between the segments of keys.
     pub dot: char,
     /// True while others are still to come.
@@ -41,7 +46,14 @@ pub struct View {
 
 impl Default for View {
     fn default() -> Self {
-        Self { fold: false, sort: None, toggled: HashSet::new(), dot: '.', so_far: false }
+        Self {
+            fold: false,
+            sort: None,
+            toggled: HashSet::new(),
+            weights: Weights::default(),
+            dot: '.',
+            so_far: false,
+        }
     }
 }
 
@@ -125,10 +137,10 @@ pub struct Sorted {
 impl Sorted {
     /// Sorts all rows by a column, downwards or not.
     #[must_use]
-    pub fn new(rows: &[Row], by: (Column, bool)) -> Self {
+    pub fn new(rows: &[Row], by: (Column, bool), weights: &Weights) -> Self {
         let items = (0..rows.len() as u32).map(Item::Row).collect();
         let mut table = Table { items, ..Table::default() };
-        table.sort(rows, by.0, by.1);
+        table.sort(rows, by.0, by.1, weights);
         let row = |item: &Item| match item {
             Item::Row(id) => Some(*id),
             _ => None,
@@ -182,7 +194,7 @@ impl Table {
         if let Some((column, down)) = view.sort {
             match sorted.filter(|sorted| sorted.by == (column, down) && table.folds.is_empty()) {
                 Some(sorted) => table.items = sorted.items(chosen),
-                None => table.sort(rows, column, down),
+                None => table.sort(rows, column, down, &view.weights),
             }
         }
         table.find_places(rows);
@@ -218,6 +230,19 @@ impl Table {
         }
     }
 
+    /// All leaves of a line, those of a fold's every pattern too.
+    pub fn all_rows_of(&self, item: Item) -> impl Iterator<Item = u32> + '_ {
+        let (one, patterns) = match item {
+            Item::Row(id) | Item::Member(_, id) => (Some(id), &[][..]),
+            Item::Fold(fold) => (None, &self.folds[fold].patterns[..]),
+            Item::Kid(fold, pattern) => {
+                (None, std::slice::from_ref(&self.folds[fold].patterns[pattern]))
+            }
+            Item::State(_) => (None, &[][..]),
+        };
+        one.into_iter().chain(patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()))
+    }
+
     /// Leaves in the order that they have in the file, with a state row wherever the state changes.
     fn flat(&mut self, rows: &[Row], chosen: &[u32], dot: char) {
         // A key without a dot is its own state, which is not told.
@@ -239,8 +264,21 @@ impl Table {
         }
     }
 
-    fn sort(&mut self, rows: &[Row], column: Column, down: bool) {
+    fn sort(&mut self, rows: &[Row], column: Column, down: bool, weights: &Weights) {
         let mut items = std::mem::take(&mut self.items);
+        if let Column::Measure(measure) = column {
+            let of = |item| weights.sum(self.all_rows_of(item)).measure(measure);
+            let mut known: Vec<(Option<f64>, Item)> =
+                items.into_iter().map(|item| (of(item), item)).collect();
+            // What was not read comes last, whichever way.
+            order::by(&mut known, |(a, _), (b, _)| match (a, b) {
+                (Some(a), Some(b)) if down => b.total_cmp(a),
+                (Some(a), Some(b)) => a.total_cmp(b),
+                (a, b) => a.is_none().cmp(&b.is_none()),
+            });
+            self.items = known.into_iter().map(|(_, item)| item).collect();
+            return;
+        }
         order::by(&mut items, |&a, &b| {
             let order = self.compare(rows, column, a, b);
             if down { order.reverse() } else { order }
@@ -261,6 +299,8 @@ impl Table {
             Column::Shape => (x.shape.len(), &x.shape).cmp(&(y.shape.len(), &y.shape)),
             Column::Params => self.item_sums(rows, a).params.cmp(&self.item_sums(rows, b).params),
             Column::Bytes => self.item_sums(rows, a).bytes.cmp(&self.item_sums(rows, b).bytes),
+            // Told apart before.
+            Column::Measure(_) => std::cmp::Ordering::Equal,
             Column::Value => {
                 let number = |row: &Row| row.value.parse::<f64>().ok();
                 match (number(x), number(y)) {
@@ -580,11 +620,36 @@ mod tests {
         let trie = Trie::new(&rows, '.');
         for by in [(Column::Key, false), (Column::Bytes, true), (Column::Shape, true)] {
             let view = View { sort: Some(by), ..View::default() };
-            let sorted = Sorted::new(&rows, by);
+            let sorted = Sorted::new(&rows, by, &view.weights);
             let with = Table::new(&rows, &trie, &chosen, &view, Some(&sorted));
             let without = Table::new(&rows, &trie, &chosen, &view, None);
             assert_eq!(with.items, without.items, "{by:?}");
             assert_eq!(with.items.len(), chosen.len());
+        }
+    }
+
+    #[test]
+    fn values_are_sorted_by_with_what_was_not_read_last() {
+        use crate::protocol::weights::RowValues;
+        let rows = gpt(3);
+        let mut view = folded();
+        let of =
+            |row: u32| RowValues { row, std: Some(f64::from(row % 7)), ..RowValues::default() };
+        view.weights.take((0..8).map(of).collect());
+        for down in [true, false] {
+            view.sort = Some((Column::Measure(Measure::Std), down));
+            let table = table(&rows, &view);
+            let known: Vec<Option<f64>> = table
+                .items
+                .iter()
+                .map(|&item| view.weights.sum(table.all_rows_of(item)).std)
+                .collect();
+            let read = known.iter().flatten().count();
+            assert!(read > 2 && known[..read].iter().all(Option::is_some), "{known:?}");
+            assert!(
+                known[..read].is_sorted_by(|a, b| if down { a >= b } else { a <= b }),
+                "{known:?}"
+            );
         }
     }
 

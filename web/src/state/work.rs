@@ -9,6 +9,7 @@ use statelens_checkpoint::{order, separator};
 use statelens_inspect::fold::{Sums, Trie, sums};
 
 use crate::protocol::Opened;
+use crate::protocol::weights::{Noticed, RowValues};
 use crate::rows::Row;
 use crate::state::dtype::Family;
 use crate::state::filter::Filter;
@@ -19,6 +20,9 @@ use crate::state::tree::{self, Tree};
 
 /// More top-level keys than that are no states but the keys of a flat dict.
 const MOST_STATES: usize = 100;
+
+/// So many rows are arranged anew while values come in.
+const QUICK: usize = 20_000;
 
 /// What is looked at.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,6 +74,8 @@ pub struct Work {
     pub filter: String,
     /// Why the filter is not understood.
     pub filter_error: Option<String>,
+    /// What about the values should be looked at; `None` until they were read.
+    pub noticed: Option<Rc<Vec<Noticed>>>,
     /// What is looked at.
     pub spot: Option<Spot>,
     /// Counts up when the spot was chosen elsewhere than in the table, which then scrolls to it.
@@ -109,6 +115,10 @@ impl PartialEq for Work {
             && self.filter == other.filter
             && self.filter_error == other.filter_error
             && self.view == other.view
+            && match (&self.noticed, &other.noticed) {
+                (Some(one), Some(other)) => Rc::ptr_eq(one, other),
+                (one, other) => one.is_none() && other.is_none(),
+            }
     }
 }
 
@@ -147,6 +157,7 @@ impl Work {
             view,
             filter: String::new(),
             filter_error: None,
+            noticed: None,
             spot: None,
             scroll: 0,
             line: None,
@@ -234,7 +245,7 @@ impl Work {
     /// Goes on with a filter that has not asked all rows yet.
     pub fn search_on(&mut self) {
         let Some(mut search) = self.search.take() else { return };
-        if search.go(&self.rows) {
+        if search.go(&self.rows, &self.view.weights) {
             let found = search.found();
             // Another letter often leaves out nothing.
             if found != *self.chosen {
@@ -272,13 +283,37 @@ impl Work {
 
     /// Sorts by a column: downwards for numbers first, then the other way, then file order.
     pub fn sort_by(&mut self, column: Column) {
-        let first = matches!(column, Column::Params | Column::Bytes);
+        let first = matches!(column, Column::Params | Column::Bytes | Column::Measure(_));
         self.view.sort = match self.view.sort {
             Some((old, down)) if old == column && down == first => Some((column, !first)),
             Some((old, _)) if old == column => None,
             _ => Some((column, first)),
         };
         self.rearrange();
+    }
+
+    /// Takes in what was read of values. What is sorted or filtered by them is arranged anew at the
+    /// `end`, and before that where it takes no time.
+    pub fn take_values(&mut self, read: Vec<RowValues>, end: bool) {
+        self.view.weights.take(read);
+        if !end && self.rows.len() > QUICK {
+            return;
+        }
+        if matches!(self.view.sort, Some((Column::Measure(_), _))) {
+            self.sorted = None;
+            self.rearrange();
+        }
+        if Filter::parse(&self.filter).is_ok_and(|filter| filter.is_of_values()) {
+            let text = self.filter.clone();
+            self.set_filter(&text);
+        }
+    }
+
+    /// Takes in what about the values should be looked at.
+    pub fn take_noticed(&mut self, noticed: Vec<Noticed>) {
+        let odd = noticed.iter().filter(|noticed| noticed.series.is_some());
+        self.view.weights.mark(odd.flat_map(|noticed| noticed.rows.iter().copied()));
+        self.noticed = Some(Rc::new(noticed));
     }
 
     /// Opens or shuts a fold.
@@ -470,7 +505,8 @@ impl Work {
 
     fn rearrange(&mut self) {
         if self.sorted.as_ref().map(|sorted| sorted.by()) != self.view.sort {
-            self.sorted = self.view.sort.map(|by| Rc::new(Sorted::new(&self.rows, by)));
+            self.sorted =
+                self.view.sort.map(|by| Rc::new(Sorted::new(&self.rows, by, &self.view.weights)));
         }
         let sorted = self.sorted.as_deref();
         let table = Table::new(&self.rows, &self.trie, &self.chosen, &self.view, sorted);

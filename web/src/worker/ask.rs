@@ -51,8 +51,8 @@ pub fn inspect(open: &Open, row: u32) -> Option<Inspected> {
         facts,
         text: whole(checkpoint, leaf),
         attributes,
-        statistics: Vec::new(),
         has_values,
+        ..Inspected::default()
     })
 }
 

@@ -23,6 +23,7 @@ pub mod sources;
 pub mod statistics;
 pub mod text;
 pub mod verify;
+pub mod weights;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -158,7 +159,12 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 None => Some(Inspected { row, ..Inspected::default() }),
             };
             if let Some(mut inspected) = found {
-                inspected.statistics = session.statistics(row);
+                if let Some(open) = &session.open {
+                    weights::inspect(open, &session.found, &mut inspected);
+                }
+                if inspected.values.is_none() {
+                    inspected.statistics = session.statistics(row);
+                }
                 job.post(&FromWorker::Inspected(inspected));
             }
         }
@@ -198,6 +204,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Cancel => session.borrow().stop(Kind::Write),
         ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
+        ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
         ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
         ToWorker::Close => {}
     }

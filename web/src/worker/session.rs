@@ -18,7 +18,7 @@ use web_sys::AbortController;
 
 use crate::protocol::{Ended, Fact, FromWorker, Kind};
 use crate::worker::sources::Sources;
-use crate::worker::{compare, post_as, share, statistics};
+use crate::worker::{compare, post_as, share, statistics, weights};
 
 /// How more can be fetched.
 const ADVICE: &str = "Allow more at the bottom of the page, or download the file.";
@@ -57,6 +57,8 @@ pub(super) struct Session {
     pub(super) plan: Option<(u32, Plan)>,
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
+    /// What was found of the values of its tensors.
+    pub(super) found: weights::Kept,
     /// The checkpoint that it is compared with.
     pub(super) second: compare::Second,
     meter: Arc<Meter>,
@@ -73,6 +75,7 @@ impl Session {
             open: None,
             plan: None,
             summary: None,
+            found: weights::Kept::default(),
             second: compare::Second::default(),
             meter: Arc::new(Meter::new(u64::MAX, ADVICE)),
             cap: u64::MAX,
@@ -138,13 +141,13 @@ impl Session {
         self.summary.clone()
     }
 
-    /// Statistics of a row: known ones, or those of a tensor that is read in no time.
+    /// Statistics of a row that the summary has.
     pub(super) fn statistics(&self, row: u32) -> Vec<Fact> {
-        let known = self.summary.as_ref().and_then(|summary| summary.statistics(row));
-        let quick = || self.open.as_ref().and_then(|open| statistics::of_small(open, row));
-        let integers = self.summary.as_ref().is_some_and(|summary| summary.is_of_integers(row))
-            || self.open.as_ref().is_some_and(|open| statistics::is_of_integers(open, row));
-        known.or_else(quick).map(|found| statistics::facts(&found, integers)).unwrap_or_default()
+        let summary = self.summary.as_ref();
+        let known = summary.and_then(|summary| Some((summary, summary.statistics(row)?)));
+        known
+            .map(|(summary, found)| statistics::facts(&found, summary.is_of_integers(row)))
+            .unwrap_or_default()
     }
 }
 

@@ -1,44 +1,10 @@
-//! Statistics of a tensor, as the inspector shows them.
+//! Statistics that a summary has of a tensor, as the inspector shows them.
 
-use statelens_checkpoint::{Unwatched, float_repr};
-use statelens_inspect::{Statistician, Statistics};
-use statelens_tensor::{BUFFER, drain};
+use statelens_checkpoint::float_repr;
+use statelens_inspect::Statistics;
 
 use crate::protocol::Fact;
-use crate::state::dtype::{Family, family};
 use crate::state::fmt::{cell, exact};
-use crate::worker::session::Open;
-
-/// A tensor of so many bytes is read while somebody looks at it; a larger one when that is asked for.
-const SMALL: u64 = 4 << 20;
-
-/// Statistics of a small tensor of a file on this computer.
-#[must_use]
-pub fn of_small(open: &Open, row: u32) -> Option<Statistics> {
-    let leaf = open.leaves.get(row as usize)?;
-    let (_, tensor) = open.checkpoint.tensor_of(leaf.target)?;
-    // Of a compressed storage all is read, however small the tensor in it.
-    let packed = matches!(tensor.layout, statelens_checkpoint::Layout::Packed(_));
-    if tensor.nbytes()? > SMALL || packed || open.sources.server().is_some() {
-        return None;
-    }
-    let mut measure = Statistician::new(&tensor.dtype)?;
-    let mut take = |bytes: &[u8]| {
-        measure.feed(bytes);
-        Ok(())
-    };
-    // The values beside it say why they can't be read.
-    drain(&open.checkpoint.files, tensor, BUFFER, &mut Unwatched, &mut take).ok()?;
-    Some(measure.finish())
-}
-
-/// Whether the values of a row are integers.
-#[must_use]
-pub fn is_of_integers(open: &Open, row: u32) -> bool {
-    let leaf = open.leaves.get(row as usize);
-    let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
-    tensor.is_some_and(|(_, tensor)| family(tensor.dtype.name()) == Family::Int)
-}
 
 /// Label and value of each, of integers or of other numbers.
 #[must_use]
@@ -77,6 +43,7 @@ fn exact_integer(value: f64) -> String {
 mod tests {
     use super::*;
     use statelens_checkpoint::DType;
+    use statelens_inspect::Statistician;
 
     #[test]
     fn what_there_is_none_of_is_not_told() {

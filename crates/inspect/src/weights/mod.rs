@@ -1,0 +1,12 @@
+//! What the values of a checkpoint are like: [`Survey`] reads its tensors, each once, and [`notice`]
+//! tells what about them should be looked at.
+
+mod moments;
+mod notice;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod trend;
+
+pub use notice::{LOOKED_FOR, Noticed, Place, Read, Series, notice};
+pub use survey::{Measured, Outcome, Survey, countable, twins};

@@ -1,0 +1,254 @@
+//! On small tensors that are made here.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{
+    Builder, Checkpoint, DType, Dict, DictKey, FileId, FileSet, FormatInfo, Grade, Layout, Limits,
+    Memory, Span, Tensor, TensorId, Value,
+};
+use statelens_stats::{Accumulator, Statistics};
+use statelens_tensor::Need;
+
+use super::*;
+
+/// A checkpoint of vectors of float32, one behind the other; `None` reaches beyond the file.
+fn checkpoint(tensors: &[Option<&[f32]>]) -> Arc<Checkpoint> {
+    let mut builder = Builder::new(&Limits::default());
+    let (mut entries, mut bytes) = (Vec::new(), Vec::new());
+    for (at, values) in tensors.iter().enumerate() {
+        let len = values.map_or(8, |values| values.len() * 4) as u64;
+        let offset = values.map_or(1 << 20, |_| bytes.len() as u64);
+        bytes.extend(values.unwrap_or_default().iter().flat_map(|value| value.to_le_bytes()));
+        let layout = Layout::Span(Span { file: FileId(0), offset, len });
+        let id = builder.push_tensor(Tensor::new(DType::F32, vec![len / 4], layout)).unwrap();
+        let key = DictKey::from(format!("t{at}").as_str());
+        entries.push((key, builder.push(Value::Tensor(id)).unwrap()));
+    }
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
+    let files = FileSet::single("x.bin", Memory::from(bytes));
+    Arc::new(builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap())
+}
+
+fn ids(count: u32) -> impl Iterator<Item = TensorId> {
+    (0..count).map(TensorId)
+}
+
+/// Feeds it pieces of so many bytes; after each, `look` is called.
+fn run(survey: &mut Survey, of: &Checkpoint, piece: u64, mut look: impl FnMut(&mut Survey)) {
+    loop {
+        match survey.need() {
+            Need::Done => return,
+            Need::Step => survey.step().unwrap(),
+            Need::Feed(span) => {
+                let len = span.len.min(piece);
+                survey.feed(&of.files.read_vec(span.file, span.offset, len).unwrap()).unwrap();
+            }
+        }
+        look(survey);
+    }
+}
+
+fn measured(outcome: &Outcome) -> &Measured {
+    match outcome {
+        Outcome::Measured(measured) => measured,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
+    let long: Vec<f32> = (0..10_000u16).map(|at| f32::from(at) * 0.37 - 1e3).collect();
+    let of = checkpoint(&[Some(&long), Some(&[1.0, f32::NAN, f32::INFINITY]), Some(&[])]);
+    let mut whole = Survey::new(of.clone(), ids(3));
+    run(&mut whole, &of, u64::MAX, |_| ());
+    assert_eq!(whole.progress(), (40_012, 40_012));
+    let expected = whole.take();
+    assert_eq!(expected.len(), 3);
+    let second = &measured(&expected[1].1).statistics;
+    assert_eq!((second.nan, second.first_nan, second.first_inf), (1, Some(1), Some(2)));
+    for piece in [3, 4, 1000] {
+        let mut survey = Survey::new(of.clone(), ids(3));
+        let mut seen = 0;
+        run(&mut survey, &of, piece, |survey| seen += usize::from(survey.so_far().is_some()));
+        assert!(seen > 10, "{seen}");
+        assert_eq!(survey.take(), expected, "in pieces of {piece}");
+    }
+}
+
+#[test]
+fn what_can_not_be_read_is_told_and_the_next_is_read() {
+    // The first lies beyond the end of the file; the third turns out to be damaged.
+    let two: &[f32] = &[2.0, 3.0];
+    let of = checkpoint(&[None, Some(two), Some(two)]);
+    let mut survey = Survey::new(of.clone(), [2, 0, 1, 1].map(TensorId));
+    survey.step().unwrap();
+    survey.give_up(statelens_checkpoint::Error::damaged("a bad chunk")).unwrap();
+    run(&mut survey, &of, 8, |_| ());
+    let found = survey.take();
+    assert!(
+        matches!(&found[0], (TensorId(2), Outcome::Unread(why)) if why.contains("a bad chunk"))
+    );
+    assert!(matches!(&found[1], (TensorId(0), Outcome::Unread(_))), "{found:?}");
+    assert_eq!(measured(&found[2].1).statistics.max, Some(3.0));
+    assert_eq!((found.len(), survey.progress()), (3, (24, 24)));
+    // What the disk or the user says is the end of it.
+    let mut survey = Survey::new(of, [TensorId(1)]);
+    survey.step().unwrap();
+    assert!(survey.give_up(statelens_checkpoint::Error::cancelled()).is_err());
+}
+
+#[test]
+fn what_may_be_equal_is_hashed() {
+    let of = checkpoint(&[
+        Some(&[1.0, 2.0, 3.0, 4.0]),
+        Some(&[1.0, 3.0, 2.0, 4.0]),
+        Some(&[1.0, 2.0, 3.0, 4.0]),
+        Some(&[0.0, 0.0]),
+        Some(&[0.0, 0.0]),
+        Some(&[1.0, 2.0, 3.0, 5.0]),
+    ]);
+    let mut survey = Survey::new(of.clone(), ids(6));
+    run(&mut survey, &of, 5, |_| ());
+    let found = survey.take();
+    let groups = twins(&of, found.iter().map(|(id, found)| (*id, &measured(found).statistics)));
+    // The second has the same statistics, but is another one.
+    assert_eq!(groups, [vec![TensorId(0), TensorId(1), TensorId(2)]]);
+    let mut hashing = Survey::hashing(of.clone(), groups.concat());
+    run(&mut hashing, &of, 5, |_| ());
+    let hash = hashing.take();
+    assert_eq!(hash[0].1, hash[2].1);
+    assert_ne!(hash[0].1, hash[1].1);
+}
+
+fn statistics(values: &[f32]) -> Statistics {
+    let mut accumulator = Accumulator::new();
+    assert!(accumulator.begin(&DType::F32, 0));
+    values.iter().for_each(|value| accumulator.feed(&value.to_le_bytes()));
+    accumulator.finish().statistics()
+}
+
+/// Values that spread, so large.
+fn spread(size: f32, count: u16) -> Vec<f32> {
+    (0..count).map(|at| size * ((u32::from(at) * 7919 % 101) as f32 - 50.0) / 50.0).collect()
+}
+
+fn told(tensors: &[(&str, &[u64], Vec<f32>)]) -> Vec<Noticed> {
+    let statistics: Vec<Statistics> = tensors.iter().map(|tensor| statistics(&tensor.2)).collect();
+    let read: Vec<Read<'_>> = tensors
+        .iter()
+        .zip(&statistics)
+        .map(|((key, shape, _), statistics)| Read { key, shape, floats: true, statistics })
+        .collect();
+    notice(&read, &[], &[], '.')
+}
+
+fn titles(found: &[Noticed]) -> Vec<(Grade, &str)> {
+    found.iter().map(|noticed| (noticed.grade, noticed.title.as_str())).collect()
+}
+
+#[test]
+fn a_nan_is_told_with_its_index() {
+    let mut values = spread(1.0, 12);
+    values[7] = f32::NAN;
+    let found = told(&[("h.0.w", &[3, 4], spread(1.0, 12)), ("h.1.w", &[3, 4], values)]);
+    assert_eq!(titles(&found), [(Grade::Warning, "1 NaN in `h.1.w`")]);
+    assert_eq!(found[0].text, "Of 12 values, the first at [1, 3].");
+    assert_eq!(found[0].place, Some(Place { tensor: 1, number: 7, index: vec![1, 3] }));
+    // A mask is none.
+    let mask = vec![0.0, f32::NEG_INFINITY, 0.0, 0.0];
+    let found = told(&[("mask", &[2, 2], mask)]);
+    assert_eq!(titles(&found), [(Grade::Note, "1 tensor of \u{2212}inf and zeros: a mask")]);
+}
+
+#[test]
+fn a_matrix_of_zeros_is_a_warning_only_if_its_siblings_are_not() {
+    let name = |at: usize| format!("h.{at}.w");
+    let keys: Vec<String> = (0..4).map(name).collect();
+    let matrices = |zero: &dyn Fn(usize) -> bool| {
+        let made = keys.iter().enumerate().map(|(at, key)| {
+            let values = if zero(at) { vec![0.0; 12] } else { spread(1.0 + at as f32, 12) };
+            (key.as_str(), &[3u64, 4][..], values)
+        });
+        let found = told(&made.collect::<Vec<_>>());
+        found.into_iter().map(|noticed| (noticed.grade, noticed.title)).collect::<Vec<_>>()
+    };
+    assert_eq!(matrices(&|at| at == 2), [(Grade::Warning, "`h.2.w` is all zeros".to_owned())]);
+    assert_eq!(matrices(&|_| true), [(Grade::Note, "4 tensors are all zeros".to_owned())]);
+    assert_eq!(matrices(&|_| false), []);
+    // Biases are zeros, norms are ones: both are told, together.
+    let found = told(&[("a.bias", &[4], vec![0.0; 4]), ("norm.weight", &[4], vec![1.0; 4])]);
+    let expected =
+        [(Grade::Note, "1 tensor is all zeros"), (Grade::Note, "1 tensor is of one value")];
+    assert_eq!(titles(&found), expected);
+    let found = told(&[("only.weight", &[2, 2], vec![0.5; 4])]);
+    assert_eq!(titles(&found), [(Grade::Warning, "`only.weight` is all 0.5")]);
+}
+
+#[test]
+fn a_layer_that_stands_out_is_told_with_what_was_expected() {
+    let keys: Vec<String> = (0..16).map(|at| format!("model.layers.{at}.up.weight")).collect();
+    let layers = |odd: Option<usize>| {
+        let made = keys.iter().enumerate().map(|(at, key)| {
+            let size = 0.02 * 1.1f32.powi(at as i32) * if odd == Some(at) { 6.0 } else { 1.0 };
+            (key.as_str(), &[10u64, 10][..], spread(size, 100))
+        });
+        told(&made.collect::<Vec<_>>())
+    };
+    assert_eq!(layers(None), []);
+    let found = layers(Some(9));
+    assert_eq!(
+        titles(&found),
+        [(Grade::Warning, "`model.layers.9.up.weight` is not like its siblings")]
+    );
+    assert!(found[0].text.contains("4 of 4 measures agree"), "{}", found[0].text);
+    assert!(found[0].text.contains("6\u{d7}"), "{}", found[0].text);
+    let series = found[0].series.as_ref().unwrap();
+    assert_eq!((series.marked, series.depth[9], series.values.len()), (9, 9, 16));
+    assert!((series.values[9] / series.expected - 6.0).abs() < 0.01);
+}
+
+#[test]
+fn moments_are_held_against_their_parameters() {
+    let found = told(&[
+        ("model.fc.weight", &[2, 3], spread(1.0, 6)),
+        ("optimizer.state.model.fc.weight.exp_avg", &[3, 2], spread(0.1, 6)),
+        ("optimizer.state.model.fc.weight.exp_avg_sq", &[3, 2], spread(0.1, 6)),
+        ("optimizer.state.0.exp_avg", &[4], vec![0.0; 4]),
+        ("optimizer.state.0.exp_avg_sq", &[5], vec![0.5; 5]),
+        ("optimizer.state.1.exp_avg", &[4], vec![0.1, 0.2, 0.1, 0.2]),
+    ]);
+    let titles: Vec<&str> = found.iter().map(|noticed| noticed.title.as_str()).collect();
+    assert_eq!(
+        titles,
+        [
+            "`optimizer.state.model.fc.weight.exp_avg_sq` has negative values",
+            "The moments of `optimizer.state.0` are of different shapes",
+            "`optimizer.state.model.fc.weight.exp_avg` does not fit its parameter",
+            "1 of 3 `exp_avg` are all zeros",
+        ]
+    );
+}
+
+#[test]
+fn a_loss_scale_at_its_floor_is_told() {
+    let at = |pairs: &[(&str, f64)]| {
+        let scalars: Vec<(String, f64)> =
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), *value)).collect();
+        notice(&[], &[], &scalars, '.').len()
+    };
+    let torch = |scale: f64| at(&[("scaler.scale", scale), ("scaler.growth_factor", 2.0)]);
+    assert_eq!((torch(65536.0), torch(1.0), torch(0.0625)), (0, 1, 1));
+    let deepspeed = |scale: f64| at(&[("o.cur_scale", scale), ("o.min_scale", 4.0)]);
+    assert_eq!((deepspeed(8.0), deepspeed(4.0)), (0, 1));
+    // The scale of anything else is none.
+    assert_eq!(at(&[("layer.scale", 0.5), ("loss_scale", 1.0)]), 0);
+}
+
+#[test]
+fn equal_tensors_are_named() {
+    let values = spread(1.0, 6);
+    let statistics = statistics(&values);
+    let read = |key| Read { key, shape: &[6], floats: true, statistics: &statistics };
+    let found = notice(&[read("a"), read("b")], &[vec![0, 1]], &[], '.');
+    assert_eq!(titles(&found), [(Grade::Note, "`a` and `b` are equal bit for bit")]);
+}

@@ -1,0 +1,368 @@
+// The values of tensors: all of them are scanned, those of one are read while it is looked at.
+
+import assert from "node:assert/strict";
+import { closeSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { choosing, launch, withPage } from "./harness.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-values-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/**
+ * A safetensors file of float32; what is not written of it is zeros, and takes no room.
+ * @param {string} name of the file
+ * @param {Record<string, number[]>} shapes of the tensors
+ * @param {(put: (key: string, first: number, values: number[]) => void) => void} fill writes values from an element on
+ */
+function make(name, shapes, fill) {
+  const head = {};
+  let at = 0;
+  for (const [key, shape] of Object.entries(shapes)) {
+    const length = shape.reduce((product, dim) => product * dim, 4);
+    head[key] = { dtype: "F32", shape, data_offsets: [at, at + length] };
+    at += length;
+  }
+  const text = Buffer.from(JSON.stringify(head).padEnd(Math.ceil(JSON.stringify(head).length / 8) * 8));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  const path = join(folder, name);
+  const file = openSync(path, "w");
+  writeSync(file, Buffer.concat([length, text]));
+  ftruncateSync(file, 8 + text.length + at);
+  fill((key, first, values) => {
+    const bytes = Buffer.from(Float32Array.from(values).buffer);
+    writeSync(file, bytes, 0, bytes.length, 8 + text.length + head[key].data_offsets[0] + first * 4);
+  });
+  closeSync(file);
+  return path;
+}
+
+/** Values that spread, so large. */
+function spread(size, count) {
+  return Array.from({ length: count }, (_, at) => (size * (((at * 7919) % 101) - 50)) / 50);
+}
+
+/** A small model of so many layers; `change(put)` writes into it. */
+function model(name, layers, change = () => {}) {
+  const shapes = { "model.embed.weight": [64, 16] };
+  for (let at = 0; at < layers; at++) {
+    shapes[`model.layers.${at}.attn.weight`] = [16, 16];
+    shapes[`model.layers.${at}.attn.bias`] = [16];
+    shapes[`model.layers.${at}.norm.weight`] = [16];
+  }
+  return make(name, shapes, (put) => {
+    put("model.embed.weight", 0, spread(0.02, 1024));
+    for (let at = 0; at < layers; at++) {
+      put(`model.layers.${at}.attn.weight`, 0, spread(0.02 * 1.05 ** at, 256));
+      put(`model.layers.${at}.norm.weight`, 0, Array(16).fill(1));
+    }
+    change(put);
+  });
+}
+
+async function open(page, path) {
+  await page.setInputFiles("#choose-files", path);
+  await page.waitForSelector("#work .row");
+}
+
+async function scan(page) {
+  await page.click("#scan");
+  await page.waitForSelector("#scanned");
+}
+
+/** The text of a row of the table, cell by cell. */
+function cells(page, key) {
+  return page.evaluate((key) => {
+    const rows = [...document.querySelectorAll(".scroller .row")];
+    const row = rows.find((row) => row.querySelector(".key")?.textContent.includes(key));
+    return row && Object.fromEntries([...row.querySelectorAll(".c")].map((cell) => [cell.classList[1], cell.textContent.trim()]));
+  }, key);
+}
+
+test("a NaN in a large file is found in four clicks and stood in front of", async () => {
+  // 3 GB, of which nearly nothing is on the disk.
+  const shapes = { "head.weight": [1000, 500] };
+  for (let at = 0; at < 6; at++) shapes[`layers.${at}.weight`] = [10_000, 12_500];
+  const path = make("three.safetensors", shapes, (put) => {
+    put("head.weight", 0, spread(1, 1000));
+    put("layers.4.weight", 120 * 12_500 + 576, [NaN]);
+  });
+  await withPage(browser, async (page) => {
+    const chooser = await choosing(page, () => page.getByRole("button", { name: "Open files" }).click());
+    await chooser.setFiles(path);
+    await page.waitForSelector("#work .row");
+    await page.click("#scan");
+    // The gauge tells how far it is, how fast, and how long it takes.
+    await page.waitForFunction(() => /of 3\.00 GB · [\d.]+ [MG]B\/s/.test(document.querySelector("#scanning .told")?.textContent ?? ""));
+    assert.equal(await page.locator("#scanning [role=progressbar]").getAttribute("aria-label"), "Scanning values");
+    await page.waitForSelector("#scanned", { timeout: 120_000 });
+    assert.match(await page.textContent("#scanned"), /scanned 3\.00 GB in [\d.]+ s/);
+    await page.click(".notice");
+    await page.click('.show-value:has-text("Show [120, 576]")');
+    await page.waitForSelector(".vals .here");
+    assert.equal(await page.textContent(".vals .here"), "nan");
+    assert.ok(await page.locator(".vals .here").isVisible());
+    const box = await page.locator(".vals .here").boundingBox();
+    assert.ok(box.y > 0 && box.y + box.height < page.viewportSize().height, "it is in sight");
+    assert.match(await page.textContent(".insp .wrapkey"), /layers\.4\.weight/);
+    // The table shows where it is, too.
+    assert.equal((await cells(page, "weight")).wnn, "–");
+    assert.equal(await page.locator(".row.bad").count(), 2, "the fold, and its pattern");
+  });
+});
+
+test("columns of values are exact, are sorted, and hold sums and extremes of folds", async () => {
+  const path = model("columns.safetensors", 12, (put) => {
+    put("model.layers.5.attn.weight", 17, [NaN, Infinity]);
+    put("model.layers.7.attn.weight", 3, [4]);
+  });
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    await scan(page);
+    // σ of 1,024 values in steps of a hundredth, by Python.
+    assert.deepEqual(await cells(page, "embed.weight").then(({ wsd, wmx, wzr, wnn }) => [wsd, wmx, wzr, wnn]), ["0.01167", "0.02000", "1.0 %", "–"]);
+    const attn = await cells(page, "attn.weight");
+    assert.deepEqual([attn.wmx, attn.wnn], ["4", "2 !"]);
+    const fold = await cells(page, "model.layers.0–11");
+    assert.deepEqual([fold.wmx, fold.wnn, fold.wsd], ["4", "2 !", ""]);
+    assert.deepEqual(await cells(page, "norm.weight").then(({ wsd, wzr }) => [wsd, wzr]), ["0", "0 %"]);
+    // The line over the layers: hover reads one, a click goes there.
+    const line = page.locator('.row:has-text("attn.weight") .spark').first();
+    assert.match(await line.locator("svg").getAttribute("aria-label"), /σ by layer, from 0\.0\d+ to/);
+    const box = await line.boundingBox();
+    await page.mouse.move(box.x + box.width - 2, box.y + box.height / 2);
+    await page.waitForFunction(() => /layer 11: σ 0\.0/.test(document.querySelector(".spark[title]")?.title ?? ""));
+    await page.mouse.click(box.x + 2, box.y + box.height / 2);
+    await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.0.attn.weight"));
+    // Sorted by the largest magnitude, the largest first; then the other way.
+    await page.click('.head button:has-text("|x| max")');
+    assert.match(await page.locator(".scroller .row .key").first().textContent(), /attn\.weight/);
+    await page.click('.head button:has-text("|x| max")');
+    assert.match(await page.locator(".scroller .row .key").first().textContent(), /attn\.bias/);
+  });
+});
+
+test("filters ask about values", async () => {
+  const path = model("filters.safetensors", 10, (put) => {
+    put("model.layers.5.attn.weight", 17, [NaN]);
+    put("model.layers.7.attn.weight", 3, [400]);
+  });
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    const hits = async (filter) => {
+      await page.fill("#filter", filter);
+      return page.textContent(".filterbar .hits");
+    };
+    assert.equal(await hits("nan>0"), "0 keys");
+    assert.match(await page.textContent(".empty"), /values were not read/i);
+    await page.fill("#filter", "");
+    await scan(page);
+    assert.equal(await hits("nan>0"), "1 key");
+    assert.equal(await hits("absmax>100"), "1 key");
+    assert.equal(await hits("zeros>50%"), "10 keys");
+    assert.equal(await hits("std<1e-6"), "20 keys");
+    assert.equal(await hits("std<1e-6 -zeros>50%"), "10 keys");
+    assert.match(await hits("nan>many"), /needs a number/);
+  });
+});
+
+test("what is found in the values has its numbers, its place and what was looked for", async () => {
+  const odd = model("odd.safetensors", 16, (put) => {
+    put("model.layers.9.attn.weight", 0, spread(0.3, 256));
+    put("model.layers.3.attn.weight", 0, spread(0.02 * 1.05 ** 2, 256));
+    put("model.layers.12.attn.weight", 0, Array(256).fill(0));
+  });
+  await withPage(browser, async (page) => {
+    await open(page, odd);
+    await scan(page);
+    await page.keyboard.press("f");
+    const told = await page.textContent(".sheet");
+    assert.match(told, /model\.layers\.9\.attn\.weight is not like its siblings/i);
+    assert.match(told, /σ 0\.175 where 0\.018\d* is expected \(9\.67×\), \|x\| mean 9\.67×.*4 of 4 measures agree/);
+    assert.match(await page.locator("svg.depth").first().getAttribute("aria-label"), /σ over 15 layers: layer 9 has 0\.175 where/);
+    assert.match(told, /model\.layers\.12\.attn\.weight is all zeros/i);
+    assert.match(told, /model\.layers\.2\.attn\.weight and model\.layers\.3\.attn\.weight are equal bit for bit/i);
+    assert.match(told, /16 tensors are all zeros/);
+    assert.match(told, /The structure was read, and all values/);
+    await page.locator('article:has-text("not like its siblings") button:has-text("Show the key")').click();
+    await page.waitForFunction(() => document.querySelector(".insp .wrapkey")?.textContent.includes("layers.9.attn.weight"));
+    // The line marks the layer that stands out.
+    assert.equal(await page.locator(".spark .odd").count(), 1);
+
+    const sound = make("sound.safetensors", { "a.weight": [16, 16] }, (put) => put("a.weight", 0, spread(1, 256)));
+    await page.setInputFiles("#choose-files", sound);
+    await page.locator("#work .top .name", { hasText: "sound.safetensors" }).waitFor();
+    await scan(page);
+    await page.keyboard.press("f");
+    assert.match(await page.textContent("#values-good"), /Nothing found in the values.*Looked for NaN and infinite values/);
+  });
+});
+
+test("what is stopped keeps what was read, and goes on from there", async () => {
+  const shapes = {};
+  for (let at = 0; at < 40; at++) shapes[`part_${String.fromCharCode(97 + (at % 26))}${at}.weight`] = [100_000, 500];
+  const path = make("stopped.safetensors", shapes, () => {});
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    await page.click("#scan");
+    await page.waitForFunction(() => [...document.querySelectorAll(".row .wzr")].some((cell) => cell.textContent === "100 %"));
+    // Rows that were not read show it.
+    assert.ok((await page.locator('.row .wmx:has-text("·")').count()) > 0);
+    await page.click("#scan-stop");
+    await page.waitForSelector("#scanned");
+    assert.match(await page.textContent("#scanned"), /stopped after [\d.]+ [GM]B/);
+    const before = await page.locator('.row .wzr:has-text("100 %")').count();
+    assert.ok(before > 0);
+    assert.match(await page.textContent("#scan"), /Scan the rest · [\d.]+ GB/);
+    await page.click("#scan");
+    await page.waitForSelector("#scanning");
+    assert.ok((await page.locator('.row .wzr:has-text("100 %")').count()) >= before, "what was read is still there");
+    await page.click("#scan-stop");
+    await page.waitForSelector("#scanned");
+  });
+});
+
+test("statistics of a tensor are read while it is looked at, a very large one on demand", async () => {
+  const path = make("inspect.safetensors", { "small.weight": [10, 10], "middle.weight": [10_000, 10_000], "large.weight": [20_000, 15_000] }, (put) => {
+    put("small.weight", 0, spread(1, 100));
+    put("middle.weight", 3, [-8, 2]);
+    put("middle.weight", 25 * 10_000 + 7, [Infinity]);
+  });
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    await page.keyboard.press("/");
+    await page.keyboard.type("small");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#statistics .two");
+    const numbers = () => page.evaluate(() => Object.fromEntries([...document.querySelectorAll("#statistics .two > div")].map((pair) => [pair.children[0].textContent, pair.children[1].textContent])));
+    assert.deepEqual(await numbers(), { min: "−1", max: "1", mean: "−0.002", "σ": "0.5857", median: "−0.02", "|x| mean": "0.508", zeros: "1", "NaN · Inf": "0 · 0" });
+    assert.match(await page.locator(".histogram svg").getAttribute("aria-label"), /^Histogram of 100 values from −1 to 1; half lie between −0\.\d+ and 0\.\d+\.$/);
+    // A bin under the pointer, and by arrow keys; the other scale.
+    await page.hover(".histogram svg");
+    assert.match(await page.textContent(".histogram .read"), /to .*: \d+ values?, /);
+    await page.click('.histogram [role=radio]:has-text("log")');
+    assert.equal(await page.locator('.histogram [role=radio][aria-checked="true"]').textContent(), "± log");
+    await page.focus(".histogram svg");
+    await page.keyboard.press("ArrowRight");
+    assert.match(await page.textContent(".histogram .read"), /to .*: \d+ values?, /);
+
+    // 400 MB: it reads by itself, and tells how far it is.
+    await page.fill("#filter", "middle");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector("#stop-reading");
+    await page.waitForFunction(() => /of 400\.0 MB/.test(document.querySelector("#statistics .hd")?.textContent ?? ""));
+    await page.waitForFunction(() => /all 100,000,000 values, /.test(document.querySelector("#statistics .hd")?.textContent ?? ""), null, { timeout: 60_000 });
+    const middle = await numbers();
+    assert.deepEqual([middle.min, middle.max, middle.zeros, middle["NaN · Inf"]], ["−8", "2", "99,999,997", "0 · 1"]);
+    await page.click('.chip:has-text("first Inf")');
+    await page.waitForSelector(".vals .here");
+    assert.equal(await page.textContent(".vals .here"), "inf");
+    assert.match(await page.textContent('.chip:has-text("largest")'), /\[0, 3\]/);
+
+    // 1.2 GB: a button says how long it takes, by what the others took.
+    await page.fill("#filter", "large");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => /^Read 1\.20 GB · about \d+ s$/.test(document.querySelector("#read-values")?.textContent ?? ""));
+    assert.equal(await page.locator(".histogram").count(), 0);
+    await page.click("#read-values");
+    await page.waitForSelector("#statistics .two");
+    await page.click("#stop-reading");
+    await page.waitForSelector("#read-values");
+  });
+});
+
+test("a small screen has the values in the second line of a row", async () => {
+  const path = model("narrow.safetensors", 10, (put) => put("model.layers.5.attn.weight", 17, [NaN]));
+  await withPage(
+    browser,
+    async (page) => {
+      await open(page, path);
+      await page.click(".scan-small");
+      await page.waitForSelector(".vsum");
+      await page.waitForFunction(() => [...document.querySelectorAll(".vsum")].some((line) => /σ 0\.0\d+ · max 0\.0\d+ · 1 NaN/.test(line.textContent)));
+      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      assert.ok(wide <= 390, `${wide}`);
+    },
+    { viewport: { width: 390, height: 844 } },
+  );
+});
+
+test("a value is gone to by its index", async () => {
+  const path = make("goto.safetensors", { "a.weight": [200, 1000] }, (put) => put("a.weight", 120_576, [42]));
+  await withPage(browser, async (page) => {
+    await open(page, path);
+    await page.keyboard.press("j");
+    await page.waitForSelector("#go-to");
+    await page.keyboard.press("g");
+    await page.keyboard.type("[120, 576]");
+    await page.keyboard.press("Enter");
+    await page.waitForSelector(".vals .here");
+    assert.equal(await page.textContent(".vals .here"), "42.0");
+    await page.fill("#go-to", "200, 0");
+    await page.press("#go-to", "Enter");
+    assert.match(await page.textContent(".goto [role=alert]"), /200 is not below 200/);
+    assert.equal(await page.textContent(".vals .here"), "42.0");
+    await page.fill("#go-to", "-1 -1");
+    await page.press("#go-to", "Enter");
+    await page.waitForFunction(() => document.querySelector(".vals tr:last-child")?.textContent.startsWith("199,") && document.querySelector(".vals .here")?.textContent === "0.0");
+  });
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const width of [1440, 390]) {
+    test(`axe finds nothing in what shows values at ${width}, ${colorScheme}`, async () => {
+      const path = model("axe.safetensors", 16, (put) => {
+        put("model.layers.5.attn.weight", 17, [NaN]);
+        put("model.layers.9.attn.weight", 0, spread(0.3, 256));
+      });
+      const large = make("axe-large.safetensors", { "a.weight": [40_000, 20_000] }, () => {});
+      await withPage(
+        browser,
+        async (page) => {
+          const found = [];
+          const look = async (what) => {
+            await page.evaluate(axe);
+            const rules = { "label-content-name-mismatch": { enabled: true } };
+            const { violations } = await page.evaluate((rules) => axe.run(document, { resultTypes: ["violations"], rules }), rules);
+            for (const { id, impact, nodes } of violations) {
+              if (["serious", "critical"].includes(impact)) found.push(`${what}: ${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 200)).join(" | ")}`);
+            }
+          };
+          const small = width < 720;
+          await open(page, large);
+          await page.click(small ? ".scan-small" : "#scan");
+          await page.waitForSelector(small ? ".scan-small" : "#scanning");
+          await look("scanning");
+          await page.click(small ? ".scan-small" : "#scan-stop");
+          await page.setInputFiles("#choose-files", path);
+          await page.locator("#work .top .name", { hasText: "axe.safetensors" }).waitFor();
+          await page.click(small ? ".scan-small" : "#scan");
+          await page.waitForSelector(".notice");
+          await look("scanned");
+          await page.click(".notice");
+          await page.waitForSelector("svg.depth");
+          await look("findings of values");
+          await page.click(".show-value");
+          await page.waitForSelector(".vals .here");
+          await page.waitForSelector(".histogram");
+          await look("a value, and statistics");
+          assert.deepEqual(found, []);
+        },
+        { colorScheme, viewport: { width, height: 844 } },
+      );
+    });
+  }
+}

@@ -1,0 +1,228 @@
+//! What the table shows of values: columns, and a line over the layers of a fold.
+
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::marks::{classes, when};
+use crate::page::model::COLUMNS;
+use crate::rows::Row;
+use crate::state::fmt;
+use crate::state::table::{Column, Fold, Pattern};
+use crate::state::weights::{Measure, Sum, figure, number, percent};
+use crate::state::work::Work;
+
+/// Columns of values, with their classes.
+const VALUES: [(Option<Column>, &str, &str); 5] = [
+    (Some(Column::Measure(Measure::Std)), "\u{3c3}", "wsd num"),
+    (None, "by layer", "wly"),
+    (Some(Column::Measure(Measure::AbsMax)), "|x| max", "wmx num"),
+    (Some(Column::Measure(Measure::Zeros)), "zeros", "wzr num"),
+    (Some(Column::Measure(Measure::Nan)), "NaN", "wnn num"),
+];
+
+/// The columns: once values were read, those of values take the place of the last.
+pub fn columns(work: &Work) -> Vec<(Option<Column>, &'static str, &'static str)> {
+    let class = |column| match column {
+        Column::Key => "ck",
+        Column::Kind => "cd",
+        Column::Shape => "cs",
+        Column::Params => "cp num",
+        Column::Bytes => "cb num",
+        Column::Value | Column::Measure(_) => "cv",
+    };
+    let plain = COLUMNS.iter().map(|&(column, name)| (Some(column), name, class(column)));
+    match work.view.weights.any() {
+        false => plain.collect(),
+        true => {
+            let gone = [Some(Column::Params), Some(Column::Value)];
+            plain.filter(|(column, ..)| !gone.contains(column)).chain(VALUES).collect()
+        }
+    }
+}
+
+/// The cells of a leaf that is a tensor.
+pub fn cells(work: &Work, id: u32, row: &Row) -> Html {
+    if row.link.is_some() {
+        return html! {};
+    }
+    of_sum(&work.view.weights.sum(std::iter::once(id)), html! { <div class="c wly"></div> })
+}
+
+/// The cells of a pattern, or of a fold of one; of other folds there are sums only.
+pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, actor: &Actor) -> Html {
+    let weights = &work.view.weights;
+    let Some(pattern) = pattern else {
+        let rows = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied());
+        let sum = Sum { std: None, ..weights.sum(rows) };
+        return of_sum(&sum, html! { <div class="c wly"></div> });
+    };
+    let sum = weights.sum(pattern.rows.iter().copied());
+    let deviations: Vec<Option<f64>> =
+        pattern.rows.iter().map(|&row| weights.get(row).and_then(|values| values.std)).collect();
+    let marked = |row: &u32| {
+        weights.is_odd(*row) || weights.get(*row).is_some_and(|it| it.nan + it.infinite > 0)
+    };
+    let marks: Vec<usize> =
+        (0..).zip(&pattern.rows).filter(|(_, row)| marked(row)).map(|(at, _)| at).collect();
+    let current = work.row().and_then(|row| pattern.rows.iter().position(|&id| id == row));
+    let names: Vec<String> =
+        pattern.rows.iter().map(|&row| layer(&work.rows[row as usize].key, fold)).collect();
+    let onpick = {
+        let (actor, rows) = (actor.clone(), pattern.rows.clone());
+        Callback::from(move |at: usize| {
+            if let Some(&row) = rows.get(at) {
+                actor.work(move |work| work.look_at_row(row));
+            }
+        })
+    };
+    let line = html! { <div class="c wly" role="gridcell"><Sparkline {deviations} {marks} {current} {names} {onpick} /></div> };
+    of_sum(&sum, line)
+}
+
+/// `layer 17`.
+fn layer(key: &str, fold: &Fold) -> String {
+    let one = fold.container.strip_suffix('s').filter(|name| name.len() > 2);
+    let number = key.split(['.', '/']).find(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    match number {
+        Some(number) => format!("{} {number}", one.unwrap_or(&fold.container)).trim().to_owned(),
+        None => key.to_owned(),
+    }
+}
+
+fn of_sum(sum: &Sum, line: Html) -> Html {
+    let dot = || html! { <span class="dim" title="not read yet">{ "\u{b7}" }</span> };
+    let unread = sum.read == 0;
+    let some = |value: Option<f64>| match value {
+        Some(value) => html! { { figure(value) } },
+        None if unread => dot(),
+        None => html! {},
+    };
+    let bad = sum.nan + sum.infinite;
+    html! {
+        <>
+            <div class="c wsd num" role="gridcell">{ some(sum.std) }</div>
+            { line }
+            <div class="c wmx num" role="gridcell">{ some(sum.abs_max) }</div>
+            <div class="c wzr num" role="gridcell">{ if unread { dot() } else { html! { { percent(sum.zeros, sum.count) } } } }</div>
+            <div class="c wnn num" role="gridcell">
+                if unread { { dot() } }
+                else if bad > 0 { <span class="w-warn" title={not_finite(sum)}>{ fmt::exact(bad) }{ " !" }</span> }
+                else { <span class="dim">{ "\u{2013}" }</span> }
+            </div>
+        </>
+    }
+}
+
+fn not_finite(sum: &Sum) -> String {
+    format!("{} NaN, {} infinite", fmt::exact(sum.nan), fmt::exact(sum.infinite))
+}
+
+/// The same in a line, for a small screen.
+pub fn values_line(sum: &Sum) -> String {
+    let mut told = Vec::new();
+    told.extend(sum.std.map(|std| format!("\u{3c3} {}", number(std))));
+    told.extend(sum.abs_max.map(|max| format!("max {}", number(max))));
+    let bad = sum.nan + sum.infinite;
+    if bad > 0 {
+        told.push(format!("{} NaN", fmt::exact(bad)));
+    }
+    told.join(" \u{b7} ")
+}
+
+/// Deviations over layers.
+#[derive(Properties, PartialEq)]
+struct SparklineProps {
+    /// Of each layer; nothing where it was not read.
+    deviations: Vec<Option<f64>>,
+    /// Those that are marked: they stand out, or hold what is no number.
+    marks: Vec<usize>,
+    /// The one that is looked at.
+    current: Option<usize>,
+    /// What each is called.
+    names: Vec<String>,
+    /// Goes to one.
+    onpick: Callback<usize>,
+}
+
+const WIDTH: f64 = 76.0;
+const HEIGHT: f64 = 18.0;
+
+#[component]
+fn Sparkline(props: &SparklineProps) -> Html {
+    let of = |marked: bool| {
+        let all = props.deviations.iter().enumerate();
+        let some = all.filter(move |(at, _)| marked || !props.marks.contains(at));
+        some.filter_map(|(_, value)| *value)
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(a, b), it| (a.min(it), b.max(it)))
+    };
+    // What stands out would make a flat line of the others: it is at the edge, with its mark.
+    let (low, high) = of(false);
+    let (least, most) = of(true);
+    let (low, high) = if low < high { (low, high) } else { (least, most) };
+    let count = props.deviations.len();
+    if count < 2 || least > most {
+        return html! {};
+    }
+    let x = |at: usize| 2.0 + at as f64 / (count - 1) as f64 * (WIDTH - 4.0);
+    let y = |value: f64| {
+        let part = if high > low { (value - low) / (high - low) } else { 0.5 };
+        let part = part.clamp(-0.1, 1.1);
+        HEIGHT - 3.0 - part * (HEIGHT - 6.0)
+    };
+    let mut path = String::new();
+    let mut pen_down = false;
+    for (at, value) in props.deviations.iter().enumerate() {
+        if let Some(value) = value {
+            path += &format!("{}{:.1} {:.1}", if pen_down { "L" } else { "M" }, x(at), y(*value));
+        }
+        pen_down = value.is_some();
+    }
+    let told = |at: usize| {
+        let name = props.names.get(at).map_or("", String::as_str);
+        match props.deviations.get(at).copied().flatten() {
+            Some(value) => format!("{name}: \u{3c3} {}", number(value)),
+            None => format!("{name}: not read"),
+        }
+    };
+    let at = {
+        move |event: &MouseEvent| {
+            let part = (f64::from(event.offset_x()) - 2.0) / (WIDTH - 4.0);
+            (part.clamp(0.0, 1.0) * (count - 1) as f64).round() as usize
+        }
+    };
+    let hovered = use_state(|| None::<usize>);
+    let onmousemove = {
+        let hovered = hovered.clone();
+        Callback::from(move |event: MouseEvent| hovered.set(Some(at(&event))))
+    };
+    let onmouseleave = {
+        let hovered = hovered.clone();
+        Callback::from(move |_: MouseEvent| hovered.set(None))
+    };
+    let onclick = {
+        let onpick = props.onpick.clone();
+        Callback::from(move |event: MouseEvent| {
+            event.stop_propagation();
+            onpick.emit(at(&event));
+        })
+    };
+    let shown = hovered.or(props.current);
+    let label = format!(
+        "\u{3c3} by layer, from {} to {}{}",
+        number(least),
+        number(most),
+        shown.map(|at| format!("; {}", told(at))).unwrap_or_default()
+    );
+    html! {
+        <span class="spark" title={shown.map(told)} {onmousemove} {onmouseleave} {onclick}>
+            <svg width={WIDTH.to_string()} height={HEIGHT.to_string()} role="img" aria-label={label}>
+                if let Some(at) = shown { <path class={classes(&["at", when(hovered.is_some(), "hover")])} d={format!("M{:.1} 1V{}", x(at), HEIGHT - 1.0)} /> }
+                <path class="line" d={path} />
+                { for props.marks.iter().map(|&at| {
+                    let (x, y) = (x(at), props.deviations[at].map_or(HEIGHT / 2.0, y));
+                    html! { <path class="odd" d={format!("M{:.1} {:.1}l3 5h-6z", x, (y - 3.0).max(0.5))} /> }
+                }) }
+            </svg>
+        </span>
+    }
+}

@@ -1,0 +1,126 @@
+//! Scanning in the top bar: a button, then a gauge in its place, then what it took.
+
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::marks::{good, severity};
+use crate::page::model::{Action, Sheet};
+use crate::page::running::recent;
+use crate::page::weights::{Instrument, Scan};
+use crate::protocol::{Running, Severity};
+use crate::state::fmt;
+use crate::state::work::Work;
+
+/// The button, or the gauge in its place.
+pub fn scan_button(actor: &Actor, work: &Work, instrument: &Instrument) -> Html {
+    if work.opened.summary || work.sums.tensors == 0 {
+        return html! {};
+    }
+    let begin = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.scan())
+    };
+    let show = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.act(Action::Show(Some(Sheet::Findings))))
+    };
+    let title = "Read all tensors once: deviations, extremes, zeros, NaN";
+    match &instrument.scan {
+        Scan::No => {
+            html! { <button class="btn scan" id="scan" {title} onclick={begin}>{ "Scan values" }</button> }
+        }
+        Scan::Now(now, past, stopping) => gauge(actor, now, past, *stopping),
+        Scan::Done(done) => html! {
+            <span class="scan">
+                <button class="textrow" id="scanned" onclick={show} title="Findings (F)"><span role="status">
+                    { mark(work) }
+                    if done.left > 0 { { format!("stopped after {}", fmt::bytes(done.bytes)) } }
+                    else if done.bytes == 0 { { "all values are read" } }
+                    else { { format!("scanned {} in {}", fmt::bytes(done.bytes), fmt::seconds(done.millis)) } }
+                </span></button>
+                if done.left > 0 { <button class="btn" id="scan" {title} onclick={begin}>{ format!("Scan the rest \u{b7} {}", fmt::bytes(done.left)) }</button> }
+            </span>
+        },
+        Scan::Failed(error) => html! {
+            <span class="scan">
+                <span class="w-warn cut" role="alert" title={format!("{} {}", error.title, error.text)}>{ severity(Severity::Warning) }{ " " }{ &error.title }</span>
+                <button class="btn" id="scan" {title} onclick={begin}>{ "Scan again" }</button>
+            </span>
+        },
+    }
+}
+
+/// The same in the bar at the bottom of a small screen.
+pub fn status(actor: &Actor, work: &Work, instrument: &Instrument) -> Html {
+    if work.opened.summary || work.sums.tensors == 0 {
+        return html! {};
+    }
+    let (text, act): (String, fn(&Actor)) = match &instrument.scan {
+        Scan::Now(now, ..) => {
+            (format!("Stop at {} %", fmt::percent(now.done, now.total.max(1))), Actor::stop_scan)
+        }
+        Scan::Done(done) if done.left == 0 => return html! {},
+        Scan::Done(_) => ("Scan the rest".into(), Actor::scan),
+        _ => ("Scan values".into(), Actor::scan),
+    };
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| act(&actor));
+    html! { <button class="textrow only-s scan-small" {onclick}><b>{ text }</b></button> }
+}
+
+/// What stands before the result.
+fn mark(work: &Work) -> Html {
+    let noticed = work.noticed.iter().flat_map(|noticed| noticed.iter());
+    match noticed.map(|noticed| noticed.severity).min() {
+        Some(Severity::Note) | None => good(),
+        Some(grade) => severity(grade),
+    }
+}
+
+fn gauge(actor: &Actor, now: &Running, past: &[(u64, f64)], stopping: bool) -> Html {
+    let stop = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.stop_scan())
+    };
+    let share = now.done as f64 / now.total.max(1) as f64;
+    let (bytes, millis) = recent(now, past);
+    let mut told = vec![of_total(now.done, now.total)];
+    if now.millis >= 500.0 && bytes > 0 {
+        told.push(fmt::rate(bytes, millis));
+    }
+    // An estimate before two seconds would only jump.
+    if now.millis >= 2000.0 && bytes > 0 {
+        let left = now.total.saturating_sub(now.done) as f64 * millis / bytes as f64;
+        told.push(format!("{} left", fmt::left(left)));
+    }
+    html! {
+        <span class="scan now" id="scanning">
+            <span class="prog" role="progressbar" aria-label="Scanning values" aria-valuemin="0" aria-valuemax="100"
+                aria-valuenow={fmt::percent(now.done, now.total.max(1)).to_string()}><i style={format!("--w:{:.2}%", share * 100.0)}></i></span>
+            <span class="m told">{ told.join(" \u{b7} ") }</span>
+            <button class="btn" id="scan-stop" disabled={stopping} onclick={stop}>{ if stopping { "Stopping" } else { "Stop" } }</button>
+        </span>
+    }
+}
+
+/// `41.2 of 67.4 GB`: both in the unit of the whole.
+pub(super) fn of_total(done: u64, total: u64) -> String {
+    let whole = fmt::bytes(total);
+    let Some((number, unit)) = whole.split_once(' ') else { return whole };
+    let Ok(value) = number.parse::<f64>() else { return whole };
+    let places = number.split_once('.').map_or(0, |(_, places)| places.len());
+    let part = if total == 0 { 0.0 } else { done as f64 / total as f64 * value };
+    format!("{part:.places$} of {number} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_told_in_the_unit_of_the_whole() {
+        assert_eq!(of_total(41_200_000_000, 67_380_000_000), "41.20 of 67.38 GB");
+        assert_eq!(of_total(0, 500), "0 of 500 B");
+        assert_eq!(of_total(500, 500), "500 of 500 B");
+    }
+}

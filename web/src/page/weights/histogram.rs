@@ -1,0 +1,264 @@
+//! A histogram with what is read off it: bins, quantiles, six deviations.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::marks::{classes, one_of};
+use crate::protocol::weights::{Bins, TensorValues};
+use crate::state::dtype::family;
+use crate::state::fmt;
+use crate::state::weights::{number, percent};
+
+/// A histogram.
+#[derive(Properties, PartialEq)]
+pub(super) struct HistogramProps {
+    /// What is drawn.
+    pub values: Rc<TensorValues>,
+    /// Its dtype, whose colour it has.
+    pub dtype: String,
+    /// How wide it is, in pixels.
+    pub width: f64,
+}
+
+const HEIGHT: f64 = 118.0;
+/// Where bars begin and end.
+const TOP: f64 = 18.0;
+const BASE: f64 = 98.0;
+/// Labels of counts stand to the left of that.
+const LEFT: f64 = 46.0;
+/// Labels of marks keep that distance.
+const APART: f64 = 34.0;
+
+/// A histogram.
+#[component]
+pub(super) fn HistogramView(props: &HistogramProps) -> Html {
+    let log = use_state(|| false);
+    let at = use_state(|| None::<usize>);
+    let values = &props.values;
+    let bins = if *log { &values.log } else { &values.linear };
+    let most = bins.counts.iter().copied().max().unwrap_or(0);
+    let total: u64 = bins.counts.iter().sum();
+    if most == 0 || bins.edges.len() != bins.counts.len() + 1 {
+        return html! { <p class="dim">{ "No value is finite." }</p> };
+    }
+    let right = (props.width - 34.0).max(LEFT + 120.0);
+    let axis = Axis { bins, log: *log, from: LEFT, to: right };
+    let count = bins.counts.len();
+    let current = at.filter(|at| *at < count);
+    let bar = |index: usize, many: u64| {
+        let (x, end) = (axis.edge(index), axis.edge(index + 1));
+        // A bin with anything in it is seen.
+        let height =
+            if many == 0 { 0.0 } else { (many as f64 / most as f64 * (BASE - TOP)).max(1.0) };
+        let gap = if end - x > 3.0 { 1.0 } else { 0.0 };
+        let on = current == Some(index);
+        html! {
+            <rect key={index} class={classes(&["bin", if on { "on" } else { "" }])} x={format!("{x:.2}")} y={format!("{:.2}", BASE - height)}
+                width={format!("{:.2}", (end - x - gap).max(0.5))} height={format!("{height:.2}")} />
+        }
+    };
+    let pick = {
+        let (axis_from, axis_to) = (LEFT, right);
+        let at = at.clone();
+        Callback::from(move |event: MouseEvent| {
+            let part = (f64::from(event.offset_x()) - axis_from) / (axis_to - axis_from);
+            let inside = (0.0..1.0).contains(&part);
+            at.set(inside.then(|| (part * count as f64) as usize));
+        })
+    };
+    let leave = {
+        let at = at.clone();
+        Callback::from(move |_: MouseEvent| at.set(None))
+    };
+    let onkeydown = {
+        let at = at.clone();
+        Callback::from(move |event: KeyboardEvent| {
+            let next = match (event.key().as_str(), *at) {
+                ("ArrowLeft", Some(at)) => at.saturating_sub(1),
+                ("ArrowRight", Some(at)) => (at + 1).min(count - 1),
+                ("ArrowLeft" | "ArrowRight", None) => count / 2,
+                _ => return,
+            };
+            event.prevent_default();
+            event.stop_propagation();
+            at.set(Some(next));
+        })
+    };
+    let scale = |to: bool, name: &'static str| {
+        let log = log.clone();
+        one_of("radio", *log == to, name, Callback::from(move |_: MouseEvent| log.set(to)))
+    };
+    let read = match current {
+        Some(index) => format!(
+            "{} to {}: {}, {}",
+            number(bins.edges[index]),
+            number(bins.edges[index + 1]),
+            fmt::plural(bins.counts[index], "value"),
+            percent(bins.counts[index], total)
+        ),
+        None => format!("{} in {count} bins", fmt::plural(total, "finite value")),
+    };
+    html! {
+        <div class="histogram">
+            <div class="scales"><span class="read m dim" aria-live="polite">{ read }</span><span class="grow"></span>
+                <span class="seg small" role="radiogroup" aria-label="Scale">{ scale(false, "linear") }{ scale(true, "\u{b1} log") }</span></div>
+            <svg class={family(&props.dtype).class()} width={format!("{}", right + 2.0)} height={HEIGHT.to_string()} role="img" tabindex="0" aria-label={sentence(values)}
+                onmousemove={pick} onmouseleave={leave} {onkeydown}>
+                { for ticks(most).into_iter().map(|count| {
+                    let y = BASE - count as f64 / most as f64 * (BASE - TOP);
+                    html! { <><path class="rule" d={format!("M{LEFT} {y:.1}H{right:.1}")} /><text x={(LEFT - 6.0).to_string()} y={format!("{:.1}", y + 3.5)} text-anchor="end">{ fmt::count(count).replace(".00", "") }</text></> }
+                }) }
+                { for bins.counts.iter().enumerate().map(|(index, many)| bar(index, *many)) }
+                <path class="base" d={format!("M{LEFT} {BASE}H{right:.1}")} />
+                { marks(values, &axis) }
+                { labels(&axis) }
+            </svg>
+        </div>
+    }
+}
+
+/// One or two round counts below the largest.
+fn ticks(most: u64) -> Vec<u64> {
+    let power = 10u64.pow(most.max(1).ilog10());
+    let step = [5, 2, 1]
+        .into_iter()
+        .map(|times| power.saturating_mul(times))
+        .find(|step| step.saturating_mul(2) <= most);
+    match step.or_else(|| Some(power / 2).filter(|step| *step > 0)) {
+        Some(step) => vec![step, step * 2],
+        None => vec![most],
+    }
+}
+
+/// Where values are drawn: bins of one width; those by magnitude are drawn as wide as each other.
+struct Axis<'a> {
+    bins: &'a Bins,
+    log: bool,
+    from: f64,
+    to: f64,
+}
+
+impl Axis<'_> {
+    fn edge(&self, index: usize) -> f64 {
+        self.from + index as f64 / self.bins.counts.len().max(1) as f64 * (self.to - self.from)
+    }
+
+    /// Where a value is; `None` beyond the ends.
+    fn of(&self, value: f64) -> Option<f64> {
+        let edges = &self.bins.edges;
+        let (first, last) = (*edges.first()?, *edges.last()?);
+        if !(first..=last).contains(&value) {
+            return None;
+        }
+        let above = edges.partition_point(|edge| *edge <= value).min(edges.len() - 1);
+        let below = above.saturating_sub(1);
+        let (low, high) = (edges[below], edges[above]);
+        // Within a bin by magnitude, too, unless it is the one around zero.
+        let part = match self.log && low * high > 0.0 && low != high {
+            true => (value / low).ln() / (high / low).ln(),
+            false if high > low => (value - low) / (high - low),
+            false => 0.0,
+        };
+        Some(self.edge(below) + part * (self.edge(above) - self.edge(below)))
+    }
+}
+
+/// Quantiles and six deviations: a line each, and a label where there is room.
+fn marks(values: &TensorValues, axis: &Axis<'_>) -> Html {
+    let mut all: Vec<(f64, &str, &str)> = Vec::new();
+    if let Some([low, _, middle, _, high]) = values.quantiles {
+        all.extend([
+            (middle, "50 %", "quantile"),
+            (low, "1 %", "quantile"),
+            (high, "99 %", "quantile"),
+        ]);
+    }
+    if let (Some(mean), Some(std)) = (values.short.mean, values.short.std.filter(|std| *std > 0.0))
+    {
+        all.push((mean - 6.0 * std, "\u{2212}6\u{3c3}", "sigma"));
+        all.push((mean + 6.0 * std, "+6\u{3c3}", "sigma"));
+    }
+    let mut labelled: Vec<f64> = Vec::new();
+    let drawn = all.into_iter().filter_map(|(value, label, class)| {
+        let x = axis.of(value)?;
+        let free = labelled.iter().all(|other| (other - x).abs() >= APART);
+        if free {
+            labelled.push(x);
+        }
+        let place = x.clamp(axis.from + 10.0, axis.to - 12.0);
+        Some(html! {
+            <>
+                <path class={class} d={format!("M{x:.1} {TOP}V{BASE}")} />
+                if free { <text x={format!("{place:.1}")} y="11" text-anchor="middle">{ label }</text> }
+            </>
+        })
+    });
+    html! { { for drawn } }
+}
+
+fn labels(axis: &Axis<'_>) -> Html {
+    let edges = &axis.bins.edges;
+    let (Some(&first), Some(&last)) = (edges.first(), edges.last()) else { return html! {} };
+    let zero = (first < 0.0 && last > 0.0).then(|| axis.of(0.0)).flatten();
+    let zero = zero.filter(|x| (axis.from + 60.0..axis.to - 60.0).contains(x));
+    let y = (BASE + 14.0).to_string();
+    html! {
+        <>
+            <text x={axis.from.to_string()} y={y.clone()}>{ number(first) }</text>
+            if let Some(x) = zero { <text x={format!("{x:.1}")} y={y.clone()} text-anchor="middle">{ "0" }</text> }
+            <text x={format!("{:.1}", axis.to)} {y} text-anchor="end">{ number(last) }</text>
+        </>
+    }
+}
+
+/// What a screen reader says.
+fn sentence(values: &TensorValues) -> String {
+    let finite = values.linear.counts.iter().sum();
+    let mut text = format!("Histogram of {}", fmt::plural(finite, "value"));
+    if let (Some(min), Some(max)) = (values.short.min, values.short.max) {
+        text += &format!(" from {} to {}", number(min), number(max));
+    }
+    if let Some([_, low, _, high, _]) = values.quantiles {
+        text += &format!("; half lie between {} and {}", number(low), number(high));
+    }
+    text + "."
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::weights::RowValues;
+
+    #[test]
+    fn a_screen_reader_hears_a_sentence() {
+        let values = TensorValues {
+            short: RowValues { min: Some(-0.2168), max: Some(0.2451), ..RowValues::default() },
+            quantiles: Some([-0.05, -0.0126, 0.0, 0.0126, 0.05]),
+            linear: Bins { edges: vec![0.0, 1.0], counts: vec![45_088_768] },
+            ..TensorValues::default()
+        };
+        assert_eq!(
+            sentence(&values),
+            "Histogram of 45,088,768 values from \u{2212}0.2168 to 0.2451; half lie between \u{2212}0.0126 and 0.0126."
+        );
+    }
+
+    #[test]
+    fn counts_on_the_axis_are_round() {
+        let told = [1, 3, 9, 13_250, 4_100_000, 999].map(ticks);
+        let expected: [&[u64]; 6] =
+            [&[1], &[1, 2], &[2, 4], &[5_000, 10_000], &[2_000_000, 4_000_000], &[200, 400]];
+        assert_eq!(told.each_ref().map(Vec::as_slice), expected);
+    }
+
+    #[test]
+    fn values_have_their_place_on_the_axis() {
+        let bins = Bins { edges: vec![-100.0, -1.0, 1.0, 100.0], counts: vec![1, 1, 1] };
+        let axis = Axis { bins: &bins, log: true, from: 0.0, to: 300.0 };
+        assert_eq!(axis.of(0.0), Some(150.0));
+        assert!((axis.of(10.0).unwrap() - 250.0).abs() < 1e-9);
+        assert!((axis.of(-10.0).unwrap() - 50.0).abs() < 1e-9);
+        assert_eq!((axis.of(100.0), axis.of(100.1)), (Some(300.0), None));
+    }
+}

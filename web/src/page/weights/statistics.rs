@@ -1,0 +1,177 @@
+//! What the inspector tells of a tensor's values: not read, being read, read.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::float_repr;
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::marks::copy;
+use crate::page::weights::gauge::of_total;
+use crate::page::weights::histogram::HistogramView;
+use crate::page::weights::{Instrument, One};
+use crate::protocol::Inspected;
+use crate::protocol::weights::TensorValues;
+use crate::rows::Row;
+use crate::state::fmt;
+use crate::state::weights::number;
+
+/// The section.
+#[derive(Properties, PartialEq)]
+pub struct StatisticsProps {
+    /// The row.
+    pub row: Row,
+    /// Facts about it.
+    pub inspected: Rc<Inspected>,
+    /// What is being read.
+    pub instrument: Instrument,
+    /// How wide the inspector is.
+    pub width: f64,
+}
+
+/// The section.
+#[component]
+pub fn StatisticsSection(props: &StatisticsProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let inspected = &props.inspected;
+    let one = props.instrument.one.as_ref().filter(|one| one.row == inspected.row);
+    let (body, aside) = match (&inspected.values, one, inspected.unread) {
+        (Some(values), ..) => (numbers(&actor, props, &Rc::new((**values).clone())), aside(values)),
+        (None, Some(One { failed: Some(error), .. }), _) => (
+            html! { <><p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p></> },
+            html! {},
+        ),
+        (None, Some(one), _) => (
+            html! {
+                <>
+                    <div class="prog thin" role="progressbar" aria-label="Reading the values" aria-valuemin="0" aria-valuemax="100"
+                        aria-valuenow={fmt::percent(one.done.0, one.done.1.max(1)).to_string()}><i style={format!("--w:{:.2}%", one.done.0 as f64 / one.done.1.max(1) as f64 * 100.0)}></i></div>
+                    if let Some(values) = &one.so_far { { numbers(&actor, props, values) } }
+                </>
+            },
+            reading(&actor, one),
+        ),
+        (None, None, Some(_)) if props.instrument.is_scanning() => {
+            (html! { <p class="dim">{ "Not read yet: all values are being read." }</p> }, html! {})
+        }
+        (None, None, Some(bytes)) => (not_read(&actor, props, bytes), html! {}),
+        (None, None, None) => return html! {},
+    };
+    html! {
+        <section id="statistics">
+            <div class="hd"><h3>{ "Statistics" }</h3>{ aside }</div>
+            { body }
+        </section>
+    }
+}
+
+fn aside(values: &TensorValues) -> Html {
+    let all = fmt::plural(values.short.count, "value");
+    let text = match values.millis {
+        0.0 => format!("of {all}"),
+        millis => format!("all {all}, {}", fmt::seconds(millis)),
+    };
+    html! { <span class="lab">{ text }</span> }
+}
+
+fn reading(actor: &Actor, one: &One) -> Html {
+    let actor = actor.clone();
+    let stop = Callback::from(move |_: MouseEvent| actor.stop_reading());
+    html! {
+        <span class="lab">
+            if one.done.1 > 0 { { of_total(one.done.0, one.done.1) }{ " " } }
+            <button class="textlink" id="stop-reading" onclick={stop}>{ "Stop" }</button>
+        </span>
+    }
+}
+
+fn not_read(actor: &Actor, props: &StatisticsProps, bytes: u64) -> Html {
+    let row = props.inspected.row;
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| actor.read_values(row));
+    let verb = if props.inspected.remote { "Fetch and read" } else { "Read" };
+    let about = props.instrument.rate.filter(|rate| *rate > 0.0 && !props.inspected.remote);
+    let about = about.map(|rate| format!(" \u{b7} about {}", fmt::left(bytes as f64 / rate)));
+    html! {
+        <p><button class="btn" id="read-values" {onclick}>{ format!("{verb} {}{}", fmt::bytes(bytes), about.unwrap_or_default()) }</button></p>
+    }
+}
+
+fn numbers(actor: &Actor, props: &StatisticsProps, values: &Rc<TensorValues>) -> Html {
+    let short = &values.short;
+    let median = values.quantiles.map(|quantiles| quantiles[2]);
+    let float = |label: &'static str, value: Option<f64>| {
+        let shown = value.map(|value| {
+            shown(value, values.whole && !matches!(label, "mean" | "\u{3c3}" | "|x| mean"))
+        });
+        (
+            label,
+            shown.unwrap_or_else(|| "\u{2013}".into()),
+            value.map(float_repr).unwrap_or_default(),
+        )
+    };
+    let nan = format!("{} \u{b7} {}", fmt::exact(short.nan), fmt::exact(short.infinite));
+    let all = [
+        float("min", short.min),
+        float("max", short.max),
+        float("mean", short.mean),
+        float("\u{3c3}", short.std),
+        float("median", median),
+        float("|x| mean", values.abs_mean),
+        ("zeros", fmt::exact(short.zeros), short.zeros.to_string()),
+        ("NaN \u{b7} Inf", nan, format!("{} {}", short.nan, short.infinite)),
+    ];
+    let [largest, first_nan, first_inf] = values.places;
+    let chips = [("first NaN", first_nan), ("first Inf", first_inf), ("largest |x|", largest)];
+    let shape = &props.row.shape;
+    html! {
+        <>
+            <dl class="kv two">
+                { for all.into_iter().map(|(label, text, copied)| {
+                    let warns = label.starts_with("NaN") && short.nan + short.infinite > 0;
+                    let title = match label {
+                        "median" if !values.exact => "Copy \u{b7} within 1/256",
+                        _ => "Copy",
+                    };
+                    html! {
+                        <div><dt>{ label }</dt><dd><button class={if warns { "w-warn" } else { "" }} {title} onclick={Callback::from(move |_: MouseEvent| copy(&copied))}>{ text }</button></dd></div>
+                    }
+                }) }
+            </dl>
+            <HistogramView values={values.clone()} dtype={props.row.dtype.clone()} width={props.width} />
+            <div class="chips places">
+                { for chips.into_iter().filter_map(|(label, number)| {
+                    let number = number?;
+                    let index = statelens_inspect::index(shape, number);
+                    let (actor, row) = (actor.clone(), props.inspected.row);
+                    let onclick = Callback::from(move |_: MouseEvent| actor.go_to(row, number));
+                    let warns = label != "largest |x|";
+                    Some(html! { <button class={if warns { "chip warn" } else { "chip" }} {onclick}>{ label }<span class="m">{ format!("{} \u{203a}", fmt::shape(&index)) }</span></button> })
+                }) }
+            </div>
+        </>
+    }
+}
+
+/// A number as it is read: whole ones as they are counted with.
+fn shown(value: f64, whole: bool) -> String {
+    if whole && value.abs() < 9_007_199_254_740_992.0 {
+        let digits = fmt::exact(value.abs() as u64);
+        if value < 0.0 { format!("\u{2212}{digits}") } else { digits }
+    } else {
+        number(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn integers_are_told_as_integers() {
+        assert_eq!(shown(-12_000.0, true), "\u{2212}12,000");
+        assert_eq!(shown(-0.33333, false), "\u{2212}0.3333");
+        assert_eq!(shown(1e300, true), "1e300");
+        assert_eq!(shown(-0.000_026_75, false), "\u{2212}2.675e\u{2212}5");
+    }
+}

@@ -1,0 +1,256 @@
+//! What is known of the values of tensors, row by row, once they were read.
+
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use statelens_checkpoint::order;
+
+use crate::protocol::weights::RowValues;
+
+/// What is known; clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Weights(Rc<Known>);
+
+#[derive(Debug, Clone, Default)]
+struct Known {
+    rows: Vec<Option<RowValues>>,
+    /// Rows that stand out among their siblings.
+    odd: HashSet<u32>,
+    any: bool,
+}
+
+impl PartialEq for Weights {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// A number that rows are sorted and filtered by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Measure {
+    /// The standard deviation.
+    Std,
+    /// The largest magnitude.
+    AbsMax,
+    /// The least value.
+    Min,
+    /// The largest value.
+    Max,
+    /// The mean.
+    Mean,
+    /// How many are zeros.
+    Zeros,
+    /// How many are NaN or, for filters, infinite.
+    Nan,
+    /// How many are infinite.
+    Inf,
+}
+
+/// What some rows come to.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Sum {
+    /// How many of them were read.
+    pub read: usize,
+    /// Values of those.
+    pub count: u64,
+    /// NaN.
+    pub nan: u64,
+    /// Infinite ones.
+    pub infinite: u64,
+    /// Zeros.
+    pub zeros: u64,
+    /// The middle one of their deviations.
+    pub std: Option<f64>,
+    /// The largest magnitude.
+    pub abs_max: Option<f64>,
+}
+
+impl Weights {
+    /// True once any tensor of a scan was read.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.0.any
+    }
+
+    /// What is known of a row.
+    #[must_use]
+    pub fn get(&self, row: u32) -> Option<&RowValues> {
+        self.0.rows.get(row as usize)?.as_ref()
+    }
+
+    /// Whether a row stands out among its siblings.
+    #[must_use]
+    pub fn is_odd(&self, row: u32) -> bool {
+        self.0.odd.contains(&row)
+    }
+
+    /// Takes in what was read.
+    pub fn take(&mut self, read: Vec<RowValues>) {
+        let known = Rc::make_mut(&mut self.0);
+        known.any = true;
+        for values in read {
+            let at = values.row as usize;
+            if known.rows.len() <= at {
+                known.rows.resize(at + 1, None);
+            }
+            known.rows[at] = Some(values);
+        }
+    }
+
+    /// Takes in which rows stand out.
+    pub fn mark(&mut self, odd: impl Iterator<Item = u32>) {
+        Rc::make_mut(&mut self.0).odd = odd.collect();
+    }
+
+    /// What some rows come to.
+    #[must_use]
+    pub fn sum(&self, rows: impl Iterator<Item = u32>) -> Sum {
+        let mut sum = Sum::default();
+        let mut deviations = Vec::new();
+        for values in rows.filter_map(|row| self.get(row)) {
+            sum.read += 1;
+            sum.count += values.count;
+            sum.nan += values.nan;
+            sum.infinite += values.infinite;
+            sum.zeros += values.zeros;
+            sum.abs_max = match (sum.abs_max, values.abs_max) {
+                (Some(a), Some(b)) => Some(a.max(b)),
+                (a, b) => a.or(b),
+            };
+            deviations.extend(values.std);
+        }
+        order::by(&mut deviations, f64::total_cmp);
+        sum.std = deviations.get(deviations.len().saturating_sub(1) / 2).copied();
+        sum
+    }
+}
+
+impl Sum {
+    /// A measure of them, to sort by.
+    #[must_use]
+    pub fn measure(&self, measure: Measure) -> Option<f64> {
+        let share = |count: u64| (self.count > 0).then(|| count as f64 / self.count as f64);
+        match measure {
+            Measure::Std => self.std,
+            Measure::AbsMax => self.abs_max,
+            Measure::Zeros => share(self.zeros),
+            Measure::Nan => (self.read > 0).then(|| (self.nan + self.infinite) as f64),
+            _ => None,
+        }
+    }
+}
+
+impl RowValues {
+    /// A measure, as a number or, where it is a count, as a part of all values.
+    #[must_use]
+    pub fn measure(&self, measure: Measure, share: bool) -> Option<f64> {
+        let count = |count: u64| match share {
+            true => count as f64 / self.count.max(1) as f64,
+            false => count as f64,
+        };
+        match measure {
+            Measure::Std => self.std,
+            Measure::AbsMax => self.abs_max,
+            Measure::Min => self.min,
+            Measure::Max => self.max,
+            Measure::Mean => self.mean,
+            Measure::Zeros => Some(count(self.zeros)),
+            Measure::Nan => Some(count(self.nan)),
+            Measure::Inf => Some(count(self.infinite)),
+        }
+    }
+}
+
+/// A share as the table shows it: never 0 for what there is, nor 100 for what is not all.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> String {
+    if part == 0 || whole == 0 {
+        return "0 %".into();
+    }
+    let share = part as f64 / whole as f64 * 100.0;
+    match share {
+        share if share < 0.1 => "<0.1 %".into(),
+        share if part < whole && share > 99.9 => ">99.9 %".into(),
+        share if share < 10.0 => format!("{share:.1} %"),
+        share => format!("{share:.0} %"),
+    }
+}
+
+/// A number in four significant digits, with a true minus sign.
+#[must_use]
+pub fn number(value: f64) -> String {
+    short(value, true)
+}
+
+/// As [`number`], with the zeros at its end: numbers below each other have their points so, too.
+#[must_use]
+pub fn figure(value: f64) -> String {
+    short(value, value == value.trunc())
+}
+
+fn short(value: f64, trimmed: bool) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return crate::state::fmt::minus(&value.abs().to_string().replace("NaN", "nan"));
+    }
+    let text = format!("{value:.3e}");
+    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let power: i32 = exponent.parse().unwrap_or(0);
+    let plain = (-4..=5).contains(&power);
+    let digits = match plain {
+        true => format!("{value:.*}", (3 - power).max(0) as usize),
+        false => digits.to_owned(),
+    };
+    let digits = match trimmed && digits.contains('.') {
+        true => digits.trim_end_matches('0').trim_end_matches('.'),
+        false => &digits,
+    };
+    let text = if plain { digits.to_owned() } else { format!("{digits}e{exponent}") };
+    text.replace('-', "\u{2212}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(row: u32, std: f64, nan: u64) -> RowValues {
+        RowValues {
+            row,
+            count: 10,
+            nan,
+            zeros: 1,
+            std: Some(std),
+            abs_max: Some(std * 4.0),
+            ..RowValues::default()
+        }
+    }
+
+    #[test]
+    fn folds_show_sums_and_extremes_of_what_was_read() {
+        let mut weights = Weights::default();
+        assert!(!weights.any());
+        weights.take(vec![row(2, 0.3, 0), row(0, 0.1, 2), row(1, 0.2, 0)]);
+        let sum = weights.sum([0, 1, 2, 3].into_iter());
+        assert_eq!((sum.read, sum.nan, sum.zeros, sum.count), (3, 2, 3, 30));
+        assert_eq!((sum.std, sum.abs_max), (Some(0.2), Some(1.2)));
+        assert_eq!(weights.get(3), None);
+        assert_eq!(sum.measure(Measure::Nan), Some(2.0));
+    }
+
+    #[test]
+    fn shares_are_never_rounded_to_nothing_or_all() {
+        let told = [(0, 10), (1, 100_000), (5, 100), (999_999, 1_000_000), (10, 10)];
+        let told = told.map(|(part, whole)| percent(part, whole));
+        assert_eq!(told, ["0 %", "<0.1 %", "5.0 %", ">99.9 %", "100 %"]);
+    }
+
+    #[test]
+    fn numbers_have_four_digits() {
+        let told = [0.0186251, -0.0186251, 1e-9, 3.5e12, 0.0, 0.02, 123456.0].map(number);
+        assert_eq!(
+            told,
+            ["0.01863", "\u{2212}0.01863", "1e\u{2212}9", "3.5e12", "0", "0.02", "123456"]
+        );
+        let told = [0.02, 4.0, 0.126, -1.9e-6, f64::INFINITY].map(figure);
+        assert_eq!(told, ["0.02000", "4", "0.1260", "\u{2212}1.900e\u{2212}6", "inf"]);
+    }
+}

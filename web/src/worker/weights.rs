@@ -1,0 +1,428 @@
+//! Reads the values of tensors: of one that is looked at, or of all. What was found is kept with the
+//! open checkpoint, also of what was stopped.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use statelens_checkpoint::{Error, Layout, Result, Tensor, TensorId, Unwatched, Value};
+use statelens_inspect::value_text;
+use statelens_inspect::weights::{
+    LOOKED_FOR, Measured, Outcome, Read, Survey, countable, notice, twins,
+};
+use statelens_stats::{Accumulator, Histogram};
+use statelens_tensor::{BUFFER, Need, drain};
+
+use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
+use crate::protocol::{FromWorker, Inspected, Kind, Running};
+use crate::worker::reading::Reader;
+use crate::worker::running::Pulse;
+use crate::worker::session::{Job, Open, Shared};
+use crate::worker::{now, text};
+
+/// A tensor of so many bytes is read at once, while the page waits.
+const SMALL: u64 = 4 << 20;
+/// So much is read to tell how long all takes.
+const SAMPLE: u64 = 64 << 20;
+/// Of so many tensors histograms are kept; beyond that, of small ones they are made again.
+const DRAWN: usize = 20_000;
+
+/// What was found so far.
+#[derive(Default)]
+pub(super) struct Found {
+    measured: HashMap<TensorId, Rc<Measured>>,
+    unread: HashMap<TensorId, String>,
+    /// SHA-256 of those that may be equal to others.
+    hashes: HashMap<TensorId, [u8; 32]>,
+}
+
+/// Shared by the session and its jobs.
+pub(super) type Kept = Rc<RefCell<Found>>;
+
+/// Answers the page.
+pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
+    let (open, found) = {
+        let session = session.borrow();
+        match ask {
+            Ask::Scan(false) => return session.stop(Kind::Scan),
+            Ask::Read(None) => return session.stop(Kind::Read),
+            _ => {}
+        }
+        let Some(open) = session.open.clone() else { return };
+        (open, session.found.clone())
+    };
+    job.clone().spawn(async move {
+        match ask {
+            Ask::Scan(_) => {
+                let ended = scan(&open, &found, &job).await.map(Box::new);
+                tell(&job, Told::Scanned(ended.map_err(|error| text::error(&error))));
+            }
+            Ask::Read(Some(row)) => {
+                let ended = read(&open, &found, row, &job).await;
+                if job.check().is_ok() {
+                    let ended = ended.map(Box::new).map_err(|error| text::error(&error));
+                    tell(&job, Told::Read(ended));
+                }
+            }
+            Ask::Rate(row) => {
+                // What can't be read says so when it is read.
+                if let Ok(rate) = rate(&open, row, &job).await {
+                    tell(&job, Told::Rate(rate));
+                }
+            }
+            Ask::Read(None) => {}
+        }
+        open.tell_fetched(&job);
+    });
+}
+
+/// Adds what is known of a row's values, or that they can be read.
+pub(super) fn inspect(open: &Open, found: &Kept, inspected: &mut Inspected) {
+    let Some((id, tensor)) = tensor(open, inspected.row) else { return };
+    let Some(numbers) = countable(tensor).filter(|_| inspected.has_values) else { return };
+    let known = found.borrow().measured.get(&id).filter(|known| known.is_whole()).cloned();
+    let known = known.or_else(|| {
+        if !is_quick(open, &numbers) {
+            return None;
+        }
+        let mut accumulator = Accumulator::new();
+        accumulator.begin(&numbers.dtype, 0);
+        let mut take = |bytes: &[u8]| {
+            accumulator.feed(bytes);
+            Ok(())
+        };
+        // The values beside it say why they can't be read.
+        drain(&open.checkpoint.files, &numbers, BUFFER, &mut Unwatched, &mut take).ok()?;
+        let measured = Rc::new(Measured::of(&accumulator.finish()));
+        found.borrow_mut().measured.insert(id, measured.clone());
+        Some(measured)
+    });
+    inspected.unread = if known.is_some() { None } else { numbers.nbytes() };
+    inspected.remote = open.sources.server().is_some();
+    inspected.values = known.map(|known| Box::new(values(inspected.row, &known)));
+}
+
+/// Whether a tensor is read in no time.
+fn is_quick(open: &Open, tensor: &Tensor) -> bool {
+    // Of a compressed storage all is read, however small the tensor in it.
+    let packed = matches!(tensor.layout, Layout::Packed(_));
+    tensor.nbytes().is_some_and(|bytes| bytes <= SMALL)
+        && !packed
+        && open.sources.server().is_none()
+}
+
+fn tell(job: &Job, told: Told) {
+    job.post(&FromWorker::Weights(told));
+}
+
+fn tensor(open: &Open, row: u32) -> Option<(TensorId, &Tensor)> {
+    open.checkpoint.tensor_of(open.leaves.get(row as usize)?.target)
+}
+
+/// The rows of each tensor, in their order; links are not rows of it.
+fn rows(open: &Open) -> Vec<(TensorId, u32)> {
+    let checkpoint = &open.checkpoint;
+    (0..)
+        .zip(open.leaves.iter())
+        .filter(|(_, leaf)| {
+            let of = checkpoint.value(leaf.target);
+            leaf.alias_of.is_none() && matches!(of, Value::Tensor(_) | Value::Array(_))
+        })
+        .filter_map(|(row, leaf)| Some((checkpoint.tensor_of(leaf.target)?.0, row)))
+        .collect()
+}
+
+async fn scan(open: &Open, found: &Kept, job: &Job) -> Result<Scanned> {
+    let began = now();
+    let rows = rows(open);
+    let mut of: HashMap<TensorId, Vec<u32>> = HashMap::new();
+    rows.iter().for_each(|(id, row)| of.entry(*id).or_default().push(*row));
+    // What is known already is told at once.
+    let (mut fresh, mut wanted) = (Vec::new(), Vec::new());
+    for (id, row) in &rows {
+        match found.borrow().measured.get(id) {
+            Some(measured) => fresh.push(short(*row, measured)),
+            None => wanted.push(*id),
+        }
+    }
+    let mut survey = Survey::new(open.checkpoint.clone(), wanted);
+    let mut reader = Reader::new(&open.sources, job);
+    let mut told = Telling { job, open, began, of: &of, fresh, before: (0, 0) };
+    told.tell(&survey);
+    let mut ended = feed(&mut survey, &mut reader, open, found, job, Some(&mut told)).await;
+    told.take(found, &mut survey);
+    told.tell(&survey);
+    let (bytes, total) = survey.progress();
+    if ended.is_ok() {
+        ended = hash(open, found, &rows, &mut reader, &mut told, (bytes, total)).await;
+    }
+    reader.close().await;
+    match ended {
+        // What was read is kept, and told.
+        Err(error) if job.check().is_ok() => return Err(error),
+        _ => {}
+    }
+    let found = found.borrow();
+    let unread = rows.iter().filter_map(|(id, row)| Some((*row, found.unread.get(id)?.clone())));
+    Ok(Scanned {
+        bytes,
+        left: total - bytes.min(total),
+        millis: now() - began,
+        unread: unread.collect(),
+        noticed: noticed(open, &found, &rows),
+        looked_for: LOOKED_FOR.map(str::to_owned).to_vec(),
+    })
+}
+
+/// Hashes those that may be equal.
+async fn hash(
+    open: &Open,
+    found: &Kept,
+    rows: &[(TensorId, u32)],
+    reader: &mut Reader,
+    told: &mut Telling<'_>,
+    before: (u64, u64),
+) -> Result<()> {
+    let wanted: Vec<TensorId> = {
+        let found = found.borrow();
+        groups(open, &found, rows)
+            .concat()
+            .into_iter()
+            .filter(|id| !found.hashes.contains_key(id))
+            .collect()
+    };
+    let mut survey = Survey::hashing(open.checkpoint.clone(), wanted);
+    told.before = before;
+    let job = told.job;
+    feed(&mut survey, reader, open, found, job, Some(told)).await?;
+    told.take(found, &mut survey);
+    Ok(())
+}
+
+fn groups(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Vec<TensorId>> {
+    let mut seen = HashSet::new();
+    let known = rows.iter().filter(|(id, _)| seen.insert(*id));
+    let known = known.filter_map(|(id, _)| Some((*id, &found.measured.get(id)?.statistics)));
+    twins(&open.checkpoint, known)
+}
+
+/// Feeds a survey until it is done; tells how far it is, four times a second at most.
+async fn feed(
+    survey: &mut Survey,
+    reader: &mut Reader,
+    open: &Open,
+    found: &Kept,
+    job: &Job,
+    mut told: Option<&mut Telling<'_>>,
+) -> Result<()> {
+    let mut pulse = Pulse::new();
+    loop {
+        job.check()?;
+        match survey.need() {
+            Need::Done => return Ok(()),
+            Need::Step => survey.step()?,
+            Need::Feed(span) => match reader.piece(&open.checkpoint.files, span).await {
+                Ok(piece) => survey.feed(&piece)?,
+                Err(error) => survey.give_up(error)?,
+            },
+        }
+        if let Some(told) = &mut told {
+            told.take(found, survey);
+            if pulse.beat().await {
+                told.tell(survey);
+            }
+        } else if pulse.beat().await {
+            let (done, total) = survey.progress();
+            let so_far = survey.so_far().map(|(_, measured)| Box::new(values(0, &measured)));
+            tell(job, Told::Reading(done, total, so_far));
+            open.tell_fetched(job);
+        }
+    }
+}
+
+/// What a scan has found that the page has not been told of.
+struct Telling<'a> {
+    job: &'a Job,
+    open: &'a Open,
+    began: f64,
+    of: &'a HashMap<TensorId, Vec<u32>>,
+    fresh: Vec<RowValues>,
+    /// What was done before this survey, and in all.
+    before: (u64, u64),
+}
+
+impl Telling<'_> {
+    fn take(&mut self, found: &Kept, survey: &mut Survey) {
+        for (id, outcome) in survey.take() {
+            let mut found = found.borrow_mut();
+            match outcome {
+                Outcome::Measured(measured) => {
+                    let rows = self.of.get(&id).into_iter().flatten();
+                    self.fresh.extend(rows.map(|row| short(*row, &measured)));
+                    found.unread.remove(&id);
+                    let quick = || {
+                        let tensor = self.open.checkpoint.tensor(id);
+                        tensor.is_ok_and(|tensor| is_quick(self.open, tensor))
+                    };
+                    let measured = match found.measured.len() > DRAWN && quick() {
+                        true => measured.without_histograms(),
+                        false => *measured,
+                    };
+                    found.measured.insert(id, measured.into());
+                }
+                Outcome::Hash(hash) => {
+                    found.hashes.insert(id, hash);
+                }
+                Outcome::Unread(why) => {
+                    found.unread.insert(id, why);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, survey: &Survey) {
+        let (done, total) = survey.progress();
+        let (done, total) = (done + self.before.0, total.saturating_add(self.before.1));
+        let now = Running { done, total, millis: now() - self.began, key: String::new() };
+        tell(self.job, Told::Scanning(now, std::mem::take(&mut self.fresh)));
+        self.open.tell_fetched(self.job);
+    }
+}
+
+async fn read(open: &Open, found: &Kept, row: u32, job: &Job) -> Result<TensorValues> {
+    let began = now();
+    let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
+    let mut survey = Survey::new(open.checkpoint.clone(), [id]);
+    let mut reader = Reader::new(&open.sources, job);
+    let ended = feed(&mut survey, &mut reader, open, found, job, None).await;
+    reader.close().await;
+    ended?;
+    match survey.take().pop() {
+        Some((_, Outcome::Measured(measured))) => {
+            let measured: Rc<Measured> = measured.into();
+            found.borrow_mut().measured.insert(id, measured.clone());
+            let (bytes, _) = survey.progress();
+            Ok(TensorValues { bytes, millis: now() - began, ..values(row, &measured) })
+        }
+        Some((_, Outcome::Unread(why))) => Err(Error::damaged(why)),
+        _ => Err(Error::refused("it was not read")),
+    }
+}
+
+/// Bytes in a millisecond, from reading some of a tensor.
+async fn rate(open: &Open, row: u32, job: &Job) -> Result<f64> {
+    let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
+    let mut survey = Survey::new(open.checkpoint.clone(), [id]);
+    let mut reader = Reader::new(&open.sources, job);
+    let began = now();
+    while survey.progress().0 < SAMPLE && survey.need() != Need::Done {
+        job.check()?;
+        match survey.need() {
+            Need::Feed(span) => survey.feed(&reader.piece(&open.checkpoint.files, span).await?)?,
+            _ => survey.step()?,
+        }
+    }
+    let rate = survey.progress().0 as f64 / (now() - began).max(0.1);
+    reader.close().await;
+    Ok(rate)
+}
+
+fn noticed(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed> {
+    let mut seen = HashSet::new();
+    let known: Vec<(TensorId, u32, String, Rc<Measured>)> = rows
+        .iter()
+        .filter(|(id, _)| seen.insert(*id))
+        .filter_map(|(id, row)| {
+            let key = statelens_inspect::visible(&open.leaves.get(*row as usize)?.flat.to_lossy());
+            Some((*id, *row, key, found.measured.get(id)?.clone()))
+        })
+        .collect();
+    let at: HashMap<TensorId, usize> =
+        known.iter().enumerate().map(|(at, known)| (known.0, at)).collect();
+    let equal: Vec<Vec<usize>> = groups(open, found, rows)
+        .into_iter()
+        .flat_map(|group| {
+            let mut by_hash: HashMap<[u8; 32], Vec<usize>> = HashMap::new();
+            for id in group {
+                if let (Some(hash), Some(at)) = (found.hashes.get(&id), at.get(&id)) {
+                    by_hash.entry(*hash).or_default().push(*at);
+                }
+            }
+            by_hash.into_values().filter(|group| group.len() > 1).collect::<Vec<_>>()
+        })
+        .collect();
+    let tensors: Vec<Read<'_>> = known
+        .iter()
+        .filter_map(|(id, _, key, measured)| {
+            let tensor = open.checkpoint.tensor(*id).ok()?;
+            let floats =
+                !tensor.dtype.is_int() && tensor.dtype != statelens_checkpoint::DType::Bool;
+            Some(Read { key, shape: &tensor.shape, floats, statistics: &measured.statistics })
+        })
+        .collect();
+    let mut dots = known.iter().map(|known| known.2.as_str());
+    let dot = statelens_checkpoint::separator(open.checkpoint.format.id, &mut dots);
+    let row = |at: usize| known.get(at).map(|known| known.1);
+    notice(&tensors, &equal, &scalars(open), dot)
+        .into_iter()
+        .map(|noticed| Noticed {
+            severity: text::severity(noticed.grade),
+            title: text::title(&noticed.title),
+            text: noticed.text,
+            advice: noticed.advice,
+            rows: noticed.tensors.into_iter().filter_map(row).collect(),
+            place: noticed
+                .place
+                .and_then(|place| Some((row(place.tensor)?, place.number, place.index))),
+            series: noticed
+                .series
+                .map(|series| (series.depth, series.values, series.marked as u32, series.expected)),
+        })
+        .collect()
+}
+
+/// The numbers that are no tensors, and tensors of one value.
+fn scalars(open: &Open) -> Vec<(String, f64)> {
+    let number = |leaf: &statelens_checkpoint::Leaf| {
+        let of = open.checkpoint.value(leaf.target);
+        let plain = matches!(of, Value::Float(_) | Value::Int(_));
+        let value = value_text(&open.checkpoint, leaf);
+        plain.then(|| value.parse().ok()).flatten()
+    };
+    let leaves = open.leaves.iter();
+    leaves.filter_map(|leaf| Some((leaf.flat.to_lossy().into_owned(), number(leaf)?))).collect()
+}
+
+fn short(row: u32, measured: &Measured) -> RowValues {
+    let of = &measured.statistics;
+    RowValues {
+        row,
+        count: of.count,
+        nan: of.nan,
+        infinite: of.pos_inf + of.neg_inf,
+        zeros: of.zeros,
+        min: of.min,
+        max: of.max,
+        mean: of.mean,
+        std: of.std,
+        abs_max: of.abs_max.map(|(value, _)| value),
+    }
+}
+
+fn values(row: u32, measured: &Measured) -> TensorValues {
+    let of = &measured.statistics;
+    let bins = |of: &Histogram| Bins { edges: of.edges.clone(), counts: of.counts.clone() };
+    TensorValues {
+        short: short(row, measured),
+        abs_mean: of.abs_mean,
+        places: [of.abs_max.map(|(_, at)| at), of.first_nan, of.first_inf],
+        quantiles: of.quantiles,
+        exact: of.exact,
+        beyond: of.beyond_6_std,
+        whole: of.whole.is_some(),
+        linear: bins(&measured.linear),
+        log: bins(&measured.log),
+        bytes: 0,
+        millis: 0.0,
+    }
+}
