@@ -20,8 +20,6 @@ use graph::Graph;
 const KNOWN: &[(&str, &[&str])] = &[
     // Types that hold each other: a tensor has a layout, and one may be computed of tensors.
     ("checkpoint", &["layout", "tensor"]),
-    ("recipes", &["config::convert", "config::parts", "config::releases", "config::trainer"]),
-    ("recipes", &["config::operation", "config::rule"]),
     ("cli", &["args", "commands::serve"]),
     ("cli", &["commands::convert::report", "commands::edits"]),
     ("inspect", &["share::fingerprint", "share::outline"]),
@@ -66,6 +64,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "page::sheet",
             "page::table",
             "page::verify",
+            "page::weights",
         ],
     ),
     ("web", &["page::compare", "page::escape", "page::keys", "page::run"]),
@@ -84,7 +83,7 @@ const KNOWN: &[(&str, &[&str])] = &[
             "worker::share",
             "worker::sink",
             "worker::sources",
-            "worker::statistics",
+            "worker::weights",
         ],
     ),
 ];
