@@ -58,6 +58,7 @@ pub use statelens_formats::{Format, Probe, Score};
 pub use statelens_inspect::compare::Options as DiffOptions;
 pub use statelens_inspect::compare::Report as Diff;
 pub use statelens_inspect::verify::Report as Verdict;
+pub use statelens_stats::{Statistics, Summary};
 pub use tensor::Tensor;
 
 /// State machines that do no input or output: each says which bytes it needs, and is fed them.
@@ -74,6 +75,7 @@ pub mod parts {
     pub use statelens_convert as convert;
     pub use statelens_formats as formats;
     pub use statelens_inspect as inspect;
+    pub use statelens_stats as stats;
     pub use statelens_tensor as tensor;
 }
 

@@ -3,7 +3,8 @@
 use statelens_checkpoint::{
     self as core, DType, Error, FileSet, Progress, Result, TensorId, Unwatched, room,
 };
-use statelens_tensor::{BUFFER, drain};
+use statelens_stats::{Accumulator, Statistics, Summary};
+use statelens_tensor::{BUFFER, drain, numbers};
 
 use crate::{Element, Slice};
 
@@ -107,6 +108,26 @@ impl<'a> Tensor<'a> {
             Ok(())
         })?;
         Ok(all)
+    }
+
+    /// What its values are like, in one pass and fixed memory: counts, NaN, extremes, moments,
+    /// quantiles. `None` for elements that are not numbers, as strings and records.
+    pub fn stats(&self) -> Result<Option<Statistics>> {
+        self.summary(&mut Unwatched).map(|summary| summary.map(|summary| summary.statistics()))
+    }
+
+    /// As [`Tensor::stats`], as what adds up and makes histograms; stops where `progress` says so.
+    pub fn summary(&self, progress: &mut dyn Progress) -> Result<Option<Summary>> {
+        let Some(numbers) = numbers(&self.tensor) else { return Ok(None) };
+        let mut accumulator = Accumulator::new();
+        if !accumulator.begin(&numbers.dtype, 0) {
+            return Ok(None);
+        }
+        drain(self.files, &numbers, BUFFER, progress, &mut |bytes| {
+            accumulator.feed(bytes);
+            Ok(())
+        })?;
+        Ok(Some(accumulator.finish()))
     }
 
     /// A part of it, as Python's `tensor[0:2, :4]`: still unread, and only what it needs is read

@@ -57,6 +57,11 @@ fn values_are_read_exactly_or_not_at_all() {
         (corner.shape(), corner.read::<f32>().unwrap()),
         (&[2, 2][..], vec![1.0, 2.0, 4.0, 5.0])
     );
+    let stats = array.slice(&s![1]).unwrap().stats().unwrap().unwrap();
+    assert_eq!(
+        (stats.count, stats.min, stats.max, stats.mean),
+        (3, Some(3.0), Some(5.0), Some(4.0))
+    );
     let last = array.slice(&s![-1, -1]).unwrap();
     assert_eq!((last.shape(), last.read::<f64>().unwrap()), (&[][..], vec![5.0]));
     // The fixture's random numbers are not halves.
