@@ -3,6 +3,9 @@
 //! The cases are those of `tests/fixtures/recipes`, or of the folder that `STATELENS_RECIPE_CASES`
 //! names; `STATELENS_RECIPE_CASE` takes only those whose path has it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "how many are the same is told with --nocapture")]
+
 #[path = "cases/original.rs"]
 mod original;
 

@@ -329,8 +329,7 @@ impl Compute {
 }
 
 fn each_f32(bytes: &mut [u8], step: Arithmetic, first: u64) {
-    let mut index = first;
-    for element in bytes.as_chunks_mut::<4>().0 {
+    for (index, element) in (first..).zip(bytes.as_chunks_mut::<4>().0.iter_mut()) {
         let number = f32::from_le_bytes(*element);
         let number = match step {
             Arithmetic::Add(by) => number + by as f32,
@@ -341,13 +340,11 @@ fn each_f32(bytes: &mut [u8], step: Arithmetic, first: u64) {
             Arithmetic::Normal { .. } | Arithmetic::Uniform { .. } => random(step, index) as f32,
         };
         *element = number.to_le_bytes();
-        index += 1;
     }
 }
 
 fn each_f64(bytes: &mut [u8], step: Arithmetic, first: u64) {
-    let mut index = first;
-    for element in bytes.as_chunks_mut::<8>().0 {
+    for (index, element) in (first..).zip(bytes.as_chunks_mut::<8>().0.iter_mut()) {
         let number = f64::from_le_bytes(*element);
         let number = match step {
             Arithmetic::Add(by) => number + by,
@@ -358,25 +355,20 @@ fn each_f64(bytes: &mut [u8], step: Arithmetic, first: u64) {
             Arithmetic::Normal { .. } | Arithmetic::Uniform { .. } => random(step, index),
         };
         *element = number.to_le_bytes();
-        index += 1;
     }
 }
 
 fn add_f32(bytes: &mut [u8], product: &Sum, first: u64) {
-    let mut index = first;
-    for element in bytes.as_chunks_mut::<4>().0 {
+    for (index, element) in (first..).zip(bytes.as_chunks_mut::<4>().0.iter_mut()) {
         let number = f32::from_le_bytes(*element) + product.at(index) * product.scale;
         *element = number.to_le_bytes();
-        index += 1;
     }
 }
 
 fn add_f64(bytes: &mut [u8], product: &Sum, first: u64) {
-    let mut index = first;
-    for element in bytes.as_chunks_mut::<8>().0 {
+    for (index, element) in (first..).zip(bytes.as_chunks_mut::<8>().0.iter_mut()) {
         let added = f64::from(product.at(index)) * f64::from(product.scale);
         *element = (f64::from_le_bytes(*element) + added).to_le_bytes();
-        index += 1;
     }
 }
 

@@ -10,7 +10,7 @@ use super::{Common, Durable};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Model {
     /// Converts a model's checkpoint and config between Hugging Face and Cerebras's releases
-    #[command(alias = "convert_model")]
+    #[command(name = "convert-model", alias = "convert_model")]
     #[command(after_help = "\
 Does what `cszoo checkpoint convert` of Cerebras's Model Zoo does, and goes through several releases
 where there is no single step. Tensors are renamed, transposed, cut and joined as they are copied, in
@@ -27,7 +27,7 @@ Examples:
   statelens convert-model checkpoint.mdl --config params.yaml --model gpt2 --src-fmt cs-1.8 --tgt-fmt cs-2.9
   statelens convert-model checkpoint.mdl --to hf --dry-run
   statelens convert-model mine.pt --recipe mine.recipe --src-fmt hf --tgt-fmt cs-2.9")]
-    ConvertModel(Box<ConvertModel>),
+    Checkpoint(Box<ConvertModel>),
 
     /// Folds LoRA into the weights of a Cerebras checkpoint
     #[command(alias = "fold_lora")]

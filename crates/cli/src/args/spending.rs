@@ -51,7 +51,7 @@ impl Command {
                 Toolbox::ConvertDataloaderState(args) => &args.common,
                 Toolbox::Runs(_) | Toolbox::Latest(_) | Toolbox::Prune(_) => return None,
             },
-            Self::Model(Model::ConvertModel(args)) => &args.common,
+            Self::Model(Model::Checkpoint(args)) => &args.common,
             Self::Model(Model::FoldLora(args)) => &args.common,
             Self::Model(Model::ConvertConfig(_) | Model::ListConverters(_))
             | Self::Serve(_)

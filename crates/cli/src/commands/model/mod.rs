@@ -11,7 +11,7 @@ use crate::print::Outcome;
 
 pub(crate) fn run(command: &Model) -> Outcome {
     match command {
-        Model::ConvertModel(args) => checkpoint::run(args),
+        Model::Checkpoint(args) => checkpoint::run(args),
         Model::FoldLora(args) => lora::run(args),
         Model::ConvertConfig(args) => config::run(args),
         Model::ListConverters(args) => converters::run(args),
