@@ -64,7 +64,7 @@ pub(super) fn HistogramView(props: &HistogramProps) -> Html {
         Callback::from(move |event: MouseEvent| {
             let part = (f64::from(event.offset_x()) - axis_from) / (axis_to - axis_from);
             let inside = (0.0..1.0).contains(&part);
-            at.set(inside.then(|| (part * count as f64) as usize));
+            at.set(inside.then_some((part * count as f64) as usize));
         })
     };
     let leave = {
