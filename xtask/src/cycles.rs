@@ -64,7 +64,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "page::sheet",
             "page::table",
             "page::verify",
-            "page::weights",
         ],
     ),
     ("web", &["page::compare", "page::escape", "page::keys", "page::run"]),
@@ -83,7 +82,6 @@ const KNOWN: &[(&str, &[&str])] = &[
             "worker::share",
             "worker::sink",
             "worker::sources",
-            "worker::weights",
         ],
     ),
 ];

@@ -8,9 +8,10 @@ use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_wor
 use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;
-use crate::page::weights::{self, Scan};
+use crate::page::weights;
 use crate::protocol::weights::Noticed;
 use crate::protocol::{Finding, Offer, Severity};
+use crate::state::instrument::Scan;
 use crate::state::work::Work;
 
 /// Findings.

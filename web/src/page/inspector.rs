@@ -8,10 +8,11 @@ use crate::page::actor::{Actor, VALUES};
 use crate::page::hooks::use_size;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::table::holdings;
-use crate::page::weights::{GoTo, Instrument, StatisticsSection};
+use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::Row;
 use crate::state::fmt;
+use crate::state::instrument::Instrument;
 use crate::state::table::Fold;
 use crate::state::work::{Layer, Work};
 

@@ -13,14 +13,13 @@ use crate::page::drop::Dropped;
 use crate::page::naming::default_name;
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
-use crate::page::weights::Instrument;
 use crate::protocol::{
     Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind,
     Opened, Planned, Posted, Running, Values,
 };
 use crate::rows::PackedRows;
+use crate::state::instrument::Instrument;
 use crate::state::share::Shared;
-use crate::state::table::Column;
 use crate::state::work::Work;
 use crate::worker::text;
 
@@ -727,13 +726,3 @@ pub fn first_options(opened: &Opened) -> Option<ConvertOptions> {
     options.name = default_name(opened, &options);
     Some(options)
 }
-
-/// A column of the table with its head.
-pub const COLUMNS: [(Column, &str); 6] = [
-    (Column::Key, "key"),
-    (Column::Kind, "kind"),
-    (Column::Shape, "shape"),
-    (Column::Params, "params"),
-    (Column::Bytes, "bytes"),
-    (Column::Value, "value"),
-];

@@ -8,7 +8,7 @@ use crate::page::columns::Grip;
 use crate::page::hooks::{Same, use_small};
 use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, Tab};
-use crate::page::weights;
+use crate::page::weights::cells as weights;
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::rows::{Kind, Row};
 use crate::state::filter::Filter;
@@ -310,7 +310,7 @@ fn fold_cells(work: &Work, fold: &Fold, actor: &Actor) -> Html {
             </div>
             <div class="c cp num" role="gridcell">{ if fold.sums.tensors > 0 { fmt::count(fold.sums.params) } else { String::new() } }</div>
             { bytes_cell((fold.sums.tensors > 0).then_some(fold.sums.bytes), work.table.largest) }
-            if scanned { { weights::folded(work, fold, alone, actor) } }
+            if scanned { { weights::folded(work, fold, alone, &onlook(actor)) } }
             <div class="c cv m" role="gridcell">
                 if scanned { { small_values(work, fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied()), alone.is_none()) } }
                 <span class="v">{ values }</span></div>
@@ -346,12 +346,18 @@ fn kid_cells(work: &Work, fold: &Fold, pattern: &Pattern, actor: &Actor) -> Html
             </div>
             <div class="c cp num" role="gridcell">{ if row.kind.has_shape() { fmt::count(pattern.sums.params) } else { String::new() } }</div>
             { bytes_cell(row.kind.has_shape().then_some(pattern.sums.bytes), work.table.largest) }
-            if scanned { { weights::folded(work, fold, Some(pattern), actor) } }
+            if scanned { { weights::folded(work, fold, Some(pattern), &onlook(actor)) } }
             <div class="c cv m" role="gridcell">
                 if scanned { { small_values(work, pattern.rows.iter().copied(), false) } }
                 <span class="v">{ values_text(&work.rows, &pattern.rows) }</span></div>
         </>
     }
+}
+
+/// Looks at a row.
+fn onlook(actor: &Actor) -> Callback<u32> {
+    let actor = actor.clone();
+    Callback::from(move |row: u32| actor.work(move |work| work.look_at_row(row)))
 }
 
 /// What a small screen shows of values, in a line.

@@ -20,6 +20,7 @@ use crate::page::verify::{self, Stage};
 use crate::page::weights;
 use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
+use crate::state::instrument::Instrument;
 use crate::state::table::Column;
 use crate::state::tape::{row_at, row_beside};
 use crate::state::work::Work;
@@ -48,7 +49,7 @@ pub struct WorkspaceProps {
     /// How far it is verified.
     pub verifying: Stage,
     /// What is read of values.
-    pub instrument: weights::Instrument,
+    pub instrument: Instrument,
     /// Asks for a second checkpoint.
     pub oncompare: Callback<()>,
 }
@@ -111,12 +112,7 @@ pub fn Workspace(props: &WorkspaceProps) -> Html {
     }
 }
 
-fn top(
-    actor: &Actor,
-    work: &Work,
-    instrument: &weights::Instrument,
-    oncompare: &Callback<()>,
-) -> Html {
+fn top(actor: &Actor, work: &Work, instrument: &Instrument, oncompare: &Callback<()>) -> Html {
     let opened = &work.opened;
     let on = |act: fn(&Actor)| {
         let actor = actor.clone();

@@ -7,6 +7,7 @@ pub mod dtype;
 pub mod filter;
 pub mod fmt;
 pub mod glob;
+pub mod instrument;
 pub mod run;
 pub mod search;
 pub mod share;

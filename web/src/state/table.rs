@@ -27,6 +27,16 @@ pub enum Column {
     Measure(Measure),
 }
 
+/// A column of the table with its head.
+pub const COLUMNS: [(Column, &str); 6] = [
+    (Column::Key, "key"),
+    (Column::Kind, "kind"),
+    (Column::Shape, "shape"),
+    (Column::Params, "params"),
+    (Column::Bytes, "bytes"),
+    (Column::Value, "value"),
+];
+
 /// How the table is arranged.
 #[derive(Debug, Clone, PartialEq)]
 pub struct View {

@@ -6,6 +6,7 @@ pub mod blob;
 mod casts;
 pub mod check;
 pub mod compare;
+mod found;
 pub mod open;
 pub mod planning;
 pub mod pool;

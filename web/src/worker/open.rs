@@ -237,7 +237,7 @@ impl Progress for Watch {
         self.found += 1;
         // What is open in a moment is shown as a whole.
         let is_long = || now() - self.began >= MOMENT;
-        if !self.first.is_empty() && self.found % FIRST == 0 && is_long() {
+        if !self.first.is_empty() && self.found.is_multiple_of(FIRST) && is_long() {
             let rows = std::mem::take(&mut self.first);
             self.job.post(&FromWorker::Found(PackedRows::pack(&rows)));
         }

@@ -18,7 +18,7 @@ use web_sys::AbortController;
 
 use crate::protocol::{Ended, Fact, FromWorker, Kind};
 use crate::worker::sources::Sources;
-use crate::worker::{compare, post_as, share, statistics, weights};
+use crate::worker::{compare, found, post_as, share, statistics};
 
 /// How more can be fetched.
 const ADVICE: &str = "Allow more at the bottom of the page, or download the file.";
@@ -58,7 +58,7 @@ pub(super) struct Session {
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
-    pub(super) found: weights::Kept,
+    pub(super) found: found::Kept,
     /// The checkpoint that it is compared with.
     pub(super) second: compare::Second,
     meter: Arc<Meter>,
@@ -75,7 +75,7 @@ impl Session {
             open: None,
             plan: None,
             summary: None,
-            found: weights::Kept::default(),
+            found: found::Kept::default(),
             second: compare::Second::default(),
             meter: Arc::new(Meter::new(u64::MAX, ADVICE)),
             cap: u64::MAX,

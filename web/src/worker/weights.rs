@@ -1,7 +1,6 @@
 //! Reads the values of tensors: of one that is looked at, or of all. What was found is kept with the
 //! open checkpoint, also of what was stopped.
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
@@ -15,6 +14,7 @@ use statelens_tensor::{BUFFER, Need, drain};
 
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::protocol::{FromWorker, Inspected, Kind, Running};
+use crate::worker::found::{Found, Kept};
 use crate::worker::reading::Reader;
 use crate::worker::running::Pulse;
 use crate::worker::session::{Job, Open, Shared};
@@ -26,18 +26,6 @@ const SMALL: u64 = 4 << 20;
 const SAMPLE: u64 = 64 << 20;
 /// Of so many tensors histograms are kept; beyond that, of small ones they are made again.
 const DRAWN: usize = 20_000;
-
-/// What was found so far.
-#[derive(Default)]
-pub(super) struct Found {
-    measured: HashMap<TensorId, Rc<Measured>>,
-    unread: HashMap<TensorId, String>,
-    /// SHA-256 of those that may be equal to others.
-    hashes: HashMap<TensorId, [u8; 32]>,
-}
-
-/// Shared by the session and its jobs.
-pub(super) type Kept = Rc<RefCell<Found>>;
 
 /// Answers the page.
 pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {

@@ -278,9 +278,12 @@ const MEASURES: [&str; 4] = ["\u{3c3}", "|x| mean", "|x| max", "1\u{2013}99 %"];
 /// So many of them have to agree.
 const VOTES: usize = 3;
 
+/// The number of each layer, and which tensor it is.
+type Siblings = Vec<(u64, usize)>;
+
 fn standing_out(tensors: &[Read<'_>], dot: char) -> Vec<Noticed> {
     // Siblings are tensors of one shape whose keys differ in one number, the layer's.
-    let mut siblings: BTreeMap<(String, &[u64]), Vec<(u64, usize)>> = BTreeMap::new();
+    let mut siblings = BTreeMap::<(String, &[u64]), Siblings>::new();
     for (at, tensor) in tensors.iter().enumerate() {
         let numbered = !tensor.key.split(dot).any(|part| part == "state");
         if let Some((name, layer)) = layer(tensor.key, dot)

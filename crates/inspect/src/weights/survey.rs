@@ -93,7 +93,7 @@ enum Into {
     Count {
         dtype: DType,
         /// What was counted before the accumulator began anew.
-        before: Summary,
+        before: Box<Summary>,
     },
     Hash(Box<Sha256>),
 }
@@ -250,7 +250,7 @@ impl Survey {
                     true => Into::Hash(Box::default()),
                     false => {
                         self.accumulator.begin(&tensor.dtype, 0);
-                        Into::Count { dtype: tensor.dtype.clone(), before: Summary::new() }
+                        Into::Count { dtype: tensor.dtype.clone(), before: Box::default() }
                     }
                 };
                 self.current = Some(Current { id, gather, into, passed: 0, len });

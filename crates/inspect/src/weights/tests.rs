@@ -57,11 +57,11 @@ fn measured(outcome: &Outcome) -> &Measured {
 
 #[test]
 fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
-    let long: Vec<f32> = (0..10_000u16).map(|at| f32::from(at) * 0.37 - 1e3).collect();
+    let long: Vec<f32> = (0..2_000u16).map(|at| f32::from(at) * 0.37 - 1e3).collect();
     let of = checkpoint(&[Some(&long), Some(&[1.0, f32::NAN, f32::INFINITY]), Some(&[])]);
     let mut whole = Survey::new(of.clone(), ids(3));
     run(&mut whole, &of, u64::MAX, |_| ());
-    assert_eq!(whole.progress(), (40_012, 40_012));
+    assert_eq!(whole.progress(), (8_012, 8_012));
     let expected = whole.take();
     assert_eq!(expected.len(), 3);
     let second = &measured(&expected[1].1).statistics;
@@ -70,7 +70,7 @@ fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
         let mut survey = Survey::new(of.clone(), ids(3));
         let mut seen = 0;
         run(&mut survey, &of, piece, |survey| seen += usize::from(survey.so_far().is_some()));
-        assert!(seen > 10, "{seen}");
+        assert!(seen > 2, "{seen}");
         assert_eq!(survey.take(), expected, "in pieces of {piece}");
     }
 }

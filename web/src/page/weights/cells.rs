@@ -2,12 +2,10 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::marks::{classes, when};
-use crate::page::model::COLUMNS;
 use crate::rows::Row;
 use crate::state::fmt;
-use crate::state::table::{Column, Fold, Pattern};
+use crate::state::table::{COLUMNS, Column, Fold, Pattern};
 use crate::state::weights::{Measure, Sum, figure, number, percent};
 use crate::state::work::Work;
 
@@ -49,7 +47,7 @@ pub fn cells(work: &Work, id: u32, row: &Row) -> Html {
 }
 
 /// The cells of a pattern, or of a fold of one; of other folds there are sums only.
-pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, actor: &Actor) -> Html {
+pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, onlook: &Callback<u32>) -> Html {
     let weights = &work.view.weights;
     let Some(pattern) = pattern else {
         let rows = fold.patterns.iter().flat_map(|pattern| pattern.rows.iter().copied());
@@ -68,10 +66,10 @@ pub fn folded(work: &Work, fold: &Fold, pattern: Option<&Pattern>, actor: &Actor
     let names: Vec<String> =
         pattern.rows.iter().map(|&row| layer(&work.rows[row as usize].key, fold)).collect();
     let onpick = {
-        let (actor, rows) = (actor.clone(), pattern.rows.clone());
+        let (onlook, rows) = (onlook.clone(), pattern.rows.clone());
         Callback::from(move |at: usize| {
             if let Some(&row) = rows.get(at) {
-                actor.work(move |work| work.look_at_row(row));
+                onlook.emit(row);
             }
         })
     };

@@ -6,9 +6,9 @@ use crate::page::actor::Actor;
 use crate::page::marks::{good, severity};
 use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
-use crate::page::weights::{Instrument, Scan};
 use crate::protocol::{Running, Severity};
 use crate::state::fmt;
+use crate::state::instrument::{Instrument, Scan};
 use crate::state::work::Work;
 
 /// The button, or the gauge in its place.

@@ -64,7 +64,7 @@ pub(super) fn HistogramView(props: &HistogramProps) -> Html {
         Callback::from(move |event: MouseEvent| {
             let part = (f64::from(event.offset_x()) - axis_from) / (axis_to - axis_from);
             let inside = (0.0..1.0).contains(&part);
-            at.set(inside.then(|| (part * count as f64) as usize));
+            at.set(inside.then_some((part * count as f64) as usize));
         })
     };
     let leave = {
@@ -97,11 +97,11 @@ pub(super) fn HistogramView(props: &HistogramProps) -> Html {
             fmt::plural(bins.counts[index], "value"),
             percent(bins.counts[index], total)
         ),
-        None => format!("{} in {count} bins", fmt::plural(total, "finite value")),
+        None => fmt::plural(total, "finite value"),
     };
     html! {
         <div class="histogram">
-            <div class="scales"><span class="read m dim" aria-live="polite">{ read }</span><span class="grow"></span>
+            <div class="scales"><span class="lab">{ format!("{count} bins") }</span><span class="grow"></span>
                 <span class="seg small" role="radiogroup" aria-label="Scale">{ scale(false, "linear") }{ scale(true, "\u{b1} log") }</span></div>
             <svg class={family(&props.dtype).class()} width={format!("{}", right + 2.0)} height={HEIGHT.to_string()} role="img" tabindex="0" aria-label={sentence(values)}
                 onmousemove={pick} onmouseleave={leave} {onkeydown}>
@@ -114,6 +114,7 @@ pub(super) fn HistogramView(props: &HistogramProps) -> Html {
                 { marks(values, &axis) }
                 { labels(&axis) }
             </svg>
+            <p class="read m dim" aria-live="polite">{ read }</p>
         </div>
     }
 }

@@ -1,6 +1,6 @@
 //! The values of tensors: all of them are read on demand, those of one while it is looked at.
 
-mod cells;
+pub mod cells;
 mod finding;
 mod gauge;
 mod goto;
@@ -13,11 +13,12 @@ use yew::prelude::*;
 
 use crate::page::actor::Actor;
 use crate::page::model::{Action, Model};
-use crate::protocol::weights::{Ask, Scanned, TensorValues, Told};
-use crate::protocol::{ErrorText, Inspected, Running, ToWorker};
+use crate::protocol::weights::Ask;
+use crate::protocol::{Running, ToWorker};
+use crate::state::instrument::{Instrument, One, Scan};
 use crate::state::work::Work;
 
-pub use cells::{cells, columns, folded, values_line};
+pub use cells::columns;
 pub use finding::{article, nothing};
 pub use gauge::{scan_button, status};
 pub use goto::GoTo;
@@ -25,111 +26,6 @@ pub use statistics::{StatisticsProps, StatisticsSection};
 
 /// A tensor of so many bytes is read while it is looked at; a larger one on demand.
 const BY_ITSELF: u64 = 1_000_000_000;
-
-/// What is read of values, and what was.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Instrument {
-    /// Reading all tensors.
-    pub scan: Scan,
-    /// Reading the one that is looked at.
-    pub one: Option<One>,
-    /// Bytes that are read in a millisecond, once that was measured.
-    pub rate: Option<f64>,
-    /// The value that is stood before: its row and its number.
-    pub at: Option<(u32, u64)>,
-}
-
-/// How far reading all tensors is.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum Scan {
-    /// Not asked for.
-    #[default]
-    No,
-    /// The last that the worker said; bytes and milliseconds at each repaint; whether it is to stop.
-    Now(Running, Rc<Vec<(u64, f64)>>, bool),
-    /// They were read, or it was stopped.
-    Done(Rc<Scanned>),
-    /// It could not go on.
-    Failed(Rc<ErrorText>),
-}
-
-/// A tensor that is being read.
-#[derive(Debug, Clone, PartialEq)]
-pub struct One {
-    /// The row.
-    pub row: u32,
-    /// Bytes that were read, and all of them.
-    pub done: (u64, u64),
-    /// What its values are like so far.
-    pub so_far: Option<Rc<TensorValues>>,
-    /// Why it can't be read.
-    pub failed: Option<Rc<ErrorText>>,
-}
-
-impl Instrument {
-    /// Takes in what the worker said.
-    pub fn hear(
-        &mut self,
-        told: Told,
-        work: Option<&mut Work>,
-        inspected: &mut Option<Rc<Inspected>>,
-    ) {
-        match told {
-            Told::Scanning(now, read) => {
-                let end = now.done == now.total;
-                if let Some(work) = work {
-                    work.take_values(read, end);
-                }
-                if let Scan::Now(before, past, stopping) = &mut self.scan {
-                    Rc::make_mut(past).push((now.done, now.millis));
-                    if now.millis > 500.0 {
-                        self.rate = Some(now.done as f64 / now.millis);
-                    }
-                    (*before, *stopping) = (now, *stopping);
-                }
-            }
-            Told::Scanned(Ok(mut scanned)) => {
-                if let Some(work) = work {
-                    work.take_noticed(std::mem::take(&mut scanned.noticed));
-                    work.take_values(Vec::new(), true);
-                }
-                self.scan = Scan::Done(Rc::new(*scanned));
-            }
-            Told::Scanned(Err(error)) => self.scan = Scan::Failed(Rc::new(error)),
-            Told::Reading(done, total, so_far) => {
-                if let Some(one) = &mut self.one {
-                    one.done = (done, total);
-                    one.so_far = so_far.map(|values| Rc::new(*values)).or(one.so_far.take());
-                }
-            }
-            Told::Read(Ok(values)) => {
-                if values.millis > 50.0 {
-                    self.rate = Some(values.bytes as f64 / values.millis);
-                }
-                self.one = None;
-                if let Some(work) = work.filter(|work| work.view.weights.any()) {
-                    work.take_values(vec![values.short.clone()], true);
-                }
-                if let Some(inspected) = inspected.as_mut().filter(|it| it.row == values.short.row)
-                {
-                    let inspected = Rc::make_mut(inspected);
-                    (inspected.values, inspected.unread) = (Some(values), None);
-                }
-            }
-            Told::Read(Err(error)) => {
-                if let Some(one) = &mut self.one {
-                    one.failed = Some(Rc::new(error));
-                }
-            }
-            Told::Rate(rate) => self.rate = Some(rate),
-        }
-    }
-
-    /// Whether all tensors are being read.
-    pub fn is_scanning(&self) -> bool {
-        matches!(self.scan, Scan::Now(..))
-    }
-}
 
 impl Actor {
     fn instrument(&self, change: impl FnOnce(&mut Instrument) + 'static) {

@@ -9,11 +9,11 @@ use crate::page::actor::Actor;
 use crate::page::marks::copy;
 use crate::page::weights::gauge::of_total;
 use crate::page::weights::histogram::HistogramView;
-use crate::page::weights::{Instrument, One};
 use crate::protocol::Inspected;
 use crate::protocol::weights::TensorValues;
 use crate::rows::Row;
 use crate::state::fmt;
+use crate::state::instrument::{Instrument, One};
 use crate::state::weights::number;
 
 /// The section.
