@@ -2,6 +2,7 @@
 //! `cargo run --example convert -- run/checkpoint_1000.mdl model.safetensors`.
 //!
 //! The memory that it takes does not grow with the checkpoint.
+#![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::{DType, Target, convert};
 

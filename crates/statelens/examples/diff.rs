@@ -1,4 +1,5 @@
 //! Compares two checkpoints in any two formats: `cargo run --example diff -- a.mdl a.safetensors`.
+#![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::parts::checkpoint::Unwatched;
 use statelens::parts::inspect::compare::Tolerance;

@@ -1,4 +1,5 @@
 //! Lists the tensors of a checkpoint: `cargo run --example list -- model.pt`.
+#![allow(clippy::print_stdout, reason = "a program prints")]
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args().nth(1).ok_or("name a checkpoint")?;

@@ -1,5 +1,6 @@
 //! Feeds a machine by hand: the CRC-32 of a tensor's bytes, with whatever brings them, and never more
 //! than 4 kB of them at once. `cargo run --example machine -- model.pt KEY`.
+#![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::machines::{Gather, Need};
 

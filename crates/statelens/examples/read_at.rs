@@ -1,5 +1,6 @@
 //! Opens a checkpoint that is not a file: here one that is XORed with a byte, as it might be
 //! encrypted, read through a type of our own. `cargo run --example read_at -- model.pt`.
+#![allow(clippy::print_stdout, reason = "a program prints")]
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

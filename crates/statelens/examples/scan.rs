@@ -1,5 +1,6 @@
 //! Says what loading a file would run, and fails if it is more than harmless:
 //! `cargo run --example scan -- model.pt && python train.py`.
+#![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::Grade;
 

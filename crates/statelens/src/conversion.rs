@@ -87,46 +87,61 @@ impl Conversion<'_> {
     /// Takes only the leaves whose flat key matches: a glob, or an expression between slashes.
     /// Further patterns take more.
     pub fn select(self, pattern: &str) -> Self {
-        self.edited(|edit| Ok(edit.select.push(Pattern::parse(pattern)?)))
+        self.edited(|edit| Pattern::parse(pattern).map(|one| edit.select.push(one)))
     }
 
     /// Leaves out those that match.
     pub fn exclude(self, pattern: &str) -> Self {
-        self.edited(|edit| Ok(edit.exclude.push(Pattern::parse(pattern)?)))
+        self.edited(|edit| Pattern::parse(pattern).map(|one| edit.exclude.push(one)))
     }
 
     /// Takes only this top-level state (`model`, `optimizer`), and others that are named so.
     pub fn state(self, name: &str) -> Self {
-        self.edited(|edit| Ok(edit.states.push(name.to_owned())))
+        self.edited(|edit| {
+            edit.states.push(name.to_owned());
+            Ok(())
+        })
     }
 
     /// Replaces in keys whatever the regular expression `pattern` finds; `$1` in `by` is what a group
     /// of it matched.
     pub fn rename(self, pattern: &str, by: &str) -> Self {
-        self.edited(|edit| Ok(edit.rename.push(Rename::parse(&format!("{pattern}=>{by}"))?)))
+        self.edited(|edit| {
+            Rename::parse(&format!("{pattern}=>{by}")).map(|one| edit.rename.push(one))
+        })
     }
 
     /// Takes a prefix off every key.
     pub fn strip_prefix(self, prefix: &str) -> Self {
-        self.edited(|edit| Ok(edit.strip_prefix = prefix.to_owned()))
+        self.edited(|edit| {
+            edit.strip_prefix = prefix.to_owned();
+            Ok(())
+        })
     }
 
     /// Puts a prefix before every key.
     pub fn prefix(self, prefix: &str) -> Self {
-        self.edited(|edit| Ok(edit.prefix = prefix.to_owned()))
+        self.edited(|edit| {
+            edit.prefix = prefix.to_owned();
+            Ok(())
+        })
     }
 
     /// Casts the floating tensors whose key matches; of several, the first pattern decides.
     pub fn cast(self, pattern: &str, dtype: DType) -> Self {
         self.edited(|edit| {
             let pattern = Some(Pattern::parse(pattern)?);
-            Ok(edit.casts.push(Cast { pattern, dtype }))
+            edit.casts.push(Cast { pattern, dtype });
+            Ok(())
         })
     }
 
     /// Gives each name of a tensor that has several a copy of its own.
     pub fn untie(self) -> Self {
-        self.edited(|edit| Ok(edit.untie = true))
+        self.edited(|edit| {
+            edit.untie = true;
+            Ok(())
+        })
     }
 
     /// The version of the format: `0.5` or `0.4` of Cerebras.

@@ -90,7 +90,7 @@ fn a_conversion_comes_back_as_it_was() {
     let source = statelens::open(fixture("cerebras/v2.10.0/gpt_small.mdl")).unwrap();
     let path = folder.join("out.pt");
     let written = convert(&source, Target::Torch).write(&path).unwrap();
-    assert_eq!(written.files, [path.clone()]);
+    assert_eq!(written.files, std::slice::from_ref(&path));
     assert_eq!(written.bytes, fs::metadata(&path).unwrap().len());
     let found = diff(&source, &statelens::open(&path).unwrap()).unwrap();
     assert!(found.matches() && found.keys > 50, "{found:?}");
