@@ -42,8 +42,8 @@ differ, it would not load); 2 it could not be done.";
 /// Opens, explains and converts model checkpoints
 ///
 /// Reads Cerebras HDF5 (.mdl), PyTorch (.pt, .pth, .bin, .ckpt), safetensors, PyTorch distributed
-/// checkpoint, TensorFlow, NumPy array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack
-/// and any other HDF5; `statelens formats` says which of them it writes. Formats are recognised by content. Weights are read only where that is
+/// checkpoint, TensorFlow, NumPy array (.npy), NumPy archive (.npz), Keras, GGUF, Flax msgpack,
+/// Python pickle (.pkl) and any other HDF5; `statelens formats` says which of them it writes. Formats are recognised by content. Weights are read only where that is
 /// asked for, and nothing in a checkpoint is ever run.
 #[derive(Debug, Parser)]
 #[command(name = "statelens", version, after_help = EXAMPLES)]
