@@ -189,3 +189,46 @@ fn a_recipe_of_the_user_converts() {
     let hf: Format = "hf".parse().unwrap();
     assert!(recipe.blocks[0].towards("cs-2.9".parse().unwrap(), hf).is_some());
 }
+
+/// safetensors files have one name of a tensor that has several: of T5's embedding, `shared`. The
+/// original takes that for a copy and leaves it out, and the embedding with it.
+#[test]
+fn an_embedding_that_is_only_saved_as_shared_is_kept() {
+    let tensors: [(&str, &[u64]); 3] = [
+        ("shared.weight", &[97, 32]),
+        ("encoder.final_layer_norm.weight", &[32]),
+        ("decoder.final_layer_norm.weight", &[32]),
+    ];
+    let hf = r#"{"model_type": "t5", "d_model": 32, "tie_word_embeddings": true}"#;
+    let cs = r#"{"model": {"name": "t5", "share_embedding_weights": true}}"#;
+    let (source, _) = checkpoint(&tensors);
+    let recipe = families::find("t5").unwrap();
+    let stages = [stage("hf", "cs-2.9", hf, cs)];
+    let null = config::Value::Null;
+    let there = convert(&source, &recipe, &stages, &null, Wishes::default()).unwrap();
+    let written = layouts(&there.parts[0].1);
+    let shared = &layouts(&source)[0].1;
+    for side in ["encoder", "decoder"] {
+        let key = format!("{side}_embeddings.word_embeddings.weight");
+        let found = written.iter().find(|(own, _)| own.ends_with(&key));
+        assert_eq!(found.map(|(_, layout)| layout), Some(shared), "{key}: {written:?}");
+    }
+    there_and_back("t5", &tensors, hf, cs);
+}
+
+/// The same of BERT's bias over the vocabulary.
+#[test]
+fn a_bias_that_is_only_saved_as_that_of_predictions_is_kept() {
+    let tensors: [(&str, &[u64]); 2] =
+        [("bert.embeddings.word_embeddings.weight", &[97, 32]), ("cls.predictions.bias", &[97])];
+    let hf = r#"{"model_type": "bert", "hidden_size": 32, "max_position_embeddings": 64}"#;
+    let cs = r#"{"model": {"name": "bert", "hidden_size": 32, "max_position_embeddings": 64}}"#;
+    let (source, _) = checkpoint(&tensors);
+    let recipe = families::find("bert").unwrap();
+    let stages = [stage("hf", "cs-2.9", hf, cs)];
+    let null = config::Value::Null;
+    let there = convert(&source, &recipe, &stages, &null, Wishes::default()).unwrap();
+    let written = layouts(&there.parts[0].1);
+    let found = written.iter().find(|(own, _)| own.ends_with("classifier.ffn.0.linear_layer.bias"));
+    assert_eq!(found.map(|(_, layout)| layout), Some(&layouts(&source)[1].1), "{written:?}");
+}
