@@ -32,6 +32,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("safetensors_files", &python.current),
         script("torch_sets", &python.current),
         script("harmless_pickles", &python.current),
+        script("models", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
         script("torch_older", &python.cerebras),
