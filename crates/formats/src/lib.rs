@@ -49,10 +49,10 @@ pub use stray::{is_named_so, telling};
 /// Every format, in the order in which they are shown; of equal scores, the first one's file it is.
 pub static FORMATS: &[&Format] = &[
     &cerebras::FORMAT,
-    &tensorflow::FORMAT,
     &torch::FORMAT,
     &safetensors::FORMAT,
     &dcp::FORMAT,
+    &tensorflow::FORMAT,
     &numpy::ARRAY,
     &numpy::ARCHIVE,
     &keras::FORMAT,
