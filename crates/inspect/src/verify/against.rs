@@ -131,10 +131,10 @@ fn entry(key: &str, wanted: &Entry, own: &Entry) -> Option<Problem> {
     };
     let word = |text: &Option<String>| text.clone().unwrap_or_else(|| "none".to_owned());
     let fields = [
-        ("its kind is another one", wanted.kind.clone(), own.kind.clone()),
-        ("its dtype is another one", word(&wanted.dtype), word(&own.dtype)),
-        ("its shape is another one", shape(&wanted.shape), shape(&own.shape)),
-        ("its values are others", hash(&wanted.sha256), hash(&own.sha256)),
+        ("its kind differs", wanted.kind.clone(), own.kind.clone()),
+        ("its dtype differs", word(&wanted.dtype), word(&own.dtype)),
+        ("its shape differs", shape(&wanted.shape), shape(&own.shape)),
+        ("its values differ", hash(&wanted.sha256), hash(&own.sha256)),
     ];
     let first = fields.into_iter().find(|(_, wanted, own)| wanted != own);
     if let Some((what, wanted, own)) = first {
@@ -147,15 +147,15 @@ fn entry(key: &str, wanted: &Entry, own: &Entry) -> Option<Problem> {
         let fields = rest.iter().map(|(name, value)| format!("{name} {}", shortened(value)));
         fields.collect::<Vec<_>>().join(", ")
     };
-    Some(problem(key, "its value is another one", &text(&wanted.rest), &text(&own.rest)))
+    Some(problem(key, "its value differs", &text(&wanted.rest), &text(&own.rest)))
 }
 
 fn columns(key: &str, wanted: &[String; 4], own: &[String; 4]) -> Option<Problem> {
     let of = |[value, dtype, shape, _]: &[String; 4]| {
         [
-            ("its dtype is another one", dtype.clone()),
-            ("its shape is another one", shape.clone()),
-            ("its values are others", value.clone()),
+            ("its dtype differs", dtype.clone()),
+            ("its shape differs", shape.clone()),
+            ("its values differ", value.clone()),
         ]
     };
     let mut fields = of(wanted).into_iter().zip(of(own));
