@@ -24,15 +24,9 @@ use crate::Format;
 
 /// The format, as it is listed.
 pub static FORMAT: Format = Format {
-    ids: &["flax"],
-    name: "Flax msgpack",
     extensions: &["msgpack", "flax"],
     reads: "state dicts with all dtypes of JAX, arrays in pieces put together",
-    writes: None,
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["flax"], "Flax msgpack")
 };

@@ -28,15 +28,9 @@ use crate::Format;
 
 /// The format, as it is listed.
 pub static FORMAT: Format = Format {
-    ids: &["gguf"],
-    name: "GGUF",
     extensions: &["gguf"],
     reads: "versions 1 to 3, either byte order, sets of numbered files; values of plain, Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 tensors",
-    writes: None,
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["gguf"], "GGUF")
 };

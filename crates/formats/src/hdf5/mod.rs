@@ -24,15 +24,9 @@ use crate::Format;
 
 /// The format, as it is listed.
 pub static FORMAT: Format = Format {
-    ids: &["hdf5"],
-    name: "any other HDF5",
     extensions: &["h5", "hdf5"],
     reads: "as a tree of groups, datasets, attributes",
-    writes: None,
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["hdf5"], "any other HDF5")
 };

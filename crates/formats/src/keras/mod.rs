@@ -27,15 +27,9 @@ use crate::Format;
 
 /// The format, as it is listed.
 pub static FORMAT: Format = Format {
-    ids: &["keras", "keras-h5", "keras-weights"],
-    name: "Keras",
     extensions: &["keras", "weights.h5", "weights.json"],
     reads: "`.keras`, Keras 2 `.h5`, Keras 3 `.weights.h5`, in shards too; layers in the model's order",
-    writes: None,
-    notes: "",
     score: detect::score,
     open: read::read,
-    searched: false,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["keras", "keras-h5", "keras-weights"], "Keras")
 };

@@ -13,15 +13,10 @@ use crate::Format;
 
 /// The format, as it is listed.
 pub static FORMAT: Format = Format {
-    ids: &["pickle"],
-    name: "Python pickle",
     extensions: &["pkl"],
     reads: "protocols 0 to 5; objects stay inert",
-    writes: None,
-    notes: "",
     score: detect::score,
     open: read::read,
     searched: true,
-    checks: None,
-    left_out: None,
+    ..Format::named(&["pickle"], "Python pickle")
 };
