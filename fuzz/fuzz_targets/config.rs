@@ -24,7 +24,12 @@ fuzz_target!(|bytes: &[u8]| {
             let _ = families.convert(model, Format::cerebras(2, 9), Format::HuggingFace, &value);
         }
         for (from, to) in [(0, 1), (1, 2), (2, 3), (3, 4)] {
-            let _ = families.convert("gpt2", Format::cerebras(2, from), Format::cerebras(2, to), &value);
+            let _ = families.convert(
+                "gpt2",
+                Format::cerebras(2, from),
+                Format::cerebras(2, to),
+                &value,
+            );
         }
     }
 });

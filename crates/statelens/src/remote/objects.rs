@@ -20,7 +20,7 @@ use statelens_remote::{Opened, cached};
 use tokio::runtime::Runtime;
 use url::Url;
 
-pub use upload::ObjectSink;
+pub(crate) use upload::ObjectSink;
 
 /// How long a request is tried again.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
 
 /// An object.
 #[derive(Clone)]
-pub struct Place {
+pub(crate) struct Place {
     /// `s3://bucket/`.
     bucket: String,
     store: Arc<dyn ObjectStore>,
@@ -44,7 +44,7 @@ pub struct Place {
 
 impl Place {
     /// Reads an address as `s3://bucket/folder/file`.
-    pub fn parse(text: &str) -> Result<Self> {
+    pub(crate) fn parse(text: &str) -> Result<Self> {
         // Before a client is made, which wants to know the provider of cryptography.
         runtime()?;
         let bad = |why: String| Error::unsupported(why).in_file(text);
@@ -88,13 +88,13 @@ impl Place {
     }
 
     /// The object's name without its folder.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.path.filename().unwrap_or("checkpoint").to_owned()
     }
 
     /// An object that this one speaks of, by its name relative to this one's folder; `None` for a
     /// name that leads elsewhere.
-    pub fn beside(&self, name: &str) -> Option<Self> {
+    pub(crate) fn beside(&self, name: &str) -> Option<Self> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !name.split('/').all(plain) {
             return None;

@@ -22,7 +22,7 @@ const MOST_PARTS: u64 = 9_000;
 const AT_ONCE: usize = 4;
 
 /// Objects as the place where new files go.
-pub struct ObjectSink {
+pub(crate) struct ObjectSink {
     uploads: Vec<Upload>,
     current: usize,
     replace: bool,
@@ -47,7 +47,7 @@ impl ObjectSink {
     /// The objects are those of the plan's files, by index. An object that is there is replaced
     /// only if that is asked for, and not before the new one is complete.
     /// `warn` is told of parts that a store may have kept.
-    pub fn new(plan: &Plan, places: Vec<Place>, replace: bool, warn: fn(&str)) -> Result<Self> {
+    pub(crate) fn new(plan: &Plan, places: Vec<Place>, replace: bool, warn: fn(&str)) -> Result<Self> {
         let mut uploads = Vec::new();
         for (file, place) in plan.files.iter().zip(places) {
             if !replace && place.exists()? {
@@ -80,7 +80,7 @@ impl ObjectSink {
     }
 
     /// Waits until everything is sent, and lets the objects appear.
-    pub fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         if let Some(last) = self.uploads.get_mut(self.current) {
             last.end()?;
         }
