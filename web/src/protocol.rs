@@ -556,6 +556,10 @@ pub struct Inspected {
     pub row: u32,
     /// The path, as Python would index it.
     pub path: String,
+    /// Of an entry of an optimizer's state: the key of its parameter, and how that is known.
+    pub parameter: Option<(String, String)>,
+    /// Python that reads it: library and code, the usual one first.
+    pub code: Vec<(String, String)>,
     /// Facts: what it is and where it lies.
     pub facts: Vec<Fact>,
     /// The whole value, where it is text that the table cuts.

@@ -24,6 +24,8 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
     }
     let mut matrix = script("matrix", &python.current);
     matrix.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
+    let mut snippets = script("snippets", &python.current);
+    snippets.arg("--cerebras").arg(&python.cerebras).arg("--tensorflow").arg(&python.tensorflow);
     let mut scripts = vec![
         all,
         matrix,
@@ -33,6 +35,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("torch_sets", &python.current),
         script("harmless_pickles", &python.current),
         script("models", &python.current),
+        snippets,
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
         script("torch_older", &python.cerebras),

@@ -98,7 +98,8 @@ the end, ... for all dimensions that are left out.
 Examples:
   statelens show model.pt model.norm.weight
   statelens show model.pt 'model.head.weight[120, 570:580]' 'model.norm.weight[-3:]'
-  statelens show model.pt model.norm.weight --values 64")]
+  statelens show model.pt model.norm.weight --values 64
+  statelens show model.pt 'model.norm.weight[:8]' --code")]
     Show(Show),
 
     /// Prints every leaf with a hash of its values, to compare checkpoints across formats

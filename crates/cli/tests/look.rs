@@ -284,3 +284,31 @@ fn a_variable_of_tensorflow_has_one_name_everywhere() {
     assert_eq!(run(["show", "--json", &file, short]).json()["entries"][0]["key"], key);
     assert_eq!(run(["show", "--json", &file, key]).json()["entries"][0]["key"], key);
 }
+
+#[test]
+fn show_tells_which_parameter_an_optimizers_number_is() {
+    let file = path("cerebras/v2.10.0/gpt_small.mdl");
+    let shown = |key: &str| run(["show", "--json", &file, key]).json()["entries"][0].clone();
+    // cstorch numbers parameters in the model's order, and a tied head is none of its own.
+    assert_eq!(
+        shown("optimizer.state.4.exp_avg")["parameter"]["key"],
+        "model.model.blocks.0.qkv.weight"
+    );
+    assert_eq!(shown("optimizer.state.27.exp_avg")["parameter"]["key"], "model.model.ln_f.bias");
+    assert!(shown("model.model.wte.weight")["parameter"].is_null());
+    let said = run(["show", &file, "optimizer.state.4.exp_avg"]).ok();
+    assert!(said.contains(" model.model.blocks.0.qkv.weight (by order"), "{said}");
+}
+
+#[test]
+fn show_prints_the_python_that_reads_a_tensor() {
+    let file = path("torch/zip_training_ckpt.pt");
+    let listed = run(["ls", "--json", &file, "--tensors"]).json();
+    let key = listed["entries"][0]["key"].as_str().unwrap().to_owned();
+    let code = run(["show", &file, &key, "--code"]).ok();
+    assert!(code.starts_with("import torch\n"), "{code}");
+    assert!(code.contains(&file) && code.contains("weights_only=True"), "{code}");
+    assert!(run(["show", &file, &key, "--code=numpy.memmap"]).ok().contains("np.memmap"));
+    let error = run(["show", &file, &key, "--code=tensorflow"]).failed();
+    assert!(error.contains("expected torch or numpy.memmap"), "{error}");
+}

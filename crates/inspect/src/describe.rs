@@ -265,9 +265,11 @@ fn chunks(chunked: &Chunked, shape: &[u64]) -> String {
         .map(|(dim, chunk)| dim.div_ceil((*chunk).max(1)).to_string())
         .collect();
     let filters = chunked.chunks.describe();
+    let chunk = if grid.iter().all(|count| count == "1") { "chunk" } else { "chunks" };
+    // One chunk is one, however many dimensions it has.
+    let count = if chunk == "chunk" { "1".to_owned() } else { grid.join(" x ") };
     format!(
-        "{} chunks of {}{}{}",
-        grid.join(" x "),
+        "{count} {chunk} of {}{}{}",
         shape_text(&chunked.shape),
         if filters.is_empty() { "" } else { ", " },
         filters

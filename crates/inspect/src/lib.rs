@@ -5,6 +5,7 @@
 use statelens_checkpoint::{Error, ErrorKind, Result};
 
 pub mod check;
+mod code;
 pub mod compare;
 mod describe;
 mod element;
@@ -14,6 +15,7 @@ mod json;
 mod manifest;
 mod natural;
 mod numbers;
+mod optimizer;
 mod read_back;
 pub mod runs;
 pub mod share;
@@ -26,6 +28,7 @@ pub mod verify;
 mod visible;
 pub mod weights;
 
+pub use code::{Snippet, indexed, snippets};
 pub use describe::{
     dtype_of, kind_of, layout_text, link_text, shape_of, shape_text, text_of, type_name, value_text,
 };
@@ -35,6 +38,7 @@ pub use json::{Json, finding_json};
 pub use manifest::{Repetition, Unread, missing, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
 pub use numbers::{grouped, size_text};
+pub use optimizer::{Parameter, Parameters};
 pub use read_back::ReadBack;
 pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;

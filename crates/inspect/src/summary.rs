@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Checkpoint, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
+    Checkpoint, DictKey, FormatInfo, Layout, Leaf, Tensor, TensorId, Value, separator,
 };
 
 use crate::{Json, finding_json};
@@ -28,6 +28,9 @@ pub struct Summary {
     pub by_state: Vec<(String, State)>,
     /// Tensors whose bytes are nowhere.
     pub missing: u64,
+    /// Whether the root itself holds the states, as trainers write them; else their names are
+    /// the beginnings of longer ones (`model.layers.0.weight` of a model's own state dict).
+    nested: bool,
 }
 
 /// Tensors counted together.
@@ -79,6 +82,7 @@ impl Summary {
             by_dtype: Vec::new(),
             by_state: Vec::new(),
             missing: 0,
+            nested: is_nested(checkpoint),
         };
         let mut states: HashMap<String, usize> = HashMap::new();
         let mut dtypes: HashMap<String, usize> = HashMap::new();
@@ -116,6 +120,12 @@ impl Summary {
         let is_model = |name: &str| MODELS.contains(&name);
         let mut found = self.by_state.iter().filter(|(name, _)| is_model(name) && others);
         let (name, state) = found.next()?;
+        // The head of a model of Hugging Face stands beside its `model.`, and is no less of it.
+        let mut rest = self.by_state.iter().filter(|(_, state)| state.tensors.tensors > 0);
+        let trainer = self.nested || rest.all(|(name, _)| is_model(name) || is_training(name));
+        if !trainer {
+            return None;
+        }
         // Two of these names are parts of a model, or two models: who knows.
         found.next().is_none().then_some((name.as_str(), state))
     }
@@ -189,8 +199,35 @@ impl Summary {
 }
 
 /// What trainers call the state that is the model.
-const MODELS: [&str; 6] =
+pub(crate) const MODELS: [&str; 6] =
     ["model", "state_dict", "model_state_dict", "module", "model_state", "params"];
+
+/// Whether a state is of the training rather than the model, by its name.
+fn is_training(name: &str) -> bool {
+    const WORDS: [&str; 10] = [
+        "optim",
+        "sched",
+        "scaler",
+        "rng",
+        "random",
+        "ema",
+        "dataloader",
+        "sampler",
+        "step",
+        "loop",
+    ];
+    let name = name.to_ascii_lowercase();
+    name.starts_with("__") || WORDS.iter().any(|word| name.contains(word))
+}
+
+/// Whether one of the root's own entries is a container that trainers name after the model.
+fn is_nested(checkpoint: &Checkpoint) -> bool {
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { return false };
+    root.entries.iter().any(|(key, id)| {
+        let named = matches!(key, DictKey::Str(name) if name.as_str().is_some_and(|name| MODELS.contains(&name)));
+        named && matches!(checkpoint.value(checkpoint.resolve(*id)), Value::Dict(_) | Value::Opaque(_))
+    })
+}
 
 /// What stands between the segments of keys.
 fn separator_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> char {
@@ -298,6 +335,26 @@ mod tests {
     fn dict(entries: &[(&str, ValueId)]) -> Value {
         let entries = entries.iter().map(|(key, id)| ((*key).into(), *id)).collect();
         Value::Dict(Dict { entries, ..Dict::default() })
+    }
+
+    #[test]
+    fn the_head_beside_a_model_is_part_of_it() {
+        let counted = |names: &[&str]| {
+            let mut builder = Builder::new(&Limits::default());
+            let mut entries = Vec::new();
+            for name in names {
+                let zeros = Layout::Fill([0; 4].into());
+                let tensor = builder.push_tensor(Tensor::new(DType::F32, vec![2], zeros)).unwrap();
+                entries.push((*name, builder.push(Value::Tensor(tensor)).unwrap()));
+            }
+            let root = builder.push(dict(&entries)).unwrap();
+            let files = FileSet::default();
+            let checkpoint = builder.finish(root, FormatInfo::default(), files, vec![]).unwrap();
+            let summary = Summary::new(&checkpoint, &checkpoint.leaves());
+            summary.model().map(|(_, state)| state.tensors.elements)
+        };
+        assert_eq!(counted(&["model.w", "model.v", "lm_head.w"]), None);
+        assert_eq!(counted(&["model.w", "model.v", "optimizer.0.exp_avg"]), Some(4));
     }
 
     #[test]

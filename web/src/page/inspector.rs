@@ -5,6 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::actor::{Actor, VALUES};
+use crate::page::code::CodeSection;
 use crate::page::hooks::use_size;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::table::holdings;
@@ -125,6 +126,9 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 if let Some(target) = &row.link {
                     <dt>{ "is" }</dt><dd>{ target_link(work, actor, target) }</dd>
                 }
+                if let Some((key, basis)) = inspected.and_then(|inspected| inspected.parameter.as_ref()) {
+                    <dt>{ "of" }</dt><dd>{ target_link(work, actor, key) } <span class="dim">{ format!(" {basis}") }</span></dd>
+                }
                 if let Some(inspected) = inspected {
                     { for inspected.facts.iter().map(|fact| html! {
                         <><dt>{ &fact.label }</dt><dd>{ &fact.value }
@@ -152,6 +156,9 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
                 { value_section(actor, row, id, values, here(props, id), width) }
+            }
+            if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
+                <CodeSection inspected={inspected.clone()} />
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.attributes.is_empty()) {
                 <section>

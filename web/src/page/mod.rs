@@ -6,6 +6,7 @@ pub mod app;
 pub mod arriving;
 pub mod art;
 pub mod bridge;
+pub mod code;
 pub mod columns;
 pub mod compare;
 pub mod convert;

@@ -1,9 +1,9 @@
 //! Answers about one leaf: what it is, where it lies, its values.
 
-use statelens_checkpoint::{
-    Checkpoint, DictKey, Error, FileSet, KeyPart, Layout, Leaf, Tensor, Value,
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Tensor, Value};
+use statelens_inspect::{
+    element_text, indexed, layout_text, snippets, type_name, value_text, visible,
 };
-use statelens_inspect::{element_text, layout_text, type_name, value_text, visible};
 use statelens_tensor::{BUDGET, Gather, Need};
 
 use crate::protocol::{Fact, Inspected, Values};
@@ -47,7 +47,12 @@ pub fn inspect(open: &Open, row: u32) -> Option<Inspected> {
     let has_values = tensor.is_some_and(|tensor| statelens_inspect::missing(tensor).is_none());
     Some(Inspected {
         row,
-        path: path(leaf),
+        path: indexed(&leaf.key).map(|path| format!("state{path}")).unwrap_or_default(),
+        parameter: open.parameter(leaf).map(|of| (of.key.clone(), of.basis.clone())),
+        code: snippets(checkpoint, leaf, "", &str::to_owned)
+            .into_iter()
+            .map(|snippet| (snippet.library.to_owned(), snippet.code))
+            .collect(),
         facts,
         text: whole(checkpoint, leaf),
         attributes,
@@ -116,24 +121,6 @@ fn share(stored: u64, logical: u64) -> String {
     } else {
         format!("{:.1} %", stored as f64 / logical as f64 * 100.0)
     }
-}
-
-/// The path of a leaf, as Python indexes it.
-fn path(leaf: &Leaf) -> String {
-    let mut out = String::from("state");
-    for part in leaf.key.parts.iter().take(64) {
-        match part {
-            KeyPart::Index(index) => out.push_str(&format!("[{index}]")),
-            KeyPart::Field(DictKey::Str(name)) => {
-                let name = visible(&name.to_lossy());
-                let quote = if name.contains('"') { '\'' } else { '"' };
-                out.push_str(&format!("[{quote}{name}{quote}]"));
-            }
-            KeyPart::Field(key) => out.push_str(&format!("[{}]", visible(&key.to_string()))),
-            KeyPart::Inside(name) => out.push_str(&format!(".{}", visible(&name.to_lossy()))),
-        }
-    }
-    out
 }
 
 /// The whole value, where the row can only show its beginning.

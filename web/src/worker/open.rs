@@ -123,7 +123,7 @@ fn finished(
         .is_over(limits)
         .then(|| (all.tensor_bytes.saturating_add(all.text_bytes), all.stored_bytes));
     let (checkpoint, limits) = (Arc::new(checkpoint), limits.clone());
-    (Open { checkpoint, leaves: leaves.into(), sources, limits }, opened)
+    (Open::new(checkpoint, leaves.into(), sources, limits), opened)
 }
 
 /// A file that may be opened, and what to call the checkpoint that it leads to.

@@ -5,12 +5,13 @@
 //! before is dropped, which stops its jobs. What goes on beside messages holds what it reads, and
 //! the session only weakly.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use js_sys::Array;
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Limits, Plan, Result};
+use statelens_inspect::{Parameter, Parameters};
 use statelens_remote::{Allowance, Meter};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
@@ -37,9 +38,32 @@ pub struct Open {
     pub sources: Rc<Sources>,
     /// Within what it was opened.
     pub limits: Limits,
+    /// What optimizers' numbers stand for, once that was asked.
+    parameters: Rc<OnceCell<Parameters>>,
 }
 
 impl Open {
+    /// An open checkpoint with its leaves.
+    pub fn new(
+        checkpoint: Arc<Checkpoint>,
+        leaves: Arc<[Leaf]>,
+        sources: Rc<Sources>,
+        limits: Limits,
+    ) -> Self {
+        Self { checkpoint, leaves, sources, limits, parameters: Rc::default() }
+    }
+
+    /// The parameter that an entry of an optimizer's state belongs to.
+    #[must_use]
+    pub fn parameter(&self, leaf: &Leaf) -> Option<&Parameter> {
+        let flat = leaf.flat.to_lossy();
+        if !flat.contains("state.") {
+            return None;
+        }
+        let all = self.parameters.get_or_init(|| Parameters::of(&self.checkpoint, &self.leaves));
+        all.of_key(&flat)
+    }
+
     /// Tells the page what has been fetched of it, if it is a remote one.
     pub(super) fn tell_fetched(&self, job: &Job) {
         if let Some(server) = self.sources.server() {

@@ -63,6 +63,11 @@ pub(crate) struct Show {
     /// How many of a tensor's values to show, or all [default: 16, of a slice 1,000]
     #[arg(long, value_name = "COUNT|all", value_parser = count)]
     pub(crate) values: Option<u64>,
+
+    /// Prints the Python that reads it, instead: with the usual library for this format, or with
+    /// =LIBRARY, e.g. --code=numpy
+    #[arg(long, value_name = "LIBRARY", num_args = 0..=1, require_equals = true)]
+    pub(crate) code: Option<Option<String>>,
 }
 
 /// A number, or `all`.

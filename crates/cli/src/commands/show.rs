@@ -1,13 +1,14 @@
 //! `statelens show`.
 
+mod code;
 pub(crate) mod slice;
 
 use statelens_checkpoint::{
     Checkpoint, Error, Leaf, Quantizer, Result, Tensor, Value, float_repr, known_key,
 };
 use statelens_inspect::{
-    Json, dtype_of, element_json, element_text, kind_of, layout_text, leaf_json, link_text,
-    near_keys, shape_of, shape_text, text_of, type_name,
+    Json, Parameter, Parameters, dtype_of, element_json, element_text, kind_of, layout_text,
+    leaf_json, link_text, near_keys, shape_of, shape_text, text_of, type_name,
 };
 
 use crate::args::Show;
@@ -24,6 +25,16 @@ pub(crate) fn run(args: &Show) -> Outcome {
         found.extend(find(checkpoint, &leaves, key, args)?);
     }
     let mut printer = Printer::new();
+    if let Some(library) = &args.code {
+        for (index, (leaf, slice)) in found.iter().enumerate() {
+            printer.text(if index > 0 { "\n" } else { "" })?;
+            let code = code::of(checkpoint, leaf, slice.as_ref(), library.as_deref(), args)?;
+            printer.text(&code)?;
+        }
+        printer.finish()?;
+        return Ok(true);
+    }
+    let parameters = parameters(checkpoint, &leaves, &found);
     let mut json = Json::new();
     if args.input.common.json {
         json.open('{');
@@ -34,11 +45,13 @@ pub(crate) fn run(args: &Show) -> Outcome {
         let values = Values::of(checkpoint, leaf, slice.as_ref(), args.values);
         if args.input.common.json {
             json.line();
-            object(&mut json, &mut printer, checkpoint, leaf, values.as_ref())?;
+            let parameter = parameters.of_key(&leaf.flat.to_lossy());
+            object(&mut json, &mut printer, checkpoint, leaf, parameter, values.as_ref())?;
             printer.text(&json.take())?;
         } else {
             printer.text(if index > 0 { "\n" } else { "" })?;
-            facts(checkpoint, leaf, values.as_ref(), &mut printer)?;
+            let parameter = parameters.of_key(&leaf.flat.to_lossy());
+            facts(checkpoint, leaf, parameter, values.as_ref(), &mut printer)?;
         }
     }
     if args.input.common.json {
@@ -49,6 +62,18 @@ pub(crate) fn run(args: &Show) -> Outcome {
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// What optimizers' numbers stand for, if that is of interest for what is shown.
+fn parameters(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    shown: &[(&Leaf, Option<Slice>)],
+) -> Parameters {
+    match shown.iter().any(|(leaf, _)| leaf.flat.to_lossy().contains("state.")) {
+        true => Parameters::of(checkpoint, leaves),
+        false => Parameters::default(),
+    }
 }
 
 /// Takes the number and the bytes of one element after the other.
@@ -211,6 +236,7 @@ fn tensor_facts(checkpoint: &Checkpoint, tensor: &Tensor) -> Vec<(&'static str, 
 fn facts(
     checkpoint: &Checkpoint,
     leaf: &Leaf,
+    parameter: Option<&Parameter>,
     values: Option<&Values<'_>>,
     printer: &mut Printer,
 ) -> std::result::Result<(), Failure> {
@@ -227,6 +253,7 @@ fn facts(
     row("type", type_name(checkpoint, leaf.target).unwrap_or_default());
     row("dtype", dtype_of(checkpoint, leaf.target).map_or(String::new(), ToString::to_string));
     row("shape", shape_of(checkpoint, leaf.target).map_or(String::new(), shape_text));
+    row("of", parameter.map_or(String::new(), |of| format!("{} ({})", of.key, of.basis)));
     row("link", link_text(leaf).unwrap_or_default());
     row("value", whole(checkpoint, leaf).unwrap_or_else(|| text_of(checkpoint, leaf.target)));
     let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
@@ -268,6 +295,7 @@ fn object(
     printer: &mut Printer,
     checkpoint: &Checkpoint,
     leaf: &Leaf,
+    parameter: Option<&Parameter>,
     values: Option<&Values<'_>>,
 ) -> std::result::Result<(), Failure> {
     json.open('{');
@@ -275,6 +303,12 @@ fn object(
     if let Some((_, tensor)) = checkpoint.tensor_of(leaf.target) {
         json.name("stored_in").str(&layout_text(&checkpoint.files, tensor));
         json.name("requires_grad").bool(tensor.requires_grad);
+    }
+    if let Some(parameter) = parameter {
+        json.name("parameter").object(|json| {
+            json.name("key").str(&parameter.key);
+            json.name("basis").str(&parameter.basis);
+        });
     }
     json.name("attributes").object(|json| {
         for (name, text) in checkpoint.raw_attributes(leaf.id) {

@@ -8,5 +8,6 @@ mod survey;
 mod tests;
 mod trend;
 
+pub(crate) use moments::is_moment;
 pub use notice::{LOOKED_FOR, Noticed, Place, Read, Series, notice};
 pub use survey::{Measured, Outcome, Survey, countable, twins};

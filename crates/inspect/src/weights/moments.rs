@@ -23,3 +23,8 @@ pub(super) fn of(key: &str, dot: char) -> Option<(&str, &'static str, bool)> {
     let (name, squares) = MOMENTS.into_iter().find(|(moment, _)| *moment == name)?;
     Some((owner, name, squares))
 }
+
+/// Whether that is the name of a moment.
+pub(crate) fn is_moment(name: &str) -> bool {
+    MOMENTS.iter().any(|(moment, _)| *moment == name)
+}

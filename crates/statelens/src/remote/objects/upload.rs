@@ -47,7 +47,12 @@ impl ObjectSink {
     /// The objects are those of the plan's files, by index. An object that is there is replaced
     /// only if that is asked for, and not before the new one is complete.
     /// `warn` is told of parts that a store may have kept.
-    pub(crate) fn new(plan: &Plan, places: Vec<Place>, replace: bool, warn: fn(&str)) -> Result<Self> {
+    pub(crate) fn new(
+        plan: &Plan,
+        places: Vec<Place>,
+        replace: bool,
+        warn: fn(&str),
+    ) -> Result<Self> {
         let mut uploads = Vec::new();
         for (file, place) in plan.files.iter().zip(places) {
             if !replace && place.exists()? {

@@ -1,0 +1,49 @@
+//! `statelens show --code`.
+
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
+use statelens_inspect::snippets;
+
+use crate::args::Show;
+
+use super::slice::Slice;
+
+/// The Python that reads a leaf, or a slice of it, with a library or the usual one.
+pub(super) fn of(
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    slice: Option<&Slice>,
+    library: Option<&str>,
+    args: &Show,
+) -> Result<String> {
+    let given = &args.input.file;
+    let folder = match given.is_dir() {
+        true => Some(given.as_path()),
+        false => given.parent(),
+    };
+    let place = |name: &str| match folder {
+        // A set at an address is read from there by nobody but us.
+        Some(folder) if !name.contains("://") => folder.join(name).display().to_string(),
+        _ => name.to_owned(),
+    };
+    let index = slice.map_or(String::new(), |slice| format!("[{}]", slice.text()));
+    let found = snippets(checkpoint, leaf, &index, &place);
+    let chosen = match library {
+        Some(library) => found.iter().find(|snippet| snippet.library == library),
+        None => found.first(),
+    };
+    if let Some(snippet) = chosen {
+        return Ok(snippet.code.clone());
+    }
+    let key = leaf.flat.to_lossy();
+    let libraries: Vec<&str> = found.iter().map(|snippet| snippet.library).collect();
+    let error = match library {
+        Some(library) if !found.is_empty() => {
+            Error::refused(format!("there is no code with `{library}` that reads `{key}`"))
+        }
+        _ => Error::refused(format!("no library is known here that reads `{key}` alone")),
+    };
+    Err(match libraries.as_slice() {
+        [] => error.advice("`statelens export` saves it as .npy or .safetensors."),
+        some => error.expected(some.join(" or ")),
+    })
+}

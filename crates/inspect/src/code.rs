@@ -1,0 +1,339 @@
+//! Python that reads one tensor or value with the library that wrote it. `tests/interop/snippets.py` runs
+//! what this says for every kind of file, and compares what it gets with what we read.
+
+use std::fmt::Write as _;
+
+use statelens_checkpoint::{
+    ByteOrder, Checkpoint, DType, DictKey, FileId, Key, KeyPart, Layout, Leaf, Tensor, Text,
+    float_repr,
+};
+
+/// Code that reads a tensor or value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snippet {
+    /// The library that reads: `torch`, `safetensors`, `numpy` …
+    pub library: &'static str,
+    /// What to run. The last line binds `tensor` (or `value`).
+    pub code: String,
+}
+
+/// Ways to read a leaf in Python, the usual one first; none if it can only be had by running what a
+/// pickle names. `index` is empty, or a slice in brackets (`[0, :4]`). `place` makes of the name of a file
+/// what to open it by.
+pub fn snippets(
+    checkpoint: &Checkpoint,
+    leaf: &Leaf,
+    index: &str,
+    place: &dyn Fn(&str) -> String,
+) -> Vec<Snippet> {
+    let tensor = checkpoint.tensor_of(leaf.target).map(|(_, tensor)| tensor);
+    if tensor.is_some_and(|tensor| matches!(tensor.layout, Layout::Missing(_))) {
+        return Vec::new();
+    }
+    let Some(main) = checkpoint.files.main().ok() else { return Vec::new() };
+    let own = tensor.and_then(file_of).unwrap_or(main);
+    let path = |file: FileId| text(&place(checkpoint.files.name(file)));
+    let wanted = Wanted { leaf, tensor, index, path: path(own), main: path(main) };
+    let mut found = wanted.of_format(checkpoint);
+    found.extend(wanted.mapped());
+    found
+}
+
+struct Wanted<'a> {
+    leaf: &'a Leaf,
+    tensor: Option<&'a Tensor>,
+    index: &'a str,
+    /// The file that the tensor lies in, as a literal of Python.
+    path: String,
+    /// The file that was opened.
+    main: String,
+}
+
+impl Wanted<'_> {
+    fn of_format(&self, checkpoint: &Checkpoint) -> Vec<Snippet> {
+        let Self { leaf, index, path, main, .. } = self;
+        let name = text(&leaf.flat.to_lossy());
+        let stored = checkpoint.stored_key(leaf.id).unwrap_or(&leaf.flat);
+        let stored = text(&stored.to_lossy());
+        let what = if self.tensor.is_some() { "tensor" } else { "value" };
+        let mut found = Vec::new();
+        let mut add = |library, code: String| found.push(Snippet { library, code });
+        match (checkpoint.format.id, checkpoint.format.name) {
+            (_, "TorchScript") => {}
+            ("torch-zip" | "torch-legacy", _) => {
+                if let Some(keys) = indexed(&leaf.key) {
+                    let map = match checkpoint.format.id == "torch-zip" && self.tensor.is_some() {
+                        true => ", mmap=True",
+                        false => "",
+                    };
+                    add(
+                        "torch",
+                        format!(
+                            "import torch\n\nstate = torch.load({path}, map_location=\"cpu\", \
+                             weights_only=True{map})\n{what} = state{keys}{index}\n"
+                        ),
+                    );
+                }
+            }
+            ("cerebras-h5", _) => {
+                if let Some(keys) = indexed(&leaf.key) {
+                    add(
+                        "cstorch",
+                        format!(
+                            "import cerebras.pytorch as cstorch\n\nstate = cstorch.load({main}, \
+                             map_location=\"cpu\")\n{what} = state{keys}{index}\n"
+                        ),
+                    );
+                }
+                if self.plain() {
+                    add("h5py", h5py(path, &stored, self.all(index)));
+                }
+            }
+            // h5py makes other floats of those that NumPy lacks.
+            ("hdf5", _) if self.tensor.is_some_and(|tensor| own_of_numpy(&tensor.dtype)) => {
+                add("h5py", h5py(path, &text(&inside(&leaf.key)), self.all(index)));
+            }
+            ("safetensors", _) if self.tensor.is_some() => {
+                let open = |framework: &str, last: &str| {
+                    format!(
+                        "from safetensors import safe_open\n\nwith safe_open({path}, \
+                         framework=\"{framework}\") as file:\n    {last}\n"
+                    )
+                };
+                let take = match index.is_empty() {
+                    true => format!("tensor = file.get_tensor({name})"),
+                    false => format!("tensor = file.get_slice({name}){index}"),
+                };
+                add("safetensors", open("pt", &take));
+            }
+            ("npz", _) if self.tensor.is_some() => add(
+                "numpy",
+                format!("import numpy as np\n\ntensor = np.load({path})[{stored}]{index}\n"),
+            ),
+            ("npy", _) if self.tensor.is_some() => add(
+                "numpy",
+                format!("import numpy as np\n\ntensor = np.load({path}, mmap_mode=\"r\"){index}\n"),
+            ),
+            ("tensorflow", _) if self.tensor.is_some() => {
+                let prefix = main.replacen(".index\"", "\"", 1);
+                add(
+                    "tensorflow",
+                    format!(
+                        "import tensorflow as tf\n\ntensor = tf.train.load_checkpoint({prefix})\
+                         .get_tensor({stored}){index}\n"
+                    ),
+                );
+            }
+            _ => {}
+        }
+        found
+    }
+
+    /// Numbers that NumPy reads where they lie: in one piece, in C order, not compressed.
+    fn mapped(&self) -> Option<Snippet> {
+        let tensor = self.tensor?;
+        let Layout::Span(span) = &tensor.layout else { return None };
+        let (dtype, import) = numpy(&tensor.dtype)?;
+        let swapped = tensor.byte_order == ByteOrder::Big && tensor.dtype.itemsize() > 1;
+        if tensor.stored != tensor.dtype || swapped || tensor.conjugate || tensor.negate {
+            return None;
+        }
+        if tensor.numel()? == 0 {
+            return None;
+        }
+        let shape: Vec<String> = tensor.shape.iter().map(u64::to_string).collect();
+        let shape = format!("({}{})", shape.join(", "), if shape.len() == 1 { "," } else { "" });
+        let Self { path, index, .. } = self;
+        Some(Snippet {
+            library: "numpy.memmap",
+            code: format!(
+                "import numpy as np\n{import}\ntensor = np.memmap({path}, dtype={dtype}, mode=\"r\", \
+                 offset={}, shape={shape}){index}\n",
+                span.offset
+            ),
+        })
+    }
+
+    /// Whether a dataset holds the numbers as they are.
+    fn plain(&self) -> bool {
+        self.tensor.is_some_and(|tensor| {
+            matches!(tensor.layout, Layout::Span(_)) && tensor.dtype != DType::BF16
+        })
+    }
+
+    /// A dataset is read by an index; all of it, by an empty tuple.
+    fn all<'b>(&self, index: &'b str) -> &'b str {
+        if index.is_empty() { "[()]" } else { index }
+    }
+}
+
+fn h5py(path: &str, dataset: &str, index: &str) -> String {
+    format!(
+        "import h5py\n\nwith h5py.File({path}, \"r\") as file:\n    tensor = file[{dataset}]{index}\n"
+    )
+}
+
+/// The file that a tensor's bytes are in, if they are in one.
+fn file_of(tensor: &Tensor) -> Option<FileId> {
+    let mut layout = &tensor.layout;
+    loop {
+        return match layout {
+            Layout::Span(span) => Some(span.file),
+            Layout::Packed(packed) => Some(packed.span.file),
+            Layout::Strided(strided) => {
+                layout = &strided.storage;
+                continue;
+            }
+            _ => None,
+        };
+    }
+}
+
+/// Whether NumPy itself has a dtype, by no other library.
+fn own_of_numpy(dtype: &DType) -> bool {
+    numpy(dtype).is_some_and(|(_, import)| import.is_empty()) || matches!(dtype, DType::Numpy(_))
+}
+
+/// What NumPy calls a dtype, and the import that it takes.
+fn numpy(dtype: &DType) -> Option<(&'static str, &'static str)> {
+    const OWN: &str = "import ml_dtypes\n";
+    Some(match dtype {
+        DType::Bool => ("\"?\"", ""),
+        DType::U8 => ("\"u1\"", ""),
+        DType::U16 => ("\"<u2\"", ""),
+        DType::U32 => ("\"<u4\"", ""),
+        DType::U64 => ("\"<u8\"", ""),
+        DType::I8 => ("\"i1\"", ""),
+        DType::I16 => ("\"<i2\"", ""),
+        DType::I32 => ("\"<i4\"", ""),
+        DType::I64 => ("\"<i8\"", ""),
+        DType::F16 => ("\"<f2\"", ""),
+        DType::F32 => ("\"<f4\"", ""),
+        DType::F64 => ("\"<f8\"", ""),
+        DType::C64 => ("\"<c8\"", ""),
+        DType::C128 => ("\"<c16\"", ""),
+        DType::BF16 => ("ml_dtypes.bfloat16", OWN),
+        DType::F8E4M3FN => ("ml_dtypes.float8_e4m3fn", OWN),
+        DType::F8E5M2 => ("ml_dtypes.float8_e5m2", OWN),
+        _ => return None,
+    })
+}
+
+/// The path of a leaf as Python indexes it: `["model"]["h.0.weight"][3]`; `None` where it leads into an
+/// object that only running code would build, or by a key that has no literal.
+pub fn indexed(key: &Key) -> Option<String> {
+    let mut out = String::new();
+    for part in &key.parts {
+        let index = match part {
+            KeyPart::Index(index) => index.to_string(),
+            KeyPart::Field(key) => literal(key, 0)?,
+            KeyPart::Inside(_) => return None,
+        };
+        let _ = write!(out, "[{index}]");
+    }
+    Some(out)
+}
+
+/// Keys that are tuples of tuples deeper than this are nobody's.
+const DEEPEST: usize = 8;
+
+fn literal(key: &DictKey, depth: usize) -> Option<String> {
+    Some(match key {
+        DictKey::Str(name) => code_text(name),
+        DictKey::Int(int) => int.to_string(),
+        DictKey::Bool(true) => "True".into(),
+        DictKey::Bool(false) => "False".into(),
+        DictKey::Float(float) if float.is_finite() => float_repr(*float),
+        DictKey::None => "None".into(),
+        DictKey::Bytes(bytes) => {
+            let escaped = bytes.escape_ascii().to_string();
+            format!("b\"{escaped}\"")
+        }
+        DictKey::Tuple(keys) if depth < DEEPEST => {
+            let keys: Option<Vec<String>> =
+                keys.iter().map(|key| literal(key, depth + 1)).collect();
+            let keys = keys?;
+            format!("({}{})", keys.join(", "), if keys.len() == 1 { "," } else { "" })
+        }
+        _ => return None,
+    })
+}
+
+/// Groups and dataset, as HDF5 names them.
+fn inside(key: &Key) -> String {
+    let parts: Vec<String> = key
+        .parts
+        .iter()
+        .map(|part| match part {
+            KeyPart::Field(DictKey::Str(name)) | KeyPart::Inside(name) => {
+                name.to_lossy().into_owned()
+            }
+            KeyPart::Field(key) => key.to_string(),
+            KeyPart::Index(index) => index.to_string(),
+        })
+        .collect();
+    parts.join("/")
+}
+
+/// A string as a literal of Python.
+fn text(text: &str) -> String {
+    let mut out = String::from("\"");
+    text.chars().for_each(|c| escaped(c, &mut out));
+    out.push('"');
+    out
+}
+
+/// The same, of a string that may hold lone surrogates.
+fn code_text(name: &Text) -> String {
+    let mut out = String::from("\"");
+    for piece in name.pieces() {
+        match piece {
+            Ok(text) => text.chars().for_each(|c| escaped(c, &mut out)),
+            Err(surrogate) => {
+                let _ = write!(out, "\\u{surrogate:04x}");
+            }
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Letters of any script stay; what does not show, or shows as something else, is escaped.
+fn escaped(c: char, out: &mut String) {
+    match c {
+        '"' => out.push_str("\\\""),
+        '\\' => out.push_str("\\\\"),
+        '\n' => out.push_str("\\n"),
+        '\r' => out.push_str("\\r"),
+        '\t' => out.push_str("\\t"),
+        c if crate::is_hidden(c) || c.is_control() => {
+            let number = u32::from(c);
+            let _ = match number {
+                ..=0xffff => write!(out, "\\u{number:04x}"),
+                _ => write!(out, "\\U{number:08x}"),
+            };
+        }
+        c => out.push(c),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_literals_of_python() {
+        let key = |parts: Vec<KeyPart>| indexed(&Key { parts });
+        let field = |key: DictKey| KeyPart::Field(key);
+        assert_eq!(
+            key(vec![field("a \"b\"\\\u{202e}".into()), KeyPart::Index(3)]).unwrap(),
+            "[\"a \\\"b\\\"\\\\\\u202e\"][3]"
+        );
+        let pair = DictKey::Tuple(vec![DictKey::Bool(true), DictKey::Float(1.5)]);
+        assert_eq!(key(vec![field(pair)]).unwrap(), "[(True, 1.5)]");
+        assert_eq!(key(vec![field(DictKey::Tuple(vec![DictKey::None]))]).unwrap(), "[(None,)]");
+        assert_eq!(key(vec![field(DictKey::Bytes([0, b'"'].into()))]).unwrap(), "[b\"\\x00\\\"\"]");
+        assert_eq!(key(vec![KeyPart::Inside("state".into())]), None);
+        assert_eq!(key(vec![field(DictKey::Other("object()".into()))]), None);
+    }
+}

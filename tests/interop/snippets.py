@@ -1,0 +1,143 @@
+"""Interop: runs the Python that `statelens show --code` prints, and compares what it reads with our hash of it.
+
+    python snippets.py --statelens BINARY --work FOLDER [--cerebras PYTHON] [--tensorflow PYTHON]
+
+For fixtures of every format that has such code: the first tensors of each, whole and sliced, with every library
+that is offered. Libraries that this environment lacks are run in the environments that are given for them; without
+these they are counted as not run. Exit status 1 if a snippet fails or reads something else.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+FIXTURES = Path(__file__).resolve().parent.parent / "fixtures"
+
+SOURCES = [
+    "torch/zip_training_ckpt.pt",
+    "torch/zip_all_dtypes.pt",
+    "torch/zip_tied.pt",
+    "torch/legacy_module_state_dict.pt",
+    "safetensors/order.safetensors",
+    "safetensors/unicode.safetensors",
+    "hf_sharded_safetensors",
+    "numpy/plain.npz",
+    "numpy/compressed.npz",
+    "numpy/f4.npy",
+    "numpy/fortran.npy",
+    "hdf5/contiguous.h5",
+    "hdf5/floats_e.h5",
+    "hdf5/sb3.h5",
+    "cerebras/v2.10.0/gpt_small.mdl",
+    "cerebras/v2.10.0/dtypes.mdl",
+    "cerebras/v2.10.0/keys_odd.mdl",
+    "cerebras/v2.10.0/containers.mdl",
+    "tf/saver_v2_dtypes/all.index",
+]
+LIBRARIES = ["torch", "safetensors", "numpy", "numpy.memmap", "h5py", "cstorch", "tensorflow"]
+ELSEWHERE = {"cstorch": "cerebras", "tensorflow": "tensorflow"}
+TENSORS = 12
+
+# What the snippet bound, as bytes in C order, little-endian: what our manifest hashes.
+REPORT = """
+import hashlib, sys
+def raw(t):
+    if hasattr(t, "detach"):
+        import torch
+        t = t.detach().contiguous()
+        if t.dtype == torch.bool or not t.dtype.is_complex and not t.dtype.is_floating_point:
+            try:
+                return t.numpy().tobytes()
+            except (TypeError, RuntimeError):
+                pass
+        return bytes(t.reshape(-1).view(torch.uint8).tolist()) if t.numel() else b""
+    import numpy as np
+    t = np.asarray(t)
+    return np.ascontiguousarray(t).astype(t.dtype.newbyteorder("<"), copy=False).tobytes()
+print(hashlib.sha256(raw(tensor)).hexdigest())
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--statelens", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    parser.add_argument("--cerebras", type=Path)
+    parser.add_argument("--tensorflow", type=Path)
+    options = parser.parse_args()
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    failures, jobs, left = [], {}, 0
+    for source in SOURCES:
+        path = FIXTURES / source
+        if not path.exists():
+            failures.append(f"{source} is not there")
+            continue
+        for library, code, expected, what in wanted(options, path):
+            python = {"cerebras": options.cerebras, "tensorflow": options.tensorflow}.get(ELSEWHERE.get(library), Path(sys.executable))
+            if python is None:
+                left += 1
+                continue
+            jobs.setdefault(str(python), []).append((f"{source}: {what} with {library}", code, expected))
+    runs = {}
+    for python, several in jobs.items():
+        # One process for each environment: the libraries take seconds to import.
+        script = options.work / "all.py"
+        lines = ["results = []", f"for name, code in {[(name, code + REPORT) for name, code, _ in several]!r}:"]
+        lines += ["    import io, contextlib, traceback", "    out = io.StringIO()", "    try:", "        with contextlib.redirect_stdout(out):"]
+        lines += ["            exec(code, {})", "        results.append((name, out.getvalue().strip()))"]
+        lines += ["    except Exception as error:", "        results.append((name, 'failed: ' + repr(error)[:200]))"]
+        lines += ["import json", "print('RESULTS ' + json.dumps(results))"]
+        script.write_text("\n".join(lines))
+        done = subprocess.run([python, script], capture_output=True, text=True)
+        found = [line for line in done.stdout.splitlines() if line.startswith("RESULTS ")]
+        if not found:
+            failures.append(f"{python}: {done.stderr[-500:]}")
+            continue
+        results = dict(json.loads(found[0][len("RESULTS "):]))
+        for name, _, expected in several:
+            library = name.rsplit(" ", 1)[1]
+            runs[library] = runs.get(library, 0) + 1
+            if results[name] != expected:
+                failures.append(f"{name}: {results[name]}, expected {expected}")
+    print("; ".join(f"{library}: {runs[library]} snippets" for library in LIBRARIES if library in runs) + (f"; {left} not run" if left else ""))
+    missing = [library for library in LIBRARIES if library not in runs and (library not in ELSEWHERE or not left)]
+    failures += [f"nothing was read with {library}" for library in missing]
+    for failure in failures:
+        print("FAILED", failure)
+    sys.exit(bool(failures))
+
+
+def wanted(options, path):
+    """Library, code, hash and a name for every tensor that is taken, whole and sliced."""
+    entries = [entry for entry in json.loads(statelens(options, "manifest", "--json", path))["entries"] if entry.get("sha256") and entry.get("shape") is not None]
+    listed = {entry["key"]: entry for entry in json.loads(statelens(options, "ls", "--json", path))["entries"]}
+    chosen = [entry for entry in entries if entry["key"] in listed and listed[entry["key"]].get("dtype")][:TENSORS]
+    for entry in chosen:
+        yield from of(options, path, entry["key"], entry["sha256"])
+    sliced = [entry for entry in chosen if entry["shape"] and entry["shape"][0] > 1][:2]
+    for number, entry in enumerate(sliced):
+        # What our own slice is, its bytes say.
+        raw = options.work / f"slice{number}.raw"
+        key = entry["key"] + "[1:]"
+        statelens(options, "export", path, key, raw, "--force")
+        import hashlib
+        yield from of(options, path, key, hashlib.sha256(raw.read_bytes()).hexdigest())
+
+
+def of(options, path, key, expected):
+    for library in LIBRARIES:
+        done = subprocess.run([options.statelens, "show", path, key, f"--code={library}"], capture_output=True, text=True)
+        if done.returncode == 0:
+            yield library, done.stdout, expected, key
+
+
+def statelens(options, *arguments):
+    return subprocess.run([options.statelens, *map(str, arguments)], capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    main()
