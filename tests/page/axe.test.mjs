@@ -1,15 +1,12 @@
 // What axe finds on every screen, light and dark: nothing serious.
 
 import assert from "node:assert/strict";
-import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createRequire } from "node:module";
+import { appendFileSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, drop, dropped, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
+import { accessibility, choosing, drop, dropped, fixture, launch, withPage, withSlowPage } from "./harness.mjs";
 import { denseCheckpoint, safetensors } from "./make.mjs";
-
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 let browser;
 let folder;
@@ -34,13 +31,8 @@ after(async () => {
 
 /** Collects what is serious, and what breaks the rules that the screens broke before. */
 async function look(page, what, found) {
-  await page.evaluate(axe);
-  const { violations } = await page.evaluate(() =>
-    axe.run(document, { resultTypes: ["violations"], rules: { "label-content-name-mismatch": { enabled: true } } }),
-  );
   const named = ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"];
-  const bad = violations.filter(({ id, impact }) => ["serious", "critical"].includes(impact) || named.includes(id));
-  const told = bad.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+  const told = await accessibility(page, named);
   found.push(...told.map((text) => `${what}: ${text}`));
 }
 

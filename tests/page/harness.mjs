@@ -3,8 +3,11 @@
 
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 
 /** The top of the repository. */
 export const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -158,6 +161,24 @@ export async function drop(page, selector, files) {
 /** A fixture in the form that `drop` takes. */
 export function dropped(name) {
   return { name: name.split("/").pop(), bytes: readFileSync(fixture(name)) };
+}
+
+/**
+ * What axe has to say of a page at rest that is serious, or breaks one of the rules named.
+ * @returns {Promise<string[]>} rule and elements of each
+ */
+export async function accessibility(page, named = []) {
+  // What fades in has less contrast until it is there.
+  await page.evaluate(() => {
+    const ending = document.getAnimations().filter((one) => one.effect?.getComputedTiming().iterations !== Infinity);
+    return Promise.all(ending.map((one) => one.finished.catch(() => {})));
+  });
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() =>
+    axe.run(document, { resultTypes: ["violations"], rules: { "label-content-name-mismatch": { enabled: true } } }),
+  );
+  const bad = violations.filter(({ id, impact }) => ["serious", "critical"].includes(impact) || named.includes(id));
+  return bad.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 160)).join(" | ")}`);
 }
 
 /** Whether an address is one of the site's, or made by the page itself. */

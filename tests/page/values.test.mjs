@@ -1,14 +1,11 @@
 // The values of tensors: all of them are scanned, those of one are read while it is looked at.
 
 import assert from "node:assert/strict";
-import { closeSync, ftruncateSync, mkdtempSync, openSync, readFileSync, rmSync, writeSync } from "node:fs";
-import { createRequire } from "node:module";
+import { closeSync, ftruncateSync, mkdtempSync, openSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { choosing, launch, withPage } from "./harness.mjs";
-
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+import { accessibility, choosing, launch, withPage } from "./harness.mjs";
 
 let browser;
 let folder;
@@ -334,12 +331,7 @@ for (const colorScheme of ["light", "dark"]) {
         async (page) => {
           const found = [];
           const look = async (what) => {
-            await page.evaluate(axe);
-            const rules = { "label-content-name-mismatch": { enabled: true } };
-            const { violations } = await page.evaluate((rules) => axe.run(document, { resultTypes: ["violations"], rules }), rules);
-            for (const { id, impact, nodes } of violations) {
-              if (["serious", "critical"].includes(impact)) found.push(`${what}: ${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 200)).join(" | ")}`);
-            }
+            found.push(...(await accessibility(page)).map((text) => `${what}: ${text}`));
           };
           const small = width < 720;
           await open(page, large);
