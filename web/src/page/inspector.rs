@@ -8,10 +8,11 @@ use crate::page::actor::{Actor, VALUES};
 use crate::page::code::CodeSection;
 use crate::page::hooks::use_size;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
+use crate::page::model::Action;
 use crate::page::table::holdings;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::{Inspected, ToWorker, Values};
-use crate::rows::Row;
+use crate::rows::{Kind, Row};
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
 use crate::state::table::Fold;
@@ -56,7 +57,11 @@ fn whole(work: &Work) -> Html {
         ("keys", fmt::exact(work.rows.len() as u64)),
         ("tensors", fmt::exact(work.sums.tensors)),
         ("values", fmt::exact(work.sums.values)),
-        ("params", fmt::exact(work.sums.params)),
+        ("params", fmt::exact(opened.model_params.unwrap_or(work.sums.params))),
+        (
+            "elements in all",
+            opened.model_params.map_or(String::new(), |_| fmt::exact(work.sums.params)),
+        ),
         ("bytes of tensors", fmt::exact(work.sums.bytes)),
         ("bytes on disk", fmt::exact(opened.size)),
     ];
@@ -155,7 +160,7 @@ fn leaf(props: &InspectorProps, actor: &Actor, id: u32, width: f64) -> Html {
                 <section class="quiet"><p class="dim">{ "Values and where they lie are in the file, not in this summary." }</p></section>
             }
             if inspected.is_some_and(|inspected| inspected.has_values) {
-                { value_section(actor, row, id, values, here(props, id), width) }
+                { value_section(actor, work, row, id, values, here(props, id), width) }
             }
             if let Some(inspected) = inspected.filter(|inspected| !inspected.code.is_empty()) {
                 <CodeSection inspected={inspected.clone()} />
@@ -221,8 +226,28 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
     }
 }
 
+/// The whole tensor as a file of its own, by the sheet for converting.
+fn save_as(actor: &Actor, work: &Work, row: &Row, id: u32) -> Html {
+    const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
+    let targets = &work.opened.targets;
+    if row.kind != Kind::Tensor && row.kind != Kind::Array || work.opened.summary {
+        return html! {};
+    }
+    let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));
+    html! {
+        <div class="saveas lab" role="group" aria-label="Save this tensor">{ "save as " }
+            { for found.map(|target| {
+                let (actor, to) = (actor.clone(), target.id.clone());
+                let onclick = Callback::from(move |_: MouseEvent| actor.act(Action::SaveKey(id, to.clone())));
+                html! { <button class="textlink" {onclick}>{ format!(".{}", target.extension) }</button> }
+            }) }
+        </div>
+    }
+}
+
 fn value_section(
     actor: &Actor,
+    work: &Work,
     row: &Row,
     id: u32,
     values: Option<&Rc<Values>>,
@@ -255,6 +280,7 @@ fn value_section(
         <section>
             <div class="hd"><h3>{ "Values" }</h3>
                 <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span></div>
+            { save_as(actor, work, row, id) }
             if row.params > u64::from(VALUES) { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             { grid(row, start, texts, here, width) }
             if row.params > u64::from(VALUES) {

@@ -10,7 +10,7 @@ use yew::prelude::*;
 use crate::page::actor::Actor;
 use crate::page::compare::Compare;
 use crate::page::drop::Dropped;
-use crate::page::naming::default_name;
+use crate::page::naming::{default_name, key_name};
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
 use crate::protocol::{
@@ -322,6 +322,8 @@ pub enum Action {
     GoTo(u32, u64),
     /// Opens the convert sheet.
     StartConvert,
+    /// Open the sheet for converting with one key chosen, and a target by its id.
+    SaveKey(u32, String),
     /// Changes what is asked of a conversion.
     Convert(Box<dyn FnOnce(&mut Convert)>),
     /// A conversion begins.
@@ -474,6 +476,7 @@ impl Reducible for Model {
                 (next.sheet, next.tab) = (None, Tab::Tensor);
             }
             Action::StartConvert => next.start_convert(),
+            Action::SaveKey(row, to) => next.save_key(row, to),
             Action::Convert(change) => {
                 if let Some(convert) = &mut next.convert {
                     change(convert);
@@ -678,6 +681,34 @@ impl Model {
             opened: work.opened.clone(),
             named: false,
         });
+    }
+
+    fn save_key(&mut self, row: u32, to: String) {
+        if self.convert.as_ref().is_some_and(Convert::is_running) {
+            self.sheet = Some(Sheet::Convert);
+            return;
+        }
+        let Some(row) = self.work.as_ref().and_then(|work| work.rows.get(row as usize)) else {
+            return;
+        };
+        let (key, dtype) = (row.key.clone(), row.dtype.clone());
+        // What is there was for another task; its number goes on.
+        let before = self.convert.take().map_or(0, |convert| convert.request);
+        self.start_convert();
+        let Some(convert) = &mut self.convert else { return };
+        convert.request = before + 1;
+        // NumPy has no floats of these widths but by another library.
+        let lacks =
+            dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4");
+        if lacks && matches!(to.as_str(), "npy" | "npz") {
+            convert.options.cast = Some("float32".into());
+        }
+        let target = convert.opened.targets.iter().find(|target| target.id == to);
+        let extension = target.map_or("", |target| target.extension.as_str());
+        convert.options.name = key_name(&key, extension);
+        convert.named = true;
+        convert.options.select = vec![key];
+        convert.options.to = to;
     }
 
     /// The files of a drop that are what the open checkpoint misses, or the state of its

@@ -35,9 +35,26 @@ fn converted_name(base: &str, extension: &str, states: &[String]) -> String {
     if name == base { format!("{stem}-converted.{extension}") } else { name }
 }
 
+/// The name of a file for one key.
+pub fn key_name(key: &str, extension: &str) -> String {
+    let plain = |c: char| match c {
+        c if c.is_alphanumeric() || matches!(c, '.' | '-' | '_') => c,
+        _ => '_',
+    };
+    let name: String = key.chars().take(120).map(plain).collect();
+    let name = name.trim_matches('.');
+    format!("{}.{extension}", if name.is_empty() { "tensor" } else { name })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_makes_a_name_that_any_disk_takes() {
+        assert_eq!(key_name("model.h.0/w:1", "npy"), "model.h.0_w_1.npy");
+        assert_eq!(key_name("..", "npy"), "tensor.npy");
+    }
 
     #[test]
     fn states_stand_before_the_name() {

@@ -136,7 +136,11 @@ fn top(actor: &Actor, work: &Work, instrument: &Instrument, oncompare: &Callback
             <span class="badge only-l">{ badge }</span>
             <span class="facts">
                 <span class="only-s">{ format }</span>
-                if work.sums.params > 0 { <span><b>{ fmt::count(work.sums.params) }</b>{ " params" }</span> }
+                if let Some(params) = opened.model_params {
+                    <span title={format!("{} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(params) }</b>{ " params in model" }</span>
+                } else if work.sums.params > 0 {
+                    <span><b>{ fmt::count(work.sums.params) }</b>{ " params" }</span>
+                }
                 <span><b>{ fmt::bytes(if work.sums.bytes > 0 { work.sums.bytes } else { opened.size }) }</b></span>
                 <span class="only-l"><b>{ fmt::exact(work.sums.tensors) }</b>{ if work.sums.tensors == 1 { " tensor" } else { " tensors" } }</span>
                 <span class="only-l"><b>{ fmt::exact(work.sums.values) }</b>{ if work.sums.values == 1 { " value" } else { " values" } }</span>

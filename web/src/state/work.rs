@@ -586,6 +586,7 @@ mod tests {
             looked: (0, 0),
             unfolds: None,
             summary: false,
+            model_params: None,
         };
         Work::new(opened, rows)
     }

@@ -9,6 +9,7 @@ use statelens_checkpoint::{
     Checkpoint, DType, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, Tensor, Unwatched,
     order,
 };
+use statelens_inspect::Summary;
 use statelens_inspect::share::Entry;
 use web_sys::File;
 
@@ -317,6 +318,9 @@ fn told(checkpoint: &Checkpoint, found: &Candidate, others: Vec<u32>) -> (Opened
         looked: (0, 0),
         unfolds: None,
         summary: false,
+        model_params: Summary::new(checkpoint, &leaves)
+            .model()
+            .map(|(_, state)| state.tensors.elements),
     };
     (opened, leaves)
 }

@@ -186,6 +186,7 @@ pub fn open(fragment: &str) -> Result<(Summary, Opened), Box<ErrorText>> {
         looked: (0, 0),
         unfolds: None,
         summary: true,
+        model_params: None,
         offers: Vec::new(),
     };
     Ok((Summary::new(outline), opened))

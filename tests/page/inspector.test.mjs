@@ -1,0 +1,82 @@
+// What the inspector says of a key, and what it saves of it.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
+
+const TRAINER = "cerebras/v2.10.0/gpt_small.mdl";
+
+let browser;
+let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-inspector-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function lookAt(page, name, key) {
+  await drop(page, "body", [dropped(name)]);
+  await page.waitForSelector("#work .row");
+  await page.fill("#filter", key);
+  await page.locator("#work .row:not(.group)", { hasText: key.split(".").pop() }).first().click();
+  await page.locator(".insp .wrapkey", { hasText: key }).waitFor();
+}
+
+test("an optimizer's number is told by its parameter, and leads to it", async () => {
+  await withPage(browser, async (page) => {
+    await lookAt(page, TRAINER, "optimizer.state.4.exp_avg");
+    assert.match(await page.textContent(".top .facts"), /32\.19 k params in model/);
+    const facts = page.locator(".insp .facts");
+    assert.match(await facts.textContent(), /by order and shape: 1 key of the model has no entry/);
+    await facts.locator(".textlink", { hasText: "qkv.weight" }).click();
+    await page.locator(".insp .wrapkey", { hasText: "model.model.blocks.0.qkv.weight" }).waitFor();
+  });
+});
+
+test("the Python that reads a tensor is what the command prints", async () => {
+  await withPage(browser, async (page) => {
+    const name = "safetensors/order.safetensors";
+    const entries = JSON.parse(execFileSync(command, ["ls", "--json", fixture(name)])).entries;
+    const { key } = entries.find(({ dtype }) => dtype);
+    await lookAt(page, name, key);
+    const said = (library) =>
+      execFileSync(command, ["show", fixture(name), key, `--code=${library}`])
+        .toString()
+        .replace(fixture(name), "order.safetensors")
+        .trim();
+    await page.waitForSelector("#code");
+    assert.equal(await page.textContent("#code pre"), said("safetensors"));
+    await page.click('#code button:has-text("numpy.memmap")');
+    assert.equal(await page.textContent("#code pre"), said("numpy.memmap"));
+  });
+});
+
+for (const extension of ["npy", "safetensors"]) {
+  test(`a tensor is saved as .${extension} as the command exports it`, async () => {
+    await withPage(browser, async (page) => {
+      await page.addInitScript(() => delete window.showSaveFilePicker);
+      await page.reload();
+      await page.waitForSelector("#start");
+      const key = "model.model.wpe.weight";
+      await lookAt(page, TRAINER, key);
+      await page.click(`.saveas button:has-text(".${extension}")`);
+      await page.waitForSelector(".plan:not(.late)");
+      for (const box of await page.$$(".loss input")) await box.check();
+      await page.waitForSelector("#write:not([disabled])");
+      const [download] = await Promise.all([page.waitForEvent("download"), page.click("#write")]);
+      assert.equal(download.suggestedFilename(), `${key}.${extension}`);
+      await page.waitForSelector("#convert-done");
+      const expected = join(folder, `x.${extension}`);
+      execFileSync(command, ["export", fixture(TRAINER), key, expected, "--force"]);
+      const written = readFileSync(await download.path());
+      assert.ok(written.equals(readFileSync(expected)), `${written.length} bytes`);
+    });
+  });
+}
