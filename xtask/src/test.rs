@@ -39,9 +39,10 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         cargo(&[&args[..], &except].concat())
     });
     report.step("unit and fixture tests", || cargo(&["test", "--locked"]));
-    // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser.
+    // The page's logic (folds, filter, tape, text) is plain Rust and needs no browser. Its many
+    // crates are compiled for nothing else here, so without optimisation.
     report.step("unit tests of the page", || {
-        cargo(&["test", "--locked", "--package", "statelens-web", "--lib"])
+        cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
     });
     if !quick {
         report.step("build of the page", page::build);
