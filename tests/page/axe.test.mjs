@@ -32,8 +32,7 @@ after(async () => {
 /** Collects what is serious, and what breaks the rules that the screens broke before. */
 async function look(page, what, found) {
   const named = ["aria-required-children", "label-content-name-mismatch", "scrollable-region-focusable", "landmark-one-main"];
-  const told = await accessibility(page, named);
-  found.push(...told.map((text) => `${what}: ${text}`));
+  found.push(...(await accessibility(page, what, named)));
 }
 
 async function open(page, name) {

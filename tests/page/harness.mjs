@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
 
@@ -164,21 +165,26 @@ export function dropped(name) {
 }
 
 /**
- * What axe has to say of a page at rest that is serious, or breaks one of the rules named.
+ * What axe has to say of a screen at rest that is serious, or breaks one of the rules named. `cargo xtask pictures` keeps a
+ * picture of it as well, under the name of the screen.
  * @returns {Promise<string[]>} rule and elements of each
  */
-export async function accessibility(page, named = []) {
+export async function accessibility(page, screen, named = []) {
   // What fades in has less contrast until it is there.
   await page.evaluate(() => {
     const ending = document.getAnimations().filter((one) => one.effect?.getComputedTiming().iterations !== Infinity);
     return Promise.all(ending.map((one) => one.finished.catch(() => {})));
   });
+  if (process.env.STATELENS_PICTURES) {
+    const way = await page.evaluate(() => `${innerWidth}-${matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light"}`);
+    await page.screenshot({ path: join(process.env.STATELENS_PICTURES, `${screen.replace(/\W+/g, "-")}-${way}.png`) });
+  }
   await page.evaluate(axe);
   const { violations } = await page.evaluate(() =>
     axe.run(document, { resultTypes: ["violations"], rules: { "label-content-name-mismatch": { enabled: true } } }),
   );
   const bad = violations.filter(({ id, impact }) => ["serious", "critical"].includes(impact) || named.includes(id));
-  return bad.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+  return bad.map(({ id, nodes }) => `${screen}: ${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 160)).join(" | ")}`);
 }
 
 /** Whether an address is one of the site's, or made by the page itself. */

@@ -1,6 +1,6 @@
 // Files that are too large or too many to keep as fixtures, made when a test needs them.
 
-import { closeSync, ftruncateSync, openSync, writeSync } from "node:fs";
+import { closeSync, ftruncateSync, openSync, writeFileSync, writeSync } from "node:fs";
 
 /** A pickle (protocol 2) of a flat dict of floats with that many keys. */
 export function manyKeys(count) {
@@ -164,4 +164,46 @@ export function denseCheckpoint(path, tensors, seed) {
     writeSync(file, Buffer.from(values.buffer));
   }
   closeSync(file);
+}
+
+/**
+ * A safetensors file with the keys of a small Llama: values as of training, those of the lower layers of a smaller
+ * spread, one NaN, and one layer whose matrices are far too large.
+ */
+export function trainedCheckpoint(path, layers = 16, width = 96) {
+  const shapes = { "model.embed_tokens.weight": [512, width] };
+  for (let at = 0; at < layers; at++) {
+    const layer = `model.layers.${at}`;
+    for (const name of ["q", "k", "v", "o"]) shapes[`${layer}.self_attn.${name}_proj.weight`] = [width, width];
+    for (const name of ["gate", "up"]) shapes[`${layer}.mlp.${name}_proj.weight`] = [2 * width, width];
+    shapes[`${layer}.mlp.down_proj.weight`] = [width, 2 * width];
+    for (const name of ["input", "post_attention"]) shapes[`${layer}.${name}_layernorm.weight`] = [width];
+  }
+  shapes["model.norm.weight"] = [width];
+  const head = { __metadata__: { format: "pt" } };
+  const parts = [];
+  let [at, seed] = [0, 1];
+  // Sums of twelve uniform numbers are near enough to normal ones.
+  const normal = () => {
+    let sum = -6;
+    for (let turn = 0; turn < 12; turn++) {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      sum += seed / 2 ** 32;
+    }
+    return sum;
+  };
+  for (const [key, shape] of Object.entries(shapes)) {
+    const layer = Number(/layers\.(\d+)/.exec(key)?.[1] ?? 0);
+    const count = shape.reduce((product, dim) => product * dim, 1);
+    const spread = 0.02 * (1 + layer / layers) * (layer === 9 && key.includes("mlp") ? 6 : 1);
+    const values = Float32Array.from({ length: count }, () => (shape.length === 1 ? 1 + 0.01 * normal() : spread * normal()));
+    if (key === "model.layers.5.mlp.up_proj.weight") values[120 * width + 57] = NaN;
+    head[key] = { dtype: "F32", shape, data_offsets: [at, at + values.byteLength] };
+    at += values.byteLength;
+    parts.push(Buffer.from(values.buffer));
+  }
+  const text = Buffer.from(JSON.stringify(head).padEnd(Math.ceil(JSON.stringify(head).length / 8) * 8));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  writeFileSync(path, Buffer.concat([length, text, ...parts]));
 }

@@ -331,7 +331,7 @@ for (const colorScheme of ["light", "dark"]) {
         async (page) => {
           const found = [];
           const look = async (what) => {
-            found.push(...(await accessibility(page)).map((text) => `${what}: ${text}`));
+            found.push(...(await accessibility(page, what)));
           };
           const small = width < 720;
           await open(page, large);

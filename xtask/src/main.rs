@@ -52,6 +52,9 @@ enum Task {
         /// Only test files whose name contains this, for example `smoke`.
         filter: Option<String>,
     },
+    /// Take pictures of every screen, in both widths and colours, into target/pictures, and those of the
+    /// documents into docs/images.
+    Pictures,
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
     /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Task::Build => page::build_all(),
         Task::Test { quick } => return test::run(quick),
         Task::TestPage { filter } => page::test(filter.as_deref()),
+        Task::Pictures => page::pictures(),
         Task::Interop => test::interop(),
         Task::Bench => bench::run(),
         Task::Dist => dist::run(),

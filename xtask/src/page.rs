@@ -118,6 +118,28 @@ pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
     shell::run(node.arg(project::root().join("tests/page/measure.mjs")).arg(folder))
 }
 
+/// Takes pictures: of every screen that axe looks at in the tests, and those of the documents.
+pub(crate) fn pictures() -> Result<()> {
+    build()?;
+    let browser = setup::page_tests()?;
+    let command = debug_command()?;
+    let server = start_server(0)?;
+    let folder = project::target().join("pictures");
+    fs::create_dir_all(&folder).context("making target/pictures")?;
+    let script = project::root().join("tests/page/pictures.mjs");
+    shell::run(
+        node(&server, &browser, &command).arg(script).arg(project::root().join("docs/images")),
+    )?;
+    let mut tests = node(&server, &browser, &command);
+    tests.args([
+        "--test",
+        "--test-concurrency=1",
+        "--test-reporter=spec",
+        "--test-name-pattern=axe|every screen|what goes on|loading, findings",
+    ]);
+    shell::run(tests.env("STATELENS_PICTURES", &folder).args(test_files(None)?))
+}
+
 /// Node, told where the site, the browser and the command are.
 fn node(server: &Server, browser: &Path, command: &Path) -> Command {
     let mut node = shell::command("node");

@@ -1,7 +1,7 @@
 //! Files that are no checkpoints and are found where checkpoints are expected: what they are, and
 //! what to do about it.
 
-use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss};
+use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, grouped};
 
 use crate::{Probe, paths};
 
@@ -43,7 +43,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
             .advice("The download or the copy did not finish: fetch it again."),
         Kind::Pointer => {
             let of = match pointed_size(probe.head()) {
-                Some(size) => format!(" of {size} bytes"),
+                Some(size) => format!(" of {} bytes", grouped(size)),
                 None => String::new(),
             };
             let name = paths::base(probe.name());
@@ -401,6 +401,6 @@ mod tests {
         let files = files(&[("d/m.safetensors.index.json", index), (one, LFS), (two, LFS)]);
         let error = crate::open(files, &Limits::default(), &mut Unwatched).unwrap_err();
         assert_eq!(error.file(), Some(one));
-        assert!(error.to_string().contains("4096 bytes"), "{error}");
+        assert!(error.to_string().contains("4,096 bytes"), "{error}");
     }
 }

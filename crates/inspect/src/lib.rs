@@ -2,6 +2,7 @@
 //! text of a value, findings as JSON. Reads the bytes of tensors only where hashes are asked
 //! for; writes into strings and sinks, never to a terminal or a file.
 
+pub use statelens_checkpoint::grouped;
 use statelens_checkpoint::{Error, ErrorKind, Result};
 
 pub mod check;
@@ -37,7 +38,7 @@ pub use grade::grade_word;
 pub use json::{Json, finding_json};
 pub use manifest::{Repetition, Unread, missing, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
-pub use numbers::{grouped, size_text};
+pub use numbers::size_text;
 pub use optimizer::{Parameter, Parameters};
 pub use read_back::ReadBack;
 pub use statistics::{Statistician, Statistics};

@@ -1,19 +1,5 @@
 //! Numbers as text.
 
-/// `1234567` as `1,234,567`.
-#[must_use]
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// Bytes in decimal units: `1.23 MB`; small numbers exactly.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
@@ -40,9 +26,6 @@ mod tests {
 
     #[test]
     fn numbers_for_people() {
-        assert_eq!(grouped(0), "0");
-        assert_eq!(grouped(999), "999");
-        assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(size_text(999), "999 bytes");
         assert_eq!(size_text(1_234), "1.23 kB");
         assert_eq!(size_text(12_345_678), "12.3 MB");

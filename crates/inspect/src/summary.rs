@@ -115,19 +115,7 @@ impl Summary {
     /// The state that is the model, where it is known by its name and there are others: what
     /// "parameters" means then.
     pub fn model(&self) -> Option<(&str, &State)> {
-        let tensors = self.by_state.iter().filter(|(_, state)| state.tensors.tensors > 0);
-        let others = tensors.count() > 1;
-        let is_model = |name: &str| MODELS.contains(&name);
-        let mut found = self.by_state.iter().filter(|(name, _)| is_model(name) && others);
-        let (name, state) = found.next()?;
-        // The head of a model of Hugging Face stands beside its `model.`, and is no less of it.
-        let mut rest = self.by_state.iter().filter(|(_, state)| state.tensors.tensors > 0);
-        let trainer = self.nested || rest.all(|(name, _)| is_model(name) || is_training(name));
-        if !trainer {
-            return None;
-        }
-        // Two of these names are parts of a model, or two models: who knows.
-        found.next().is_none().then_some((name.as_str(), state))
+        model_among(&self.by_state, self.nested)
     }
 
     /// As JSON, findings included.
@@ -201,6 +189,19 @@ impl Summary {
 /// What trainers call the state that is the model.
 pub(crate) const MODELS: [&str; 6] =
     ["model", "state_dict", "model_state_dict", "module", "model_state", "params"];
+
+/// The state that is the model, if there are others. `nested` is whether the root itself holds the states.
+pub(crate) fn model_among(states: &[(String, State)], nested: bool) -> Option<(&str, &State)> {
+    let holding = || states.iter().filter(|(_, state)| state.tensors.tensors > 0);
+    let is_model = |name: &str| MODELS.contains(&name);
+    let mut found = states.iter().filter(|(name, _)| is_model(name));
+    let (name, state) = found.next()?;
+    // Two of these names are parts of a model, or two models: who knows. And the head of a model of
+    // Hugging Face stands beside its `model.`, and is no less of it.
+    let known = found.next().is_none() && holding().count() > 1;
+    let trainer = nested || holding().all(|(name, _)| is_model(name) || is_training(name));
+    (known && trainer).then_some((name.as_str(), state))
+}
 
 /// Whether a state is of the training rather than the model, by its name.
 fn is_training(name: &str) -> bool {

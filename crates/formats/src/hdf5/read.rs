@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, Error, ErrorKind, FileSet, Finding,
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value,
-    ValueId, order,
+    ValueId, grouped, order,
 };
 use statelens_hdf5::{Class, Dataset, End, Hdf5File, Kind, Link, Object, Target, Tree, Values};
 
@@ -63,11 +63,14 @@ pub(crate) fn grow(
 pub(crate) fn cut_short(file: &Hdf5File, tree: &Tree) -> Option<Finding> {
     let (title, detail) = match file.end(tree)? {
         End::CutShort(missing) => (
-            format!("The file is cut short: {missing} bytes are missing"),
+            format!("The file is cut short: {} bytes are missing", grouped(missing)),
             "Its superblock says where it should end. What lies past its present end can't be read.",
         ),
         End::Behind(bytes) => (
-            format!("{bytes} bytes of the file's own lie behind the end that it records"),
+            format!(
+                "{} bytes of the file's own lie behind the end that it records",
+                grouped(bytes)
+            ),
             "Its superblock is damaged, or the program that wrote the file was killed. libhdf5 refuses what lies behind that end.",
         ),
         End::Elsewhere => (

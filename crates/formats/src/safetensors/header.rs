@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order, room,
+    Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, grouped, order, room,
 };
 
 use super::{Kind, METADATA, MOST_HEADER};
@@ -149,7 +149,8 @@ impl Header {
 impl Header {
     fn cut_short(&self, bytes: u64) -> Finding {
         let missing = self.tensors.iter().filter(|entry| !entry.is_there(self.there)).count();
-        let bytes = if bytes == 1 { "1 byte is".into() } else { format!("{bytes} bytes are") };
+        let bytes =
+            if bytes == 1 { "1 byte is".into() } else { format!("{} bytes are", grouped(bytes)) };
         let of = format!("{missing} of {}", self.tensors.len());
         Finding::new(Grade::Damage, format!("The file is cut short: {bytes} missing"))
             .detail(format!(

@@ -1,11 +1,13 @@
 //! A summary as Markdown, for a model card or an issue, and as plain text: the same lines, with
 //! repeated layers folded.
 
-use statelens_checkpoint::{Finding, order};
+use statelens_checkpoint::{Finding, grouped, order};
 
+use crate::summary::model_among;
 use crate::{grade_word, shape_text, visible};
 
-use super::words::{code, count, grouped, plain, size};
+use super::outline::Totals;
+use super::words::{code, count, plain, size};
 use super::{Line, lines};
 use super::{Outline, structure_fingerprint};
 
@@ -128,10 +130,7 @@ fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("format", outline.format_text()),
         ("producer", outline.producer.clone()),
-        (
-            "parameters",
-            format!("{} ({})", grouped(totals.all.elements), count(totals.all.elements)),
-        ),
+        ("parameters", parameters(&totals)),
         ("tensors", format!("{}, {}", grouped(totals.all.tensors), size(totals.all.bytes))),
         ("keys", grouped(totals.leaves)),
         ("files", size(outline.size)),
@@ -143,6 +142,20 @@ fn facts(outline: &Outline) -> Vec<(&'static str, String)> {
     ];
     facts.retain(|fact| !fact.1.is_empty());
     facts
+}
+
+/// Those of the model, where it is known; `90,400 (90.4 k)`, once where both are the same.
+fn parameters(totals: &Totals) -> String {
+    let all = totals.all.elements;
+    if let Some((name, state)) = model_among(&totals.by_state, false) {
+        return format!(
+            "{} in `{name}`, of {} in all tensors",
+            grouped(state.tensors.elements),
+            grouped(all)
+        );
+    }
+    let (exact, short) = (grouped(all), count(all));
+    if exact == short { exact } else { format!("{exact} ({short})") }
 }
 
 fn worst_first(outline: &Outline) -> Vec<&Finding> {

@@ -1,18 +1,5 @@
 //! Numbers as people read them, and text that Markdown and HTML leave alone.
 
-/// `1234567` as `1,234,567`.
-pub(super) fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() * 4 / 3);
-    for (index, digit) in digits.char_indices() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
 /// In decimal units: `13.5 GB`; small numbers exactly. Integer arithmetic, rounded half up.
 pub(super) fn size(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "kB", "MB", "GB", "TB", "PB", "EB"];
@@ -108,7 +95,6 @@ mod tests {
         }
         assert_eq!(count(6_740_000_000), "6.74 B");
         assert_eq!(count(12), "12");
-        assert_eq!(grouped(1_234_567), "1,234,567");
     }
 
     #[test]
