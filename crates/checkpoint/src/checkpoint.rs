@@ -1,6 +1,7 @@
 //! A checkpoint: values, tensors, files, and what the format said about itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use crate::{
     Error, FileSet, Finding, Limits, Quantizer, Result, Tensor, TensorId, Text, Unfolded, Value,
@@ -36,7 +37,7 @@ pub struct Checkpoint {
     tensors: Vec<Tensor>,
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
-    raw_attributes: HashMap<ValueId, Vec<(Text, Text)>>,
+    raw_attributes: HashMap<ValueId, Arc<[(Text, Text)]>>,
     holds_tensor: Vec<bool>,
     unfolded: Unfolded,
 }
@@ -99,7 +100,7 @@ impl Checkpoint {
 
     /// What the file itself attaches to a value (HDF5 attributes, JSON metadata), as text.
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
-        self.raw_attributes.get(&id).map_or(&[], Vec::as_slice)
+        self.raw_attributes.get(&id).map_or(&[], |attributes| attributes)
     }
 
     /// Whether there is a tensor or array, or a link to one, at or below the value.
@@ -121,6 +122,7 @@ impl Checkpoint {
             attributes: self.attributes.clone(),
             stored_keys: self.stored_keys.clone(),
             raw_attributes: self.raw_attributes.clone(),
+            alike: VecDeque::new(),
             limits: Limits::none(),
         }
     }
@@ -128,6 +130,8 @@ impl Checkpoint {
 
 /// Ids are 32 bits; far fewer fit in memory.
 const MOST_IDS: u64 = 1 << 31;
+/// Lists of raw attributes that a new one is compared with.
+const MOST_ALIKE: usize = 16;
 /// No id.
 const NOBODY: u32 = u32::MAX;
 
@@ -138,7 +142,9 @@ pub struct Builder {
     tensors: Vec<Tensor>,
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
-    raw_attributes: HashMap<ValueId, Vec<(Text, Text)>>,
+    raw_attributes: HashMap<ValueId, Arc<[(Text, Text)]>>,
+    /// Lists of them that were set not long ago: those of most values are alike.
+    alike: VecDeque<Arc<[(Text, Text)]>>,
     limits: Limits,
 }
 
@@ -223,12 +229,23 @@ impl Builder {
 
     /// See [`Checkpoint::raw_attributes`].
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
+        if attributes.is_empty() {
+            self.raw_attributes.remove(&id);
+            return;
+        }
+        let known = self.alike.iter().find(|known| known[..] == attributes[..]).cloned();
+        let attributes = known.unwrap_or_else(|| {
+            let new: Arc<[_]> = attributes.into();
+            self.alike.truncate(MOST_ALIKE - 1);
+            self.alike.push_front(new.clone());
+            new
+        });
         self.raw_attributes.insert(id, attributes);
     }
 
     /// See [`Checkpoint::raw_attributes`].
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
-        self.raw_attributes.get(&id).map_or(&[], Vec::as_slice)
+        self.raw_attributes.get(&id).map_or(&[], |attributes| attributes)
     }
 
     /// Adds all that another checkpoint holds; returns where its root came to stand. The files of
@@ -275,7 +292,7 @@ impl Builder {
     ) -> Result<Checkpoint> {
         self.flatten_links()?;
         let holds_tensor = self.mark_tensors()?;
-        let Self { values, tensors, attributes, stored_keys, raw_attributes, limits } = self;
+        let Self { values, tensors, attributes, stored_keys, raw_attributes, limits, .. } = self;
         let mut checkpoint = Checkpoint {
             format,
             files,
@@ -463,6 +480,27 @@ mod tests {
             ["x.a tensor", "a.tied tensor = x.a", "y.b tensor", "b.tied tensor = y.b"]
         );
         assert_ne!(whole.tensors()[0].storage, whole.tensors()[1].storage);
+    }
+
+    #[test]
+    fn what_a_file_says_of_most_values_is_held_once() {
+        let mut builder = Builder::new(&Limits::default());
+        let said = |shape: usize| vec![("shapes".into(), Text::from(format!("[[{shape}]]")))];
+        let ids: Vec<_> = (0..40).map(|_| builder.push(Value::None).unwrap()).collect();
+        for (index, id) in ids.iter().enumerate() {
+            builder.set_raw_attributes(*id, said(index % 20 / 10));
+        }
+        let held: Vec<_> = ids.iter().map(|id| builder.raw_attributes(*id).as_ptr()).collect();
+        assert!(held.iter().enumerate().all(|(index, list)| *list == held[index % 20 / 10 * 10]));
+        builder.set_raw_attributes(ids[0], Vec::new());
+        assert!(builder.raw_attributes(ids[0]).is_empty());
+        // Far more than are compared with: each is still itself.
+        for (index, id) in ids.iter().enumerate() {
+            builder.set_raw_attributes(*id, said(index));
+        }
+        for (index, id) in ids.iter().enumerate() {
+            assert_eq!(builder.raw_attributes(*id), said(index));
+        }
     }
 
     #[test]

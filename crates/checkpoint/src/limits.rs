@@ -115,7 +115,7 @@ impl Limits {
             key_steps: within(1_000_000, 16, 4 * MOST_VALUES),
             key_bytes: within(32 << 20, 16, MOST_BYTES),
             structure: within(128 << 20, 1, MOST_BYTES),
-            string: usual.string.saturating_mul(times),
+            string: within(usual.string, 1, MOST_BYTES),
             rank: usual.rank,
             chunk: usual.chunk.saturating_mul(times),
             members: within(500_000, 1, MOST_VALUES),
@@ -150,6 +150,8 @@ mod tests {
         assert!(small.values < 1_000_000, "{}", small.values);
         assert!(large.values > 20_000_000, "{}", large.values);
         assert!(small.fitted(200 << 20) == large);
+        // The description of a state dict of 700,000 keys is one text of 106 MB.
+        assert!(large.string >= 200 << 20 && small.string < 65 << 20);
         let raised = Limits::times(3).fitted(8_000);
         assert_eq!((raised.values, raised.unfold), (3 * small.values, 3_000));
         assert_eq!(Limits::none().fitted(1), Limits::none());

@@ -1,6 +1,7 @@
 //! Opening a container, and walking everything in it.
 
 pub(crate) mod attribute;
+pub(crate) mod browse;
 pub(crate) mod chunks;
 pub(crate) mod dataset;
 pub(crate) mod end;
@@ -10,6 +11,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 
+use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::attribute_info;
 use hdf5_reader::messages::{
@@ -18,7 +20,8 @@ use hdf5_reader::messages::{
 };
 use hdf5_reader::superblock::Superblock;
 use statelens_checkpoint::{
-    Error, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order, room,
+    Error, ErrorKind, FileId, FileSet, Interner, Limits, Progress, Recent, Result, Text, order,
+    room,
 };
 
 use crate::datatype::Datatype;
@@ -98,16 +101,27 @@ impl Object {
 pub struct Tree {
     /// The objects by address; one whose header can't be read is the error. The root is there.
     pub objects: BTreeMap<u64, Result<Object>>,
-    /// The links of the groups among them, by the group's address.
-    pub links: HashMap<u64, Result<Vec<Link>>>,
+    /// The groups among them.
+    pub groups: Groups,
+}
+
+/// What is known of the groups of a container, and of all objects that were read.
+#[derive(Debug)]
+pub struct Groups {
     /// Address of the root group.
     pub root: u64,
+    /// The links of each, by its address.
+    pub links: HashMap<u64, Result<Vec<Link>>>,
     /// What libhdf5 would stumble over in listing a group, by the group's address.
     pub troubles: BTreeMap<u64, Vec<Error>>,
     /// Names that a group has more than once, by its address.
     pub twice: BTreeMap<u64, Vec<Text>>,
+    /// Why attributes of objects can't be read: the first of them.
+    pub attributes: Vec<Error>,
     /// Positions in `links`, sorted by name, of the groups with more than [`FEW`] of them.
     names: HashMap<u64, Vec<u32>>,
+    /// The furthest address that a dataset's data reaches up to, if the file does.
+    data_end: u64,
 }
 
 impl Hdf5File {
@@ -255,14 +269,7 @@ impl Hdf5File {
     /// Everything that can be reached from the root by hard links, read in file order.
     pub fn tree(&self, progress: &mut dyn Progress) -> Result<Tree> {
         let root = self.root()?;
-        let mut tree = Tree {
-            objects: BTreeMap::new(),
-            links: HashMap::new(),
-            root,
-            troubles: BTreeMap::new(),
-            twice: BTreeMap::new(),
-            names: HashMap::new(),
-        };
+        let mut tree = Tree { objects: BTreeMap::new(), groups: Groups::new(root) };
         let mut level = vec![root];
         while !level.is_empty() {
             // In file order: the next header is most often in the block that is at hand.
@@ -273,36 +280,10 @@ impl Hdf5File {
                 if tree.objects.contains_key(&address) {
                     continue;
                 }
-                Limits::check(
-                    "objects in the file",
-                    tree.objects.len() as u64 + 1,
-                    self.limits.members,
-                )?;
+                self.check_number(tree.objects.len())?;
                 let object = self.object(address);
-                if let Ok(group) = &object
-                    && matches!(group.kind, Kind::Group)
-                {
-                    let links = self.listed(group).map(|Listed { links, troubles }| {
-                        if !troubles.is_empty() {
-                            tree.troubles.insert(address, troubles);
-                        }
-                        links
-                    });
-                    let twice = again(links.as_deref().unwrap_or_default(), |link| &link.name);
-                    if !twice.is_empty() {
-                        tree.twice.insert(address, twice);
-                    }
-                    next.extend(links.iter().flatten().filter_map(|link| match link.target {
-                        Target::Hard(address) => Some(address),
-                        _ => None,
-                    }));
-                    if let Ok(links) = &links
-                        && links.len() > FEW
-                    {
-                        tree.names.insert(address, by_name(links)?);
-                    }
-                    tree.links.insert(address, links);
-                }
+                tree.groups.note(self, &object)?;
+                next.extend(tree.groups.members(address));
                 tree.objects.insert(address, object);
                 if tree.objects.len().is_multiple_of(1000) {
                     progress.check(tree.objects.len() as u64, 0)?;
@@ -311,6 +292,11 @@ impl Hdf5File {
             level = next;
         }
         Ok(tree)
+    }
+
+    /// Whether there may be one more object than so many.
+    fn check_number(&self, objects: usize) -> Result<()> {
+        Limits::check("objects in the file", objects as u64 + 1, self.limits.members)
     }
 
     fn group(&self, messages: &Messages) -> Result<Links> {
@@ -444,38 +430,77 @@ const MSG_BTREE_K: u16 = 0x13;
 impl Tree {
     /// The object that a path leads to, soft links followed; `None` if there is none.
     pub fn find(&self, path: &str) -> Option<u64> {
-        let mut at = self.root;
-        let mut path = Cow::Borrowed(path);
-        let mut from = 0;
-        let mut hops = 0;
-        // The path of groups that led here is not needed: a soft link is relative to the group
-        // that holds it, or absolute.
-        while from < path.len() {
-            let rest = &path[from..];
-            let (step, after) =
-                rest.split_once('/').map_or((rest, ""), |(step, after)| (step, after));
-            from += step.len() + 1;
-            if step.is_empty() || step == "." {
-                continue;
-            }
-            match &self.link(at, step)?.target {
-                Target::Hard(address) => at = *address,
-                Target::Soft(target) => {
-                    hops += 1;
-                    if hops > LONGEST_CHAIN {
-                        return None;
-                    }
-                    let target = target.to_lossy();
-                    if target.starts_with('/') {
-                        at = self.root;
-                    }
-                    path = Cow::Owned(format!("{target}/{after}"));
-                    from = 0;
-                }
-                Target::External { .. } => return None,
-            }
+        follow(self.groups.root, path, |group, name| Some(self.link(group, name)?.target.clone()))
+    }
+
+    /// The link of that name in a group.
+    pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
+        self.groups.link(group, name)
+    }
+
+    /// The object at an address.
+    pub fn object(&self, address: u64) -> Option<&Object> {
+        self.objects.get(&address)?.as_ref().ok()
+    }
+}
+
+impl Groups {
+    fn new(root: u64) -> Self {
+        Self {
+            root,
+            links: HashMap::new(),
+            troubles: BTreeMap::new(),
+            twice: BTreeMap::new(),
+            attributes: Vec::new(),
+            names: HashMap::new(),
+            data_end: 0,
         }
-        Some(at)
+    }
+
+    /// Notes what an object that was read says about the container; a group is listed.
+    fn note(&mut self, file: &Hdf5File, object: &Result<Object>) -> Result<()> {
+        let Ok(object) = object else { return Ok(()) };
+        let damaged = object.troubles.iter().filter(|error| error.kind() == ErrorKind::Damaged);
+        let room = MOST_TROUBLES.saturating_sub(self.attributes.len());
+        self.attributes.extend(damaged.take(room).cloned());
+        let end = object.dataset().and_then(end::extent);
+        if let Some(end) = end.filter(|end| *end <= Storage::len(&file.source)) {
+            self.data_end = self.data_end.max(end);
+        }
+        match object.kind {
+            Kind::Group => self.list(file, object),
+            _ => Ok(()),
+        }
+    }
+
+    fn list(&mut self, file: &Hdf5File, group: &Object) -> Result<()> {
+        let address = group.address;
+        let links = file.listed(group).map(|Listed { links, troubles }| {
+            if !troubles.is_empty() {
+                self.troubles.insert(address, troubles);
+            }
+            links
+        });
+        let twice = again(links.as_deref().unwrap_or_default(), |link| &link.name);
+        if !twice.is_empty() {
+            self.twice.insert(address, twice);
+        }
+        if let Ok(links) = &links
+            && links.len() > FEW
+        {
+            self.names.insert(address, by_name(links)?);
+        }
+        self.links.insert(address, links);
+        Ok(())
+    }
+
+    /// The objects that a group names; none if there is no such group.
+    fn members(&self, group: u64) -> impl Iterator<Item = u64> {
+        let links = self.links.get(&group).into_iter().flatten().flatten();
+        links.filter_map(|link| match link.target {
+            Target::Hard(address) => Some(address),
+            _ => None,
+        })
     }
 
     /// The link of that name in a group.
@@ -492,11 +517,41 @@ impl Tree {
             }
         }
     }
+}
 
-    /// The object at an address.
-    pub fn object(&self, address: u64) -> Option<&Object> {
-        self.objects.get(&address)?.as_ref().ok()
+/// The object that a path leads to from the root, soft links followed.
+fn follow(root: u64, path: &str, mut link: impl FnMut(u64, &str) -> Option<Target>) -> Option<u64> {
+    let mut at = root;
+    let mut path = Cow::Borrowed(path);
+    let mut from = 0;
+    let mut hops = 0;
+    // The path of groups that led here is not needed: a soft link is relative to the group
+    // that holds it, or absolute.
+    while from < path.len() {
+        let rest = &path[from..];
+        let (step, after) = rest.split_once('/').map_or((rest, ""), |(step, after)| (step, after));
+        from += step.len() + 1;
+        if step.is_empty() || step == "." {
+            continue;
+        }
+        match link(at, step)? {
+            Target::Hard(address) => at = address,
+            Target::Soft(target) => {
+                hops += 1;
+                if hops > LONGEST_CHAIN {
+                    return None;
+                }
+                let target = target.to_lossy();
+                if target.starts_with('/') {
+                    at = root;
+                }
+                path = Cow::Owned(format!("{target}/{after}"));
+                from = 0;
+            }
+            Target::External(_) => return None,
+        }
     }
+    Some(at)
 }
 
 /// The positions of links, sorted by their names; the later ones of one name come later.
@@ -510,3 +565,5 @@ fn by_name(links: &[Link]) -> Result<Vec<u32>> {
 const FEW: usize = 16;
 /// Soft links that are followed one after the other.
 const LONGEST_CHAIN: u32 = 32;
+/// Attributes that can't be read of which the reason is kept.
+const MOST_TROUBLES: usize = 1000;

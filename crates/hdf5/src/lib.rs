@@ -20,10 +20,11 @@ pub mod write;
 
 pub use datatype::{Class, Datatype, FloatFormat, Member, Padding};
 pub use file::attribute::{Attribute, Values};
+pub use file::browse::Browse;
 pub use file::dataset::{Dataset, Segment, find_file};
 pub use file::end::End;
-pub use file::group::{Link, Target};
-pub use file::{Hdf5File, Kind, Object, Tree};
+pub use file::group::{External, Link, Target};
+pub use file::{Groups, Hdf5File, Kind, Object, Tree};
 pub use numpy::Element;
 
 #[cfg(test)]

@@ -6,27 +6,26 @@ mod legacy;
 mod objects;
 mod spec;
 
+use std::cell::{Ref, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::rc::Rc;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, Error, ErrorKind, FileId, FileSet, Finding, FormatInfo,
     Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Set, Tensor, Text, Tuple, Value,
-    ValueId, float_repr,
+    ValueId, float_repr, room,
 };
-use statelens_hdf5::{Hdf5File, Object, Tree, Values, find_file};
+use statelens_hdf5::{Browse, Hdf5File, Object, Values, find_file};
 
 use crate::damage;
-use crate::hdf5::read::{about_structure, cut_short};
+use crate::hdf5::read::{about_structure, cut_short, raw_attributes};
 use spec::{Shape, Spec};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let main = files.main()?;
-    let container = Rc::new(Container::open(&files, main, limits, progress)?);
-    let root = container.root()?;
-    let known =
-        |name: &str| root.attribute(name).map(|found| found.values(&container.file)).transpose();
+    let container = Rc::new(Container::open(&files, main, limits)?);
+    let known = |name: &str| container.about(name);
     let spec = known("__spec__")?.and_then(|values| values.text().cloned());
     let spec = spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
         Error::damaged("the file does not say what its state dict looks like: `__spec__` is missing or no text")
@@ -39,61 +38,56 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
 
     let mut reading = Reading::new(&files, main, container.clone(), limits);
-    reading.findings.extend(cut_short(&container.file, &container.tree));
-    reading.findings.extend(about_structure(&container.tree));
     reading.about_version(version, current, success);
     let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
     let root = match current {
-        true => current::read(&mut reading, &spec, progress)?,
+        true => current::read(&mut reading, spec, progress)?,
         false => legacy::read(&mut reading, &spec, version, progress)?,
     };
-    let format = format(&container.file, version, current, release.as_ref());
-    let findings = reading.findings();
+    let format = format(container.browse().file(), version, current, release.as_ref());
+    let mut findings = container.structure(progress)?;
+    findings.extend(reading.findings());
     reading.builder.finish(root, format, files.clone(), findings)
 }
 
-/// A checkpoint file and everything in it.
+/// A checkpoint file and everything in it: read as the values are made of it.
 struct Container {
     id: FileId,
-    file: Hdf5File,
-    tree: Tree,
+    browse: RefCell<Browse>,
 }
 
 impl Container {
-    fn open(
-        files: &FileSet,
-        id: FileId,
-        limits: &Limits,
-        progress: &mut dyn Progress,
-    ) -> Result<Self> {
-        let file = Hdf5File::open(files, id, limits)?;
-        let tree = file.tree(progress)?;
-        Ok(Self { id, file, tree })
+    fn open(files: &FileSet, id: FileId, limits: &Limits) -> Result<Self> {
+        let browse = Browse::new(Hdf5File::open(files, id, limits)?)?;
+        browse.root().map_err(|error| error.context("the root group can't be read"))?;
+        Ok(Self { id, browse: RefCell::new(browse) })
     }
 
-    fn root(&self) -> Result<&Object> {
-        match self.tree.objects.get(&self.tree.root) {
-            Some(Ok(object)) => Ok(object),
-            Some(Err(error)) => Err(error.clone().context("the root group can't be read")),
-            None => Err(Error::damaged("there is no root group")),
-        }
+    fn browse(&self) -> Ref<'_, Browse> {
+        self.browse.borrow()
+    }
+
+    /// The values of an attribute of the root group, if there is one of that name.
+    fn about(&self, name: &str) -> Result<Option<Values>> {
+        let browse = self.browse();
+        browse.root()?.attribute(name).map(|found| found.values(browse.file())).transpose()
     }
 
     /// The object at a path; a reason if it is not there or can't be read.
-    fn find(&self, path: &Text) -> Result<&Object> {
-        let address =
-            self.tree.find(&path.to_lossy()).and_then(|address| self.tree.objects.get(&address));
-        match address {
-            Some(Ok(object)) => Ok(object),
-            Some(Err(error)) => Err(error.clone()),
-            None => Err(Error::damaged(format!("the file has no dataset {path}"))),
-        }
+    fn find(&self, path: &Text) -> Result<Object> {
+        let address = self.browse.borrow_mut().find(&path.to_lossy())?;
+        let missing = || Error::damaged(format!("the file has no dataset {path}"));
+        self.object(address.ok_or_else(missing)?)
+    }
+
+    fn object(&self, address: u64) -> Result<Object> {
+        self.browse.borrow_mut().object(address)
     }
 
     /// The values of an attribute, if there is one of that name.
     fn values(&self, object: &Object, name: &str) -> Result<Option<Values>> {
-        object.attribute(name).map(|attribute| attribute.values(&self.file)).transpose()
+        object.attribute(name).map(|attribute| attribute.values(self.browse().file())).transpose()
     }
 
     fn text(&self, object: &Object, name: &str) -> Result<Option<Text>> {
@@ -103,7 +97,48 @@ impl Container {
     fn truth(&self, object: &Object, name: &str) -> Result<bool> {
         Ok(self.values(object, name)?.and_then(|values| values.truth()) == Some(true))
     }
+
+    /// What the file says of an object, but for what is known.
+    fn raw_attributes(&self, object: &Object, known: &[(Text, Text)]) -> Vec<(Text, Text)> {
+        raw_attributes(self.browse().file(), object, known)
+    }
+
+    /// What is wrong with the container. What no value is made of is read for that, too.
+    fn structure(&self, progress: &mut dyn Progress) -> Result<Vec<Finding>> {
+        let mut browse = self.browse.borrow_mut();
+        browse.rest(progress)?;
+        let mut findings: Vec<_> = cut_short(browse.file(), browse.groups()).into_iter().collect();
+        findings.extend(about_structure(browse.groups()));
+        Ok(findings)
+    }
 }
+
+/// What makes the values of one family.
+trait Leaves {
+    /// Where the object is that a leaf's value is made of, if that is known.
+    fn address(&self, flat: &Text) -> Option<u64>;
+
+    /// The value of a leaf by its flat key in the file.
+    fn value(
+        &mut self,
+        reading: &mut Reading<'_>,
+        flat: &Text,
+        progress: &mut dyn Progress,
+    ) -> Result<ValueId>;
+}
+
+/// A leaf of the spec that is about to be read.
+struct Pending {
+    node: usize,
+    /// Its flat key in the file if it has one.
+    flat: Option<Text>,
+    /// The file's name is not what the path gives.
+    renamed: bool,
+}
+
+/// Leaves whose objects are read at once, in file order: few at first, to have something to show.
+const FIRST: usize = 128;
+const MOST_AT_ONCE: usize = 4096;
 
 /// What is shared by the readers of both families.
 struct Reading<'a> {
@@ -218,7 +253,7 @@ impl<'a> Reading<'a> {
 
     /// The container in another file of the set, by the path that was written down; `None` and
     /// a finding if it was not given.
-    fn other(&mut self, path: &str, progress: &mut dyn Progress) -> Result<Option<Rc<Container>>> {
+    fn other(&mut self, path: &str) -> Result<Option<Rc<Container>>> {
         let Some(id) = find_file(self.files, path) else {
             *self.absent.entry(base_name(path).to_owned()).or_default() += 1;
             return Ok(None);
@@ -227,7 +262,7 @@ impl<'a> Reading<'a> {
             return Ok(Some(self.main.clone()));
         }
         if !self.others.contains_key(&id) {
-            let opened = Container::open(self.files, id, self.limits, progress);
+            let opened = Container::open(self.files, id, self.limits);
             let opened = opened.map_err(|error| error.in_file(self.files.name(id)));
             self.others.insert(id, opened.map(Rc::new));
         }
@@ -312,47 +347,38 @@ impl<'a> Reading<'a> {
         self.tensor(Tensor::new(dtype, shape, layout))
     }
 
-    /// The tree with a value at each leaf. `leaf` makes the value of a flat key of the file.
+    /// The tree with a value at each leaf.
     fn walk(
         &mut self,
         spec: &Spec,
         progress: &mut dyn Progress,
-        leaf: &mut dyn FnMut(&mut Self, &Text, &mut dyn Progress) -> Result<ValueId>,
+        leaves: &mut dyn Leaves,
     ) -> Result<(ValueId, HashMap<Text, ValueId>)> {
         let mut first: HashMap<Text, ValueId> = HashMap::new();
-        let mut ids = vec![ValueId(0); spec.nodes.len()];
-        // Nodes still to be visited: its flat key in the file if it has one, how deep it is, and
-        // whether the file's name is not what the path gives.
-        let mut open: Vec<(usize, Option<Text>, u64, bool)> = vec![(0, Some("".into()), 0, false)];
-        let (mut steps, mut done) = (0u64, 0u64);
-        while let Some((index, flat, depth, renamed)) = open.pop() {
+        room::make_room_in_map(&mut first, spec.nodes.len())?;
+        self.builder.expect(spec.nodes.len())?;
+        let mut ids = room::filled(ValueId(0), spec.nodes.len())?;
+        // Nodes still to be visited, and how deep they are.
+        let top = Pending { node: 0, flat: Some("".into()), renamed: false };
+        let mut open = vec![(top, 0u64)];
+        let mut pending = Vec::new();
+        let (mut steps, mut at_once) = (0u64, FIRST);
+        while let Some((Pending { node: index, flat, renamed }, depth)) = open.pop() {
             Limits::check("nesting of containers", depth, self.limits.depth)?;
             let node = &spec.nodes[index];
             if node.shape == Shape::Leaf {
                 steps += depth;
                 Limits::check("steps in all keys together", steps, self.limits.key_steps)?;
-                ids[index] = match &flat {
-                    None => self.lost()?,
-                    Some(flat) => self.leaf(flat, &mut first, progress, leaf)?,
-                };
-                if let (Some(flat), Some(Value::Tensor(tensor))) =
-                    (&flat, self.builder.value(ids[index]))
-                    && let Some(tensor) = self.builder.tensor(*tensor)
-                {
-                    progress.found(flat, &tensor.dtype, &tensor.shape);
-                }
-                if let (Some(flat), true) = (flat, renamed) {
-                    self.builder.set_stored_key(ids[index], flat);
-                }
-                done += 1;
-                if done % 1000 == 0 {
-                    progress.check(done, 0)?;
+                pending.push(Pending { node: index, flat, renamed });
+                if pending.len() >= at_once {
+                    self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
+                    at_once = (at_once * 2).min(MOST_AT_ONCE);
                 }
                 continue;
             }
             ids[index] = self.builder.push(Value::None)?;
             for child in node.children.iter().rev() {
-                let below = match (&flat, &child.stored) {
+                let flat = match (&flat, &child.stored) {
                     (Some(flat), Some(step)) if depth == 0 => {
                         debug_assert!(flat.is_empty());
                         Some(step.clone())
@@ -361,9 +387,10 @@ impl<'a> Reading<'a> {
                     _ => None,
                 };
                 let renamed = renamed || child.renamed;
-                open.push((child.node, below, depth + 1, renamed));
+                open.push((Pending { node: child.node, flat, renamed }, depth + 1));
             }
         }
+        self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
         for (index, node) in spec.nodes.iter().enumerate() {
             if let Some(value) = container(node, &ids)
                 && let Some(place) = self.builder.value_mut(ids[index])
@@ -374,12 +401,42 @@ impl<'a> Reading<'a> {
         Ok((ids[0], first))
     }
 
+    /// Makes the values of some leaves, whose objects are read in file order.
+    fn leaves(
+        &mut self,
+        pending: &mut Vec<Pending>,
+        ids: &mut [ValueId],
+        first: &mut HashMap<Text, ValueId>,
+        progress: &mut dyn Progress,
+        leaves: &mut dyn Leaves,
+    ) -> Result<()> {
+        let flat = pending.iter().filter_map(|leaf| leaf.flat.as_ref());
+        let addresses = room::collect(flat.filter_map(|flat| leaves.address(flat)))?;
+        self.main.browse.borrow_mut().ahead(addresses)?;
+        for Pending { node, flat, renamed } in pending.drain(..) {
+            let Some(flat) = flat else {
+                ids[node] = self.lost()?;
+                continue;
+            };
+            ids[node] = self.leaf(&flat, first, progress, leaves)?;
+            if let Some(Value::Tensor(tensor)) = self.builder.value(ids[node])
+                && let Some(tensor) = self.builder.tensor(*tensor)
+            {
+                progress.found(&flat, &tensor.dtype, &tensor.shape);
+            }
+            if renamed {
+                self.builder.set_stored_key(ids[node], flat);
+            }
+        }
+        progress.check(first.len() as u64, 0)
+    }
+
     fn leaf(
         &mut self,
         flat: &Text,
         first: &mut HashMap<Text, ValueId>,
         progress: &mut dyn Progress,
-        leaf: &mut dyn FnMut(&mut Self, &Text, &mut dyn Progress) -> Result<ValueId>,
+        leaves: &mut dyn Leaves,
     ) -> Result<ValueId> {
         if let Some(other) = first.get(flat) {
             let title = format!("Two values go by the one name {flat}");
@@ -392,7 +449,7 @@ impl<'a> Reading<'a> {
             }
             return self.builder.push(Value::Link(*other));
         }
-        let id = match leaf(self, flat, progress) {
+        let id = match leaves.value(self, flat, progress) {
             Ok(id) => id,
             Err(error)
                 if matches!(

@@ -7,13 +7,15 @@ use statelens_checkpoint::{
     FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Tensor, Text, Value,
     ValueId, grouped, order,
 };
-use statelens_hdf5::{Class, Dataset, End, Hdf5File, Kind, Link, Object, Target, Tree, Values};
+use statelens_hdf5::{
+    Class, Dataset, End, External, Groups, Hdf5File, Kind, Link, Object, Target, Tree, Values,
+};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let file = Hdf5File::open(&files, files.main()?, limits)?;
     let tree = file.tree(progress)?;
-    if let Some(Err(error)) = tree.objects.get(&tree.root) {
+    if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {
         return Err(error.clone().context("the root group can't be read"));
     }
     let Grown { builder, root, findings, .. } = grow(
@@ -21,7 +23,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
         &file,
         &tree,
         Builder::new(limits),
-        cut_short(&file, &tree).into_iter().collect(),
+        cut_short(&file, &tree.groups).into_iter().collect(),
     )?;
     builder.finish(root, format(&file), files, findings)
 }
@@ -60,8 +62,8 @@ pub(crate) fn grow(
 }
 
 /// The finding for a file that doesn't end where it says.
-pub(crate) fn cut_short(file: &Hdf5File, tree: &Tree) -> Option<Finding> {
-    let (title, detail) = match file.end(tree)? {
+pub(crate) fn cut_short(file: &Hdf5File, found: &Groups) -> Option<Finding> {
+    let (title, detail) = match file.end(found)? {
         End::CutShort(missing) => (
             format!("The file is cut short: {} bytes are missing", grouped(missing)),
             "Its superblock says where it should end. What lies past its present end can't be read.",
@@ -95,19 +97,17 @@ pub(crate) fn named_twice(group: &str, name: &Text) -> Finding {
 
 /// What is wrong with the names and attributes of a container, for readers that don't walk all of
 /// it.
-pub(crate) fn about_structure(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn about_structure(groups: &Groups) -> Vec<Finding> {
     let damage =
         |title: &str, error: &Error| Finding::new(Grade::Damage, title).detail(error.to_string());
-    let names = tree.troubles.values().flatten();
+    let names = groups.troubles.values().flatten();
     let names = names.map(|error| damage("The index of a group is damaged", error));
-    let twice = tree.twice.iter().flat_map(|(group, names)| {
-        let path = if *group == tree.root { "" } else { "…" };
+    let twice = groups.twice.iter().flat_map(|(group, names)| {
+        let path = if *group == groups.root { "" } else { "…" };
         names.iter().map(move |name| named_twice(path, name))
     });
-    let attributes = tree.objects.values().flatten().flat_map(|object| &object.troubles);
-    let attributes = attributes
-        .filter(|error| error.kind() == ErrorKind::Damaged)
-        .map(|error| damage("An attribute can't be read", error));
+    let attributes =
+        groups.attributes.iter().map(|error| damage("An attribute can't be read", error));
     names.chain(twice).chain(attributes).take(MOST_FINDINGS).collect()
 }
 
@@ -142,17 +142,17 @@ const MOST_FINDINGS: usize = 100;
 
 impl Reader<'_> {
     fn walk(&mut self) -> Result<ValueId> {
-        let root = self.object(self.tree.root, String::new())?;
+        let root = self.object(self.tree.groups.root, String::new())?;
         while let Some((address, id, path)) = self.open.pop() {
-            for trouble in self.tree.troubles.get(&address).into_iter().flatten() {
+            for trouble in self.tree.groups.troubles.get(&address).into_iter().flatten() {
                 self.warn(format!("The index of the group /{path} is damaged"), trouble, &path);
             }
-            for name in self.tree.twice.get(&address).into_iter().flatten() {
+            for name in self.tree.groups.twice.get(&address).into_iter().flatten() {
                 if self.findings.len() < MOST_FINDINGS {
                     self.findings.push(named_twice(&path, name));
                 }
             }
-            let links = match self.tree.links.get(&address) {
+            let links = match self.tree.groups.links.get(&address) {
                 Some(Ok(links)) => links.as_slice(),
                 Some(Err(error)) => {
                     self.warn(format!("The group /{path} can't be listed"), error, &path);
@@ -210,7 +210,8 @@ impl Reader<'_> {
                 self.soft.push((id, group, target.clone()));
                 Ok(id)
             }
-            Target::External { file, path } => {
+            Target::External(external) => {
+                let External { file, path } = &**external;
                 let text = format!("a link to {path} in the file {file}");
                 self.builder.push(opaque("ExternalLink", text))
             }

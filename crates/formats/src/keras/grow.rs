@@ -44,10 +44,10 @@ impl Growing {
         let limits = self.builder.limits().clone();
         let file = Hdf5File::open_at(files, id, start, &limits)?;
         let tree = file.tree(progress)?;
-        if let Some(Err(error)) = tree.objects.get(&tree.root) {
+        if let Some(Err(error)) = tree.objects.get(&tree.groups.root) {
             return Err(error.clone().context("the root group can't be read"));
         }
-        self.findings.extend(cut_short(&file, &tree));
+        self.findings.extend(cut_short(&file, &tree.groups));
         let Grown { mut builder, root, places, findings } =
             grow(files, &file, &tree, self.builder, self.findings)?;
         for (address, object) in &tree.objects {
@@ -63,7 +63,7 @@ impl Growing {
                 }
             }
             self.legacy |= object.attribute("layer_names").is_some();
-            if *address == tree.root {
+            if *address == tree.groups.root {
                 self.attributes.extend(raw_attributes(&file, object, &[]));
             }
         }

@@ -11,7 +11,7 @@ use statelens_checkpoint::Result;
 
 use crate::error::from_reader;
 use crate::file::dataset::{Dataset, Stored};
-use crate::file::{Hdf5File, Object, Tree};
+use crate::file::{Groups, Hdf5File};
 use crate::header::Widths;
 use crate::source::Source;
 
@@ -41,9 +41,9 @@ pub(crate) fn recorded_base(whole: &Source, start: u64, version: u8, width: u8) 
 }
 
 impl Hdf5File {
-    /// How the recorded end disagrees with the file and with what `tree` found in it; `None` if it
+    /// How the recorded end disagrees with the file and with what was found in it; `None` if it
     /// doesn't.
-    pub fn end(&self, tree: &Tree) -> Option<End> {
+    pub fn end(&self, found: &Groups) -> Option<End> {
         let recorded = self.superblock().eof_address;
         let Widths { offset, .. } = self.widths;
         if Cursor::is_undefined_offset(recorded, offset) {
@@ -62,15 +62,13 @@ impl Hdf5File {
             let least = recorded.min(recorded.saturating_sub(self.source.base()).max(1)).min(end);
             return least.checked_sub(len).filter(|missing| *missing > 0).map(End::CutShort);
         }
-        let objects = tree.objects.values().flatten().filter_map(Object::dataset);
-        let data = objects.filter_map(extent).filter(|end| *end <= len).max();
-        let reached = self.source.reached().max(data.unwrap_or_default());
+        let reached = self.source.reached().max(found.data_end);
         (reached > end).then(|| End::Behind(reached - end))
     }
 }
 
 /// The address that a dataset's data is known to reach up to.
-fn extent(dataset: &Dataset) -> Option<u64> {
+pub(super) fn extent(dataset: &Dataset) -> Option<u64> {
     match &dataset.stored {
         Stored::Contiguous(address) => {
             let bytes = dataset.count().ok()?.checked_mul(dataset.datatype.size)?;

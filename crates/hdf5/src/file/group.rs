@@ -10,7 +10,7 @@ use hdf5_reader::messages::link::{self, LinkMessage, LinkTarget};
 use hdf5_reader::messages::link_info::LinkInfoMessage;
 use hdf5_reader::messages::symbol_table_msg::SymbolTableMessage;
 use hdf5_reader::symbol_table::SymbolTableNode;
-use statelens_checkpoint::{Error, Limits, Result, Text, order};
+use statelens_checkpoint::{Error, Limits, Result, Text, order, room};
 
 use crate::Hdf5File;
 use crate::error::from_reader;
@@ -33,13 +33,17 @@ pub enum Target {
     Hard(u64),
     /// A path in this file.
     Soft(Text),
-    /// A path in another file.
-    External {
-        /// The file, as it was written: absolute or relative to this one.
-        file: Text,
-        /// The path in it.
-        path: Text,
-    },
+    /// A path in another file. Behind a pointer, as nearly no name needs room for it.
+    External(Box<External>),
+}
+
+/// A path in another file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct External {
+    /// The file, as it was written: absolute or relative to this one.
+    pub file: Text,
+    /// The path in it.
+    pub path: Text,
 }
 
 /// Where a group keeps its links.
@@ -111,7 +115,9 @@ impl Hdf5File {
                 false => order::by(&mut found, |(_, a), (_, b)| a.name.cmp(&b.name)),
             }
         }
-        let links = found.into_iter().map(|(_, link)| link).collect();
+        // As many as there are: the list that they are taken from has room for more.
+        let mut links = room::vec(found.len() as u64)?;
+        links.extend(found.into_iter().map(|(_, link)| link));
         Ok(Listed { links, troubles })
     }
 
@@ -355,7 +361,7 @@ impl From<LinkMessage> for Link {
             LinkTarget::Hard { address } => Target::Hard(address),
             LinkTarget::Soft { path } => Target::Soft(path.into()),
             LinkTarget::External { filename, path } => {
-                Target::External { file: filename.into(), path: path.into() }
+                Target::External(Box::new(External { file: filename.into(), path: path.into() }))
             }
         };
         Self { name: message.name.into(), target }

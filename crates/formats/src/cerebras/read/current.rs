@@ -1,41 +1,30 @@
 //! Format 0.5: JSON in attributes of the root group.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 
 use statelens_checkpoint::{
-    DType, Error, Interner, Layout, Progress, Result, Tensor, Text, Value, ValueId,
+    DType, Error, Interner, Layout, Limits, Progress, Result, Tensor, Text, Value, ValueId, room,
 };
 use statelens_hdf5::{Attribute, Object, Values};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{Shape, Spec};
-use super::{Container, Reading, base_name, not_given, unread};
-use crate::hdf5::read::raw_attributes;
+use super::{Container, Leaves, Reading, base_name, not_given, unread};
 use crate::json::{Document, Id, Node};
 
 /// Reads the whole tree.
 pub(super) fn read(
     reading: &mut Reading<'_>,
-    spec: &Text,
+    spec: Text,
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
     let main = reading.main.clone();
-    let mut texts = Interner::default();
-    let document = Document::parse_sharing(spec.as_bytes(), &mut texts)
-        .map_err(|error| error.context("`__spec__`"))?;
-    let text = document.items(document.root()).get(1).and_then(|id| document.node(*id).text());
-    let text = text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?;
-    let spec = Spec::from_json(text, reading.limits)?;
-    let root = main.root()?;
-    let attributes = root.attributes.iter();
-    let attributes = attributes.map(|attribute| (attribute.name.as_bytes(), attribute)).collect();
-    let mut current = Current { attributes, texts, links: Vec::new() };
-    let (top, keys) = reading.walk(&spec, progress, &mut |reading, flat, progress| {
-        current.value(reading, &main, flat, progress)
-    })?;
+    let spec = tree(spec, reading.limits)?;
+    let order = order(&main.browse().root()?.attributes)?;
+    let mut current = Current { main, order, texts: Interner::default(), links: Vec::new() };
+    let (top, keys) = reading.walk(&spec, progress, &mut current)?;
     for (id, key) in current.links {
         let value = match keys.get(&key) {
             Some(target) if *target != id => Value::Link(*target),
@@ -52,9 +41,29 @@ pub(super) fn read(
     Ok(top)
 }
 
-struct Current<'a> {
-    /// Attributes of the root group.
-    attributes: HashMap<&'a [u8], &'a Attribute>,
+/// The tree that the file describes, in a text within a text: both are as long as all keys
+/// together, and no longer needed then.
+fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
+    let document = Document::parse_sharing(spec.as_bytes(), &mut Interner::default())
+        .map_err(|error| error.context("`__spec__`"))?;
+    drop(spec);
+    let text = document.items(document.root()).get(1).and_then(|id| document.node(*id).text());
+    let text = text.cloned();
+    drop(document);
+    Spec::from_json(&text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?, limits)
+}
+
+/// The positions of attributes, sorted by their names; the later ones of one name come later.
+fn order(attributes: &[Attribute]) -> Result<Vec<u32>> {
+    let mut order = room::collect(0..attributes.len() as u32)?;
+    order.sort_unstable_by_key(|at| (attributes[*at as usize].name.as_bytes(), *at));
+    Ok(order)
+}
+
+struct Current {
+    main: Rc<Container>,
+    /// Positions of the root group's attributes, sorted by name.
+    order: Vec<u32>,
     /// Names and values that every value's metadata has.
     texts: Interner,
     /// Values that are other values, by their flat keys.
@@ -71,27 +80,30 @@ struct Metadata<'a> {
 /// Serialised values in serialised values: the library makes three levels.
 const DEEPEST: u32 = 16;
 
-impl Current<'_> {
+impl Leaves for Current {
+    fn address(&self, flat: &Text) -> Option<u64> {
+        self.main.browse.borrow_mut().find(&flat.to_lossy()).ok().flatten()
+    }
+
     fn value(
         &mut self,
         reading: &mut Reading<'_>,
-        main: &Rc<Container>,
         flat: &Text,
         progress: &mut dyn Progress,
     ) -> Result<ValueId> {
+        let main = self.main.clone();
         let name = metadata_name(flat);
-        let attribute = self.attributes.get(name.as_slice()).ok_or_else(|| {
+        let values = self.attribute(&name)?.ok_or_else(|| {
             Error::damaged(
                 "the file says nothing about it: the attribute of its metadata is missing",
             )
         })?;
-        let values = attribute.values(&main.file)?;
         let text = values.text().ok_or_else(|| Error::damaged("its metadata is not text"))?;
         let document = Document::parse_sharing(text.as_bytes(), &mut self.texts)
             .map_err(|error| error.context("its metadata"))?;
         if is_plain(&document, flat) {
             // Almost every value: there is no need to read the spec that says so.
-            let mut place = Place { reading, container: main, progress };
+            let mut place = Place { reading, container: &main, progress };
             let metadata = Metadata { document: &document, id: document.root() };
             return match document.get(document.root(), &name) {
                 Some(id) => self.object(&mut place, Metadata { id, ..metadata }, flat),
@@ -109,8 +121,20 @@ impl Current<'_> {
         // The spec of one value is a dict with the one key that it goes by.
         let node =
             spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children.first()?.node)));
-        let mut place = Place { reading, container: main, progress };
+        let mut place = Place { reading, container: &main, progress };
         self.nested(&mut place, &document, node, flat, DEEPEST)
+    }
+}
+
+impl Current {
+    /// The values of the root group's attribute of that name.
+    fn attribute(&self, name: &[u8]) -> Result<Option<Values>> {
+        let browse = self.main.browse();
+        let attributes = &browse.root()?.attributes;
+        let named = |at: &u32| attributes[*at as usize].name.as_bytes();
+        let after = self.order.partition_point(|at| named(at) <= name);
+        let last = after.checked_sub(1).map(|at| self.order[at]).filter(|at| named(at) == name);
+        last.map(|at| attributes[at as usize].values(browse.file())).transpose()
     }
 
     /// A value at a node of its own spec: an object, or an object within another's description.
@@ -210,8 +234,8 @@ impl Current<'_> {
             "TorchTensorSerializer" | "NumpyArraySerializer" | "ObjectSerializer" => {
                 let container = container.clone();
                 let object = container.find(key)?;
-                let id = stored(reading, &container, object, metadata, key, &class)?;
-                let own = raw_attributes(&container.file, object, &raw);
+                let id = stored(reading, &container, &object, metadata, key, &class)?;
+                let own = container.raw_attributes(&object, &raw);
                 raw.reserve_exact(own.len());
                 raw.extend(own);
                 id
@@ -247,7 +271,7 @@ impl Current<'_> {
             place.reading.builder.set_raw_attributes(id, raw);
             return Ok(id);
         }
-        let Some(other) = place.reading.other(&path, place.progress)? else {
+        let Some(other) = place.reading.other(&path)? else {
             let why = not_given(base_name(&path));
             let value = match known {
                 Some((dtype, shape)) => place.reading.missing_tensor(dtype, shape, why)?,
@@ -262,9 +286,9 @@ impl Current<'_> {
             (None, class) => class,
         };
         let object = other.find(there)?;
-        let id = stored(place.reading, &other, object, outer.unwrap_or(inner), key, &class)?;
+        let id = stored(place.reading, &other, &object, outer.unwrap_or(inner), key, &class)?;
         let mut raw = link.raw(&mut self.texts);
-        raw.extend(raw_attributes(&other.file, object, &[]));
+        raw.extend(other.raw_attributes(&object, &[]));
         place.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
     }

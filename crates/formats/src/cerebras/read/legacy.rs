@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{
-    Call, DType, Error, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value, ValueId,
+    Call, DType, Error, FileId, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value,
+    ValueId,
 };
 use statelens_hdf5::{Object, Target, Values};
 use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
 use super::spec::Spec;
-use super::{Container, Reading, base_name, not_given, unread};
-use crate::hdf5::read::raw_attributes;
+use super::{Container, Leaves, Reading, base_name, not_given, unread};
 
 /// Reads the whole tree.
 pub(super) fn read(
@@ -46,15 +46,15 @@ pub(super) fn read(
     let main = reading.main.clone();
     let mut legacy = Legacy {
         names: names(&main),
+        main: main.clone(),
+        others: HashMap::new(),
         by_address: HashMap::new(),
         links: Vec::new(),
         missing: Vec::new(),
         // Until release 1.9 the codec of numpy arrays was that of tensors.
         arrays_are_tensors: version.is_none_or(|version| version <= 0.3),
     };
-    let (top, keys) = reading.walk(&spec, progress, &mut |reading, flat, progress| {
-        legacy.value(reading, &main, flat, progress)
-    })?;
+    let (top, keys) = reading.walk(&spec, progress, &mut legacy)?;
     for (id, key) in legacy.links {
         let value = match keys.get(&key) {
             Some(target) if *target != id => Value::Link(*target),
@@ -85,8 +85,11 @@ pub(super) fn read(
 }
 
 struct Legacy {
+    main: Rc<Container>,
     /// Addresses of the root's datasets by the keys that their quoted names stand for.
     names: HashMap<Text, u64>,
+    /// Those of other files that values are in.
+    others: HashMap<FileId, HashMap<Text, u64>>,
     /// The values of datasets that were read: a further name is a link.
     by_address: HashMap<u64, ValueId>,
     links: Vec<(ValueId, Text)>,
@@ -94,13 +97,16 @@ struct Legacy {
     arrays_are_tensors: bool,
 }
 
-impl Legacy {
+impl Leaves for Legacy {
+    fn address(&self, flat: &Text) -> Option<u64> {
+        self.names.get(flat).copied()
+    }
+
     fn value(
         &mut self,
         reading: &mut Reading<'_>,
-        main: &Rc<Container>,
         flat: &Text,
-        progress: &mut dyn Progress,
+        _progress: &mut dyn Progress,
     ) -> Result<ValueId> {
         let Some(address) = self.names.get(flat).copied() else {
             self.missing.push(flat.clone());
@@ -109,21 +115,20 @@ impl Legacy {
         if let Some(first) = self.by_address.get(&address) {
             return reading.builder.push(Value::Link(*first));
         }
-        let object = match main.tree.objects.get(&address) {
-            Some(Ok(object)) => object,
-            Some(Err(error)) => return Err(error.clone()),
-            None => return Err(Error::damaged("its dataset is not there")),
-        };
-        let class = main.text(object, "__H5_TYPE__")?;
+        let main = self.main.clone();
+        let object = main.object(address)?;
+        let class = main.text(&object, "__H5_TYPE__")?;
         let id = match class.as_ref().map(Text::to_lossy).as_deref() {
-            Some(class) => self.typed(reading, main, object, flat, class, progress)?,
-            None => untyped(reading, main, object, flat)?,
+            Some(class) => self.typed(reading, &main, &object, flat, class)?,
+            None => untyped(reading, &main, &object, flat)?,
         };
         self.by_address.insert(address, id);
-        reading.builder.set_raw_attributes(id, raw_attributes(&main.file, object, &[]));
+        reading.builder.set_raw_attributes(id, main.raw_attributes(&object, &[]));
         Ok(id)
     }
+}
 
+impl Legacy {
     fn typed(
         &mut self,
         reading: &mut Reading<'_>,
@@ -131,7 +136,6 @@ impl Legacy {
         object: &Object,
         key: &Text,
         class: &str,
-        progress: &mut dyn Progress,
     ) -> Result<ValueId> {
         let value = match class {
             "TorchTensorH5Type" => tensor(reading, main, object, key)?,
@@ -153,7 +157,7 @@ impl Legacy {
                 raw_file(reading, main, object)?
             }
             "DeferredH5Tensor" | "StoredTensorH5Type" => {
-                return self.elsewhere(reading, main, object, progress);
+                return self.elsewhere(reading, main, object);
             }
             "DeferredGraphTensor" => {
                 let why = "it is computed by a TorchScript graph, which is never run";
@@ -184,7 +188,6 @@ impl Legacy {
         reading: &mut Reading<'_>,
         main: &Rc<Container>,
         object: &Object,
-        progress: &mut dyn Progress,
     ) -> Result<ValueId> {
         let key = unquote(&need_text(main, object, "key")?);
         if main.truth(object, "link_to_self")? {
@@ -193,14 +196,14 @@ impl Legacy {
             return Ok(id);
         }
         let path = need_text(main, object, "filepath")?.to_lossy().into_owned();
-        let Some(other) = reading.other(&path, progress)? else {
+        let Some(other) = reading.other(&path)? else {
             // The file does not say what the tensor is, only where.
             let value = unread(&not_given(base_name(&path)));
             return reading.builder.push(value);
         };
-        let address = names(&other).get(&key).copied();
-        let found = address.and_then(|address| other.tree.object(address));
-        let found = found
+        let names = self.others.entry(other.id).or_insert_with(|| names(&other));
+        let found = names.get(&key).and_then(|address| other.object(*address).ok());
+        let found = &found
             .ok_or_else(|| Error::damaged(format!("the file {} has no {key}", base_name(&path))))?;
         let value = match other.text(found, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref()
         {
@@ -251,8 +254,8 @@ fn untyped(
 /// The tensor that a link to this file names when it is no value of the state dict.
 fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Result<Value> {
     let address = names(main).get(key).copied();
-    let object = address.and_then(|address| main.tree.object(address));
-    let object = object
+    let object = address.and_then(|address| main.object(address).ok());
+    let object = &object
         .ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
     match main.text(object, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref() {
         Some("DeferredH5Tensor" | "StoredTensorH5Type") => {
@@ -280,8 +283,8 @@ fn scalar(
     key: &Text,
 ) -> Result<Value> {
     let dataset = reading.dataset(object, key)?;
-    let data = container.file.read(dataset, reading.files)?;
-    Ok(match container.file.values(&dataset.datatype, &data)? {
+    let data = container.browse().file().read(dataset, reading.files)?;
+    Ok(match container.browse().file().values(&dataset.datatype, &data)? {
         Values::Bool(values) if values.len() == 1 => Value::Bool(values[0]),
         Values::Int(values) if values.len() == 1 => Value::Int(values[0].clone()),
         Values::Float(values) if values.len() == 1 => Value::Float(values[0]),
@@ -356,7 +359,9 @@ fn need_text(container: &Container, object: &Object, name: &str) -> Result<Text>
 
 /// The root's datasets by key.
 fn names(container: &Container) -> HashMap<Text, u64> {
-    let links = match container.tree.links.get(&container.tree.root) {
+    let browse = container.browse();
+    let groups = browse.groups();
+    let links = match groups.links.get(&groups.root) {
         Some(Ok(links)) => links.as_slice(),
         _ => &[],
     };

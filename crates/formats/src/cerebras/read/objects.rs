@@ -15,7 +15,7 @@ impl Reading<'_> {
         dataset: &Dataset,
         dtype: Option<DType>,
     ) -> Result<Value> {
-        let mut tensor = container.file.tensor(dataset, self.files)?;
+        let mut tensor = container.browse().file().tensor(dataset, self.files)?;
         if let Some(dtype) = dtype {
             retype(&mut tensor, dtype);
         }

@@ -113,7 +113,7 @@ impl Read {
     }
 
     fn root(&self) -> BTreeMap<String, (String, Option<Vec<u64>>, Values)> {
-        self.attributes(self.tree.object(self.tree.root).unwrap())
+        self.attributes(self.tree.object(self.tree.groups.root).unwrap())
     }
 
     fn text(&self, name: &str) -> String {
@@ -123,9 +123,9 @@ impl Read {
     /// The datasets by path.
     fn datasets(&self) -> BTreeMap<String, &Object> {
         let mut found = BTreeMap::new();
-        let mut open = vec![(String::new(), self.tree.root)];
+        let mut open = vec![(String::new(), self.tree.groups.root)];
         while let Some((path, group)) = open.pop() {
-            for link in self.tree.links[&group].as_ref().unwrap() {
+            for link in self.tree.groups.links[&group].as_ref().unwrap() {
                 let path = format!("{path}/{}", link.name);
                 let address = self.tree.find(&path).unwrap();
                 match self.tree.object(address).unwrap() {

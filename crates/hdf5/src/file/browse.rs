@@ -1,0 +1,130 @@
+//! A container whose objects are read as they are asked for.
+//!
+//! A file of a hundred thousand datasets has that many headers and seven times as many attributes.
+//! Who makes a value of each, one after the other, needs none of them longer than that.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use statelens_checkpoint::{Progress, Result, order, room};
+
+use crate::file::{Groups, Object, follow};
+use crate::{Hdf5File, Kind};
+
+/// A container of which only the groups' lists are kept.
+pub struct Browse {
+    file: Hdf5File,
+    groups: Groups,
+    root: Result<Object>,
+    /// Objects that were read.
+    seen: HashSet<u64>,
+    /// Objects that were read because they will be asked for.
+    ahead: HashMap<u64, Result<Object>>,
+}
+
+impl Browse {
+    /// Reads the root group and lists it.
+    pub fn new(file: Hdf5File) -> Result<Self> {
+        let address = file.root()?;
+        let root = file.object(address);
+        let mut groups = Groups::new(address);
+        groups.note(&file, &root)?;
+        Ok(Self { file, groups, root, seen: [address].into(), ahead: HashMap::new() })
+    }
+
+    /// The container.
+    pub fn file(&self) -> &Hdf5File {
+        &self.file
+    }
+
+    /// The root group.
+    pub fn root(&self) -> Result<&Object> {
+        self.root.as_ref().map_err(Clone::clone)
+    }
+
+    /// The groups that were listed so far, and what was noticed.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// The object that a path leads to, soft links followed; `None` if there is none.
+    pub fn find(&mut self, path: &str) -> Result<Option<u64>> {
+        let mut failed = None;
+        let found = follow(self.groups.root, path, |group, name| {
+            if !self.groups.links.contains_key(&group)
+                && let Err(error) = self.read(group)
+            {
+                failed = Some(error);
+                return None;
+            }
+            Some(self.groups.link(group, name)?.target.clone())
+        });
+        failed.map_or(Ok(found), Err)
+    }
+
+    /// The object whose header is at `address`, read again each time but after [`Browse::ahead`].
+    pub fn object(&mut self, address: u64) -> Result<Object> {
+        match self.ahead.remove(&address) {
+            Some(object) => object,
+            None => self.read(address),
+        }
+    }
+
+    /// Reads objects that will be asked for, in file order; others that were read ahead before are
+    /// forgotten.
+    pub fn ahead(&mut self, mut addresses: Vec<u64>) -> Result<()> {
+        self.ahead.clear();
+        order::natural(&mut addresses);
+        addresses.dedup();
+        for address in addresses {
+            let object = self.read(address);
+            room::insert(&mut self.ahead, address, object)?;
+        }
+        Ok(())
+    }
+
+    /// Reads whatever can be reached from the root by hard links and was not read yet, for what it
+    /// says about the container.
+    pub fn rest(&mut self, progress: &mut dyn Progress) -> Result<()> {
+        self.ahead = HashMap::new();
+        let mut gone_through = HashSet::from([self.groups.root]);
+        let mut level: Vec<u64> = room::collect(self.groups.members(self.groups.root))?;
+        while !level.is_empty() {
+            order::natural(&mut level);
+            level.dedup();
+            let mut next = Vec::new();
+            for address in level {
+                if !self.seen.contains(&address) {
+                    // What can't be read is told where it is asked for.
+                    drop(self.read(address));
+                    if self.seen.len().is_multiple_of(1000) {
+                        progress.check(self.seen.len() as u64, 0)?;
+                    }
+                    self.file.check_number(self.seen.len())?;
+                }
+                if self.groups.links.contains_key(&address) && gone_through.insert(address) {
+                    next.extend(self.groups.members(address));
+                }
+            }
+            level = next;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, address: u64) -> Result<Object> {
+        let object = self.file.object(address);
+        room::add(&mut self.seen, address)?;
+        let listed = self.groups.links.contains_key(&address);
+        match &object {
+            Ok(Object { kind: Kind::Group, .. }) if listed => {}
+            _ => self.groups.note(&self.file, &object)?,
+        }
+        object
+    }
+}
+
+impl fmt::Debug for Browse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Browse({} objects read)", self.seen.len())
+    }
+}
