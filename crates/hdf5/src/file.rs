@@ -87,6 +87,13 @@ impl Object {
         self.attributes.iter().find(|attribute| attribute.name == name)
     }
 
+    fn add(&mut self, attribute: Result<Attribute>) {
+        match attribute {
+            Ok(attribute) => self.attributes.push(attribute),
+            Err(error) => self.troubles.push(error),
+        }
+    }
+
     /// The dataset, if it is one.
     pub fn dataset(&self) -> Option<&Dataset> {
         match &self.kind {
@@ -326,20 +333,19 @@ impl Hdf5File {
 
     fn attributes(&self, messages: &Messages, object: &mut Object) {
         object.attributes.reserve_exact(messages.count(MSG_ATTRIBUTE));
-        let mut add = |attribute: Result<Attribute>| match attribute {
-            Ok(attribute) => object.attributes.push(attribute),
-            Err(error) => object.troubles.push(error),
-        };
         for Message { kind, shared, body } in messages.iter() {
             match (kind, shared) {
-                (MSG_ATTRIBUTE, false) => add(Attribute::parse(self, body)),
+                (MSG_ATTRIBUTE, false) => object.add(Attribute::parse(self, body)),
                 (MSG_ATTRIBUTE, true) => {
                     let body = self.resolve(MSG_ATTRIBUTE, body);
-                    add(body.and_then(|body| Attribute::parse(self, &body)));
+                    object.add(body.and_then(|body| Attribute::parse(self, &body)));
                 }
                 (MSG_ATTRIBUTE_INFO, _) => match self.dense_attributes(body) {
-                    Ok(found) => found.into_iter().for_each(&mut add),
-                    Err(error) => add(Err(error.context("dense attributes"))),
+                    Ok(found) => {
+                        object.attributes.reserve_exact(found.len());
+                        found.into_iter().for_each(|attribute| object.add(attribute));
+                    }
+                    Err(error) => object.add(Err(error.context("dense attributes"))),
                 },
                 _ => {}
             }

@@ -124,6 +124,10 @@ impl GlobalHeap {
         }
         let at = |error: Error| error.at(source.base().saturating_add(address));
         let collection = Arc::new(Collection::read(source, widths, address, limits).map_err(at)?);
+        if collection.bytes.len() > KEPT && collection.objects.len() == 1 {
+            // One long text, which is not asked for again and again.
+            return Ok(collection);
+        }
         if cache.bytes + collection.bytes.len() > KEPT {
             cache.by_address.clear();
             cache.bytes = 0;

@@ -148,6 +148,49 @@ fn every_row_is_as_h5py_read_it() {
     }
 }
 
+/// A file whose superblock says that it ends at a byte.
+fn ending_at(mut bytes: Vec<u8>, end: u64) -> Vec<u8> {
+    let at = if bytes[8] < 2 { 40 } else { 28 };
+    bytes[at..at + 8].copy_from_slice(&end.to_le_bytes());
+    if bytes[8] >= 2 {
+        let sum = hdf5_reader::checksum::jenkins_lookup3(&bytes[..44]);
+        bytes[44..48].copy_from_slice(&sum.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn chunks_behind_the_recorded_end_are_refused_as_libhdf5_does() {
+    let mut shown = 0;
+    for name in ["btree1.h5", "btree2.h5", "ext_array.h5", "fixed_array.h5", "filter_deflate_l.h5"]
+    {
+        let bytes = std::fs::read(folder().join(name)).unwrap();
+        let tables = |bytes: Vec<u8>| {
+            let files = FileSet::single(name, Memory::from(bytes));
+            let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+            let tree = file.tree(&mut Unwatched).unwrap();
+            let datasets = tree.objects.values().flatten().filter_map(crate::Object::dataset);
+            let tables =
+                datasets.filter_map(|dataset| match file.tensor(dataset, &files).ok()?.layout {
+                    Layout::Chunked(chunked) => Some(chunked.chunks.table(&files)),
+                    _ => None,
+                });
+            tables.collect::<Vec<_>>()
+        };
+        let ends = tables(bytes.clone()).into_iter().flat_map(|table| table.unwrap());
+        let Some(furthest) = ends.map(|chunk| chunk.span.offset + chunk.span.len).max() else {
+            continue;
+        };
+        // As it is, and with the last chunk ending where the file does.
+        assert!(tables(ending_at(bytes.clone(), furthest)).iter().all(Result::is_ok), "{name}");
+        let refused = tables(ending_at(bytes, furthest - 1));
+        let error = refused.into_iter().find_map(Result::err).expect(name);
+        assert!(error.to_string().contains("behind the end"), "{name}: {error}");
+        shown += 1;
+    }
+    assert_eq!(shown, 5);
+}
+
 #[test]
 fn links_say_what_they_are() {
     for name in ["links_e.h5", "links_l.h5"] {

@@ -38,6 +38,7 @@ impl Document {
         // Containers that are open, innermost last, and the name the next value goes by.
         let mut open: Vec<Id> = Vec::new();
         let mut name = None;
+        let mut alike = Alike::default();
         loop {
             let (node, opens) = parser.value()?;
             Limits::check("values in one JSON text", nodes.len() as u64 + 1, MOST_NODES)?;
@@ -52,8 +53,9 @@ impl Document {
                 }
             }
             let mut fresh = opens;
-            if opens {
-                open.push(id);
+            match opens {
+                true => open.push(id),
+                false => alike.share(&mut nodes, id, open.last()),
             }
             // Close what ends here; go on to the next value.
             loop {
@@ -64,7 +66,9 @@ impl Document {
                 let object = matches!(nodes.get(parent.0 as usize), Some(Node::Object(_)));
                 parser.space();
                 if parser.take(if object { b'}' } else { b']' }) {
-                    open.pop();
+                    if let Some(closed) = open.pop() {
+                        alike.share(&mut nodes, closed, open.last());
+                    }
                     fresh = false;
                     continue;
                 }
@@ -124,6 +128,54 @@ impl Document {
     /// As Python prints it: what `str()` gives, with strings inside in quotes.
     pub(crate) fn python(&self, id: Id) -> Python<'_> {
         Python { document: self, id }
+    }
+}
+
+/// Small values that were read not long ago: one that comes again is not kept twice. The leaves of
+/// a tree of a hundred thousand are all written alike.
+#[derive(Default)]
+struct Alike {
+    recent: [Option<Id>; 4],
+    next: usize,
+}
+
+/// Entries of an object, or items of an array, that is compared with others.
+const FEW: usize = 4;
+
+impl Alike {
+    /// Takes a value that was just completed out again if there is one like it, which its parent
+    /// holds in its place.
+    fn share(&mut self, nodes: &mut Vec<Node>, id: Id, parent: Option<&Id>) {
+        let Some(parent) = parent else { return };
+        // Only the last node can be taken out: what it holds is shared itself, or nothing.
+        let Some((node, before)) = nodes.split_last().filter(|_| id.0 as usize + 1 == nodes.len())
+        else {
+            return;
+        };
+        let small = match node {
+            Node::Null | Node::Bool(_) => true,
+            Node::Array(items) => items.len() <= FEW,
+            Node::Object(entries) => entries.len() <= FEW,
+            _ => false,
+        };
+        if !small {
+            return;
+        }
+        let same = |other: &Id| before.get(other.0 as usize) == Some(node);
+        let Some(known) = self.recent.iter().flatten().copied().find(same) else {
+            self.recent[self.next] = Some(id);
+            self.next = (self.next + 1) % self.recent.len();
+            return;
+        };
+        nodes.pop();
+        let place = match nodes.get_mut(parent.0 as usize) {
+            Some(Node::Array(items)) => items.last_mut(),
+            Some(Node::Object(entries)) => entries.last_mut().map(|(_, id)| id),
+            _ => None,
+        };
+        if let Some(place) = place {
+            *place = known;
+        }
     }
 }
 
@@ -212,6 +264,25 @@ mod tests {
 
     fn parse(text: &str) -> Document {
         Document::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn small_values_that_come_again_are_kept_once() {
+        let leaf = r#"{"type": null, "context": null, "children_spec": []}"#;
+        let text = format!("[{}]", [leaf; 1000].join(", "));
+        let document = parse(&text);
+        assert!(document.nodes.len() < 10, "{}", document.nodes.len());
+        let leaves = document.items(document.root());
+        assert_eq!(leaves.len(), 1000);
+        let printed = "{'type': None, 'context': None, 'children_spec': []}";
+        assert!(leaves.iter().all(|leaf| document.python(*leaf).to_string() == printed));
+        // What only looks alike stays apart, wherever it comes.
+        let text = r#"[[], {}, [[]], [{}], {"a": []}, {"a": {}}, {"b": []}, [[], []], [null, true], [true, null],
+            [null, false], [], {}, [[]], {"a": []}, [[[]]], [1], [1], "a", {"a": []}]"#;
+        let printed = "[[], {}, [[]], [{}], {'a': []}, {'a': {}}, {'b': []}, [[], []], [None, True], [True, None], \
+            [None, False], [], {}, [[]], {'a': []}, [[[]]], [1], [1], 'a', {'a': []}]";
+        let document = parse(text);
+        assert_eq!(document.python(document.root()).to_string(), printed);
     }
 
     #[test]

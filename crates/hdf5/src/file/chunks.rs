@@ -56,6 +56,8 @@ pub(crate) struct DatasetChunks {
     pub(crate) width: u64,
     /// As many chunks as may be listed.
     pub(crate) most: u64,
+    /// Where the container says that it ends, from its start: libhdf5 reads nothing behind that.
+    pub(crate) end: Option<u64>,
 }
 
 impl Chunks for DatasetChunks {
@@ -206,6 +208,14 @@ impl DatasetChunks {
                 .expected(format!("{} bytes", self.chunk_bytes)));
         }
         let len = if self.filters.is_empty() || plain { self.chunk_bytes } else { size };
+        if let Some(end) = self.end
+            && address.checked_add(len).is_none_or(|behind| behind > end)
+        {
+            return Err(Error::damaged("a chunk lies behind the end that the file records")
+                .at(self.base.saturating_add(address))
+                .expected(format!("one before byte {}", self.base.saturating_add(end)))
+                .advice("The file is damaged: copy or download it again."));
+        }
         let offset =
             self.base.checked_add(address).filter(|offset| offset.checked_add(len).is_some());
         let offset =

@@ -361,6 +361,7 @@ impl Hdf5File {
                 fill: fill_bytes(dataset, element),
                 width: self.chunk_tree_width,
                 most: self.limits.members,
+                end: self.recorded_end(),
             }),
         }))
     }

@@ -50,13 +50,7 @@ impl Hdf5File {
             return None;
         }
         let len = Storage::len(&self.source);
-        let Some(end) = recorded.checked_sub(self.recorded_base) else {
-            return Some(End::Elsewhere);
-        };
-        // A container that a user block was put before records what it did without.
-        if ![0, self.source.base()].contains(&self.recorded_base) && end != len {
-            return Some(End::Elsewhere);
-        }
+        let Some(end) = self.recorded_end() else { return Some(End::Elsewhere) };
         if end > len {
             // Behind a user block, writers count the end from either start.
             let least = recorded.min(recorded.saturating_sub(self.source.base()).max(1)).min(end);
@@ -64,6 +58,19 @@ impl Hdf5File {
         }
         let reached = self.source.reached().max(found.data_end);
         (reached > end).then(|| End::Behind(reached - end))
+    }
+
+    /// Where the container says that it ends, from its start; `None` if it doesn't, or says it in
+    /// a way that contradicts itself.
+    pub(crate) fn recorded_end(&self) -> Option<u64> {
+        let recorded = self.superblock().eof_address;
+        if Cursor::is_undefined_offset(recorded, self.widths.offset) {
+            return None;
+        }
+        let end = recorded.checked_sub(self.recorded_base)?;
+        // A container that a user block was put before records what it did without.
+        let at_its_start = [0, self.source.base()].contains(&self.recorded_base);
+        (at_its_start || end == Storage::len(&self.source)).then_some(end)
     }
 }
 

@@ -50,7 +50,7 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
     let text = document.items(document.root()).get(1).and_then(|id| document.node(*id).text());
     let text = text.cloned();
     drop(document);
-    Spec::from_json(&text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?, limits)
+    Spec::from_json(text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?, limits)
 }
 
 /// The positions of attributes, sorted by their names; the later ones of one name come later.
@@ -115,7 +115,7 @@ impl Leaves for Current {
             .and_then(|id| document.items(id).get(1))
             .and_then(|id| document.node(*id).text());
         let spec = match spec {
-            Some(text) => Some(Spec::from_json(text, reading.limits)?),
+            Some(text) => Some(Spec::from_json(text.clone(), reading.limits)?),
             None => None,
         };
         // The spec of one value is a dict with the one key that it goes by.

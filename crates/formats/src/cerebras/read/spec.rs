@@ -51,8 +51,10 @@ pub(super) struct Child {
 
 impl Spec {
     /// From the JSON that torch's `treespec_dumps` writes: a protocol and a node.
-    pub(super) fn from_json(text: &Text, limits: &Limits) -> Result<Self> {
+    pub(super) fn from_json(text: Text, limits: &Limits) -> Result<Self> {
         let document = Document::parse_sharing(text.as_bytes(), &mut Interner::default())?;
+        // It is as long as all keys together.
+        drop(text);
         let [protocol, root] = document.items(document.root()) else {
             return Err(bad("it is not a protocol and a tree"));
         };
