@@ -7,6 +7,7 @@
 //! and numpy in an extra field), and telling that two
 //! members overlap.
 
+mod end;
 pub(crate) mod names;
 pub(crate) mod write;
 
@@ -116,6 +117,7 @@ impl Archive {
             return Err(Error::damaged("two records of the archive have the same name")
                 .advice("Readers disagree about which of them counts: do not trust the file."));
         }
+        end::check(&*source, span, archive.central_directory_start())?;
         let end = base.saturating_add(archive.central_directory_start());
         let directory = archive.metadata();
         let mut all = Vec::new();

@@ -34,6 +34,7 @@ fn what_is_only_claimed_takes_neither_time_nor_memory() {
         let _ = opened(name, bytes);
     }
     let before = peak();
+    let mut wrong = Vec::new();
     for (at, (name, claim, bytes)) in files.iter().enumerate() {
         let which = format!("{name}, the {at}th file, which claims {claim}");
         let mut fastest = Duration::MAX;
@@ -41,11 +42,17 @@ fn what_is_only_claimed_takes_neither_time_nor_memory() {
             let began = Instant::now();
             let said = opened(name, bytes);
             fastest = fastest.min(began.elapsed());
-            let said = said.unwrap_or_else(|| panic!("{which}: nothing is wrong with it"));
-            assert!(said.len() > 20, "{which}: {said}");
+            match said {
+                Some(said) if said.len() > 20 => {}
+                said => wrong.push(format!("{which} is said to be {said:?}")),
+            }
         }
-        assert!(fastest < MOST, "{which} took {fastest:?}");
+        if fastest >= MOST {
+            wrong.push(format!("{which} took {fastest:?}"));
+        }
     }
+    wrong.dedup();
+    assert!(wrong.is_empty(), "{wrong:#?}");
     if let (Some(before), Some(after)) = (before, peak()) {
         let taken = after.saturating_sub(before);
         assert!(taken < MOST_KILOBYTES, "{taken} kB more than before");
@@ -184,10 +191,11 @@ fn zip(claim: u64) -> Vec<Vec<u8>> {
 
 /// Lengths in pickles.
 fn pickles(claim: u64) -> Vec<Vec<u8>> {
-    let long =
-        |code: u8| [b"\x80\x05}X\x01\0\0\0a", &[code], &claim.to_le_bytes()[..], b"abcs."].concat();
+    let long = |code: u8| {
+        [&b"\x80\x05}X\x01\0\0\0a"[..], &[code], &claim.to_le_bytes()[..], b"abcs."].concat()
+    };
     let short = |code: u8, len: u32| {
-        [b"\x80\x05}X\x01\0\0\0a", &[code], &len.to_le_bytes()[..], b"abcs."].concat()
+        [&b"\x80\x05}X\x01\0\0\0a"[..], &[code], &len.to_le_bytes()[..], b"abcs."].concat()
     };
     vec![
         // BINUNICODE8, BINBYTES8, BYTEARRAY8, BINUNICODE, BINBYTES, LONG4.
