@@ -11,7 +11,7 @@ use statelens_checkpoint::{
     Data, Error, FileSet, Layout, Limits, Memory, ReadAt, Result, Segment, TensorId, Unwatched,
 };
 
-use crate::{Hdf5File, Target, Tree, Values, write};
+use crate::{Browse, Hdf5File, Target, Tree, Values, write};
 
 /// Rows of the manifest that are not as h5py has them, and why.
 const EXCEPTIONS: &[(&str, &str)] = &[
@@ -269,6 +269,38 @@ fn twenty_thousand_datasets_take_few_reads() {
     }
     let reads = source.1.load(Ordering::Relaxed);
     assert!(reads <= len.div_ceil(1 << 20) + 12, "{reads} reads of {len} bytes");
+}
+
+#[test]
+fn objects_are_read_when_they_are_asked_for_and_once() {
+    let bytes = many(20_000, 16);
+    let source = Arc::new(Counting(Memory::from(bytes), AtomicU64::new(0)));
+    let mut files = FileSet::default();
+    let id = files.push("many.h5", source.clone());
+    let reads = || source.1.load(Ordering::Relaxed);
+    let file = Hdf5File::open(&files, id, &Limits::default()).unwrap();
+    let mut browse = Browse::new(file).unwrap();
+    let path = |index: u32| format!("model.layers.{index}.weight");
+    let mut read = |numbers: std::ops::Range<u32>| {
+        let addresses: Vec<u64> =
+            numbers.clone().map(|index| browse.find(&path(index)).unwrap().unwrap()).collect();
+        browse.ahead(addresses.clone()).unwrap();
+        for address in addresses {
+            let object = browse.object(address).unwrap();
+            assert_eq!((object.address, object.attributes.len()), (address, 3));
+        }
+    };
+    read(0..100);
+    let first = reads();
+    (1..200).for_each(|part| read(part * 100..part * 100 + 100));
+    let all = reads();
+    assert!(first * 2 < all, "{first} reads of {all} for the first hundred");
+    // All were seen, so that there is nothing left to read.
+    browse.rest(&mut Unwatched).unwrap();
+    assert_eq!(reads(), all);
+    assert_eq!(browse.find("model.layers.20000.weight").unwrap(), None);
+    assert!(browse.groups().attributes.is_empty() && browse.groups().troubles.is_empty());
+    assert_eq!(browse.file().end(browse.groups()), None);
 }
 
 #[test]
