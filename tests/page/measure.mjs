@@ -44,17 +44,18 @@ function tools() {
         return performance.now() - began;
       });
     },
-    /** The slowest letter of a word, until its rows are on the screen, and the longest that the page was busy at one go. */
+    /** The slowest letter of a word, until all its rows are on the screen and until the first are, and the longest that the page was busy at one go. */
     async typing(word) {
       const input = document.querySelector("#filter");
       const type = (text) => {
         input.value = text;
         input.dispatchEvent(new InputEvent("input", { bubbles: true }));
       };
-      let [slowest, busiest] = [0, 0];
+      let [slowest, busiest, shown] = [0, 0, 0];
       for (let end = 1; end <= word.length; end++) {
         const began = performance.now();
         type(word.slice(0, end));
+        this.painted().then(() => (shown = Math.max(shown, performance.now() - began)));
         for (;;) {
           const from = performance.now();
           await new Promise((done) => setTimeout(done));
@@ -66,7 +67,7 @@ function tools() {
       }
       type("");
       await this.painted();
-      return { slowest, busiest };
+      return { slowest, busiest, shown };
     },
     /** The longest frame while it is scrolled from one end to the other. */
     async scrolling(selector, frames) {
@@ -113,9 +114,10 @@ async function measure(browser, file) {
     found.elements = await page.evaluate(() => bench.elements());
     found.opened_megabytes = memory() - start;
     for (const [name, word] of [["filter", WORDS[0]], ["expression", WORDS[1]]]) {
-      const { slowest, busiest } = await page.evaluate((word) => bench.typing(word), word);
+      const { slowest, busiest, shown } = await page.evaluate((word) => bench.typing(word), word);
       found[name] = slowest;
       found[`${name}_busy`] = busiest;
+      found[`${name}_shown`] = shown;
     }
     for (const [name, selector] of [["table", ".gridbox .scroller"], ["tree", "[role=tree]"]]) {
       found[`scroll_${name}`] = await page.evaluate(([selector, frames]) => bench.scrolling(selector, frames), [selector, FRAMES]);
@@ -164,6 +166,7 @@ const COLUMNS = [
   ["open", (found) => ms(found.open)],
   ["letter", (found) => ms(found.filter)],
   ["letter of /regex/", (found) => ms(found.expression)],
+  ["its first rows", (found) => ms(found.expression_shown)],
   ["busy", (found) => ms(found.expression_busy)],
   ["frame, table", (found) => ms(found.scroll_table)],
   ["frame, tree", (found) => ms(found.scroll_tree)],

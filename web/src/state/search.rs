@@ -9,6 +9,8 @@ use crate::state::weights::Weights;
 /// How many bytes of keys regular expressions go through at a time, so that the page keeps up with
 /// whoever types.
 const PIECE: usize = 96 << 10;
+/// Rows that are shown while others are still asked: more than the largest screens have.
+const FIRST: usize = 200;
 /// What an expression costs beside the length of the key.
 const EACH: usize = 24;
 
@@ -71,6 +73,8 @@ pub struct Search {
     candidates: Vec<u32>,
     at: usize,
     found: Vec<u32>,
+    /// The first that passed were asked for.
+    told: bool,
 }
 
 impl Search {
@@ -89,7 +93,7 @@ impl Search {
             let finder = Finder::new(&word);
             candidates.retain(|&row| finder.find(keys.of(row)).is_some() != negative);
         }
-        Self { filter, candidates, at: 0, found: Vec::new() }
+        Self { filter, candidates, at: 0, found: Vec::new(), told: false }
     }
 
     /// Goes on for a piece; true if that was the last.
@@ -111,6 +115,21 @@ impl Search {
             self.at += 1;
         }
         true
+    }
+
+    /// The first rows that passed, once there are enough of them to look at: told once.
+    pub fn first(&mut self) -> Option<Vec<u32>> {
+        if self.told || self.found.len() < FIRST {
+            return None;
+        }
+        self.told = true;
+        Some(self.found.clone())
+    }
+
+    /// Whether the first rows that passed are shown.
+    #[must_use]
+    pub fn is_shown(&self) -> bool {
+        self.told
     }
 
     /// How many rows were asked.
@@ -181,6 +200,14 @@ mod tests {
         let (found_so, pieces) = found(&rows, "/[.]fc[.]/");
         assert!(pieces > 5, "{pieces}");
         assert_eq!((found_so, 1), found(&rows, ".fc."));
+        let mut search =
+            Search::new(Filter::parse("/[.]fc[.]/").expect("a filter"), &Keys::new(&rows));
+        assert_eq!(search.first(), None);
+        assert!(!search.go(&rows, &Weights::default()));
+        let first = search.first().expect("enough to look at");
+        assert!(first.len() >= FIRST && search.first().is_none());
+        while !search.go(&rows, &Weights::default()) {}
+        assert_eq!(search.found()[..first.len()], first);
         assert_eq!(found(&rows, "model.model.blocks.7.fc.w /e/").1, 1);
     }
 }

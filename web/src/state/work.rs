@@ -94,7 +94,8 @@ pub struct Work {
     chosen: Rc<Vec<u32>>,
     /// All rows by the column that the table is sorted by.
     sorted: Option<Rc<Sorted>>,
-    /// A filter that has not asked all rows yet; until then the table stays as it was.
+    /// A filter that has not asked all rows yet; the table shows the first that pass, and stays as it
+    /// was until there are enough of them.
     search: Option<Search>,
     /// Rows that links lead to, by key: looked up for every link in sight.
     targets: Rc<HashMap<String, u32>>,
@@ -234,10 +235,11 @@ impl Work {
                 self.search = Some(Search::new(filter, &self.keys));
                 self.search_on();
             }
-            // The rows stay as they were while a term is being typed.
+            // The rows stay as they were while a term is being typed; those that are shown in part
+            // become whole.
             Err(error) => {
                 self.filter_error = Some(error);
-                self.search = None;
+                self.search = self.search.take().filter(Search::is_shown);
             }
         }
     }
@@ -253,6 +255,10 @@ impl Work {
                 self.rearrange();
             }
         } else {
+            if let Some(first) = search.first() {
+                self.chosen = Rc::new(first);
+                self.rearrange();
+            }
             self.search = Some(search);
         }
     }
@@ -746,7 +752,7 @@ mod tests {
         assert_eq!((work.table.leaves, work.searching()), (5600, None));
         work.set_filter("/fc[.]w/");
         let begun = work.searching().expect("a search");
-        assert_eq!(work.table.leaves, 5600, "what was found before stays");
+        assert!((200..2800).contains(&work.table.leaves), "the first of them are shown");
         work.search_on();
         assert!(work.searching().is_some_and(|asked| asked > begun));
         while work.searching().is_some() {
@@ -756,8 +762,17 @@ mod tests {
         work.set_filter("/fc[.]b/");
         work.set_filter("ln");
         assert_eq!((work.table.leaves, work.searching()), (2800, None));
-        work.set_filter("/fc[.]b/");
+        work.set_filter("/nothing[.]like/");
         work.set_filter("/(/");
-        assert_eq!((work.table.leaves, work.searching()), (2800, None));
+        assert_eq!((work.table.leaves, work.searching()), (2800, None), "what was found stays");
+        // Where many pass, the first are shown before all were asked, and never for the whole.
+        work.set_filter("/[.]/");
+        let all = work.rows.iter().filter(|row| row.key.contains('.')).count();
+        assert!((200..all).contains(&work.table.leaves), "{}", work.table.leaves);
+        work.set_filter("/(/");
+        while work.searching().is_some() {
+            work.search_on();
+        }
+        assert_eq!(work.table.leaves, all);
     }
 }
