@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, ValueId};
 
 use crate::config;
 use crate::engine::{
@@ -11,7 +11,8 @@ use crate::engine::{
 };
 use crate::families;
 use crate::format::{Format, Variant};
-use crate::language::{Block, Captures, Expression, Recipe, Scalar, Scope, Side};
+use crate::language::{Block, Captures, Expression, Ranks, Recipe, Scalar, Scope, Side};
+use crate::ranks;
 
 /// One step of the way from one format to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct Wishes {
     pub drop_unmatched: bool,
     /// Take out of keys what wrapping a module has put in: see [`unwrapped`].
     pub unwrap: bool,
+    /// In how many files a side is written that is cut into ranks; one unless said.
+    pub ranks: u64,
 }
 
 /// A key without what wrapping the module has put into it: `module.` at its start by
@@ -84,8 +87,8 @@ pub fn route(recipe: &Recipe, from: Format, to: Format) -> Result<Vec<Leg>> {
         if at == to {
             break;
         }
-        // Only tensors go through Hugging Face's files.
-        if at.is_hf() && at != from {
+        // Only tensors go through Hugging Face's files, and others.
+        if !at.is_cerebras() && at != from {
             continue;
         }
         for leg in legs(recipe, at) {
@@ -126,7 +129,14 @@ pub fn convert(
         return Err(Error::refused("there is nothing to convert"));
     };
     let (first, last) = (first.leg, last.leg);
-    let mut states = states(source, recipe, first)?;
+    let (mut states, ranks) = match ranked(recipe, first, first.from) {
+        Some(_) => {
+            let (state, ranks) = ranks::read(source)?;
+            (vec![(None, state)], ranks)
+        }
+        None => (states(source, recipe, first)?, wishes.ranks.max(1)),
+    };
+    Limits::check("ranks", ranks, ranks::MOST as u64)?;
     if wishes.unwrap {
         for (_, state) in &mut states {
             let keys = state.len();
@@ -140,19 +150,23 @@ pub fn convert(
     let mut done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
     let mut only_model = false;
     for stage in stages {
-        states = step(recipe, stage, states, &mut done, &mut only_model)?;
+        states = step(recipe, stage, states, ranks, &mut done, &mut only_model)?;
     }
     if !done.unmatched.is_empty() && !wishes.drop_unmatched {
         return Err(unmatched(&done.unmatched));
     }
     for (name, mut state) in states {
-        if last.to.is_hf() {
+        if !last.to.is_cerebras() {
             check_tensors(&state)?;
         }
+        if let Some((block, own)) = ranked(recipe, last, last.to) {
+            done.parts.extend(ranks::write(source, &state, block, own, ranks)?);
+            continue;
+        }
         let mut assembly = Assembly::of(source);
-        let root = if last.to.is_hf() {
+        let root = if !last.to.is_cerebras() {
             assembly.state(&state)?
-        } else if first.from.is_hf() || only_model {
+        } else if !first.from.is_cerebras() || only_model {
             let model = assembly.state(&state)?;
             assembly.dict(vec![(DictKey::from("model"), model)])?
         } else {
@@ -216,10 +230,19 @@ fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&Block, Side)> {
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
 }
 
+/// The block of a step whose side of this format is in a file for each rank.
+fn ranked(recipe: &Recipe, leg: Leg, format: Format) -> Option<(&Block, &Ranks)> {
+    blocks(recipe, leg).find_map(|(block, _)| {
+        let ranks = block.ranks.as_ref()?;
+        let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
+        formats.contains(&format).then_some((block, ranks))
+    })
+}
+
 /// The dict that holds the model.
 pub(crate) fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
     let root = source.root();
-    if !format.is_hf() {
+    if format.is_cerebras() {
         return engine::dict(source, root, "model").ok_or_else(|| {
             Error::refused("the checkpoint has no `model` state")
                 .advice("Is it Hugging Face's? Then say `--src-fmt hf`.")
@@ -241,6 +264,7 @@ fn step(
     recipe: &Recipe,
     stage: &Stage,
     states: States,
+    ranks: u64,
     done: &mut Conversion,
     only_model: &mut bool,
 ) -> Result<States> {
@@ -268,7 +292,8 @@ fn step(
         *only_model |= block.only_model;
         let own = states.iter().find(|(name, _)| name.as_ref() == component);
         let Some((_, source)) = own.or(states.first()) else { continue };
-        let options = Options { nan_to_zero: leg.to.is_hf() && is_sideband(&stage.right) };
+        let nan_to_zero = leg.to.is_hf() && is_sideband(&stage.right);
+        let options = Options { nan_to_zero, ranks };
         let applied = match &block.base {
             None => apply(block, towards, source, configs, options)?,
             Some(base) => on_base(block, base, leg, towards, source, configs, options)?,

@@ -9,6 +9,7 @@ pub mod format;
 pub mod language;
 pub mod lora;
 pub mod parts;
+pub mod ranks;
 pub mod recognise;
 pub mod view;
 

@@ -52,6 +52,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
             block.component.is_none()
                 && block.base.is_none()
                 && block.left.iter().any(|format| format.is_hf())
+                && block.right.iter().any(|format| format.is_cerebras())
         });
         let counts =
             blocks.map(|block| keys.iter().filter(|key| block.knows(towards, key)).count());
@@ -59,6 +60,28 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
         let keys = keys.len();
         if keys > 0 && known * 10 >= keys * 9 {
             guesses.push(Guess { family: name.to_owned(), known, keys });
+        }
+    }
+    guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
+    guesses
+}
+
+/// The families with a step between these formats, of which one isn't Cerebras's nor Hugging Face's,
+/// whose rules name some of the keys: the one that names the most first.
+pub fn between(checkpoint: &Checkpoint, from: Format, to: Format) -> Vec<Guess> {
+    let Ok(state) = model_of(checkpoint, from).and_then(|model| State::of(checkpoint, model))
+    else {
+        return Vec::new();
+    };
+    let keys: Vec<&str> = state.keys().collect();
+    let mut guesses = Vec::new();
+    for name in families::names() {
+        let Ok(recipe) = families::find(name) else { continue };
+        let ways = recipe.blocks.iter().filter(|block| block.ranks.is_none());
+        let ways = ways.filter_map(|block| Some((block, block.towards(from, to)?)));
+        let counts = ways.map(|(block, to)| keys.iter().filter(|key| block.names(to, key)).count());
+        if let Some(known) = counts.max().filter(|known| *known > 0) {
+            guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
         }
     }
     guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));

@@ -50,6 +50,11 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) unwrap: bool,
 
+    /// In how many files a format is written that has one for each rank of tensor parallelism (meta,
+    /// megatron)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) ranks: u16,
+
     /// Takes the rules from a recipe of your own, as docs/recipes.md describes it
     #[arg(long, value_name = "FILE")]
     pub(crate) recipe: Option<PathBuf>,

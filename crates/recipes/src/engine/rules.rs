@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Arithmetic, Error, Result, Tensor};
+use statelens_checkpoint::{Arithmetic, Error, Limits, Result, Tensor};
 
 use super::makers;
-use super::operations::{backward, forward, said};
+use super::operations::{Way, said};
 use super::scaling::{Factors, is_mup};
 use super::state::{Item, State};
 use crate::config::Value;
@@ -14,6 +14,9 @@ use crate::language::{
     Side,
 };
 use crate::view::View;
+
+/// More tensors than any model puts together.
+const MOST_TOGETHER: u64 = 1 << 16;
 
 /// The configs of both sides: the parts that describe the model.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +32,8 @@ pub struct Configs<'a> {
 pub struct Options {
     /// Zero instead of what is not a number, in all floats.
     pub nan_to_zero: bool,
+    /// In how many files a side is that is cut into ranks; one unless said.
+    pub ranks: u64,
 }
 
 /// What came of it.
@@ -87,6 +92,10 @@ pub fn apply(
     for set in &block.lets {
         let value = set.value.eval(&job.scope(&Captures::new(), ""));
         job.lets.insert(set.name.clone(), value);
+    }
+    if block.ranks.is_some() {
+        let ranks = i64::try_from(options.ranks.max(1)).unwrap_or(i64::MAX);
+        job.lets.insert("ranks".to_owned(), Ok(Scalar::Int(ranks)));
     }
     for (key, item) in source.iter() {
         let found = job.find(key)?;
@@ -177,8 +186,9 @@ impl<'a> Job<'a> {
             {
                 continue;
             }
-            let count = members(pattern, &scope).map_err(|error| at(rule, key, error))?;
-            if count.is_some_and(|names| matched.member >= names.len()) {
+            let groups = groups(pattern, &scope).map_err(|error| at(rule, key, error))?;
+            let mut which = matched.members.iter().zip(&groups);
+            if which.any(|(member, names)| *member >= names.len()) {
                 continue;
             }
             return Ok(Some(Found { rule, matched, prefix }));
@@ -208,7 +218,7 @@ impl<'a> Job<'a> {
             return Err(named(Error::refused(why.clone())));
         }
         // Those that go together come with the first of them.
-        if matched.member > 0 {
+        if matched.members.iter().any(|member| *member > 0) {
             return Ok(());
         }
         if target.is_empty() {
@@ -231,12 +241,11 @@ impl<'a> Job<'a> {
         let mut read = Vec::new();
         let mut items = Vec::new();
         let scope = self.scope(captures, prefix);
-        let names = members(pattern, &scope).map_err(named)?;
-        let count = names.as_ref().map_or(1, Vec::len);
-        let grouped = pattern.group().is_some();
-        for member in 0..count {
+        let together = groups(pattern, &scope).map_err(named)?;
+        let grouped = !together.is_empty();
+        for members in all_of(&together) {
             let own = match grouped {
-                true => format!("{prefix}{}", pattern.fill(captures, member)),
+                true => format!("{prefix}{}", pattern.fill(captures, &members)),
                 false => key.to_owned(),
             };
             let item = self.source.get(&own).ok_or_else(|| {
@@ -246,12 +255,10 @@ impl<'a> Job<'a> {
             items.push(item);
         }
         let to = target.first().ok_or_else(|| Error::refused("a rule without a target"))?;
-        let to_names = members(to, &scope).map_err(named)?;
+        let apart = groups(to, &scope).map_err(named)?;
         let items: Vec<Item> = match plain {
             true => items.into_iter().cloned().collect(),
             false => {
-                let names = names.as_ref().or(to_names.as_ref()).cloned().unwrap_or_default();
-                let count = to_names.as_ref().map_or(1, Vec::len);
                 let views: Result<Vec<View>> = items
                     .into_iter()
                     .map(|item| match item {
@@ -260,15 +267,19 @@ impl<'a> Job<'a> {
                     })
                     .collect();
                 let mut views = views.map_err(named)?;
+                let mut way = Way {
+                    there: self.towards == Side::Right,
+                    joining: grouped,
+                    groups: if grouped { &together } else { &apart },
+                    open: if grouped { together.len() } else { 0 },
+                    scope: &scope,
+                };
                 for step in 0..rule.operations.len() {
-                    views = match self.towards {
-                        Side::Right => forward(&rule.operations[step], views, &names, &scope),
-                        Side::Left => {
-                            let step = rule.operations.len() - 1 - step;
-                            backward(&rule.operations[step], views, &names, count, &scope)
-                        }
-                    }
-                    .map_err(named)?;
+                    let step = match self.towards {
+                        Side::Right => step,
+                        Side::Left => rule.operations.len() - 1 - step,
+                    };
+                    views = way.step(&rule.operations[step], views).map_err(named)?;
                 }
                 let tensors: Result<Vec<Item>> =
                     views.iter().map(|view| Ok(Item::Tensor(view.tensor()?, None))).collect();
@@ -276,9 +287,9 @@ impl<'a> Job<'a> {
             }
         };
         let mut written = Vec::new();
-        for (member, item) in items.into_iter().enumerate() {
+        for (members, item) in all_of(&apart).zip(items) {
             for pattern in target {
-                let key = pattern.fill(captures, member);
+                let key = pattern.fill(captures, &members);
                 written.push(key.clone());
                 self.done.state.set(key, item.clone());
             }
@@ -290,7 +301,7 @@ impl<'a> Job<'a> {
 
     /// Writes the key, and the other one where the source doesn't have it.
     fn tie(&mut self, key: &str, item: &Item, other: &Pattern, found: &Found<'_>) -> Result<()> {
-        let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, 0));
+        let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, &[]));
         let there = self.source.get(&other).filter(|item| !matches!(item, Item::None));
         let own = match (item, there) {
             (Item::None, Some(there)) => there.clone(),
@@ -333,7 +344,7 @@ impl<'a> Job<'a> {
             let named = |error: Error| beside(first, error);
             let from = said(each.from.count(&scope)).map_err(named)?;
             let to = said(each.to.count(&scope)).map_err(named)?;
-            statelens_checkpoint::Limits::check("created tensors", to, 1 << 20)?;
+            Limits::check("created tensors", to, 1 << 20)?;
             for number in from..to {
                 let mut captures = captures.clone();
                 captures.push((each.name.clone(), number.to_string()));
@@ -356,14 +367,14 @@ impl<'a> Job<'a> {
         {
             return Ok(());
         }
-        let key = one.key.fill(captures, 0);
+        let key = one.key.fill(captures, &[]);
         let item = match (makers::make(&one.maker, &key, &scope).map_err(named)?, &one.maker) {
             (Some(tensor), _) => {
                 makers::check(&tensor).map_err(named)?;
                 Item::Tensor(tensor, None)
             }
             (None, Maker::First(keys)) => {
-                let names: Vec<String> = keys.iter().map(|one| one.fill(captures, 0)).collect();
+                let names: Vec<String> = keys.iter().map(|one| one.fill(captures, &[])).collect();
                 let found = names.iter().find_map(|name| {
                     let item = self.get(name, prefix)?;
                     (!matches!(item, Item::None)).then(|| item.clone())
@@ -436,16 +447,42 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The names of the keys that go together; numbers where they are counted.
-fn members(pattern: &Pattern, scope: &dyn Scope) -> Result<Option<Vec<String>>> {
-    Ok(match pattern.group() {
-        None => None,
-        Some(Group::Names(names)) => Some(names.clone()),
-        Some(Group::Count(count)) => {
-            let count = said(count.count(scope))?;
-            statelens_checkpoint::Limits::check("tensors that are put together", count, 1 << 16)?;
-            Some((0..count).map(|member| member.to_string()).collect())
-        }
+/// The names of the keys that go together, group by group; numbers where they are counted.
+fn groups(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
+    let mut all = 1u64;
+    let mut found = Vec::new();
+    for group in pattern.groups() {
+        let names: Vec<String> = match group {
+            Group::Names(names) => names.clone(),
+            Group::Count(count) => {
+                let count = said(count.count(scope))?;
+                Limits::check("tensors that are put together", count, MOST_TOGETHER)?;
+                (0..count).map(|member| member.to_string()).collect()
+            }
+        };
+        all = all.saturating_mul(names.len() as u64);
+        Limits::check("tensors that are put together", all, MOST_TOGETHER)?;
+        found.push(names);
+    }
+    Ok(found)
+}
+
+/// Which of each group, for all that go together; of the last group all come first.
+fn all_of(groups: &[Vec<String>]) -> impl Iterator<Item = Vec<usize>> {
+    let count: usize = groups.iter().map(Vec::len).product();
+    (0..count).map(|at| {
+        let mut rest = at;
+        let mut members: Vec<usize> = groups
+            .iter()
+            .rev()
+            .map(|names| {
+                let member = rest % names.len().max(1);
+                rest /= names.len().max(1);
+                member
+            })
+            .collect();
+        members.reverse();
+        members
     })
 }
 
@@ -527,7 +564,7 @@ impl Here<'_> {
     /// A key with holes, filled.
     fn filled(&self, key: &str) -> String {
         match Pattern::parse(key) {
-            Ok(pattern) => pattern.fill(self.captures, 0),
+            Ok(pattern) => pattern.fill(self.captures, &[]),
             Err(_) => key.to_owned(),
         }
     }
@@ -568,6 +605,10 @@ impl Scope for Here<'_> {
             text.parse::<u32>().ok()
         });
         numbers.max().map_or(0, |last| i64::from(last) + 1)
+    }
+
+    fn fact(&self, key: &str) -> Scalar {
+        self.source.fact(&self.filled(key)).cloned().unwrap_or(Scalar::Null)
     }
 
     fn length(&self, key: &str, dim: usize) -> Option<i64> {

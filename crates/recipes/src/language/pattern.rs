@@ -45,8 +45,8 @@ pub type Captures = Vec<(String, String)>;
 pub struct Match {
     /// What fills the holes.
     pub captures: Captures,
-    /// Which key of a group it is.
-    pub member: usize,
+    /// Which key of each group it is.
+    pub members: Vec<usize>,
 }
 
 /// Holes that need no explanation of their own: name, and what fills them.
@@ -64,6 +64,8 @@ const KNOWN: &[(&str, &str)] = &[
 
 /// More holes and groups than any key has parts.
 const MOST_TOKENS: usize = 64;
+/// Groups in a key: the parts of each of the experts.
+const MOST_GROUPS: usize = 2;
 /// Holes that match anything; each makes matching slower by the length of the key.
 const MOST_ANY: usize = 3;
 
@@ -103,9 +105,9 @@ impl Pattern {
         if tokens.is_empty() {
             return Err("a key is empty".to_owned());
         }
-        if tokens.len() > MOST_TOKENS || groups > 1 || any.count() > MOST_ANY {
+        if tokens.len() > MOST_TOKENS || groups > MOST_GROUPS || any.count() > MOST_ANY {
             return Err(format!(
-                "`{text}` has too many holes: one [group], {MOST_ANY} of {{any}} at most"
+                "`{text}` has too many holes: {MOST_GROUPS} [groups], {MOST_ANY} of {{any}} at most"
             ));
         }
         Ok(Self { text: text.to_owned(), tokens })
@@ -116,9 +118,10 @@ impl Pattern {
         &self.text
     }
 
-    /// The keys that go together, if it has such.
-    pub fn group(&self) -> Option<&Group> {
-        self.tokens.iter().find_map(|token| match token {
+    /// The keys that go together, if it has such; of two groups, each of the first has all of the
+    /// second.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.tokens.iter().filter_map(|token| match token {
             Token::Group(group) => Some(group),
             _ => None,
         })
@@ -134,13 +137,15 @@ impl Pattern {
 
     /// What the whole key is to it.
     pub fn matches(&self, key: &str) -> Option<Match> {
-        let mut found = Match { captures: Vec::new(), member: 0 };
+        let mut found = Match { captures: Vec::new(), members: Vec::new() };
         fits(&self.tokens, key, &mut found).then_some(found)
     }
 
-    /// The key that these captures make of it; `member` says which of a group.
-    pub fn fill(&self, captures: &Captures, member: usize) -> String {
+    /// The key that these captures make of it; `members` says which of each group, the first if it
+    /// doesn't.
+    pub fn fill(&self, captures: &Captures, members: &[usize]) -> String {
         let mut key = String::new();
+        let mut members = members.iter().copied();
         for token in &self.tokens {
             match token {
                 Token::Literal(literal) => key.push_str(literal),
@@ -155,9 +160,12 @@ impl Pattern {
                     }
                 }
                 Token::Group(Group::Names(names)) => {
+                    let member = members.next().unwrap_or(0);
                     key.push_str(names.get(member).map_or("", |name| name));
                 }
-                Token::Group(Group::Count(_)) => key.push_str(&member.to_string()),
+                Token::Group(Group::Count(_)) => {
+                    key.push_str(&members.next().unwrap_or(0).to_string());
+                }
             }
         }
         key
@@ -212,15 +220,22 @@ fn fits(tokens: &[Token], key: &str, found: &mut Match) -> bool {
             }
         }
         Token::Group(Group::Names(names)) => names.iter().enumerate().any(|(member, name)| {
-            found.member = member;
-            key.strip_prefix(name.as_str()).is_some_and(|key| fits(rest, key, found))
+            let Some(key) = key.strip_prefix(name.as_str()) else { return false };
+            found.members.push(member);
+            fits(rest, key, found) || {
+                found.members.pop();
+                false
+            }
         }),
         Token::Group(Group::Count(_)) => {
             let digits = key.bytes().take_while(u8::is_ascii_digit).count();
             match key[..digits].parse() {
                 Ok(member) => {
-                    found.member = member;
-                    fits(rest, &key[digits..], found)
+                    found.members.push(member);
+                    fits(rest, &key[digits..], found) || {
+                        found.members.pop();
+                        false
+                    }
                 }
                 Err(_) => false,
             }
@@ -291,7 +306,7 @@ mod tests {
 
     fn moved(from: &str, to: &str, key: &str) -> Option<String> {
         let found = pattern(from).matches(key)?;
-        Some(pattern(to).fill(&found.captures, found.member))
+        Some(pattern(to).fill(&found.captures, &found.members))
     }
 
     #[test]
@@ -311,9 +326,13 @@ mod tests {
     #[test]
     fn groups_say_which_key_it_is() {
         let qkv = pattern("a.[q,k,v].{wb}");
-        assert_eq!(qkv.matches("a.k.bias").unwrap().member, 1);
-        assert_eq!(qkv.fill(&vec![("wb".into(), "bias".into())], 2), "a.v.bias");
-        assert_eq!(pattern("experts.[0..8].w").matches("experts.11.w").unwrap().member, 11);
+        assert_eq!(qkv.matches("a.k.bias").unwrap().members, [1]);
+        assert_eq!(qkv.fill(&vec![("wb".into(), "bias".into())], &[2]), "a.v.bias");
+        assert_eq!(pattern("experts.[0..8].w").matches("experts.11.w").unwrap().members, [11]);
+        let both = pattern("experts.[0..8].[up,gate].w");
+        assert_eq!(both.matches("experts.3.gate.w").unwrap().members, [3, 1]);
+        assert_eq!(both.fill(&Vec::new(), &[5, 0]), "experts.5.up.w");
+        assert_eq!(both.matches("experts.3.down.w"), None);
     }
 
     #[test]
@@ -323,7 +342,7 @@ mod tests {
             ("a}", "closes nothing"),
             ("a.{layer}", "not a known hole"),
             ("[q]", "not a group"),
-            ("[a,b].[c,d]", "too many holes"),
+            ("[a,b].[c,d].[e,f]", "too many holes"),
             ("{any}{any}{any}{any}", "too many holes"),
         ] {
             let error = Pattern::parse(text).unwrap_err();
