@@ -273,10 +273,10 @@ CASES = {
     "Qwen2-MoE": lambda c: experts(
         c,
         "qwen2-moe",
-        hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**MOE, num_experts=4, shared_expert_intermediate_size=40)),
+        hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**MOE, num_experts=4, num_experts_per_tok=2, shared_expert_intermediate_size=40)),
     ),
     "Qwen3-MoE": lambda c: experts(
-        c, "qwen3-moe", hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**MOE, num_experts=4, head_dim=8))
+        c, "qwen3-moe", hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**MOE, num_experts=4, num_experts_per_tok=2, head_dim=8))
     ),
     "DeepSeek-V3": lambda c: experts(
         c,
@@ -297,7 +297,24 @@ CASES = {
             )
         ),
     ),
-    "OLMoE": lambda c: experts(c, "olmoe", hf.OlmoeForCausalLM(hf.OlmoeConfig(**SIZES, num_experts=4))),
+    "DeepSeek-V2": lambda c: experts(
+        c,
+        "deepseek-v2",
+        hf.DeepseekV2ForCausalLM(
+            hf.DeepseekV2Config(
+                **dict(MOE, num_key_value_heads=4),
+                n_routed_experts=4,
+                num_experts_per_tok=2,
+                first_k_dense_replace=1,
+                q_lora_rank=16,
+                kv_lora_rank=16,
+                qk_rope_head_dim=8,
+                qk_nope_head_dim=8,
+                v_head_dim=8,
+            )
+        ),
+    ),
+    "OLMoE": lambda c: experts(c, "olmoe", hf.OlmoeForCausalLM(hf.OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2))),
     "Phi-3": phi3,
 }
 

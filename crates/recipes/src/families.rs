@@ -52,6 +52,7 @@ const FILES: &[(&str, &str)] = files![
     "mmsimple-llava",
     "moe-experts",
     "phi3-split",
+    "qwen2",
     "roberta",
     "santacoder-headless",
     "santacoder",

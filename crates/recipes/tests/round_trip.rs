@@ -77,7 +77,7 @@ const OTHER: &[Known] = &[
 fn what_goes_to_cerebras_comes_back_bit_for_bit() {
     let mut told = String::new();
     let mut families: BTreeMap<String, usize> = BTreeMap::new();
-    let mut seen = BTreeSet::new();
+    let mut seen: BTreeSet<&Known> = BTreeSet::new();
     for case in Case::all() {
         let there = case.text("src_fmt") == "hf" && case.has_tensors();
         if !there || case.text("status") != "ok" || case.text("command").contains("convert-config")

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Arithmetic, Error, Limits, Result, Tensor};
+use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Tensor};
 
 use super::makers;
 use super::operations::{Way, said};
@@ -16,7 +16,10 @@ use crate::language::{
 use crate::view::View;
 
 /// More tensors than any model puts together.
-const MOST_TOGETHER: u64 = 1 << 16;
+const MOST_TOGETHER: u64 = 1 << 13;
+/// More tensors than any recipe makes, and bytes of those that are kept in memory.
+const MOST_MADE: u64 = 1 << 18;
+const MOST_MADE_BYTES: u64 = 1 << 28;
 
 /// The configs of both sides: the parts that describe the model.
 #[derive(Debug, Clone, Copy)]
@@ -88,14 +91,14 @@ pub fn apply(
             Side::Left => block.prefix.as_deref(),
             Side::Right => None,
         },
+        made: (0, 0),
     };
     for set in &block.lets {
-        let value = set.value.eval(&job.scope(&Captures::new(), ""));
+        let value = match block.ranks.is_some() && set.name == "ranks" {
+            true => Ok(Scalar::Int(i64::try_from(options.ranks.max(1)).unwrap_or(i64::MAX))),
+            false => set.value.eval(&job.scope(&Captures::new(), "")),
+        };
         job.lets.insert(set.name.clone(), value);
-    }
-    if block.ranks.is_some() {
-        let ranks = i64::try_from(options.ranks.max(1)).unwrap_or(i64::MAX);
-        job.lets.insert("ranks".to_owned(), Ok(Scalar::Int(ranks)));
     }
     for (key, item) in source.iter() {
         let found = job.find(key)?;
@@ -153,6 +156,8 @@ struct Job<'a> {
     done: Applied,
     /// What keys of the source may begin with.
     optional: Option<&'a str>,
+    /// How many tensors were made, and bytes of those in memory.
+    made: (u64, u64),
 }
 
 /// A rule that is about a key.
@@ -186,9 +191,9 @@ impl<'a> Job<'a> {
             {
                 continue;
             }
-            let groups = groups(pattern, &scope).map_err(|error| at(rule, key, error))?;
-            let mut which = matched.members.iter().zip(&groups);
-            if which.any(|(member, names)| *member >= names.len()) {
+            let counts = counts(pattern, &scope).map_err(|error| at(rule, key, error))?;
+            let mut which = matched.members.iter().zip(&counts);
+            if which.any(|(member, count)| *member as u64 >= *count) {
                 continue;
             }
             return Ok(Some(Found { rule, matched, prefix }));
@@ -344,7 +349,7 @@ impl<'a> Job<'a> {
             let named = |error: Error| beside(first, error);
             let from = said(each.from.count(&scope)).map_err(named)?;
             let to = said(each.to.count(&scope)).map_err(named)?;
-            Limits::check("created tensors", to, 1 << 20)?;
+            Limits::check("created tensors", to, MOST_MADE)?;
             for number in from..to {
                 let mut captures = captures.clone();
                 captures.push((each.name.clone(), number.to_string()));
@@ -371,6 +376,14 @@ impl<'a> Job<'a> {
         let item = match (makers::make(&one.maker, &key, &scope).map_err(named)?, &one.maker) {
             (Some(tensor), _) => {
                 makers::check(&tensor).map_err(named)?;
+                let bytes = match &tensor.layout {
+                    Layout::Inline(bytes) => bytes.len() as u64,
+                    Layout::Strided(view) => view.storage_len,
+                    _ => 0,
+                };
+                self.made = (self.made.0 + 1, self.made.1.saturating_add(bytes));
+                Limits::check("created tensors", self.made.0, MOST_MADE)?;
+                Limits::check("bytes of created tensors", self.made.1, MOST_MADE_BYTES)?;
                 Item::Tensor(tensor, None)
             }
             (None, Maker::First(keys)) => {
@@ -447,6 +460,15 @@ impl<'a> Job<'a> {
     }
 }
 
+/// How many keys go together, group by group.
+fn counts(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<u64>> {
+    let count = |group: &Group| match group {
+        Group::Names(names) => Ok(names.len() as u64),
+        Group::Count(count) => said(count.count(scope)),
+    };
+    pattern.groups().map(count).collect()
+}
+
 /// The names of the keys that go together, group by group; numbers where they are counted.
 fn groups(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
     let mut all = 1u64;
@@ -510,13 +532,14 @@ fn not_a_tensor(item: &Item) -> Error {
 
 /// An error, with the key and rule that it is about.
 fn at(rule: &Rule, key: &str, error: Error) -> Error {
-    let advice = error.to_string();
-    Error::refused(format!("`{key}`: {advice}"))
+    let what = error.to_string();
+    Error::refused(format!("`{key}`: {}", what.trim_end_matches('.')))
         .advice(format!("The rule is in line {}: {}", rule.line, rule.text))
 }
 
 fn beside(one: &Creation, error: Error) -> Error {
     let what = error.to_string();
+    let what = what.trim_end_matches('.');
     Error::refused(format!("`{}` can't be made: {what}", one.key.text()))
         .advice(format!("The rule is in line {}: {}", one.line, one.text))
 }

@@ -3,6 +3,8 @@
 //! `{n}` is a number, `{wb}` is `weight` or `bias`; both sides of a rule name the same holes.
 //! `[q,k,v]` and `[0..E]` are several keys that go together.
 
+use std::collections::HashSet;
+
 use super::expression::Expression;
 
 /// A pattern of keys.
@@ -138,7 +140,8 @@ impl Pattern {
     /// What the whole key is to it.
     pub fn matches(&self, key: &str) -> Option<Match> {
         let mut found = Match { captures: Vec::new(), members: Vec::new() };
-        fits(&self.tokens, key, &mut found).then_some(found)
+        let mut tried = Tried { tokens: &self.tokens, key, failed: HashSet::new() };
+        tried.fits(0, 0, &mut found).then_some(found)
     }
 
     /// The key that these captures make of it; `members` says which of each group, the first if it
@@ -184,62 +187,77 @@ impl Pattern {
     }
 }
 
-/// Whether the tokens make up all of the key; goes as deep as there are tokens.
-fn fits(tokens: &[Token], key: &str, found: &mut Match) -> bool {
-    let Some((token, rest)) = tokens.split_first() else { return key.is_empty() };
-    match token {
-        Token::Literal(literal) => {
-            key.strip_prefix(literal.as_str()).is_some_and(|key| fits(rest, key, found))
+/// A key against tokens. What can't fit from some place on is tried once, so that a match takes time
+/// by the key's length and not by the number of ways to fill the holes.
+struct Tried<'a> {
+    tokens: &'a [Token],
+    key: &'a str,
+    /// From which token and byte on it doesn't fit.
+    failed: HashSet<(usize, usize)>,
+}
+
+impl Tried<'_> {
+    /// Whether the tokens from one on make up the rest of the key; goes as deep as there are tokens.
+    fn fits(&mut self, at: usize, from: usize, found: &mut Match) -> bool {
+        let (tokens, key) = (self.tokens, &self.key[from..]);
+        let Some(token) = tokens.get(at) else { return key.is_empty() };
+        if self.failed.contains(&(at, from)) {
+            return false;
         }
-        Token::Hole { name, class, factor } => {
-            let try_with = |len: usize, found: &mut Match| {
-                let text = match (*factor, key[..len].parse::<u64>()) {
-                    (1, _) | (_, Err(_)) => key[..len].to_owned(),
-                    (factor, Ok(number)) => (number / factor).to_string(),
+        let fits = match token {
+            Token::Literal(literal) => {
+                key.starts_with(literal.as_str()) && self.fits(at + 1, from + literal.len(), found)
+            }
+            Token::Hole { name, class, factor } => {
+                let mut try_with = |len: usize| {
+                    let text = match (*factor, key[..len].parse::<u64>()) {
+                        (1, _) | (_, Err(_)) => key[..len].to_owned(),
+                        (factor, Ok(number)) => (number / factor).to_string(),
+                    };
+                    found.captures.push((name.clone(), text));
+                    self.fits(at + 1, from + len, found) || {
+                        found.captures.pop();
+                        false
+                    }
                 };
-                found.captures.push((name.clone(), text));
-                fits(rest, &key[len..], found) || {
-                    found.captures.pop();
-                    false
+                match class {
+                    Class::OneOf(all) => all
+                        .iter()
+                        .filter(|one| key.starts_with(one.as_str()))
+                        .any(|one| try_with(one.len())),
+                    Class::Digits => {
+                        let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+                        digits > 0 && try_with(digits)
+                    }
+                    Class::Not(prefix) if key.starts_with(prefix.as_str()) => false,
+                    Class::Any | Class::Not(_) => {
+                        (0..=key.len()).rev().filter(|len| key.is_char_boundary(*len)).any(try_with)
+                    }
                 }
-            };
-            match class {
-                Class::OneOf(all) => all
-                    .iter()
-                    .filter(|one| key.starts_with(one.as_str()))
-                    .any(|one| try_with(one.len(), found)),
-                Class::Digits => {
-                    let digits = key.bytes().take_while(u8::is_ascii_digit).count();
-                    digits > 0 && try_with(digits, found)
-                }
-                Class::Not(prefix) if key.starts_with(prefix.as_str()) => false,
-                Class::Any | Class::Not(_) => (0..=key.len())
-                    .rev()
-                    .filter(|len| key.is_char_boundary(*len))
-                    .any(|len| try_with(len, found)),
             }
-        }
-        Token::Group(Group::Names(names)) => names.iter().enumerate().any(|(member, name)| {
-            let Some(key) = key.strip_prefix(name.as_str()) else { return false };
-            found.members.push(member);
-            fits(rest, key, found) || {
-                found.members.pop();
-                false
-            }
-        }),
-        Token::Group(Group::Count(_)) => {
-            let digits = key.bytes().take_while(u8::is_ascii_digit).count();
-            match key[..digits].parse() {
-                Ok(member) => {
+            Token::Group(group) => {
+                let mut try_with = |member: usize, len: usize| {
                     found.members.push(member);
-                    fits(rest, &key[digits..], found) || {
+                    self.fits(at + 1, from + len, found) || {
                         found.members.pop();
                         false
                     }
+                };
+                match group {
+                    Group::Names(names) => names.iter().enumerate().any(|(member, name)| {
+                        key.starts_with(name.as_str()) && try_with(member, name.len())
+                    }),
+                    Group::Count(_) => {
+                        let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+                        key[..digits].parse().is_ok_and(|member| try_with(member, digits))
+                    }
                 }
-                Err(_) => false,
             }
+        };
+        if !fits && at > 0 {
+            self.failed.insert((at, from));
         }
+        fits
     }
 }
 
@@ -333,6 +351,16 @@ mod tests {
         assert_eq!(both.matches("experts.3.gate.w").unwrap().members, [3, 1]);
         assert_eq!(both.fill(&Vec::new(), &[5, 0]), "experts.5.up.w");
         assert_eq!(both.matches("experts.3.down.w"), None);
+    }
+
+    #[test]
+    fn a_key_that_fits_in_many_ways_almost_is_given_up_soon() {
+        let start = std::time::Instant::now();
+        let holes: String = (0..40).map(|n| format!("{{h{n}:x|}}")).collect();
+        assert!(pattern(&format!("a{holes}b")).matches(&format!("a{}", "x".repeat(60))).is_none());
+        let any = pattern("{any}-{any}-{any}y");
+        assert!(any.matches(&"-".repeat(2000)).is_none());
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
     }
 
     #[test]

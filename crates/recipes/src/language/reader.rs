@@ -11,7 +11,13 @@ use crate::format::Format;
 /// Recipes that are made from recipes that are made from recipes.
 const MOST_DEPTH: usize = 4;
 /// More rules than any family needs; a bound for what a file may ask for.
-const MOST_LINES: usize = 20_000;
+const MOST_LINES: usize = 5_000;
+/// Blocks, recipes that are used, and names in a block: bounds, too.
+const MOST_BLOCKS: usize = 1_000;
+const MOST_USED: usize = 64;
+const MOST_NAMES: usize = 256;
+/// Formats of one side.
+const MOST_FORMATS: usize = 100;
 
 impl Recipe {
     /// Reads a recipe. `file` is what messages call it, `others` finds the text of recipes that
@@ -28,11 +34,17 @@ fn parse(
     others: &dyn Fn(&str) -> Option<String>,
     depth: usize,
 ) -> Result<Recipe> {
-    let mut reader =
-        Reader { recipe: Recipe::default(), header: None, about: Vec::new(), others, depth };
+    let mut reader = Reader {
+        recipe: Recipe::default(),
+        header: None,
+        about: Vec::new(),
+        others,
+        depth,
+        used: 0,
+    };
     for (number, (line, text)) in lines(text).into_iter().enumerate() {
         let result = match number < MOST_LINES {
-            true => reader.line(line, &text),
+            true => reader.line(line, &text).and_then(|()| reader.bounded()),
             false => Err("the file has too many lines".to_owned()),
         };
         result.map_err(|what| {
@@ -80,6 +92,8 @@ struct Reader<'a> {
     about: Vec<usize>,
     others: &'a dyn Fn(&str) -> Option<String>,
     depth: usize,
+    /// How many recipes it was made from.
+    used: usize,
 }
 
 /// What was read, or what is wrong with it.
@@ -247,7 +261,25 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn other(&self, asked: &str) -> Said<Recipe> {
+    /// A file of a few lines can't ask for more than any family needs.
+    fn bounded(&self) -> Said<()> {
+        let names = |block: &Block| block.lets.len() + block.sets.len();
+        let blocks = &self.recipe.blocks;
+        let last = self.about.last().and_then(|at| blocks.get(*at));
+        if blocks.len() > MOST_BLOCKS {
+            return Err("the file has too many blocks".to_owned());
+        }
+        if last.is_some_and(|last| names(last) > MOST_NAMES) {
+            return Err("too many names are set".to_owned());
+        }
+        Ok(())
+    }
+
+    fn other(&mut self, asked: &str) -> Said<Recipe> {
+        self.used += 1;
+        if self.used > MOST_USED {
+            return Err("a recipe made from too many recipes".to_owned());
+        }
         if self.depth >= MOST_DEPTH {
             return Err("recipes made from recipes, too deep".to_owned());
         }
@@ -360,7 +392,12 @@ fn formats(text: &str) -> Said<Vec<Format>> {
             }
         }
     }
-    Ok(found)
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|format| seen.insert(*format));
+    match found.len() <= MOST_FORMATS {
+        true => Ok(found),
+        false => Err("too many formats".to_owned()),
+    }
 }
 
 pub(super) fn name(text: &str) -> Said<String> {

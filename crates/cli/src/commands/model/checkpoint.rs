@@ -205,6 +205,8 @@ struct Asked {
     target: Format,
     /// It is in several folders.
     several: bool,
+    /// It is in a file for each rank.
+    ranked: bool,
 }
 
 impl Asked {
@@ -246,7 +248,8 @@ impl Asked {
         };
         let recipe = recipe(args, &model)?;
         let several = !source.parts.is_empty();
-        Ok(Self { recipe, model, source: format, target, several })
+        let ranked = source.ranked.is_some();
+        Ok(Self { recipe, model, source: format, target, several, ranked })
     }
 
     /// The steps with the configs of both sides, and the new config.
@@ -324,6 +327,13 @@ impl Asked {
     fn stem(&self, args: &ConvertModel) -> Result<String> {
         let name = match self.several {
             true => "pytorch_model".to_owned(),
+            // The files of all ranks have one name; the folder's says more.
+            false if self.ranked => {
+                let folder = args.checkpoint.canonicalize().unwrap_or(args.checkpoint.clone());
+                let folder = if folder.is_dir() { Some(&*folder) } else { folder.parent() };
+                let name = folder.and_then(Path::file_name);
+                name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
+            }
             false => stem(&source::named(&args.checkpoint)?)?,
         };
         Ok(format!("{name}_to_{}", self.target))
@@ -362,12 +372,21 @@ fn recognised(
 ) -> Result<String> {
     let named = |format: Format| !format.is_hf() && !format.is_cerebras();
     if named(format) || named(target) {
-        let found = recognise::between(&source.checkpoint, format, target);
-        let first = found.into_iter().next().map(|guess| guess.family);
-        return first.ok_or_else(|| {
-            Error::refused(format!("no recipe between {format} and {target} names its keys"))
-                .advice("Name one by --model, or yours by --recipe.")
-        });
+        let config = source.config.as_ref().unwrap_or(&Value::Null);
+        let found = recognise::between(&source.checkpoint, config, format, target);
+        let advice = "Name one by --model, or yours by --recipe.";
+        return match &found[..] {
+            [] => Err(Error::refused(format!(
+                "no recipe between {format} and {target} names its keys"
+            ))
+            .advice(advice)),
+            [first, second, ..] if first.known == second.known => {
+                Err(Error::refused("nothing says which recipe it is for")
+                    .expected(format!("one of {}, {}", first.family, second.family))
+                    .advice(advice))
+            }
+            [first, ..] => Ok(first.family.clone()),
+        };
     }
     let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf(), args.unwrap);
     let fits = |name: &str| {
