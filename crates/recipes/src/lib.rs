@@ -8,6 +8,7 @@ pub mod families;
 pub mod format;
 pub mod language;
 pub mod lora;
+mod optimizer;
 pub mod parts;
 pub mod ranks;
 pub mod recognise;

@@ -35,6 +35,8 @@ pub struct Configs<'a> {
 pub struct Options {
     /// Zero instead of what is not a number, in all floats.
     pub nan_to_zero: bool,
+    /// These are moments of an optimizer: what would compute with them is refused.
+    pub moments: bool,
     /// In how many files a side is that is cut into ranks; one unless said.
     pub ranks: u64,
 }
@@ -92,6 +94,7 @@ pub fn apply(
             Side::Right => None,
         },
         made: (0, 0),
+        moments: options.moments,
     };
     for set in &block.lets {
         let value = match block.ranks.is_some() && set.name == "ranks" {
@@ -141,6 +144,7 @@ fn prepare(
     if let Some(factors) = scaling.and_then(|kind| Factors::of(kind, configs.right)) {
         source.map_tensors(|key, tensor| match &factors.steps(key)?[..] {
             [] => Ok(None),
+            _ if options.moments => Err(not_for_moments(key, "is scaled")),
             steps => View::of(tensor)?.compute(steps)?.tensor().map(Some),
         })?;
     }
@@ -158,6 +162,8 @@ struct Job<'a> {
     optional: Option<&'a str>,
     /// How many tensors were made, and bytes of those in memory.
     made: (u64, u64),
+    /// These are moments.
+    moments: bool,
 }
 
 /// A rule that is about a key.
@@ -234,6 +240,10 @@ impl<'a> Job<'a> {
             rule.operations.iter().find(|one| matches!(one, Operation::Tie(_)))
         {
             return self.tie(key, item, other, found);
+        }
+        let computes = |one: &Operation| matches!(one, Operation::Add(_) | Operation::Pad { .. });
+        if self.moments && rule.operations.iter().any(computes) {
+            return Err(not_for_moments(key, "is computed with"));
         }
         let plain = rule.operations.is_empty();
         match item {
@@ -373,6 +383,16 @@ impl<'a> Job<'a> {
             return Ok(());
         }
         let key = one.key.fill(captures, &[]);
+        match one.maker {
+            // Weights that are new have had no steps.
+            Maker::Normal(..) | Maker::Uniform(..) | Maker::Zeros(_) if self.moments => {
+                return Err(not_for_moments(&key, "is made"));
+            }
+            Maker::First(_) => {}
+            // Buffers.
+            _ if self.moments => return Ok(()),
+            _ => {}
+        }
         let item = match (makers::make(&one.maker, &key, &scope).map_err(named)?, &one.maker) {
             (Some(tensor), _) => {
                 makers::check(&tensor).map_err(named)?;
@@ -519,6 +539,11 @@ fn alike(key: &str, pattern: &str) -> usize {
     let front = key.iter().zip(&pattern).take_while(same).filter(exact).count();
     let back = key.iter().rev().zip(pattern.iter().rev()).take_while(same).filter(exact).count();
     front + back
+}
+
+fn not_for_moments(key: &str, what: &str) -> Error {
+    Error::refused(format!("`{key}` {what}, so its moments can't be carried over"))
+        .advice("Convert without --with-optimizer.")
 }
 
 fn not_a_tensor(item: &Item) -> Error {

@@ -8,7 +8,9 @@ use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
 use statelens_inspect::{Json, visible};
 use statelens_recipes::config::{Converted, Families, Guess, Language, Value};
-use statelens_recipes::conversion::{Conversion, Leg, Stage, Wishes, components, convert, route};
+use statelens_recipes::conversion::{
+    Conversion, Leg, OPTIMIZER_FILE, Stage, Wishes, components, convert, route,
+};
 use statelens_recipes::engine::Move;
 use statelens_recipes::language::{Recipe, Side};
 use statelens_recipes::{Format, families, parts, ranks, recognise};
@@ -33,6 +35,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     let wishes = Wishes {
         drop_unmatched: args.drop_unmatched_keys,
         unwrap: args.unwrap,
+        with_optimizer: args.with_optimizer,
         ranks: u64::from(args.ranks),
     };
     let done = convert(&source.checkpoint, &asked.recipe, &stages, &params, wishes)?;
@@ -60,15 +63,17 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     }
     // Whether all can be written is found out before the first is.
     files::check(&configs, args.force)?;
-    let writes = writes(args, target);
+    let weights = writes(args, target);
+    let torch = Writes::plain("torch", args.force, args.durable);
     for (part, checkpoint) in done.parts {
+        let writes = if part.as_deref() == Some(OPTIMIZER_FILE) { &torch } else { &weights };
         let (path, cut) = asked.output(args, part.as_deref())?;
         let job = Job {
             destination: Destination::File(path),
             writing: statelens_formats::writing(writes.to.as_deref().unwrap_or_default())?,
             edits: &Edits::default(),
             edit: Edit::default(),
-            writes: &writes,
+            writes,
             common: &args.common,
             dry_run: false,
             scan: false,
@@ -100,6 +105,8 @@ struct Source {
     parts: Vec<String>,
     /// The family and format whose files of ranks these are.
     ranked: Option<(String, Format)>,
+    /// The optimizer's state was in a file of its own, as Hugging Face's trainer writes it.
+    of_trainer: bool,
 }
 
 impl Source {
@@ -120,15 +127,31 @@ impl Source {
         let config = config_path.as_deref().map(|path| files::read_config(path, &parts));
         let config = config.transpose()?;
         let of_ranks = RankFiles::beside(args, named.as_ref());
-        if parts.is_empty() && of_ranks.is_none() {
-            let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?;
-            return Ok(Self { checkpoint, sources, config, config_path, parts, ranked: None });
+        let weights = weights(&args.checkpoint);
+        let optimizer = weights.with_file_name(OPTIMIZER_FILE);
+        let of_trainer = args.with_optimizer && weights.is_file() && optimizer.is_file();
+        let optimizer = of_trainer.then_some(optimizer);
+        if parts.is_empty() && of_ranks.is_none() && optimizer.is_none() {
+            let (checkpoint, sources) = commands::open(&weights, &args.common.with)?;
+            return Ok(Self {
+                checkpoint,
+                sources,
+                config,
+                config_path,
+                parts,
+                ranked: None,
+                of_trainer: false,
+            });
         }
         let (paths, ranked) = match of_ranks {
             Some(RankFiles { family, format, paths }) => {
                 let paths = paths.into_iter().enumerate();
                 let named = paths.map(|(rank, path)| (rank.to_string(), path)).collect();
                 (named, Some((family, format)))
+            }
+            None if let Some(path) = optimizer.filter(|_| parts.is_empty()) => {
+                let model = ("model".to_owned(), weights);
+                (vec![model, ("optimizer".to_owned(), path)], None)
             }
             None => {
                 let part = |part: &String| (part.clone(), args.checkpoint.join(part));
@@ -146,8 +169,21 @@ impl Source {
         let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
             statelens_formats::open(files, limits(), &mut bar)
         })?;
-        Ok(Self { checkpoint, sources, config, config_path, parts, ranked })
+        Ok(Self { checkpoint, sources, config, config_path, parts, ranked, of_trainer })
     }
+}
+
+/// Hugging Face's weights in a folder where training has left its optimizer, too.
+fn weights(checkpoint: &Path) -> PathBuf {
+    const NAMES: [&str; 4] = [
+        "model.safetensors.index.json",
+        "model.safetensors",
+        "pytorch_model.bin.index.json",
+        "pytorch_model.bin",
+    ];
+    let training = checkpoint.join(OPTIMIZER_FILE).is_file();
+    let mut names = NAMES.iter().map(|name| checkpoint.join(name)).filter(|_| training);
+    names.find(|path| path.is_file()).unwrap_or_else(|| checkpoint.to_owned())
 }
 
 /// A checkpoint in a file for each rank.
@@ -214,6 +250,7 @@ impl Asked {
         let shown = || args.checkpoint.display().to_string();
         let cerebras = source.parts.is_empty()
             && source.ranked.is_none()
+            && !source.of_trainer
             && recognise::is_cerebras(&source.checkpoint);
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
@@ -310,6 +347,9 @@ impl Asked {
         if let Some(file) = part.filter(|_| ranked) {
             return Ok((folder.join(self.stem(args)?).join(file), Shards::One));
         }
+        if part == Some(OPTIMIZER_FILE) {
+            return Ok((folder.join(self.stem(args)?).join(OPTIMIZER_FILE), Shards::One));
+        }
         let folder = folder.join(part.map_or(self.stem(args)?, str::to_owned));
         let name = if args.export_safetensors { "model.safetensors" } else { "pytorch_model.bin" };
         Ok((folder.join(name), Shards::Numbered(shard_size(&args.hf_shard_size)?)))
@@ -334,7 +374,7 @@ impl Asked {
                 let name = folder.and_then(Path::file_name);
                 name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
             }
-            false => stem(&source::named(&args.checkpoint)?)?,
+            false => stem(&source::named(&weights(&args.checkpoint))?)?,
         };
         Ok(format!("{name}_to_{}", self.target))
     }
