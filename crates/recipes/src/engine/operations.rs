@@ -315,7 +315,7 @@ fn with(first: &[u64], rest: &[u64]) -> Vec<u64> {
 
 fn cannot(what: &str, view: &View, into: &str) -> Error {
     Error::refused(format!("a tensor of shape {:?} can't {what} into {into}", view.shape()))
-        .advice("Does the config belong to this checkpoint?")
+        .advice("Check that the config belongs to this checkpoint.")
 }
 
 pub(super) fn said<T>(result: std::result::Result<T, String>) -> Result<T> {

@@ -82,11 +82,11 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
         job.run(checkpoint, &source.sources)?;
     }
     files::write(&configs, args.force, &args.durable)?;
-    if !converts_config && source.config.is_some() {
-        complain("the config is not converted between these formats: it stays as it is");
-    }
     let mut printer = Printer::new();
     if !args.common.json {
+        if !converts_config && source.config.is_some() {
+            printer.line("the config is not converted between these formats")?;
+        }
         for (path, _) in &configs {
             printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
         }
