@@ -403,7 +403,7 @@ fn origins(steps: &[Vec<Move>]) -> IndexMap<String, IndexSet<String>> {
 
 /// Whether nothing was a parameter.
 fn is_none(layout: &Layout) -> bool {
-    matches!(layout, Layout::Missing(why) if why.to_string() == NO_MOMENTS)
+    matches!(layout, Layout::Missing(why) if *why == *NO_MOMENTS)
 }
 
 /// Whether a part of it was none.

@@ -150,7 +150,7 @@ fn moments_are_joined_and_turned_as_their_parameters_are() {
     assert_eq!(optimizer.len(), names.len());
     let leaves = part(Some(OPTIMIZER_FILE)).leaves();
     let value = |key: &str| {
-        let leaf = leaves.iter().find(|leaf| leaf.flat.to_string() == key);
+        let leaf = leaves.iter().find(|leaf| leaf.flat == key);
         part(Some(OPTIMIZER_FILE)).value(leaf.unwrap().target).clone()
     };
     assert_eq!(value("state.1.step"), Value::Int(7i64.into()));

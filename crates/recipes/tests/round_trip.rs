@@ -126,8 +126,8 @@ type Tensors = BTreeMap<String, (String, Vec<u64>, Vec<u8>)>;
 fn there_and_back(case: &Case) -> Result<(Tensors, Tensors), String> {
     let (hf, cs) = (case.format("src_fmt")?, case.format("tgt_fmt")?);
     let (source, config) = case.source(hf)?;
-    let (there, config) = case.from_to(&source, &config, hf, cs)?;
-    let (back, _) = case.from_to(&there[0].1, &config, cs, hf)?;
+    let (there, config) = case.carry(&source, &config, hf, cs)?;
+    let (back, _) = case.carry(&there[0].1, &config, cs, hf)?;
     let mut new = Tensors::new();
     for (part, checkpoint) in &back {
         let prefix = part.as_ref().map_or(String::new(), |part| format!("{part}/"));

@@ -34,6 +34,9 @@ pub(crate) struct Case {
     facts: serde_json::Value,
 }
 
+/// Checkpoints, one for each part.
+pub(crate) type Parts = Vec<(Option<String>, Checkpoint)>;
+
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// The same keys, dtypes, shapes and bytes; or refused by both.
@@ -127,10 +130,10 @@ impl Case {
         })
     }
 
-    fn converted(&self) -> Result<Vec<(Option<String>, Checkpoint)>, String> {
+    fn converted(&self) -> Result<Parts, String> {
         let (from, to) = (self.format("src_fmt")?, self.format("tgt_fmt")?);
         let (source, config) = self.source(from)?;
-        Ok(self.from_to(&source, &config, from, to)?.0)
+        Ok(self.carry(&source, &config, from, to)?.0)
     }
 
     /// What the conversion starts from.
@@ -147,13 +150,13 @@ impl Case {
     }
 
     /// The new checkpoints and the new config.
-    pub(crate) fn from_to(
+    pub(crate) fn carry(
         &self,
         source: &Checkpoint,
         config: &config::Value,
         from: Format,
         to: Format,
-    ) -> Result<(Vec<(Option<String>, Checkpoint)>, config::Value), String> {
+    ) -> Result<(Parts, config::Value), String> {
         let model = self.text("model");
         let recipe = families::find(&model).map_err(say)?;
         let known = Families::known().map_err(say)?;
