@@ -6,6 +6,8 @@
     python real.py list FILE                  the keys of a .mdl
     python real.py to-torch IN OUT            .mdl to .pt
     python real.py to-cerebras IN OUT         .pt to .mdl
+    python real.py family-steps IN OUT HEADS  a llama of Hugging Face to .mdl, by the steps that Cerebras's converter
+                                              takes: everything in memory, renamed, q and k permuted, cstorch.save
 
 and by that of current torch, respectively of TensorFlow:
 
@@ -58,6 +60,44 @@ def to_cerebras(source, target):
     import torch
 
     cstorch.save(torch.load(source, map_location="cpu", weights_only=True), target)
+
+
+def family_steps(source, target, heads):
+    import re
+
+    import cerebras.pytorch as cstorch
+    import torch
+
+    names = {
+        "self_attn.q_proj": "self_attn.proj_q_dense_layer",
+        "self_attn.k_proj": "self_attn.proj_k_dense_layer",
+        "self_attn.v_proj": "self_attn.proj_v_dense_layer",
+        "self_attn.o_proj": "self_attn.proj_output_dense_layer",
+        "input_layernorm": "norm1",
+        "post_attention_layernorm": "norm3",
+        "mlp.up_proj": "ffn.ffn.0.linear_layer",
+        "mlp.gate_proj": "ffn.ffn.0.linear_layer_for_glu",
+        "mlp.down_proj": "ffn.ffn.1.linear_layer",
+    }
+    state, new = torch.load(source, weights_only=True), {}
+    size = state["model.layers.0.self_attn.q_proj.weight"].shape[0] // int(heads)
+    for key in list(state):
+        tensor = state.pop(key)
+        layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.weight", key)
+        if layer is None:
+            other = {"model.embed_tokens.weight": "embedding_layer.word_embeddings.weight"}.get(key, key)
+            other = other.replace("model.norm", "transformer_decoder.norm")
+            new[other] = tensor
+            if key == "model.norm.weight":
+                new["ln_f.weight"] = tensor
+            continue
+        number, name = layer.groups()
+        if name in ("self_attn.q_proj", "self_attn.k_proj"):
+            rows, columns = tensor.shape
+            split = tensor.reshape(rows // size, 2, size // 2, columns)
+            tensor = split.permute(0, 2, 1, 3).reshape(rows, columns)
+        new[f"transformer_decoder.layers.{number}.{names[name]}.weight"] = tensor
+    cstorch.save({"model": new}, target)
 
 
 def plain_inputs(folder, name):
@@ -115,6 +155,7 @@ WHAT = {
     "list": list_keys,
     "to-torch": to_torch,
     "to-cerebras": to_cerebras,
+    "family-steps": family_steps,
     "plain-inputs": plain_inputs,
     "torch-to-safetensors": torch_to_safetensors,
     "safetensors-to-torch": safetensors_to_torch,

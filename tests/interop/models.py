@@ -23,6 +23,7 @@ GROUPED = dict(COMMON, num_key_value_heads=2)
 # Per family: the model, and keys that the original converter adds, which hold no weights.
 MODELS = {
     "llama": (lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**GROUPED)), ""),
+    "qwen2": (lambda: hf.Qwen2ForCausalLM(hf.Qwen2Config(**GROUPED)), ""),
     "mistral": (lambda: hf.MistralForCausalLM(hf.MistralConfig(**GROUPED)), ""),
     "mixtral": (lambda: hf.MixtralForCausalLM(hf.MixtralConfig(**GROUPED, num_local_experts=4)), ""),
     "gpt-neox": (lambda: hf.GPTNeoXForCausalLM(hf.GPTNeoXConfig(**COMMON)), ".attention."),

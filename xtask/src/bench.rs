@@ -7,6 +7,7 @@
 //! with the highest peak memory of all. Nothing here fails because something is slow: machines
 //! differ, and the numbers are for people to read.
 
+mod families;
 mod views;
 
 use std::collections::HashMap;
@@ -31,14 +32,14 @@ const LARGE_ROWS: u32 = 22_523;
 /// Numbers of keys that are opened, listed and converted.
 const KEYS: [u64; 2] = [100_000, 700_000];
 
-/// Measures everything and prints it.
-pub(crate) fn run() -> Result<()> {
+/// Measures everything and prints it; or the model families alone.
+pub(crate) fn run(families: bool) -> Result<()> {
     shell::run(shell::command("cargo").args([
         "build",
         "--release",
         "--locked",
         "-p",
-        "statelens",
+        "statelens-cli",
     ]))?;
     let bench = Bench {
         statelens: project::target().join("release").join("statelens"),
@@ -48,6 +49,12 @@ pub(crate) fn run() -> Result<()> {
     };
     fs::create_dir_all(&bench.folder)?;
     let mut table = Table::default();
+    if families {
+        bench.families(&mut table)?;
+        println!("\n{}\n", machine());
+        table.print();
+        return Ok(());
+    }
     bench.listing(&mut table)?;
     bench.many_keys(&mut table)?;
     bench.many_tensors(&mut table)?;
@@ -57,6 +64,7 @@ pub(crate) fn run() -> Result<()> {
     bench.formats(&mut table)?;
     bench.casts(&mut table)?;
     bench.views(&mut table)?;
+    bench.families(&mut table)?;
     bench.large(&mut table)?;
     println!("\n{}\n", machine());
     table.print();
@@ -92,7 +100,7 @@ impl Bench {
         let python = self.python.as_ref()?;
         let mut command = shell::command(match what {
             "safetensors-to-tensorflow" => &python.tensorflow,
-            "inputs" | "list" | "to-torch" | "to-cerebras" => &python.cerebras,
+            "inputs" | "list" | "to-torch" | "to-cerebras" | "family-steps" => &python.cerebras,
             _ => &python.current,
         });
         command.arg(&self.script).arg(what).env("TF_CPP_MIN_LOG_LEVEL", "3");
@@ -456,7 +464,7 @@ impl Table {
             Some((name, run)) => {
                 let (ours, theirs) = (ours.wall.as_secs_f64(), run.wall.as_secs_f64());
                 let ratio = match name {
-                    "cp" => format!("{:.2} of cp", ours / theirs),
+                    "cp" | "decoding" => format!("{:.2} of {name}", ours / theirs),
                     _ => format!("{:.1} times faster", theirs / ours),
                 };
                 (name.to_owned(), time(run), memory(run), ratio)

@@ -36,6 +36,8 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         script("harmless_pickles", &python.current),
         script("models", &python.current),
         snippets,
+        script("layouts", &python.current),
+        script("optimizers", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
         script("torch_older", &python.cerebras),

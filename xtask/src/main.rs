@@ -58,7 +58,11 @@ enum Task {
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
     /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
-    Bench,
+    Bench {
+        /// Only the model families; STATELENS_BENCH_GB says how large the model is.
+        #[arg(long)]
+        families: bool,
+    },
     /// Make the static site, as a folder, as a zip and as one file: target/dist/statelens, .zip and .html.
     Dist,
     /// Run each fuzz target for a short while over the fixtures.
@@ -89,7 +93,7 @@ fn main() -> ExitCode {
         Task::TestPage { filter } => page::test(filter.as_deref()),
         Task::Pictures => page::pictures(),
         Task::Interop => test::interop(),
-        Task::Bench => bench::run(),
+        Task::Bench { families } => bench::run(families),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
         Task::Finish => site::finish(&project::site(), false),

@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, ValueId};
 
 use crate::config;
 use crate::engine::{
@@ -11,7 +11,9 @@ use crate::engine::{
 };
 use crate::families;
 use crate::format::{Format, Variant};
-use crate::language::{Block, Captures, Expression, Recipe, Scalar, Scope, Side};
+use crate::language::{Block, Captures, Expression, Ranks, Recipe, Scalar, Scope, Side};
+use crate::optimizer::{Moved, Optimizer};
+use crate::ranks;
 
 /// One step of the way from one format to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +43,10 @@ pub struct Wishes {
     pub drop_unmatched: bool,
     /// Take out of keys what wrapping a module has put in: see [`unwrapped`].
     pub unwrap: bool,
+    /// Carry the optimizer's moments through what is done to the parameters.
+    pub with_optimizer: bool,
+    /// In how many files a side is written that is cut into ranks; one unless said.
+    pub ranks: u64,
 }
 
 /// A key without what wrapping the module has put into it: `module.` at its start by
@@ -65,6 +71,10 @@ pub fn unwrapped(key: &str) -> String {
     }
 }
 
+/// What Hugging Face's trainer calls the file with the optimizer's state; the part of a
+/// [`Conversion`] that holds it.
+pub const OPTIMIZER_FILE: &str = "optimizer.pt";
+
 /// What came of it.
 #[derive(Debug)]
 pub struct Conversion {
@@ -84,8 +94,8 @@ pub fn route(recipe: &Recipe, from: Format, to: Format) -> Result<Vec<Leg>> {
         if at == to {
             break;
         }
-        // Only tensors go through Hugging Face's files.
-        if at.is_hf() && at != from {
+        // Only tensors go through Hugging Face's files, and others.
+        if !at.is_cerebras() && at != from {
             continue;
         }
         for leg in legs(recipe, at) {
@@ -126,7 +136,14 @@ pub fn convert(
         return Err(Error::refused("there is nothing to convert"));
     };
     let (first, last) = (first.leg, last.leg);
-    let mut states = states(source, recipe, first)?;
+    let (mut states, ranks) = match ranked(recipe, first, first.from) {
+        Some(_) => {
+            let (state, ranks) = ranks::read(source)?;
+            (vec![(None, state)], ranks)
+        }
+        None => (states(source, recipe, first)?, wishes.ranks.max(1)),
+    };
+    Limits::check("ranks", ranks, ranks::MOST as u64)?;
     if wishes.unwrap {
         for (_, state) in &mut states {
             let keys = state.len();
@@ -137,26 +154,60 @@ pub fn convert(
             }
         }
     }
+    let original = states.first().map(|(_, state)| state.clone()).filter(|_| wishes.with_optimizer);
+    if wishes.with_optimizer
+        && (states.len() != 1
+            || ranked(recipe, first, first.from).is_some()
+            || ranked(recipe, last, last.to).is_some()
+            || !components(recipe, last).is_empty())
+    {
+        return Err(Error::refused(
+            "the optimizer of a model in several parts can't be carried over",
+        )
+        .advice("Convert without --with-optimizer."));
+    }
     let mut done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
     let mut only_model = false;
+    let options = Options { ranks, ..Options::default() };
     for stage in stages {
-        states = step(recipe, stage, states, &mut done, &mut only_model)?;
+        states = step(recipe, stage, states, options, &mut done, &mut only_model)?;
     }
     if !done.unmatched.is_empty() && !wishes.drop_unmatched {
         return Err(unmatched(&done.unmatched));
     }
     for (name, mut state) in states {
-        if last.to.is_hf() {
+        if !last.to.is_cerebras() {
             check_tensors(&state)?;
         }
+        if let Some((block, own)) = ranked(recipe, last, last.to) {
+            done.parts.extend(ranks::write(source, &state, block, own, ranks)?);
+            continue;
+        }
         let mut assembly = Assembly::of(source);
-        let root = if last.to.is_hf() {
+        let optimizer = match &original {
+            Some(model) => {
+                let mut own = Assembly::of(source);
+                let to = if last.to.is_cerebras() { &mut assembly } else { &mut own };
+                let id = carried(source, recipe, stages, model, &done.moves, wishes, to)?;
+                if !last.to.is_cerebras() {
+                    done.parts.push((Some(OPTIMIZER_FILE.to_owned()), own.finish(id)?));
+                }
+                Some((DictKey::from("optimizer"), id))
+            }
+            None => None,
+        };
+        let root = if !last.to.is_cerebras() {
             assembly.state(&state)?
-        } else if first.from.is_hf() || only_model {
+        } else if !first.from.is_cerebras() || only_model {
             let model = assembly.state(&state)?;
-            assembly.dict(vec![(DictKey::from("model"), model)])?
+            let model = (DictKey::from("model"), model);
+            assembly.dict(std::iter::once(model).chain(optimizer).collect())?
         } else {
             let mut entries = engine::entries(source, first.from, &mut assembly, &mut state)?;
+            if let Some((key, id)) = optimizer {
+                entries.retain(|(own, _)| *own != key);
+                entries.push((key, id));
+            }
             let model = assembly.state(&state)?;
             entries.push((DictKey::from("model"), model));
             let metadata = engine::metadata(source, last.to, params, &mut assembly)?;
@@ -216,10 +267,50 @@ fn blocks(recipe: &Recipe, leg: Leg) -> impl Iterator<Item = (&Block, Side)> {
     recipe.blocks.iter().filter_map(move |block| Some((block, block.towards(leg.from, leg.to)?)))
 }
 
+/// The optimizer's dict of the new checkpoint.
+fn carried(
+    source: &Checkpoint,
+    recipe: &Recipe,
+    stages: &[Stage],
+    model: &State,
+    moves: &[Move],
+    wishes: Wishes,
+    assembly: &mut Assembly<'_>,
+) -> Result<ValueId> {
+    let dropped = moves.iter().filter(|one| one.to.is_empty());
+    let dropped: Vec<String> = dropped.flat_map(|one| one.from.iter().cloned()).collect();
+    let rename = |key: &str| if wishes.unwrap { unwrapped(key) } else { key.to_owned() };
+    let optimizer = Optimizer::of(source, model, &dropped, &rename)?;
+    let options = Options { moments: true, ..Options::default() };
+    let mut carry = |state: State| {
+        let mut states = vec![(None, state)];
+        let mut steps = Vec::new();
+        for stage in stages {
+            let mut done =
+                Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
+            states = step(recipe, stage, states, options, &mut done, &mut false)?;
+            steps.push(done.moves);
+        }
+        let state = states.pop().map(|(_, state)| state).unwrap_or_default();
+        Ok(Moved { state, steps })
+    };
+    let carried = optimizer.carried(source, model, &mut carry, assembly);
+    carried.map_err(|error| error.context("the optimizer"))
+}
+
+/// The block of a step whose side of this format is in a file for each rank.
+fn ranked(recipe: &Recipe, leg: Leg, format: Format) -> Option<(&Block, &Ranks)> {
+    blocks(recipe, leg).find_map(|(block, _)| {
+        let ranks = block.ranks.as_ref()?;
+        let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
+        formats.contains(&format).then_some((block, ranks))
+    })
+}
+
 /// The dict that holds the model.
 pub(crate) fn model_of(source: &Checkpoint, format: Format) -> Result<ValueId> {
     let root = source.root();
-    if !format.is_hf() {
+    if format.is_cerebras() {
         return engine::dict(source, root, "model").ok_or_else(|| {
             Error::refused("the checkpoint has no `model` state")
                 .advice("Is it Hugging Face's? Then say `--src-fmt hf`.")
@@ -241,6 +332,7 @@ fn step(
     recipe: &Recipe,
     stage: &Stage,
     states: States,
+    options: Options,
     done: &mut Conversion,
     only_model: &mut bool,
 ) -> Result<States> {
@@ -268,7 +360,8 @@ fn step(
         *only_model |= block.only_model;
         let own = states.iter().find(|(name, _)| name.as_ref() == component);
         let Some((_, source)) = own.or(states.first()) else { continue };
-        let options = Options { nan_to_zero: leg.to.is_hf() && is_sideband(&stage.right) };
+        let nan_to_zero = leg.to.is_hf() && is_sideband(&stage.right);
+        let options = Options { nan_to_zero: nan_to_zero && !options.moments, ..options };
         let applied = match &block.base {
             None => apply(block, towards, source, configs, options)?,
             Some(base) => on_base(block, base, leg, towards, source, configs, options)?,
@@ -333,13 +426,25 @@ fn on_base(
     match towards {
         Side::Right => {
             let first = apply(found, towards, source, configs, options)?;
-            let mut second = apply(block, towards, &first.state, configs, Options::default())?;
+            let mut second = apply(
+                block,
+                towards,
+                &first.state,
+                configs,
+                Options { moments: options.moments, ..Options::default() },
+            )?;
             second.unmatched.splice(0..0, first.unmatched);
             second.moves.splice(0..0, first.moves);
             Ok(second)
         }
         Side::Left => {
-            let first = apply(block, towards, source, configs, Options::default())?;
+            let first = apply(
+                block,
+                towards,
+                source,
+                configs,
+                Options { moments: options.moments, ..Options::default() },
+            )?;
             let mut second = apply(found, towards, &first.state, configs, options)?;
             second.unmatched.splice(0..0, first.unmatched);
             second.moves.splice(0..0, first.moves);

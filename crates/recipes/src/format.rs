@@ -1,4 +1,5 @@
-//! The formats that a recipe goes between: Hugging Face's, and the releases of Cerebras's Model Zoo.
+//! The formats that a recipe goes between: Hugging Face's, the releases of Cerebras's Model Zoo, and
+//! what recipes call others.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,6 +13,44 @@ pub enum Format {
     HuggingFace,
     /// A release of Cerebras's Model Zoo (`cs-2.9`, `cs-2.9-dpo`).
     Cerebras(Release),
+    /// Any other: what a recipe calls it (`meta`, `megatron`).
+    Named(Name),
+}
+
+/// The name of a format: lower-case letters, digits and `-`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// The letters, then zeros.
+    text: [u8; Self::MOST],
+}
+
+impl Name {
+    /// Longer than any name.
+    const MOST: usize = 24;
+
+    fn new(text: &str) -> Option<Self> {
+        let fine = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let first = text.bytes().next().is_some_and(|byte| byte.is_ascii_lowercase());
+        if !first || text.len() > Self::MOST || !text.bytes().all(fine) {
+            return None;
+        }
+        let mut own = [0; Self::MOST];
+        own.iter_mut().zip(text.bytes()).for_each(|(own, byte)| *own = byte);
+        Some(Self { text: own })
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letters = self.text.iter().take_while(|byte| **byte != 0);
+        letters.into_iter().try_for_each(|byte| write!(f, "{}", char::from(*byte)))
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// A release of the Model Zoo, with the variant of the layout if there are several.
@@ -80,15 +119,20 @@ impl Format {
         self == Self::HuggingFace
     }
 
+    /// Whether this is a release of Cerebras's.
+    pub fn is_cerebras(self) -> bool {
+        self.release().is_some()
+    }
+
     /// The release, if it is Cerebras's.
     pub fn release(self) -> Option<Release> {
         match self {
-            Self::HuggingFace => None,
+            Self::HuggingFace | Self::Named(_) => None,
             Self::Cerebras(release) => Some(release),
         }
     }
 
-    /// Major and minor number of the release, `None` for Hugging Face.
+    /// Major and minor number of the release, `None` for others.
     pub fn version(self) -> Option<(u8, u8)> {
         self.release().map(|release| (release.major, release.minor))
     }
@@ -98,6 +142,7 @@ impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HuggingFace => f.write_str("hf"),
+            Self::Named(name) => name.fmt(f),
             Self::Cerebras(Release { major, minor, variant }) => {
                 write!(f, "cs-{major}.{minor}{}", variant.suffix())
             }
@@ -121,12 +166,12 @@ impl Variant {
 impl FromStr for Format {
     type Err = Error;
 
-    /// Reads `hf`, `cs-2.9`, `cs-2.9-dpo` or `cs-current`. `cs-auto` is no format: what it means
-    /// stands in the checkpoint.
+    /// Reads `hf`, `cs-2.9`, `cs-2.9-dpo`, `cs-current` or what a recipe calls a format. `cs-auto` is
+    /// none: what it means stands in the checkpoint.
     fn from_str(text: &str) -> Result<Self> {
         let bad = || {
             Error::refused(format!("\"{text}\" is not a format"))
-                .expected("hf, or a release such as cs-2.9")
+                .expected("hf, a release such as cs-2.9, or what a recipe calls a format")
                 .advice("`statelens list-converters` shows the formats of each model.")
         };
         match text {
@@ -134,7 +179,9 @@ impl FromStr for Format {
             "cs-current" => return Ok(Self::CURRENT),
             _ => {}
         }
-        let rest = text.strip_prefix("cs-").ok_or_else(bad)?;
+        let Some(rest) = text.strip_prefix("cs-") else {
+            return Name::new(text).map(Self::Named).ok_or_else(bad);
+        };
         let (number, variant) = match rest.split_once('-') {
             None => (rest, Variant::Plain),
             Some((number, _)) => {
@@ -164,7 +211,7 @@ mod tests {
     #[test]
     fn names_read_and_written() {
         for name in
-            ["hf", "cs-1.6", "cs-2.9", "cs-2.10", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone"]
+            ["hf", "cs-1.6", "cs-2.10", "cs-2.9-dpo", "cs-2.1-no-dpo", "cs-2.4-backbone", "meta"]
         {
             assert_eq!(name.parse::<Format>().unwrap().to_string(), name);
         }
@@ -193,6 +240,8 @@ mod tests {
             "cs-2.9-x",
             "cs-auto",
             "cs-2.99999",
+            "../meta",
+            "a-name-that-is-longer-than-any",
         ] {
             let error = name.parse::<Format>().unwrap_err().to_string();
             assert!(error.contains(name) && error.contains("cs-"), "{error}");

@@ -8,7 +8,9 @@ pub mod families;
 pub mod format;
 pub mod language;
 pub mod lora;
+mod optimizer;
 pub mod parts;
+pub mod ranks;
 pub mod recognise;
 pub mod view;
 

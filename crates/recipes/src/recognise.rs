@@ -2,6 +2,7 @@
 
 use statelens_checkpoint::{Checkpoint, Value};
 
+use crate::config;
 use crate::conversion::{model_of, unwrapped};
 use crate::engine::{self, State};
 use crate::families;
@@ -52,6 +53,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
             block.component.is_none()
                 && block.base.is_none()
                 && block.left.iter().any(|format| format.is_hf())
+                && block.right.iter().any(|format| format.is_cerebras())
         });
         let counts =
             blocks.map(|block| keys.iter().filter(|key| block.knows(towards, key)).count());
@@ -63,4 +65,36 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     }
     guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
     guesses
+}
+
+/// The families with a step between these formats, of which one is neither Cerebras's nor Hugging
+/// Face's, whose rules name some of the keys: those first that are about what the config calls the
+/// model, and of these the ones that name the most.
+pub fn between(
+    checkpoint: &Checkpoint,
+    config: &config::Value,
+    from: Format,
+    to: Format,
+) -> Vec<Guess> {
+    let Ok(state) = model_of(checkpoint, from).and_then(|model| State::of(checkpoint, model))
+    else {
+        return Vec::new();
+    };
+    let keys: Vec<&str> = state.keys().collect();
+    let kind =
+        config.as_map().and_then(|map| map.get("model_type")).and_then(config::Value::as_str);
+    let mut guesses = Vec::new();
+    for name in families::names() {
+        let Ok(recipe) = families::find(name) else { continue };
+        let ways = recipe.blocks.iter().filter_map(|block| Some((block, block.towards(from, to)?)));
+        let counts = ways.map(|(block, to)| keys.iter().filter(|key| block.names(to, key)).count());
+        if let Some(known) = counts.max().filter(|known| *known > 0) {
+            let told = kind.is_some_and(|kind| recipe.model_types.iter().any(|own| own == kind));
+            guesses.push((told, Guess { family: name.to_owned(), known, keys: keys.len() }));
+        }
+    }
+    let told = guesses.iter().any(|(told, _)| *told);
+    guesses.retain(|(own, _)| *own == told);
+    guesses.sort_by_key(|(_, guess)| std::cmp::Reverse(guess.known));
+    guesses.into_iter().map(|(_, guess)| guess).collect()
 }

@@ -45,6 +45,30 @@ fn several_releases_in_one_go_are_the_steps_one_after_the_other() {
 }
 
 #[test]
+fn configs_of_transformers_5_say_how_positions_turn() {
+    let rope = r#""rope_parameters": {"rope_theta": 500000.0, "rope_type": "default"}"#;
+    let sizes = r#""model_type": "llama", "hidden_size": 32, "num_attention_heads": 4"#;
+    let of = |rope: &str| parse(&format!("{{{sizes}, {rope}}}"), Language::Json).unwrap();
+    let text = converted("llama", "hf", "cs-2.9", &of(rope));
+    assert!(text.contains("rope_theta: 500000.0"), "{text}");
+    assert_eq!(text, converted("llama", "hf", "cs-2.9", &of(r#""rope_theta": 500000.0"#)));
+    let now = r#""rope_parameters": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192, "rope_theta": 500000.0, "rope_type": "llama3"}"#;
+    let before = r#""rope_theta": 500000.0, "rope_scaling": {"factor": 8.0, "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"}"#;
+    assert_eq!(
+        converted("llama", "hf", "cs-2.9", &of(now)),
+        converted("llama", "hf", "cs-2.9", &of(before))
+    );
+    let now = r#""rope_parameters": {"factor": 2.0, "rope_type": "linear", "rope_theta": 10000.0}"#;
+    let text = converted("llama", "hf", "cs-2.9", &of(now));
+    assert!(
+        text.contains("pos_scaling_type: linear") && text.contains("pos_scaling_factor: 2.0"),
+        "{text}"
+    );
+}
+
+#[test]
 fn models_that_the_original_knows_and_does_not_find_have_names_of_their_own() {
     let llama = config("llama/config_only.hf-to-cs2.9/in/config.json");
     for (model, name) in [("llamaV2", "llamaV2"), ("code-llama", "llama"), ("wizardlm", "llama")] {

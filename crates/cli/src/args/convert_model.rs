@@ -50,6 +50,16 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) unwrap: bool,
 
+    /// Carries the optimizer's moments over, too: the state `optimizer` of the checkpoint, or
+    /// optimizer.pt beside Hugging Face's files. What computes with a parameter is refused
+    #[arg(long)]
+    pub(crate) with_optimizer: bool,
+
+    /// In how many files a format is written that has one for each rank of tensor parallelism (meta,
+    /// megatron)
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) ranks: u16,
+
     /// Takes the rules from a recipe of your own, as docs/recipes.md describes it
     #[arg(long, value_name = "FILE")]
     pub(crate) recipe: Option<PathBuf>,

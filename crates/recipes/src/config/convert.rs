@@ -1,5 +1,6 @@
 //! A config from one format to another.
 
+mod older;
 mod parts;
 
 use statelens_checkpoint::{Error, Result};
@@ -84,7 +85,10 @@ impl Families {
     ) -> Result<Converted> {
         let steps = self.plan(model, source, target)?;
         let mut converted = Converted {
-            config: config.clone(),
+            config: match source.is_hf() {
+                true => older::as_before_5(config),
+                false => config.clone(),
+            },
             language: if target.is_hf() { Language::Json } else { Language::Yaml },
             parts: Vec::new(),
             files: Vec::new(),

@@ -169,7 +169,8 @@ fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<St
             steps.push(direct(model, pivot, target)?);
             Some(steps)
         }
-        (Format::HuggingFace, Format::HuggingFace) => None,
+        // Only Hugging Face's configs and Cerebras's have tables.
+        _ => None,
     }
 }
 

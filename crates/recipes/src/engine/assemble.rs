@@ -26,6 +26,12 @@ impl<'a> Assembly<'a> {
 
     /// A dict of what a state holds.
     pub fn state(&mut self, state: &State) -> Result<ValueId> {
+        let entries = self.items(state)?;
+        self.dict(entries)
+    }
+
+    /// What a state holds, under its keys.
+    pub fn items(&mut self, state: &State) -> Result<Vec<(DictKey, ValueId)>> {
         let mut entries = Vec::with_capacity(state.len());
         for (key, item) in state.iter() {
             let value = match item {
@@ -45,7 +51,7 @@ impl<'a> Assembly<'a> {
             };
             entries.push((DictKey::from(key), self.builder.push(value)?));
         }
-        self.dict(entries)
+        Ok(entries)
     }
 
     /// A dict.

@@ -1,87 +1,134 @@
 //! What the operations of a rule do to views, there and back.
 
-use statelens_checkpoint::{Arithmetic, Error, Result};
+use statelens_checkpoint::{Arithmetic, Error, Limits, Result};
 
 use crate::language::{Expression, Operation, Scope, Slot};
 use crate::view::View;
 
-/// From left to right: `members` are the names of the keys that go together, if they have names.
-pub(super) fn forward(
-    operation: &Operation,
-    views: Vec<View>,
-    members: &[String],
-    scope: &dyn Scope,
-) -> Result<Vec<View>> {
-    match operation {
-        Operation::Split { groups, slots } => {
-            split(&only(&views)?, said(groups.count(scope))?, slots, members, scope)
-        }
-        Operation::Stack(axis) => Ok(vec![View::stack(*axis, &views)?]),
-        Operation::Concat(axis) => Ok(vec![View::concat(*axis, &views)?]),
-        Operation::Repeat => Ok(vec![only(&views[..views.len().min(1)])?]),
-        other => each(other, views, members, scope, true),
-    }
+/// More rows than a vocabulary is padded by.
+const MOST_PADDING: u64 = 1 << 16;
+
+/// How a rule's operations are done to the tensors of its groups of keys.
+pub(super) struct Way<'a> {
+    /// From left to right; the other way round, operations are undone.
+    pub(super) there: bool,
+    /// Several become one; the other way round, one becomes several.
+    pub(super) joining: bool,
+    /// The names of each group's keys.
+    pub(super) groups: &'a [Vec<String>],
+    /// How many of the groups the tensors are in by now, those of the front.
+    pub(super) open: usize,
+    /// What expressions see.
+    pub(super) scope: &'a dyn Scope,
 }
 
-/// From right to left: `count` is how many keys go together.
-pub(super) fn backward(
-    operation: &Operation,
-    views: Vec<View>,
-    members: &[String],
-    count: usize,
-    scope: &dyn Scope,
-) -> Result<Vec<View>> {
-    match operation {
-        Operation::Split { groups, slots } => {
-            Ok(vec![unsplit(&views, said(groups.count(scope))?, slots, members, scope)?])
+impl Way<'_> {
+    /// Does one operation; each on several keys goes with one of the groups.
+    pub(super) fn step(&mut self, operation: &Operation, views: Vec<View>) -> Result<Vec<View>> {
+        let several = matches!(
+            operation,
+            Operation::Split { .. }
+                | Operation::Stack(_)
+                | Operation::Concat(_)
+                | Operation::Repeat
+        );
+        if !several {
+            let all = views.into_iter().enumerate();
+            return all.map(|(at, view)| self.each(operation, at, view)).collect();
         }
-        Operation::Stack(axis) => {
-            let whole = only(&views)?;
-            check_count(whole.shape().get(*axis), count as u64)?;
-            (0..count as u64).map(|at| whole.index(*axis, at)).collect()
-        }
-        Operation::Concat(axis) => {
-            let whole = only(&views)?;
-            let len = whole.shape().get(*axis).copied().unwrap_or(0);
-            if count == 0 || !len.is_multiple_of(count as u64) {
-                return Err(cannot("be cut", &whole, &format!("{count} equal parts")));
+        if self.joining {
+            self.open = self.open.checked_sub(1).ok_or_else(no_group)?;
+            let names = self.groups.get(self.open).ok_or_else(no_group)?;
+            if names.is_empty() || !views.len().is_multiple_of(names.len()) {
+                return Err(no_group());
             }
-            let part = len / count as u64;
-            (0..count as u64).map(|at| whole.slice(*axis, at * part, part)).collect()
+            return views
+                .chunks(names.len())
+                .map(|part| self.join(operation, part, names))
+                .collect();
         }
-        Operation::Repeat => Ok(vec![only(&views)?; count]),
-        other => each(other, views, members, scope, false),
+        let names = self.groups.get(self.open).ok_or_else(no_group)?;
+        self.open += 1;
+        let mut parts = Vec::new();
+        for view in &views {
+            parts.extend(self.cut(operation, view, names)?);
+        }
+        Ok(parts)
     }
-}
 
-/// Operations on one tensor each.
-fn each(
-    operation: &Operation,
-    views: Vec<View>,
-    members: &[String],
-    scope: &dyn Scope,
-    there: bool,
-) -> Result<Vec<View>> {
-    views
-        .into_iter()
-        .enumerate()
-        .map(|(at, view)| match operation {
+    fn join(&self, operation: &Operation, views: &[View], names: &[String]) -> Result<View> {
+        match operation {
+            Operation::Split { groups, slots } => {
+                unsplit(views, said(groups.count(self.scope))?, slots, names, self.scope)
+            }
+            Operation::Stack(axis) => View::stack(*axis, views),
+            Operation::Concat(axis) => View::concat(*axis, views),
+            _ => views.first().cloned().ok_or_else(no_group),
+        }
+    }
+
+    fn cut(&self, operation: &Operation, whole: &View, names: &[String]) -> Result<Vec<View>> {
+        let count = names.len() as u64;
+        match operation {
+            Operation::Split { groups, slots } => {
+                split(whole, said(groups.count(self.scope))?, slots, names, self.scope)
+            }
+            Operation::Stack(axis) => {
+                check_count(whole.shape().get(*axis), count)?;
+                (0..count).map(|at| whole.index(*axis, at)).collect()
+            }
+            Operation::Concat(axis) => {
+                let len = whole.shape().get(*axis).copied().unwrap_or(0);
+                if count == 0 || !len.is_multiple_of(count) {
+                    return Err(cannot("be cut", whole, &format!("{count} equal parts")));
+                }
+                let part = len / count;
+                (0..count).map(|at| whole.slice(*axis, at * part, part)).collect()
+            }
+            _ => Ok(vec![whole.clone(); names.len()]),
+        }
+    }
+
+    /// Operations on one tensor each; `at` is which of those that there are by now.
+    fn each(&self, operation: &Operation, at: usize, view: View) -> Result<View> {
+        let scope = self.scope;
+        match operation {
             Operation::Transpose if view.shape().len() == 2 => view.permute(&[1, 0]),
-            Operation::Rope { heads, dim } => match heads_of(heads, members.get(at)) {
+            Operation::Rope { heads, dim } => match self.heads_of(heads, at) {
                 Some(heads) => {
                     let dim = dim.as_ref().map(|dim| said(dim.count(scope))).transpose()?;
-                    rope(&view, said(heads.count(scope))?, dim, there)
+                    rope(&view, said(heads.count(scope))?, dim, self.there)
                 }
                 None => Ok(view),
             },
-            Operation::Lead(count) => lead(&view, *count, there),
-            Operation::Roll => roll(&view, there),
+            Operation::Regroup { outer, inner } => {
+                let (outer, inner) = (said(outer.count(scope))?, said(inner.count(scope))?);
+                let (outer, inner) = if self.there { (outer, inner) } else { (inner, outer) };
+                regroup(&view, outer, inner)
+            }
+            Operation::Pad { rows, padded } if self.there => {
+                pad(&view, said(rows.count(scope))?, said(padded.count(scope))?)
+            }
+            Operation::Pad { rows, .. } => cut_off(&view, said(rows.count(scope))?),
+            Operation::Lead(count) => lead(&view, *count, self.there),
+            Operation::Roll => roll(&view, self.there),
             Operation::Add(number) => {
-                view.compute(&[Arithmetic::Add(if there { *number } else { -number })])
+                view.compute(&[Arithmetic::Add(if self.there { *number } else { -number })])
             }
             _ => Ok(view),
-        })
-        .collect()
+        }
+    }
+
+    /// The heads of all, or of the one that is named as the key of a group is.
+    fn heads_of<'b>(&self, heads: &'b [Slot], mut at: usize) -> Option<&'b Expression> {
+        let mut names = Vec::new();
+        for group in self.groups.iter().take(self.open).rev().filter(|group| !group.is_empty()) {
+            names.extend(group.get(at % group.len()));
+            at /= group.len();
+        }
+        let named = |slot: &&Slot| slot.name.is_empty() || names.contains(&&slot.name);
+        heads.iter().find(named).map(|slot| &slot.value)
+    }
 }
 
 /// Rows as `[groups, all slots, d]`, cut along the second axis.
@@ -162,6 +209,44 @@ fn rope(view: &View, heads: u64, dim: Option<u64>, there: bool) -> Result<View> 
     whole.reshape(&with(&[rows], rest))
 }
 
+/// Rows as `[outer, inner, d]` become `[inner, outer, d]`.
+fn regroup(view: &View, outer: u64, inner: u64) -> Result<View> {
+    let (rows, rest) = rows(view)?;
+    let parts = outer.checked_mul(inner).filter(|parts| *parts > 0 && rows.is_multiple_of(*parts));
+    let Some(parts) = parts else {
+        return Err(cannot("be cut", view, &format!("{outer} groups of {inner}")));
+    };
+    let split = view.reshape(&with(&[outer, inner, rows / parts], rest))?;
+    let order: Vec<usize> = [1, 0].into_iter().chain(2..3 + rest.len()).collect();
+    split.permute(&order)?.reshape(&with(&[rows], rest))
+}
+
+/// The last row is repeated until there are `padded`.
+fn pad(view: &View, own: u64, padded: u64) -> Result<View> {
+    let (rows, _) = rows(view)?;
+    if rows != own || padded < rows || rows == 0 {
+        return Err(cannot("be padded", view, &format!("{padded} rows, where {own} are expected")));
+    }
+    if padded == rows {
+        return Ok(view.clone());
+    }
+    let more = padded - rows;
+    Limits::check("rows of padding", more, MOST_PADDING)?;
+    let last = view.slice(0, rows - 1, 1)?;
+    let mut parts = vec![view.clone()];
+    parts.extend(vec![last; more as usize]);
+    View::concat(0, &parts)
+}
+
+/// The rows before the padding.
+fn cut_off(view: &View, own: u64) -> Result<View> {
+    let (rows, _) = rows(view)?;
+    match own <= rows {
+        true => view.slice(0, 0, own),
+        false => Err(cannot("lose padding down", view, &format!("{own} rows"))),
+    }
+}
+
 /// Leading dimensions of one index go, or come.
 fn lead(view: &View, count: usize, there: bool) -> Result<View> {
     let shape = view.shape();
@@ -186,11 +271,6 @@ fn roll(view: &View, there: bool) -> Result<View> {
     View::concat(0, &[view.slice(0, at, rows - at)?, view.slice(0, 0, at)?])
 }
 
-fn heads_of<'a>(heads: &'a [Slot], member: Option<&String>) -> Option<&'a Expression> {
-    let named = |slot: &&Slot| slot.name.is_empty() || member == Some(&slot.name);
-    heads.iter().find(named).map(|slot| &slot.value)
-}
-
 fn sizes(slots: &[Slot], scope: &dyn Scope) -> Result<Vec<u64>> {
     let sizes: Result<Vec<u64>> = slots.iter().map(|slot| said(slot.value.count(scope))).collect();
     match sizes?.into_iter().map(|size| (size < 1 << 32).then_some(size)).collect() {
@@ -207,11 +287,8 @@ fn missing(name: &str) -> Error {
     Error::refused(format!("the rule does not say which part `{name}` is"))
 }
 
-fn only(views: &[View]) -> Result<View> {
-    match views {
-        [one] => Ok(one.clone()),
-        _ => Err(Error::refused(format!("{} tensors where the rule needs one", views.len()))),
-    }
+fn no_group() -> Error {
+    Error::refused("the rule's operations are not about as many groups of keys as it has")
 }
 
 fn check_count(len: Option<&u64>, count: u64) -> Result<()> {
@@ -238,7 +315,7 @@ fn with(first: &[u64], rest: &[u64]) -> Vec<u64> {
 
 fn cannot(what: &str, view: &View, into: &str) -> Error {
     Error::refused(format!("a tensor of shape {:?} can't {what} into {into}", view.shape()))
-        .advice("Does the config belong to this checkpoint?")
+        .advice("Check that the config belongs to this checkpoint.")
 }
 
 pub(super) fn said<T>(result: std::result::Result<T, String>) -> Result<T> {

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Arithmetic, Error, Result, Tensor};
+use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Tensor};
 
 use super::makers;
-use super::operations::{backward, forward, said};
+use super::operations::{Way, said};
 use super::scaling::{Factors, is_mup};
 use super::state::{Item, State};
 use crate::config::Value;
@@ -14,6 +14,12 @@ use crate::language::{
     Side,
 };
 use crate::view::View;
+
+/// More tensors than any model puts together.
+const MOST_TOGETHER: u64 = 1 << 13;
+/// More tensors than any recipe makes, and bytes of those that are kept in memory.
+const MOST_MADE: u64 = 1 << 18;
+const MOST_MADE_BYTES: u64 = 1 << 28;
 
 /// The configs of both sides: the parts that describe the model.
 #[derive(Debug, Clone, Copy)]
@@ -29,6 +35,10 @@ pub struct Configs<'a> {
 pub struct Options {
     /// Zero instead of what is not a number, in all floats.
     pub nan_to_zero: bool,
+    /// These are moments of an optimizer: what would compute with them is refused.
+    pub moments: bool,
+    /// In how many files a side is that is cut into ranks; one unless said.
+    pub ranks: u64,
 }
 
 /// What came of it.
@@ -83,9 +93,14 @@ pub fn apply(
             Side::Left => block.prefix.as_deref(),
             Side::Right => None,
         },
+        made: (0, 0),
+        moments: options.moments,
     };
     for set in &block.lets {
-        let value = set.value.eval(&job.scope(&Captures::new(), ""));
+        let value = match block.ranks.is_some() && set.name == "ranks" {
+            true => Ok(Scalar::Int(i64::try_from(options.ranks.max(1)).unwrap_or(i64::MAX))),
+            false => set.value.eval(&job.scope(&Captures::new(), "")),
+        };
         job.lets.insert(set.name.clone(), value);
     }
     for (key, item) in source.iter() {
@@ -129,6 +144,7 @@ fn prepare(
     if let Some(factors) = scaling.and_then(|kind| Factors::of(kind, configs.right)) {
         source.map_tensors(|key, tensor| match &factors.steps(key)?[..] {
             [] => Ok(None),
+            _ if options.moments => Err(not_for_moments(key, "is scaled")),
             steps => View::of(tensor)?.compute(steps)?.tensor().map(Some),
         })?;
     }
@@ -144,6 +160,10 @@ struct Job<'a> {
     done: Applied,
     /// What keys of the source may begin with.
     optional: Option<&'a str>,
+    /// How many tensors were made, and bytes of those in memory.
+    made: (u64, u64),
+    /// These are moments.
+    moments: bool,
 }
 
 /// A rule that is about a key.
@@ -177,8 +197,9 @@ impl<'a> Job<'a> {
             {
                 continue;
             }
-            let count = members(pattern, &scope).map_err(|error| at(rule, key, error))?;
-            if count.is_some_and(|names| matched.member >= names.len()) {
+            let counts = counts(pattern, &scope).map_err(|error| at(rule, key, error))?;
+            let mut which = matched.members.iter().zip(&counts);
+            if which.any(|(member, count)| *member as u64 >= *count) {
                 continue;
             }
             return Ok(Some(Found { rule, matched, prefix }));
@@ -208,7 +229,7 @@ impl<'a> Job<'a> {
             return Err(named(Error::refused(why.clone())));
         }
         // Those that go together come with the first of them.
-        if matched.member > 0 {
+        if matched.members.iter().any(|member| *member > 0) {
             return Ok(());
         }
         if target.is_empty() {
@@ -219,6 +240,10 @@ impl<'a> Job<'a> {
             rule.operations.iter().find(|one| matches!(one, Operation::Tie(_)))
         {
             return self.tie(key, item, other, found);
+        }
+        let computes = |one: &Operation| matches!(one, Operation::Add(_) | Operation::Pad { .. });
+        if self.moments && rule.operations.iter().any(computes) {
+            return Err(not_for_moments(key, "is computed with"));
         }
         let plain = rule.operations.is_empty();
         match item {
@@ -231,12 +256,11 @@ impl<'a> Job<'a> {
         let mut read = Vec::new();
         let mut items = Vec::new();
         let scope = self.scope(captures, prefix);
-        let names = members(pattern, &scope).map_err(named)?;
-        let count = names.as_ref().map_or(1, Vec::len);
-        let grouped = pattern.group().is_some();
-        for member in 0..count {
+        let together = groups(pattern, &scope).map_err(named)?;
+        let grouped = !together.is_empty();
+        for members in all_of(&together) {
             let own = match grouped {
-                true => format!("{prefix}{}", pattern.fill(captures, member)),
+                true => format!("{prefix}{}", pattern.fill(captures, &members)),
                 false => key.to_owned(),
             };
             let item = self.source.get(&own).ok_or_else(|| {
@@ -246,12 +270,10 @@ impl<'a> Job<'a> {
             items.push(item);
         }
         let to = target.first().ok_or_else(|| Error::refused("a rule without a target"))?;
-        let to_names = members(to, &scope).map_err(named)?;
+        let apart = groups(to, &scope).map_err(named)?;
         let items: Vec<Item> = match plain {
             true => items.into_iter().cloned().collect(),
             false => {
-                let names = names.as_ref().or(to_names.as_ref()).cloned().unwrap_or_default();
-                let count = to_names.as_ref().map_or(1, Vec::len);
                 let views: Result<Vec<View>> = items
                     .into_iter()
                     .map(|item| match item {
@@ -260,15 +282,19 @@ impl<'a> Job<'a> {
                     })
                     .collect();
                 let mut views = views.map_err(named)?;
+                let mut way = Way {
+                    there: self.towards == Side::Right,
+                    joining: grouped,
+                    groups: if grouped { &together } else { &apart },
+                    open: if grouped { together.len() } else { 0 },
+                    scope: &scope,
+                };
                 for step in 0..rule.operations.len() {
-                    views = match self.towards {
-                        Side::Right => forward(&rule.operations[step], views, &names, &scope),
-                        Side::Left => {
-                            let step = rule.operations.len() - 1 - step;
-                            backward(&rule.operations[step], views, &names, count, &scope)
-                        }
-                    }
-                    .map_err(named)?;
+                    let step = match self.towards {
+                        Side::Right => step,
+                        Side::Left => rule.operations.len() - 1 - step,
+                    };
+                    views = way.step(&rule.operations[step], views).map_err(named)?;
                 }
                 let tensors: Result<Vec<Item>> =
                     views.iter().map(|view| Ok(Item::Tensor(view.tensor()?, None))).collect();
@@ -276,9 +302,9 @@ impl<'a> Job<'a> {
             }
         };
         let mut written = Vec::new();
-        for (member, item) in items.into_iter().enumerate() {
+        for (members, item) in all_of(&apart).zip(items) {
             for pattern in target {
-                let key = pattern.fill(captures, member);
+                let key = pattern.fill(captures, &members);
                 written.push(key.clone());
                 self.done.state.set(key, item.clone());
             }
@@ -290,7 +316,7 @@ impl<'a> Job<'a> {
 
     /// Writes the key, and the other one where the source doesn't have it.
     fn tie(&mut self, key: &str, item: &Item, other: &Pattern, found: &Found<'_>) -> Result<()> {
-        let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, 0));
+        let other = format!("{}{}", found.prefix, other.fill(&found.matched.captures, &[]));
         let there = self.source.get(&other).filter(|item| !matches!(item, Item::None));
         let own = match (item, there) {
             (Item::None, Some(there)) => there.clone(),
@@ -333,7 +359,7 @@ impl<'a> Job<'a> {
             let named = |error: Error| beside(first, error);
             let from = said(each.from.count(&scope)).map_err(named)?;
             let to = said(each.to.count(&scope)).map_err(named)?;
-            statelens_checkpoint::Limits::check("created tensors", to, 1 << 20)?;
+            Limits::check("created tensors", to, MOST_MADE)?;
             for number in from..to {
                 let mut captures = captures.clone();
                 captures.push((each.name.clone(), number.to_string()));
@@ -356,14 +382,32 @@ impl<'a> Job<'a> {
         {
             return Ok(());
         }
-        let key = one.key.fill(captures, 0);
+        let key = one.key.fill(captures, &[]);
+        match one.maker {
+            // Weights that are new have had no steps.
+            Maker::Normal(..) | Maker::Uniform(..) | Maker::Zeros(_) if self.moments => {
+                return Err(not_for_moments(&key, "is made"));
+            }
+            Maker::First(_) => {}
+            // Buffers.
+            _ if self.moments => return Ok(()),
+            _ => {}
+        }
         let item = match (makers::make(&one.maker, &key, &scope).map_err(named)?, &one.maker) {
             (Some(tensor), _) => {
                 makers::check(&tensor).map_err(named)?;
+                let bytes = match &tensor.layout {
+                    Layout::Inline(bytes) => bytes.len() as u64,
+                    Layout::Strided(view) => view.storage_len,
+                    _ => 0,
+                };
+                self.made = (self.made.0 + 1, self.made.1.saturating_add(bytes));
+                Limits::check("created tensors", self.made.0, MOST_MADE)?;
+                Limits::check("bytes of created tensors", self.made.1, MOST_MADE_BYTES)?;
                 Item::Tensor(tensor, None)
             }
             (None, Maker::First(keys)) => {
-                let names: Vec<String> = keys.iter().map(|one| one.fill(captures, 0)).collect();
+                let names: Vec<String> = keys.iter().map(|one| one.fill(captures, &[])).collect();
                 let found = names.iter().find_map(|name| {
                     let item = self.get(name, prefix)?;
                     (!matches!(item, Item::None)).then(|| item.clone())
@@ -436,16 +480,51 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The names of the keys that go together; numbers where they are counted.
-fn members(pattern: &Pattern, scope: &dyn Scope) -> Result<Option<Vec<String>>> {
-    Ok(match pattern.group() {
-        None => None,
-        Some(Group::Names(names)) => Some(names.clone()),
-        Some(Group::Count(count)) => {
-            let count = said(count.count(scope))?;
-            statelens_checkpoint::Limits::check("tensors that are put together", count, 1 << 16)?;
-            Some((0..count).map(|member| member.to_string()).collect())
-        }
+/// How many keys go together, group by group.
+fn counts(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<u64>> {
+    let count = |group: &Group| match group {
+        Group::Names(names) => Ok(names.len() as u64),
+        Group::Count(count) => said(count.count(scope)),
+    };
+    pattern.groups().map(count).collect()
+}
+
+/// The names of the keys that go together, group by group; numbers where they are counted.
+fn groups(pattern: &Pattern, scope: &dyn Scope) -> Result<Vec<Vec<String>>> {
+    let mut all = 1u64;
+    let mut found = Vec::new();
+    for group in pattern.groups() {
+        let names: Vec<String> = match group {
+            Group::Names(names) => names.clone(),
+            Group::Count(count) => {
+                let count = said(count.count(scope))?;
+                Limits::check("tensors that are put together", count, MOST_TOGETHER)?;
+                (0..count).map(|member| member.to_string()).collect()
+            }
+        };
+        all = all.saturating_mul(names.len() as u64);
+        Limits::check("tensors that are put together", all, MOST_TOGETHER)?;
+        found.push(names);
+    }
+    Ok(found)
+}
+
+/// Which of each group, for all that go together; of the last group all come first.
+fn all_of(groups: &[Vec<String>]) -> impl Iterator<Item = Vec<usize>> {
+    let count: usize = groups.iter().map(Vec::len).product();
+    (0..count).map(|at| {
+        let mut rest = at;
+        let mut members: Vec<usize> = groups
+            .iter()
+            .rev()
+            .map(|names| {
+                let member = rest % names.len().max(1);
+                rest /= names.len().max(1);
+                member
+            })
+            .collect();
+        members.reverse();
+        members
     })
 }
 
@@ -462,6 +541,11 @@ fn alike(key: &str, pattern: &str) -> usize {
     front + back
 }
 
+fn not_for_moments(key: &str, what: &str) -> Error {
+    Error::refused(format!("`{key}` {what}, so its moments can't be carried over"))
+        .advice("Convert without --with-optimizer.")
+}
+
 fn not_a_tensor(item: &Item) -> Error {
     match item {
         Item::None => Error::refused("there is None under this key, not a tensor").advice(
@@ -473,13 +557,14 @@ fn not_a_tensor(item: &Item) -> Error {
 
 /// An error, with the key and rule that it is about.
 fn at(rule: &Rule, key: &str, error: Error) -> Error {
-    let advice = error.to_string();
-    Error::refused(format!("`{key}`: {advice}"))
+    let what = error.to_string();
+    Error::refused(format!("`{key}`: {}", what.trim_end_matches('.')))
         .advice(format!("The rule is in line {}: {}", rule.line, rule.text))
 }
 
 fn beside(one: &Creation, error: Error) -> Error {
     let what = error.to_string();
+    let what = what.trim_end_matches('.');
     Error::refused(format!("`{}` can't be made: {what}", one.key.text()))
         .advice(format!("The rule is in line {}: {}", one.line, one.text))
 }
@@ -527,7 +612,7 @@ impl Here<'_> {
     /// A key with holes, filled.
     fn filled(&self, key: &str) -> String {
         match Pattern::parse(key) {
-            Ok(pattern) => pattern.fill(self.captures, 0),
+            Ok(pattern) => pattern.fill(self.captures, &[]),
             Err(_) => key.to_owned(),
         }
     }
@@ -568,6 +653,10 @@ impl Scope for Here<'_> {
             text.parse::<u32>().ok()
         });
         numbers.max().map_or(0, |last| i64::from(last) + 1)
+    }
+
+    fn fact(&self, key: &str) -> Scalar {
+        self.source.fact(&self.filled(key)).cloned().unwrap_or(Scalar::Null)
     }
 
     fn length(&self, key: &str, dim: usize) -> Option<i64> {

@@ -3,10 +3,14 @@
 use indexmap::IndexMap;
 use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId};
 
+use crate::language::Scalar;
+
 /// What a state dict holds under each of its keys, in order.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     entries: IndexMap<String, Item>,
+    /// Plain numbers beside the tensors.
+    facts: IndexMap<String, Scalar>,
 }
 
 /// What is under a key.
@@ -88,9 +92,27 @@ impl State {
         self.entries.insert(key, item);
     }
 
+    /// One item.
+    pub fn only(key: &str, item: Item) -> Self {
+        let mut state = Self::default();
+        state.set(key.to_owned(), item);
+        state
+    }
+
+    /// A plain number that is under a key.
+    pub fn fact(&self, key: &str) -> Option<&Scalar> {
+        self.facts.get(key)
+    }
+
+    /// Notes a plain number.
+    pub fn set_fact(&mut self, key: String, fact: Scalar) {
+        self.facts.insert(key, fact);
+    }
+
     /// The same items under other keys, in the same order.
     pub fn renamed(self, rename: impl Fn(String) -> String) -> Self {
-        Self { entries: self.entries.into_iter().map(|(key, item)| (rename(key), item)).collect() }
+        let entries = self.entries.into_iter().map(|(key, item)| (rename(key), item)).collect();
+        Self { entries, facts: self.facts }
     }
 
     /// Adds what another state holds.

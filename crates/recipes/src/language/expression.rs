@@ -55,8 +55,39 @@ pub trait Scope {
     fn made(&self, key: &str) -> bool;
     /// One more than the highest number that `{n}` has in the source's keys of this pattern.
     fn count(&self, key: &str) -> i64;
+    /// A plain number that the source has beside its tensors.
+    fn fact(&self, _key: &str) -> Scalar {
+        Scalar::Null
+    }
     /// The length of a dimension of a tensor of the source; `None` if it isn't there.
     fn length(&self, key: &str, dim: usize) -> Option<i64>;
+}
+
+/// Where nothing is known.
+struct Nothing;
+
+impl Scope for Nothing {
+    fn config(&self, _: Side, _: &[String]) -> Scalar {
+        Scalar::Null
+    }
+    fn named(&self, _: &str) -> Option<Result<Scalar, String>> {
+        None
+    }
+    fn captured(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn has(&self, _: &str) -> bool {
+        false
+    }
+    fn made(&self, _: &str) -> bool {
+        false
+    }
+    fn count(&self, _: &str) -> i64 {
+        0
+    }
+    fn length(&self, _: &str, _: usize) -> Option<i64> {
+        None
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -68,6 +99,7 @@ enum Node {
     Has(String),
     Made(String),
     Count(String),
+    Fact(String),
     Length(String, usize),
     Default(Vec<Node>),
     Root(Box<Node>),
@@ -116,6 +148,11 @@ impl Expression {
     /// Its value.
     pub fn eval(&self, scope: &dyn Scope) -> Result<Scalar, String> {
         eval(&self.node, scope)
+    }
+
+    /// Its value where nothing is known but what it says itself.
+    pub fn constant(&self) -> Result<Scalar, String> {
+        self.eval(&Nothing)
     }
 
     /// Whether it is true, as Python sees it.
@@ -231,6 +268,7 @@ fn eval(node: &Node, scope: &dyn Scope) -> Result<Scalar, String> {
         Node::Has(key) => Scalar::Bool(scope.has(key)),
         Node::Made(key) => Scalar::Bool(scope.made(key)),
         Node::Count(key) => Scalar::Int(scope.count(key)),
+        Node::Fact(key) => scope.fact(key),
         Node::Length(key, dim) => scope.length(key, *dim).map_or(Scalar::Null, Scalar::Int),
         Node::Default(all) => {
             for one in all {
@@ -440,6 +478,7 @@ impl Parser<'_> {
             "has" => Node::Has(self.raw()?),
             "made" => Node::Made(self.raw()?),
             "count" => Node::Count(self.raw()?),
+            "fact" => Node::Fact(self.raw()?),
             "rows" => Node::Length(self.raw()?, 0),
             "columns" => Node::Length(self.raw()?, 1),
             "sqrt" => Node::Root(Box::new(self.whole()?)),

@@ -1,12 +1,16 @@
 //! The language of recipes: one text file for each family, described in `docs/recipes.md`.
 
+mod creation;
 mod expression;
 mod line;
+mod names;
 mod pattern;
+mod reader;
 mod recipe;
+mod rule;
 
 pub use expression::{Expression, Scalar, Scope, Side};
 pub use pattern::{Captures, Group, Match, Pattern};
 pub use recipe::{
-    Arrow, Block, Creation, Each, Let, Maker, Operation, Recipe, Rule, Scaling, Slot,
+    Arrow, Block, Creation, Each, Let, Maker, Operation, Ranks, Recipe, Rule, Scaling, Slot,
 };

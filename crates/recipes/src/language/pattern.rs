@@ -3,6 +3,8 @@
 //! `{n}` is a number, `{wb}` is `weight` or `bias`; both sides of a rule name the same holes.
 //! `[q,k,v]` and `[0..E]` are several keys that go together.
 
+use std::collections::HashSet;
+
 use super::expression::Expression;
 
 /// A pattern of keys.
@@ -45,8 +47,8 @@ pub type Captures = Vec<(String, String)>;
 pub struct Match {
     /// What fills the holes.
     pub captures: Captures,
-    /// Which key of a group it is.
-    pub member: usize,
+    /// Which key of each group it is.
+    pub members: Vec<usize>,
 }
 
 /// Holes that need no explanation of their own: name, and what fills them.
@@ -64,6 +66,8 @@ const KNOWN: &[(&str, &str)] = &[
 
 /// More holes and groups than any key has parts.
 const MOST_TOKENS: usize = 64;
+/// Groups in a key: the parts of each of the experts.
+const MOST_GROUPS: usize = 2;
 /// Holes that match anything; each makes matching slower by the length of the key.
 const MOST_ANY: usize = 3;
 
@@ -103,9 +107,9 @@ impl Pattern {
         if tokens.is_empty() {
             return Err("a key is empty".to_owned());
         }
-        if tokens.len() > MOST_TOKENS || groups > 1 || any.count() > MOST_ANY {
+        if tokens.len() > MOST_TOKENS || groups > MOST_GROUPS || any.count() > MOST_ANY {
             return Err(format!(
-                "`{text}` has too many holes: one [group], {MOST_ANY} of {{any}} at most"
+                "`{text}` has too many holes: {MOST_GROUPS} [groups], {MOST_ANY} of {{any}} at most"
             ));
         }
         Ok(Self { text: text.to_owned(), tokens })
@@ -116,9 +120,10 @@ impl Pattern {
         &self.text
     }
 
-    /// The keys that go together, if it has such.
-    pub fn group(&self) -> Option<&Group> {
-        self.tokens.iter().find_map(|token| match token {
+    /// The keys that go together, if it has such; of two groups, each of the first has all of the
+    /// second.
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.tokens.iter().filter_map(|token| match token {
             Token::Group(group) => Some(group),
             _ => None,
         })
@@ -134,13 +139,16 @@ impl Pattern {
 
     /// What the whole key is to it.
     pub fn matches(&self, key: &str) -> Option<Match> {
-        let mut found = Match { captures: Vec::new(), member: 0 };
-        fits(&self.tokens, key, &mut found).then_some(found)
+        let mut found = Match { captures: Vec::new(), members: Vec::new() };
+        let mut tried = Tried { tokens: &self.tokens, key, failed: HashSet::new() };
+        tried.fits(0, 0, &mut found).then_some(found)
     }
 
-    /// The key that these captures make of it; `member` says which of a group.
-    pub fn fill(&self, captures: &Captures, member: usize) -> String {
+    /// The key that these captures make of it; `members` says which of each group, the first if it
+    /// doesn't.
+    pub fn fill(&self, captures: &Captures, members: &[usize]) -> String {
         let mut key = String::new();
+        let mut members = members.iter().copied();
         for token in &self.tokens {
             match token {
                 Token::Literal(literal) => key.push_str(literal),
@@ -155,9 +163,12 @@ impl Pattern {
                     }
                 }
                 Token::Group(Group::Names(names)) => {
+                    let member = members.next().unwrap_or(0);
                     key.push_str(names.get(member).map_or("", |name| name));
                 }
-                Token::Group(Group::Count(_)) => key.push_str(&member.to_string()),
+                Token::Group(Group::Count(_)) => {
+                    key.push_str(&members.next().unwrap_or(0).to_string());
+                }
             }
         }
         key
@@ -176,55 +187,77 @@ impl Pattern {
     }
 }
 
-/// Whether the tokens make up all of the key; goes as deep as there are tokens.
-fn fits(tokens: &[Token], key: &str, found: &mut Match) -> bool {
-    let Some((token, rest)) = tokens.split_first() else { return key.is_empty() };
-    match token {
-        Token::Literal(literal) => {
-            key.strip_prefix(literal.as_str()).is_some_and(|key| fits(rest, key, found))
+/// A key against tokens. What can't fit from some place on is tried once, so that a match takes time
+/// by the key's length and not by the number of ways to fill the holes.
+struct Tried<'a> {
+    tokens: &'a [Token],
+    key: &'a str,
+    /// From which token and byte on it doesn't fit.
+    failed: HashSet<(usize, usize)>,
+}
+
+impl Tried<'_> {
+    /// Whether the tokens from one on make up the rest of the key; goes as deep as there are tokens.
+    fn fits(&mut self, at: usize, from: usize, found: &mut Match) -> bool {
+        let (tokens, key) = (self.tokens, &self.key[from..]);
+        let Some(token) = tokens.get(at) else { return key.is_empty() };
+        if self.failed.contains(&(at, from)) {
+            return false;
         }
-        Token::Hole { name, class, factor } => {
-            let try_with = |len: usize, found: &mut Match| {
-                let text = match (*factor, key[..len].parse::<u64>()) {
-                    (1, _) | (_, Err(_)) => key[..len].to_owned(),
-                    (factor, Ok(number)) => (number / factor).to_string(),
+        let fits = match token {
+            Token::Literal(literal) => {
+                key.starts_with(literal.as_str()) && self.fits(at + 1, from + literal.len(), found)
+            }
+            Token::Hole { name, class, factor } => {
+                let mut try_with = |len: usize| {
+                    let text = match (*factor, key[..len].parse::<u64>()) {
+                        (1, _) | (_, Err(_)) => key[..len].to_owned(),
+                        (factor, Ok(number)) => (number / factor).to_string(),
+                    };
+                    found.captures.push((name.clone(), text));
+                    self.fits(at + 1, from + len, found) || {
+                        found.captures.pop();
+                        false
+                    }
                 };
-                found.captures.push((name.clone(), text));
-                fits(rest, &key[len..], found) || {
-                    found.captures.pop();
-                    false
+                match class {
+                    Class::OneOf(all) => all
+                        .iter()
+                        .filter(|one| key.starts_with(one.as_str()))
+                        .any(|one| try_with(one.len())),
+                    Class::Digits => {
+                        let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+                        digits > 0 && try_with(digits)
+                    }
+                    Class::Not(prefix) if key.starts_with(prefix.as_str()) => false,
+                    Class::Any | Class::Not(_) => {
+                        (0..=key.len()).rev().filter(|len| key.is_char_boundary(*len)).any(try_with)
+                    }
                 }
-            };
-            match class {
-                Class::OneOf(all) => all
-                    .iter()
-                    .filter(|one| key.starts_with(one.as_str()))
-                    .any(|one| try_with(one.len(), found)),
-                Class::Digits => {
-                    let digits = key.bytes().take_while(u8::is_ascii_digit).count();
-                    digits > 0 && try_with(digits, found)
-                }
-                Class::Not(prefix) if key.starts_with(prefix.as_str()) => false,
-                Class::Any | Class::Not(_) => (0..=key.len())
-                    .rev()
-                    .filter(|len| key.is_char_boundary(*len))
-                    .any(|len| try_with(len, found)),
             }
-        }
-        Token::Group(Group::Names(names)) => names.iter().enumerate().any(|(member, name)| {
-            found.member = member;
-            key.strip_prefix(name.as_str()).is_some_and(|key| fits(rest, key, found))
-        }),
-        Token::Group(Group::Count(_)) => {
-            let digits = key.bytes().take_while(u8::is_ascii_digit).count();
-            match key[..digits].parse() {
-                Ok(member) => {
-                    found.member = member;
-                    fits(rest, &key[digits..], found)
+            Token::Group(group) => {
+                let mut try_with = |member: usize, len: usize| {
+                    found.members.push(member);
+                    self.fits(at + 1, from + len, found) || {
+                        found.members.pop();
+                        false
+                    }
+                };
+                match group {
+                    Group::Names(names) => names.iter().enumerate().any(|(member, name)| {
+                        key.starts_with(name.as_str()) && try_with(member, name.len())
+                    }),
+                    Group::Count(_) => {
+                        let digits = key.bytes().take_while(u8::is_ascii_digit).count();
+                        key[..digits].parse().is_ok_and(|member| try_with(member, digits))
+                    }
                 }
-                Err(_) => false,
             }
+        };
+        if !fits && at > 0 {
+            self.failed.insert((at, from));
         }
+        fits
     }
 }
 
@@ -291,7 +324,7 @@ mod tests {
 
     fn moved(from: &str, to: &str, key: &str) -> Option<String> {
         let found = pattern(from).matches(key)?;
-        Some(pattern(to).fill(&found.captures, found.member))
+        Some(pattern(to).fill(&found.captures, &found.members))
     }
 
     #[test]
@@ -311,9 +344,23 @@ mod tests {
     #[test]
     fn groups_say_which_key_it_is() {
         let qkv = pattern("a.[q,k,v].{wb}");
-        assert_eq!(qkv.matches("a.k.bias").unwrap().member, 1);
-        assert_eq!(qkv.fill(&vec![("wb".into(), "bias".into())], 2), "a.v.bias");
-        assert_eq!(pattern("experts.[0..8].w").matches("experts.11.w").unwrap().member, 11);
+        assert_eq!(qkv.matches("a.k.bias").unwrap().members, [1]);
+        assert_eq!(qkv.fill(&vec![("wb".into(), "bias".into())], &[2]), "a.v.bias");
+        assert_eq!(pattern("experts.[0..8].w").matches("experts.11.w").unwrap().members, [11]);
+        let both = pattern("experts.[0..8].[up,gate].w");
+        assert_eq!(both.matches("experts.3.gate.w").unwrap().members, [3, 1]);
+        assert_eq!(both.fill(&Vec::new(), &[5, 0]), "experts.5.up.w");
+        assert_eq!(both.matches("experts.3.down.w"), None);
+    }
+
+    #[test]
+    fn a_key_that_fits_in_many_ways_almost_is_given_up_soon() {
+        let start = std::time::Instant::now();
+        let holes: String = (0..40).map(|n| format!("{{h{n}:x|}}")).collect();
+        assert!(pattern(&format!("a{holes}b")).matches(&format!("a{}", "x".repeat(60))).is_none());
+        let any = pattern("{any}-{any}-{any}y");
+        assert!(any.matches(&"-".repeat(2000)).is_none());
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{:?}", start.elapsed());
     }
 
     #[test]
@@ -323,7 +370,7 @@ mod tests {
             ("a}", "closes nothing"),
             ("a.{layer}", "not a known hole"),
             ("[q]", "not a group"),
-            ("[a,b].[c,d]", "too many holes"),
+            ("[a,b].[c,d].[e,f]", "too many holes"),
             ("{any}{any}{any}{any}", "too many holes"),
         ] {
             let error = Pattern::parse(text).unwrap_err();

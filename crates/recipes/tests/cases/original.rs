@@ -34,6 +34,9 @@ pub(crate) struct Case {
     facts: serde_json::Value,
 }
 
+/// Checkpoints, one for each part.
+pub(crate) type Parts = Vec<(Option<String>, Checkpoint)>;
+
 #[derive(Debug)]
 pub(crate) enum Verdict {
     /// The same keys, dtypes, shapes and bytes; or refused by both.
@@ -115,11 +118,11 @@ impl Case {
         MORE_THAN_THE_ORIGINAL.iter().any(|part| text.contains(part))
     }
 
-    fn text(&self, key: &str) -> String {
+    pub(crate) fn text(&self, key: &str) -> String {
         self.facts[key].as_str().unwrap_or_default().to_owned()
     }
 
-    fn has_tensors(&self) -> bool {
+    pub(crate) fn has_tensors(&self) -> bool {
         let inputs = self.facts["inputs"].as_array().cloned().unwrap_or_default();
         inputs.iter().any(|one| {
             let one = one.as_str().unwrap_or_default();
@@ -127,21 +130,37 @@ impl Case {
         })
     }
 
-    fn converted(&self) -> Result<Vec<(Option<String>, Checkpoint)>, String> {
-        let say = |error: statelens_checkpoint::Error| error.to_string();
-        let model = self.text("model");
+    fn converted(&self) -> Result<Parts, String> {
         let (from, to) = (self.format("src_fmt")?, self.format("tgt_fmt")?);
-        let recipe = families::find(&model).map_err(say)?;
-        let way = route(&recipe, from, to).map_err(say)?;
+        let (source, config) = self.source(from)?;
+        Ok(self.carry(&source, &config, from, to)?.0)
+    }
+
+    /// What the conversion starts from.
+    pub(crate) fn source(&self, from: Format) -> Result<(Checkpoint, config::Value), String> {
+        let recipe = families::find(&self.text("model")).map_err(say)?;
+        let way = route(&recipe, from, self.format("tgt_fmt")?).map_err(say)?;
         let folders = components(&recipe, way[0]);
         let several = !folders.is_empty() && from.is_hf();
         let source = match several {
             true => self.open_parts(&folders)?,
             false => open(self.files(&self.folder.join("in"))?).map_err(say)?,
         };
-        let config = self.configs_in(several.then_some(&folders[..]))?;
+        Ok((source, self.configs_in(several.then_some(&folders[..]))?))
+    }
+
+    /// The new checkpoints and the new config.
+    pub(crate) fn carry(
+        &self,
+        source: &Checkpoint,
+        config: &config::Value,
+        from: Format,
+        to: Format,
+    ) -> Result<(Parts, config::Value), String> {
+        let model = self.text("model");
+        let recipe = families::find(&model).map_err(say)?;
         let known = Families::known().map_err(say)?;
-        let converted = known.convert(&model, from, to, &config).map_err(say)?;
+        let converted = known.convert(&model, from, to, config).map_err(say)?;
         let stages: Vec<Stage> = converted
             .steps
             .iter()
@@ -152,18 +171,12 @@ impl Case {
             })
             .collect();
         let drop_unmatched = self.text("command").contains("--drop-unmatched-keys");
-        let done = convert(
-            &source,
-            &recipe,
-            &stages,
-            &converted.config,
-            Wishes { drop_unmatched, unwrap: false },
-        )
-        .map_err(say)?;
-        Ok(done.parts)
+        let wishes = Wishes { drop_unmatched, ..Wishes::default() };
+        let done = convert(source, &recipe, &stages, &converted.config, wishes).map_err(say)?;
+        Ok((done.parts, converted.config))
     }
 
-    fn format(&self, key: &str) -> Result<Format, String> {
+    pub(crate) fn format(&self, key: &str) -> Result<Format, String> {
         self.text(key).parse::<Format>().map_err(|error| error.to_string())
     }
 
@@ -331,12 +344,16 @@ fn check_value(key: &str, value: &Value, expected: &serde_json::Value) -> Result
     }
 }
 
-fn part_text(part: &statelens_checkpoint::KeyPart) -> String {
+pub(crate) fn part_text(part: &statelens_checkpoint::KeyPart) -> String {
     match part {
         statelens_checkpoint::KeyPart::Index(index) => index.to_string(),
         statelens_checkpoint::KeyPart::Field(key) => key.to_string(),
         statelens_checkpoint::KeyPart::Inside(text) => text.to_string(),
     }
+}
+
+fn say(error: statelens_checkpoint::Error) -> String {
+    error.to_string()
 }
 
 fn open(files: FileSet) -> statelens_checkpoint::Result<Checkpoint> {

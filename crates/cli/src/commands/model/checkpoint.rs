@@ -8,10 +8,12 @@ use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
 use statelens_inspect::{Json, visible};
 use statelens_recipes::config::{Converted, Families, Guess, Language, Value};
-use statelens_recipes::conversion::{Conversion, Leg, Stage, Wishes, components, convert, route};
+use statelens_recipes::conversion::{
+    Conversion, Leg, OPTIMIZER_FILE, Stage, Wishes, components, convert, route,
+};
 use statelens_recipes::engine::Move;
-use statelens_recipes::language::Recipe;
-use statelens_recipes::{Format, families, parts, recognise};
+use statelens_recipes::language::{Recipe, Side};
+use statelens_recipes::{Format, families, parts, ranks, recognise};
 
 use super::files::{self, File};
 use crate::args::{ConvertModel, Edits, Writes};
@@ -30,8 +32,14 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     let (stages, converted) = asked.stages(&source)?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
-    let wishes = Wishes { drop_unmatched: args.drop_unmatched_keys, unwrap: args.unwrap };
+    let wishes = Wishes {
+        drop_unmatched: args.drop_unmatched_keys,
+        unwrap: args.unwrap,
+        with_optimizer: args.with_optimizer,
+        ranks: u64::from(args.ranks),
+    };
     let done = convert(&source.checkpoint, &asked.recipe, &stages, &params, wishes)?;
+    let converts_config = converted.is_some();
     let configs = match converted {
         Some(converted) => asked.configs(args, &source, converted)?,
         None => Vec::new(),
@@ -47,7 +55,7 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
         printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, target))?;
         printer.finish()?;
     }
-    if names_dataloader_state(source.config.as_ref()) && !target.is_hf() {
+    if names_dataloader_state(source.config.as_ref()) && target.is_cerebras() {
         complain(
             "the config names a state of the dataloader beside the checkpoint, which stays as it is: \
              put it in with `statelens convert-dataloader-state`",
@@ -55,15 +63,17 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     }
     // Whether all can be written is found out before the first is.
     files::check(&configs, args.force)?;
-    let writes = writes(args, target);
+    let weights = writes(args, target);
+    let torch = Writes::plain("torch", args.force, args.durable);
     for (part, checkpoint) in done.parts {
+        let writes = if part.as_deref() == Some(OPTIMIZER_FILE) { &torch } else { &weights };
         let (path, cut) = asked.output(args, part.as_deref())?;
         let job = Job {
             destination: Destination::File(path),
             writing: statelens_formats::writing(writes.to.as_deref().unwrap_or_default())?,
             edits: &Edits::default(),
             edit: Edit::default(),
-            writes: &writes,
+            writes,
             common: &args.common,
             dry_run: false,
             scan: false,
@@ -74,6 +84,9 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     files::write(&configs, args.force, &args.durable)?;
     let mut printer = Printer::new();
     if !args.common.json {
+        if !converts_config && source.config.is_some() {
+            printer.line("the config is not converted between these formats")?;
+        }
         for (path, _) in &configs {
             printer.line(&format!("wrote {}", visible(&path.display().to_string())))?;
         }
@@ -90,6 +103,10 @@ struct Source {
     config_path: Option<PathBuf>,
     /// The folders of a model of several parts.
     parts: Vec<String>,
+    /// The family and format whose files of ranks these are.
+    ranked: Option<(String, Format)>,
+    /// The optimizer's state was in a file of its own, as Hugging Face's trainer writes it.
+    of_trainer: bool,
 }
 
 impl Source {
@@ -109,23 +126,111 @@ impl Source {
         };
         let config = config_path.as_deref().map(|path| files::read_config(path, &parts));
         let config = config.transpose()?;
-        if parts.is_empty() {
-            let (checkpoint, sources) = commands::open(&args.checkpoint, &args.common.with)?;
-            return Ok(Self { checkpoint, sources, config, config_path, parts });
+        let of_ranks = RankFiles::beside(args, named.as_ref());
+        let weights = weights(&args.checkpoint);
+        let optimizer = weights.with_file_name(OPTIMIZER_FILE);
+        let of_trainer = args.with_optimizer && weights.is_file() && optimizer.is_file();
+        let optimizer = of_trainer.then_some(optimizer);
+        if parts.is_empty() && of_ranks.is_none() && optimizer.is_none() {
+            let (checkpoint, sources) = commands::open(&weights, &args.common.with)?;
+            return Ok(Self {
+                checkpoint,
+                sources,
+                config,
+                config_path,
+                parts,
+                ranked: None,
+                of_trainer: false,
+            });
         }
+        let (paths, ranked) = match of_ranks {
+            Some(RankFiles { family, format, paths }) => {
+                let paths = paths.into_iter().enumerate();
+                let named = paths.map(|(rank, path)| (rank.to_string(), path)).collect();
+                (named, Some((family, format)))
+            }
+            None if let Some(path) = optimizer.filter(|_| parts.is_empty()) => {
+                let model = ("model".to_owned(), weights);
+                (vec![model, ("optimizer".to_owned(), path)], None)
+            }
+            None => {
+                let part = |part: &String| (part.clone(), args.checkpoint.join(part));
+                (parts.iter().map(part).collect::<Vec<_>>(), None)
+            }
+        };
         let mut sets = Vec::new();
         let mut sources = Vec::new();
-        for part in &parts {
-            let opened = source::open(&args.checkpoint.join(part), &[])?;
-            sets.push((part.clone(), opened.files.with_scratch(scratch::on_disk())));
+        for (name, path) in paths {
+            let opened = source::open(&path, &[])?;
+            sets.push((name, opened.files.with_scratch(scratch::on_disk())));
             sources.extend(opened.sources);
         }
         let mut bar = Bar::new("opening", Unit::Keys);
         let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
             statelens_formats::open(files, limits(), &mut bar)
         })?;
-        Ok(Self { checkpoint, sources, config, config_path, parts })
+        Ok(Self { checkpoint, sources, config, config_path, parts, ranked, of_trainer })
     }
+}
+
+/// Hugging Face's weights in a folder where training has left its optimizer, too.
+fn weights(checkpoint: &Path) -> PathBuf {
+    const NAMES: [&str; 4] = [
+        "model.safetensors.index.json",
+        "model.safetensors",
+        "pytorch_model.bin.index.json",
+        "pytorch_model.bin",
+    ];
+    let training = checkpoint.join(OPTIMIZER_FILE).is_file();
+    let mut names = NAMES.iter().map(|name| checkpoint.join(name)).filter(|_| training);
+    names.find(|path| path.is_file()).unwrap_or_else(|| checkpoint.to_owned())
+}
+
+/// A checkpoint in a file for each rank.
+struct RankFiles {
+    family: String,
+    format: Format,
+    paths: Vec<PathBuf>,
+}
+
+impl RankFiles {
+    /// Those in the folder of the checkpoint, or of which it is the first: of the recipe that was
+    /// named, or of any.
+    fn beside(args: &ConvertModel, named: Option<&Recipe>) -> Option<Self> {
+        let all = families::names().filter(|_| named.is_none());
+        let others = all.filter_map(|name| families::find(name).ok());
+        named.cloned().into_iter().chain(others).find_map(|recipe| {
+            ranks::of(&recipe).find_map(|(block, ranks)| {
+                let formats = match ranks.side {
+                    Side::Left => &block.left,
+                    Side::Right => &block.right,
+                };
+                let format = *formats.first()?;
+                let asked = args.src_fmt.as_ref();
+                if asked.is_some_and(|asked| *asked != format.to_string()) {
+                    return None;
+                }
+                let folder = match args.checkpoint.is_dir() {
+                    true => args.checkpoint.clone(),
+                    false => below(&args.checkpoint, &ranks.name(0))?,
+                };
+                let paths = (0..ranks::MOST).map(|rank| folder.join(ranks.name(rank)));
+                let paths: Vec<PathBuf> = paths.take_while(|path| path.is_file()).collect();
+                let family = recipe.family.clone();
+                (!paths.is_empty()).then_some(Self { family, format, paths })
+            })
+        })
+    }
+}
+
+/// The folder below which a path has this name.
+fn below(path: &Path, name: &str) -> Option<PathBuf> {
+    let mut folder = path;
+    path.ends_with(name).then_some(())?;
+    for _ in Path::new(name).components() {
+        folder = folder.parent()?;
+    }
+    Some(folder.to_owned())
 }
 
 /// What is converted, from what to what.
@@ -136,17 +241,23 @@ struct Asked {
     target: Format,
     /// It is in several folders.
     several: bool,
+    /// It is in a file for each rank.
+    ranked: bool,
 }
 
 impl Asked {
     fn of(args: &ConvertModel, source: &Source, target: Format) -> Result<Self> {
         let shown = || args.checkpoint.display().to_string();
-        let cerebras = source.parts.is_empty() && recognise::is_cerebras(&source.checkpoint);
+        let cerebras = source.parts.is_empty()
+            && source.ranked.is_none()
+            && !source.of_trainer
+            && recognise::is_cerebras(&source.checkpoint);
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
             _ => Vec::new(),
         };
         let format = match args.src_fmt.as_deref() {
+            None if let Some((_, format)) = &source.ranked => *format,
             Some("cs-auto") | None if cerebras => recognise::release(&source.checkpoint)
                 .or_else(|| {
                     guesses.iter().find_map(|guess| (!guess.format.is_hf()).then_some(guess.format))
@@ -168,12 +279,14 @@ impl Asked {
         let model = match (&args.model, &args.recipe) {
             (Some(model), _) => model.clone(),
             (None, Some(_)) => recipe(args, "")?.family,
+            (None, None) if let Some((family, _)) = &source.ranked => family.clone(),
             (None, None) => recognised(args, source, &guesses, format, target)
                 .map_err(|error| error.in_file(shown()))?,
         };
         let recipe = recipe(args, &model)?;
         let several = !source.parts.is_empty();
-        Ok(Self { recipe, model, source: format, target, several })
+        let ranked = source.ranked.is_some();
+        Ok(Self { recipe, model, source: format, target, several, ranked })
     }
 
     /// The steps with the configs of both sides, and the new config.
@@ -224,8 +337,18 @@ impl Asked {
     /// Where a part's checkpoint goes, and how it is cut.
     fn output(&self, args: &ConvertModel, part: Option<&str>) -> Result<(PathBuf, Shards)> {
         let folder = self.folder(args);
-        if !self.target.is_hf() {
+        if self.target.is_cerebras() {
             return Ok((folder.join(format!("{}.mdl", self.stem(args)?)), Shards::One));
+        }
+        let ranked = ranks::of(&self.recipe).any(|(block, ranks)| {
+            let side = if ranks.side == Side::Left { &block.left } else { &block.right };
+            side.contains(&self.target)
+        });
+        if let Some(file) = part.filter(|_| ranked) {
+            return Ok((folder.join(self.stem(args)?).join(file), Shards::One));
+        }
+        if part == Some(OPTIMIZER_FILE) {
+            return Ok((folder.join(self.stem(args)?).join(OPTIMIZER_FILE), Shards::One));
         }
         let folder = folder.join(part.map_or(self.stem(args)?, str::to_owned));
         let name = if args.export_safetensors { "model.safetensors" } else { "pytorch_model.bin" };
@@ -244,7 +367,14 @@ impl Asked {
     fn stem(&self, args: &ConvertModel) -> Result<String> {
         let name = match self.several {
             true => "pytorch_model".to_owned(),
-            false => stem(&source::named(&args.checkpoint)?)?,
+            // The files of all ranks have one name; the folder's says more.
+            false if self.ranked => {
+                let folder = args.checkpoint.canonicalize().unwrap_or(args.checkpoint.clone());
+                let folder = if folder.is_dir() { Some(&*folder) } else { folder.parent() };
+                let name = folder.and_then(Path::file_name);
+                name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
+            }
+            false => stem(&source::named(&weights(&args.checkpoint))?)?,
         };
         Ok(format!("{name}_to_{}", self.target))
     }
@@ -280,6 +410,24 @@ fn recognised(
     format: Format,
     target: Format,
 ) -> Result<String> {
+    let named = |format: Format| !format.is_hf() && !format.is_cerebras();
+    if named(format) || named(target) {
+        let config = source.config.as_ref().unwrap_or(&Value::Null);
+        let found = recognise::between(&source.checkpoint, config, format, target);
+        let advice = "Name one by --model, or yours by --recipe.";
+        return match &found[..] {
+            [] => Err(Error::refused(format!(
+                "no recipe between {format} and {target} names its keys"
+            ))
+            .advice(advice)),
+            [first, second, ..] if first.known == second.known => {
+                Err(Error::refused("nothing says which recipe it is for")
+                    .expected(format!("one of {}, {}", first.family, second.family))
+                    .advice(advice))
+            }
+            [first, ..] => Ok(first.family.clone()),
+        };
+    }
     let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf(), args.unwrap);
     let fits = |name: &str| {
         let family = families::find(name).map(|recipe| recipe.family);
@@ -341,14 +489,14 @@ fn folders(recipe: &Recipe) -> Vec<String> {
     found
 }
 
-/// The config beside a checkpoint: `config.json`, `params.yaml`, or the only YAML file.
+/// The config beside a checkpoint: `config.json`, `params.yaml`, `params.json`, or the only YAML file.
 pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
     let folder = match checkpoint.is_dir() {
         true => checkpoint,
         false => checkpoint.parent()?,
     };
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let known = ["config.json", "params.yaml"].map(|name| folder.join(name));
+    let known = ["config.json", "params.yaml", "params.json"].map(|name| folder.join(name));
     if let Some(found) = known.iter().find(|path| path.is_file()) {
         return Some(found.clone());
     }
@@ -361,10 +509,10 @@ pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
 }
 
 fn writes(args: &ConvertModel, target: Format) -> Writes {
-    let to = match (target.is_hf(), args.export_safetensors) {
-        (false, _) => "cerebras",
-        (true, true) => "safetensors",
-        (true, false) => "torch",
+    let to = match (target.is_cerebras(), args.export_safetensors) {
+        (true, _) => "cerebras",
+        (false, true) => "safetensors",
+        (false, false) => "torch",
     };
     Writes::plain(to, args.force, args.durable)
 }

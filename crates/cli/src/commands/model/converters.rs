@@ -3,6 +3,8 @@
 use statelens_inspect::Json;
 use statelens_recipes::Format;
 use statelens_recipes::config::{Families, Pair};
+use statelens_recipes::families as recipes;
+use statelens_recipes::language::Block;
 
 use crate::args::ListConverters;
 use crate::print::{Outcome, Printer, Table, complain};
@@ -18,9 +20,25 @@ pub(crate) fn run(args: &ListConverters) -> Outcome {
             models.push((name, families.pairs(name)?));
         }
     }
+    // Those of formats that aren't Cerebras's have no config to convert.
+    for name in recipes::names().filter(|name| !families.models().any(|model| model == *name)) {
+        let wanted = only.as_ref().is_none_or(|only| *only == name.to_lowercase());
+        let recipe = recipes::find(name)?;
+        let named = |block: &&Block| block.left.iter().chain(&block.right).any(is_named);
+        let pairs: Vec<Pair> = recipe
+            .blocks
+            .iter()
+            .filter(named)
+            .map(|block| Pair { left: block.left.clone(), right: block.right.clone() })
+            .collect();
+        if wanted && !pairs.is_empty() {
+            models.push((name, pairs));
+        }
+    }
     if models.is_empty() {
+        let layouts = recipes::names().filter(|name| !families.models().any(|own| own == *name));
         // An answer, as it is with the original tool.
-        let names: Vec<&str> = families.models().collect();
+        let names: Vec<&str> = families.models().chain(layouts).collect();
         let only = only.unwrap_or_default();
         complain(&format!("there is no model \"{only}\"; expected {}.", names.join(", ")));
         return Ok(false);
@@ -39,6 +57,11 @@ pub(crate) fn run(args: &ListConverters) -> Outcome {
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// Neither Hugging Face's nor Cerebras's.
+fn is_named(format: &Format) -> bool {
+    !format.is_hf() && !format.is_cerebras()
 }
 
 /// `cs-2.1 to cs-2.10`, where the releases between them are there, too.

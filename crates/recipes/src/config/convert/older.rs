@@ -1,0 +1,26 @@
+//! Configs of transformers 5, as releases before it wrote them, which the tables are about.
+
+use crate::config::value::Value;
+
+/// `rope_parameters` is `rope_theta` and, where positions are scaled, `rope_scaling`.
+pub(super) fn as_before_5(config: &Value) -> Value {
+    let mut config = config.clone();
+    let Some(map) = config.as_map_mut() else { return config };
+    let Some(Value::Map(mut rope)) = map.get("rope_parameters").cloned() else { return config };
+    // Some models have one for each kind of layer, which no table is about.
+    let kind = rope.get("rope_type").and_then(Value::as_str).map(str::to_owned);
+    let Some(kind) = kind else { return config };
+    map.remove("rope_parameters");
+    if let Some(theta) = rope.remove("rope_theta")
+        && !map.contains("rope_theta")
+    {
+        map.set("rope_theta", theta);
+    }
+    if kind != "default" && !map.contains("rope_scaling") {
+        if kind != "llama3" && !rope.contains("type") {
+            rope.set("type", kind.as_str());
+        }
+        map.set("rope_scaling", rope);
+    }
+    config
+}

@@ -1,0 +1,148 @@
+//! Checkpoints in a file for each rank of tensor parallelism: their keys are `RANK/KEY`, and `/`
+//! stands between the keys of dicts in dicts.
+
+use indexmap::IndexMap;
+use statelens_checkpoint::{
+    Builder, Checkpoint, Dict, DictKey, Error, Int, Limits, Result, Value, ValueId,
+};
+
+use crate::engine::{Assembly, Item, State};
+use crate::language::{Block, Ranks, Recipe, Scalar};
+
+/// More ranks than anybody trains a layer on.
+pub const MOST: usize = 4096;
+/// Dicts in dicts that are looked into.
+const MOST_DEPTH: usize = 16;
+
+/// The files of ranks that a recipe's block is about.
+pub fn of(recipe: &Recipe) -> impl Iterator<Item = (&Block, &Ranks)> {
+    recipe.blocks.iter().filter_map(|block| Some((block, block.ranks.as_ref()?)))
+}
+
+/// The tensors of all ranks, from a checkpoint whose top level has one dict for each rank, in order.
+pub(crate) fn read(source: &Checkpoint) -> Result<(State, u64)> {
+    let Value::Dict(root) = source.value(source.resolve(source.root())) else {
+        return Err(Error::refused("there is no file for each rank"));
+    };
+    let mut state = State::default();
+    let mut open: Vec<(String, ValueId, usize)> = Vec::new();
+    for (rank, (_, id)) in root.entries.iter().enumerate().rev() {
+        open.push((rank.to_string(), source.resolve(*id), 0));
+    }
+    let ranks = open.len() as u64;
+    // The first comes first: what is open is a stack.
+    while let Some((path, id, depth)) = open.pop() {
+        if let Some((_, tensor)) = source.tensor_of(id) {
+            state.set(path, Item::Tensor(tensor.clone(), Some(id)));
+            continue;
+        }
+        match source.value(id) {
+            Value::Dict(dict) if depth < MOST_DEPTH => {
+                for (key, id) in dict.entries.iter().rev() {
+                    if let DictKey::Str(key) = key {
+                        let path = format!("{path}/{}", key.to_lossy());
+                        open.push((path, source.resolve(*id), depth + 1));
+                    }
+                }
+            }
+            Value::Int(number) => {
+                if let Ok(number) = number.to_string().parse() {
+                    state.set_fact(path, Scalar::Int(number));
+                }
+            }
+            Value::Float(number) => state.set_fact(path, Scalar::Float(*number)),
+            _ => {}
+        }
+    }
+    Ok((state, ranks))
+}
+
+/// A checkpoint for each rank, with the name of its file.
+pub(crate) fn write(
+    source: &Checkpoint,
+    state: &State,
+    block: &Block,
+    ranks: &Ranks,
+    count: u64,
+) -> Result<Vec<(Option<String>, Checkpoint)>> {
+    let mut files = Vec::new();
+    for rank in 0..count.min(MOST as u64) as usize {
+        let mut assembly = Assembly::of(source);
+        let mut tree = Tree::default();
+        let own = format!("{rank}/");
+        for (key, item) in state.iter() {
+            if let Some(path) = key.strip_prefix(&own) {
+                let one = State::only(path, item.clone());
+                let id = assembly.items(&one)?.pop().map(|(_, id)| id);
+                tree.put(path, id.ok_or_else(|| Error::refused("nothing under a key"))?)?;
+            }
+        }
+        let mut entries = tree.entries(assembly.builder())?;
+        for set in &block.sets {
+            let value = match set.value.constant().map_err(Error::refused)? {
+                Scalar::Int(number) => Value::Int(Int::from(number)),
+                Scalar::Float(number) => Value::Float(number),
+                other => return Err(Error::refused(format!("{other} is not a number"))),
+            };
+            entries.push((DictKey::from(set.name.as_str()), assembly.value(value)?));
+        }
+        let root = assembly.dict(entries)?;
+        files.push((Some(ranks.name(rank)), assembly.finish(root)?));
+    }
+    let all = |key: &str| {
+        let rank = key.split_once('/').and_then(|(rank, _)| rank.parse::<u64>().ok());
+        rank.is_some_and(|rank| rank < count)
+    };
+    match state.keys().find(|key| !all(key)) {
+        Some(key) => Err(Error::refused(format!("`{key}` says no rank in front"))),
+        None => Ok(files),
+    }
+}
+
+/// Dicts in dicts, by their keys.
+#[derive(Default)]
+struct Tree {
+    branches: IndexMap<String, Branch>,
+}
+
+enum Branch {
+    Leaf(ValueId),
+    Tree(Tree),
+}
+
+impl Tree {
+    fn put(&mut self, path: &str, id: ValueId) -> Result<()> {
+        Limits::check("dicts in dicts", path.matches('/').count() as u64, MOST_DEPTH as u64)?;
+        let clash = || Error::refused(format!("`{path}` is a tensor and a dict at once"));
+        let mut at = self;
+        let mut rest = path;
+        while let Some((key, after)) = rest.split_once('/') {
+            let next = || Branch::Tree(Self::default());
+            match at.branches.entry(key.to_owned()).or_insert_with(next) {
+                Branch::Tree(tree) => at = tree,
+                Branch::Leaf(_) => return Err(clash()),
+            }
+            rest = after;
+        }
+        match at.branches.insert(rest.to_owned(), Branch::Leaf(id)) {
+            None => Ok(()),
+            Some(_) => Err(clash()),
+        }
+    }
+
+    /// Goes as deep as [`Tree::put`] lets it grow.
+    fn entries(self, builder: &mut Builder) -> Result<Vec<(DictKey, ValueId)>> {
+        let mut entries = Vec::with_capacity(self.branches.len());
+        for (key, branch) in self.branches {
+            let id = match branch {
+                Branch::Leaf(id) => id,
+                Branch::Tree(tree) => {
+                    let entries = tree.entries(builder)?;
+                    builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?
+                }
+            };
+            entries.push((DictKey::from(key.as_str()), id));
+        }
+        Ok(entries)
+    }
+}

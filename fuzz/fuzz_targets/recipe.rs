@@ -1,0 +1,76 @@
+//! Recipes of a user's: read, and applied both ways to keys that their own rules are about.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use statelens_checkpoint::{DType, Layout, Tensor};
+use statelens_recipes::config::Value;
+use statelens_recipes::engine::{Configs, Item, Options, State, apply};
+use statelens_recipes::families;
+use statelens_recipes::language::{Captures, Pattern, Side};
+
+/// Keys of each block that tensors are put under.
+const KEYS: usize = 24;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let Ok(recipe) = families::parse("fuzz.recipe", text) else { return };
+    let config: Value = [
+        ("num_heads", 4i64),
+        ("num_attention_heads", 4),
+        ("num_key_value_heads", 2),
+        ("hidden_size", 8),
+        ("vocab_size", 16),
+        ("max_position_embeddings", 8),
+        ("num_local_experts", 2),
+        ("n_head", 4),
+    ]
+    .into_iter()
+    .map(|(key, number)| (key, Value::Int(number)))
+    .collect::<statelens_recipes::config::Map>()
+    .into();
+    for block in recipe.blocks.iter().take(4) {
+        for towards in [Side::Right, Side::Left] {
+            let patterns = block.rules.iter().flat_map(|rule| match towards {
+                Side::Right => rule.left.iter(),
+                Side::Left => rule.right.iter(),
+            });
+            let mut state = State::default();
+            for (at, pattern) in patterns.take(KEYS / 2).enumerate() {
+                for members in [[0, 0], [1, 1]] {
+                    state.set(filled(pattern, &members), Item::Tensor(tensor(at), None));
+                }
+            }
+            let configs = Configs { left: &config, right: &config };
+            for ranks in [1, 2] {
+                let options = Options { ranks, ..Options::default() };
+                let Ok(done) = apply(block, towards, &state, configs, options) else { continue };
+                for (_, item) in done.state.iter() {
+                    if let Item::Tensor(tensor, _) = item {
+                        assert!(tensor.numel().is_some(), "more elements than can be counted");
+                    }
+                }
+            }
+        }
+    }
+});
+
+/// A key that the pattern is about, where its holes are usual ones.
+fn filled(pattern: &Pattern, members: &[usize]) -> String {
+    let fill = |name: &str| match name {
+        "wb" | "bm" => "bias",
+        "ed" => "encoder",
+        "be" => "bert",
+        "mp" | "dw" => "",
+        _ => "0",
+    };
+    let captures: Captures =
+        pattern.holes().map(|name| (name.to_owned(), fill(name).to_owned())).collect();
+    pattern.fill(&captures, members)
+}
+
+fn tensor(at: usize) -> Tensor {
+    let shapes: [&[u64]; 5] = [&[16, 8], &[8], &[4, 8, 8], &[24, 8], &[]];
+    let shape = shapes[at % shapes.len()].to_vec();
+    Tensor::new(DType::F32, shape, Layout::Fill([0; 4].into()))
+}

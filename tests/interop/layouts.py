@@ -1,0 +1,345 @@
+"""Layouts that models have elsewhere: Meta's files in ranks, Megatron's, stacked experts, split
+projections. What we make of them is what the facts named in each recipe say, bit for bit, and gives
+in transformers the answers of a model that reads the other layout. Small ones, random weights."""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import safetensors.torch
+import torch
+import transformers as hf
+
+SIZES = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+)
+
+
+def shaken(model):
+    """Biases are zero and scales one at first, which would hide that they are lost."""
+    with torch.no_grad():
+        for tensor in model.parameters():
+            tensor.add_(torch.randn_like(tensor) * 0.02)
+    return model.eval()
+
+
+def answer(model, tokens):
+    with torch.no_grad():
+        return model(input_ids=tokens).logits
+
+
+def same(one, other):
+    """The same keys, in any order, with the same elements of the same dtype."""
+    assert set(one) == set(other), sorted(set(one) ^ set(other))
+    for key in one:
+        assert one[key].dtype == other[key].dtype, key
+        assert torch.equal(one[key], other[key]), key
+
+
+class Converter:
+    def __init__(self, statelens, work):
+        self.statelens, self.work = statelens, work
+
+    def __call__(self, source, to, out, *more):
+        """The folder that is written."""
+        out = self.work / out
+        command = [self.statelens, "convert-model", source, "--to", to, "-o", out, *more]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        assert done.returncode == 0, f"{source} to {to}: {done.stderr.strip()}"
+        (found,) = out.glob(f"*_to_{to}")
+        return found
+
+    def saved(self, name, model):
+        model.save_pretrained(self.work / name)
+        return self.work / name
+
+
+def tensors(folder):
+    found = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        found.update(safetensors.torch.load_file(file))
+    for file in sorted(folder.glob("*.bin")):
+        found.update(torch.load(file, weights_only=True))
+    return found
+
+
+def loaded(kind, folder, config):
+    """The model of a folder, with no key missing or left over."""
+    config.save_pretrained(folder)
+    model, told = kind.from_pretrained(folder, output_loading_info=True)
+    left = {name: told[name] for name in ("missing_keys", "unexpected_keys", "mismatched_keys") if told[name]}
+    assert not left, left
+    return model.eval()
+
+
+# Meta's model, as llama/model.py computes it: rotary embeddings turn neighbours, as complex numbers.
+def meta_answer(weights, tokens, heads, kv, theta, eps):
+    dim = weights["norm.weight"].numel()
+    size = dim // heads
+    angles = 1.0 / theta ** (torch.arange(0, size, 2).float() / size)
+    turns = torch.outer(torch.arange(tokens.shape[1]).float(), angles)
+    turns = torch.polar(torch.ones_like(turns), turns)[None, :, None]
+
+    def norm(x, name):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + eps) * weights[name]
+
+    def turned(x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turns
+        return torch.view_as_real(pairs).flatten(3)
+
+    x = weights["tok_embeddings.weight"][tokens]
+    mask = torch.full((tokens.shape[1],) * 2, float("-inf")).triu(1)
+    layers = 1 + max(int(key.split(".")[1]) for key in weights if key.startswith("layers."))
+    for n in range(layers):
+        at = f"layers.{n}."
+        h = norm(x, at + "attention_norm.weight")
+        q, k, v = (
+            (h @ weights[f"{at}attention.w{name}.weight"].T).view(*h.shape[:2], -1, size) for name in "qkv"
+        )
+        q, k = turned(q), turned(k)
+        k, v = (part.repeat_interleave(heads // kv, dim=2) for part in (k, v))
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / size**0.5 + mask
+        mixed = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v).flatten(2)
+        x = x + mixed @ weights[at + "attention.wo.weight"].T
+        h = norm(x, at + "ffn_norm.weight")
+        gate = torch.nn.functional.silu(h @ weights[at + "feed_forward.w1.weight"].T)
+        x = x + (gate * (h @ weights[at + "feed_forward.w3.weight"].T)) @ weights[at + "feed_forward.w2.weight"].T
+    return norm(x, "norm.weight") @ weights["output.weight"].T
+
+
+# Which dimension a rank of Meta's holds a part of: ColumnParallelLinear, RowParallelLinear.
+META_ROWS = ("wq", "wk", "wv", "w1", "w3", "output")
+META_COLUMNS = ("wo", "w2")
+
+
+def meta(convert, ranks, llama3):
+    name = f"meta-{ranks}-{'3' if llama3 else '2'}"
+    heads, kv, dim, hidden, eps = 4, 2, 32, 48, 1e-5
+    theta = 500000.0 if llama3 else 10000.0
+    weights = {"tok_embeddings.weight": (96, dim), "norm.weight": (dim,), "output.weight": (96, dim)}
+    for n in range(2):
+        for key, shape in {
+            "attention.wq": (dim, dim),
+            "attention.wk": (dim * kv // heads, dim),
+            "attention.wv": (dim * kv // heads, dim),
+            "attention.wo": (dim, dim),
+            "feed_forward.w1": (hidden, dim),
+            "feed_forward.w2": (dim, hidden),
+            "feed_forward.w3": (hidden, dim),
+            "attention_norm": (dim,),
+            "ffn_norm": (dim,),
+        }.items():
+            weights[f"layers.{n}.{key}.weight"] = shape
+    weights = {key: torch.randn(shape) * 0.2 + (len(shape) == 1) for key, shape in weights.items()}
+
+    def part(key, tensor, rank):
+        kind = key.split(".")[-2]
+        if kind == "tok_embeddings":
+            return tensor.chunk(ranks, dim=0 if llama3 else 1)[rank]
+        if kind in META_ROWS:
+            return tensor.chunk(ranks, dim=0)[rank]
+        return tensor.chunk(ranks, dim=1)[rank] if kind in META_COLUMNS else tensor
+
+    folder = convert.work / name
+    folder.mkdir(parents=True)
+    parts = []
+    for rank in range(ranks):
+        parts.append({key: part(key, tensor, rank).clone() for key, tensor in weights.items()})
+        torch.save(parts[-1] | {"rope.freqs": torch.ones(4)}, folder / f"consolidated.{rank:02}.pth")
+    params = dict(dim=dim, n_layers=2, n_heads=heads, n_kv_heads=kv, norm_eps=eps, vocab_size=96)
+    (folder / "params.json").write_text(json.dumps(params | ({"rope_theta": theta} if llama3 else {})))
+
+    there = convert(folder, "hf", name + "-hf", "--export-safetensors")
+    config = hf.LlamaConfig(**SIZES, rms_norm_eps=eps, rope_parameters=dict(rope_type="default", rope_theta=theta))
+    model = loaded(hf.LlamaForCausalLM, there, config)
+    tokens = torch.randint(0, 96, (2, 12))
+    ours, theirs = answer(model, tokens), meta_answer(weights, tokens, heads, kv, theta, eps)
+    assert torch.allclose(ours, theirs, rtol=1e-4, atol=1e-4), (ours - theirs).abs().max()
+    back = convert(there, "meta", name + "-back", "--ranks", ranks)
+    for rank in range(ranks):
+        same(parts[rank], torch.load(back / f"consolidated.{rank:02}.pth", weights_only=True))
+
+
+def flat(tree, path=""):
+    found = {}
+    for key, value in tree.items():
+        found.update(flat(value, f"{path}{key}/") if isinstance(value, dict) else {path + key: value})
+    return found
+
+
+def megatron(convert, ranks):
+    """Cut as checkpoint_reshaping_and_interoperability.py of transformers 4.46.3 cuts it."""
+    name = f"megatron-{ranks}"
+    config = hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    model = shaken(hf.GPT2LMHeadModel(config))
+    source = convert.saved(name, model)
+    there = convert(source, "megatron", name + "-there", "--ranks", ranks)
+    state = model.state_dict()
+    padded = -(-97 // (128 * ranks)) * 128 * ranks
+    words = state["transformer.wte.weight"]
+    words = torch.cat([words, words[-1:].expand(padded - 97, -1)]).chunk(ranks)
+    names = {
+        "attn.c_attn": ("self_attention.query_key_value", 0),
+        "attn.c_proj": ("self_attention.dense", 1),
+        "mlp.c_fc": ("mlp.dense_h_to_4h", 0),
+        "mlp.c_proj": ("mlp.dense_4h_to_h", 1),
+        "ln_1": ("input_layernorm", None),
+        "ln_2": ("post_attention_layernorm", None),
+    }
+    for rank in range(ranks):
+        expected = {
+            "language_model/embedding/word_embeddings/weight": words[rank],
+            "language_model/embedding/position_embeddings/weight": state["transformer.wpe.weight"],
+            "word_embeddings_for_head/weight": words[rank],
+        }
+        for kind in ("weight", "bias"):
+            expected[f"language_model/encoder/final_layernorm.{kind}"] = state[f"transformer.ln_f.{kind}"]
+            for n in range(2):
+                for own, (other, dim) in names.items():
+                    tensor = state[f"transformer.h.{n}.{own}.{kind}"]
+                    tensor = tensor.T if tensor.dim() == 2 else tensor
+                    if own == "attn.c_attn":
+                        split = tensor.reshape(3, 4, 8, *tensor.shape[1:])
+                        tensor = split.transpose(0, 1).reshape(tensor.shape)
+                    if dim == 0 or dim == 1 and kind == "weight":
+                        tensor = tensor.chunk(ranks, dim=dim)[rank]
+                    expected[f"language_model/encoder/layers.{n}.{other}.{kind}"] = tensor
+        file = there / f"mp_rank_{rank:02}/model_optim_rng.pt"
+        found = torch.load(file, weights_only=True)
+        assert found.pop("checkpoint_version") == 3.0
+        same(expected, flat(found.pop("model")))
+        assert not found, found.keys()
+    shutil.copy(source / "config.json", there)
+    back = convert(there, "hf", name + "-back", "--export-safetensors")
+    again = loaded(hf.GPT2LMHeadModel, back, config)
+    tokens = torch.randint(0, 97, (2, 12))
+    assert torch.equal(answer(model, tokens), answer(again, tokens))
+
+
+def experts(convert, name, model):
+    """Transformers saves the experts one by one and has them stacked in memory."""
+    model = shaken(model)
+    source = convert.saved(name, model)
+    there = convert(source, "stacked", name + "-there", "--export-safetensors")
+    same(dict(model.state_dict()), tensors(there))
+    assert any(key.endswith("experts.gate_up_proj") for key in tensors(there))
+    shutil.copy(source / "config.json", there)
+    back = convert(there, "hf", name + "-back", "--export-safetensors", "--src-fmt", "stacked")
+    same(tensors(source), tensors(back))
+    again = loaded(type(model), back, model.config)
+    tokens = torch.randint(0, 96, (2, 12))
+    assert torch.equal(answer(model, tokens), answer(again, tokens))
+
+
+def phi3(convert):
+    """Phi-3 with its projections split is what Llama's code reads."""
+    config = hf.Phi3Config(**SIZES, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+    model = shaken(hf.Phi3ForCausalLM(config))
+    source = convert.saved("phi3", model)
+    there = convert(source, "split", "phi3-there", "--export-safetensors")
+    shutil.copy(source / "config.json", there)
+    back = convert(there, "hf", "phi3-back", "--export-safetensors", "--src-fmt", "split")
+    same(tensors(source), tensors(back))
+    theta = config.rope_parameters["rope_theta"]
+    other = hf.LlamaConfig(
+        **SIZES, rms_norm_eps=config.rms_norm_eps, rope_parameters=dict(rope_type="default", rope_theta=theta)
+    )
+    llama = loaded(hf.LlamaForCausalLM, there, other)
+    tokens = torch.randint(0, 96, (2, 12))
+    ours, theirs = answer(llama, tokens), answer(model, tokens)
+    assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5), (ours - theirs).abs().max()
+
+
+MOE = dict(SIZES, moe_intermediate_size=24)
+CASES = {
+    **{
+        f"Meta's Llama {'3' if llama3 else '2'} in {ranks}": lambda c, r=ranks, l=llama3: meta(c, r, l)
+        for ranks in (1, 2)
+        for llama3 in (False, True)
+    },
+    **{f"Megatron's GPT-2 in {ranks}": lambda c, r=ranks: megatron(c, r) for ranks in (1, 2, 4)},
+    "Mixtral": lambda c: experts(
+        c, "mixtral", hf.MixtralForCausalLM(hf.MixtralConfig(**SIZES, num_local_experts=4))
+    ),
+    "Qwen2-MoE": lambda c: experts(
+        c,
+        "qwen2-moe",
+        hf.Qwen2MoeForCausalLM(hf.Qwen2MoeConfig(**MOE, num_experts=4, num_experts_per_tok=2, shared_expert_intermediate_size=40)),
+    ),
+    "Qwen3-MoE": lambda c: experts(
+        c, "qwen3-moe", hf.Qwen3MoeForCausalLM(hf.Qwen3MoeConfig(**MOE, num_experts=4, num_experts_per_tok=2, head_dim=8))
+    ),
+    "DeepSeek-V3": lambda c: experts(
+        c,
+        "deepseek-v3",
+        hf.DeepseekV3ForCausalLM(
+            hf.DeepseekV3Config(
+                **dict(MOE, num_key_value_heads=4),
+                n_routed_experts=4,
+                num_experts_per_tok=2,
+                n_group=2,
+                topk_group=1,
+                first_k_dense_replace=1,
+                q_lora_rank=16,
+                kv_lora_rank=16,
+                qk_rope_head_dim=8,
+                qk_nope_head_dim=8,
+                v_head_dim=8,
+            )
+        ),
+    ),
+    "DeepSeek-V2": lambda c: experts(
+        c,
+        "deepseek-v2",
+        hf.DeepseekV2ForCausalLM(
+            hf.DeepseekV2Config(
+                **dict(MOE, num_key_value_heads=4),
+                n_routed_experts=4,
+                num_experts_per_tok=2,
+                first_k_dense_replace=1,
+                q_lora_rank=16,
+                kv_lora_rank=16,
+                qk_rope_head_dim=8,
+                qk_nope_head_dim=8,
+                v_head_dim=8,
+            )
+        ),
+    ),
+    "OLMoE": lambda c: experts(c, "olmoe", hf.OlmoeForCausalLM(hf.OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2))),
+    "Phi-3": phi3,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--statelens", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    options = parser.parse_args()
+    hf.logging.set_verbosity_error()
+    hf.logging.disable_progress_bar()
+    shutil.rmtree(options.work, ignore_errors=True)
+    options.work.mkdir(parents=True)
+    convert = Converter(options.statelens, options.work)
+    failed = 0
+    for name, case in CASES.items():
+        torch.manual_seed(0)
+        try:
+            case(convert)
+        except (AssertionError, ValueError) as error:
+            failed += 1
+            print(f"{name}: {error}")
+    print(f"layouts: {len(CASES)} there and back, {failed} differ")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,144 @@
+"""Optimizers carried over with their models: moments go where their parameters go, and training goes on
+to the very same weights. Small models of transformers, trained for a few steps by AdamW."""
+
+import argparse
+import copy
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import torch
+import transformers as hf
+
+SIZES = dict(vocab_size=97, num_hidden_layers=2, max_position_embeddings=64)
+LLAMA = dict(SIZES, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
+GPT2 = dict(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+STILL = dict(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0)
+
+# Per family: the model, and whether its optimizer knows the parameters by name.
+MODELS = {
+    "llama": (lambda: hf.LlamaForCausalLM(hf.LlamaConfig(**LLAMA)), False),
+    # Tied embeddings, transposed matrices, queries, keys and values in one.
+    "gpt2": (lambda: hf.GPT2LMHeadModel(hf.GPT2Config(**GPT2, **STILL)), True),
+}
+MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+def train(model, optimizer, steps):
+    for step in range(steps):
+        tokens = torch.randint(0, 97, (2, 12), generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimizer.step()
+
+
+def optimizer_of(model, named):
+    return torch.optim.AdamW(model.named_parameters() if named else model.parameters(), lr=1e-2)
+
+
+def save(model, folder, named):
+    """By their numbers parameters are known where a file keeps their order, which safetensors doesn't."""
+    model.save_pretrained(folder)
+    if not named:
+        (folder / "model.safetensors").unlink()
+        torch.save(model.state_dict(), folder / "pytorch_model.bin")
+
+
+class Command:
+    def __init__(self, statelens):
+        self.statelens = statelens
+
+    def __call__(self, *arguments):
+        done = subprocess.run(list(map(str, [self.statelens, *arguments])), capture_output=True, text=True)
+        assert done.returncode == 0, f"{arguments}: {done.stderr.strip()}"
+        return done.stdout
+
+    def hashes(self, path):
+        entries = json.loads(self("manifest", "--json", path))["entries"]
+        return {entry["key"]: entry.get("sha256") for entry in entries}
+
+
+def there(run, model, folder):
+    """The folder as one of Cerebras's release 2.9."""
+    run("convert-model", folder, "--model", model, "--to", "cs-2.9", "-o", folder / "cs", "--with-optimizer")
+    (state,), (config,) = (folder / "cs").glob("*.mdl"), (folder / "cs").glob("*.yaml")
+    return state, config
+
+
+def check(run, name, make, named, work):
+    torch.manual_seed(0)
+    model = make().train()
+    optimizer = optimizer_of(model, named)
+    train(model, optimizer, 3)
+    folder = work / name
+    save(model, folder, named)
+    state = optimizer.state_dict()
+    torch.save(state, folder / "optimizer.pt")
+    mdl, config = there(run, name, folder)
+
+    # A model whose weights are the moments becomes what the moments become.
+    found = run.hashes(mdl)
+    for moment in MOMENTS:
+        other = copy.deepcopy(model)
+        with torch.no_grad():
+            for number, parameter in enumerate(other.parameters()):
+                parameter.copy_(state["state"][number][moment])
+        as_model = work / f"{name}-{moment}"
+        save(other, as_model, named)
+        run("convert-model", as_model, "--model", name, "--to", "cs-2.9", "-o", as_model / "cs")
+        (plain,) = (as_model / "cs").glob("*.mdl")
+        expected = {value for key, value in run.hashes(plain).items() if key.startswith("model.")}
+        carried = {
+            value
+            for key, value in found.items()
+            if key.startswith("optimizer.state.") and key.endswith("." + moment)
+        }
+        assert carried == expected, f"{moment}: {len(carried)} and {len(expected)} tensors"
+
+    # And back: the same states under the same names, with which training goes on alike.
+    run(
+        "convert-model", mdl, "--config", config, "--model", name, "--src-fmt", "cs-2.9", "--to", "hf",
+        "-o", folder / "back", "--with-optimizer", "--export-safetensors",
+    )
+    (back,) = (folder / "back").glob("*_to_hf")
+    again = type(model).from_pretrained(back).train()
+    carried = torch.load(back / "optimizer.pt", weights_only=True)
+    (group,) = carried["param_groups"]
+    numbers = dict(zip(group.pop("param_names"), group["params"]))
+    names = [key for key, _ in again.named_parameters()]
+    assert sorted(names) == sorted(numbers), sorted(set(names) ^ set(numbers))
+    state = {"state": {at: carried["state"][numbers[key]] for at, key in enumerate(names)}}
+    group["params"] = list(range(len(names)))
+    state["param_groups"] = [group]
+    resumed = optimizer_of(again, False)
+    resumed.load_state_dict(state)
+    train(again, resumed, 2)
+    train(model, optimizer, 2)
+    for (key, one), (_, other) in zip(model.named_parameters(), again.named_parameters()):
+        assert torch.equal(one, other), f"{key} is off by {(one - other).abs().max().item()}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--statelens", required=True)
+    parser.add_argument("--work", type=Path, required=True)
+    options = parser.parse_args()
+    hf.logging.set_verbosity_error()
+    hf.logging.disable_progress_bar()
+    shutil.rmtree(options.work, ignore_errors=True)
+    run = Command(options.statelens)
+    failed = 0
+    for name, (make, named) in MODELS.items():
+        try:
+            check(run, name, make, named, options.work)
+        except (AssertionError, ValueError) as error:
+            failed += 1
+            print(f"{name}: {error}")
+    print(f"optimizers: {len(MODELS)} there and back, {failed} differ")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
