@@ -7,8 +7,10 @@ pub mod engine;
 pub mod families;
 pub mod format;
 pub mod language;
+pub mod loads;
 pub mod lora;
 pub mod parts;
+pub mod proposal;
 pub mod recognise;
 pub mod view;
 

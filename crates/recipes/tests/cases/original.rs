@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_recipes::config::{self, Families, Language, Map};
 use statelens_recipes::conversion::{Leg, Stage, Wishes, components, convert, route};
-use statelens_recipes::{Format, families, lora, parts};
+use statelens_recipes::{Format, families, loads, lora, parts};
 
 /// Converters that the original has and can't run, or runs into an error of its own with: that
 /// Statelens makes something of them is on purpose.
@@ -27,6 +27,8 @@ const MORE_THAN_THE_ORIGINAL: &[&str] = &[
     "Index put requires the source and destination dtypes match",
     "Cannot convert gpt2 from hf to cs-2.10",
 ];
+
+type Parts = Vec<(Option<String>, Checkpoint)>;
 
 pub(crate) struct Case {
     pub(crate) family: String,
@@ -89,6 +91,18 @@ impl Case {
         }
     }
 
+    /// What speaks against loading what was converted, which the original loads.
+    pub(crate) fn speaks_against_loading(&self) -> Option<String> {
+        if self.family == "lora" || !self.has_tensors() || self.text("status") != "ok" {
+            return None;
+        }
+        let (parts, config) = self.converted_with_config().ok()?;
+        let [(None, checkpoint)] = &parts[..] else { return None };
+        let target = self.format("tgt_fmt").ok()?;
+        let found = loads::check(checkpoint, target, &config).unwrap();
+        (!found.would()).then(|| format!("{found:?}"))
+    }
+
     fn folded(&self) -> Result<Checkpoint, String> {
         let source =
             open(self.files(&self.folder.join("in"))?).map_err(|error| error.to_string())?;
@@ -128,6 +142,10 @@ impl Case {
     }
 
     fn converted(&self) -> Result<Vec<(Option<String>, Checkpoint)>, String> {
+        self.converted_with_config().map(|(parts, _)| parts)
+    }
+
+    fn converted_with_config(&self) -> Result<(Parts, config::Value), String> {
         let say = |error: statelens_checkpoint::Error| error.to_string();
         let model = self.text("model");
         let (from, to) = (self.format("src_fmt")?, self.format("tgt_fmt")?);
@@ -160,7 +178,7 @@ impl Case {
             Wishes { drop_unmatched, unwrap: false },
         )
         .map_err(say)?;
-        Ok(done.parts)
+        Ok((done.parts, converted.config))
     }
 
     fn format(&self, key: &str) -> Result<Format, String> {
