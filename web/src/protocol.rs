@@ -6,6 +6,7 @@
 //! `Uint8Array` (see [`crate::rows`]).
 
 pub mod compare;
+pub mod family;
 pub mod verify;
 pub mod weights;
 
@@ -276,6 +277,8 @@ pub struct ConvertOptions {
     pub name: String,
     /// What is done instead of a conversion; of the rest, only the name counts then.
     pub rewrite: Option<Rewrite>,
+    /// From which model to which, and what is known of it.
+    pub family: family::Asked,
 }
 
 /// What a checkpoint is rewritten as in its own format.
@@ -354,6 +357,8 @@ pub enum FromWorker {
         request: u32,
         /// The plan, or why there is none.
         plan: Result<Planned, ErrorText>,
+        /// Which model it is, and what becomes of it; nothing for what is no conversion.
+        family: Option<Box<family::Told>>,
     },
     /// A conversion is under way.
     Running(Running),
@@ -700,6 +705,8 @@ pub struct Running {
 pub struct Done {
     /// The names of the files.
     pub names: Vec<String>,
+    /// Files of text that belong to them, names and texts: the page saves them, too.
+    pub texts: Vec<(String, String)>,
     /// Their length together.
     pub bytes: u64,
     /// Milliseconds it took.

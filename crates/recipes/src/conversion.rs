@@ -72,8 +72,10 @@ pub struct Conversion {
     pub parts: Vec<(Option<String>, Checkpoint)>,
     /// Keys that were left out because no rule is about them.
     pub unmatched: Vec<Unmatched>,
-    /// What became of which keys.
+    /// What became of which keys, one step after the other.
     pub moves: Vec<Move>,
+    /// How many of them there are at the end of each step.
+    pub ends: Vec<usize>,
 }
 
 /// The steps from one format to another.
@@ -137,10 +139,16 @@ pub fn convert(
             }
         }
     }
-    let mut done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
+    let mut done = Conversion {
+        parts: Vec::new(),
+        unmatched: Vec::new(),
+        moves: Vec::new(),
+        ends: Vec::new(),
+    };
     let mut only_model = false;
     for stage in stages {
         states = step(recipe, stage, states, &mut done, &mut only_model)?;
+        done.ends.push(done.moves.len());
     }
     if !done.unmatched.is_empty() && !wishes.drop_unmatched {
         return Err(unmatched(&done.unmatched));

@@ -53,12 +53,14 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
                 && block.base.is_none()
                 && block.left.iter().any(|format| format.is_hf())
         });
-        let counts =
-            blocks.map(|block| keys.iter().filter(|key| block.knows(towards, key)).count());
-        let Some(known) = counts.max() else { continue };
-        let keys = keys.len();
-        if keys > 0 && known * 10 >= keys * 9 {
-            guesses.push(Guess { family: name.to_owned(), known, keys });
+        // As soon as too many are unknown, the others don't matter.
+        let counts = blocks.filter_map(|block| {
+            let unknown = keys.iter().filter(|key| !block.knows(towards, key));
+            let unknown = unknown.take(keys.len() / 10 + 1).count();
+            (unknown * 10 <= keys.len()).then_some(keys.len() - unknown)
+        });
+        if let Some(known) = counts.max().filter(|known| *known > 0) {
+            guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
         }
     }
     guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));

@@ -281,6 +281,9 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
         drop::save_text(report, "comparison.json");
     }
     let FromWorker::Done(done) = message else { return None };
+    for (name, text) in &done.texts {
+        drop::save_text(text, name);
+    }
     let blobs: js_sys::Array = handle.dyn_into().ok()?;
     for (blob, name) in blobs.iter().zip(&done.names) {
         if let (Ok(blob), true) = (blob.dyn_into(), done.how != How::Saved) {

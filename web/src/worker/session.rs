@@ -10,16 +10,17 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use js_sys::Array;
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Limits, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Limits, Result};
 use statelens_inspect::{Parameter, Parameters};
 use statelens_remote::{Allowance, Meter};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
+use crate::protocol::family::Asked;
 use crate::protocol::{Ended, Fact, FromWorker, Kind};
 use crate::worker::sources::Sources;
-use crate::worker::{compare, found, post_as, share, statistics};
+use crate::worker::{compare, family, found, planning, post_as, share, statistics};
 
 /// How more can be fetched.
 const ADVICE: &str = "Allow more at the bottom of the page, or download the file.";
@@ -78,7 +79,9 @@ pub(super) struct Session {
     /// The checkpoint, once it is open.
     pub(super) open: Option<Open>,
     /// The plan that was made last, and the request that it answers.
-    pub(super) plan: Option<(u32, Plan)>,
+    pub(super) plan: Option<(u32, planning::Made)>,
+    /// Which model it is, by what was asked about it last.
+    family: Option<(Asked, Rc<family::Found>)>,
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
@@ -98,6 +101,7 @@ impl Session {
             id,
             open: None,
             plan: None,
+            family: None,
             summary: None,
             found: found::Kept::default(),
             second: compare::Second::default(),
@@ -149,6 +153,18 @@ impl Session {
         self.cap = cap;
         for job in self.jobs.iter().filter_map(Weak::upgrade).filter(|job| !job.agreed.get()) {
             job.allowance.allow(cap);
+        }
+    }
+
+    /// Which model the open checkpoint is of.
+    pub(super) fn family(&mut self, open: &Open, asked: &Asked) -> Rc<family::Found> {
+        match &self.family {
+            Some((before, found)) if before == asked => found.clone(),
+            _ => {
+                let found = Rc::new(family::looks(open, asked));
+                self.family = Some((asked.clone(), found.clone()));
+                found
+            }
         }
     }
 
