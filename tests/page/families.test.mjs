@@ -70,13 +70,13 @@ async function written(page, count) {
 }
 
 const rows = (page) =>
-  page.$$eval("#family-table tbody tr:not(.gap)", (rows) => rows.map((row) => [row.cells[0].title, row.cells[2].title, row.cells[3].title]));
+  page.$$eval("#family-table tbody tr:not(.gap, .kh)", (rows) => rows.map((row) => [row.cells[0].title, row.cells[2].title, row.cells[3].title]));
 
 test("a Llama in shards becomes one of Cerebras's, as the command writes it, and loads", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
     const looks = await page.textContent("#family .looks");
-    assert.match(looks, /looks like LLaMA by Hugging Face/);
+    assert.match(looks, /looks like LLaMA · Hugging Face/);
     assert.match(looks, /certain: keys, config\.json/);
     await target(page, "Cerebras 2.9");
     await page.waitForSelector("#loads .w-good");
@@ -111,7 +111,7 @@ for (const [kind, flags] of [
     const expected = filesOf(join(output, "pytorch_model_to_cs-2.9_to_hf"));
     await withPage(browser, async (page) => {
       await sheet(page, filesOf(folder, (name) => made.includes(name)));
-      assert.match(await page.textContent("#family .looks"), /looks like LLaMA by Cerebras 2\.9/);
+      assert.match(await page.textContent("#family .looks"), /looks like LLaMA · Cerebras 2\.9/);
       await target(page, "Hugging Face");
       await page.waitForSelector("#family-keys");
       await page.click(`[aria-label^="Files"] [role="radio"]:has-text("${kind}")`);
@@ -194,6 +194,46 @@ test("what no family knows is told, and a recipe of one's own can be dropped", a
     await page.waitForSelector('#family-table td[title="net.first.weight"]');
     assert.match(await page.textContent("#loads"), /Not known.*no config/);
   });
+});
+
+test("only the files of families that may be meant are fetched, and not before", async () => {
+  const asked = [];
+  const watched = async (page) => {
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    await withoutDialog(page);
+    await drop(page, "body", filesOf(fixture(SHARDS)));
+    await page.waitForSelector("#work .row");
+    const families = () => asked.filter((path) => /\/(families|configs)\//.test(path)).map((path) => path.split("/").pop());
+    assert.deepEqual(families(), []);
+    await page.keyboard.press("c");
+    await page.waitForSelector("#family .looks b");
+    const found = families();
+    assert.ok(found.includes("llama.recipe") && found.includes("llama.yaml"), found.join(" "));
+    assert.ok(!found.some((name) => /t5|bert|dpr/.test(name)), found.join(" "));
+    // Once is enough.
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector("#loads .w-good");
+    assert.equal(new Set(families()).size, families().length);
+  };
+  await withPage(browser, watched, { serviceWorkers: "block" });
+});
+
+test("a family that can't be fetched is told, and fetched the next time", async () => {
+  const offline = async (page) => {
+    await withoutDialog(page);
+    let blocked = true;
+    await page.route(/families\/llama\.recipe/, (route) => (blocked ? route.fulfill({ status: 404, body: "" }) : route.continue()));
+    await drop(page, "body", filesOf(fixture(SHARDS)));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.waitForSelector('#family:has-text("could not fetch families/llama.recipe")');
+    // Plain conversion goes on.
+    await page.waitForSelector("#write:not([disabled])");
+    blocked = false;
+    await page.click('[role="radio"]:has-text("safetensors")');
+    await page.waitForSelector('#family .looks:has-text("LLaMA")');
+  };
+  await assert.rejects(withPage(browser, offline, { serviceWorkers: "block" }), /404/);
 });
 
 test("plain conversion says that the names stay, and offers the family", async () => {

@@ -168,6 +168,8 @@ pub enum ToWorker {
         /// Those to open.
         asked: Vec<u32>,
     },
+    /// Files of families that were asked for, by their paths; nothing for what can't be fetched.
+    Provide(Vec<(String, Option<String>)>),
     /// Forget the open checkpoint.
     Close,
 }
@@ -197,6 +199,7 @@ impl ToWorker {
             | Self::Compare(_)
             | Self::Verify(None)
             | Self::Weights(_)
+            | Self::Provide(_)
             | Self::Close => Kind::Other,
         }
     }
@@ -360,6 +363,8 @@ pub enum FromWorker {
         /// Which model it is, and what becomes of it; nothing for what is no conversion.
         family: Option<Box<family::Told>>,
     },
+    /// Files of families are needed, by their paths, before [`ToWorker::Plan`] can be answered.
+    Wants(Vec<String>),
     /// A conversion is under way.
     Running(Running),
     /// A conversion is complete. The `Blob`s come beside this message, in

@@ -72,11 +72,12 @@ const LISTS: [&str; 5] = ["layers", "layer", "h", "block", "blocks"];
 /// Keys that only the first layer has.
 const IN_THE_FIRST: [&str; 1] = ["relative_attention_bias"];
 /// Modules that don't do without each other.
-const TOGETHER: [&[&str]; 4] = [
+const TOGETHER: [&[&str]; 5] = [
     &["q_proj", "k_proj", "v_proj"],
     &["proj_q_dense_layer", "proj_k_dense_layer", "proj_v_dense_layer", "proj_output_dense_layer"],
     &["gate_proj", "up_proj", "down_proj"],
     &["query", "key", "value"],
+    &["ffn.0.linear_layer", "ffn.1.linear_layer"],
 ];
 /// More layers, and experts, than any model has.
 const MOST: u64 = 100_000;
@@ -149,14 +150,18 @@ fn each_layer(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
 fn together(list: &str, stack: &Stack<'_>, layers: u64, loads: &mut Loads) {
     let mut wanted = BTreeSet::new();
     for rest in stack.keys() {
-        let Some((parent, name)) = rest.strip_suffix(".weight").map(|of| {
-            let (parent, name) = of.rsplit_once('.').unwrap_or(("", of));
-            (if parent.is_empty() { String::new() } else { format!("{parent}.") }, name)
-        }) else {
-            continue;
-        };
-        let others = TOGETHER.iter().filter(|set| set.contains(&name)).copied().flatten();
-        wanted.extend(others.map(|other| format!("{parent}{other}.weight")));
+        let Some(module) = rest.strip_suffix(".weight") else { continue };
+        // A gate has the layer that it gates.
+        let module = module.strip_suffix("_for_glu").unwrap_or(module);
+        for set in TOGETHER {
+            let parents = set.iter().filter_map(|name| {
+                let parent = module.strip_suffix(name)?;
+                (parent.is_empty() || parent.ends_with('.')).then_some(parent)
+            });
+            for parent in parents {
+                wanted.extend(set.iter().map(|other| format!("{parent}{other}.weight")));
+            }
+        }
     }
     for rest in wanted.iter().filter(|rest| !stack.contains_key(rest.as_str())) {
         for layer in 0..layers {

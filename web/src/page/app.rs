@@ -15,6 +15,7 @@ use crate::page::compare::{self, BesideDialog, CompareScreen};
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
 use crate::page::error::{Failed, error_screen};
+use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
 use crate::page::hooks::Same;
@@ -58,6 +59,7 @@ pub fn App() -> Html {
     };
     use_questions(&model, &actor);
     use_instrument(&model, &actor);
+    use_families(&model, &actor);
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     use_title(&model);

@@ -147,6 +147,8 @@ pub struct Convert {
     pub named: bool,
     /// Which model it is, and what becomes of it.
     pub family: Option<Rc<Told>>,
+    /// Files of families that the worker asks for.
+    pub wants: Rc<Vec<String>>,
     /// Whether the rules are shown to be edited.
     pub editing: bool,
     /// Counts up when other rules take the place of those in the editor.
@@ -597,6 +599,11 @@ impl Model {
                     convert.family = family.map(|told| Rc::new(*told));
                 }
             }
+            FromWorker::Wants(paths) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.wants = Rc::new(paths);
+                }
+            }
             FromWorker::Running(now) => {
                 if let Some(Phase::Running { now: old, past }) =
                     self.convert.as_mut().map(|convert| &mut convert.phase)
@@ -689,6 +696,7 @@ impl Model {
             opened: work.opened.clone(),
             named: false,
             family: None,
+            wants: Rc::default(),
             editing: false,
             rules: 0,
         });

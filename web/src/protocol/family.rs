@@ -63,6 +63,8 @@ pub struct Looks {
     pub targets: Vec<Choice>,
     /// The formats that it may be in.
     pub sources: Vec<Choice>,
+    /// Its keys are those of a model that was wrapped.
+    pub wrapped: bool,
     /// All models that can be chosen.
     pub models: Vec<String>,
 }

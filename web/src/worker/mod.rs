@@ -181,7 +181,10 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Plan { request, options } => {
             let Some(open) = session.borrow().open.clone() else { return };
             let found = match options.rewrite {
-                None => Some(session.borrow_mut().family(&open, &options.family)),
+                None => match session.borrow_mut().family(&open, &options.family) {
+                    Ok(found) => Some(found),
+                    Err(wanted) => return job.post(&FromWorker::Wants(wanted)),
+                },
                 Some(_) => None,
             };
             let (made, shown) = match (&found, &options.family.target) {
@@ -225,6 +228,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
         ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
+        ToWorker::Provide(files) => session.borrow_mut().provide(files),
         ToWorker::Close => {}
     }
 }

@@ -82,6 +82,8 @@ pub(super) struct Session {
     pub(super) plan: Option<(u32, planning::Made)>,
     /// Which model it is, by what was asked about it last.
     family: Option<(Asked, Rc<family::Found>)>,
+    /// Files of families that could not be fetched.
+    failed: Vec<String>,
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
@@ -102,6 +104,7 @@ impl Session {
             open: None,
             plan: None,
             family: None,
+            failed: Vec::new(),
             summary: None,
             found: found::Kept::default(),
             second: compare::Second::default(),
@@ -156,14 +159,35 @@ impl Session {
         }
     }
 
-    /// Which model the open checkpoint is of.
-    pub(super) fn family(&mut self, open: &Open, asked: &Asked) -> Rc<family::Found> {
-        match &self.family {
-            Some((before, found)) if before == asked => found.clone(),
-            _ => {
-                let found = Rc::new(family::looks(open, asked));
-                self.family = Some((asked.clone(), found.clone()));
-                found
+    /// Which model the open checkpoint is of; or the files of families that it takes to tell.
+    pub(super) fn family(
+        &mut self,
+        open: &Open,
+        asked: &Asked,
+    ) -> std::result::Result<Rc<family::Found>, Vec<String>> {
+        if let Some((before, found)) = &self.family
+            && before == asked
+        {
+            return Ok(found.clone());
+        }
+        let mut wanted = family::library::needed(open, asked);
+        wanted.retain(|path| !family::library::has(path) && !self.failed.contains(path));
+        if !wanted.is_empty() {
+            return Err(wanted);
+        }
+        let found = Rc::new(family::looks(open, asked, &self.failed));
+        // What could not be fetched is tried again the next time.
+        self.family = self.failed.is_empty().then(|| (asked.clone(), found.clone()));
+        self.failed.clear();
+        Ok(found)
+    }
+
+    /// Takes files of families.
+    pub(super) fn provide(&mut self, files: Vec<(String, Option<String>)>) {
+        for (path, text) in files {
+            match text {
+                Some(text) => family::library::take(&path, &text),
+                None => self.failed.push(path),
             }
         }
     }

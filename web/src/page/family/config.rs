@@ -40,9 +40,9 @@ pub(super) fn both(configs: &Configs) -> Html {
         html! {
             <div class="cfg"><div class="lab">{ which }{ " " }<span class="m">{ name.to_owned() }</span></div>
                 <div class="scroll" role="group" tabindex="0" aria-label={format!("Config {which}: {name}")}>
-                    { for lines.iter().map(|(line, changed)| html! {
-                        <div class={classes(&["ln", when(*changed, "ch")])}>if *changed { <mark>{ line.clone() }</mark> } else { { line.clone() } }</div>
-                    }) }
+                    <div class="cls">{ for lines.iter().map(|(line, changed)| html! {
+                        <div class={classes(&["cl", when(*changed, "ch")])}>if *changed { <mark>{ line.clone() }</mark> } else { { line.clone() } }</div>
+                    }) }</div>
                 </div></div>
         }
     };

@@ -6,9 +6,10 @@ use yew::prelude::*;
 
 use crate::page::actor::{Actor, click};
 use crate::page::convert::change;
-use crate::page::drop::Dropped;
+use crate::page::drop::{Dropped, asset_text};
 use crate::page::family::set;
 use crate::page::model::{Action, Model, Phase, Sheet};
+use crate::protocol::ToWorker;
 use crate::protocol::family::Text;
 
 /// More than any config or recipe has.
@@ -34,6 +35,34 @@ pub fn takes(model: &Model, actor: &Actor, dropped: &[Dropped]) -> bool {
         });
     }
     true
+}
+
+/// Fetches the files of families that the worker asks for, and asks for the plan again.
+#[hook]
+pub fn use_families(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let wants = model.convert.as_ref().map(|convert| convert.wants.clone()).unwrap_or_default();
+    let actor = actor.clone();
+    use_effect_with(wants, move |wants| {
+        if wants.is_empty() {
+            return;
+        }
+        let wants = wants.clone();
+        spawn_local(async move {
+            let texts = wants.iter().map(|path| async {
+                let text = asset_text(path).await;
+                (path.clone(), text)
+            });
+            let mut files = Vec::new();
+            for text in texts {
+                files.push(text.await);
+            }
+            actor.ask(&ToWorker::Provide(files));
+            actor.convert(|convert| {
+                convert.wants = std::rc::Rc::default();
+                convert.request += 1;
+            });
+        });
+    });
 }
 
 fn is_recipe(path: &str) -> bool {

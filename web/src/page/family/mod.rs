@@ -8,7 +8,7 @@ pub mod table;
 mod target;
 mod verdict;
 
-pub use files::takes;
+pub use files::{takes, use_families};
 pub use target::{looks, names_stay, targets};
 pub use verdict::verdict;
 

@@ -106,6 +106,7 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
             if looks.targets.is_empty() && !looks.model.is_empty() && looks.unknown.is_none() {
                 <p class="dim">{ "Its recipe leads nowhere from this format." }</p>
             }
+            if looks.wrapped || convert.options.family.unwrap { { unwrap(actor, convert) } }
             { openers(actor) }
         </div></div>
     }
@@ -116,11 +117,8 @@ fn said(looks: &Looks) -> Html {
         return html! { <p class="looks">{ "No family has all of these keys: as they are, they can be converted to any format above." }</p> };
     }
     let sure = if looks.certain { "certain" } else { "likely" };
-    let from = match (&*looks.source, looks.sources.iter().find(|one| one.id == looks.source)) {
-        ("hf", _) => " by Hugging Face".to_owned(),
-        (_, Some(source)) => format!(" by {}", source.name),
-        _ => String::new(),
-    };
+    let source = looks.sources.iter().find(|one| one.id == looks.source);
+    let from = source.map(|source| format!(" \u{b7} {}", source.name)).unwrap_or_default();
     html! {
         <p class="looks">
             { "looks like " }<b>{ &looks.title }</b>{ from }
@@ -195,6 +193,17 @@ fn picked(
     })
 }
 
+/// What wrapping has put into keys can be taken out.
+fn unwrap(actor: &Actor, convert: &Convert) -> Html {
+    let actor = actor.clone();
+    let onchange =
+        Callback::from(move |_: Event| set(&actor, |asked| asked.unwrap = !asked.unwrap));
+    html! {
+        <label class="check one"><input type="checkbox" class="cb" id="family-unwrap" checked={convert.options.family.unwrap} {onchange} />
+            <span>{ prose("Unwrap: take `module.`, `_orig_mod.` and the like out of the keys") }</span></label>
+    }
+}
+
 /// Opens a recipe or a config of the user's.
 fn openers(actor: &Actor) -> Html {
     let open = |kind: &'static str, accept: &'static str, put: fn(&Actor, Text)| {
@@ -203,9 +212,9 @@ fn openers(actor: &Actor) -> Html {
         html! { <Choose label={kind} {accept} {onfile} /> }
     };
     html! {
-        <p class="dim openers">{ "A config.json, params.yaml or recipe can be dropped here, too: " }
-            { open("config\u{2026}", ".json,.yaml,.yml", super::files::config) }{ " \u{b7} " }
-            { open("recipe\u{2026}", ".recipe,.txt", super::files::recipe) }</p>
+        <p class="dim openers">{ "Drop a config.json, a params.yaml or a .recipe on this sheet, or choose a " }
+            { open("config", ".json,.yaml,.yml", super::files::config) }{ " or a " }
+            { open("recipe", ".recipe,.txt", super::files::recipe) }{ "." }</p>
     }
 }
 

@@ -23,7 +23,7 @@ pub fn verdict(convert: &Convert) -> Html {
         None => "mid-ink",
     };
     html! {
-        <div class="loads" id="loads">
+        <div class="wouldload" id="loads">
             <h3>{ "Would it load?" }</h3>
             <p class="answer"><b {class}>{ mark }{ " " }{ answer }</b></p>
             <ul class="checks">

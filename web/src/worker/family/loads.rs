@@ -12,7 +12,12 @@ use crate::state::fmt::{exact, plural, shape};
 const NAMED: usize = 4;
 
 /// Holds what was converted against its config.
-pub(super) fn told(made: &Checkpoint, format: Format, config: Option<&Value>) -> Result<Loads> {
+pub(super) fn told(
+    made: &Checkpoint,
+    format: Format,
+    config: Option<&Value>,
+    unmatched: u64,
+) -> Result<Loads> {
     let Some(config) = config else {
         return Ok(Loads {
             open: vec!["There is no config to check it against.".to_owned()],
@@ -22,7 +27,15 @@ pub(super) fn told(made: &Checkpoint, format: Format, config: Option<&Value>) ->
     let found = loads::check(made, format, config)?;
     let mut told = Loads { keys: (found.found, found.expected), ..Loads::default() };
     let told_of = found.layers.is_some() || found.shapes > 0;
-    told.would = told_of.then(|| found.would());
+    // Nobody knows what became of keys without a rule.
+    told.would = match found.would() {
+        true => (told_of && unmatched == 0).then_some(true),
+        false => Some(false),
+    };
+    if unmatched > 0 {
+        let what = plural(unmatched, "key");
+        told.open.push(format!("what {what} without a rule would have been"));
+    }
     let (missing, unexpected) = (&found.missing, &found.unexpected);
     if missing.1 > 0 {
         told.bad.push(format!("{}: {}", plural(missing.1, "missing key"), named(missing)));

@@ -8,6 +8,7 @@ use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::Clues;
 use statelens_recipes::{Format, families, recognise};
 
+use super::library;
 use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
 use crate::state::fmt::plural;
@@ -33,9 +34,10 @@ pub(in crate::worker) struct Found {
 }
 
 /// Finds out which model it is.
-pub(in crate::worker) fn looks(open: &Open, asked: &Asked) -> Found {
+pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) -> Found {
     let checkpoint = &open.checkpoint;
-    let mut looks = Looks { models: models(), ..Looks::default() };
+    let models = library::catalog().models().map(str::to_owned).collect();
+    let mut looks = Looks { models, ..Looks::default() };
     let config = asked.config.clone().or_else(|| beside(&checkpoint.files));
     let (value, wrong) = match config.as_ref().map(read).transpose() {
         Ok(value) => (value, None),
@@ -76,7 +78,10 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked) -> Found {
         let leads = |target: &Format| leads(recipe, known, &looks.model, *source, *target);
         looks.targets = formats().filter(leads).map(choice).collect();
     }
-    let unknown = wrong.or_else(|| source.as_ref().err().cloned());
+    looks.wrapped = looks.model.is_empty()
+        && asked.recipe.is_none()
+        && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
+    let unknown = not_fetched(failed).or(wrong).or_else(|| source.as_ref().err().cloned());
     let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
     Found { looks, config, value, source: source.ok(), recipe, rules }
@@ -164,11 +169,13 @@ pub(super) fn name_of(format: Format) -> String {
     }
 }
 
-/// The models that recipes and configs are there for.
-fn models() -> Vec<String> {
-    let known = Families::known().map(|known| known.models().map(str::to_owned).collect());
-    let known: Vec<String> = known.unwrap_or_default();
-    known.into_iter().filter(|name| families::find(name).is_ok()).collect()
+/// That files of families could not be fetched.
+fn not_fetched(failed: &[String]) -> Option<Error> {
+    let first = failed.first()?;
+    Some(
+        Error::io(format!("the page could not fetch {first}, which tells of a family of models"))
+            .advice("Try again when there is a network, or copy the whole site."),
+    )
 }
 
 /// The config beside the checkpoint: `config.json`, `params.yaml`, or the only YAML file.

@@ -1,6 +1,7 @@
 //! Model families: which one a checkpoint is of, and what a recipe makes of it.
 
 mod configs;
+pub(super) mod library;
 mod loads;
 mod looks;
 mod plan;

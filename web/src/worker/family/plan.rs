@@ -86,8 +86,7 @@ fn planned(
     shown.keys = (before(&open.checkpoint, leg), made.leaves().len() as u64);
     shown.notes.extend(left_out(&open.checkpoint, leg));
     let checked = Some(&params).filter(|params| !params.is_null());
-    let verdict = loads::told(&made, leg.to, checked)?;
-    shown.loads = Some(verdict);
+    shown.loads = Some(loads::told(&made, leg.to, checked, shown.unmatched)?);
     if shown.unmatched > 0 && !asked.drop_unmatched {
         let what = plural(shown.unmatched, "key");
         return Err(Error::refused(format!("no rule is about {what}"))
