@@ -90,7 +90,7 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     }
                     { name(actor, convert) }
                 </div>
-                <aside aria-label="Plan" aria-live="polite">{ plan_side(actor, work, convert) }</aside>
+                <aside aria-label="Plan" aria-live="polite" tabindex={convert.options.family.target.as_ref().map(|_| "0")}>{ plan_side(actor, work, convert) }</aside>
             </div>
             { foot(actor, convert) }
         </>

@@ -40,8 +40,8 @@ pub(super) fn both(configs: &Configs) -> Html {
         html! {
             <div class="cfg"><div class="lab">{ which }{ " " }<span class="m">{ name.to_owned() }</span></div>
                 <div class="scroll" role="group" tabindex="0" aria-label={format!("Config {which}: {name}")}>
-                    <div class="cls">{ for lines.iter().map(|(line, changed)| html! {
-                        <div class={classes(&["cl", when(*changed, "ch")])}>if *changed { <mark>{ line.clone() }</mark> } else { { line.clone() } }</div>
+                    <div class="cfglines">{ for lines.iter().map(|(line, changed)| html! {
+                        <div class={classes(&["cfgline", when(*changed, "cfgnew")])}>if *changed { <mark>{ line.clone() }</mark> } else { { line.clone() } }</div>
                     }) }</div>
                 </div></div>
         }

@@ -42,7 +42,7 @@ pub fn FamilyTable(props: &TableProps) -> Html {
         <div class="preview fam" id="family-table">
             <div ref={node} class="scroll" role="group" tabindex="0" aria-label="Keys before and after" onscroll={sight.onscroll}>
                 <table class="ren" aria-rowcount={(rows.len() + 1).to_string()}>
-                    <colgroup><col /><col class="c-ar" /><col /><col class="c-how" /><col class="c-x" /></colgroup>
+                    <colgroup><col class="c-old" /><col class="c-ar" /><col /><col class="c-how" /><col class="c-x" /></colgroup>
                     <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th><span class="vh">{ "becomes" }</span></th><th scope="col">{ "key in the output" }</th>
                         <th scope="col">{ "what is done" }</th><th scope="col" class="num">{ "keys" }</th></tr></thead>
                     <tbody>

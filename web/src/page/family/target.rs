@@ -10,7 +10,7 @@ use crate::page::family::set;
 use crate::page::marks::{classes, good, prose, severity, when};
 use crate::page::model::Convert;
 use crate::protocol::family::{Looks, Text};
-use crate::protocol::{Choice, ErrorText, Severity};
+use crate::protocol::{Choice, ErrorKind, ErrorText, Severity};
 
 /// Targets that have a button; the others are in a list.
 const BUTTONS: usize = 3;
@@ -102,7 +102,7 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
         <div class="fs" id="family"><span class="lab">{ "Model" }</span><div>
             { said(looks) }
             { picks }
-            if let Some(error) = &looks.unknown { if family || looks.model.is_empty() { { unknown(error, looks) } } }
+            if let Some(error) = &looks.unknown { { unknown(error, looks) } }
             if looks.targets.is_empty() && !looks.model.is_empty() && looks.unknown.is_none() {
                 <p class="dim">{ "Its recipe leads nowhere from this format." }</p>
             }
@@ -114,7 +114,13 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
 
 fn said(looks: &Looks) -> Html {
     if looks.model.is_empty() {
-        return html! { <p class="looks">{ "No family has all of these keys: as they are, they can be converted to any format above." }</p> };
+        let text = match looks.unknown.as_ref().map(|error| error.kind) {
+            Some(ErrorKind::Io) => "Which family it is of is not known.",
+            _ => {
+                "No family has all of these keys: as they are, they can be converted to any format above."
+            }
+        };
+        return html! { <p class="looks">{ text }</p> };
     }
     let sure = if looks.certain { "certain" } else { "likely" };
     let source = looks.sources.iter().find(|one| one.id == looks.source);
@@ -134,7 +140,7 @@ fn unknown(error: &ErrorText, looks: &Looks) -> Html {
         <div class="refused small" role="status">
             <p>{ severity(Severity::Note) }<span>{ " " }{ prose(&error.title) }
                 if !error.text.is_empty() { { " " }{ prose(&error.text) } }
-                if looks.model.is_empty() { { " Choose the model, or open a recipe of your own." } }</span></p>
+                if looks.model.is_empty() && error.kind != ErrorKind::Io { { " Choose the model, or open a recipe of your own." } }</span></p>
             if !error.place.is_empty() { <p class="m dim">{ format!("{}: {}", kind_word(error.kind), error.place) }</p> }
         </div>
     }

@@ -58,7 +58,11 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
     let named = match (&source, &asked.model, &asked.recipe) {
         (_, Some(model), _) => Ok(model.clone()),
         (_, None, Some(rules)) => families::parse(&rules.name, &rules.text).map(|own| own.family),
-        (Ok(source), None, None) => clues.model(*source, towards_of(*source)),
+        (Ok(source), None, None) => match not_fetched(failed) {
+            // Another family that knows most of the keys would be taken for it.
+            Some(error) => Err(error),
+            None => clues.model(*source, towards_of(*source)),
+        },
         (Err(error), None, None) => Err(error.clone()),
     };
     let (rules, recipe) = match (&asked.recipe, &named) {
