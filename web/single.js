@@ -10,8 +10,8 @@ if (globalThis.document) {
   for (const event of ["dragover", "drop"]) {
     addEventListener(event, (dropped) => dropped.preventDefault());
   }
-  /** The bundled examples. */
-  globalThis.embedded = async (name) => new Response(await unpacked(`examples/${name}`)).blob();
+  /** The bundled examples, and the files of model families. */
+  globalThis.embedded = async (path) => new Response(await unpacked(path)).blob();
   const wasm = new Response(await unpacked("wasm"), { headers: { "Content-Type": "application/wasm" } });
   const script = new Blob([document.getElementById("program").textContent], { type: "text/javascript" });
   // The page hands this to each worker that it starts.

@@ -1,7 +1,7 @@
 // statelens.html: the whole tool in one file, opened from disk.
 
 import assert from "node:assert/strict";
-import { copyFileSync, mkdtempSync, rmSync, statSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readdirSync, rmSync, statSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -50,6 +50,17 @@ async function visit(work, address = pathToFileURL(page).href) {
   }
   assert.deepEqual(problems, []);
 }
+
+test("families of models are in it", async () => {
+  const folder = fixture("recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in");
+  await visit(async (tab) => {
+    await drop(tab, "body", readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) })));
+    await tab.waitForSelector("#work .row");
+    await tab.keyboard.press("c");
+    await tab.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
+    await tab.waitForSelector("#loads .w-good");
+  });
+});
 
 test("it opens from disk, and opens what is dropped", async () => {
   console.log(`# ${statSync(single).size} bytes`);

@@ -1,13 +1,13 @@
 // Anywhere and offline: below any path of any static host, and with the network off after the first visit.
 
 import assert from "node:assert/strict";
-import { cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { cpSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { extname, join, normalize } from "node:path";
 import { after, before, test } from "node:test";
 import { createHash } from "node:crypto";
-import { drop, dropped, launch, root, site, withPage } from "./harness.mjs";
+import { drop, dropped, fixture, launch, root, site, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -144,6 +144,28 @@ test("after the first visit it works with the network off", async () => {
       const other = await context.newPage();
       await other.goto(there.address);
       await use(other);
+    });
+  } finally {
+    await there.end();
+  }
+});
+
+test("families of models are there with the network off", async () => {
+  const there = await host("/sub/");
+  const folder = fixture("recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in");
+  try {
+    await visit(there.address, async (page) => {
+      await page.goto(there.address);
+      await page.waitForSelector("#start");
+      await kept(page);
+      await there.off();
+      await page.goto(there.address);
+      await page.waitForSelector("#start");
+      await drop(page, "body", readdirSync(folder).map((name) => ({ name, bytes: readFileSync(join(folder, name)) })));
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("c");
+      await page.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
+      await page.waitForSelector("#loads .w-good");
     });
   } finally {
     await there.end();

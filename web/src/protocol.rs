@@ -6,6 +6,7 @@
 //! `Uint8Array` (see [`crate::rows`]).
 
 pub mod compare;
+pub mod family;
 pub mod verify;
 pub mod weights;
 
@@ -167,6 +168,8 @@ pub enum ToWorker {
         /// Those to open.
         asked: Vec<u32>,
     },
+    /// Files of families that were asked for, by their paths; nothing for what can't be fetched.
+    Provide(Vec<(String, Option<String>)>),
     /// Forget the open checkpoint.
     Close,
 }
@@ -196,6 +199,7 @@ impl ToWorker {
             | Self::Compare(_)
             | Self::Verify(None)
             | Self::Weights(_)
+            | Self::Provide(_)
             | Self::Close => Kind::Other,
         }
     }
@@ -276,6 +280,8 @@ pub struct ConvertOptions {
     pub name: String,
     /// What is done instead of a conversion; of the rest, only the name counts then.
     pub rewrite: Option<Rewrite>,
+    /// From which model to which, and what is known of it.
+    pub family: family::Asked,
 }
 
 /// What a checkpoint is rewritten as in its own format.
@@ -354,7 +360,11 @@ pub enum FromWorker {
         request: u32,
         /// The plan, or why there is none.
         plan: Result<Planned, ErrorText>,
+        /// Which model it is, and what becomes of it; nothing for what is no conversion.
+        family: Option<Box<family::Told>>,
     },
+    /// Files of families are needed, by their paths, before [`ToWorker::Plan`] can be answered.
+    Wants(Vec<String>),
     /// A conversion is under way.
     Running(Running),
     /// A conversion is complete. The `Blob`s come beside this message, in
@@ -700,6 +710,8 @@ pub struct Running {
 pub struct Done {
     /// The names of the files.
     pub names: Vec<String>,
+    /// Files of text that belong to them, names and texts: the page saves them, too.
+    pub texts: Vec<(String, String)>,
     /// Their length together.
     pub bytes: u64,
     /// Milliseconds it took.

@@ -57,12 +57,16 @@ pub(crate) fn budget() -> Result<()> {
     Ok(())
 }
 
-/// Prints what a browser downloads to run the page, file by file, and gives the sum: all but the
-/// examples, which are fetched when they are opened, and the icons of the installed page.
+/// Folders of the site that a browser doesn't download to run the page: the examples, which are
+/// fetched when they are opened, the families of models, each when it is needed, and the icons of the
+/// installed page.
+const APART: [&str; 4] = ["examples", "families", "configs", "install"];
+
+/// Prints what a browser downloads to run the page, file by file, and gives the sum.
 pub(crate) fn weigh(site: &Path) -> Result<u64> {
     let mut total = 0;
     for file in files_under(site)? {
-        if !file.starts_with("examples") && !file.starts_with("install") {
+        if !APART.iter().any(|folder| file.starts_with(folder)) {
             let bytes = fs::read(site.join(&file))?;
             let weight = gzip(&bytes)?.len() as u64;
             println!("{weight:>9} bytes after gzip ({}): {}", bytes.len(), file.display());

@@ -1,7 +1,7 @@
 //! The page in one file, `statelens.html`, that opens from disk by a double click.
 //!
 //! A page from disk can fetch nothing, so everything is in it: styles and scripts as they are, the
-//! Wasm and the examples compressed, as text. Its content security policy is that of the site, but
+//! Wasm, the examples and the families compressed, as text. Its content security policy is that of the site, but
 //! for scripts and styles, which are named by their hashes, and the worker, which is made of the
 //! page's own script and so has the page's policy, not one of its own.
 
@@ -43,10 +43,12 @@ fn single(site: &Path, root: &Path) -> Result<String> {
         );
     }
     let mut packed = format!("{}\n", data("wasm", &wasm)?);
-    for example in files_under(&site.join("examples"))? {
-        let bytes = fs::read(site.join("examples").join(&example))?;
-        packed.push_str(&data(&format!("examples/{}", example.display()), &bytes)?);
-        packed.push('\n');
+    for folder in ["examples", "families", "configs"] {
+        for file in files_under(&site.join(folder))? {
+            let bytes = fs::read(site.join(folder).join(&file))?;
+            packed.push_str(&data(&format!("{folder}/{}", file.display()), &bytes)?);
+            packed.push('\n');
+        }
     }
     let policy =
         policy(one(&index, "Content-Security-Policy\" content=\"")?, &styles, &[&files, &program])?;

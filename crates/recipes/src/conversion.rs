@@ -76,14 +76,16 @@ pub fn unwrapped(key: &str) -> String {
 pub const OPTIMIZER_FILE: &str = "optimizer.pt";
 
 /// What came of it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Conversion {
     /// The checkpoints: one, or one for each part, with its folder's name.
     pub parts: Vec<(Option<String>, Checkpoint)>,
     /// Keys that were left out because no rule is about them.
     pub unmatched: Vec<Unmatched>,
-    /// What became of which keys.
+    /// What became of which keys, one step after the other.
     pub moves: Vec<Move>,
+    /// How many of them there are at the end of each step.
+    pub ends: Vec<usize>,
 }
 
 /// The steps from one format to another.
@@ -166,11 +168,12 @@ pub fn convert(
         )
         .advice("Convert without --with-optimizer."));
     }
-    let mut done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
+    let mut done = Conversion::default();
     let mut only_model = false;
     let options = Options { ranks, ..Options::default() };
     for stage in stages {
         states = step(recipe, stage, states, options, &mut done, &mut only_model)?;
+        done.ends.push(done.moves.len());
     }
     if !done.unmatched.is_empty() && !wishes.drop_unmatched {
         return Err(unmatched(&done.unmatched));
@@ -286,8 +289,7 @@ fn carried(
         let mut states = vec![(None, state)];
         let mut steps = Vec::new();
         for stage in stages {
-            let mut done =
-                Conversion { parts: Vec::new(), unmatched: Vec::new(), moves: Vec::new() };
+            let mut done = Conversion::default();
             states = step(recipe, stage, states, options, &mut done, &mut false)?;
             steps.push(done.moves);
         }

@@ -3,7 +3,9 @@
 use statelens_checkpoint::{Error, Result};
 
 use crate::language::Recipe;
+use crate::library::{self, Kind};
 
+#[cfg(feature = "embedded")]
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../families/", $name, ".recipe")))),*]
@@ -11,6 +13,7 @@ macro_rules! files {
 }
 
 /// Names and texts, in the order in which families are tried when nothing says which it is.
+#[cfg(feature = "embedded")]
 const FILES: &[(&str, &str)] = files![
     "bert-qa",
     "bert-sequence-classifier",
@@ -64,6 +67,7 @@ const FILES: &[(&str, &str)] = files![
 ];
 
 /// What several families have in common.
+#[cfg(feature = "embedded")]
 const SHARED: &[(&str, &str)] = files![
     "steps/bert-1.6",
     "steps/bert-2.1",
@@ -78,19 +82,27 @@ const SHARED: &[(&str, &str)] = files![
     "steps/unchanged-1.7",
 ];
 
-/// The names of the families, without aliases.
+#[cfg(not(feature = "embedded"))]
+const FILES: &[(&str, &str)] = &[];
+#[cfg(not(feature = "embedded"))]
+const SHARED: &[(&str, &str)] = &[];
+
+/// The names of the families that are there, without aliases.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    FILES.iter().map(|(name, _)| *name)
+    files().into_iter().map(|(name, _)| name)
 }
 
 /// The text of a family's file.
 pub fn text(name: &str) -> Option<&'static str> {
-    FILES.iter().chain(SHARED).find(|(own, _)| *own == name).map(|(_, text)| *text)
+    let given = library::all(Kind::Recipe);
+    let mut all = FILES.iter().chain(SHARED).copied().chain(given);
+    all.find(|(own, _)| *own == name).map(|(_, text)| text)
 }
 
 /// The recipe of a family, by its name or an alias.
 pub fn find(name: &str) -> Result<Recipe> {
-    let named = FILES.iter().find(|(own, text)| *own == name || is_alias(text, name));
+    let files = files();
+    let named = files.iter().find(|(own, text)| *own == name || is_alias(text, name));
     let Some((own, text)) = named else {
         return Err(Error::refused(format!("there is no recipe for the model `{name}`"))
             .expected(names().collect::<Vec<_>>().join(", "))
@@ -99,6 +111,13 @@ pub fn find(name: &str) -> Result<Recipe> {
             ));
     };
     parse(&format!("{own}.recipe"), text)
+}
+
+/// The families' files, without what several have in common.
+fn files() -> Vec<(&'static str, &'static str)> {
+    let given = library::all(Kind::Recipe);
+    let given = given.into_iter().filter(|(name, _)| !name.contains('/'));
+    FILES.iter().copied().chain(given).collect()
 }
 
 /// A recipe, which may use those that come with Statelens.
@@ -113,7 +132,7 @@ fn is_alias(text: &str, name: &str) -> bool {
         .any(|aliases| aliases.split_whitespace().any(|alias| alias == name))
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "embedded"))]
 mod tests {
     use super::*;
 

@@ -1,15 +1,19 @@
 //! Model families: recipes that turn the state dict and the config of one implementation of a
 //! model into those of another.
 
+pub mod catalog;
 pub mod config;
 pub mod conversion;
 pub mod engine;
 pub mod families;
 pub mod format;
 pub mod language;
+pub mod library;
+pub mod loads;
 pub mod lora;
 mod optimizer;
 pub mod parts;
+pub mod proposal;
 pub mod ranks;
 pub mod recognise;
 pub mod view;

@@ -35,16 +35,24 @@ pub fn release(checkpoint: &Checkpoint) -> Option<Format> {
     Format::of_version(&text.to_lossy())
 }
 
-/// The families that know the most of the keys, the best first; those that know less than nine
-/// tenths of them are left out. With `unwrap`, of the keys as [`unwrapped`] leaves them.
-pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
+/// The keys of the model; with `unwrap`, as [`unwrapped`] leaves them.
+pub fn keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<String> {
     let format = if hf { Format::HuggingFace } else { Format::CURRENT };
     let Ok(state) = model_of(checkpoint, format).and_then(|model| State::of(checkpoint, model))
     else {
         return Vec::new();
     };
     let plain = |key: &str| if unwrap { unwrapped(key) } else { key.to_owned() };
-    let keys: Vec<String> = state.keys().map(plain).collect();
+    state.keys().map(plain).collect()
+}
+
+/// The families that know the most of the keys, the best first; those that know less than nine
+/// tenths of them are left out. With `unwrap`, of the keys as [`unwrapped`] leaves them.
+pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
+    let keys = keys(checkpoint, hf, unwrap);
+    if keys.is_empty() {
+        return Vec::new();
+    }
     let towards = if hf { Side::Right } else { Side::Left };
     let mut guesses = Vec::new();
     for name in families::names() {
@@ -55,12 +63,14 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
                 && block.left.iter().any(|format| format.is_hf())
                 && block.right.iter().any(|format| format.is_cerebras())
         });
-        let counts =
-            blocks.map(|block| keys.iter().filter(|key| block.knows(towards, key)).count());
-        let Some(known) = counts.max() else { continue };
-        let keys = keys.len();
-        if keys > 0 && known * 10 >= keys * 9 {
-            guesses.push(Guess { family: name.to_owned(), known, keys });
+        // As soon as too many are unknown, the others don't matter.
+        let counts = blocks.filter_map(|block| {
+            let unknown = keys.iter().filter(|key| !block.knows(towards, key));
+            let unknown = unknown.take(keys.len() / 10 + 1).count();
+            (unknown * 10 <= keys.len()).then_some(keys.len() - unknown)
+        });
+        if let Some(known) = counts.max().filter(|known| *known > 0) {
+            guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
         }
     }
     guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));

@@ -15,6 +15,7 @@ use crate::page::compare::{self, BesideDialog, CompareScreen};
 use crate::page::convert::ConvertSheet;
 use crate::page::drop::{self, Dropped};
 use crate::page::error::{Failed, error_screen};
+use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
 use crate::page::hooks::Same;
@@ -58,6 +59,7 @@ pub fn App() -> Html {
     };
     use_questions(&model, &actor);
     use_instrument(&model, &actor);
+    use_families(&model, &actor);
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     use_title(&model);
@@ -281,6 +283,9 @@ fn finish(message: &FromWorker, handle: JsValue) -> Option<web_sys::File> {
         drop::save_text(report, "comparison.json");
     }
     let FromWorker::Done(done) = message else { return None };
+    for (name, text) in &done.texts {
+        drop::save_text(text, name);
+    }
     let blobs: js_sys::Array = handle.dyn_into().ok()?;
     for (blob, name) in blobs.iter().zip(&done.names) {
         if let (Ok(blob), true) = (blob.dyn_into(), done.how != How::Saved) {

@@ -12,7 +12,7 @@ use crate::page::drop::{self, Dropped};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{classes, when};
 use crate::page::model::{Action, Model, Sheet};
-use crate::page::{run, verify};
+use crate::page::{family, run, verify};
 
 /// Listens to what is dragged over the window and dropped on it.
 #[hook]
@@ -62,7 +62,9 @@ pub fn use_drops(model: &UseReducerHandle<Model>, actor: &Actor) {
             if drop::has_files(&transfer) {
                 event.prevent_default();
                 let files = drop::from_drop(&transfer);
-                let beside = compare::can_compare(&model) && on_right(&event);
+                let beside = compare::can_compare(&model)
+                    && model.sheet != Some(Sheet::Convert)
+                    && on_right(&event);
                 let (model, actor) = (model.clone(), actor.clone());
                 spawn_local(async move {
                     let files = files.await;
@@ -87,7 +89,7 @@ fn on_right(event: &Event) -> bool {
 
 /// Takes files: what the open checkpoint misses joins it, anything else replaces it.
 pub fn take(model: &Model, actor: &Actor, dropped: Vec<Dropped>) {
-    if verify::takes(model, actor, &dropped) {
+    if verify::takes(model, actor, &dropped) || family::takes(model, actor, &dropped) {
         return;
     }
     if model.joins(&dropped) {
@@ -119,8 +121,13 @@ pub fn over_text(over: Option<usize>) -> String {
 
 /// What a drop would do. Where a checkpoint is open, the right half is for comparing.
 pub fn dropover(model: &Model) -> Html {
-    let Some(work) = model.work.as_ref().filter(|_| compare::can_compare(model)) else {
+    let converting = model.sheet == Some(Sheet::Convert);
+    let halves = model.work.as_ref().filter(|_| compare::can_compare(model) && !converting);
+    let Some(work) = halves else {
         let text = match model.sheet {
+            Some(Sheet::Convert) => {
+                "Release to take it as the config or the recipe, or to open it.".to_owned()
+            }
             Some(Sheet::Verify) => "Release to take it as the manifest.".to_owned(),
             _ => over_text(model.over),
         };

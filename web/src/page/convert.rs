@@ -7,6 +7,7 @@ use yew::prelude::*;
 use crate::page::actor::Actor;
 use crate::page::edits;
 use crate::page::error::kind_word;
+use crate::page::family;
 use crate::page::files;
 use crate::page::marks::{classes, copy, good, one_of, prose, severity, when};
 use crate::page::model::{Convert, Phase};
@@ -15,7 +16,7 @@ use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::protocol::{Choice, ErrorText, Loss, Planned, Severity, Target};
-use crate::state::dtype::{family, short};
+use crate::state::dtype::{self, short};
 use crate::state::fmt;
 use crate::state::tape::Part;
 use crate::state::work::Work;
@@ -71,6 +72,10 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                         { repair::fields(actor, work, convert, rewrite) }
                     } else {
                     { targets(actor, work, convert, target) }
+                    { family::looks(actor, convert) }
+                    if convert.options.family.target.is_some() {
+                        { family::fields(actor, convert) }
+                    } else {
                     { versions(actor, convert, target) }
                     { edits::states(actor, work, convert) }
                     { edits::keys(actor, convert) }
@@ -82,14 +87,18 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     { files::shards(actor, convert, target) }
                     { files::objects(actor, convert, target) }
                     }
+                    }
                     { name(actor, convert) }
                 </div>
-                <aside aria-label="Plan" aria-live="polite">{ plan_side(actor, work, convert) }</aside>
+                <aside aria-label="Plan" aria-live="polite" tabindex={convert.options.family.target.as_ref().map(|_| "0")}>{ plan_side(actor, work, convert) }</aside>
             </div>
             { foot(actor, convert) }
         </>
     }
 }
+
+/// What is written for a family.
+const FAMILY: &str = "Keys, shapes and config as that implementation of the model has them. Tensors are renamed, transposed, cut and joined as they are copied.";
 
 /// Changes what is asked for, and asks for the plan of it.
 pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
@@ -102,11 +111,13 @@ pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static)
 }
 
 fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Html {
+    let plain = convert.options.family.target.is_none();
     html! {
         <div class="fs"><span class="lab" id="l-target">{ "Target" }</span><div>
-            <span class="seg" role="radiogroup" aria-labelledby="l-target">
+            <div role="radiogroup" aria-labelledby="l-target">
+            <span class="seg">
                 { for work.opened.targets.iter().map(|target| {
-                    let on = target.id == convert.options.to;
+                    let on = target.id == convert.options.to && plain;
                     let (actor, id) = (actor.clone(), target.id.clone());
                     let onclick = Callback::from(move |_: MouseEvent| {
                         let id = id.clone();
@@ -119,13 +130,17 @@ fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Ht
                             convert.options.object_graph = false;
                             convert.options.state_file = false;
                             convert.options.cast = None;
+                            convert.options.family.target = None;
                             convert.acknowledged.clear();
                         });
                     });
                     one_of("radio", on, &target.name, onclick)
                 }) }
             </span>
-            <p class="dim">{ &chosen.about }</p>
+            { family::targets(actor, convert) }
+            </div>
+            <p class="dim">{ if plain { &chosen.about } else { FAMILY } }</p>
+            { family::names_stay(actor, convert) }
         </div></div>
     }
 }
@@ -210,8 +225,10 @@ fn name(actor: &Actor, convert: &Convert) -> Html {
 fn plan_side(actor: &Actor, work: &Work, convert: &Convert) -> Html {
     match &convert.plan {
         None => html! { <div class="lab">{ "Planning\u{2026}" }</div> },
-        Some(Err(error)) => refused(error),
-        Some(Ok(plan)) => planned(actor, work, convert, plan),
+        Some(Err(error)) => html! { <>{ refused(error) }{ family::verdict(convert) }</> },
+        Some(Ok(plan)) => {
+            html! { <>{ planned(actor, work, convert, plan) }{ family::verdict(convert) }</> }
+        }
     }
 }
 
@@ -229,7 +246,8 @@ fn refused(error: &Rc<ErrorText>) -> Html {
 
 /// The output as the parts of a tape.
 pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
-    let runs = plan.runs.iter().map(|(name, bytes)| (short(name), family(name), *bytes)).collect();
+    let runs =
+        plan.runs.iter().map(|(name, bytes)| (short(name), dtype::family(name), *bytes)).collect();
     Rc::new(vec![Part { name: String::new(), runs }])
 }
 

@@ -102,26 +102,36 @@ async fn file_of(entry: &FileSystemFileEntry) -> Option<Dropped> {
     Some(Dropped { name: FileName { path, size: file.size() as u64 }, file })
 }
 
-/// A bundled example, from the site's own files, or from the page itself if it is all in one file.
+/// A bundled example.
 pub async fn example(name: &str) -> Option<Dropped> {
+    let blob = asset(&format!("examples/{name}")).await?;
+    let file = File::new_with_blob_sequence(&Array::of1(&blob), name).ok()?;
+    Some(Dropped::new(file))
+}
+
+/// The text of a file of the site.
+pub async fn asset_text(path: &str) -> Option<String> {
+    JsFuture::from(asset(path).await?.text()).await.ok()?.as_string()
+}
+
+/// One of the site's own files, or of the page itself if it is all in one file.
+async fn asset(path: &str) -> Option<web_sys::Blob> {
     let window = web_sys::window()?;
-    let blob: web_sys::Blob = match get(&window, "embedded").dyn_into::<Function>() {
+    match get(&window, "embedded").dyn_into::<Function>() {
         Ok(embedded) => {
             let promise: Promise =
-                embedded.call1(&JsValue::UNDEFINED, &name.into()).ok()?.dyn_into().ok()?;
-            JsFuture::from(promise).await.ok()?.dyn_into().ok()?
+                embedded.call1(&JsValue::UNDEFINED, &path.into()).ok()?.dyn_into().ok()?;
+            JsFuture::from(promise).await.ok()?.dyn_into().ok()
         }
         Err(_) => {
-            let asked = window.fetch_with_str(&format!("./examples/{name}"));
+            let asked = window.fetch_with_str(&format!("./{path}"));
             let answer: web_sys::Response = JsFuture::from(asked).await.ok()?.dyn_into().ok()?;
             if !answer.ok() {
                 return None;
             }
-            JsFuture::from(answer.blob().ok()?).await.ok()?.dyn_into().ok()?
+            JsFuture::from(answer.blob().ok()?).await.ok()?.dyn_into().ok()
         }
-    };
-    let file = File::new_with_blob_sequence(&Array::of1(&blob), name).ok()?;
-    Some(Dropped::new(file))
+    }
 }
 
 /// Saves a blob under a name, as a download.

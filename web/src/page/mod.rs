@@ -14,6 +14,7 @@ pub mod drop;
 pub mod edits;
 pub mod error;
 pub mod escape;
+pub mod family;
 pub mod files;
 pub mod findings;
 pub mod history;

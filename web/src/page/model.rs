@@ -13,6 +13,7 @@ use crate::page::drop::Dropped;
 use crate::page::naming::{default_name, key_name};
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
+use crate::protocol::family::Told;
 use crate::protocol::{
     Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind,
     Opened, Planned, Posted, Running, Values,
@@ -144,6 +145,14 @@ pub struct Convert {
     pub opened: Rc<Opened>,
     /// Whether the name was typed: then it stays.
     pub named: bool,
+    /// Which model it is, and what becomes of it.
+    pub family: Option<Rc<Told>>,
+    /// Files of families that the worker asks for.
+    pub wants: Rc<Vec<String>>,
+    /// Whether the rules are shown to be edited.
+    pub editing: bool,
+    /// Counts up when other rules take the place of those in the editor.
+    pub rules: u32,
 }
 
 impl Convert {
@@ -581,12 +590,18 @@ impl Model {
             }
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
             FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
-            FromWorker::Planned { request, plan } => {
+            FromWorker::Planned { request, plan, family } => {
                 if let Some(convert) =
                     self.convert.as_mut().filter(|convert| convert.request == request)
                 {
                     convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
                     convert.planning = false;
+                    convert.family = family.map(|told| Rc::new(*told));
+                }
+            }
+            FromWorker::Wants(paths) => {
+                if let Some(convert) = &mut self.convert {
+                    convert.wants = Rc::new(paths);
                 }
             }
             FromWorker::Running(now) => {
@@ -680,6 +695,10 @@ impl Model {
             phase: Phase::Form,
             opened: work.opened.clone(),
             named: false,
+            family: None,
+            wants: Rc::default(),
+            editing: false,
+            rules: 0,
         });
     }
 

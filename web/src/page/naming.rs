@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use statelens_formats::cerebras::rewrite::beside;
+use statelens_recipes::proposal::stem;
 
 use crate::protocol::{ConvertOptions, Opened, Rewrite, Target};
 
@@ -14,6 +15,7 @@ pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
         Some(Rewrite::Upgrade { to }) => format!("_{to}"),
         Some(Rewrite::Fix { .. }) => "_fixed".to_owned(),
         Some(Rewrite::Dataloader { .. }) => "_dataloader".to_owned(),
+        None if options.family.target.is_some() => return converted_model(base, options),
         None => {
             let target = opened.targets.iter().find(|target| target.id == options.to);
             let extension = target.map(|target: &Target| target.extension.as_str());
@@ -21,6 +23,15 @@ pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
         }
     };
     beside(Path::new(base), &end).to_string_lossy().into_owned()
+}
+
+/// The name that the command gives a model of another implementation.
+fn converted_model(base: &str, options: &ConvertOptions) -> String {
+    match (options.family.target.as_deref(), &*options.to) {
+        (Some("hf"), "safetensors") => "model.safetensors".to_owned(),
+        (Some("hf"), _) => "pytorch_model.bin".to_owned(),
+        (target, _) => format!("{}_to_{}.mdl", stem(base), target.unwrap_or_default()),
+    }
 }
 
 fn converted_name(base: &str, extension: &str, states: &[String]) -> String {

@@ -6,6 +6,7 @@ pub mod blob;
 mod casts;
 pub mod check;
 pub mod compare;
+mod family;
 mod found;
 pub mod open;
 pub mod planning;
@@ -35,8 +36,9 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
 use crate::page::bridge::{envelope, get, message, set};
+use crate::protocol::family::Told;
 use crate::protocol::{
-    Ended, FILES, FromWorker, HANDLE, Inspected, Kind, Opened, Posted, ToWorker,
+    Done, Ended, FILES, FromWorker, HANDLE, Inspected, Kind, Opened, Posted, ToWorker,
 };
 use crate::worker::session::{Job, Open, Session, Shared};
 
@@ -178,26 +180,45 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         }
         ToWorker::Plan { request, options } => {
             let Some(open) = session.borrow().open.clone() else { return };
-            let (made, plan) = match planning::plan(&open, &options, job) {
-                Ok((plan, planned)) => (Some((request, plan)), Ok(planned)),
+            let found = match options.rewrite {
+                None => match session.borrow_mut().family(&open, &options.family) {
+                    Ok(found) => Some(found),
+                    Err(wanted) => return job.post(&FromWorker::Wants(wanted)),
+                },
+                Some(_) => None,
+            };
+            let (made, shown) = match (&found, &options.family.target) {
+                (Some(found), Some(target)) => {
+                    let (made, shown) = family::plan(&open, &options, target, found, job);
+                    (made, Some(shown))
+                }
+                _ => (planning::plan(&open, &options, job), None),
+            };
+            let (made, plan) = match made {
+                Ok((made, planned)) => (Some((request, made)), Ok(planned)),
                 Err(error) => (None, Err(text::error(&error))),
             };
             session.borrow_mut().plan = made;
-            job.post(&FromWorker::Planned { request, plan });
+            let told =
+                |found: Rc<family::Found>| Box::new(Told { looks: found.looks.clone(), shown });
+            job.post(&FromWorker::Planned { request, plan, family: found.map(told) });
         }
         ToWorker::Run { request, sink, falsify } => {
             let session = session.borrow();
             let plan = session.plan.clone().filter(|(made, _)| *made == request);
-            let Some(((_, plan), open)) = plan.zip(session.open.clone()) else {
+            let Some(((_, made), open)) = plan.zip(session.open.clone()) else {
                 let error = Error::refused("another plan was made since");
                 return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
             };
             let (job, handle) = (job.clone(), get(data, HANDLE));
             job.clone().spawn(async move {
+                let planning::Made { plan, texts } = made;
                 match running::run(plan, &open.sources, sink, handle, falsify, &open.limits, &job)
                     .await
                 {
-                    Ok((done, files)) => job.post_with(&FromWorker::Done(done), &files),
+                    Ok((done, files)) => {
+                        job.post_with(&FromWorker::Done(Done { texts, ..done }), &files);
+                    }
                     Err(error) => job.post(&FromWorker::Stopped { error: text::failure(&error) }),
                 }
             });
@@ -207,6 +228,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
         ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
+        ToWorker::Provide(files) => session.borrow_mut().provide(files),
         ToWorker::Close => {}
     }
 }

@@ -62,13 +62,29 @@ pub fn target_of(format: &str) -> String {
     statelens_formats::writing_of(format).map_or(format, |writing| writing.id).into()
 }
 
+/// What is written.
+#[derive(Clone)]
+pub struct Made {
+    /// The files.
+    pub plan: Plan,
+    /// Files of text that belong to them: names and texts.
+    pub texts: Vec<(String, String)>,
+}
+
+impl From<Plan> for Made {
+    fn from(plan: Plan) -> Self {
+        Self { plan, texts: Vec::new() }
+    }
+}
+
 /// Plans a conversion.
 ///
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
-pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Plan, Planned)> {
+pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Made, Planned)> {
     if let Some(rewrite) = &options.rewrite {
-        return repair::plan(open, rewrite, options, job);
+        let (plan, planned) = repair::plan(open, rewrite, options, job)?;
+        return Ok((plan.into(), planned));
     }
     let texts = Unfolded { tensor_bytes: 0, ..open.checkpoint.unfolded() };
     texts.check("writing the file", &open.limits)?;
@@ -84,7 +100,7 @@ pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Plan, P
     let mut planned = told(open, &plan, options, job)?;
     planned.preview = preview(changes);
     planned.command = command(open, options);
-    Ok((plan, planned))
+    Ok((plan.into(), planned))
 }
 
 fn edit(options: &ConvertOptions) -> Result<Edit> {

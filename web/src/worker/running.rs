@@ -86,6 +86,7 @@ pub async fn run(
     let blobs = js_sys::Array::new();
     let mut done = Done {
         names,
+        texts: Vec::new(),
         bytes: 0,
         millis: 0.0,
         how: protocol::How::Composed,

@@ -10,16 +10,17 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use js_sys::Array;
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Limits, Plan, Result};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Limits, Result};
 use statelens_inspect::{Parameter, Parameters};
 use statelens_remote::{Allowance, Meter};
 use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
+use crate::protocol::family::Asked;
 use crate::protocol::{Ended, Fact, FromWorker, Kind};
 use crate::worker::sources::Sources;
-use crate::worker::{compare, found, post_as, share, statistics};
+use crate::worker::{compare, family, found, planning, post_as, share, statistics};
 
 /// How more can be fetched.
 const ADVICE: &str = "Allow more at the bottom of the page, or download the file.";
@@ -78,7 +79,11 @@ pub(super) struct Session {
     /// The checkpoint, once it is open.
     pub(super) open: Option<Open>,
     /// The plan that was made last, and the request that it answers.
-    pub(super) plan: Option<(u32, Plan)>,
+    pub(super) plan: Option<(u32, planning::Made)>,
+    /// Which model it is, by what was asked about it last.
+    family: Option<(Asked, Rc<family::Found>)>,
+    /// Files of families that could not be fetched.
+    failed: Vec<String>,
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
@@ -98,6 +103,8 @@ impl Session {
             id,
             open: None,
             plan: None,
+            family: None,
+            failed: Vec::new(),
             summary: None,
             found: found::Kept::default(),
             second: compare::Second::default(),
@@ -149,6 +156,39 @@ impl Session {
         self.cap = cap;
         for job in self.jobs.iter().filter_map(Weak::upgrade).filter(|job| !job.agreed.get()) {
             job.allowance.allow(cap);
+        }
+    }
+
+    /// Which model the open checkpoint is of; or the files of families that it takes to tell.
+    pub(super) fn family(
+        &mut self,
+        open: &Open,
+        asked: &Asked,
+    ) -> std::result::Result<Rc<family::Found>, Vec<String>> {
+        if let Some((before, found)) = &self.family
+            && before == asked
+        {
+            return Ok(found.clone());
+        }
+        let mut wanted = family::library::needed(open, asked);
+        wanted.retain(|path| !family::library::has(path) && !self.failed.contains(path));
+        if !wanted.is_empty() {
+            return Err(wanted);
+        }
+        let found = Rc::new(family::looks(open, asked, &self.failed));
+        // What could not be fetched is tried again the next time.
+        self.family = self.failed.is_empty().then(|| (asked.clone(), found.clone()));
+        self.failed.clear();
+        Ok(found)
+    }
+
+    /// Takes files of families.
+    pub(super) fn provide(&mut self, files: Vec<(String, Option<String>)>) {
+        for (path, text) in files {
+            match text {
+                Some(text) => family::library::take(&path, &text),
+                None => self.failed.push(path),
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Families of models, each a file: their models, which formats are converted by which table.
 
 use std::collections::{BTreeMap, HashMap};
+#[cfg(feature = "embedded")]
 use std::sync::LazyLock;
 
 use statelens_checkpoint::{Error, Result};
@@ -36,13 +37,84 @@ pub(super) struct Converter {
 }
 
 /// The families that come with Statelens.
+#[cfg(feature = "embedded")]
 const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/configs.rs"));
 
 impl Families {
     /// The families that come with Statelens.
+    #[cfg(feature = "embedded")]
     pub fn known() -> Result<&'static Self> {
         static KNOWN: LazyLock<Result<Families>> = LazyLock::new(|| Families::read(FILES));
         KNOWN.as_ref().map_err(Clone::clone)
+    }
+
+    /// The families whose files were given.
+    #[cfg(not(feature = "embedded"))]
+    pub fn known() -> Result<&'static Self> {
+        use std::sync::{PoisonError, RwLock};
+
+        use crate::library::{self, Kind};
+        static KNOWN: RwLock<Option<(usize, &'static Families)>> = RwLock::new(None);
+        let files = library::all(Kind::Table);
+        let known = *KNOWN.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = known.filter(|(count, _)| *count == files.len()) {
+            return Ok(known);
+        }
+        // Made anew when files were added, which happens a few times at most: kept for good.
+        let families: &'static Self = Box::leak(Box::new(Self::read(&files)?));
+        *KNOWN.write().unwrap_or_else(PoisonError::into_inner) = Some((files.len(), families));
+        Ok(families)
+    }
+
+    /// For each file, its models, and the files that its tables are made of.
+    #[cfg(feature = "embedded")]
+    pub(crate) fn files() -> Result<Vec<(Vec<String>, Vec<String>)>> {
+        let mut all = Vec::new();
+        for (name, _) in FILES {
+            let mut files = vec![(*name).to_owned()];
+            let mut at = 0;
+            while let Some(file) = files.get(at).cloned() {
+                for other in Self::beside(&file)? {
+                    if !files.contains(&other) {
+                        files.push(other);
+                    }
+                }
+                at += 1;
+            }
+            all.push((Self::alone(name)?.models().map(str::to_owned).collect(), files));
+        }
+        Ok(all)
+    }
+
+    /// The other files that tables of a file name.
+    #[cfg(feature = "embedded")]
+    fn beside(file: &str) -> Result<Vec<String>> {
+        let own = Self::alone(file)?;
+        let mut names: Vec<String> = Vec::new();
+        for model in own.models.values() {
+            names.extend(model.converters.iter().map(|one| one.table.clone()));
+        }
+        for table in own.tables.values() {
+            match table {
+                Table::Rules(_) => {}
+                Table::Choose(choices) => names.extend(choices.iter().map(|one| one.table.clone())),
+                Table::Parts(parts) => names.extend(parts.parts.iter().map(|one| one.1.clone())),
+                // The config names it: any may be meant.
+                Table::Base(_) => names.extend(FILES.iter().map(|(name, _)| format!("{name}/"))),
+            }
+        }
+        let files = names.iter().filter_map(|name| Some(name.split_once('/')?.0.to_owned()));
+        Ok(files.filter(|other| other != file).collect())
+    }
+
+    /// What a file has, without looking whether that is all that it takes.
+    #[cfg(feature = "embedded")]
+    fn alone(file: &str) -> Result<Self> {
+        let mut own = Self { models: BTreeMap::new(), tables: HashMap::new() };
+        if let Some((name, text)) = FILES.iter().find(|(name, _)| *name == file) {
+            own.add(name, text)?;
+        }
+        Ok(own)
     }
 
     /// Families from files, each a name and a text.

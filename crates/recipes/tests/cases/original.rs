@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_recipes::config::{self, Families, Language, Map};
 use statelens_recipes::conversion::{Leg, Stage, Wishes, components, convert, route};
-use statelens_recipes::{Format, families, lora, parts};
+use statelens_recipes::{Format, families, loads, lora, parts};
 
 /// Converters that the original has and can't run, or runs into an error of its own with: that
 /// Statelens makes something of them is on purpose.
@@ -92,6 +92,18 @@ impl Case {
         }
     }
 
+    /// What speaks against loading what was converted, which the original loads.
+    pub(crate) fn speaks_against_loading(&self) -> Option<String> {
+        if self.family == "lora" || !self.has_tensors() || self.text("status") != "ok" {
+            return None;
+        }
+        let (parts, config) = self.converted_with_config().ok()?;
+        let [(None, checkpoint)] = &parts[..] else { return None };
+        let target = self.format("tgt_fmt").ok()?;
+        let found = loads::check(checkpoint, target, &config).unwrap();
+        (!found.would()).then(|| format!("{found:?}"))
+    }
+
     fn folded(&self) -> Result<Checkpoint, String> {
         let source =
             open(self.files(&self.folder.join("in"))?).map_err(|error| error.to_string())?;
@@ -131,9 +143,13 @@ impl Case {
     }
 
     fn converted(&self) -> Result<Parts, String> {
+        self.converted_with_config().map(|(parts, _)| parts)
+    }
+
+    fn converted_with_config(&self) -> Result<(Parts, config::Value), String> {
         let (from, to) = (self.format("src_fmt")?, self.format("tgt_fmt")?);
         let (source, config) = self.source(from)?;
-        Ok(self.carry(&source, &config, from, to)?.0)
+        self.carry(&source, &config, from, to)
     }
 
     /// What the conversion starts from.

@@ -7,13 +7,12 @@ use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
 use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
 use statelens_inspect::{Json, visible};
-use statelens_recipes::config::{Converted, Families, Guess, Language, Value};
-use statelens_recipes::conversion::{
-    Conversion, Leg, OPTIMIZER_FILE, Stage, Wishes, components, convert, route,
-};
+use statelens_recipes::config::{Converted, Families, Language, Value};
+use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, components, convert};
 use statelens_recipes::engine::Move;
 use statelens_recipes::language::{Recipe, Side};
-use statelens_recipes::{Format, families, parts, ranks, recognise};
+use statelens_recipes::proposal::{self, Clues};
+use statelens_recipes::{Format, families, parts, ranks};
 
 use super::files::{self, File};
 use crate::args::{ConvertModel, Edits, Writes};
@@ -29,7 +28,9 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     let target: Format = args.tgt_fmt.parse()?;
     let source = Source::open(args)?;
     let asked = Asked::of(args, &source, target)?;
-    let (stages, converted) = asked.stages(&source)?;
+    let leg = Leg { from: asked.source, to: asked.target };
+    let (stages, converted) =
+        proposal::stages(&asked.recipe, &asked.model, leg, source.config.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(source.config.clone()).unwrap_or(Value::Null);
     let wishes = Wishes {
@@ -248,68 +249,32 @@ struct Asked {
 impl Asked {
     fn of(args: &ConvertModel, source: &Source, target: Format) -> Result<Self> {
         let shown = || args.checkpoint.display().to_string();
-        let cerebras = source.parts.is_empty()
-            && source.ranked.is_none()
-            && !source.of_trainer
-            && recognise::is_cerebras(&source.checkpoint);
         let guesses = match &source.config {
             Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
             _ => Vec::new(),
         };
-        let format = match args.src_fmt.as_deref() {
-            None if let Some((_, format)) = &source.ranked => *format,
-            Some("cs-auto") | None if cerebras => recognise::release(&source.checkpoint)
-                .or_else(|| {
-                    guesses.iter().find_map(|guess| (!guess.format.is_hf()).then_some(guess.format))
-                })
-                .or((args.src_fmt.is_none() && target.is_hf()).then_some(Format::CURRENT))
-                .ok_or_else(|| {
-                    Error::refused("nothing says which release the checkpoint is of")
-                        .in_file(shown())
-                        .advice("Name it, as in --src-fmt cs-2.4.")
-                })?,
-            Some("cs-auto") => {
-                return Err(Error::refused("it has no `model` state as Cerebras's have")
-                    .in_file(shown())
-                    .advice("Is it Hugging Face's? Then say --src-fmt hf."));
-            }
-            Some(text) => text.parse()?,
-            None => Format::HuggingFace,
+        let clues = Clues {
+            checkpoint: &source.checkpoint,
+            config: source.config.as_ref(),
+            guesses: &guesses,
+            unwrap: args.unwrap,
+            of_trainer: source.of_trainer || !source.parts.is_empty(),
+        };
+        let asked = args.src_fmt.as_deref();
+        let format = match (&source.ranked, asked) {
+            (Some((_, format)), None) => *format,
+            _ => clues.source(asked, target).map_err(|error| error.in_file(shown()))?,
         };
         let model = match (&args.model, &args.recipe) {
             (Some(model), _) => model.clone(),
             (None, Some(_)) => recipe(args, "")?.family,
             (None, None) if let Some((family, _)) = &source.ranked => family.clone(),
-            (None, None) => recognised(args, source, &guesses, format, target)
-                .map_err(|error| error.in_file(shown()))?,
+            (None, None) => clues.model(format, target).map_err(|error| error.in_file(shown()))?,
         };
         let recipe = recipe(args, &model)?;
         let several = !source.parts.is_empty();
         let ranked = source.ranked.is_some();
         Ok(Self { recipe, model, source: format, target, several, ranked })
-    }
-
-    /// The steps with the configs of both sides, and the new config.
-    fn stages(&self, source: &Source) -> Result<(Vec<Stage>, Option<Converted>)> {
-        let known = Families::known()?;
-        if known.models().any(|model| model == self.model) {
-            let config = source.config.as_ref().ok_or_else(|| {
-                Error::refused("the model's config is needed, and there is none beside it")
-                    .advice("Name it by --config.")
-            })?;
-            let converted = known.convert(&self.model, self.source, self.target, config)?;
-            let stages = converted.steps.iter().map(|step| Stage {
-                leg: Leg { from: step.step.source, to: step.step.target },
-                left: step.left.clone(),
-                right: step.right.clone(),
-            });
-            return Ok((stages.collect(), Some(converted)));
-        }
-        // A recipe of the user's: what it asks of the configs it finds in the one that is there.
-        let config = source.config.clone().unwrap_or(Value::Null);
-        let way = route(&self.recipe, self.source, self.target)?;
-        let stage = |leg| Stage { leg, left: config.clone(), right: config.clone() };
-        Ok((way.into_iter().map(stage).collect(), None))
     }
 
     /// The new configs, by the names that the original tool gives them.
@@ -389,83 +354,9 @@ fn names_dataloader_state(config: Option<&Value>) -> bool {
 /// The name without its extensions: those that are letters only.
 fn stem(path: &Path) -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
-    let mut name = name
+    let name = name
         .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;
-    while let Some((stem, extension)) = name.rsplit_once('.') {
-        let letters = extension.chars().all(|c| c.is_ascii_alphabetic());
-        if stem.is_empty() || !letters {
-            break;
-        }
-        name = stem.to_owned();
-    }
-    Ok(name)
-}
-
-/// The model that the config names, if its rules are about the keys; of several, the first whose
-/// config can be converted.
-fn recognised(
-    args: &ConvertModel,
-    source: &Source,
-    guesses: &[Guess],
-    format: Format,
-    target: Format,
-) -> Result<String> {
-    let named = |format: Format| !format.is_hf() && !format.is_cerebras();
-    if named(format) || named(target) {
-        let config = source.config.as_ref().unwrap_or(&Value::Null);
-        let found = recognise::between(&source.checkpoint, config, format, target);
-        let advice = "Name one by --model, or yours by --recipe.";
-        return match &found[..] {
-            [] => Err(Error::refused(format!(
-                "no recipe between {format} and {target} names its keys"
-            ))
-            .advice(advice)),
-            [first, second, ..] if first.known == second.known => {
-                Err(Error::refused("nothing says which recipe it is for")
-                    .expected(format!("one of {}, {}", first.family, second.family))
-                    .advice(advice))
-            }
-            [first, ..] => Ok(first.family.clone()),
-        };
-    }
-    let by_keys = recognise::by_keys(&source.checkpoint, format.is_hf(), args.unwrap);
-    let fits = |name: &str| {
-        let family = families::find(name).map(|recipe| recipe.family);
-        family.is_ok_and(|family| by_keys.iter().any(|guess| guess.family == family))
-    };
-    let told: Vec<&str> = guesses
-        .iter()
-        .filter(|guess| guess.format.is_hf() == format.is_hf() && fits(&guess.model))
-        .map(|guess| &*guess.model)
-        .collect();
-    let best = by_keys.first().map_or(0, |guess| guess.known);
-    let first: Vec<&str> =
-        by_keys.iter().filter(|guess| guess.known == best).map(|guess| &*guess.family).collect();
-    let known = Families::known()?;
-    let converts = |name: &&str| {
-        let config = source.config.as_ref();
-        config.is_some_and(|config| known.convert(name, format, target, config).is_ok())
-    };
-    if let Some(name) = told.iter().copied().find(|name| converts(name)) {
-        return Ok(name.to_owned());
-    }
-    let others: Vec<&str> = first.iter().copied().filter(converts).collect();
-    match (&told[..], &others[..], &first[..]) {
-        (_, [only], _) | ([only, ..], [], _) | ([], [], [only]) => Ok((*only).to_owned()),
-        _ => {
-            let wrapped = !args.unwrap
-                && first.is_empty()
-                && !recognise::by_keys(&source.checkpoint, format.is_hf(), true).is_empty();
-            let error = Error::refused("nothing says which model this is").advice(match wrapped {
-                true => "Its keys are those of a wrapped model: say --unwrap.",
-                false => "Name it by --model, and its config by --config.",
-            });
-            Err(match first.is_empty() {
-                true => error,
-                false => error.expected(format!("one of {}", first.join(", "))),
-            })
-        }
-    }
+    Ok(proposal::stem(&name).to_owned())
 }
 
 /// The user's recipe, or that of a model.

@@ -1,0 +1,264 @@
+//! What there is, without the rules themselves: enough to tell which family a checkpoint may be of,
+//! and which files that takes. The page has it instead of all files.
+
+use statelens_checkpoint::{Error, Result};
+
+use crate::language::Pattern;
+use crate::library::{recipe_path, table_path};
+
+/// All families and models.
+#[derive(Debug, Clone, Default)]
+pub struct Catalog {
+    families: Vec<Family>,
+    tables: Vec<Table>,
+}
+
+/// A family: what its keys look like, and the recipes that it takes.
+#[derive(Debug, Clone, Default)]
+struct Family {
+    name: String,
+    aliases: Vec<String>,
+    recipes: Vec<String>,
+    blocks: Vec<Keys>,
+}
+
+/// The keys that a block is about.
+#[derive(Debug, Clone, Default)]
+struct Keys {
+    prefix: Option<String>,
+    /// Those of Hugging Face, and those of Cerebras.
+    sides: [Vec<Pattern>; 2],
+}
+
+/// A file of tables for configs: its models, and the files that it takes.
+#[derive(Debug, Clone, Default)]
+struct Table {
+    models: Vec<String>,
+    files: Vec<String>,
+}
+
+impl Catalog {
+    /// Reads what [`written`](Self::written) wrote.
+    pub fn parse(text: &str) -> Result<Self> {
+        let mut catalog = Self::default();
+        for (at, line) in text.lines().enumerate() {
+            catalog.line(line).ok_or_else(|| {
+                Error::damaged(format!("line {} of the catalog says nothing: {line}", at + 1))
+            })?;
+        }
+        Ok(catalog)
+    }
+
+    fn line(&mut self, line: &str) -> Option<()> {
+        let (word, rest) = line.split_once(' ')?;
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        let mut parts = rest.split('|');
+        match word {
+            "family" => self.families.push(Family {
+                name: parts.next()?.to_owned(),
+                aliases: words(parts.next()?),
+                recipes: words(parts.next()?),
+                blocks: Vec::new(),
+            }),
+            "keys" => {
+                let prefix = Some(rest.to_owned()).filter(|prefix| prefix != "-");
+                let keys = Keys { prefix, ..Keys::default() };
+                self.families.last_mut()?.blocks.push(keys);
+            }
+            "hf" | "cs" => {
+                let side = usize::from(word == "cs");
+                let keys = self.families.last_mut()?.blocks.last_mut()?;
+                keys.sides.get_mut(side)?.push(Pattern::parse(rest).ok()?);
+            }
+            "table" => self
+                .tables
+                .push(Table { models: words(parts.next()?), files: words(parts.next()?) }),
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// The families that know nine tenths of the keys, or more: those that
+    /// [`by_keys`](crate::recognise::by_keys) would tell of.
+    pub fn families(&self, keys: &[String], hf: bool) -> Vec<&str> {
+        let enough = |block: &Keys| {
+            let unknown = keys.iter().filter(|key| !block.knows(key, hf));
+            let unknown = unknown.take(keys.len() / 10 + 1).count();
+            unknown * 10 <= keys.len()
+        };
+        let found = self
+            .families
+            .iter()
+            .filter(|family| !keys.is_empty() && family.blocks.iter().any(enough));
+        found.map(|family| &*family.name).collect()
+    }
+
+    /// The models that can be chosen.
+    pub fn models(&self) -> impl Iterator<Item = &str> {
+        let models = self.tables.iter().flat_map(|table| &table.models);
+        models.map(String::as_str).filter(|model| self.family(model).is_some())
+    }
+
+    /// The paths of all files that a family, by its name or an alias, or a recipe that others are
+    /// made from takes.
+    pub fn files(&self, name: &str) -> Vec<String> {
+        let own = self.family(name);
+        let mut files: Vec<String> = match own {
+            Some(family) => family.recipes.iter().map(|name| recipe_path(name)).collect(),
+            None => {
+                let mut parts = self.families.iter().flat_map(|family| &family.recipes);
+                parts.find(|own| *own == name).map(|name| recipe_path(name)).into_iter().collect()
+            }
+        };
+        for table in &self.tables {
+            let about = |model: &String| {
+                model == name
+                    || own.is_some_and(|own| {
+                        self.family(model).is_some_and(|family| family.name == own.name)
+                    })
+            };
+            if table.models.iter().any(about) {
+                files.extend(table.files.iter().map(|name| table_path(name)));
+            }
+        }
+        files.sort();
+        files.dedup();
+        files
+    }
+
+    /// The place of the family that a file is of, among all of them.
+    pub fn place(&self, path: &str) -> usize {
+        self.families.iter().position(|own| recipe_path(&own.name) == path).unwrap_or(0)
+    }
+
+    fn family(&self, name: &str) -> Option<&Family> {
+        let called = |own: &&Family| own.name == name || own.aliases.iter().any(|one| one == name);
+        self.families.iter().find(called)
+    }
+}
+
+impl Keys {
+    /// As [`Block::knows`](crate::language::Block::knows).
+    fn knows(&self, key: &str, hf: bool) -> bool {
+        let about = |key: &str| {
+            self.sides[usize::from(!hf)].iter().any(|pattern| pattern.matches(key).is_some())
+        };
+        let prefix = self.prefix.as_deref().filter(|_| !hf);
+        about(key) || prefix.and_then(|prefix| key.strip_prefix(prefix)).is_some_and(about)
+    }
+}
+
+#[cfg(feature = "embedded")]
+mod written {
+    use std::cell::RefCell;
+    use std::collections::BTreeSet;
+    use std::fmt::Write as _;
+
+    use super::{Catalog, Error, Result};
+    use crate::config::Families;
+    use crate::families;
+    use crate::language::{Arrow, Recipe, Side};
+
+    impl Catalog {
+        /// The catalog of the families that come with Statelens, as text.
+        pub fn written() -> Result<String> {
+            let mut out = String::new();
+            let all: Vec<&str> = families::names().collect();
+            for name in &all {
+                family(name, &all, &mut out).map_err(|error| error.context((*name).to_owned()))?;
+            }
+            for (models, files) in Families::files()? {
+                line(&mut out, format_args!("table {}|{}", models.join(" "), files.join(" ")))?;
+            }
+            Ok(out)
+        }
+    }
+
+    fn family(name: &str, all: &[&str], out: &mut String) -> Result<()> {
+        let text = families::text(name).unwrap_or_default();
+        let used = RefCell::new(BTreeSet::from([name.to_owned()]));
+        let recipe = Recipe::parse(name, text, &|other| {
+            used.borrow_mut().insert(other.to_owned());
+            families::text(other).map(str::to_owned)
+        })?;
+        let mut used = used.into_inner();
+        // The config says whose rules are applied, too.
+        if recipe.blocks.iter().any(|block| block.base.is_some()) {
+            used.extend(all.iter().map(|name| (*name).to_owned()));
+        }
+        let used: Vec<String> = used.into_iter().collect();
+        let aliases = recipe.aliases.join(" ");
+        line(out, format_args!("family {name}|{aliases}|{}", used.join(" ")))?;
+        let whole = recipe.blocks.iter().filter(|block| {
+            block.component.is_none()
+                && block.base.is_none()
+                && block.left.iter().any(|format| format.is_hf())
+                && block.right.iter().any(|format| format.is_cerebras())
+        });
+        for block in whole {
+            line(out, format_args!("keys {}", block.prefix.as_deref().unwrap_or("-")))?;
+            for (word, towards) in [("hf", Side::Right), ("cs", Side::Left)] {
+                let mut patterns = BTreeSet::new();
+                for rule in &block.rules {
+                    let keys = match (towards, rule.arrow) {
+                        (Side::Right, Arrow::Both | Arrow::ToRight) => &rule.left,
+                        (Side::Left, Arrow::Both | Arrow::ToLeft) => &rule.right,
+                        _ => continue,
+                    };
+                    patterns.extend(keys.first().map(|pattern| pattern.text()));
+                }
+                for pattern in patterns {
+                    line(out, format_args!("{word} {pattern}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn line(out: &mut String, text: std::fmt::Arguments<'_>) -> Result<()> {
+        writeln!(out, "{text}").map_err(|_| Error::limit("the catalog is too long"))
+    }
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use super::*;
+
+    fn catalog() -> Catalog {
+        Catalog::parse(&Catalog::written().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn families_are_told_from_keys_and_their_files_named() {
+        let catalog = catalog();
+        let keys = ["model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"];
+        let keys: Vec<String> = keys.map(str::to_owned).into();
+        assert!(catalog.families(&keys, true).contains(&"llama"));
+        assert!(!catalog.families(&keys, true).contains(&"gpt2"));
+        assert!(catalog.families(&[], true).is_empty());
+        let files = catalog.files("wizardlm");
+        for path in [
+            "families/llama.recipe",
+            "families/steps/tied-1.9.recipe",
+            "configs/llama.yaml",
+            "configs/gpt2.yaml",
+        ] {
+            assert!(files.iter().any(|own| own == path), "{path} in {files:?}");
+        }
+        assert!(files.len() < 8, "{files:?}");
+        assert!(catalog.files("nothing").is_empty());
+        assert_eq!(catalog.files("steps/tied-1.9"), ["families/steps/tied-1.9.recipe"]);
+    }
+
+    #[test]
+    fn every_model_has_files() {
+        let catalog = catalog();
+        for model in catalog.models() {
+            let files = catalog.files(model);
+            assert!(files.iter().any(|path| path.starts_with("families/")), "{model}");
+            assert!(files.iter().any(|path| path.starts_with("configs/")), "{model}");
+        }
+        assert!(catalog.models().count() > 50);
+        assert!(Catalog::parse("family x").is_err() && Catalog::parse("hf x").is_err());
+    }
+}

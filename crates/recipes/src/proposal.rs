@@ -1,0 +1,180 @@
+//! What a conversion finds out by itself: which format a checkpoint is in, which model it is of,
+//! which configs belong to each step, and what the output is called.
+
+use statelens_checkpoint::{Checkpoint, Error, Result};
+
+use crate::config::{Converted, Families, Guess, Value};
+use crate::conversion::{Leg, Stage, route};
+use crate::language::Recipe;
+use crate::{Format, families, recognise};
+
+/// What there is to go by.
+#[derive(Debug, Clone, Copy)]
+pub struct Clues<'a> {
+    /// The checkpoint.
+    pub checkpoint: &'a Checkpoint,
+    /// Its config.
+    pub config: Option<&'a Value>,
+    /// What the config may be of.
+    pub guesses: &'a [Guess],
+    /// Keys count as [`unwrapped`](crate::conversion::unwrapped) leaves them.
+    pub unwrap: bool,
+    /// It was put together of several files, as no release of Cerebras's is: a `model` in it is
+    /// Hugging Face's.
+    pub of_trainer: bool,
+}
+
+impl Clues<'_> {
+    /// The format that the checkpoint is in. `asked` is what the user says of it: `cs-auto` is the
+    /// release that it says itself, or its config.
+    pub fn source(&self, asked: Option<&str>, target: Format) -> Result<Format> {
+        let cerebras = !self.of_trainer && recognise::is_cerebras(self.checkpoint);
+        match asked {
+            Some("cs-auto") | None if cerebras => recognise::release(self.checkpoint)
+                .or_else(|| {
+                    let of_config = self.guesses.iter().map(|guess| guess.format);
+                    of_config.into_iter().find(|format| !format.is_hf())
+                })
+                .or((asked.is_none() && target.is_hf()).then_some(Format::CURRENT))
+                .ok_or_else(|| {
+                    Error::refused("nothing says which release the checkpoint is of")
+                        .advice("Name it, as in --src-fmt cs-2.4.")
+                }),
+            Some("cs-auto") => Err(Error::refused("it has no `model` state as Cerebras's have")
+                .advice("Is it Hugging Face's? Then say --src-fmt hf.")),
+            Some(text) => text.parse(),
+            None => Ok(Format::HuggingFace),
+        }
+    }
+
+    /// The model that the config names, if its rules are about the keys; of several, the first whose
+    /// config can be converted.
+    pub fn model(&self, format: Format, target: Format) -> Result<String> {
+        let named = |format: Format| !format.is_hf() && !format.is_cerebras();
+        if named(format) || named(target) {
+            return self.layout(format, target);
+        }
+        let by_keys = recognise::by_keys(self.checkpoint, format.is_hf(), self.unwrap);
+        let fits = |name: &str| {
+            let family = families::find(name).map(|recipe| recipe.family);
+            family.is_ok_and(|family| by_keys.iter().any(|guess| guess.family == family))
+        };
+        let told: Vec<&str> = self
+            .guesses
+            .iter()
+            .filter(|guess| guess.format.is_hf() == format.is_hf() && fits(&guess.model))
+            .map(|guess| &*guess.model)
+            .collect();
+        let best = by_keys.first().map_or(0, |guess| guess.known);
+        let first: Vec<&str> = by_keys
+            .iter()
+            .filter(|guess| guess.known == best)
+            .map(|guess| &*guess.family)
+            .collect();
+        let known = Families::known()?;
+        let converts = |name: &&str| {
+            let converted = |config| known.convert(name, format, target, config).is_ok();
+            self.config.is_some_and(converted)
+        };
+        if let Some(name) = told.iter().copied().find(|name| converts(name)) {
+            return Ok(name.to_owned());
+        }
+        let others: Vec<&str> = first.iter().copied().filter(converts).collect();
+        match (&told[..], &others[..], &first[..]) {
+            (_, [only], _) | ([only, ..], [], _) | ([], [], [only]) => Ok((*only).to_owned()),
+            _ => {
+                let wrapped = !self.unwrap
+                    && first.is_empty()
+                    && !recognise::by_keys(self.checkpoint, format.is_hf(), true).is_empty();
+                let error =
+                    Error::refused("nothing says which model this is").advice(match wrapped {
+                        true => "Its keys are those of a wrapped model: say --unwrap.",
+                        false => "Name it by --model, and its config by --config.",
+                    });
+                Err(match first.is_empty() {
+                    true => error,
+                    false => error.expected(format!("one of {}", first.join(", "))),
+                })
+            }
+        }
+    }
+
+    /// The recipe between two formats, of which one is neither Hugging Face's nor Cerebras's.
+    fn layout(&self, format: Format, target: Format) -> Result<String> {
+        let config = self.config.unwrap_or(&Value::Null);
+        let found = recognise::between(self.checkpoint, config, format, target);
+        let advice = "Name one by --model, or yours by --recipe.";
+        match &found[..] {
+            [] => Err(Error::refused(format!(
+                "no recipe between {format} and {target} names its keys"
+            ))
+            .advice(advice)),
+            [first, second, ..] if first.known == second.known => {
+                Err(Error::refused("nothing says which recipe it is for")
+                    .expected(format!("one of {}, {}", first.family, second.family))
+                    .advice(advice))
+            }
+            [first, ..] => Ok(first.family.clone()),
+        }
+    }
+}
+
+/// The steps from one format to another with the configs of both sides, and the new config; there
+/// is none of a model that only the user's recipe knows.
+pub fn stages(
+    recipe: &Recipe,
+    model: &str,
+    leg: Leg,
+    config: Option<&Value>,
+) -> Result<(Vec<Stage>, Option<Converted>)> {
+    let known = Families::known()?;
+    if known.models().any(|own| own == model) {
+        let config = config.ok_or_else(|| {
+            Error::refused("the model's config is needed, and there is none beside it")
+                .advice("Name it by --config.")
+        })?;
+        let converted = known.convert(model, leg.from, leg.to, config)?;
+        let stages = converted.steps.iter().map(|step| Stage {
+            leg: Leg { from: step.step.source, to: step.step.target },
+            left: step.left.clone(),
+            right: step.right.clone(),
+        });
+        return Ok((stages.collect(), Some(converted)));
+    }
+    // A recipe of the user's: what it asks of the configs it finds in the one that is there.
+    let config = config.cloned().unwrap_or(Value::Null);
+    let way = route(recipe, leg.from, leg.to)?;
+    let stage = |leg| Stage { leg, left: config.clone(), right: config.clone() };
+    Ok((way.into_iter().map(stage).collect(), None))
+}
+
+/// The name of a file without its extensions: those that are letters only.
+pub fn stem(name: &str) -> &str {
+    let mut name = name;
+    while let Some((stem, extension)) = name.rsplit_once('.') {
+        let letters = extension.chars().all(|c| c.is_ascii_alphabetic());
+        if stem.is_empty() || !letters {
+            break;
+        }
+        name = stem;
+    }
+    name
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extensions_of_letters_go() {
+        for (name, expected) in [
+            ("model.safetensors.index.json", "model"),
+            ("checkpoint_0.mdl", "checkpoint_0"),
+            ("model-00001-of-00002.safetensors", "model-00001-of-00002"),
+            ("a.2.pt", "a.2"),
+            (".mdl", ".mdl"),
+        ] {
+            assert_eq!(stem(name), expected);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+// Model families in the convert sheet: what the page writes is what `statelens convert-model` writes.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { command, drop, fixture, launch, withPage } from "./harness.mjs";
+import { safetensors } from "./make.mjs";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const SHARDS = "recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in";
+
+let browser;
+let folder;
+let made;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-families-"));
+  // One of Cerebras's, which the command made.
+  run("convert-model", fixture(SHARDS), "--to", "cs-2.9", "-o", folder);
+  made = readdirSync(folder).sort();
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** Runs the command. */
+function run(...words) {
+  return execFileSync(command, words, { stdio: "pipe", encoding: "utf8" });
+}
+
+/** The files of a folder, in the form that `drop` takes. */
+function filesOf(path, only = () => true) {
+  return readdirSync(path).filter(only).map((name) => ({ name, bytes: readFileSync(join(path, name)) }));
+}
+
+/** A browser without a save dialog: what is written is downloaded. */
+async function withoutDialog(page) {
+  await page.addInitScript(() => delete window.showSaveFilePicker);
+  await page.reload();
+  await page.waitForSelector("#start");
+}
+
+/** Opens files and the convert sheet. */
+async function sheet(page, files) {
+  await withoutDialog(page);
+  await drop(page, "body", files);
+  await page.waitForSelector("#work .row");
+  await page.keyboard.press("c");
+  await page.waitForSelector("#family");
+}
+
+const target = (page, name) => page.click(`.famtargets [role="radio"]:has-text("${name}")`);
+
+/** Writes, and collects what is saved, by name. */
+async function written(page, count) {
+  await page.waitForSelector("#write:not([disabled])");
+  const downloads = [];
+  page.on("download", (download) => downloads.push(download));
+  await page.click("#write");
+  await page.waitForSelector("#convert-done");
+  for (let tries = 0; downloads.length < count && tries < 100; tries++) await page.waitForTimeout(50);
+  const files = {};
+  for (const download of downloads) files[download.suggestedFilename()] = readFileSync(await download.path());
+  return files;
+}
+
+const rows = (page) =>
+  page.$$eval("#family-table tbody tr:not(.gap, .kh)", (rows) => rows.map((row) => [row.cells[0].title, row.cells[2].title, row.cells[3].title]));
+
+test("a Llama in shards becomes one of Cerebras's, as the command writes it, and loads", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    const looks = await page.textContent("#family .looks");
+    assert.match(looks, /looks like LLaMA · Hugging Face/);
+    assert.match(looks, /certain: keys, config\.json/);
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector("#loads .w-good");
+    assert.match(await page.textContent("#loads .answer"), /Yes: (\d+) of \1 keys/);
+    const table = await rows(page);
+    const row = (end) => table.find(([old]) => old.endsWith(end));
+    assert.deepEqual(row("self_attn.q_proj.weight"), [
+      "model.layers.0–1.self_attn.q_proj.weight",
+      "transformer_decoder.layers.0–1.self_attn.proj_q_dense_layer.weight",
+      "rotary order",
+    ]);
+    assert.equal(row("mlp.up_proj.weight")[2], "copy");
+    assert.deepEqual(row("rotary_emb.inv_freq").slice(1), ["", "left out"]);
+    const marked = await page.$$eval("#family-config .cfg:last-child mark", (lines) => lines.map((line) => line.textContent.trim()));
+    assert.ok(marked.some((line) => line.startsWith("num_heads:")), marked.join("\n"));
+    assert.ok(!marked.some((line) => line.startsWith("hidden_size:")), marked.join("\n"));
+    const files = await written(page, 2);
+    assert.deepEqual(Object.keys(files).sort(), ["config_to_cs-2.9.yaml", "pytorch_model_to_cs-2.9.mdl"]);
+    for (const name of made) assert.ok(files[name].equals(readFileSync(join(folder, name))), name);
+    await page.click("#open-result");
+    await page.waitForFunction(() => document.title.startsWith("pytorch_model_to_cs-2.9.mdl"));
+  });
+});
+
+for (const [kind, flags] of [
+  ["safetensors", ["--export-safetensors"]],
+  ["PyTorch .bin", []],
+]) {
+  test(`and back to Hugging Face as ${kind}`, async () => {
+    const output = join(folder, `back ${kind}`);
+    run("convert-model", join(folder, "pytorch_model_to_cs-2.9.mdl"), "--to", "hf", "-o", output, ...flags, "--config", join(folder, "config_to_cs-2.9.yaml"));
+    const expected = filesOf(join(output, "pytorch_model_to_cs-2.9_to_hf"));
+    await withPage(browser, async (page) => {
+      await sheet(page, filesOf(folder, (name) => made.includes(name)));
+      assert.match(await page.textContent("#family .looks"), /looks like LLaMA · Cerebras 2\.9/);
+      await target(page, "Hugging Face");
+      await page.waitForSelector("#family-keys");
+      await page.click(`[aria-label^="Files"] [role="radio"]:has-text("${kind}")`);
+      await page.waitForSelector("#loads .w-good");
+      const files = await written(page, expected.length);
+      assert.deepEqual(Object.keys(files).sort(), expected.map(({ name }) => name).sort());
+      for (const { name, bytes } of expected) assert.ok(files[name].equals(bytes), name);
+    });
+  });
+}
+
+test("an edited rule changes the table and what is written; a wrong one is told by line and rule", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    await target(page, "Cerebras 2.9");
+    await page.click("#rules-edit");
+    const own = await page.inputValue("#rules");
+    assert.match(own, /^family llama$/m);
+    const line = own.split("\n").findIndex((line) => line.startsWith("model.norm.{wb}")) + 1;
+    await page.fill("#rules", own.replace("model.norm.{wb} <->", "model.norm.{wb} <=>"));
+    await page.waitForSelector("#rules-wrong");
+    const wrong = await page.textContent("#rules-wrong");
+    assert.match(wrong, new RegExp(`llama\\.recipe, line ${line}: `));
+    assert.match(wrong, /The line reads: model\.norm\.\{wb\} <=> /);
+    assert.equal(await page.isDisabled("#write"), true);
+    const edited = own.replace("transformer_decoder.norm.{wb} & ln_f.{wb}", "my_own_norm.{wb} & ln_f.{wb}");
+    await page.fill("#rules", edited);
+    await page.waitForSelector('#family-table td[title*="my_own_norm.weight"]');
+    assert.equal(await page.$("#rules-wrong"), null);
+    const files = await written(page, 2);
+    const recipe = join(folder, "llama.recipe");
+    writeFileSync(recipe, edited);
+    const output = join(folder, "edited");
+    run("convert-model", fixture(SHARDS), "--recipe", recipe, "--src-fmt", "hf", "--to", "cs-2.9", "-o", output);
+    const name = "pytorch_model_to_cs-2.9.mdl";
+    assert.ok(files[name].equals(readFileSync(join(output, name))));
+    assert.match(await page.textContent("#convert-done .cmd"), /--recipe llama\.recipe/);
+  });
+});
+
+test("keys that no rule is about come first, with the nearest rule, and are left out if that is asked for", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    await target(page, "Cerebras 2.9");
+    await page.click("#rules-edit");
+    const own = await page.inputValue("#rules");
+    await page.fill("#rules", own.replace(/^model\.layers\.\{n\}\.mlp\.up_proj.*\n/m, ""));
+    await page.waitForSelector("#family-table tr.none");
+    const [first] = await rows(page);
+    assert.equal(first[0], "model.layers.0–1.mlp.up_proj.weight");
+    assert.match(first[1], /^model\.layers\.\{n\}\.mlp\.(gate|down)_proj\.\{wb\}$/);
+    assert.match(await page.textContent(".refused h3"), /No rule is about 2 keys/);
+    await page.check("#drop-unmatched");
+    await page.waitForSelector("#write:not([disabled])");
+    // The config still asks for them where their neighbours are.
+    assert.match(await page.textContent(".cmdline .m"), /--drop-unmatched-keys/);
+  });
+});
+
+test("a config that asks for more says that it would not load", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    const config = JSON.parse(readFileSync(fixture(`${SHARDS}/config.json`), "utf8"));
+    await drop(page, "body", [{ name: "config.json", bytes: JSON.stringify({ ...config, num_hidden_layers: 3 }) }]);
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector("#loads .w-danger");
+    assert.match(await page.textContent("#loads"), /missing keys: `?transformer_decoder\.layers\.2\./);
+    assert.match(await page.textContent("#family-config-name"), /as you gave it/);
+  });
+});
+
+test("what no family knows is told, and a recipe of one's own can be dropped", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, [{ name: "own.safetensors", bytes: safetensors(["first.kernel", "second.kernel"]) }]);
+    assert.match(await page.textContent("#family"), /No family has all of these keys/);
+    assert.equal(await page.$(".famtargets"), null);
+    const recipe = "family mine\nbetween hf and cs-2.9\n{any}.kernel <-> net.{any}.weight\n";
+    await drop(page, "body", [{ name: "mine.recipe", bytes: recipe }]);
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector('#family-table td[title="net.first.weight"]');
+    assert.match(await page.textContent("#loads"), /Not known.*no config/);
+  });
+});
+
+test("only the files of families that may be meant are fetched, and not before", async () => {
+  const asked = [];
+  const watched = async (page) => {
+    page.on("request", (request) => asked.push(new URL(request.url()).pathname));
+    await withoutDialog(page);
+    await drop(page, "body", filesOf(fixture(SHARDS)));
+    await page.waitForSelector("#work .row");
+    const families = () => asked.filter((path) => /\/(families|configs)\//.test(path)).map((path) => path.split("/").pop());
+    assert.deepEqual(families(), []);
+    await page.keyboard.press("c");
+    await page.waitForSelector("#family .looks b");
+    const found = families();
+    assert.ok(found.includes("llama.recipe") && found.includes("llama.yaml"), found.join(" "));
+    assert.ok(!found.some((name) => /t5|bert|dpr/.test(name)), found.join(" "));
+    // Once is enough.
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector("#loads .w-good");
+    assert.equal(new Set(families()).size, families().length);
+  };
+  await withPage(browser, watched, { serviceWorkers: "block" });
+});
+
+test("a family that can't be fetched is told, and fetched the next time", async () => {
+  const offline = async (page) => {
+    await withoutDialog(page);
+    let blocked = true;
+    await page.route(/families\/llama\.recipe/, (route) => (blocked ? route.fulfill({ status: 404, body: "" }) : route.continue()));
+    await drop(page, "body", filesOf(fixture(SHARDS)));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.waitForSelector('#family:has-text("could not fetch families/llama.recipe")');
+    // Plain conversion goes on.
+    await page.waitForSelector("#write:not([disabled])");
+    blocked = false;
+    await page.click('[role="radio"]:has-text("safetensors")');
+    await page.waitForSelector('#family .looks:has-text("LLaMA")');
+  };
+  await assert.rejects(withPage(browser, offline, { serviceWorkers: "block" }), /404/);
+});
+
+test("plain conversion says that the names stay, and offers the family", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    await page.click('[role="radio"]:has-text("Cerebras")');
+    await page.waitForSelector("#names-stay");
+    assert.match(await page.textContent("#names-stay"), /The names stay Hugging Face’s/);
+    await page.click("#names-stay button");
+    await page.waitForSelector("#family-keys");
+    assert.equal(await page.textContent('.famtargets [aria-checked="true"]'), "Cerebras 2.10");
+  });
+});
+
+for (const colorScheme of ["light", "dark"]) {
+  for (const [width, height] of [
+    [1440, 900],
+    [390, 844],
+  ]) {
+    test(`axe finds nothing at ${width}, ${colorScheme}`, async () => {
+      await withPage(
+        browser,
+        async (page) => {
+          await sheet(page, filesOf(fixture(SHARDS)));
+          await target(page, "Cerebras 2.9");
+          await page.waitForSelector("#loads .w-good");
+          await page.click("#rules-edit");
+          const look = async (what) => {
+            await page.evaluate(axe);
+            const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ["violations"] }));
+            const bad = violations.filter(({ impact }) => ["serious", "critical"].includes(impact));
+            assert.deepEqual(bad.map(({ id, nodes }) => `${what}: ${id}: ${nodes[0].html.slice(0, 200)}`), []);
+          };
+          await look("rules");
+          if (process.env.STATELENS_SHOTS) await page.screenshot({ path: `${process.env.STATELENS_SHOTS}/rules-${width}-${colorScheme}.png` });
+          const own = await page.inputValue("#rules");
+          await page.fill("#rules", own.replace(/^model\.layers\.\{n\}\.mlp\.up_proj.*\n/m, "what is this\n"));
+          await page.waitForSelector("#rules-wrong");
+          await look("a wrong rule");
+          await page.fill("#rules", own.replace(/^model\.layers\.\{n\}\.mlp\.up_proj.*\n/m, ""));
+          await page.waitForSelector("#family-table tr.none");
+          await look("a key without a rule");
+        },
+        { colorScheme, viewport: { width, height } },
+      );
+    });
+  }
+}

@@ -1,0 +1,14 @@
+//! Writes down which families there are and what their keys look like, so that the page fetches only
+//! the files that it needs.
+
+use std::path::Path;
+use std::{env, fs, io};
+
+use statelens_recipes::catalog::Catalog;
+
+fn main() -> io::Result<()> {
+    println!("cargo::rerun-if-changed=build.rs");
+    let out = env::var("OUT_DIR").map_err(io::Error::other)?;
+    let catalog = Catalog::written().map_err(io::Error::other)?;
+    fs::write(Path::new(&out).join("catalog.txt"), catalog)
+}

@@ -1,0 +1,63 @@
+//! The config: which one it is, and what becomes of it.
+
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::drop::save_text;
+use crate::page::family::set;
+use crate::page::marks::{classes, prose, when};
+use crate::page::model::Convert;
+use crate::protocol::family::{Configs, Told};
+use crate::state::fmt::plural;
+
+/// Which config is used.
+pub(super) fn chosen(actor: &Actor, convert: &Convert, told: &Told) -> Html {
+    let given = convert.options.family.config.is_some();
+    let onclick = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| set(&actor, |asked| asked.config = None))
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Config" }</span><div class="line" id="family-config-name">
+            if told.looks.config.is_empty() {
+                <span class="mid-ink">{ "none beside the checkpoint" }</span>
+            } else {
+                <span class="m">{ &told.looks.config }</span>
+                <span class="dim">{ if given { "as you gave it" } else { "beside the checkpoint" } }</span>
+            }
+            if given { <button class="textlink" {onclick}>{ "take it away" }</button> }
+        </div></div>
+    }
+}
+
+/// The config before and after, side by side.
+pub(super) fn both(configs: &Configs) -> Html {
+    let changed = configs.after.iter().filter(|(_, changed)| *changed).count() as u64;
+    let text: String = configs.after.iter().map(|(line, _)| format!("{line}\n")).collect();
+    let name = configs.new.clone();
+    let save = Callback::from(move |_: MouseEvent| save_text(&text, &name));
+    let side = |which: &'static str, name: &str, lines: &[(String, bool)]| {
+        html! {
+            <div class="cfg"><div class="lab">{ which }{ " " }<span class="m">{ name.to_owned() }</span></div>
+                <div class="scroll" role="group" tabindex="0" aria-label={format!("Config {which}: {name}")}>
+                    <div class="cfglines">{ for lines.iter().map(|(line, changed)| html! {
+                        <div class={classes(&["cfgline", when(*changed, "cfgnew")])}>if *changed { <mark>{ line.clone() }</mark> } else { { line.clone() } }</div>
+                    }) }</div>
+                </div></div>
+        }
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Config" }</span><div id="family-config">
+            <div class="cfgs">{ side("before", &configs.old, &configs.before) }{ side("after", &configs.new, &configs.after) }</div>
+            <p class="counts mid-ink"><span>{ match changed {
+                    0 => "no line is new".to_owned(),
+                    lines => format!("{} new or changed, marked", plural(lines, "line")),
+                } }</span>
+                <span>{ "saved together with the checkpoint" }</span>
+                <button class="textlink" onclick={save}>{ "save it alone" }</button></p>
+            if !configs.dropped.is_empty() {
+                <p class="dim">{ "Without a place in the new one: " }{ prose(&configs.dropped.iter().map(|key| format!("`{key}`")).collect::<Vec<_>>().join(", ")) }</p>
+            }
+        </div></div>
+    }
+}

@@ -1,0 +1,143 @@
+//! Configs and recipes that the user gives: dropped on the sheet, or chosen in it.
+
+use wasm_bindgen_futures::{JsFuture, spawn_local};
+use web_sys::{File, HtmlInputElement};
+use yew::prelude::*;
+
+use crate::page::actor::{Actor, click};
+use crate::page::convert::change;
+use crate::page::drop::{Dropped, asset_text};
+use crate::page::family::set;
+use crate::page::model::{Action, Model, Phase, Sheet};
+use crate::protocol::ToWorker;
+use crate::protocol::family::Text;
+
+/// More than any config or recipe has.
+const MOST: u64 = 16 << 20;
+
+/// Takes what is dropped while the sheet is open, if it is a config or a recipe.
+pub fn takes(model: &Model, actor: &Actor, dropped: &[Dropped]) -> bool {
+    let form = model.convert.as_ref().is_some_and(|convert| convert.phase == Phase::Form);
+    let all = dropped.iter().all(|file| {
+        (is_config(&file.name.path) || is_recipe(&file.name.path)) && file.name.size <= MOST
+    });
+    if model.sheet != Some(Sheet::Convert) || !form || dropped.is_empty() || !all {
+        return false;
+    }
+    actor.act(Action::Over(None));
+    for file in dropped {
+        let put = if is_recipe(&file.name.path) { recipe } else { config };
+        let (actor, file) = (actor.clone(), file.file.clone());
+        spawn_local(async move {
+            if let Some(text) = read(&file).await {
+                put(&actor, text);
+            }
+        });
+    }
+    true
+}
+
+/// Fetches the files of families that the worker asks for, and asks for the plan again.
+#[hook]
+pub fn use_families(model: &UseReducerHandle<Model>, actor: &Actor) {
+    let wants = model.convert.as_ref().map(|convert| convert.wants.clone()).unwrap_or_default();
+    let actor = actor.clone();
+    use_effect_with(wants, move |wants| {
+        if wants.is_empty() {
+            return;
+        }
+        let wants = wants.clone();
+        spawn_local(async move {
+            let texts = wants.iter().map(|path| async {
+                let text = asset_text(path).await;
+                (path.clone(), text)
+            });
+            let mut files = Vec::new();
+            for text in texts {
+                files.push(text.await);
+            }
+            actor.ask(&ToWorker::Provide(files));
+            actor.convert(|convert| {
+                convert.wants = std::rc::Rc::default();
+                convert.request += 1;
+            });
+        });
+    });
+}
+
+fn is_recipe(path: &str) -> bool {
+    path.to_ascii_lowercase().ends_with(".recipe")
+}
+
+fn is_config(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let ends = [".json", ".yaml", ".yml"].iter().any(|end| path.ends_with(end));
+    // The index of shards is a part of a checkpoint.
+    ends && !path.ends_with(".index.json")
+}
+
+/// Takes a recipe.
+pub(super) fn recipe(actor: &Actor, text: Text) {
+    change(actor, move |convert| {
+        convert.options.family.recipe = Some(text);
+        convert.options.family.model = None;
+        convert.rules += 1;
+        convert.editing = true;
+        convert.acknowledged.clear();
+    });
+}
+
+/// Takes a config.
+pub(super) fn config(actor: &Actor, text: Text) {
+    set(actor, move |asked| asked.config = Some(text));
+}
+
+async fn read(file: &File) -> Option<Text> {
+    if file.size() > MOST as f64 {
+        return None;
+    }
+    let text = JsFuture::from(file.text()).await.ok()?.as_string()?;
+    Some(Text { name: file.name(), text })
+}
+
+/// A button for a file.
+#[derive(Properties, PartialEq)]
+pub struct ChooseProps {
+    /// What it says.
+    pub label: AttrValue,
+    /// Which files the dialog shows.
+    pub accept: AttrValue,
+    /// Told of the file.
+    pub onfile: Callback<Text>,
+}
+
+/// A button that opens a dialog for a text file.
+#[component]
+pub fn Choose(props: &ChooseProps) -> Html {
+    let input = use_node_ref();
+    let onclick = {
+        let input = input.clone();
+        Callback::from(move |_: MouseEvent| click(&input))
+    };
+    let onchange = {
+        let onfile = props.onfile.clone();
+        Callback::from(move |event: Event| {
+            // It is no file to be opened as a checkpoint.
+            event.stop_propagation();
+            let files = event.target_dyn_into::<HtmlInputElement>().and_then(|input| input.files());
+            let Some(file) = files.and_then(|files| files.get(0)) else { return };
+            let onfile = onfile.clone();
+            spawn_local(async move {
+                if let Some(text) = read(&file).await {
+                    onfile.emit(text);
+                }
+            });
+        })
+    };
+    html! {
+        <>
+            <button class="textlink" {onclick}>{ props.label.clone() }</button>
+            <input ref={input} type="file" hidden={true} accept={props.accept.clone()} {onchange} tabindex="-1" aria-hidden="true" />
+        </>
+    }
+}

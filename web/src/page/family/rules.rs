@@ -1,0 +1,164 @@
+//! The rules: the table of what they do, and their text, which can be edited.
+
+use gloo_timers::callback::Timeout;
+use web_sys::HtmlTextAreaElement;
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::convert::change;
+use crate::page::drop::save_text;
+use crate::page::family::set;
+use crate::page::family::table::FamilyTable;
+use crate::page::marks::{good, prose, severity};
+use crate::page::model::Convert;
+use crate::protocol::family::{Text, Told};
+use crate::protocol::{ErrorText, Severity};
+use crate::state::fmt::{exact, plural};
+
+/// Milliseconds without a letter after which the rules are tried.
+const PAUSE: u32 = 250;
+
+/// The rules' part of the sheet.
+pub(super) fn keys(actor: &Actor, convert: &Convert, told: &std::rc::Rc<Told>) -> Html {
+    let Some(shown) = &told.shown else { return html! {} };
+    let asked = &convert.options.family;
+    let own = asked.recipe.is_none();
+    let rules = asked.recipe.clone().unwrap_or_else(|| shown.recipe.clone());
+    let edit = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            actor.convert(|convert| convert.editing = !convert.editing);
+        })
+    };
+    let reset = {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| {
+            change(&actor, |convert| {
+                convert.options.family.recipe = None;
+                convert.rules += 1;
+            });
+        })
+    };
+    let save = {
+        let rules = rules.clone();
+        Callback::from(move |_: MouseEvent| save_text(&rules.text, &rules.name))
+    };
+    let onrules = {
+        let (actor, name) = (actor.clone(), rules.name.clone());
+        Callback::from(move |text: String| {
+            let name = if name.is_empty() { "mine.recipe".to_owned() } else { name.clone() };
+            set(&actor, move |asked| asked.recipe = Some(Text { name, text }));
+        })
+    };
+    html! {
+        <div class="fs"><span class="lab">{ "Keys" }</span><div id="family-keys">
+            <div class="line rulebar">
+                <span class="inp grow"><span class="ph">{ "recipe" }</span><span class="m cut">{ &rules.name }</span>
+                    <span class="dim">{ if own { "comes with Statelens" } else { "yours" } }</span></span>
+                if !own {
+                    <button class="btn quiet" id="rules-save" onclick={save}>{ "Save" }</button>
+                    <button class="btn quiet" id="rules-reset" onclick={reset}>{ "Discard" }</button>
+                }
+                <button class="btn" id="rules-edit" aria-expanded={convert.editing.to_string()} onclick={edit}>{ if convert.editing { "Close the rules" } else { "Edit rules" } }</button>
+            </div>
+            if convert.editing { <Editor key={convert.rules} value={rules} {own} {onrules} /> }
+            if let Some(error) = &shown.wrong { { wrong(error) } }
+            <FamilyTable told={told.clone()} />
+            { counts(actor, convert, told) }
+        </div></div>
+    }
+}
+
+fn wrong(error: &ErrorText) -> Html {
+    html! {
+        <div class="wrong" id="rules-wrong" role="alert">
+            <p>{ severity(Severity::Warning) }<b>{ prose(&error.title) }</b></p>
+            { for error.next.iter().map(|(text, _)| html! { <p class="m">{ prose(text) }</p> }) }
+        </div>
+    }
+}
+
+fn counts(actor: &Actor, convert: &Convert, told: &Told) -> Html {
+    let Some(shown) = &told.shown else { return html! {} };
+    if shown.rows.is_empty() {
+        return html! {};
+    }
+    let check = |id: &'static str, on: bool, text: String, put: fn(&mut Convert)| {
+        let actor = actor.clone();
+        let onchange = Callback::from(move |_: Event| change(&actor, put));
+        html! {
+            <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ text }</span></label>
+        }
+    };
+    let done = shown.rows.iter().filter(|row| row.how != "copy" && !row.new.is_empty());
+    let done: u64 = done.map(|row| row.times).sum();
+    let asked = &convert.options.family;
+    html! {
+        <>
+            <p class="counts mid-ink">
+                <span>{ format!("{} become {}", plural(shown.keys.0, "key"), exact(shown.keys.1)) }</span>
+                if done > 0 { <span>{ format!("{} rearranged", exact(done)) }</span> }
+                if shown.unmatched == 0 { <span>{ good() }{ " every key has a rule" }</span> }
+            </p>
+            if shown.unmatched > 0 {
+                { check("drop-unmatched", asked.drop_unmatched,
+                    format!("Leave out {} that no rule is about", plural(shown.unmatched, "key")),
+                    |convert| convert.options.family.drop_unmatched = !convert.options.family.drop_unmatched) }
+            }
+        </>
+    }
+}
+
+/// The text of the rules.
+#[derive(Properties, PartialEq)]
+pub struct EditorProps {
+    /// The rules when it is first shown, and whenever they are not the user's.
+    pub value: Text,
+    /// They are those of the family.
+    pub own: bool,
+    /// Told of what was typed, after a moment.
+    pub onrules: Callback<String>,
+}
+
+/// An editor with line numbers, whose lines the messages name.
+#[component]
+pub fn Editor(props: &EditorProps) -> Html {
+    let text = use_state(|| props.value.text.clone());
+    let scrolled = use_state_eq(|| 0);
+    let waiting = use_mut_ref(|| None::<Timeout>);
+    {
+        let text = text.clone();
+        use_effect_with((props.own, props.value.clone()), move |(own, value)| {
+            if *own {
+                text.set(value.text.clone());
+            }
+        });
+    }
+    let oninput = {
+        let (text, onrules) = (text.clone(), props.onrules.clone());
+        Callback::from(move |event: InputEvent| {
+            let Some(area) = event.target_dyn_into::<HtmlTextAreaElement>() else { return };
+            let value = area.value();
+            text.set(value.clone());
+            let onrules = onrules.clone();
+            *waiting.borrow_mut() = Some(Timeout::new(PAUSE, move || onrules.emit(value)));
+        })
+    };
+    let onscroll = {
+        let scrolled = scrolled.clone();
+        Callback::from(move |event: Event| {
+            if let Some(area) = event.target_dyn_into::<HtmlTextAreaElement>() {
+                scrolled.set(area.scroll_top());
+            }
+        })
+    };
+    let count = text.split('\n').count();
+    let numbers: String = (1..=count).map(|number| format!("{number}\n")).collect();
+    html! {
+        <div class="rules">
+            <div class="nums" aria-hidden="true"><pre style={format!("transform:translateY({}px)", -*scrolled)}>{ numbers }</pre></div>
+            <textarea id="rules" aria-label="Rules of the recipe" value={(*text).clone()} {oninput} {onscroll}
+                wrap="off" autocomplete="off" autocapitalize="off" spellcheck="false" />
+        </div>
+    }
+}

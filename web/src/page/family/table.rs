@@ -1,0 +1,188 @@
+//! The table of keys before and after, folded by layer; only what is in sight is in the document.
+
+use std::rc::Rc;
+
+use yew::prelude::*;
+
+use crate::page::hooks::use_small;
+use crate::page::marks::{classes, key, when};
+use crate::page::window::{Lines, use_sight};
+use crate::protocol::family::{Row, Told};
+use crate::state::fmt::exact;
+
+/// How high a row is, in pixels, on a large screen and a small one.
+const ROW: (f64, f64) = (23.0, 60.0);
+
+/// The table.
+#[derive(Properties, PartialEq)]
+pub struct TableProps {
+    /// What the worker told.
+    pub told: Rc<Told>,
+}
+
+/// The table.
+#[component]
+pub fn FamilyTable(props: &TableProps) -> Html {
+    let node = use_node_ref();
+    let told = props.told.clone();
+    let rows =
+        use_memo(told, |told| told.shown.as_ref().map_or(Vec::new(), |shown| grouped(&shown.rows)));
+    let each = if use_small() { ROW.1 } else { ROW.0 };
+    let lines = Lines::Even { count: rows.len(), each };
+    let sight = use_sight(&node, &lines);
+    let (first, end) = (sight.first.min(rows.len()), sight.end.min(rows.len()));
+    let gap = |height: f64| {
+        html! {
+            if height > 0.0 {
+                <tr class="gap" aria-hidden="true"><td colspan="5" style={format!("height:{height}px")}></td></tr>
+            }
+        }
+    };
+    html! {
+        <div class="preview fam" id="family-table">
+            <div ref={node} class="scroll" role="group" tabindex="0" aria-label="Keys before and after" onscroll={sight.onscroll}>
+                <table class="ren" aria-rowcount={(rows.len() + 1).to_string()}>
+                    <colgroup><col class="c-old" /><col class="c-ar" /><col /><col class="c-how" /><col class="c-x" /></colgroup>
+                    <thead><tr><th scope="col">{ "key in the checkpoint" }</th><th><span class="vh">{ "becomes" }</span></th><th scope="col">{ "key in the output" }</th>
+                        <th scope="col">{ "what is done" }</th><th scope="col" class="num">{ "keys" }</th></tr></thead>
+                    <tbody>
+                        { gap(lines.top(first)) }
+                        { for rows.iter().enumerate().take(end).skip(first).map(|(at, shown)| line(at, shown)) }
+                        { gap(lines.total() - lines.top(end)) }
+                    </tbody>
+                </table>
+            </div>
+        </div>
+    }
+}
+
+/// A line of the table.
+#[derive(Debug, Clone, PartialEq)]
+enum Shown {
+    /// What the keys below it begin with, before and after.
+    Head(String, String),
+    /// Some keys, and how much of each stands in the head above.
+    Keys(Row, usize, usize),
+}
+
+/// The rows of layers below what they all begin with, where that is shared.
+fn grouped(rows: &[Row]) -> Vec<Shown> {
+    let mut groups: Vec<((&str, &str), Vec<&Row>)> = Vec::new();
+    for row in rows {
+        let begin = match (row.unmatched, begin(&row.old), begin(&row.new)) {
+            (false, old, new) if !old.is_empty() && !new.is_empty() => (old, new),
+            _ => ("", ""),
+        };
+        match groups.iter_mut().find(|(own, _)| *own == begin && !begin.0.is_empty()) {
+            Some((_, group)) => group.push(row),
+            None => groups.push((begin, vec![row])),
+        }
+    }
+    let mut out = Vec::new();
+    for ((old, new), group) in groups {
+        let shared = group.len() > 1;
+        if shared {
+            out.push(Shown::Head(old.to_owned(), new.to_owned()));
+        }
+        let (old, new) = if shared { (old.len(), new.len()) } else { (0, 0) };
+        out.extend(group.into_iter().map(|row| Shown::Keys(row.clone(), old, new)));
+    }
+    out
+}
+
+/// What a key begins with, up to the number of its layer; nothing of several keys.
+fn begin(key: &str) -> &str {
+    let mut at = 0;
+    for part in key.split_inclusive('.') {
+        at += part.len();
+        if key.contains(" + ") {
+            break;
+        }
+        if part.starts_with(|c: char| c.is_ascii_digit()) {
+            return key.get(..at).unwrap_or_default();
+        }
+    }
+    ""
+}
+
+fn line(at: usize, shown: &Shown) -> Html {
+    let rowindex = (at + 2).to_string();
+    match shown {
+        Shown::Head(old, new) => html! {
+            <tr class="kh" aria-rowindex={rowindex}>
+                <td title={old.clone()}>{ key(old) }</td><td class="ar">{ "\u{2192}" }</td>
+                <td title={new.clone()}>{ key(new) }</td><td></td><td></td>
+            </tr>
+        },
+        Shown::Keys(row, old, new) => keys(rowindex, row, *old, *new),
+    }
+}
+
+fn keys(rowindex: String, row: &Row, cut_old: usize, cut_new: usize) -> Html {
+    let old = match row.old.is_empty() {
+        true => html! { <span class="dim">{ "not in the checkpoint" }</span> },
+        false => key(row.old.get(cut_old..).unwrap_or(&row.old)),
+    };
+    let new = match (row.unmatched, row.new.is_empty()) {
+        (true, _) if row.nearest.is_empty() => {
+            html! { <span class="near"><b class="w-warn">{ "no rule" }</b></span> }
+        }
+        (true, _) => {
+            html! { <span class="near"><b class="w-warn">{ "no rule; nearest" }</b>{ key(&row.nearest) }</span> }
+        }
+        (false, true) => html! { <span class="dim">{ "\u{2013}" }</span> },
+        (false, false) => key(row.new.get(cut_new..).unwrap_or(&row.new)),
+    };
+    let how = if row.unmatched { "none" } else { &row.how };
+    let class = classes(&[
+        when(row.unmatched, "none"),
+        when(cut_old > 0, "kd"),
+        when(row.new.is_empty() && !row.unmatched, "out"),
+        when(row.how != "copy" && !row.unmatched && !row.new.is_empty(), "does"),
+    ]);
+    html! {
+        <tr {class} aria-rowindex={rowindex}>
+            <td title={row.old.clone()}>{ old }</td>
+            <td class="ar">{ if row.new.is_empty() { "" } else { "\u{2192}" } }</td>
+            <td title={if row.unmatched { row.nearest.clone() } else { row.new.clone() }}>{ new }</td>
+            <td class="how" title={how.to_owned()}>{ how.to_owned() }</td>
+            <td class="num dim">{ exact(row.times) }</td>
+        </tr>
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(old: &str, new: &str) -> Row {
+        Row {
+            old: old.into(),
+            new: new.into(),
+            how: "copy".into(),
+            times: 2,
+            unmatched: false,
+            nearest: String::new(),
+        }
+    }
+
+    #[test]
+    fn keys_of_layers_stand_below_what_they_begin_with() {
+        let rows = [
+            row("embed.w", "wte.w"),
+            row("model.layers.0–1.q.w", "h.0–1.q.w"),
+            row("model.layers.0–1.k.w", "h.0–1.k.w"),
+            row("model.layers.0–1.mask", ""),
+            row("x.0.a + x.0.b", "h.0–1.both"),
+        ];
+        let shown = grouped(&rows);
+        assert_eq!(shown.len(), 6);
+        assert_eq!(shown[1], Shown::Head("model.layers.0–1.".into(), "h.0–1.".into()));
+        assert!(
+            matches!(&shown[2], Shown::Keys(row, 19, 8) if row.new == "h.0–1.q.w"),
+            "{shown:?}"
+        );
+        assert!(matches!(&shown[4], Shown::Keys(_, 0, 0)));
+        assert_eq!(begin("model.norm.weight"), "");
+    }
+}

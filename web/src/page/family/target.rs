@@ -1,0 +1,251 @@
+//! Which model it is, and the formats of its family as targets.
+
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::convert::change;
+use crate::page::error::kind_word;
+use crate::page::family::files::Choose;
+use crate::page::family::set;
+use crate::page::marks::{classes, good, prose, severity, when};
+use crate::page::model::Convert;
+use crate::protocol::family::{Looks, Text};
+use crate::protocol::{Choice, ErrorKind, ErrorText, Severity};
+
+/// Targets that have a button; the others are in a list.
+const BUTTONS: usize = 3;
+
+/// The formats of the family, beside the plain ones.
+pub fn targets(actor: &Actor, convert: &Convert) -> Html {
+    let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
+    if looks.targets.is_empty() {
+        return html! {};
+    }
+    let chosen = convert.options.family.target.as_deref();
+    let first = looks.targets.len().min(BUTTONS);
+    let (buttons, others) = looks.targets.split_at(first);
+    let button = |target: &Choice| {
+        let on = chosen == Some(&*target.id);
+        let (actor, id) = (actor.clone(), target.id.clone());
+        let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
+        html! {
+            <button role="radio" aria-checked={on.to_string()} tabindex={if on { "0" } else { "-1" }} class={classes(&[when(on, "on")])} {onclick}>{ &target.name }</button>
+        }
+    };
+    let onchange = {
+        let actor = actor.clone();
+        Callback::from(move |event: Event| {
+            let Some(list) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else { return };
+            let id = list.value();
+            if !id.is_empty() {
+                choose(&actor, Some(id));
+            }
+        })
+    };
+    let in_list = others.iter().any(|target| chosen == Some(&*target.id));
+    html! {
+        <div class="famtargets">
+            <span class="seg">{ for buttons.iter().map(button) }</span>
+            if !others.is_empty() {
+                <label class={classes(&["inp", "pick", when(in_list, "on")])}>
+                    <select aria-label="Another release" {onchange}>
+                        <option value="" selected={!in_list}>{ "another release" }</option>
+                        { for others.iter().map(|target| html! {
+                            <option value={target.id.clone()} selected={chosen == Some(&*target.id)}>{ &target.name }</option>
+                        }) }
+                    </select>
+                </label>
+            }
+        </div>
+    }
+}
+
+/// Chooses a format of the family; none keeps the names.
+pub(super) fn choose(actor: &Actor, target: Option<String>) {
+    change(actor, move |convert| {
+        let options = &mut convert.options;
+        let hf = target.as_deref() == Some("hf");
+        if target.is_some() {
+            let was_hf = options.family.target.as_deref() == Some("hf");
+            if !hf {
+                options.to = "cerebras".to_owned();
+            } else if !was_hf {
+                options.to = "safetensors".to_owned();
+            }
+            options.version = None;
+            options.compress = None;
+            options.shard = None;
+            options.shard_size = None;
+            options.cast = None;
+            options.casts.clear();
+            (options.object_graph, options.state_file) = (false, false);
+        }
+        options.family.target = target;
+        convert.acknowledged.clear();
+        convert.named = false;
+    });
+}
+
+/// The line that says which model it is, and what may be chosen instead.
+pub fn looks(actor: &Actor, convert: &Convert) -> Html {
+    let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
+    let family = convert.options.family.target.is_some();
+    let picks = html! {
+        <div class="picks">
+            { model(actor, convert, looks) }
+            if family && convert.options.family.source.is_some() || !looks.source.is_empty() && looks.source != "hf" || looks.source.is_empty() {
+                { source(actor, convert, looks) }
+            }
+        </div>
+    };
+    html! {
+        <div class="fs" id="family"><span class="lab">{ "Model" }</span><div>
+            { said(looks) }
+            { picks }
+            if let Some(error) = &looks.unknown { { unknown(error, looks) } }
+            if looks.targets.is_empty() && !looks.model.is_empty() && looks.unknown.is_none() {
+                <p class="dim">{ "Its recipe leads nowhere from this format." }</p>
+            }
+            if looks.wrapped || convert.options.family.unwrap { { unwrap(actor, convert) } }
+            { openers(actor) }
+        </div></div>
+    }
+}
+
+fn said(looks: &Looks) -> Html {
+    if looks.model.is_empty() {
+        let text = match looks.unknown.as_ref().map(|error| error.kind) {
+            Some(ErrorKind::Io) => "Which family it is of is not known.",
+            _ => {
+                "No family has all of these keys: as they are, they can be converted to any format above."
+            }
+        };
+        return html! { <p class="looks">{ text }</p> };
+    }
+    let sure = if looks.certain { "certain" } else { "likely" };
+    let source = looks.sources.iter().find(|one| one.id == looks.source);
+    let from = source.map(|source| format!(" \u{b7} {}", source.name)).unwrap_or_default();
+    html! {
+        <p class="looks">
+            { "looks like " }<b>{ &looks.title }</b>{ from }
+            if !looks.by.is_empty() {
+                <span class="mid-ink">{ " \u{b7} " }if looks.certain { { good() }{ " " } }{ format!("{sure}: {}", looks.by.join(", ")) }</span>
+            }
+        </p>
+    }
+}
+
+fn unknown(error: &ErrorText, looks: &Looks) -> Html {
+    html! {
+        <div class="refused small" role="status">
+            <p>{ severity(Severity::Note) }<span>{ " " }{ prose(&error.title) }
+                if !error.text.is_empty() { { " " }{ prose(&error.text) } }
+                if looks.model.is_empty() && error.kind != ErrorKind::Io { { " Choose the model, or open a recipe of your own." } }</span></p>
+            if !error.place.is_empty() { <p class="m dim">{ format!("{}: {}", kind_word(error.kind), error.place) }</p> }
+        </div>
+    }
+}
+
+fn model(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
+    let chosen = convert.options.family.model.clone();
+    let onchange = picked(actor, |asked, model| {
+        asked.model = model;
+        asked.recipe = None;
+    });
+    let own = match chosen.is_none() && !looks.model.is_empty() {
+        true => format!("{}, as recognised", looks.model),
+        false => "as recognised".to_owned(),
+    };
+    html! {
+        <label class="inp pick"><span class="ph">{ "model" }</span>
+            <select aria-label="Model" id="family-model" {onchange}>
+                <option value="" selected={chosen.is_none()}>{ own }</option>
+                { for looks.models.iter().map(|name| html! {
+                    <option value={name.clone()} selected={chosen.as_ref() == Some(name)}>{ name }</option>
+                }) }
+            </select></label>
+    }
+}
+
+fn source(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
+    let chosen = convert.options.family.source.clone();
+    let onchange = picked(actor, |asked, source| asked.source = source);
+    let own = looks.sources.iter().find(|one| one.id == looks.source);
+    let own = match own.filter(|_| chosen.is_none()) {
+        Some(own) => format!("{}, as recognised", own.name),
+        None => "as recognised".to_owned(),
+    };
+    html! {
+        <label class="inp pick"><span class="ph">{ "from" }</span>
+            <select aria-label="From" id="family-source" {onchange}>
+                <option value="" selected={chosen.is_none()}>{ own }</option>
+                { for looks.sources.iter().map(|one| html! {
+                    <option value={one.id.clone()} selected={chosen.as_ref() == Some(&one.id)}>{ &one.name }</option>
+                }) }
+            </select></label>
+    }
+}
+
+/// What a list does when something else is chosen in it; the first is none.
+fn picked(
+    actor: &Actor,
+    put: fn(&mut crate::protocol::family::Asked, Option<String>),
+) -> Callback<Event> {
+    let actor = actor.clone();
+    Callback::from(move |event: Event| {
+        let Some(list) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else { return };
+        let value = Some(list.value()).filter(|value| !value.is_empty());
+        set(&actor, move |asked| put(asked, value));
+    })
+}
+
+/// What wrapping has put into keys can be taken out.
+fn unwrap(actor: &Actor, convert: &Convert) -> Html {
+    let actor = actor.clone();
+    let onchange =
+        Callback::from(move |_: Event| set(&actor, |asked| asked.unwrap = !asked.unwrap));
+    html! {
+        <label class="check one"><input type="checkbox" class="cb" id="family-unwrap" checked={convert.options.family.unwrap} {onchange} />
+            <span>{ prose("Unwrap: take `module.`, `_orig_mod.` and the like out of the keys") }</span></label>
+    }
+}
+
+/// Opens a recipe or a config of the user's.
+fn openers(actor: &Actor) -> Html {
+    let open = |kind: &'static str, accept: &'static str, put: fn(&Actor, Text)| {
+        let actor = actor.clone();
+        let onfile = Callback::from(move |text| put(&actor, text));
+        html! { <Choose label={kind} {accept} {onfile} /> }
+    };
+    html! {
+        <p class="dim openers">{ "Drop a config.json, a params.yaml or a .recipe on this sheet, or choose a " }
+            { open("config", ".json,.yaml,.yml", super::files::config) }{ " or a " }
+            { open("recipe", ".recipe,.txt", super::files::recipe) }{ "." }</p>
+    }
+}
+
+/// That the names stay, where somebody may think otherwise, and what to do instead.
+pub fn names_stay(actor: &Actor, convert: &Convert) -> Html {
+    let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
+    if convert.options.family.target.is_some() || looks.model.is_empty() {
+        return html! {};
+    }
+    let (whose, reader, wanted) = match (&*looks.source, &*convert.options.to) {
+        ("hf", "cerebras") => ("Hugging Face\u{2019}s", "the Model Zoo", "cs-"),
+        (source, "safetensors" | "torch") if source.starts_with("cs-") => {
+            ("Cerebras\u{2019}s", "Transformers", "hf")
+        }
+        _ => return html! {},
+    };
+    let Some(target) = looks.targets.iter().find(|target| target.id.starts_with(wanted)) else {
+        return html! {};
+    };
+    let (actor, id) = (actor.clone(), target.id.clone());
+    let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
+    html! {
+        <div class="stay" id="names-stay">
+            <p>{ severity(Severity::Note) }<span>{ format!("The names stay {whose}: {reader} knows {} by others.", looks.title) }</span></p>
+            <button class="btn" {onclick}>{ format!("Convert to {} instead", target.name) }</button>
+        </div>
+    }
+}

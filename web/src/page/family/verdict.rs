@@ -1,0 +1,38 @@
+//! Would it load?
+
+use yew::prelude::*;
+
+use crate::page::marks::{good, prose, severity};
+use crate::page::model::Convert;
+use crate::protocol::Severity;
+use crate::state::fmt::exact;
+
+/// The answer, what it rests on, and what was not looked at.
+pub fn verdict(convert: &Convert) -> Html {
+    let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
+    let Some(loads) = shown.and_then(|shown| shown.loads.as_ref()) else { return html! {} };
+    let keys = || format!("{} of {} keys", exact(loads.keys.0), exact(loads.keys.1));
+    let (mark, answer) = match loads.would {
+        Some(true) => (good(), format!("Yes: {}", keys())),
+        Some(false) => (severity(Severity::Danger), format!("No: {}", keys())),
+        None => (severity(Severity::Note), "Not known".to_owned()),
+    };
+    let class = match loads.would {
+        Some(true) => "w-good",
+        Some(false) => "w-danger",
+        None => "mid-ink",
+    };
+    html! {
+        <div class="wouldload" id="loads">
+            <h3>{ "Would it load?" }</h3>
+            <p class="answer"><b {class}>{ mark }{ " " }{ answer }</b></p>
+            <ul class="checks">
+                { for loads.bad.iter().map(|line| html! { <li>{ severity(Severity::Danger) }<span>{ prose(line) }</span></li> }) }
+                { for loads.good.iter().map(|line| html! { <li>{ good() }<span>{ prose(line) }</span></li> }) }
+                if !loads.open.is_empty() {
+                    <li>{ severity(Severity::Note) }<span>{ "Not checked: " }{ prose(&loads.open.join("; ")) }{ "." }</span></li>
+                }
+            </ul>
+        </div>
+    }
+}

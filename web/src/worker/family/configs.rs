@@ -1,0 +1,69 @@
+//! A config before and after, line by line.
+
+use std::collections::HashMap;
+
+use statelens_recipes::config::Converted;
+
+use crate::protocol::family::{Configs, Text};
+
+/// Lines that are shown of a config.
+const MOST: usize = 2_000;
+
+/// Both, with what changed.
+pub(super) fn configs(old: &Text, new: &Text, converted: &Converted) -> Configs {
+    Configs {
+        old: old.name.clone(),
+        before: marked(&old.text, &new.text),
+        new: new.name.clone(),
+        after: marked(&new.text, &old.text),
+        dropped: converted.dropped.clone(),
+    }
+}
+
+/// Lines, and whether each says what no line of the other text says.
+fn marked(own: &str, other: &str) -> Vec<(String, bool)> {
+    let mut there: HashMap<String, usize> = HashMap::new();
+    for line in other.lines() {
+        *there.entry(said(line)).or_default() += 1;
+    }
+    let mark = |line: &str| {
+        let said = said(line);
+        let changed = match there.get_mut(&said) {
+            _ if said.is_empty() => false,
+            Some(count) if *count > 0 => {
+                *count -= 1;
+                false
+            }
+            _ => true,
+        };
+        (line.to_owned(), changed)
+    };
+    own.lines().take(MOST).map(mark).collect()
+}
+
+/// What a line says, be it JSON or YAML.
+fn said(line: &str) -> String {
+    let line = line.trim().trim_start_matches("- ");
+    let line = line.trim_end_matches(',').trim_end_matches(['{', '[']).trim();
+    if line.chars().all(|c| matches!(c, '{' | '}' | '[' | ']' | ',')) {
+        return String::new();
+    }
+    line.chars().filter(|c| !matches!(c, '"' | '\'')).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_say_something_else_are_marked() {
+        let json = "{\n  \"hidden_size\": 16,\n  \"hidden_act\": \"silu\",\n  \"n\": 4\n}\n";
+        let yaml = "model:\n    hidden_act: silu\n    hidden_size: 16\n    m: 4\n";
+        let changed = |own, other| -> Vec<String> {
+            let lines = marked(own, other).into_iter();
+            lines.filter(|line| line.1).map(|line| line.0.trim().to_owned()).collect()
+        };
+        assert_eq!(changed(json, yaml), ["\"n\": 4"]);
+        assert_eq!(changed(yaml, json), ["model:", "m: 4"]);
+    }
+}

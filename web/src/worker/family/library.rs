@@ -1,0 +1,61 @@
+//! The files of families: which are needed, and which the page has fetched.
+
+use std::sync::LazyLock;
+
+use statelens_recipes::catalog::Catalog;
+use statelens_recipes::{library, recognise};
+
+use crate::protocol::family::Asked;
+use crate::worker::session::Open;
+
+/// What there is, without the files themselves.
+pub(super) fn catalog() -> &'static Catalog {
+    static CATALOG: LazyLock<Catalog> = LazyLock::new(|| {
+        let text = include_str!(concat!(env!("OUT_DIR"), "/catalog.txt"));
+        Catalog::parse(text).unwrap_or_default()
+    });
+    &CATALOG
+}
+
+/// The paths of the files that it takes to tell which model it is, and to convert it.
+pub(in crate::worker) fn needed(open: &Open, asked: &Asked) -> Vec<String> {
+    let catalog = catalog();
+    let mut names: Vec<String> = asked.model.iter().cloned().collect();
+    if let Some(rules) = &asked.recipe {
+        names.extend(named(&rules.text));
+    }
+    if names.is_empty() && asked.recipe.is_none() {
+        let hf = !recognise::is_cerebras(&open.checkpoint);
+        let families = |unwrap| {
+            let keys = recognise::keys(&open.checkpoint, hf, unwrap);
+            catalog.families(&keys, hf).into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        names = families(asked.unwrap);
+        if names.is_empty() {
+            names = families(true);
+        }
+    }
+    let mut files: Vec<String> = names.iter().flat_map(|name| catalog.files(name)).collect();
+    files.sort();
+    files.dedup();
+    files
+}
+
+/// Whether a file is there.
+pub(in crate::worker) fn has(path: &str) -> bool {
+    library::has(path)
+}
+
+/// Takes a file that the page has fetched.
+pub(in crate::worker) fn take(path: &str, text: &str) {
+    library::give(catalog().place(path), path, text);
+}
+
+/// The family that a recipe is about, and those that it is made from.
+fn named(rules: &str) -> impl Iterator<Item = String> {
+    rules.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let about = matches!(words.next()?, "family" | "use" | "like");
+        words.next().filter(|_| about).map(str::to_owned)
+    })
+}

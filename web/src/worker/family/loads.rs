@@ -1,0 +1,90 @@
+//! Would it load? The core's answer, in sentences.
+
+use statelens_checkpoint::{Checkpoint, Result};
+use statelens_recipes::config::Value;
+use statelens_recipes::{Format, loads};
+
+use super::looks::name_of;
+use crate::protocol::family::Loads;
+use crate::state::fmt::{exact, plural, shape};
+
+/// Keys that are named.
+const NAMED: usize = 4;
+
+/// Holds what was converted against its config.
+pub(super) fn told(
+    made: &Checkpoint,
+    format: Format,
+    config: Option<&Value>,
+    unmatched: u64,
+) -> Result<Loads> {
+    let Some(config) = config else {
+        return Ok(Loads {
+            open: vec!["There is no config to check it against.".to_owned()],
+            ..Loads::default()
+        });
+    };
+    let found = loads::check(made, format, config)?;
+    let mut told = Loads { keys: (found.found, found.expected), ..Loads::default() };
+    let told_of = found.layers.is_some() || found.shapes > 0;
+    // Nobody knows what became of keys without a rule.
+    told.would = match found.would() {
+        true => (told_of && unmatched == 0).then_some(true),
+        false => Some(false),
+    };
+    if unmatched > 0 {
+        let what = plural(unmatched, "key");
+        told.open.push(format!("what {what} without a rule would have been"));
+    }
+    let (missing, unexpected) = (&found.missing, &found.unexpected);
+    if missing.1 > 0 {
+        told.bad.push(format!("{}: {}", plural(missing.1, "missing key"), named(missing)));
+    }
+    if unexpected.1 > 0 {
+        let what = plural(unexpected.1, "key");
+        told.bad.push(format!("{what} beyond what the config asks for: {}", named(unexpected)));
+    }
+    for one in found.misfits.iter().take(NAMED) {
+        let (is, asked) = (shape(&one.shape), shape(&one.expected));
+        told.bad.push(format!("`{}` is {is}; the config asks for {asked}", one.key));
+    }
+    if found.misfits.len() > NAMED {
+        let more = found.misfits.len() - NAMED;
+        told.bad.push(format!("{} with another shape", plural(more as u64, "more tensor")));
+    }
+    if let Some(layers) = found.layers.filter(|_| missing.1 + unexpected.1 == 0) {
+        told.good.push(match layers {
+            1 => "The only layer has each of its keys.".to_owned(),
+            many => format!("Each key of a layer is there in all {}.", plural(many, "layer")),
+        });
+    }
+    let fit = found.shapes - found.misfits.len() as u64;
+    if fit > 0 {
+        let by: Vec<String> = found.by.iter().map(|name| format!("`{name}`")).collect();
+        told.good.push(format!("{} fit the config: {}.", plural(fit, "shape"), by.join(", ")));
+    }
+    if found.layers.is_none() {
+        told.open.push("how many layers there should be: the config doesn't say".to_owned());
+    }
+    if found.other_shapes > 0 {
+        told.open.push(format!(
+            "{}: the config doesn\u{2019}t tell {}",
+            plural(found.other_shapes, "shape"),
+            if found.other_shapes == 1 { "it" } else { "them" },
+        ));
+    }
+    told.open.push(format!(
+        "values, and what the code of {} makes itself while loading",
+        if format.is_hf() { "Transformers".to_owned() } else { name_of(format) }
+    ));
+    Ok(told)
+}
+
+fn named((keys, count): &(Vec<String>, u64)) -> String {
+    let shown: Vec<String> = keys.iter().take(NAMED).map(|key| format!("`{key}`")).collect();
+    let more = count.saturating_sub(shown.len() as u64);
+    match more {
+        0 => shown.join(", "),
+        more => format!("{} and {} more", shown.join(", "), exact(more)),
+    }
+}

@@ -1,0 +1,227 @@
+//! Which model a checkpoint is of: from its keys, from what it says of itself, and from the config
+//! beside it or given.
+
+use statelens_checkpoint::{Error, FileSet, Result};
+use statelens_recipes::config::{Families, Guess, Language, Value, parse};
+use statelens_recipes::conversion::{Leg, route};
+use statelens_recipes::language::Recipe;
+use statelens_recipes::proposal::Clues;
+use statelens_recipes::{Format, families, recognise};
+
+use super::library;
+use crate::protocol::Choice;
+use crate::protocol::family::{Asked, Looks, Text};
+use crate::state::fmt::plural;
+use crate::worker::session::Open;
+use crate::worker::text;
+
+/// More than any config has.
+const MAX: u64 = 16 << 20;
+
+/// All that a conversion needs to know.
+pub(in crate::worker) struct Found {
+    /// What the page is told.
+    pub(in crate::worker) looks: Looks,
+    /// The config's text.
+    pub(super) config: Option<Text>,
+    /// What is in it.
+    pub(super) value: Option<Value>,
+    /// The format that the checkpoint is in.
+    pub(super) source: Option<Format>,
+    /// The rules, and their text.
+    pub(super) recipe: Result<Recipe>,
+    pub(super) rules: Text,
+}
+
+/// Finds out which model it is.
+pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) -> Found {
+    let checkpoint = &open.checkpoint;
+    let models = library::catalog().models().map(str::to_owned).collect();
+    let mut looks = Looks { models, ..Looks::default() };
+    let config = asked.config.clone().or_else(|| beside(&checkpoint.files));
+    let (value, wrong) = match config.as_ref().map(read).transpose() {
+        Ok(value) => (value, None),
+        Err(error) => (None, Some(error)),
+    };
+    looks.config = config.as_ref().map(|config| config.name.clone()).unwrap_or_default();
+    let known = Families::known();
+    let guesses = match (&value, &known) {
+        (Some(value), Ok(known)) => known.recognise(value),
+        _ => Vec::new(),
+    };
+    let cerebras = recognise::is_cerebras(checkpoint);
+    let clues = Clues {
+        checkpoint,
+        config: value.as_ref(),
+        guesses: &guesses,
+        unwrap: asked.unwrap,
+        of_trainer: false,
+    };
+    let towards = if cerebras { Format::HuggingFace } else { Format::CURRENT };
+    let target = asked.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
+    let source = clues.source(asked.source.as_deref(), target);
+    let named = match (&source, &asked.model, &asked.recipe) {
+        (_, Some(model), _) => Ok(model.clone()),
+        (_, None, Some(rules)) => families::parse(&rules.name, &rules.text).map(|own| own.family),
+        (Ok(source), None, None) => match not_fetched(failed) {
+            // Another family that knows most of the keys would be taken for it.
+            Some(error) => Err(error),
+            None => clues.model(*source, towards_of(*source)),
+        },
+        (Err(error), None, None) => Err(error.clone()),
+    };
+    let (rules, recipe) = match (&asked.recipe, &named) {
+        (Some(rules), _) => (rules.clone(), families::parse(&rules.name, &rules.text)),
+        (None, Ok(model)) => own(model),
+        (None, Err(error)) => (Text::default(), Err(error.clone())),
+    };
+    looks.model = named.as_ref().cloned().unwrap_or_default();
+    looks.title = match &recipe {
+        Ok(recipe) if !recipe.title.is_empty() => recipe.title.clone(),
+        _ => looks.model.clone(),
+    };
+    (looks.certain, looks.by) = clues_of(open, asked, &looks, &guesses, cerebras);
+    looks.source = source.as_ref().map(Format::to_string).unwrap_or_default();
+    looks.sources = formats().map(choice).collect();
+    if let (Ok(recipe), Ok(source), Ok(known)) = (&recipe, &source, &known) {
+        let leads = |target: &Format| leads(recipe, known, &looks.model, *source, *target);
+        looks.targets = formats().filter(leads).map(choice).collect();
+    }
+    looks.wrapped = looks.model.is_empty()
+        && asked.recipe.is_none()
+        && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
+    let unknown = not_fetched(failed).or(wrong).or_else(|| source.as_ref().err().cloned());
+    let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
+    looks.unknown = unknown.as_ref().map(text::error);
+    Found { looks, config, value, source: source.ok(), recipe, rules }
+}
+
+/// The format that a checkpoint of this one is converted to first of all.
+fn towards_of(source: Format) -> Format {
+    if source.is_hf() { Format::CURRENT } else { Format::HuggingFace }
+}
+
+/// The rules of a model that comes with Statelens.
+fn own(model: &str) -> (Text, Result<Recipe>) {
+    let recipe = families::find(model);
+    let rules = recipe.as_ref().ok().and_then(|recipe| {
+        let name = format!("{}.recipe", recipe.family);
+        Some(Text { name, text: families::text(&recipe.family)?.to_owned() })
+    });
+    (rules.unwrap_or_default(), recipe)
+}
+
+/// What says which model it is, and whether that is certain.
+fn clues_of(
+    open: &Open,
+    asked: &Asked,
+    looks: &Looks,
+    guesses: &[Guess],
+    cerebras: bool,
+) -> (bool, Vec<String>) {
+    if looks.model.is_empty() {
+        return (false, Vec::new());
+    }
+    if let Some(rules) = &asked.recipe {
+        return (true, vec![rules.name.clone()]);
+    }
+    if asked.model.is_some() {
+        return (true, vec!["your choice".to_owned()]);
+    }
+    let mut by = Vec::new();
+    let family = families::find(&looks.model).map(|recipe| recipe.family).unwrap_or_default();
+    let by_keys = recognise::by_keys(&open.checkpoint, !cerebras, asked.unwrap);
+    let own = by_keys.iter().find(|guess| guess.family == family);
+    let all = own.is_some_and(|own| own.known == own.keys);
+    let alone =
+        own.is_some_and(|own| by_keys.iter().filter(|other| other.known >= own.known).count() == 1);
+    if let Some(own) = own {
+        by.push(match all {
+            true => "keys".to_owned(),
+            false => format!("{} of {}", own.known, plural(own.keys as u64, "key")),
+        });
+    }
+    let told = guesses.iter().any(|guess| guess.model == looks.model);
+    if told {
+        by.push(looks.config.clone());
+    }
+    if recognise::release(&open.checkpoint).is_some() {
+        by.push("__metadata__".to_owned());
+    }
+    (all && (told || alone), by)
+}
+
+/// Whether recipe and configs lead from one format to another.
+fn leads(recipe: &Recipe, known: &Families, model: &str, from: Format, to: Format) -> bool {
+    let is_known = known.models().any(|own| own == model);
+    from != to
+        && route(recipe, from, to).is_ok()
+        && (!is_known || known.plan(model, from, to).is_ok())
+}
+
+/// Hugging Face, and the releases, the newest first.
+fn formats() -> impl Iterator<Item = Format> {
+    let releases = Format::RELEASES.iter().rev();
+    let releases = releases.map(|(major, minor)| Format::cerebras(*major, *minor));
+    std::iter::once(Format::HuggingFace).chain(releases)
+}
+
+fn choice(format: Format) -> Choice {
+    Choice { id: format.to_string(), name: name_of(format) }
+}
+
+/// What people call a format.
+pub(super) fn name_of(format: Format) -> String {
+    match format.version() {
+        None => "Hugging Face".to_owned(),
+        Some((major, minor)) => format!("Cerebras {major}.{minor}"),
+    }
+}
+
+/// That files of families could not be fetched.
+fn not_fetched(failed: &[String]) -> Option<Error> {
+    let first = failed.first()?;
+    Some(
+        Error::io(format!("the page could not fetch {first}, which tells of a family of models"))
+            .advice("Try again when there is a network, or copy the whole site."),
+    )
+}
+
+/// The config beside the checkpoint: `config.json`, `params.yaml`, or the only YAML file.
+fn beside(files: &FileSet) -> Option<Text> {
+    let main = files.name(files.main().ok()?);
+    let folder = main.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let there = files.iter().filter_map(|(id, file)| {
+        let (own, name) = file.name.rsplit_once('/').unwrap_or(("", &file.name));
+        (own == folder).then_some((id, name))
+    });
+    let there: Vec<_> = there.collect();
+    let known = ["config.json", "params.yaml"].iter();
+    let mut known =
+        known.filter_map(|wanted| there.iter().find(|(_, name)| name == wanted).copied());
+    let mut yaml =
+        there.iter().copied().filter(|(_, name)| Language::of_name(name) == Some(Language::Yaml));
+    let only = match (yaml.next(), yaml.next()) {
+        (Some(only), None) => Some(only),
+        _ => None,
+    };
+    let (id, name) = known.next().or(only)?;
+    let bytes = files.read_vec(id, 0, files.len(id).min(MAX)).ok()?;
+    Some(Text { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
+}
+
+fn read(config: &Text) -> Result<Value> {
+    let language = Language::of_name(&config.name).unwrap_or(Language::Yaml);
+    parse(&config.text, language).map_err(|error: Error| error.in_file(config.name.clone()))
+}
+
+impl Found {
+    /// The way that is asked for.
+    pub(super) fn leg(&self, target: &str) -> Result<Leg> {
+        let from = self.source.ok_or_else(|| {
+            Error::refused("nothing says which release the checkpoint is of")
+                .advice("Choose it under \u{201c}From\u{201d}.")
+        })?;
+        Ok(Leg { from, to: target.parse()? })
+    }
+}

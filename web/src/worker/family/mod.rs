@@ -1,0 +1,11 @@
+//! Model families: which one a checkpoint is of, and what a recipe makes of it.
+
+mod configs;
+pub(super) mod library;
+mod loads;
+mod looks;
+mod plan;
+mod rows;
+
+pub(super) use looks::{Found, looks};
+pub(super) use plan::plan;

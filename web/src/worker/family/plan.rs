@@ -1,0 +1,204 @@
+//! The plan of a conversion from one implementation of a model to another.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Result, Value};
+use statelens_convert::{plan_edited, shard_size};
+use statelens_formats::{Asked as Versions, Shards};
+use statelens_recipes::Format;
+use statelens_recipes::config::{self, Converted, Families, Language};
+use statelens_recipes::conversion::{Conversion, Leg, Wishes, convert};
+use statelens_recipes::proposal::{stages, stem};
+
+use super::looks::Found;
+use super::{configs, loads, rows};
+use crate::protocol::family::{Asked, Shown, Text};
+use crate::protocol::{ConvertOptions, Planned};
+use crate::state::fmt::plural;
+use crate::worker::planning::{self, Made};
+use crate::worker::session::{Job, Open};
+use crate::worker::text;
+
+/// How large a file of Hugging Face's is at most, unless something else is asked for.
+const SHARD: &str = "10GB";
+
+/// Plans it, and tells what becomes of the model, as far as that is known.
+pub(in crate::worker) fn plan(
+    open: &Open,
+    options: &ConvertOptions,
+    target: &str,
+    found: &Found,
+    job: &Job,
+) -> (Result<(Made, Planned)>, Shown) {
+    let mut shown = Shown { recipe: found.rules.clone(), ..Shown::default() };
+    let made = planned(open, options, target, found, &mut shown, job);
+    if let Err(error) = &made
+        && is_of_rules(error)
+    {
+        let mut wrong = text::error(error);
+        // Names and lines of files as they are.
+        if error.what().starts_with(&found.rules.name) {
+            error.what().clone_into(&mut wrong.title);
+        }
+        wrong.next =
+            error.next_step().map(|text| (text.to_owned(), String::new())).into_iter().collect();
+        shown.wrong = Some(wrong);
+    }
+    (made, shown)
+}
+
+/// Whether an error is about a line of the rules.
+fn is_of_rules(error: &Error) -> bool {
+    let advice = error.next_step().unwrap_or_default();
+    ["The line reads: ", "The rule is in line "].iter().any(|start| advice.starts_with(start))
+        || error.expectation().is_some_and(|text| text.contains("docs/recipes.md"))
+}
+
+fn planned(
+    open: &Open,
+    options: &ConvertOptions,
+    target: &str,
+    found: &Found,
+    shown: &mut Shown,
+    job: &Job,
+) -> Result<(Made, Planned)> {
+    let asked = &options.family;
+    let recipe = found.recipe.as_ref().map_err(Clone::clone)?;
+    let leg = found.leg(target)?;
+    let model = match (&asked.model, &asked.recipe) {
+        (None, Some(_)) => &recipe.family,
+        _ => &found.looks.model,
+    };
+    let (stages, converted) = stages(recipe, model, leg, found.value.as_ref())?;
+    let params = converted.as_ref().map(|converted| converted.config.clone());
+    let params = params.or(found.value.clone()).unwrap_or(config::Value::Null);
+    // All that no rule is about is told, whether or not it may be left out.
+    let wishes = Wishes { drop_unmatched: true, unwrap: asked.unwrap, ..Wishes::default() };
+    let done = convert(&open.checkpoint, recipe, &stages, &params, wishes)?;
+    shown.rows = rows::rows(&done);
+    shown.unmatched = done.unmatched.len() as u64;
+    let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
+    if let (Some(converted), Some(old), Some(new)) = (&converted, &found.config, &config) {
+        shown.config = Some(configs::configs(old, new, converted));
+        shown.notes = converted.notes.iter().map(|note| text::of_page(note)).collect();
+    }
+    let made = only(done, converted.as_ref(), shown)?;
+    shown.keys = (before(&open.checkpoint, leg), made.leaves().len() as u64);
+    shown.notes.extend(left_out(&open.checkpoint, leg));
+    let checked = Some(&params).filter(|params| !params.is_null());
+    shown.loads = Some(loads::told(&made, leg.to, checked, shown.unmatched)?);
+    if shown.unmatched > 0 && !asked.drop_unmatched {
+        let what = plural(shown.unmatched, "key");
+        return Err(Error::refused(format!("no rule is about {what}"))
+            .expected("a rule for each key; they stand at the top of the table")
+            .advice("Edit the rules, or leave these keys out."));
+    }
+    write(open, options, leg.to, Arc::new(made), found, config, job)
+}
+
+/// The checkpoint that is made, if it is one.
+fn only(done: Conversion, converted: Option<&Converted>, shown: &mut Shown) -> Result<Checkpoint> {
+    let several = converted.is_some_and(|converted| !converted.parts.is_empty());
+    match <[_; 1]>::try_from(done.parts) {
+        Ok([(None, made)]) if !several => Ok(made),
+        _ => {
+            shown.config = None;
+            Err(Error::unsupported("this model is in a folder for each part at Hugging Face")
+                .advice("A page can't save folders: convert it with `statelens convert-model`."))
+        }
+    }
+}
+
+fn write(
+    open: &Open,
+    options: &ConvertOptions,
+    to: Format,
+    made: Arc<Checkpoint>,
+    found: &Found,
+    config: Option<Text>,
+    job: &Job,
+) -> Result<(Made, Planned)> {
+    let shards = match to.is_hf() {
+        true => Shards::Numbered(shard_size(options.shard_size.as_deref().unwrap_or(SHARD))?),
+        false => Shards::One,
+    };
+    let target = statelens_formats::writing(&options.to)?.target(&Versions::default())?;
+    let plan = plan_edited(made, &[], &target.sharded(shards)?, &options.name)?;
+    let mut planned = planning::told(open, &plan, options, job)?;
+    planned.command = command(open, options, to, found);
+    let texts = config.map(|config| (config.name, config.text));
+    Ok((Made { plan, texts: texts.into_iter().collect() }, planned))
+}
+
+/// The new config, as the command writes it and calls it.
+fn new_config(converted: &Converted, to: Format, found: &Found) -> Text {
+    let text = match converted.language {
+        Language::Json => converted.config.to_json(),
+        Language::Yaml => converted.config.to_yaml(),
+    };
+    let old = found.config.as_ref().map_or("config", |config| stem(&config.name));
+    let name = match to.is_hf() {
+        true => "config.json".to_owned(),
+        false => format!("{old}_to_{to}.{}", converted.language.extension()),
+    };
+    Text { name, text }
+}
+
+/// Keys of the model before.
+fn before(source: &Checkpoint, leg: Leg) -> u64 {
+    let leaves = source.leaves();
+    match leg.from.is_hf() {
+        true => leaves.len() as u64,
+        false => {
+            leaves.iter().filter(|leaf| leaf.flat.to_lossy().starts_with("model.")).count() as u64
+        }
+    }
+}
+
+/// What of one of Cerebras's checkpoints is not in Hugging Face's files.
+fn left_out(source: &Checkpoint, leg: Leg) -> Option<String> {
+    let Value::Dict(root) = source.value(source.root()) else { return None };
+    if leg.from.is_hf() || !leg.to.is_hf() {
+        return None;
+    }
+    let states = root.entries.iter().map(|(key, _)| key.to_string());
+    let others: Vec<String> = states.filter(|name| name != "model").collect();
+    (!others.is_empty()).then(|| {
+        format!("Hugging Face\u{2019}s files hold the model only: without {}", others.join(", "))
+    })
+}
+
+/// The command that does the same.
+fn command(open: &Open, options: &ConvertOptions, to: Format, found: &Found) -> String {
+    let asked: &Asked = &options.family;
+    let mut words = vec!["convert-model".into(), planning::source_name(open)];
+    let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
+    add("--to", &to.to_string());
+    let known = Families::known()
+        .is_ok_and(|known| known.models().any(|own| asked.model.as_deref() == Some(own)));
+    if let Some(model) = asked.model.as_deref().filter(|_| known) {
+        add("--model", model);
+    }
+    if let Some(source) = &asked.source {
+        add("--src-fmt", source);
+    }
+    if let (Some(config), Some(_)) = (&found.config, &asked.config) {
+        add("--config", &config.name);
+    }
+    if let Some(rules) = &asked.recipe {
+        add("--recipe", &rules.name);
+    }
+    if to.is_hf()
+        && let Some(size) = &options.shard_size
+    {
+        add("--hf-shard-size", size);
+    }
+    for (flag, on) in [
+        ("--export-safetensors", options.to == "safetensors"),
+        ("--drop-unmatched-keys", asked.drop_unmatched),
+        ("--unwrap", asked.unwrap),
+    ] {
+        words.extend(on.then(|| flag.to_owned()));
+    }
+    planning::command_line(&words)
+}

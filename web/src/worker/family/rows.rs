@@ -1,0 +1,291 @@
+//! What becomes of which keys, folded by layer, in the words of the page.
+
+use std::collections::{HashMap, HashSet};
+
+use statelens_inspect::fold;
+use statelens_recipes::conversion::Conversion;
+use statelens_recipes::engine::{Move, Unmatched};
+
+use crate::protocol::family::Row;
+
+/// The rows: keys that no rule is about first, then those that are left out, then the others.
+pub(super) fn rows(done: &Conversion) -> Vec<Row> {
+    let mut rows = folded(done.unmatched.iter().map(unmatched).collect());
+    let moves = composed(&done.moves, &done.ends);
+    let (out, kept): (Vec<Row>, Vec<Row>) =
+        moves.iter().map(row).partition(|row| row.new.is_empty());
+    rows.extend(folded(out));
+    rows.extend(folded(kept));
+    rows
+}
+
+fn unmatched(one: &Unmatched) -> Row {
+    Row {
+        old: one.key.clone(),
+        new: String::new(),
+        how: "no rule".to_owned(),
+        times: 1,
+        unmatched: true,
+        nearest: one.nearest.clone().unwrap_or_default(),
+    }
+}
+
+fn row(one: &Way) -> Row {
+    let side = |keys: &[String]| {
+        let joined = fold::joined(keys.iter().map(String::as_str), '.');
+        joined.filter(|_| keys.len() > 2).unwrap_or_else(|| keys.join(" + "))
+    };
+    let how = match one.to.is_empty() {
+        true => "left out".to_owned(),
+        false => one.how.join(", "),
+    };
+    Row {
+        old: side(&one.from),
+        new: side(&one.to),
+        how,
+        times: 1,
+        unmatched: false,
+        nearest: String::new(),
+    }
+}
+
+/// Where keys come from, where they go, and what is done on the way.
+struct Way {
+    from: Vec<String>,
+    to: Vec<String>,
+    how: Vec<String>,
+}
+
+/// The moves of several steps as those of one.
+fn composed(moves: &[Move], ends: &[usize]) -> Vec<Way> {
+    let mut ways: Vec<Way> = Vec::new();
+    let mut begin = 0;
+    for (step, &end) in ends.iter().enumerate() {
+        let own = moves.get(begin..end).unwrap_or_default();
+        begin = end;
+        // A step without rules of its own changes nothing.
+        if own.is_empty() {
+            continue;
+        }
+        let mut before: HashMap<String, usize> = HashMap::new();
+        for (at, way) in ways.iter().enumerate() {
+            before.extend(way.to.iter().map(|key| (key.clone(), at)));
+        }
+        let mut next: Vec<Way> =
+            ways.iter().filter(|way| way.to.is_empty()).map(Way::again).collect();
+        for one in own {
+            let known: Vec<&Way> = {
+                let mut seen = HashSet::new();
+                let all = one.from.iter().filter_map(|key| before.get(key));
+                all.filter(|at| seen.insert(**at)).filter_map(|at| ways.get(*at)).collect()
+            };
+            let from = match step == 0 || known.is_empty() {
+                true => one.from.clone(),
+                false => known.iter().flat_map(|way| way.from.clone()).collect(),
+            };
+            let mut how: Vec<String> = known.iter().flat_map(|way| way.how.clone()).collect();
+            let own = how_of(one);
+            if own != COPY || how.is_empty() {
+                how.retain(|before| before != COPY);
+                how.push(own);
+            }
+            how.dedup();
+            next.push(Way { from, to: one.to.clone(), how });
+        }
+        ways = next;
+    }
+    ways
+}
+
+impl Way {
+    fn again(&self) -> Self {
+        Self { from: self.from.clone(), to: self.to.clone(), how: self.how.clone() }
+    }
+}
+
+const COPY: &str = "copy";
+
+/// What a rule does to its keys, in a few words.
+fn how_of(one: &Move) -> String {
+    let Some((_, operations)) = one.rule.split_once(" : ") else {
+        return match (one.from.is_empty(), one.rule.starts_with("twice ")) {
+            (true, _) => format!("created{}", made_of(&one.rule)),
+            (_, true) => "copy, again".to_owned(),
+            _ if one.to.len() > 1 && one.from.len() == 1 => {
+                format!("copy to {} keys", one.to.len())
+            }
+            _ => COPY.to_owned(),
+        };
+    };
+    let joins = one.from.len() > 1;
+    let count = one.from.len().max(one.to.len());
+    let mut said = Vec::new();
+    for operation in operations.split(" when ").next().unwrap_or_default().split(' ') {
+        let name = operation.split('(').next().unwrap_or_default();
+        said.push(match name {
+            "transpose" => "transpose".to_owned(),
+            "rope" => "rotary order".to_owned(),
+            "split" if joins => format!("join {}", parts(&one.from)),
+            "split" => format!("split {}", parts(&one.to)),
+            "stack" if joins => format!("stack {count}{}", experts(&one.from)),
+            "stack" => format!("unstack {count}{}", experts(&one.to)),
+            "concat" if joins => format!("join {}", parts(&one.from)),
+            "concat" => format!("cut into {}", parts(&one.to)),
+            "lead" => "leading dimensions".to_owned(),
+            "roll" => "roll rows".to_owned(),
+            "add" => "add a number".to_owned(),
+            "repeat" => "same for each".to_owned(),
+            "tie" => "tied".to_owned(),
+            _ => continue,
+        });
+    }
+    match said.is_empty() {
+        true => COPY.to_owned(),
+        false => said.join(", "),
+    }
+}
+
+/// What a created key is made of.
+fn made_of(rule: &str) -> String {
+    let maker = rule.split_once('=').map(|(_, maker)| maker.trim());
+    let name = maker.and_then(|maker| maker.split(['(', ' ']).next()).unwrap_or_default();
+    if name.is_empty() { String::new() } else { format!(": {name}") }
+}
+
+/// ` experts`, if they are.
+fn experts(keys: &[String]) -> &'static str {
+    let all = !keys.is_empty() && keys.iter().all(|key| key.contains("experts"));
+    if all { " experts" } else { "" }
+}
+
+/// What tells keys apart that go together: `q, k, v`; how many there are, if that is long.
+fn parts(keys: &[String]) -> String {
+    let split: Vec<Vec<&str>> = keys.iter().map(|key| key.split(['.', '_']).collect()).collect();
+    let place = (0..split.first().map_or(0, Vec::len)).find(|at| {
+        let own: HashSet<_> = split.iter().map(|parts| parts.get(*at)).collect();
+        own.len() == keys.len()
+    });
+    let names: Vec<&str> = match place {
+        Some(at) => split.iter().filter_map(|parts| parts.get(at).copied()).collect(),
+        None => Vec::new(),
+    };
+    let short = |name: &&str| !name.is_empty() && name.len() <= 8 && name.parse::<u64>().is_err();
+    match names.len() <= 4 && !names.is_empty() && names.iter().all(short) {
+        true => names.join(", "),
+        false => keys.len().to_string(),
+    }
+}
+
+/// Rows that differ in numbers only as one, in the order of the first.
+fn folded(rows: Vec<Row>) -> Vec<Row> {
+    let mut groups: Vec<Vec<Row>> = Vec::new();
+    let mut known = HashMap::new();
+    for row in rows {
+        let shape = |key: &str| fold::pattern(key, '.').0;
+        let alike = (shape(&row.old), shape(&row.new), row.how.clone(), row.nearest.clone());
+        let at = *known.entry(alike).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some(group) => group.push(row),
+            None => groups.push(vec![row]),
+        }
+    }
+    groups.into_iter().flat_map(|group| one(&group).map_or(group, |one| vec![one])).collect()
+}
+
+/// One row for all of a group, if its numbers are every combination of what its places have.
+fn one(group: &[Row]) -> Option<Row> {
+    let first = group.first().filter(|_| group.len() > 1)?;
+    let key = |row: &Row| if first.old.is_empty() { row.new.clone() } else { row.old.clone() };
+    let mut places: Vec<HashSet<u64>> = Vec::new();
+    for row in group {
+        let (_, numbers) = fold::pattern(&key(row), '.');
+        places.resize_with(numbers.len(), HashSet::new);
+        for (place, number) in places.iter_mut().zip(numbers) {
+            place.insert(number);
+        }
+    }
+    if places.iter().map(HashSet::len).product::<usize>() != group.len() {
+        return None;
+    }
+    let side = |of: fn(&Row) -> &str| match of(first).is_empty() {
+        true => Some(String::new()),
+        false => fold::joined(group.iter().map(of), '.'),
+    };
+    Some(Row {
+        old: side(|row| &row.old)?,
+        new: side(|row| &row.new)?,
+        times: group.len() as u64,
+        ..first.clone()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moved(from: &[&str], to: &[&str], rule: &str) -> Move {
+        let all = |keys: &[&str]| keys.iter().map(|key| (*key).to_owned()).collect();
+        Move { from: all(from), to: all(to), rule: rule.to_owned() }
+    }
+
+    fn told(moves: Vec<Move>, ends: Vec<usize>) -> Vec<(String, String, String, u64)> {
+        let done = Conversion { parts: Vec::new(), unmatched: Vec::new(), moves, ends };
+        let told = |row: Row| (row.old, row.new, row.how, row.times);
+        rows(&done).into_iter().map(told).collect()
+    }
+
+    fn line(old: &str, new: &str, how: &str, times: u64) -> (String, String, String, u64) {
+        (old.into(), new.into(), how.into(), times)
+    }
+
+    #[test]
+    fn layers_are_one_row_with_what_is_done() {
+        let mut moves = vec![moved(&["wte.w"], &["embed.w"], "wte.w <-> embed.w")];
+        for layer in ["0", "1", "2"] {
+            let old = format!("h.{layer}.attn.w");
+            let new = ["q", "k", "v"].map(|name| format!("layers.{layer}.{name}.w"));
+            let new: Vec<&str> = new.iter().map(String::as_str).collect();
+            moves.push(moved(&[&old], &new, "a <-> b : transpose split(1; q H, k H, v H)"));
+            moves.push(moved(&[&format!("h.{layer}.mask")], &[], "h.{n}.mask -> -"));
+        }
+        let count = moves.len();
+        assert_eq!(
+            told(moves, vec![count]),
+            [
+                line("h.0–2.mask", "", "left out", 3),
+                line("wte.w", "embed.w", "copy", 1),
+                line(
+                    "h.0–2.attn.w",
+                    "layers.0–2.q.w + layers.0–2.k.w + layers.0–2.v.w",
+                    "transpose, split q, k, v",
+                    3
+                ),
+            ]
+        );
+    }
+
+    #[test]
+    fn steps_are_told_as_one() {
+        let moves = vec![
+            moved(&["a", "b"], &["ab"], "x <-> y : concat(0)"),
+            moved(&["c"], &["d"], "c <-> d"),
+            moved(&["ab"], &["new"], "ab <-> new : rope(H; R)"),
+            moved(&["d"], &["e"], "d <-> e"),
+        ];
+        assert_eq!(
+            told(moves, vec![2, 2, 4]),
+            [line("a + b", "new", "join a, b, rotary order", 1), line("c", "e", "copy", 1)]
+        );
+    }
+
+    #[test]
+    fn experts_are_stacked() {
+        let keys: Vec<String> = (0..8).map(|at| format!("l.0.experts.{at}.w1")).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let moves = vec![moved(&keys, &["l.0.experts.fc"], "x <-> y : stack(0)")];
+        assert_eq!(
+            told(moves, vec![1]),
+            [line("l.0.experts.0–7.w1", "l.0.experts.fc", "stack 8 experts", 1)]
+        );
+    }
+}
