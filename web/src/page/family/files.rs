@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::actor::{Actor, click};
 use crate::page::convert::change;
 use crate::page::drop::{Dropped, asset_text};
-use crate::page::family::set;
+use crate::page::family::asking::set;
 use crate::page::model::{Action, Model, Phase, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::Text;

@@ -7,7 +7,7 @@ use yew::prelude::*;
 use crate::page::actor::Actor;
 use crate::page::convert::change;
 use crate::page::drop::save_text;
-use crate::page::family::set;
+use crate::page::family::asking::set;
 use crate::page::family::table::FamilyTable;
 use crate::page::marks::{good, prose, severity};
 use crate::page::model::Convert;

@@ -1,0 +1,12 @@
+//! Changing what is asked about the family.
+
+use crate::page::actor::Actor;
+use crate::page::convert::change;
+
+/// Changes what is asked about the family.
+pub(super) fn set(actor: &Actor, with: impl FnOnce(&mut crate::protocol::family::Asked) + 'static) {
+    change(actor, move |convert| {
+        with(&mut convert.options.family);
+        convert.acknowledged.clear();
+    });
+}

@@ -1,0 +1,58 @@
+//! What there is to choose for a family, and what becomes of it, one part below the other.
+
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::convert::choices;
+use crate::page::family::{config, rules};
+use crate::page::marks::{prose, severity};
+use crate::page::model::Convert;
+use crate::protocol::family::Told;
+use crate::protocol::{Choice, Severity};
+
+/// What there is to choose for a family, and what becomes of it.
+pub fn fields(actor: &Actor, convert: &Convert) -> Html {
+    let Some(told) = &convert.family else { return html! {} };
+    let shown = told.shown.as_ref();
+    html! {
+        <>
+            { config::chosen(actor, convert, told) }
+            { written(actor, convert) }
+            { rules::keys(actor, convert, told) }
+            if let Some(configs) = shown.and_then(|shown| shown.config.as_ref()) { { config::both(configs) } }
+            { notes(told) }
+        </>
+    }
+}
+
+/// As which files Hugging Face's models are written.
+fn written(actor: &Actor, convert: &Convert) -> Html {
+    if convert.options.family.target.as_deref() != Some("hf") {
+        return html! {};
+    }
+    let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };
+    let kinds = [choice("safetensors", "safetensors"), choice("torch", "PyTorch .bin")];
+    let sizes = [choice("10GB", "10 GB"), choice("5GB", "5 GB"), choice("2GB", "2 GB")];
+    html! {
+        <>
+            { choices(actor, "Files", "which kind", &kinds, Some(&convert.options.to),
+                |convert, id| convert.options.to = id.unwrap_or("safetensors".into())) }
+            { choices(actor, "Shards", "files of at most so many bytes of tensors, with an index", &sizes,
+                convert.options.shard_size.as_deref(), |convert, id| convert.options.shard_size = id) }
+        </>
+    }
+}
+
+fn notes(told: &Told) -> Html {
+    let notes = told.shown.as_ref().map_or(&[][..], |shown| &shown.notes);
+    if notes.is_empty() {
+        return html! {};
+    }
+    html! {
+        <div class="fs"><span class="lab">{ "Notes" }</span><div>
+            <ul class="checks">{ for notes.iter().map(|note| html! {
+                <li>{ severity(Severity::Note) }<span>{ prose(note) }</span></li>
+            }) }</ul>
+        </div></div>
+    }
+}
