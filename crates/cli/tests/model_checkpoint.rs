@@ -143,3 +143,52 @@ fn a_wrapped_model_is_recognised_and_unwrapped() {
     let listed = run(["ls", &text(&folder.file("model_to_cs-2.9.mdl"))]).ok();
     assert!(listed.contains("model.transformer_decoder.layers.0.norm1.bias"), "{listed}");
 }
+
+#[test]
+fn the_state_of_the_dataloader_that_1_9_kept_in_files_goes_along() {
+    let folder = Folder::new();
+    let (input, out) = (from_hf("gpt2"), folder.file("out"));
+    run(["convert-model", &text(&input), "--to", "cs-1.9", "-o", &text(&out)]).ok();
+    let iter = folder.file("iter");
+    fs::create_dir(&iter).unwrap();
+    fs::write(iter.join("data_iter_checkpoint_state_file_global"), "100\n").unwrap();
+    for (worker, samples) in [(0, 400), (1, 410)] {
+        let name = format!("data_iter_state_file_worker_{worker}_step_100.txt");
+        fs::write(iter.join(name), format!("{samples}\n")).unwrap();
+    }
+    let config = out.join("config_to_cs-1.9.yaml");
+    let plain = fs::read_to_string(&config).unwrap();
+    let mdl = text(&out.join("model_to_cs-1.9.mdl"));
+    let config = text(&config);
+    let convert = |processor: &str| {
+        let path = text(&iter);
+        let more = format!(
+            "cerebras:\n    save_iter_state_path: {path}\ntrain_input:\n    data_processor: {processor}\n"
+        );
+        fs::write(&config, format!("{plain}{more}")).unwrap();
+        run([
+            "convert-model",
+            &mdl,
+            "--model",
+            "gpt2",
+            "--src-fmt",
+            "cs-1.9",
+            "--to",
+            "cs-2.0",
+            "--config",
+            &config,
+            "-o",
+            &text(&out),
+            "--force",
+        ])
+    };
+    let states = || run(["ls", &text(&out.join("model_to_cs-1.9_to_cs-2.0.mdl"))]).ok();
+    convert("GptHDF5MapDataProcessor").ok();
+    let listed = states();
+    assert!(listed.contains("dataloader.samples_streamed") && listed.contains("810"), "{listed}");
+    assert!(listed.contains("dataloader.seed"), "{listed}");
+    convert("GptHDF5DataProcessor").ok();
+    let listed = states();
+    assert!(listed.contains("dataloader.all_worker_states.1.shard_index"), "{listed}");
+    assert!(convert("BertHDF5DataProcessor").failed().contains("no dataloader that has one"));
+}

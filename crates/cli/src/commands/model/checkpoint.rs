@@ -6,6 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
 use statelens_convert::{Edit, shard_size};
 use statelens_formats::Shards;
+use statelens_formats::cerebras::dataloader::{DataState, Loader};
 use statelens_inspect::{Json, visible};
 use statelens_recipes::config::{Converted, Families, Language, Value};
 use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, components, convert};
@@ -18,6 +19,7 @@ use super::files::{self, File};
 use crate::args::{ConvertModel, Edits, Writes};
 use crate::commands;
 use crate::commands::convert::{Destination, Job};
+use crate::commands::toolbox::dataloader;
 use crate::limits::limits;
 use crate::print::{Outcome, Printer, complain, counted};
 use crate::progress::{Bar, Unit};
@@ -48,6 +50,10 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     if args.dry_run {
         return preview(args, &asked, &done);
     }
+    let data = match asked.source.is_cerebras() && target.is_cerebras() {
+        true => data_state(source.config.as_ref())?,
+        false => None,
+    };
     for one in &done.unmatched {
         complain(&format!("left out, as no rule is about it: `{}`", visible(&one.key)));
     }
@@ -56,17 +62,18 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
         printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, target))?;
         printer.finish()?;
     }
-    if names_dataloader_state(source.config.as_ref()) && target.is_cerebras() {
-        complain(
-            "the config names a state of the dataloader beside the checkpoint, which stays as it is: \
-             put it in with `statelens convert-dataloader-state`",
-        );
-    }
     // Whether all can be written is found out before the first is.
     files::check(&configs, args.force)?;
     let weights = writes(args, target);
     let torch = Writes::plain("torch", args.force, args.durable);
-    for (part, checkpoint) in done.parts {
+    for (part, mut checkpoint) in done.parts {
+        if let Some((state, loader)) = &data {
+            let (with, replaces) = state.put_into(&checkpoint, loader)?;
+            match replaces {
+                true => complain("the checkpoint has a state `dataloader`, which is kept"),
+                false => checkpoint = with,
+            }
+        }
         let writes = if part.as_deref() == Some(OPTIMIZER_FILE) { &torch } else { &weights };
         let (path, cut) = asked.output(args, part.as_deref())?;
         let job = Job {
@@ -345,10 +352,26 @@ impl Asked {
     }
 }
 
-/// Whether a config of release 1.9 says where text files with the dataloader's state are.
-fn names_dataloader_state(config: Option<&Value>) -> bool {
-    let section = config.and_then(Value::as_map).and_then(|map| map.get("cerebras"));
-    section.and_then(Value::as_map).is_some_and(|map| map.contains("save_iter_state_path"))
+/// The dataloader's state that release 1.9 kept in text files, where its config says that they are.
+fn data_state(config: Option<&Value>) -> Result<Option<(DataState, Loader)>> {
+    let section = |name: &str| config?.as_map()?.get(name)?.as_map();
+    let folder = section("cerebras").and_then(|map| map.get("save_iter_state_path"));
+    let Some(folder) = folder.and_then(Value::as_str) else { return Ok(None) };
+    let processor = section("train_input").and_then(|map| map.get("data_processor"));
+    let loader = match processor.and_then(Value::as_str) {
+        Some("GptHDF5MapDataProcessor") => Loader::Map { seed: 0 },
+        Some("GptHDF5DataProcessor") => Loader::Iterable,
+        _ => {
+            return Err(Error::refused(
+                "the config names a state of the dataloader, and no dataloader that has one",
+            )
+            .expected("train_input.data_processor GptHDF5MapDataProcessor or GptHDF5DataProcessor")
+            .advice(
+                "Take cerebras.save_iter_state_path out of the config to convert without it.",
+            ));
+        }
+    };
+    Ok(Some((dataloader::read(Path::new(folder))?, loader)))
 }
 
 /// The name without its extensions: those that are letters only.

@@ -15,13 +15,7 @@ use crate::commands::convert::losses_text;
 use crate::print::{Outcome, Printer, counted, grouped};
 
 pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
-    let state = DataState::read(&state_files(&args.workers)?).map_err(|error| {
-        match error.file().map(|name| args.workers.join(name)) {
-            // The name is that of a file in the folder.
-            Some(path) => Error::refused(error.what()).in_file(path.display().to_string()),
-            None => error.in_file(args.workers.display().to_string()),
-        }
-    })?;
+    let state = read(&args.workers)?;
     let loader = match args.dataloader {
         Dataloader::Map => Loader::Map { seed: args.seed },
         Dataloader::Iterable => Loader::Iterable,
@@ -64,6 +58,17 @@ pub(crate) fn run(args: &ConvertDataloaderState) -> Outcome {
     }
     printer.finish()?;
     Ok(true)
+}
+
+/// The state that release 1.9 left in a folder.
+pub(in crate::commands) fn read(folder: &Path) -> Result<DataState> {
+    DataState::read(&state_files(folder)?).map_err(|error| {
+        match error.file().map(|name| folder.join(name)) {
+            // The name is that of a file in the folder.
+            Some(path) => Error::refused(error.what()).in_file(path.display().to_string()),
+            None => error.in_file(folder.display().to_string()),
+        }
+    })
 }
 
 /// Names and first bytes of the state files in a folder.

@@ -1,7 +1,7 @@
 //! The commands for those who train, one file each.
 
 mod check;
-mod dataloader;
+pub(super) mod dataloader;
 mod diff;
 mod fix;
 mod prune;
