@@ -6,6 +6,7 @@
 //! `Uint8Array` (see [`crate::rows`]).
 
 pub mod compare;
+pub mod looking;
 pub mod verify;
 pub mod weights;
 
@@ -52,6 +53,10 @@ pub enum Kind {
     Scan,
     /// Reading the values of one.
     Read,
+    /// Reading a matrix as a picture.
+    Overview,
+    /// Reading a window of it.
+    Window,
     /// Opening a second checkpoint.
     OpenSecond,
     /// Comparing with it.
@@ -159,6 +164,8 @@ pub enum ToWorker {
     Verify(Option<bool>),
     /// About the values of tensors.
     Weights(weights::Ask),
+    /// About a matrix that is looked at as a picture.
+    Looking(looking::Ask),
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {
@@ -183,6 +190,8 @@ impl ToWorker {
             Self::Verify(Some(_)) => Kind::Verify,
             Self::Weights(weights::Ask::Scan(true)) => Kind::Scan,
             Self::Weights(weights::Ask::Read(Some(_))) => Kind::Read,
+            Self::Looking(looking::Ask::Overview(Some(_))) => Kind::Overview,
+            Self::Looking(looking::Ask::Cells(..)) => Kind::Window,
             Self::Compare(compare::Ask::Open { .. }) => Kind::OpenSecond,
             Self::Compare(compare::Ask::Start { .. }) => Kind::Compare,
             Self::Inspect { .. } => Kind::Inspect,
@@ -196,6 +205,7 @@ impl ToWorker {
             | Self::Compare(_)
             | Self::Verify(None)
             | Self::Weights(_)
+            | Self::Looking(looking::Ask::Overview(None))
             | Self::Close => Kind::Other,
         }
     }
@@ -371,6 +381,8 @@ pub enum FromWorker {
     Verify(verify::Told),
     /// About the values of tensors.
     Weights(weights::Told),
+    /// About a matrix that is looked at as a picture.
+    Looking(looking::Told),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
     /// The job is over; what came of it was told before.

@@ -7,6 +7,7 @@ mod casts;
 pub mod check;
 pub mod compare;
 mod found;
+pub mod looking;
 pub mod open;
 pub mod planning;
 pub mod pool;
@@ -206,6 +207,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
+        ToWorker::Looking(ask) => looking::answer(session, job.clone(), ask),
         ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
         ToWorker::Close => {}
     }
