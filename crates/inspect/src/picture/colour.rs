@@ -39,6 +39,8 @@ pub struct Colours {
     show: Show,
     scaling: Scaling,
     limit: f64,
+    /// The magnitude that is palest: nothing where signs have colours, else the least there is.
+    low: f64,
     /// The magnitudes, for ranks.
     sorted: Vec<f64>,
     dark: bool,
@@ -60,10 +62,11 @@ impl Colours {
             of.iter().map(|value| value.abs()).filter(|value| value.is_finite()).collect();
         sorted.sort_by(f64::total_cmp);
         let limit = sorted.last().copied().unwrap_or(0.0);
+        let least = sorted.first().copied().filter(|least| show != Show::Value && *least < limit);
         if scaling != Scaling::Quantile {
             sorted.clear();
         }
-        Self { show, scaling, limit, sorted, dark }
+        Self { show, scaling, limit, low: least.unwrap_or(0.0), sorted, dark }
     }
 
     /// The magnitude that has the strongest colour.
@@ -123,8 +126,11 @@ impl Colours {
     pub fn magnitude(&self, part: f64) -> f64 {
         let part = part.clamp(0.0, 1.0);
         match self.scaling {
-            Scaling::Linear => part * self.limit,
-            Scaling::Log => (part * DECADES.ln_1p()).exp_m1() / DECADES * self.limit,
+            Scaling::Linear => self.low + part * (self.limit - self.low),
+            Scaling::Log => {
+                let part = (part * DECADES.ln_1p()).exp_m1() / DECADES;
+                self.low + part * (self.limit - self.low)
+            }
             Scaling::Quantile => {
                 let last = self.sorted.len().saturating_sub(1);
                 let at = (part * last as f64).round() as usize;
@@ -137,9 +143,10 @@ impl Colours {
         if self.limit == 0.0 {
             return 0.0;
         }
+        let even = ((magnitude - self.low) / (self.limit - self.low)).max(0.0);
         match self.scaling {
-            Scaling::Linear => magnitude / self.limit,
-            Scaling::Log => (magnitude / self.limit * DECADES).ln_1p() / DECADES.ln_1p(),
+            Scaling::Linear => even,
+            Scaling::Log => (even * DECADES).ln_1p() / DECADES.ln_1p(),
             Scaling::Quantile => {
                 let below = self.sorted.partition_point(|it| *it < magnitude);
                 below as f64 / self.sorted.len().saturating_sub(1).max(1) as f64
@@ -155,7 +162,7 @@ const DECADES: f64 = 1000.0;
 #[must_use]
 pub fn of_value(value: f64, limit: f64, scaling: Scaling, dark: bool) -> Rgb {
     let scaling = if scaling == Scaling::Quantile { Scaling::Linear } else { scaling };
-    Colours { show: Show::Value, scaling, limit, sorted: Vec::new(), dark }.colour(value)
+    Colours { show: Show::Value, scaling, limit, low: 0.0, sorted: Vec::new(), dark }.colour(value)
 }
 
 #[cfg(test)]

@@ -57,8 +57,15 @@ pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) 
         use_effect_with((frame, model.session), move |(frame, _)| {
             let (across, down) = if small { FEW } else { BLOCKS };
             let ask = frame.clone().map(|frame| (frame, across, down));
-            if let Some(ask) = ask {
-                actor.ask(&ToWorker::Looking(Ask::Overview(Some(ask))));
+            let stop = ask.is_some().then(|| actor.clone());
+            if ask.is_some() {
+                actor.ask(&ToWorker::Looking(Ask::Overview(ask)));
+            }
+            // What is looked at no longer is not read to its end.
+            move || {
+                if let Some(actor) = stop {
+                    actor.ask(&ToWorker::Looking(Ask::Overview(None)));
+                }
             }
         });
     }

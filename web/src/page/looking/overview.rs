@@ -20,7 +20,6 @@ pub(super) struct OverviewProps {
     /// As it is drawn: with rows for columns, if that is wanted.
     pub(super) map: Held<Map>,
     pub(super) colours: Rc<Colours>,
-    pub(super) small: bool,
 }
 
 /// Pixels that the pointer may move in a click.

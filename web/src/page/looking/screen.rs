@@ -10,7 +10,7 @@ use super::grid::Grid;
 use super::overview::{Overview, legend};
 use super::side::Side;
 use crate::page::actor::Actor;
-use crate::page::hooks::{use_media, use_small};
+use crate::page::hooks::use_media;
 use crate::page::marks::{Copy, cap, dtype, logo, wrapped_key};
 use crate::protocol::looking::Ask;
 use crate::protocol::{Inspected, ToWorker};
@@ -35,7 +35,6 @@ pub struct ExpandedProps {
 #[component]
 pub fn Expanded(props: &ExpandedProps) -> Html {
     let actor = use_context::<Actor>();
-    let small = use_small();
     let dark = use_media("(prefers-color-scheme: dark)");
     let looking = &props.looking;
     let map = use_memo((looking.map.clone(), looking.transposed), |(map, turned)| {
@@ -84,7 +83,7 @@ pub fn Expanded(props: &ExpandedProps) -> Html {
                         <p class="w-warn">{ &error.title }</p><p class="dim">{ &error.text }</p>
                     }
                     if let (Some(map), Some(colours)) = (&*map, &*colours) {
-                        <Overview looking={looking.clone()} map={map.clone()} colours={colours.clone()} {small} />
+                        <Overview looking={looking.clone()} map={map.clone()} colours={colours.clone()} />
                     } else if looking.failed.is_none() {
                         <div class="over waiting" role="status">{ "Reading\u{2026}" }</div>
                     }
