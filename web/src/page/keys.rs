@@ -74,6 +74,7 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
         }
         _ if model.screen != Screen::Work => return false,
         key if looking::press(model, actor, key, event.shift_key()) => {}
+        "g" if model.looking.is_some() => return focus("go-to"),
         _ if model.looking.is_some() => return false,
         "e" => actor.expand(true),
         "d" => compare::offer(model, actor),
@@ -180,7 +181,7 @@ pub fn focus_filter() -> bool {
 }
 
 /// Focuses a box that there may be.
-pub(super) fn focus(id: &str) -> bool {
+fn focus(id: &str) -> bool {
     let input = web_sys::window()
         .and_then(|window| window.document())
         .and_then(|document| document.get_element_by_id(id))

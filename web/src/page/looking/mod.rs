@@ -109,7 +109,6 @@ pub fn press(model: &Model, actor: &Actor, key: &str, far: bool) -> bool {
         "," => actor.work(|work| work.step_layer(-1)),
         "." => actor.work(|work| work.step_layer(1)),
         "e" => actor.expand(false),
-        "g" => return super::keys::focus("go-to"),
         _ => return false,
     }
     true
