@@ -7,6 +7,7 @@
 
 pub mod compare;
 pub mod family;
+pub mod looking;
 pub mod verify;
 pub mod weights;
 
@@ -53,6 +54,10 @@ pub enum Kind {
     Scan,
     /// Reading the values of one.
     Read,
+    /// Reading a matrix as a picture.
+    Overview,
+    /// Reading a window of it.
+    Window,
     /// Opening a second checkpoint.
     OpenSecond,
     /// Comparing with it.
@@ -160,6 +165,8 @@ pub enum ToWorker {
     Verify(Option<bool>),
     /// About the values of tensors.
     Weights(weights::Ask),
+    /// About a matrix that is looked at as a picture.
+    Looking(looking::Ask),
     /// Open the structure of some of the files that come beside this message, one after the
     /// other, to tell what is wrong with them. Nothing else is open then.
     Look {
@@ -186,6 +193,8 @@ impl ToWorker {
             Self::Verify(Some(_)) => Kind::Verify,
             Self::Weights(weights::Ask::Scan(true)) => Kind::Scan,
             Self::Weights(weights::Ask::Read(Some(_))) => Kind::Read,
+            Self::Looking(looking::Ask::Overview(Some(_))) => Kind::Overview,
+            Self::Looking(looking::Ask::Cells(..)) => Kind::Window,
             Self::Compare(compare::Ask::Open { .. }) => Kind::OpenSecond,
             Self::Compare(compare::Ask::Start { .. }) => Kind::Compare,
             Self::Inspect { .. } => Kind::Inspect,
@@ -200,6 +209,7 @@ impl ToWorker {
             | Self::Verify(None)
             | Self::Weights(_)
             | Self::Provide(_)
+            | Self::Looking(looking::Ask::Overview(None))
             | Self::Close => Kind::Other,
         }
     }
@@ -381,6 +391,8 @@ pub enum FromWorker {
     Verify(verify::Told),
     /// About the values of tensors.
     Weights(weights::Told),
+    /// About a matrix that is looked at as a picture.
+    Looking(looking::Told),
     /// A file of [`ToWorker::Look`] was opened, or can't be.
     Looked(Looked),
     /// The job is over; what came of it was told before.

@@ -25,7 +25,7 @@ pub(crate) use toolbox::{
     Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
     Prune, Runs, Toolbox, Upgrade, Verify,
 };
-pub(crate) use values::{By, Export, FailOn, Field, Hist, StatsArgs, Values};
+pub(crate) use values::{By, Export, FailOn, Field, Hist, ScaleArg, StatsArgs, Values};
 
 const EXAMPLES: &str = "\
 Examples:

@@ -297,10 +297,67 @@ fn tensors_and_slices_are_taken_out() {
     let out = out.to_str().unwrap();
     assert!(run(["export", path, "w", out]).failed().contains("--force"));
     run(["export", path, "w", out, "--force"]).ok();
-    let odd = folder.file("w.png");
+    let odd = folder.file("w.jpeg");
     assert!(run(["export", path, "w", odd.to_str().unwrap()]).failed().contains(".npy"));
     assert!(run(["export", path, "v", out]).failed().contains("there is no key `v`"));
     assert!(run(["export", path, "w[9]", out]).failed().contains("is not a slice"));
+}
+
+/// A PNG: its width and its dots, three bytes each.
+fn png(path: &std::path::Path) -> (usize, Vec<u8>) {
+    let file = std::io::BufReader::new(fs::File::open(path).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut dots = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut dots).unwrap();
+    assert_eq!((info.color_type, info.bit_depth), (png::ColorType::Rgb, png::BitDepth::Eight));
+    (info.width as usize, dots)
+}
+
+#[test]
+fn pictures_show_what_is_largest_in_each_block() {
+    let folder = Folder::new();
+    let path = folder.file("model.safetensors");
+    // By numpy: a = ((np.arange(70 * 90) * 7919) % 1009 - 504).astype("f4").reshape(70, 90); a[33, 41] = 9000;
+    // a[3, 88] = -4000; a[69, 0] = nan; b = np.pad(a, ((0, 2), (0, 0))).reshape(9, 8, 9, 10);
+    // np.nanmax(abs(b), axis=(1, 3))
+    let mut values: Vec<f32> = (0..70 * 90).map(|at| ((at * 7919) % 1009 - 504) as f32).collect();
+    (values[33 * 90 + 41], values[3 * 90 + 88], values[69 * 90]) = (9000.0, -4000.0, f32::NAN);
+    floats(&path, &[("w", &[70, 90], values), ("t", &[2, 3, 4], vec![1.0; 24])]);
+    let path = path.to_str().unwrap();
+    let out = folder.file("w.png");
+    let args = ["export", path, "w", out.to_str().unwrap(), "--width", "9", "--height", "9"];
+    let said = run(args).ok();
+    assert!(said.contains("w.png: w, float32 [70, 90]"), "{said}");
+    let (width, dots) = png(&out);
+    // A block is 8 rows and 10 columns, and a dot here: the map is where the axes leave it.
+    let (left, top) = (5 * 8 + 14, 3 * 14);
+    let dot = |row: usize, column: usize| {
+        let at = ((top + row) * width + left + column) * 3;
+        [dots[at], dots[at + 1], dots[at + 2]]
+    };
+    assert_eq!(dot(4, 4), [122, 58, 4], "9000 has the strongest orange");
+    assert_eq!(dot(8, 0), [201, 22, 140], "NaN");
+    // -4000 of 9000: between pale and blue; 504 of 9000 nearly nothing.
+    assert_eq!(dot(0, 8), [127, 170, 218]);
+    assert!(dot(2, 2).iter().all(|it| *it > 225), "{:?}", dot(2, 2));
+
+    let out = folder.file("w.svg");
+    let args = ["export", path, "w", out.to_str().unwrap(), "--width", "36", "--height", "36"];
+    run(args).ok();
+    let svg = fs::read_to_string(&out).unwrap();
+    assert!(svg.contains("<path fill=\"#7a3a04\" d=\"M4 4h1v1h-1z\"/>"), "{svg}");
+    assert!(
+        svg.contains("the largest magnitude is 9000, in rows 32 to 39, columns 40 to 49"),
+        "{svg}"
+    );
+
+    let error = run(["export", path, "t", folder.file("t.png").to_str().unwrap()]).failed();
+    assert!(error.contains("3 dimensions") && error.contains("[0, :, :]"), "{error}");
+    run(["export", path, "t[1]", folder.file("t.png").to_str().unwrap()]).ok();
+    run(["export", path, "t[1, 2]", folder.file("row.svg").to_str().unwrap()]).ok();
+    let large = ["--width", "16000", "--height", "16000", "--force"];
+    let args = [&["export", path, "w", out.to_str().unwrap()], &large[..]].concat();
+    assert!(run(args).failed().contains("less --width"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod manifest;
 mod natural;
 mod numbers;
 mod optimizer;
+pub mod picture;
 mod read_back;
 pub mod runs;
 pub mod share;

@@ -221,6 +221,7 @@ mod written {
 }
 
 #[cfg(all(test, feature = "embedded"))]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 

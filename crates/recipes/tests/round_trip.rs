@@ -25,6 +25,7 @@ const LOST: &[Known] = &[
     ("vit", "pooler.dense.weight", NOT_IN_CEREBRAS),
     ("vit", "pooler.dense.bias", NOT_IN_CEREBRAS),
     ("esm-2", "rotary_embeddings.inv_freq", BUFFER),
+    ("llama", "rotary_emb.inv_freq", BUFFER),
     ("esm-2", "position_embeddings.weight", "not used where positions are rotary"),
     ("esm-2", "contact_head.regression.weight", NOT_IN_CEREBRAS),
     ("esm-2", "contact_head.regression.bias", NOT_IN_CEREBRAS),

@@ -26,6 +26,8 @@ mod block;
 mod exact;
 mod forecast;
 mod kind;
+mod norm;
+mod overview;
 mod rows;
 mod spread;
 mod statistics;
@@ -35,6 +37,7 @@ mod tables;
 mod tests;
 
 pub use accumulate::{Accumulator, has_statistics};
+pub use overview::{MOST_TILES, Matrix, Overview, Tile};
 pub use rows::{Line, Lines, MOST_LINES, Rows};
 pub use statistics::{QUANTILES, Statistics};
 pub use summary::{Histogram, Scale, Summary};

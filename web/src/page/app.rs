@@ -18,9 +18,10 @@ use crate::page::error::{Failed, error_screen};
 use crate::page::family::use_families;
 use crate::page::findings::FindingsSheet;
 use crate::page::history::use_history;
-use crate::page::hooks::Same;
+use crate::page::hooks::{Same, use_small};
 use crate::page::keys::use_keys;
 use crate::page::loading::loading_screen;
+use crate::page::looking::{Expanded, use_looking};
 use crate::page::model::{Action, Model, Phase, Screen, Sheet};
 use crate::page::offers::use_desktop_files;
 use crate::page::offline::NewVersion;
@@ -60,6 +61,8 @@ pub fn App() -> Html {
     use_questions(&model, &actor);
     use_instrument(&model, &actor);
     use_families(&model, &actor);
+    let small = use_small();
+    use_looking(&model, &actor, small);
     compare::use_compare(&model, &actor);
     run::use_run(&model, &actor);
     use_title(&model);
@@ -158,6 +161,12 @@ fn screen(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
             None => html! {},
         },
         // Files that open within a moment never show a loading screen.
+        (Screen::Work, Some(work)) if model.looking.is_some() => match &model.looking {
+            Some(looking) => html! {
+                <Expanded {work} looking={looking.clone()} inspected={model.inspected.clone()} privacy={privacy(model)} />
+            },
+            None => html! {},
+        },
         (Screen::Work | Screen::Loading, Some(work)) => html! {
             <Workspace {work} oncompare={oncompare(model, actor)} tab={model.tab} tree_shown={model.tree_shown} inspected={model.inspected.clone()}
                 values={model.values.clone()} running={running(model)} fetched={model.fetched.clone()} cap={model.agreed.cap}

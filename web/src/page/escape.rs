@@ -33,6 +33,15 @@ pub fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -
         Screen::Error => actor.act(Action::Leave),
         Screen::Compare => compare::escape(model, actor),
         Screen::Run => run::escape(model, actor),
+        Screen::Work if model.looking.is_some() => match target {
+            // Arrow keys are the picture's again.
+            Some(target) if target.tag_name() == "INPUT" => {
+                if let Some(input) = target.dyn_ref::<web_sys::HtmlElement>() {
+                    let _ = input.blur();
+                }
+            }
+            _ => actor.expand(false),
+        },
         Screen::Work => {
             let clear = model.work.as_ref().is_none_or(|work| work.filter.is_empty());
             if model.run.is_some() && clear && !model.tree_shown {

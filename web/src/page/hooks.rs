@@ -86,8 +86,14 @@ pub fn use_size(node: &NodeRef) -> (f64, f64) {
 /// True while the window is 720 px wide or narrower.
 #[hook]
 pub fn use_small() -> bool {
+    use_media("(max-width: 720px)")
+}
+
+/// Whether a media query holds, as long as it does.
+#[hook]
+pub fn use_media(query: &'static str) -> bool {
     let query = use_memo((), |()| {
-        web_sys::window().and_then(|window| window.match_media("(max-width: 720px)").ok().flatten())
+        web_sys::window().and_then(|window| window.match_media(query).ok().flatten())
     });
     let small = use_state(|| query.as_ref().as_ref().is_some_and(web_sys::MediaQueryList::matches));
     {

@@ -7,6 +7,7 @@ use yew::prelude::*;
 use crate::page::actor::{Actor, VALUES};
 use crate::page::code::CodeSection;
 use crate::page::hooks::use_size;
+use crate::page::looking;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::model::Action;
 use crate::page::table::holdings;
@@ -279,7 +280,8 @@ fn value_section(
     html! {
         <section>
             <div class="hd"><h3>{ "Values" }</h3>
-                <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span></div>
+                <span class="lab">{ "copy as " }<button class="textlink" {onclick}>{ "text" }</button></span>
+                { looking::button(actor) }</div>
             { save_as(actor, work, row, id) }
             if row.params > u64::from(VALUES) { <GoTo key={id} row={id} shape={row.shape.clone()} /> }
             { grid(row, start, texts, here, width) }

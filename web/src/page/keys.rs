@@ -10,7 +10,7 @@ use crate::page::escape::escape;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Screen, Sheet};
-use crate::page::{compare, run, share};
+use crate::page::{compare, looking, run, share};
 use crate::state::fmt;
 
 /// Listens to the keys of the window.
@@ -73,6 +73,10 @@ fn press(model: &Model, actor: &Actor, event: &KeyboardEvent) -> bool {
             };
         }
         _ if model.screen != Screen::Work => return false,
+        key if looking::press(model, actor, key, event.shift_key()) => {}
+        "g" if model.looking.is_some() => return focus("go-to"),
+        _ if model.looking.is_some() => return false,
+        "e" => actor.expand(true),
         "d" => compare::offer(model, actor),
         "c" => actor.act(Action::StartConvert),
         "f" => actor.act(Action::Show(Some(Sheet::Findings))),

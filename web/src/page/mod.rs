@@ -22,6 +22,7 @@ pub mod hooks;
 pub mod inspector;
 pub mod keys;
 pub mod loading;
+pub mod looking;
 pub mod marks;
 pub mod model;
 pub mod naming;

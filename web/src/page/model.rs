@@ -20,6 +20,7 @@ use crate::protocol::{
 };
 use crate::rows::PackedRows;
 use crate::state::instrument::Instrument;
+use crate::state::looking::Looking;
 use crate::state::share::Shared;
 use crate::state::work::Work;
 use crate::worker::text;
@@ -273,6 +274,8 @@ pub struct Model {
     pub verification: Verification,
     /// Reading the values of tensors.
     pub instrument: Instrument,
+    /// The matrix that is looked at as a picture.
+    pub looking: Option<Looking>,
     /// The convert sheet.
     pub convert: Option<Convert>,
     /// The comparison with a second checkpoint.
@@ -327,6 +330,10 @@ pub enum Action {
     Verify(Box<dyn FnOnce(&mut Verification)>),
     /// Changes what is read of values, or how far that is.
     Instrument(Box<dyn FnOnce(&mut Instrument)>),
+    /// Looks at the chosen row as a picture, or not any more.
+    Expand(bool),
+    /// Changes how that is looked at.
+    Look(Box<dyn FnOnce(&mut Looking)>),
     /// Looks at a value of a row, by its number.
     GoTo(u32, u64),
     /// Opens the convert sheet.
@@ -376,6 +383,7 @@ impl Default for Model {
             measure: Measure::No,
             verification: Verification::default(),
             instrument: Instrument::default(),
+            looking: None,
             convert: None,
             compare: None,
             run: None,
@@ -477,11 +485,18 @@ impl Reducible for Model {
             }
             Action::Verify(change) => change(&mut next.verification),
             Action::Instrument(change) => change(&mut next.instrument),
+            Action::Expand(on) => next.expand(on),
+            Action::Look(change) => {
+                if let Some(looking) = &mut next.looking {
+                    change(looking);
+                }
+            }
             Action::GoTo(row, number) => {
                 if let Some(work) = &mut next.work {
                     work.look_at_row(row);
                 }
                 next.instrument.at = Some((row, number));
+                next.looking = None;
                 (next.sheet, next.tab) = (None, Tab::Tensor);
             }
             Action::StartConvert => next.start_convert(),
@@ -522,8 +537,26 @@ impl Model {
         self.measure = Measure::No;
         self.verification = Verification::default();
         self.instrument = Instrument::default();
+        self.looking = None;
         self.convert = None;
         self.pending = None;
+    }
+
+    /// Looks at the chosen row as a picture, at the value that is stood before.
+    fn expand(&mut self, on: bool) {
+        let chosen = self.work.as_ref().filter(|work| on && !work.opened.summary);
+        let row = chosen.and_then(|work| Some((work, work.row()?)));
+        let next = row.and_then(|(work, id)| {
+            let row = work.rows.get(id as usize).filter(|row| row.kind.has_shape())?;
+            match &self.looking {
+                Some(before) => before.then(id, &row.shape),
+                None => {
+                    let at = self.instrument.at.filter(|(of, _)| *of == id);
+                    Looking::new(id, &row.shape, at.map_or(0, |(_, number)| number))
+                }
+            }
+        });
+        self.looking = next;
     }
 
     /// Tells what is stopped.
@@ -621,6 +654,11 @@ impl Model {
             }
             FromWorker::Compare(told) => self.hear_compare(told),
             FromWorker::Verify(told) => self.verification.hear(told),
+            FromWorker::Looking(told) => {
+                if let Some(looking) = &mut self.looking {
+                    looking.hear(told);
+                }
+            }
             FromWorker::Weights(told) => {
                 self.instrument.hear(told, self.work.as_mut(), &mut self.inspected);
             }

@@ -30,6 +30,7 @@ const GROUPS: [&[Group]; 3] = [
                 ("Share", &["S"]),
                 ("Findings", &["F"]),
                 ("Verify", &["V"]),
+                ("All values as a picture", &["E"]),
                 ("Shortcuts", &["?"]),
             ],
         ),

@@ -8,6 +8,7 @@ pub mod check;
 pub mod compare;
 mod family;
 mod found;
+pub mod looking;
 pub mod open;
 pub mod planning;
 pub mod pool;
@@ -227,6 +228,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),
+        ToWorker::Looking(ask) => looking::answer(session, job.clone(), ask),
         ToWorker::Look { files, asked } => run::look(job.clone(), files, asked, data),
         ToWorker::Provide(files) => session.borrow_mut().provide(files),
         ToWorker::Close => {}

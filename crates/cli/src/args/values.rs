@@ -39,17 +39,24 @@ Examples:
   statelens hist checkpoint_1000.mdl model.head.weight --scale log --bins 40")]
     Hist(Hist),
 
-    /// Saves a tensor, or a slice of one, to a file: .npy, .npz, .safetensors, .csv, .raw
+    /// Saves a tensor, or a slice of one, to a file: .npy, .npz, .safetensors, .csv, .raw; or a picture
+    /// of it: .png, .svg
     #[command(after_help = "\
 What is written is said by the extension of OUT. Numpy has no bfloat16 and no floats of 8 bits: --as
 float32 holds all their numbers. A .raw file holds the numbers alone, little-endian, the last
 dimension fastest; a .csv file a line for each row of the last dimension. Quantised blocks become
 float32.
 
+A picture is of a matrix of any size, read once: it is cut into blocks, and each has the colour of
+its value of largest magnitude, orange for positive and blue for negative, magenta where there is
+NaN or an infinity. It has axes, a legend and a description in words.
+
 Examples:
   statelens export model.safetensors model.norm.weight norm.npy
   statelens export checkpoint_1000.mdl 'model.head.weight[:100, ::2]' head.csv
-  statelens export model.pt model.embed.weight embed.npz --as float32")]
+  statelens export model.pt model.embed.weight embed.npz --as float32
+  statelens export model.pt model.embed.weight embed.png --width 1600 --height 900
+  statelens export model.pt 'conv.weight[0, :, :]' kernel.svg --scale log")]
     Export(Export),
 }
 
@@ -127,6 +134,19 @@ pub(crate) struct Export {
     /// The dtype to write it in, e.g. float32
     #[arg(long = "as", value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
+
+    /// Of a picture: how wide the map is at most, in dots, without axes; a block takes one at least, in
+    /// SVG four
+    #[arg(long, value_name = "DOTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) width: u32,
+
+    /// Of a picture: how high it is at most
+    #[arg(long, value_name = "DOTS", default_value_t = 640, value_parser = clap::value_parser!(u32).range(1..=16_384))]
+    pub(crate) height: u32,
+
+    /// Of a picture: how numbers become colours
+    #[arg(long, value_name = "SCALE", default_value = "linear")]
+    pub(crate) scale: ScaleArg,
 
     /// Replaces OUT if it exists
     #[arg(long)]

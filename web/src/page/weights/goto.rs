@@ -46,7 +46,7 @@ pub fn GoTo(props: &GoToProps) -> Html {
 }
 
 /// The number of the value at an index that somebody typed: `[120, 576]`, `120 576`, `-1, 0`.
-fn number(text: &str, shape: &[u64]) -> Result<u64, String> {
+pub fn number(text: &str, shape: &[u64]) -> Result<u64, String> {
     let words = text.trim().trim_start_matches('[').trim_end_matches(']');
     let words: Vec<&str> =
         words.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty()).collect();

@@ -21,7 +21,7 @@ use crate::state::work::Work;
 pub use cells::columns;
 pub use finding::{article, nothing};
 pub use gauge::{scan_button, status};
-pub use goto::GoTo;
+pub use goto::{GoTo, number as number_of};
 pub use statistics::{StatisticsProps, StatisticsSection};
 
 /// A tensor of so many bytes is read while it is looked at; a larger one on demand.

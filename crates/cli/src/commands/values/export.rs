@@ -34,6 +34,8 @@ enum Kind {
     Safetensors,
     Csv,
     Raw,
+    Png,
+    Svg,
 }
 
 pub(crate) fn run(args: &Export) -> Outcome {
@@ -48,6 +50,14 @@ pub(crate) fn run(args: &Export) -> Outcome {
     let (dtype, shape) = (tensor.dtype.clone(), tensor.shape.clone());
     let bytes = match kind {
         Kind::Csv | Kind::Raw => plain(args, kind, &checkpoint, &sources, &tensor)?,
+        Kind::Png | Kind::Svg => {
+            let title = match slice {
+                Some(slice) => format!("{key}[{slice}]"),
+                None => key.clone(),
+            };
+            let is_svg = kind == Kind::Svg;
+            super::picture::write(args, is_svg, &checkpoint, &sources, &tensor, &visible(&title))?
+        }
         Kind::Npy | Kind::Npz | Kind::Safetensors => {
             let format = match kind {
                 Kind::Npy => "npy",
@@ -94,10 +104,12 @@ impl Kind {
             Some("safetensors") => Self::Safetensors,
             Some("csv") => Self::Csv,
             Some("raw" | "bin") => Self::Raw,
+            Some("png") => Self::Png,
+            Some("svg") => Self::Svg,
             _ => {
                 return Err(Error::refused("its extension does not say what to write")
                     .in_file(output.display().to_string())
-                    .expected(".npy, .npz, .safetensors, .csv or .raw"));
+                    .expected(".npy, .npz, .safetensors, .csv, .raw, .png or .svg"));
             }
         })
     }

@@ -3,6 +3,7 @@
 mod export;
 mod hist;
 mod measure;
+mod picture;
 mod stats;
 
 use std::path::Path;

@@ -1,0 +1,102 @@
+//! `statelens export` to a picture: the blocks of a matrix in colours.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Result, Tensor};
+use statelens_inspect::picture::{Map, Picture, Raster, Scaling, Show, raster, svg};
+use statelens_stats::{MOST_TILES, Matrix, Overview};
+use statelens_tensor::{BUFFER, drain};
+
+use crate::args::{Export, ScaleArg};
+use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
+use crate::progress::{Bar, Unit};
+use crate::source::FileSource;
+
+/// Units of a cell in SVG: each is text, so there are fewer of them.
+const UNITS: u32 = 4;
+
+/// Writes the picture; how many bytes it has.
+pub(super) fn write(
+    args: &Export,
+    is_svg: bool,
+    checkpoint: &Checkpoint,
+    sources: &[Arc<FileSource>],
+    tensor: &Tensor,
+    title: &str,
+) -> Result<u64> {
+    let target = &args.output;
+    check_target(target, args.force, sources)?;
+    let map = map(args, is_svg, checkpoint, tensor)?;
+    let picture = Picture {
+        map: &map,
+        title,
+        axes: if tensor.shape.len() < 2 { ("-", "elements") } else { ("rows", "columns") },
+        show: Show::Value,
+        scaling: match args.scale {
+            ScaleArg::Linear => Scaling::Linear,
+            ScaleArg::Log => Scaling::Log,
+        },
+    };
+    let bytes = match is_svg {
+        true => svg(&picture, args.width, args.height).into_bytes(),
+        false => png(&raster(&picture, args.width, args.height), title, &map.text(), target)?,
+    };
+    let mut folders = Folders::make(target.parent())?;
+    let output = Output::create(target, args.force, 0)?;
+    (&*output.file).write_all(&bytes).map_err(|error| {
+        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
+    })?;
+    keep_all(vec![output], args.durable.sync())?;
+    folders.keep();
+    Ok(bytes.len() as u64)
+}
+
+/// Reads the tensor once.
+fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) -> Result<Map> {
+    let shape = &tensor.shape;
+    if shape.len() > 2 {
+        let rest = vec!["0"; shape.len() - 2].join(", ");
+        return Err(Error::refused(format!(
+            "a picture is of a matrix, and this has {} dimensions",
+            shape.len()
+        ))
+        .advice(format!("Choose one behind the key: [{rest}, :, :].")));
+    }
+    let matrix = Matrix::of(shape, &[])
+        .ok_or_else(|| Error::refused("a tensor without values, of which there is no picture"))?;
+    let unit = if is_svg { UNITS } else { 1 };
+    let (across, down) = ((args.width / unit).max(1), (args.height / unit).max(1));
+    let blocks = u64::from(across) * u64::from(down);
+    if blocks > MOST_TILES {
+        return Err(Error::refused(format!("a picture of {across} x {down} blocks"))
+            .expected(format!("at most {MOST_TILES}; less --width or --height")));
+    }
+    let mut overview = Overview::new(&tensor.dtype, matrix, across, down).ok_or_else(|| {
+        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+    })?;
+    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
+    drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |bytes| {
+        overview.feed(bytes);
+        Ok(())
+    })?;
+    Ok(Map::of(&overview))
+}
+
+fn png(raster: &Raster, title: &str, text: &str, target: &Path) -> Result<Vec<u8>> {
+    let failed = |error: png::EncodingError| {
+        Error::io(format!("writing failed: {error}")).in_file(target.display().to_string())
+    };
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, raster.width, raster.height);
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    for (name, text) in [("Title", title), ("Description", text)] {
+        encoder.add_itxt_chunk(name.to_owned(), text.replace('\0', " ")).map_err(failed)?;
+    }
+    let mut writer = encoder.write_header().map_err(failed)?;
+    writer.write_image_data(&raster.rgb).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    Ok(bytes)
+}

@@ -1,0 +1,201 @@
+//! A matrix as a picture: blocks in colours, with axes, a legend and a title; as dots and as SVG.
+
+mod colour;
+mod draw;
+mod raster;
+mod svg;
+
+use statelens_stats::{Line, Overview};
+
+pub use colour::{Colours, ODD, Rgb, Scaling, Show, of_value};
+pub use draw::{Picture, ticks};
+pub use raster::{Raster, raster};
+pub use svg::svg;
+
+/// What is drawn of a matrix: a number or two of each of its blocks.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Map {
+    /// Rows and columns of the matrix.
+    pub matrix: (u64, u64),
+    /// Rows and columns of a block.
+    pub block: (u64, u64),
+    /// Blocks down and across.
+    pub size: (usize, usize),
+    /// The value of largest magnitude of each block, row by row; NaN where there is none.
+    pub largest: Vec<f64>,
+    /// The number of that value in the matrix, or of one that is not finite, if there is one.
+    pub at: Vec<u64>,
+    /// The mean magnitude; NaN where there is none.
+    pub mean: Vec<f64>,
+    /// What is in a block: 1 for values that were seen, 2 for NaN, 4 for infinities.
+    pub marks: Vec<u8>,
+    /// What rows of blocks are like.
+    pub rows: Vec<Line>,
+    /// What columns of blocks are like.
+    pub columns: Vec<Line>,
+}
+
+/// Values of a block were seen.
+pub const SEEN: u8 = 1;
+/// A block has NaN in it.
+pub const NAN: u8 = 2;
+/// A block has infinities in it.
+pub const INFINITE: u8 = 4;
+
+impl Map {
+    /// What is drawn of what was found.
+    #[must_use]
+    pub fn of(overview: &Overview) -> Self {
+        let matrix = overview.matrix();
+        let tiles = overview.tiles();
+        Self {
+            matrix: (matrix.rows(), matrix.columns),
+            block: overview.block(),
+            size: overview.size(),
+            largest: tiles.iter().map(|it| it.largest.map_or(f64::NAN, |it| it.0)).collect(),
+            at: tiles
+                .iter()
+                .map(|it| it.first_odd.or(it.largest.map(|it| it.1)).unwrap_or(u64::MAX))
+                .collect(),
+            mean: tiles.iter().map(|it| it.mean().unwrap_or(f64::NAN)).collect(),
+            marks: tiles
+                .iter()
+                .map(|it| {
+                    let mark = |is: bool, mark| if is { mark } else { 0 };
+                    mark(it.count > 0, SEEN)
+                        | mark(it.nan > 0, NAN)
+                        | mark(it.infinite > 0, INFINITE)
+                })
+                .collect(),
+            rows: overview.rows(),
+            columns: overview.columns(),
+        }
+    }
+
+    /// With rows for columns.
+    #[must_use]
+    pub fn transposed(&self) -> Self {
+        let turn = |(one, other)| (other, one);
+        Self {
+            matrix: turn(self.matrix),
+            block: turn(self.block),
+            size: (self.size.1, self.size.0),
+            largest: self.turned(&self.largest),
+            at: self.turned(&self.at),
+            mean: self.turned(&self.mean),
+            marks: self.turned(&self.marks),
+            rows: self.columns.clone(),
+            columns: self.rows.clone(),
+        }
+    }
+
+    /// What it shows, in a sentence for those who don't see it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let (down, across) = self.size;
+        let (high, wide) = self.block;
+        let blocks = match self.block {
+            (1, 1) => "each cell is a value".to_owned(),
+            _ => format!("each of {down} \u{d7} {across} cells is a block of {high} \u{d7} {wide}"),
+        };
+        let mut text = format!("{} \u{d7} {} values; {blocks}", self.matrix.0, self.matrix.1);
+        let finite = self.largest.iter().enumerate().filter(|(_, value)| value.is_finite());
+        if let Some((at, value)) = finite.max_by(|one, other| one.1.abs().total_cmp(&other.1.abs()))
+        {
+            let (row, column) = (at / across.max(1), at % across.max(1));
+            let from = |at: usize, block: u64, of: u64| {
+                let start = at as u64 * block;
+                let end = (start + block).min(of) - 1;
+                if start == end { start.to_string() } else { format!("{start} to {end}") }
+            };
+            let rows = from(row, high, self.matrix.0);
+            let columns = from(column, wide, self.matrix.1);
+            let value = crate::number_text(*value);
+            text +=
+                &format!("; the largest magnitude is {value}, in rows {rows}, columns {columns}");
+        }
+        let marked = |mark| self.marks.iter().filter(|it| **it & mark != 0).count();
+        for (count, what) in [(marked(NAN), "NaN"), (marked(INFINITE), "infinities")] {
+            if count > 0 {
+                let blocks = if count == 1 { "cell has" } else { "cells have" };
+                text += &format!("; {count} {blocks} {what}");
+            }
+        }
+        text + "."
+    }
+
+    /// Its numbers as CSV, a line for each block.
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let mut text = "row,column,rows,columns,largest,mean_magnitude,nan,infinite\n".to_owned();
+        let across = self.size.1.max(1);
+        for (at, value) in self.largest.iter().enumerate() {
+            let (row, column) =
+                ((at / across) as u64 * self.block.0, (at % across) as u64 * self.block.1);
+            let rows = self.block.0.min(self.matrix.0 - row.min(self.matrix.0));
+            let columns = self.block.1.min(self.matrix.1 - column.min(self.matrix.1));
+            let number = |value: f64| match value.is_nan() {
+                true => String::new(),
+                false => statelens_checkpoint::float_repr(value),
+            };
+            let mark = |mark| u8::from(self.marks.get(at).is_some_and(|it| it & mark != 0));
+            let mean = self.mean.get(at).copied().unwrap_or(f64::NAN);
+            let (value, mean) = (number(*value), number(mean));
+            let (nan, infinite) = (mark(NAN), mark(INFINITE));
+            text += &format!("{row},{column},{rows},{columns},{value},{mean},{nan},{infinite}\n");
+        }
+        text
+    }
+
+    fn turned<T: Copy>(&self, of: &[T]) -> Vec<T> {
+        let (down, across) = self.size;
+        let at = |column: usize| (0..down).map(move |row| row * across + column);
+        (0..across).flat_map(at).filter_map(|at| of.get(at).copied()).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use statelens_checkpoint::DType;
+    use statelens_stats::Matrix;
+
+    use super::*;
+
+    /// 4 rows of 6, in blocks of 2 by 2: one of them NaN, the largest magnitude in the last.
+    pub(crate) fn map() -> Map {
+        let mut values: Vec<f32> = (0..24).map(|at| at as f32 / 8.0).collect();
+        (values[2], values[23]) = (f32::NAN, -8.0);
+        let matrix = Matrix::of(&[4, 6], &[]).unwrap();
+        let mut all = Overview::new(&DType::F32, matrix, 3, 2).unwrap();
+        values.iter().for_each(|value| all.feed(&value.to_le_bytes()));
+        Map::of(&all)
+    }
+
+    #[test]
+    fn it_says_what_it_shows() {
+        assert_eq!(
+            map().text(),
+            "4 \u{d7} 6 values; each of 2 \u{d7} 3 cells is a block of 2 \u{d7} 2; the largest magnitude is \
+             -8, in rows 2 to 3, columns 4 to 5; 1 cell has NaN."
+        );
+    }
+
+    #[test]
+    fn it_can_be_turned() {
+        let map = map();
+        let turned = map.transposed();
+        assert_eq!((turned.matrix, turned.size), ((6, 4), (3, 2)));
+        assert_eq!(turned.largest[5], -8.0);
+        assert_eq!((turned.largest[0], turned.largest[1]), (map.largest[0], map.largest[3]));
+        assert_eq!(turned.transposed().marks, map.marks);
+    }
+
+    #[test]
+    fn its_numbers_are_a_line_for_each_block() {
+        let csv = map().csv();
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 7);
+        assert_eq!(lines[2], "0,2,2,2,1.125,0.8333333333333334,1,0");
+        assert!(lines[6].starts_with("2,4,2,2,-8.0,"), "{}", lines[6]);
+    }
+}

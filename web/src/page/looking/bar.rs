@@ -1,0 +1,146 @@
+//! What is looked at and how: slice, index, zoom, scale.
+
+use statelens_inspect::picture::{Scaling, Show};
+use web_sys::{HtmlInputElement, HtmlSelectElement};
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::marks::{cap, chip};
+use crate::page::weights::number_of;
+use crate::state::fmt;
+use crate::state::looking::Looking;
+use crate::state::work::Layer;
+
+const SHOWS: [(Show, &str); 3] =
+    [(Show::Magnitude, "largest |x|"), (Show::Value, "largest, \u{b1}"), (Show::Mean, "mean |x|")];
+const SCALES: [(Scaling, &str); 3] =
+    [(Scaling::Linear, "linear"), (Scaling::Log, "\u{b1} log"), (Scaling::Quantile, "quantile")];
+
+#[derive(Properties, PartialEq)]
+pub(super) struct BarProps {
+    pub(super) looking: Looking,
+    pub(super) layer: Option<Layer>,
+}
+
+#[component]
+pub(super) fn Bar(props: &BarProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let wrong = use_state(|| None::<String>);
+    let looking = &props.looking;
+    let on = |act: fn(&mut Looking)| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.looking(act))
+    };
+    let onkeydown = {
+        let (actor, wrong, shape) = (actor.clone(), wrong.clone(), looking.shape.clone());
+        Callback::from(move |event: KeyboardEvent| {
+            let Some(input) = event.target_dyn_into::<HtmlInputElement>() else { return };
+            match (event.key().as_str(), number_of(&input.value(), &shape)) {
+                ("Enter", Ok(number)) => {
+                    wrong.set(None);
+                    // Arrow keys go on from there.
+                    let _ = input.blur();
+                    actor.looking(move |looking| looking.go(number));
+                }
+                ("Enter", Err(why)) => wrong.set(Some(why)),
+                _ => wrong.set(None),
+            }
+        })
+    };
+    let last: Vec<u64> = looking.shape.iter().map(|dim| dim.saturating_sub(1)).collect();
+    html! {
+        <div class="pane-h lookbar">
+            if let Some(layer) = &props.layer { { step(&actor, layer) }<span class="vr only-l"></span> }
+            <label class="inp goto"><span class="lab">{ "go to" }</span>
+                <input id="go-to" type="text" {onkeydown} placeholder={fmt::shape(&last)} aria-label="Go to the value at an index"
+                    aria-invalid={wrong.is_some().to_string()} autocomplete="off" spellcheck="false" inputmode="numeric" /><kbd>{ "G" }</kbd></label>
+            if let Some(why) = &*wrong { <span class="w-warn" role="alert">{ why.clone() }</span> }
+            { for looking.frame.leading.iter().enumerate().map(|(dim, index)| slice(&actor, looking, dim, *index)) }
+            <span class="vr only-l"></span>
+            <span class="step" role="group" aria-label="Zoom">
+                <button aria-label="Fewer pixels for a value" title="Smaller (\u{2212})" onclick={on(|it| it.magnify(-1))}>{ "\u{2212}" }</button>
+                <span>{ format!("{} px per value", looking.zoom) }</span>
+                <button aria-label="More pixels for a value" title="Larger (+)" onclick={on(|it| it.magnify(1))}>{ "+" }</button>
+            </span>
+            <button class="btn quiet small" onclick={on(Looking::fit)}>{ "fit " }{ cap("0") }</button>
+            { chip(looking.transposed, Some("Draw rows as columns (T)"), on(|it| it.transposed = !it.transposed), html! { <>{ "transpose " }{ cap("T") }</> }) }
+            <span class="grow"></span>
+            { choice(&actor, "scale", &SCALES, looking.scaling, |it, scaling| it.scaling = scaling) }
+            { choice(&actor, "show", &SHOWS, looking.show, |it, show| it.show = show) }
+        </div>
+    }
+}
+
+fn step(actor: &Actor, layer: &Layer) -> Html {
+    let by = |by: isize| {
+        let actor = actor.clone();
+        Callback::from(move |_: MouseEvent| actor.work(move |work| work.step_layer(by)))
+    };
+    html! {
+        <span class="step" role="group" aria-label="Member of the fold">
+            <button aria-label="Previous" title="Previous (,)" disabled={layer.at == 0} onclick={by(-1)}>{ "\u{2039}" }</button>
+            <span>{ layer.text.clone() }</span>
+            <button aria-label="Next" title="Next (.)" disabled={layer.at + 1 == layer.count} onclick={by(1)}>{ "\u{203a}" }</button>
+        </span>
+    }
+}
+
+/// The index of a dimension that is not drawn: typed, or dragged.
+fn slice(actor: &Actor, looking: &Looking, dim: usize, index: u64) -> Html {
+    let size = looking.shape[dim];
+    let take = {
+        let (actor, leading) = (actor.clone(), looking.frame.leading.clone());
+        Callback::from(move |text: String| {
+            let Ok(index) = text.trim().parse::<u64>() else { return };
+            let mut leading = leading.clone();
+            leading[dim] = index.min(size.saturating_sub(1));
+            actor.looking(move |looking| looking.slice(leading));
+        })
+    };
+    let of = |event: &Event| event.target_dyn_into::<HtmlInputElement>().map(|input| input.value());
+    let typed = {
+        let take = take.clone();
+        Callback::from(move |event: Event| {
+            if let Some(text) = of(&event) {
+                take.emit(text);
+            }
+        })
+    };
+    let dragged = Callback::from(move |event: InputEvent| {
+        if let Some(text) = of(&event) {
+            take.emit(text);
+        }
+    });
+    let (last, value) = (size.saturating_sub(1).to_string(), index.to_string());
+    html! {
+        <span class="slice" role="group" aria-label={format!("Dimension {dim}")}>
+            <span class="lab">{ format!("dim {dim}") }</span>
+            <input class="num" type="number" min="0" max={last.clone()} value={value.clone()} onchange={typed} aria-label={format!("Index of dimension {dim}, of {size}")} />
+            <input type="range" min="0" max={last} {value} oninput={dragged} aria-label={format!("Index of dimension {dim}, dragged")} />
+        </span>
+    }
+}
+
+fn choice<T: Copy + PartialEq + 'static>(
+    actor: &Actor,
+    name: &'static str,
+    choices: &'static [(T, &'static str)],
+    current: T,
+    set: fn(&mut Looking, T),
+) -> Html {
+    let actor = actor.clone();
+    let onchange = Callback::from(move |event: Event| {
+        let select = event.target_dyn_into::<HtmlSelectElement>();
+        let text = select.map(|select| select.value()).unwrap_or_default();
+        if let Some((choice, _)) = choices.iter().find(|(_, text_of)| *text_of == text) {
+            let choice = *choice;
+            actor.looking(move |looking| set(looking, choice));
+        }
+    });
+    html! {
+        <label class="chip menu">{ name }
+            <select {onchange} aria-label={name} id={format!("look-{name}")}>
+                { for choices.iter().map(|(choice, text)| html! { <option value={*text} selected={*choice == current}>{ *text }</option> }) }
+            </select></label>
+    }
+}

@@ -1,0 +1,55 @@
+//! A canvas of coloured cells, a pixel each; the style sheet makes them larger.
+
+use statelens_inspect::picture::Rgb;
+use wasm_bindgen::{Clamped, JsCast};
+use web_sys::{CanvasRenderingContext2d, HtmlCanvasElement, ImageData};
+use yew::prelude::*;
+
+/// Cells in colours, row by row; those without one are left as the ground is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Cells {
+    pub(super) width: usize,
+    pub(super) colours: Vec<Option<Rgb>>,
+}
+
+#[derive(Properties, PartialEq)]
+pub(super) struct CanvasProps {
+    pub(super) cells: Cells,
+}
+
+/// Draws them whenever they change.
+#[component]
+pub(super) fn Canvas(props: &CanvasProps) -> Html {
+    let node = use_node_ref();
+    {
+        let node = node.clone();
+        use_effect_with(props.cells.clone(), move |cells| draw(&node, cells));
+    }
+    let height = props.cells.colours.len() / props.cells.width.max(1);
+    html! {
+        <canvas ref={node} width={props.cells.width.to_string()} height={height.to_string()} aria-hidden="true"></canvas>
+    }
+}
+
+fn draw(node: &NodeRef, cells: &Cells) {
+    let Some(canvas) = node.cast::<HtmlCanvasElement>() else { return };
+    let dots: Vec<u8> = cells
+        .colours
+        .iter()
+        .flat_map(|colour| match colour {
+            Some([red, green, blue]) => [*red, *green, *blue, 255],
+            None => [0; 4],
+        })
+        .collect();
+    put(&canvas, &dots, cells.width);
+}
+
+/// Puts dots of four bytes into a canvas.
+pub(super) fn put(canvas: &HtmlCanvasElement, dots: &[u8], width: usize) {
+    let context = canvas.get_context("2d").ok().flatten();
+    let context = context.and_then(|it| it.dyn_into::<CanvasRenderingContext2d>().ok());
+    let image = ImageData::new_with_u8_clamped_array(Clamped(dots), width as u32);
+    if let (Some(context), Ok(image)) = (context, image) {
+        let _ = context.put_image_data(&image, 0.0, 0.0);
+    }
+}

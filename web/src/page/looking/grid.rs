@@ -1,0 +1,228 @@
+//! What is under the lens: its values in colours, and those around the one that is looked at.
+
+use statelens_inspect::picture::of_value;
+use web_sys::Element;
+use yew::prelude::*;
+
+use super::canvas::{Canvas, Cells};
+use crate::page::actor::Actor;
+use crate::page::hooks::use_size;
+use crate::page::marks::{classes, copy, when};
+use crate::state::fmt;
+use crate::state::looking::{Looking, Place};
+use crate::state::weights::number;
+
+#[derive(Properties, PartialEq)]
+pub(super) struct GridProps {
+    pub(super) looking: Looking,
+    pub(super) dark: bool,
+    /// Bytes of the whole tensor.
+    pub(super) bytes: u64,
+}
+
+/// Rows of the grid, and pixels of its cells and of the heads of its rows.
+const ROWS: u64 = 11;
+const WIDE: f64 = 70.0;
+const HEAD: f64 = 64.0;
+
+#[component]
+pub(super) fn Grid(props: &GridProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let (canvas, table) = (use_node_ref(), use_node_ref());
+    let (wide, _) = use_size(&table);
+    let under = use_state(|| None::<Place>);
+    let looking = &props.looking;
+    let turned = looking.transposed;
+    let turn = move |(one, other): Place| if turned { (other, one) } else { (one, other) };
+    let window = turn(looking.window());
+    let lens = turn(looking.lens);
+    let limit = {
+        let cells = looking.cells.clone();
+        *use_memo(cells.clone(), move |_| cells.map_or(0.0, |cells| limit(&cells.0.numbers)))
+    };
+    let scaling = looking.scaling;
+    let dark = props.dark;
+    let colour = {
+        let looking = looking.clone();
+        move |place: Place| {
+            let (cells, at) = looking.cell(place)?;
+            let value = *cells.numbers.get(at)?;
+            Some(of_value(value.clamp(-limit, limit), limit, scaling, dark))
+        }
+    };
+    let drawn = Cells {
+        width: window.1 as usize,
+        colours: (0..window.0 * window.1)
+            .map(|at| colour(turn((lens.0 + at / window.1, lens.1 + at % window.1))))
+            .collect(),
+    };
+    let place = {
+        let canvas = canvas.clone();
+        move |event: &PointerEvent| -> Option<Place> {
+            let rect = canvas.cast::<Element>()?.get_bounding_client_rect();
+            let part = |at: f64, size: f64| (at / size.max(1.0)).clamp(0.0, 0.999_999);
+            let down = part(f64::from(event.client_y()) - rect.top(), rect.height());
+            let across = part(f64::from(event.client_x()) - rect.left(), rect.width());
+            let row = lens.0 + (down * window.0 as f64) as u64;
+            Some(turn((row, lens.1 + (across * window.1 as f64) as u64)))
+        }
+    };
+    let onpointermove = {
+        let (place, under) = (place.clone(), under.clone());
+        Callback::from(move |event: PointerEvent| under.set(place(&event)))
+    };
+    let onpointerdown = {
+        let actor = actor.clone();
+        Callback::from(move |event: PointerEvent| {
+            if let Some(at) = place(&event) {
+                actor.looking(move |looking| looking.look(at));
+            }
+        })
+    };
+    let onpointerleave = {
+        let under = under.clone();
+        Callback::from(move |_: PointerEvent| under.set(None))
+    };
+
+    // The grid is of what is around the value, within the lens.
+    let at = turn(looking.at);
+    let columns = (((wide - HEAD) / WIDE).floor().max(2.0) as u64).min(window.1);
+    let rows = ROWS.min(window.0);
+    let first = |at: u64, size: u64, lens: u64, window: u64| {
+        at.saturating_sub(size / 2).clamp(lens, lens + window - size)
+    };
+    let (top, left) = (first(at.0, rows, lens.0, window.0), first(at.1, columns, lens.1, window.1));
+    let frame = {
+        let percent = |part: u64, of: u64| part as f64 / of.max(1) as f64 * 100.0;
+        format!(
+            "left:{:.2}%;top:{:.2}%;width:{:.2}%;height:{:.2}%",
+            percent(left - lens.1, window.1),
+            percent(top - lens.0, window.0),
+            percent(columns, window.1),
+            percent(rows, window.0)
+        )
+    };
+    let size =
+        format!("--w:{}px;--h:{}px", window.1 * looking.zoom, (window.0 * looking.zoom).max(8));
+    let copied = {
+        let looking = looking.clone();
+        Callback::from(move |_: MouseEvent| copy(&text(&looking, turned)))
+    };
+    let ask = |what: &'static str| {
+        if turned { if what == "row" { "column" } else { "row" } } else { what }
+    };
+    let shown = (*under).filter(|place| looking.cell(*place).is_some()).unwrap_or(looking.at);
+    html! {
+        <div class="under">
+            <section class="lensed" aria-label="Under the lens">
+                <div class="hd"><h3>{ "Under the lens" }</h3>
+                    <span class="lab">{ format!("{} \u{d7} {}, {} px each", window.0, window.1, looking.zoom) }</span></div>
+                <div class="map" id="lens" ref={canvas} style={size} {onpointermove} {onpointerdown} {onpointerleave}>
+                    <Canvas cells={drawn} />
+                    <i class="frame" style={frame}></i>
+                </div>
+                <p class="read m dim">{ format!("colours to \u{b1}{}", number(limit)) }</p>
+            </section>
+            <section class="values" ref={table} aria-label="Values">
+                <div class="hd"><h3>{ "Values" }</h3>
+                    <span class="m told" id="told" aria-live="polite">{ told(looking, shown, props.bytes) }</span>
+                    <span class="lab">{ "copy as " }<button class="textlink" onclick={copied}>{ "text" }</button></span></div>
+                <table class="grid">
+                    <thead><tr><td></td>{ for (left..left + columns).map(|column| html! {
+                        <th scope="col" class={when(column == at.1, "at")} aria-label={format!("{} {column}", ask("column"))}>{ column }</th>
+                    }) }</tr></thead>
+                    <tbody>{ for (top..top + rows).map(|row| html! {
+                        <tr><th scope="row" class={when(row == at.0, "at")} aria-label={format!("{} {row}", ask("row"))}>{ row }</th>
+                            { for (left..left + columns).map(|column| {
+                                let place = turn((row, column));
+                                cell(&actor, looking, place, colour(place), &under)
+                            }) }</tr>
+                    }) }</tbody>
+                </table>
+            </section>
+        </div>
+    }
+}
+
+fn cell(
+    actor: &Actor,
+    looking: &Looking,
+    place: Place,
+    colour: Option<[u8; 3]>,
+    under: &UseStateHandle<Option<Place>>,
+) -> Html {
+    let on = place == looking.at;
+    let text = looking.cell(place).map(|(cells, at)| cells.texts[at].clone());
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| actor.looking(move |it| it.look(place)));
+    let under = under.clone();
+    let onpointerenter = Callback::from(move |_: PointerEvent| under.set(Some(place)));
+    let style = colour.map(|[red, green, blue]| format!("--tint:rgb({red} {green} {blue})"));
+    let shown = match &text {
+        Some(text) => fmt::cell(text),
+        None if looking.has(place) => "\u{b7}".to_owned(),
+        None => String::new(),
+    };
+    html! {
+        <td class={classes(&[when(on, "at")])} aria-current={on.then_some("location")} title={text} {style} {onclick} {onpointerenter}>{ shown }</td>
+    }
+}
+
+/// A value: its index, itself, its bits, its place.
+fn told(looking: &Looking, place: Place, bytes: u64) -> Html {
+    let index = fmt::shape(&looking.index(place));
+    let Some((cells, at)) = looking.cell(place) else { return html! { { index } } };
+    let byte = looking.number(place).saturating_mul(cells.size);
+    html! {
+        <>
+            { index }{ " " }<b>{ fmt::minus(&cells.texts[at]) }</b>
+            <span class="dim">{ format!(" bits {} \u{b7} byte {} of {}", cells.bits[at], fmt::exact(byte), fmt::exact(bytes)) }</span>
+        </>
+    }
+}
+
+/// The values under the lens, a line for each row.
+fn text(looking: &Looking, turned: bool) -> String {
+    let (rows, columns) = looking.window();
+    let (down, across) = if turned { (columns, rows) } else { (rows, columns) };
+    let one = |row: u64, column: u64| {
+        let (row, column) = if turned { (column, row) } else { (row, column) };
+        let place = (looking.lens.0 + row, looking.lens.1 + column);
+        looking.cell(place).map_or_else(String::new, |(cells, at)| cells.texts[at].clone())
+    };
+    let line = |row| (0..across).map(|column| one(row, column)).collect::<Vec<_>>().join("\t");
+    (0..down).map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// The magnitude that nearly all values are within: one outlier does not make all others pale.
+fn limit(numbers: &[f64]) -> f64 {
+    let mut sorted: Vec<f64> =
+        numbers.iter().map(|value| value.abs()).filter(|value| value.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().saturating_sub(1);
+    let most = sorted.last().copied().unwrap_or(0.0);
+    let near = sorted.get(last * 98 / 100).copied().unwrap_or(0.0);
+    if near > 0.0 { near } else { most }
+}
+
+/// What is known of the values under the lens.
+pub(super) fn facts(looking: &Looking) -> Vec<(&'static str, String)> {
+    let Some(cells) = &looking.cells else { return Vec::new() };
+    let finite: Vec<f64> =
+        cells.0.numbers.iter().copied().filter(|value| value.is_finite()).collect();
+    let count = finite.len().max(1) as f64;
+    let mean = finite.iter().sum::<f64>() / count;
+    let std = (finite.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt();
+    let odd = cells.0.texts.iter().filter(|text| !text.is_empty()).count() - finite.len();
+    let mut facts = vec![
+        ("min", number(finite.iter().copied().fold(f64::INFINITY, f64::min))),
+        ("max", number(finite.iter().copied().fold(f64::NEG_INFINITY, f64::max))),
+        ("mean", number(mean)),
+        ("\u{3c3}", number(std)),
+    ];
+    if finite.is_empty() {
+        facts.clear();
+    }
+    facts.push(("not finite", fmt::exact(odd as u64)));
+    facts
+}

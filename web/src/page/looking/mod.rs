@@ -1,0 +1,128 @@
+//! The expanded inspector: a whole matrix as a picture, a lens, exact values.
+
+mod bar;
+mod canvas;
+mod grid;
+mod overview;
+mod save;
+mod screen;
+mod side;
+
+use gloo_timers::callback::Timeout;
+use yew::prelude::*;
+
+use crate::page::actor::Actor;
+use crate::page::model::{Action, Model, Screen};
+use crate::protocol::ToWorker;
+use crate::protocol::looking::Ask;
+use crate::state::looking::Looking;
+use crate::state::work::Work;
+
+pub use screen::Expanded;
+
+/// Blocks across and down, and on a small screen.
+const BLOCKS: (u32, u32) = (344, 124);
+const FEW: (u32, u32) = (172, 120);
+/// What moves faster than this is not read on the way.
+const REST: u32 = 40;
+
+impl Actor {
+    /// Changes what is looked at.
+    pub(super) fn looking(&self, change: impl FnOnce(&mut Looking) + 'static) {
+        self.act(Action::Look(Box::new(change)));
+    }
+
+    /// Looks at the row as a picture, or not any more.
+    pub fn expand(&self, on: bool) {
+        self.act(Action::Expand(on));
+    }
+}
+
+/// Asks the worker for what is looked at.
+#[hook]
+pub fn use_looking(model: &UseReducerHandle<Model>, actor: &Actor, small: bool) {
+    let looking = model.looking.as_ref();
+    let row = model.work.as_ref().and_then(Work::row);
+    {
+        // Another layer in the place of this one.
+        let (actor, of) = (actor.clone(), looking.map(|looking| looking.frame.row));
+        use_effect_with((row, of), move |(row, of)| {
+            if of.is_some() && of != row {
+                actor.expand(row.is_some());
+            }
+        });
+    }
+    {
+        let (actor, frame) = (actor.clone(), looking.map(|looking| looking.frame.clone()));
+        use_effect_with((frame, model.session), move |(frame, _)| {
+            let (across, down) = if small { FEW } else { BLOCKS };
+            let ask = frame.clone().map(|frame| (frame, across, down));
+            let stop = ask.is_some().then(|| actor.clone());
+            if ask.is_some() {
+                actor.ask(&ToWorker::Looking(Ask::Overview(ask)));
+            }
+            // What is looked at no longer is not read to its end.
+            move || {
+                if let Some(actor) = stop {
+                    actor.ask(&ToWorker::Looking(Ask::Overview(None)));
+                }
+            }
+        });
+    }
+    let actor = actor.clone();
+    let window = looking.map(|looking| {
+        let (rows, columns) = looking.window();
+        (looking.frame.clone(), [looking.lens.0, looking.lens.1, rows, columns])
+    });
+    use_effect_with((window, model.session), move |(window, _)| {
+        let ask = window.clone().map(|(frame, window)| {
+            Timeout::new(REST, move || {
+                actor.ask(&ToWorker::Looking(Ask::Cells(frame, window)));
+            })
+        });
+        move || drop(ask)
+    });
+}
+
+/// Acts on a key; true if it did.
+pub fn press(model: &Model, actor: &Actor, key: &str, far: bool) -> bool {
+    let Some(looking) = model.looking.as_ref().filter(|_| model.screen == Screen::Work) else {
+        return false;
+    };
+    let step = |down: i64, across: i64| actor.looking(move |it| it.step((down, across), far));
+    match key {
+        "ArrowDown" => step(1, 0),
+        "ArrowUp" => step(-1, 0),
+        "ArrowRight" => step(0, 1),
+        "ArrowLeft" => step(0, -1),
+        "PageDown" => actor.looking(|it| it.step((1, 0), true)),
+        "PageUp" => actor.looking(|it| it.step((-1, 0), true)),
+        "Home" => actor.looking(|it| it.centre((0, 0))),
+        "End" => {
+            let last = looking.matrix;
+            actor.looking(move |it| it.centre((last.0 - 1, last.1 - 1)));
+        }
+        "+" | "=" => actor.looking(|it| it.magnify(1)),
+        "-" => actor.looking(|it| it.magnify(-1)),
+        "0" => actor.looking(Looking::fit),
+        "t" => actor.looking(|it| it.transposed = !it.transposed),
+        "," => actor.work(|work| work.step_layer(-1)),
+        "." => actor.work(|work| work.step_layer(1)),
+        "e" => actor.expand(false),
+        _ => return false,
+    }
+    true
+}
+
+/// The button that opens it.
+pub fn button(actor: &Actor) -> Html {
+    let actor = actor.clone();
+    let onclick = Callback::from(move |_: MouseEvent| actor.expand(true));
+    html! {
+        <button class="ico" id="expand" aria-label="Look at all values as a picture" title="Look at all values as a picture (E)" {onclick}>
+            <svg width="12" height="12" viewBox="0 0 12 12" fill="none" stroke="currentColor" stroke-width="1.2" aria-hidden="true">
+                <path d="M7 1h4v4M5 11H1V7M11 1 7 5M1 11l4-4" />
+            </svg>
+        </button>
+    }
+}

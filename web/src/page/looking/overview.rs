@@ -1,0 +1,242 @@
+//! The whole matrix: blocks in colours, profiles along the edges, axes, the lens on it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use statelens_inspect::picture::{Colours, INFINITE, Map, NAN, ticks};
+use web_sys::Element;
+use yew::prelude::*;
+
+use super::canvas::{Canvas, Cells};
+use crate::page::actor::Actor;
+use crate::page::hooks::use_size;
+use crate::state::fmt;
+use crate::state::looking::{Held, Looking, Place};
+use crate::state::weights::number;
+
+#[derive(Properties, PartialEq)]
+pub(super) struct OverviewProps {
+    pub(super) looking: Looking,
+    /// As it is drawn: with rows for columns, if that is wanted.
+    pub(super) map: Held<Map>,
+    pub(super) colours: Rc<Colours>,
+}
+
+/// Pixels that the pointer may move in a click.
+const STILL: f64 = 4.0;
+
+#[component]
+pub(super) fn Overview(props: &OverviewProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let node = use_node_ref();
+    let (wide, high) = use_size(&node);
+    let under = use_state(|| None::<(usize, usize)>);
+    let pressed = use_memo((), |()| Cell::new(None::<(f64, f64, bool)>));
+    let (looking, map) = (&props.looking, &props.map.0);
+    let cells = {
+        let (map, colours) = (map.clone(), props.colours.clone());
+        use_memo((props.map.clone(), props.colours.clone()), move |_| Cells {
+            width: map.size.1,
+            colours: (0..map.largest.len()).map(|at| colours.block(&map, at)).collect(),
+        })
+    };
+    let turned = looking.transposed;
+    let part = {
+        let node = node.clone();
+        move |event: &PointerEvent| {
+            let rect = node.cast::<Element>()?.get_bounding_client_rect();
+            let down = (f64::from(event.client_y()) - rect.top()) / rect.height().max(1.0);
+            let across = (f64::from(event.client_x()) - rect.left()) / rect.width().max(1.0);
+            Some((down.clamp(0.0, 0.999_999), across.clamp(0.0, 0.999_999)))
+        }
+    };
+    // Where the pointer is, as a value: blocks at the end may be cut.
+    let place = {
+        let (size, block, matrix) = (map.size, map.block, looking.matrix);
+        move |(down, across): (f64, f64)| -> Place {
+            let row = (down * size.0 as f64 * block.0 as f64) as u64;
+            let column = (across * size.1 as f64 * block.1 as f64) as u64;
+            let (row, column) = if turned { (column, row) } else { (row, column) };
+            (row.min(matrix.0 - 1), column.min(matrix.1 - 1))
+        }
+    };
+    let block = {
+        let size = map.size;
+        move |(down, across): (f64, f64)| {
+            ((down * size.0 as f64) as usize, (across * size.1 as f64) as usize)
+        }
+    };
+    let onpointerdown = {
+        let (pressed, part) = (pressed.clone(), part.clone());
+        Callback::from(move |event: PointerEvent| {
+            if event.button() == 0 && part(&event).is_some() {
+                let at = (f64::from(event.client_x()), f64::from(event.client_y()), false);
+                pressed.set(Some(at));
+                if let Some(node) = event.target_dyn_into::<Element>() {
+                    let _ = node.set_pointer_capture(event.pointer_id());
+                }
+            }
+        })
+    };
+    let onpointermove = {
+        let (pressed, part, actor, under) =
+            (pressed.clone(), part.clone(), actor.clone(), under.clone());
+        Callback::from(move |event: PointerEvent| {
+            let Some(part) = part(&event) else { return };
+            under.set(Some(block(part)));
+            let Some((left, top, mut dragged)) = pressed.get() else { return };
+            let (across, down) = (f64::from(event.client_x()), f64::from(event.client_y()));
+            dragged |= (across - left).hypot(down - top) > STILL;
+            pressed.set(Some((left, top, dragged)));
+            if dragged {
+                let at = place(part);
+                actor.looking(move |looking| looking.centre(at));
+            }
+        })
+    };
+    let onpointerup = {
+        let (pressed, actor) = (pressed.clone(), actor.clone());
+        let across = looking.map.as_ref().map_or(0, |map| map.0.size.1);
+        Callback::from(move |event: PointerEvent| {
+            let Some((_, _, false)) = pressed.take() else { return };
+            let Some(part) = part(&event) else { return };
+            let (row, column) = block(part);
+            let (row, column) = if turned { (column, row) } else { (row, column) };
+            let otherwise = place(part);
+            // A click goes to what is largest there.
+            actor.looking(move |looking| {
+                let at = looking.best(row * across + column).unwrap_or(otherwise);
+                looking.centre(at);
+            });
+        })
+    };
+    let onpointerleave = {
+        let under = under.clone();
+        Callback::from(move |_: PointerEvent| under.set(None))
+    };
+    let (rows, columns) = map.matrix;
+    let span = |size: usize, block: u64| size as f64 * block as f64;
+    let (tall, broad) = (span(map.size.0, map.block.0), span(map.size.1, map.block.1));
+    let lens = {
+        let (window, lens) = (looking.window(), looking.lens);
+        let (window, lens) = match turned {
+            true => ((window.1, window.0), (lens.1, lens.0)),
+            false => (window, lens),
+        };
+        let percent = |part: u64, of: f64| part as f64 / of * 100.0;
+        format!(
+            "left:{:.3}%;top:{:.3}%;width:{:.3}%;height:{:.3}%",
+            percent(lens.1, broad),
+            percent(lens.0, tall),
+            percent(window.1, broad),
+            percent(window.0, tall)
+        )
+    };
+    // A strip of few rows is not stretched to a square.
+    let height = format!("--rows:{}", map.size.0);
+    let read = (*under).map_or_else(
+        || map.text().replace(" x ", " \u{d7} "),
+        |(row, column)| block_text(map, row, column),
+    );
+    html! {
+        <div class="over" style={height}>
+            <span></span>
+            <div class="profile" aria-hidden="true">{ profile(&map.columns.iter().map(|line| line.abs_max).collect::<Vec<_>>(), false) }</div>
+            <span></span>
+            <svg class="axis rows" aria-hidden="true">
+                { for ticks(rows, high, 36.0).into_iter().map(|row| html! {
+                    <text x="38" y={format!("{:.1}", row as f64 / tall * high + 9.0)} text-anchor="end">{ row }</text>
+                }) }
+            </svg>
+            <div class="map" id="overview" ref={node} role="group" tabindex="0" aria-label={format!("Whole tensor: {}", map.text())}
+                {onpointerdown} {onpointermove} {onpointerup} {onpointerleave}>
+                <Canvas cells={(*cells).clone()} />
+                <i class="lens" style={lens}></i>
+            </div>
+            <div class="profile side" aria-hidden="true">{ profile(&map.rows.iter().map(|line| line.abs_max).collect::<Vec<_>>(), true) }</div>
+            <span></span>
+            <svg class="axis columns" aria-hidden="true">
+                { for ticks(columns, wide, 70.0).into_iter().map(|column| html! {
+                    <text x={format!("{:.1}", column as f64 / broad * wide)} y="11">{ column }</text>
+                }) }
+            </svg>
+            <span></span>
+            <span></span>
+            <p class="read m dim">{ read }</p>
+        </div>
+    }
+}
+
+/// What is in a block, in words.
+fn block_text(map: &Map, row: usize, column: usize) -> String {
+    let at = row * map.size.1 + column;
+    let range = |at: usize, block: u64, of: u64| {
+        let start = at as u64 * block;
+        let end = (start + block).min(of).saturating_sub(1);
+        if start == end { start.to_string() } else { format!("{start}\u{2013}{end}") }
+    };
+    let rows = range(row, map.block.0, map.matrix.0);
+    let columns = range(column, map.block.1, map.matrix.1);
+    let Some(marks) = map.marks.get(at).filter(|marks| **marks != 0) else {
+        return format!("rows {rows}, columns {columns}: not read yet");
+    };
+    let largest = map.largest.get(at).copied().filter(|value| value.is_finite());
+    let mean = map.mean.get(at).copied().filter(|value| value.is_finite());
+    let mut text = format!("rows {rows}, columns {columns}");
+    if let Some(value) = largest {
+        text += &format!(": largest {}", number(value));
+    }
+    if let Some(mean) = mean {
+        text += &format!(" \u{b7} mean |x| {}", number(mean));
+    }
+    for (mark, what) in [(NAN, "NaN"), (INFINITE, "Inf")] {
+        if marks & mark != 0 {
+            text += &format!(" \u{b7} has {what}");
+        }
+    }
+    text
+}
+
+/// Largest magnitudes as a line, from the map outwards.
+fn profile(values: &[f64], side: bool) -> Html {
+    let most = values.iter().copied().fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let count = values.len().max(1);
+    let mut path = String::new();
+    for (at, value) in values.iter().enumerate() {
+        let out = value / most * 24.0;
+        let (from, to) = (at, at + 1);
+        path += &match side {
+            true => format!("L{out:.2} {from}L{out:.2} {to}"),
+            false => format!("L{from} {:.2}L{to} {:.2}", 26.0 - out, 26.0 - out),
+        };
+    }
+    let (view, path) = match side {
+        true => (format!("0 0 26 {count}"), format!("M0 0{path}L0 {count}z")),
+        false => (format!("0 0 {count} 26"), format!("M0 26{path}L{count} 26z")),
+    };
+    html! { <svg viewBox={view} preserveAspectRatio="none"><path d={path} vector-effect="non-scaling-stroke" /></svg> }
+}
+
+/// The scale of the colours, with its numbers.
+pub(super) fn legend(colours: &Colours) -> Html {
+    let stops: Vec<String> = (0..=16)
+        .map(|at| {
+            let part = f64::from(at) / 16.0;
+            let part = if colours.is_signed() { part * 2.0 - 1.0 } else { part };
+            let [red, green, blue] = colours.at(part);
+            format!("rgb({red} {green} {blue})")
+        })
+        .collect();
+    let style = format!("background:linear-gradient(90deg,{})", stops.join(","));
+    let most = number(colours.magnitude(1.0));
+    let (low, middle) = match colours.is_signed() {
+        true => (fmt::minus(&format!("-{most}")), "0".to_owned()),
+        false => (number(colours.magnitude(0.0)), number(colours.magnitude(0.5))),
+    };
+    html! {
+        <div class="legend">
+            <div class="ramp" {style} aria-hidden="true"></div>
+            <div class="ends m"><span>{ low }</span><span>{ middle }</span><span>{ most }</span></div>
+        </div>
+    }
+}

@@ -1,0 +1,62 @@
+//! Saves the overview: as a picture, or its numbers.
+
+use statelens_inspect::picture::{Map, Picture, Scaling, Show, raster, svg};
+use wasm_bindgen::prelude::*;
+use web_sys::{Blob, HtmlCanvasElement};
+
+use super::canvas::put;
+use crate::page::drop::{save, save_text};
+use crate::page::naming::key_name;
+
+/// Dots of the map in a picture.
+const SIZE: (u32, u32) = (1032, 620);
+
+/// What is saved.
+pub(super) struct What<'a> {
+    pub(super) map: &'a Map,
+    /// The key, and the slice of it.
+    pub(super) title: &'a str,
+    pub(super) axes: (&'a str, &'a str),
+    pub(super) show: Show,
+    pub(super) scaling: Scaling,
+}
+
+impl What<'_> {
+    /// Saves it as a file of this kind: png, svg, csv.
+    pub(super) fn save(&self, kind: &str) {
+        let name = key_name(self.title, kind);
+        let picture = Picture {
+            map: self.map,
+            title: self.title,
+            axes: self.axes,
+            show: self.show,
+            scaling: self.scaling,
+        };
+        match kind {
+            "csv" => save_text(&self.map.csv(), &name),
+            "svg" => save_text(&svg(&picture, SIZE.0, SIZE.1), &name),
+            _ => save_png(&picture, name),
+        }
+    }
+}
+
+/// The browser writes PNG itself.
+fn save_png(picture: &Picture<'_>, name: String) {
+    let drawn = raster(picture, SIZE.0, SIZE.1);
+    let canvas = web_sys::window()
+        .and_then(|window| window.document())
+        .and_then(|document| document.create_element("canvas").ok())
+        .and_then(|node| node.dyn_into::<HtmlCanvasElement>().ok());
+    let Some(canvas) = canvas else { return };
+    canvas.set_width(drawn.width);
+    canvas.set_height(drawn.height);
+    let dots =
+        drawn.rgb.as_chunks().0.iter().flat_map(|[red, green, blue]| [*red, *green, *blue, 255]);
+    put(&canvas, &dots.collect::<Vec<u8>>(), drawn.width as usize);
+    let done = Closure::once_into_js(move |blob: Option<Blob>| {
+        if let Some(blob) = blob {
+            save(&blob, &name);
+        }
+    });
+    let _ = canvas.to_blob(done.unchecked_ref());
+}

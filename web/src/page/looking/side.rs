@@ -1,0 +1,149 @@
+//! Beside the picture: numbers, what stands out, what can be saved.
+
+use std::rc::Rc;
+
+use statelens_inspect::picture::Map;
+use statelens_stats::Line;
+use yew::prelude::*;
+
+use super::grid::facts;
+use super::save::What;
+use crate::page::actor::Actor;
+use crate::protocol::Inspected;
+use crate::state::fmt;
+use crate::state::looking::{Held, Looking};
+use crate::state::weights::number;
+
+#[derive(Properties, PartialEq)]
+pub(super) struct SideProps {
+    pub(super) looking: Looking,
+    /// As it is drawn.
+    pub(super) map: Option<Held<Map>>,
+    pub(super) inspected: Option<Rc<Inspected>>,
+    /// The key, with the slice.
+    pub(super) title: AttrValue,
+    pub(super) axes: (&'static str, &'static str),
+}
+
+/// Lines that stand out are those beyond so many times what is typical; so many are told.
+const STANDS_OUT: f64 = 1.5;
+const TOLD: usize = 4;
+
+#[component]
+pub(super) fn Side(props: &SideProps) -> Html {
+    let Some(actor) = use_context::<Actor>() else { return html! {} };
+    let looking = &props.looking;
+    let (rows, columns) = looking.window();
+    let values = props.inspected.as_ref().and_then(|inspected| inspected.values.as_ref());
+    let list = |facts: Vec<(&'static str, String)>| {
+        html! { <dl class="kv">{ for facts.into_iter().map(|(label, value)| html! { <><dt>{ label }</dt><dd>{ value }</dd></> }) }</dl> }
+    };
+    html! {
+        <aside class="side insp" aria-label="Numbers" tabindex="0">
+            <section><div class="hd"><h3>{ "Under the lens" }</h3><span class="lab">{ fmt::plural(rows * columns, "value") }</span></div>
+                { list(facts(looking)) }</section>
+            if let Some(values) = values {
+                <section><div class="hd"><h3>{ "Whole tensor" }</h3><span class="lab">{ fmt::plural(values.short.count, "value") }</span></div>
+                    { list(vec![
+                        ("min", told(values.short.min)),
+                        ("max", told(values.short.max)),
+                        ("mean", told(values.short.mean)),
+                        ("\u{3c3}", told(values.short.std)),
+                        ("median", told(values.quantiles.map(|quantiles| quantiles[2]))),
+                        ("|x| mean", told(values.abs_mean)),
+                        ("zeros", fmt::exact(values.short.zeros)),
+                        ("NaN \u{b7} Inf", format!("{} \u{b7} {}", fmt::exact(values.short.nan), fmt::exact(values.short.infinite))),
+                        ("|x| > 6\u{3c3}", fmt::exact(values.beyond)),
+                    ]) }</section>
+            }
+            if let Some(map) = &props.map {
+                { outstanding(&actor, looking, &map.0, false) }
+                { outstanding(&actor, looking, &map.0, true) }
+                <section><div class="hd"><h3>{ "Save the picture" }</h3></div>
+                    <div class="saves">{ for [("png", "PNG"), ("svg", "SVG"), ("csv", "CSV")].into_iter().map(|(kind, name)| {
+                        let (map, title, axes) = (map.clone(), props.title.clone(), props.axes);
+                        let (show, scaling) = (looking.show, looking.scaling);
+                        let onclick = Callback::from(move |_: MouseEvent| {
+                            What { map: &map.0, title: &title, axes, show, scaling }.save(kind);
+                        });
+                        html! { <button class="btn" id={format!("save-{kind}")} {onclick}>{ name }</button> }
+                    }) }</div></section>
+            }
+        </aside>
+    }
+}
+
+fn told(value: Option<f64>) -> String {
+    value.map_or_else(|| "\u{2013}".to_owned(), number)
+}
+
+/// The columns, or rows, whose largest magnitude is far from what is typical of them.
+fn outstanding(actor: &Actor, looking: &Looking, map: &Map, rows: bool) -> Html {
+    let (lines, block, of) = match rows {
+        true => (&map.rows, map.block.0, map.matrix.0),
+        false => (&map.columns, map.block.1, map.matrix.1),
+    };
+    let found = far(lines);
+    if found.is_empty() {
+        return html! {};
+    }
+    let turned = looking.transposed;
+    let name = if rows != turned { "Rows that stand out" } else { "Columns that stand out" };
+    html! {
+        <section><div class="hd"><h3>{ name }</h3></div>
+            <table class="outstanding"><thead><tr><th>{ if rows != turned { "row" } else { "column" } }</th><th>{ "max |x|" }</th><th title="over the median of the others">{ "\u{f7} typical" }</th></tr></thead>
+            <tbody>{ for found.into_iter().map(|(at, most, times)| {
+                let start = at as u64 * block;
+                let end = (start + block).min(of) - 1;
+                let text = if start == end { start.to_string() } else { format!("{start}\u{2013}{end}") };
+                // The block of it that is largest.
+                let across = map.size.1;
+                let blocks: Vec<usize> = match rows {
+                    true => (at * across..(at + 1) * across).collect(),
+                    false => (0..map.size.0).map(|row| row * across + at).collect(),
+                };
+                let best = blocks.into_iter().filter(|at| map.largest[*at].is_finite())
+                    .max_by(|one, other| map.largest[*one].abs().total_cmp(&map.largest[*other].abs()));
+                let best = best.map(|best| if turned { best % across * map.size.0 + best / across } else { best });
+                let actor = actor.clone();
+                let onclick = Callback::from(move |_: MouseEvent| actor.looking(move |looking| {
+                    if let Some(at) = best.and_then(|best| looking.best(best)) {
+                        looking.centre(at);
+                    }
+                }));
+                html! { <tr><td><button class="textlink m" {onclick}>{ text }</button></td><td>{ number(most) }</td><td>{ format!("{times:.1}") }</td></tr> }
+            }) }</tbody></table></section>
+    }
+}
+
+/// Those far from the median of all, the farthest first: which, how large, how many times it.
+fn far(lines: &[Line]) -> Vec<(usize, f64, f64)> {
+    let mut sorted: Vec<f64> = lines.iter().map(|line| line.abs_max).collect();
+    sorted.sort_by(f64::total_cmp);
+    let typical = sorted.get(sorted.len() / 2).copied().unwrap_or(0.0);
+    if typical <= 0.0 || lines.len() < 8 {
+        return Vec::new();
+    }
+    let each =
+        lines.iter().enumerate().map(|(at, line)| (at, line.abs_max, line.abs_max / typical));
+    let mut found: Vec<(usize, f64, f64)> =
+        each.filter(|(_, _, times)| *times >= STANDS_OUT).collect();
+    found.sort_by(|one, other| other.2.total_cmp(&one.2));
+    found.truncate(TOLD);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_far_from_typical_stands_out() {
+        let line = |abs_max: f64| Line { abs_max, ..Line::default() };
+        let mut lines = vec![line(1.0); 20];
+        (lines[3], lines[7]) = (line(2.0), line(30.0));
+        assert_eq!(far(&lines), [(7, 30.0, 30.0), (3, 2.0, 2.0)]);
+        assert!(far(&vec![line(0.0); 20]).is_empty());
+        assert!(far(&lines[..4]).is_empty());
+    }
+}

@@ -1,0 +1,154 @@
+//! What page and worker say about a matrix that is looked at as a picture.
+
+use serde::{Deserialize, Serialize};
+use statelens_inspect::picture::Map;
+use statelens_stats::{Line, Matrix};
+
+use super::ErrorText;
+
+/// Which matrix of a tensor is looked at.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame {
+    /// The row of the tensor.
+    pub row: u32,
+    /// An index for each dimension before the last two.
+    pub leading: Vec<u64>,
+    /// Of one dimension: how many elements make a row.
+    pub fold: Option<u64>,
+}
+
+impl Frame {
+    /// The matrix, in a tensor of this shape.
+    #[must_use]
+    pub fn matrix(&self, shape: &[u64]) -> Option<Matrix> {
+        let matrix = Matrix::of(shape, &self.leading)?;
+        Some(self.fold.map_or(matrix, |columns| matrix.folded(columns)))
+    }
+}
+
+/// What the page asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Ask {
+    /// The whole matrix in at most so many blocks across and down, or nothing more of one.
+    Overview(Option<(Frame, u32, u32)>),
+    /// The values of a window: its first row and column, how many rows and columns.
+    Cells(Frame, [u64; 4]),
+}
+
+/// What the worker answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Told {
+    /// What is known of the whole so far.
+    Overview(Frame, Box<Packed>, Progress),
+    /// It can't be read.
+    Failed(Frame, ErrorText),
+    /// The values of a window.
+    Cells(Frame, Result<Box<Cells>, ErrorText>),
+}
+
+/// How far an overview is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Bytes that were read, and all of them.
+    pub done: u64,
+    /// All of them.
+    pub total: u64,
+    /// Whether it was ended: all was read, or it was stopped.
+    pub ended: bool,
+}
+
+/// The values of a window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cells {
+    /// Its first row and column, how many rows and columns.
+    pub window: [u64; 4],
+    /// Their texts, row by row, as Python would print them; those beyond the end are empty.
+    pub texts: Vec<String>,
+    /// As numbers; NaN where they are none.
+    pub numbers: Vec<f64>,
+    /// Their bits in hexadecimal, the highest first.
+    pub bits: Vec<String>,
+    /// Bytes of an element.
+    pub size: u64,
+    /// Milliseconds that reading them took.
+    pub millis: f64,
+}
+
+/// A map as bytes.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Packed {
+    matrix: (u64, u64),
+    block: (u64, u64),
+    size: (u32, u32),
+    #[serde(with = "serde_bytes")]
+    bytes: Vec<u8>,
+}
+
+impl Packed {
+    /// Packs a map.
+    #[must_use]
+    pub fn of(map: &Map) -> Self {
+        let mut bytes = map.marks.clone();
+        let lines = map.rows.iter().chain(&map.columns);
+        let lines = lines.flat_map(|line| [line.abs_max, line.norm, line.not_finite as f64]);
+        for number in map.largest.iter().chain(&map.mean).copied().chain(lines) {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        for number in &map.at {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+        let size = (map.size.0 as u32, map.size.1 as u32);
+        Self { matrix: map.matrix, block: map.block, size, bytes }
+    }
+
+    /// The map; `None` if it is not one.
+    #[must_use]
+    pub fn map(&self) -> Option<Map> {
+        let size = (self.size.0 as usize, self.size.1 as usize);
+        let count = size.0.checked_mul(size.1)?;
+        let (marks, rest) = self.bytes.split_at_checked(count)?;
+        let (numbers, ends) = rest.as_chunks();
+        if !ends.is_empty() || numbers.len() != 3 * count + 3 * (size.0 + size.1) {
+            return None;
+        }
+        let floats = |from: usize, to: usize| {
+            numbers[from..to].iter().map(|it| f64::from_le_bytes(*it)).collect::<Vec<f64>>()
+        };
+        let lines = |from: usize, count: usize| {
+            let line = |it: &[f64]| Line { abs_max: it[0], norm: it[1], not_finite: it[2] as u64 };
+            floats(from, from + 3 * count).chunks(3).map(line).collect()
+        };
+        let profiles = 3 * (size.0 + size.1);
+        Some(Map {
+            matrix: self.matrix,
+            block: self.block,
+            size,
+            marks: marks.to_vec(),
+            largest: floats(0, count),
+            mean: floats(count, 2 * count),
+            rows: lines(2 * count, size.0),
+            columns: lines(2 * count + 3 * size.0, size.1),
+            at: numbers[2 * count + profiles..].iter().map(|it| u64::from_le_bytes(*it)).collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::DType;
+    use statelens_stats::Overview;
+
+    use super::*;
+
+    #[test]
+    fn a_map_comes_back_as_it_was() {
+        let frame = Frame { row: 0, leading: vec![1], fold: None };
+        let matrix = frame.matrix(&[2, 3, 5]).unwrap();
+        assert_eq!((matrix.first, matrix.rows(), matrix.columns), (15, 3, 5));
+        let mut all = Overview::new(&DType::U8, matrix, 2, 2).unwrap();
+        all.feed(&(0..15).collect::<Vec<u8>>());
+        let map = Map::of(&all);
+        assert_eq!(Packed::of(&map).map(), Some(map));
+        assert_eq!(Packed { size: (2, 2), ..Packed::default() }.map(), None);
+    }
+}

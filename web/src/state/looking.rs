@@ -1,0 +1,310 @@
+//! A matrix that is looked at as a picture: where the lens is, and what is known of the rest.
+
+use std::rc::Rc;
+
+use statelens_inspect::picture::{Map, Scaling, Show};
+
+use crate::protocol::ErrorText;
+use crate::protocol::looking::{Cells, Frame, Progress, Told};
+
+/// Something that is shared, and the same only if it is the very one.
+#[derive(Debug)]
+pub struct Held<T>(pub Rc<T>);
+
+impl<T> PartialEq for Held<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Clone for Held<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// A row and a column.
+pub type Place = (u64, u64);
+
+/// What is looked at, and how.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Looking {
+    /// Which matrix.
+    pub frame: Frame,
+    /// The shape of the tensor.
+    pub shape: Vec<u64>,
+    /// Rows and columns of the matrix.
+    pub matrix: (u64, u64),
+    /// The whole of it.
+    pub map: Option<Held<Map>>,
+    /// How far that is.
+    pub progress: Progress,
+    /// Why it can't be read.
+    pub failed: Option<Rc<ErrorText>>,
+    /// The value that is looked at.
+    pub at: Place,
+    /// The first of the lens.
+    pub lens: Place,
+    /// Pixels of a value under the lens.
+    pub zoom: u64,
+    /// Values under the lens.
+    pub cells: Option<Held<Cells>>,
+    /// Whether rows are drawn as columns.
+    pub transposed: bool,
+    /// What of a block is shown.
+    pub show: Show,
+    /// How numbers become colours.
+    pub scaling: Scaling,
+}
+
+/// Pixels of the lens.
+pub const LENS: u64 = 256;
+/// Pixels that a value may have there.
+const ZOOMS: [u64; 5] = [2, 4, 8, 16, 32];
+/// A vector that is longer is folded.
+const LONG: u64 = 512;
+
+impl Looking {
+    /// Begins with a tensor, at the value of that number; `None` if it has none.
+    #[must_use]
+    pub fn new(row: u32, shape: &[u64], at: u64) -> Option<Self> {
+        let fold = match shape {
+            [len] if *len > LONG => Some((len.isqrt() * 2).next_power_of_two()),
+            _ => None,
+        };
+        let leading = vec![0; shape.len().saturating_sub(2)];
+        let frame = Frame { row, leading, fold };
+        let matrix = frame.matrix(shape)?;
+        let mut new = Self {
+            frame,
+            shape: shape.to_vec(),
+            matrix: (matrix.rows(), matrix.columns),
+            map: None,
+            progress: Progress::default(),
+            failed: None,
+            at: (0, 0),
+            lens: (0, 0),
+            zoom: 4,
+            cells: None,
+            transposed: false,
+            show: Show::Magnitude,
+            scaling: Scaling::Linear,
+        };
+        new.go(at);
+        Some(new)
+    }
+
+    /// Another tensor in its place, seen in the same way.
+    #[must_use]
+    pub fn then(&self, row: u32, shape: &[u64]) -> Option<Self> {
+        let mut next = Self::new(row, shape, 0)?;
+        (next.zoom, next.transposed) = (self.zoom, self.transposed);
+        (next.show, next.scaling) = (self.show, self.scaling);
+        if next.shape == self.shape {
+            (next.at, next.lens) = (self.at, self.lens);
+            next.frame.leading.clone_from(&self.frame.leading);
+        }
+        Some(next)
+    }
+
+    /// Takes in what the worker said of this matrix.
+    pub fn hear(&mut self, told: Told) {
+        match told {
+            Told::Overview(frame, packed, progress) if frame == self.frame => {
+                self.map = packed.map().map(|map| Held(Rc::new(map))).or(self.map.take());
+                self.progress = progress;
+            }
+            Told::Failed(frame, error) if frame == self.frame => {
+                self.failed = Some(Rc::new(error));
+                self.progress.ended = true;
+            }
+            Told::Cells(frame, cells) if frame == self.frame => match cells {
+                Ok(cells) => self.cells = Some(Held(Rc::new(*cells))),
+                Err(error) => self.failed = Some(Rc::new(error)),
+            },
+            _ => {}
+        }
+    }
+
+    /// Rows and columns under the lens.
+    #[must_use]
+    pub fn window(&self) -> Place {
+        let most = LENS / self.zoom.max(1);
+        (self.matrix.0.min(most), self.matrix.1.min(most))
+    }
+
+    /// The number in the tensor of a value.
+    #[must_use]
+    pub fn number(&self, (row, column): Place) -> u64 {
+        let first = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.first);
+        first + row * self.matrix.1 + column
+    }
+
+    /// The index of a value.
+    #[must_use]
+    pub fn index(&self, place: Place) -> Vec<u64> {
+        statelens_inspect::index(&self.shape, self.number(place))
+    }
+
+    /// Whether there is such a value.
+    #[must_use]
+    pub fn has(&self, (row, column): Place) -> bool {
+        let len = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.len);
+        row < self.matrix.0 && column < self.matrix.1 && row * self.matrix.1 + column < len
+    }
+
+    /// The value of a place, if it is under the lens: where in the cells.
+    #[must_use]
+    pub fn cell(&self, (row, column): Place) -> Option<(&Cells, usize)> {
+        let cells = self.cells.as_ref()?;
+        let [top, left, rows, columns] = cells.0.window;
+        let (down, across) = (row.checked_sub(top)?, column.checked_sub(left)?);
+        let at = (down < rows && across < columns).then(|| (down * columns + across) as usize)?;
+        cells.0.texts.get(at).filter(|text| !text.is_empty()).map(|_| (&*cells.0, at))
+    }
+
+    /// Looks at a value by its number in the tensor, in whichever of its matrices that is.
+    pub fn go(&mut self, number: u64) {
+        let index = statelens_inspect::index(&self.shape, number);
+        let leading = index[..index.len().saturating_sub(2)].to_vec();
+        if leading != self.frame.leading {
+            self.slice(leading);
+        }
+        let first = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.first);
+        let within = number.saturating_sub(first);
+        let columns = self.matrix.1.max(1);
+        self.centre((within / columns, within % columns));
+    }
+
+    /// Looks at another matrix of the tensor.
+    pub fn slice(&mut self, leading: Vec<u64>) {
+        let frame = Frame { leading, ..self.frame.clone() };
+        if frame != self.frame && frame.matrix(&self.shape).is_some() {
+            self.frame = frame;
+            (self.map, self.cells, self.failed) = (None, None, None);
+            self.progress = Progress::default();
+        }
+    }
+
+    /// Looks at a value, with the lens around it.
+    pub fn centre(&mut self, at: Place) {
+        let window = self.window();
+        self.at = self.kept(at);
+        self.lens =
+            (self.at.0.saturating_sub(window.0 / 2), self.at.1.saturating_sub(window.1 / 2));
+        self.hold();
+    }
+
+    /// Looks at a value; the lens moves only if it has to.
+    pub fn look(&mut self, at: Place) {
+        let (rows, columns) = self.window();
+        self.at = self.kept(at);
+        let follow = |lens: u64, at: u64, size: u64| lens.clamp((at + 1).saturating_sub(size), at);
+        self.lens = (follow(self.lens.0, self.at.0, rows), follow(self.lens.1, self.at.1, columns));
+        self.hold();
+    }
+
+    /// Steps to a value beside, as it is drawn; by a window if `far`.
+    pub fn step(&mut self, (down, across): (i64, i64), far: bool) {
+        let (down, across) = if self.transposed { (across, down) } else { (down, across) };
+        let (rows, columns) = if far { self.window() } else { (1, 1) };
+        let moved =
+            |at: u64, by: i64, size: u64| at.saturating_add_signed(by.saturating_mul(size as i64));
+        let at = (moved(self.at.0, down, rows), moved(self.at.1, across, columns));
+        if far {
+            self.lens = (moved(self.lens.0, down, rows), moved(self.lens.1, across, columns));
+        }
+        self.look(at);
+    }
+
+    /// More pixels for a value, or fewer.
+    pub fn magnify(&mut self, by: isize) {
+        let at = ZOOMS.iter().position(|zoom| *zoom == self.zoom).unwrap_or(1);
+        self.zoom = ZOOMS[at.saturating_add_signed(by).min(ZOOMS.len() - 1)];
+        self.centre(self.at);
+    }
+
+    /// As many pixels for a value as leave all of them under the lens, if that can be.
+    pub fn fit(&mut self) {
+        let fits = |zoom: &&u64| self.matrix.0.max(self.matrix.1) * **zoom <= LENS;
+        self.zoom = ZOOMS.iter().rev().find(fits).copied().unwrap_or(ZOOMS[0]);
+        self.centre(self.at);
+    }
+
+    /// The first place of a block, and the one to look at in it: what is largest, or not finite.
+    #[must_use]
+    pub fn best(&self, block: usize) -> Option<Place> {
+        let map = &self.map.as_ref()?.0;
+        // Of two values in an element, the element.
+        let each = (map.matrix.1 / self.matrix.1.max(1)).max(1);
+        let number = map.at.get(block).copied().filter(|at| *at != u64::MAX)? / each;
+        Some((number / self.matrix.1.max(1), number % self.matrix.1.max(1)))
+    }
+
+    fn kept(&self, (row, column): Place) -> Place {
+        let row = row.min(self.matrix.0.saturating_sub(1));
+        let column = column.min(self.matrix.1.saturating_sub(1));
+        // The last row may be a part of one.
+        match self.has((row, column)) || row == 0 {
+            true => (row, column),
+            false => (row - 1, column),
+        }
+    }
+
+    fn hold(&mut self) {
+        let (rows, columns) = self.window();
+        self.lens.0 = self.lens.0.min(self.matrix.0.saturating_sub(rows));
+        self.lens.1 = self.lens.1.min(self.matrix.1.saturating_sub(columns));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lens_stays_inside_and_follows() {
+        let mut look = Looking::new(0, &[1000, 300], 0).unwrap();
+        assert_eq!((look.window(), look.lens), ((64, 64), (0, 0)));
+        look.go(500 * 300 + 150);
+        assert_eq!((look.at, look.lens), ((500, 150), (468, 118)));
+        look.step((0, 1), false);
+        assert_eq!((look.at, look.lens), ((500, 151), (468, 118)));
+        look.step((1, 0), true);
+        assert_eq!((look.at, look.lens), ((564, 151), (532, 118)));
+        look.centre((999, 299));
+        assert_eq!(look.lens, (936, 236));
+        look.magnify(1);
+        assert_eq!((look.zoom, look.window()), (8, (32, 32)));
+        look.fit();
+        assert_eq!(look.zoom, 2);
+        assert_eq!(look.index((7, 8)), [7, 8]);
+        look.transposed = true;
+        look.centre((10, 10));
+        look.step((1, 0), false);
+        assert_eq!(look.at, (10, 11));
+    }
+
+    #[test]
+    fn going_to_an_index_changes_the_slice() {
+        let mut look = Looking::new(0, &[2, 3, 10, 20], 0).unwrap();
+        look.go(200 * 4 + 20 * 3 + 5);
+        assert_eq!((look.frame.leading.clone(), look.at), (vec![1, 1], (3, 5)));
+        assert_eq!(look.index(look.at), [1, 1, 3, 5]);
+        look.slice(vec![9, 9]);
+        assert_eq!(look.frame.leading, [1, 1]);
+    }
+
+    #[test]
+    fn a_long_vector_is_folded() {
+        let mut look = Looking::new(0, &[10_000], 0).unwrap();
+        assert_eq!((look.frame.fold, look.matrix), (Some(256), (40, 256)));
+        look.go(9_999);
+        assert_eq!((look.at, look.index(look.at)), ((39, 15), vec![9_999]));
+        assert!(look.has((39, 15)) && !look.has((39, 16)));
+        look.step((0, 1), false);
+        assert_eq!(look.at, (38, 16), "beyond the end it is the row above");
+        assert!(Looking::new(0, &[0, 4], 0).is_none());
+        assert_eq!(Looking::new(0, &[], 0).unwrap().matrix, (1, 1));
+    }
+}

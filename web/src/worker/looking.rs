@@ -1,0 +1,225 @@
+//! A matrix as a picture: the whole of it in blocks, coarse first, and windows of exact values.
+
+use std::borrow::Cow;
+
+use statelens_checkpoint::{Error, Layout, Result, Tensor, Unwatched};
+use statelens_inspect::element_text;
+use statelens_inspect::picture::Map;
+use statelens_stats::{Matrix, Overview};
+use statelens_tensor::{BUDGET, BUFFER, Gather, Need, drain_range};
+
+use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
+use crate::protocol::{FromWorker, Kind};
+use crate::worker::reading::Reader;
+use crate::worker::running::Pulse;
+use crate::worker::session::{Job, Open, Shared};
+use crate::worker::{now, text};
+
+/// So much is read here and there for a first picture.
+const COARSE: u64 = 64 << 20;
+/// Rows that are longer are not read for it.
+const LONG: u64 = 512 << 10;
+/// A window whose rows lie within so many bytes is read at once.
+const NEAR: u64 = 8 << 20;
+/// Values of a window, at most.
+const MOST: u64 = 1 << 15;
+
+/// Answers the page.
+pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
+    if ask == Ask::Overview(None) {
+        return session.borrow().stop(Kind::Overview);
+    }
+    let Some(open) = session.borrow().open.clone() else { return };
+    match ask {
+        Ask::Overview(None) => {}
+        Ask::Cells(frame, window) => {
+            let cells = cells(&open, &frame, window).map(Box::new);
+            tell(&job, Told::Cells(frame, cells.map_err(|error| text::error(&error))));
+            open.tell_fetched(&job);
+        }
+        Ask::Overview(Some((frame, across, down))) => job.clone().spawn(async move {
+            if let Err(error) = overview(&open, &frame, (across, down), &job).await
+                && let Some(error) = text::failure(&error)
+            {
+                tell(&job, Told::Failed(frame, error));
+            }
+            open.tell_fetched(&job);
+        }),
+    }
+}
+
+fn tell(job: &Job, told: Told) {
+    job.post(&FromWorker::Looking(told));
+}
+
+fn tensor<'a>(open: &'a Open, frame: &Frame) -> Result<(Cow<'a, Tensor>, Matrix)> {
+    let leaf = open.leaves.get(frame.row as usize);
+    let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
+    let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
+    let numbers = statelens_tensor::numbers(tensor).ok_or_else(|| {
+        Error::unsupported(format!("the numbers of {} are not known", tensor.dtype))
+    })?;
+    let matrix = frame.matrix(&numbers.shape);
+    let matrix = matrix.ok_or_else(|| Error::refused("it has no values, or no such slice"))?;
+    Ok((numbers, matrix))
+}
+
+async fn overview(open: &Open, frame: &Frame, most: (u32, u32), job: &Job) -> Result<()> {
+    let (tensor, matrix) = tensor(open, frame)?;
+    let new = || {
+        Overview::new(&tensor.dtype, matrix, most.0, most.1).ok_or_else(|| {
+            Error::unsupported(format!("there is no picture of {}", tensor.dtype.name()))
+        })
+    };
+    let total = tensor.dtype.bytes_of(matrix.len).unwrap_or(0);
+    let mut coarse = new()?;
+    let show = |all: &Overview, coarse: &Overview, done: u64, ended: bool| {
+        let packed = Packed::of(&Map::of(&all.over(coarse)));
+        let progress = Progress { done, total, ended };
+        tell(job, Told::Overview(frame.clone(), Box::new(packed), progress));
+    };
+    let mut all = new()?;
+    if total > COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {
+        show(&all, &coarse, 0, false);
+    }
+
+    let range = matrix.first..matrix.first + matrix.len;
+    let mut gather = Gather::new(&open.checkpoint.files, &tensor, range, BUDGET)?;
+    let mut reader = Reader::new(&open.sources, job);
+    let (mut pulse, mut done) = (Pulse::new(), 0);
+    let ended = loop {
+        if job.check().is_err() {
+            break Ok(());
+        }
+        let mut out = |bytes: &[u8]| {
+            done += bytes.len() as u64;
+            all.feed(bytes);
+            Ok(())
+        };
+        let files = &open.checkpoint.files;
+        let fed = match gather.need() {
+            Need::Done => break Ok(()),
+            Need::Step => gather.step(files, &mut out),
+            Need::Feed(span) => match reader.piece(files, span).await {
+                Ok(piece) => gather.feed(&piece, &mut out),
+                Err(error) => Err(error),
+            },
+        };
+        if let Err(error) = fed {
+            break Err(error);
+        }
+        if pulse.beat().await {
+            show(&all, &coarse, done, false);
+            open.tell_fetched(job);
+        }
+    };
+    reader.close().await;
+    ended?;
+    // What was stopped shows what was read.
+    show(&all, &coarse, done, true);
+    Ok(())
+}
+
+/// Reads a row of each row of blocks, where that is quick; whether it was.
+async fn sample(
+    open: &Open,
+    tensor: &Tensor,
+    matrix: Matrix,
+    coarse: &mut Overview,
+    job: &Job,
+) -> Result<bool> {
+    let plain = matches!(tensor.layout, Layout::Span(_)) && open.sources.server().is_none();
+    let row = tensor.dtype.bytes_of(matrix.columns).unwrap_or(u64::MAX);
+    if !plain || row > LONG {
+        return Ok(false);
+    }
+    let (high, down) = (coarse.block().0, coarse.size().0 as u64);
+    let rows = (COARSE / row.max(1) / down.max(1)).clamp(1, 4).min(high);
+    let mut pulse = Pulse::new();
+    for at in 0..down {
+        for part in 0..rows {
+            let first = (at * high + part * (high / rows)) * matrix.columns;
+            let len = matrix.columns.min(matrix.len.saturating_sub(first));
+            if len == 0 {
+                continue;
+            }
+            coarse.seek(first);
+            let range = matrix.first + first..matrix.first + first + len;
+            let mut out = |bytes: &[u8]| {
+                coarse.feed(bytes);
+                Ok(())
+            };
+            let files = &open.checkpoint.files;
+            drain_range(files, tensor, range, BUFFER, &mut Unwatched, &mut out)?;
+        }
+        job.check()?;
+        pulse.beat().await;
+    }
+    Ok(true)
+}
+
+fn cells(open: &Open, frame: &Frame, window: [u64; 4]) -> Result<Cells> {
+    let began = now();
+    let (tensor, matrix) = tensor(open, frame)?;
+    let [top, left, rows, columns] = window;
+    if rows.saturating_mul(columns) > MOST {
+        return Err(Error::refused("a window of so many values"));
+    }
+    let size = tensor.dtype.itemsize().max(1);
+    let (rows, columns) = (
+        rows.min(matrix.rows().saturating_sub(top)),
+        columns.min(matrix.columns.saturating_sub(left)),
+    );
+    let mut cells = Cells { window: [top, left, rows, columns], size, ..Cells::default() };
+    let place = |row: u64| {
+        let start = (row * matrix.columns + left).min(matrix.len);
+        start..(start + columns).min(matrix.len)
+    };
+    let read = |range: std::ops::Range<u64>| {
+        let mut bytes = Vec::new();
+        let range = matrix.first + range.start..matrix.first + range.end;
+        let mut take = |piece: &[u8]| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        };
+        let files = &open.checkpoint.files;
+        drain_range(files, &tensor, range, BUFFER, &mut Unwatched, &mut take).map(|_| bytes)
+    };
+    let (start, end) = (place(top).start, place(top + rows.max(1) - 1).end);
+    let near = match (end - start).saturating_mul(size) <= NEAR {
+        true => Some(read(start..end)?),
+        false => None,
+    };
+    for row in top..top + rows {
+        let range = place(row);
+        let bytes = match &near {
+            Some(near) => {
+                let from = ((range.start - start) * size) as usize;
+                let to = ((range.end - start) * size) as usize;
+                Cow::Borrowed(near.get(from..to).unwrap_or_default())
+            }
+            None => Cow::Owned(read(range)?),
+        };
+        let mut elements = bytes.chunks_exact(size as usize);
+        let mut values = numbers(&tensor, &bytes);
+        values.resize(columns as usize, f64::NAN);
+        cells.numbers.extend(values);
+        for _ in 0..columns {
+            let element = elements.next().unwrap_or_default();
+            cells.texts.push(element_text(&tensor.dtype, element));
+            let hex = element.iter().rev().map(|byte| format!("{byte:02x}"));
+            cells.bits.push(hex.collect());
+        }
+    }
+    cells.millis = now() - began;
+    Ok(cells)
+}
+
+/// The values as the overview has them.
+fn numbers(tensor: &Tensor, elements: &[u8]) -> Vec<f64> {
+    let size = tensor.dtype.itemsize().max(1) as usize;
+    let values = Overview::values(&tensor.dtype, elements);
+    // Of two in an element, the first.
+    let each = (values.len() / (elements.len() / size).max(1)).max(1);
+    values.into_iter().step_by(each).collect()
+}
