@@ -60,7 +60,7 @@ fn a_folder_without_a_checkpoint_says_what_it_is() {
     let pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4938993736\n";
     fs::write(clone.file("model.safetensors"), pointer).unwrap();
     let error = run(["ls", &text(clone.path())]).failed();
-    for word in ["model.safetensors: ", "4938993736 bytes", "git lfs pull"] {
+    for word in ["model.safetensors: ", "4,938,993,736 bytes", "git lfs pull"] {
         assert!(error.contains(word), "{error}");
     }
 }

@@ -168,7 +168,7 @@ fn experts_beyond_those_of_the_config_are_not_left_out_silently() {
 #[test]
 fn a_recipe_of_the_user_converts() {
     let text = include_str!("../../../docs/recipes.md");
-    let start = text.find("# My model <->").unwrap();
+    let start = text.find("# Hugging Face's GPT-2 <-> my model.").unwrap();
     let end = text[start..].find("```").unwrap();
     let recipe = families::parse("mine.recipe", &text[start..start + end]).unwrap();
     let (source, _) = checkpoint(&[
@@ -177,17 +177,16 @@ fn a_recipe_of_the_user_converts() {
         ("transformer.h.0.attn.masked_bias", &[]),
         ("transformer.ln_f.weight", &[4]),
     ]);
-    let stages = [stage("hf", "cs-2.9", "{}", r#"{"heads": 2}"#)];
+    let stages = [stage("hf", "mine", r#"{"n_head": 2}"#, "{}")];
     let done = convert(&source, &recipe, &stages, &config::Value::Null, Wishes::default()).unwrap();
     let keys: Vec<String> = layouts(&done.parts[0].1).into_iter().map(|(key, _)| key).collect();
     assert_eq!(
         keys.join(" "),
-        "model.embed.weight model.layer_0.attention.query.weight \
-         model.layer_0.attention.key.weight model.layer_0.attention.value.weight \
-         model.norm.weight model.head_norm.weight"
+        "embed.weight layer_0.attention.query.weight layer_0.attention.key.weight \
+         layer_0.attention.value.weight norm.weight head_norm.weight"
     );
     let hf: Format = "hf".parse().unwrap();
-    assert!(recipe.blocks[0].towards("cs-2.9".parse().unwrap(), hf).is_some());
+    assert!(recipe.blocks[0].towards("mine".parse().unwrap(), hf).is_some());
 }
 
 /// safetensors files have one name of a tensor that has several: of T5's embedding, `shared`. The
