@@ -82,7 +82,7 @@ test("a Git LFS pointer says what it is and what to do", async () => {
     await page.waitForSelector("#error");
     const text = await page.textContent("#error");
     assert.match(text, /Git LFS pointer/);
-    assert.match(text, /4938993736 bytes/);
+    assert.match(text, /4,938,993,736 bytes/);
     assert.match(text, /git lfs pull --include model\.mdl/);
     await page.keyboard.press("Escape");
     await page.waitForSelector("#start");

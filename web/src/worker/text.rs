@@ -226,7 +226,7 @@ mod tests {
         let failed = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
         let text = explain(error(&failed.unwrap_err()), head);
         assert_eq!(text.kind, protocol::ErrorKind::NotACheckpoint);
-        assert!(text.title.contains("4938993736 bytes"), "{}", text.title);
+        assert!(text.title.contains("4,938,993,736 bytes"), "{}", text.title);
         assert_eq!(text.lines.len(), 3);
         assert!(text.next[0].0.ends_with("came from."), "{}", text.next[0].0);
         assert_eq!(text.next[0].1, "git lfs pull --include model.mdl");
