@@ -155,7 +155,7 @@ pub fn Editor(props: &EditorProps) -> Html {
     let count = text.split('\n').count();
     let numbers: String = (1..=count).map(|number| format!("{number}\n")).collect();
     html! {
-        <div class="rules">
+        <div class="recipe-text">
             <div class="nums" aria-hidden="true"><pre style={format!("transform:translateY({}px)", -*scrolled)}>{ numbers }</pre></div>
             <textarea id="rules" aria-label="Rules of the recipe" value={(*text).clone()} {oninput} {onscroll}
                 wrap="off" autocomplete="off" autocapitalize="off" spellcheck="false" />
