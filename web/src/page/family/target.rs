@@ -114,8 +114,12 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
 
 fn said(looks: &Looks) -> Html {
     if looks.model.is_empty() {
-        let text = match looks.unknown.as_ref().map(|error| error.kind) {
-            Some(ErrorKind::Io) => "Which family it is of is not known.",
+        let text = match &looks.unknown {
+            Some(error) if error.kind == ErrorKind::Io => "Which family it is of is not known.",
+            // Which they are is said with it.
+            Some(error) if !error.text.is_empty() => {
+                "Several families have these keys: choose the model, or add its config. As they are, the keys can be converted to any format above."
+            }
             _ => {
                 "No family has all of these keys: as they are, they can be converted to any format above."
             }
