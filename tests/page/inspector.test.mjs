@@ -32,7 +32,7 @@ async function lookAt(page, name, key) {
 test("an optimizer's number is told by its parameter, and leads to it", async () => {
   await withPage(browser, async (page) => {
     await lookAt(page, TRAINER, "optimizer.state.4.exp_avg");
-    assert.match(await page.textContent(".top .facts"), /32\.19 k params in model/);
+    assert.match(await page.textContent(".top .facts"), /32\.19 k params/);
     const facts = page.locator(".insp .facts");
     assert.match(await facts.textContent(), /by order and shape: 1 key of the model has no entry/);
     await facts.locator(".textlink", { hasText: "qkv.weight" }).click();

@@ -137,7 +137,7 @@ fn top(actor: &Actor, work: &Work, instrument: &Instrument, oncompare: &Callback
             <span class="facts">
                 <span class="only-s">{ format }</span>
                 if let Some(params) = opened.model_params {
-                    <span title={format!("{} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(params) }</b>{ " params" }<span class="only-l">{ " in model" }</span></span>
+                    <span title={format!("Of the model; {} in all tensors", fmt::plural(work.sums.params, "element"))}><b>{ fmt::count(params) }</b>{ " params" }</span>
                 } else if work.sums.params > 0 {
                     <span><b>{ fmt::count(work.sums.params) }</b>{ " params" }</span>
                 }
