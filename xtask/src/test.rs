@@ -8,7 +8,7 @@ use anyhow::{Error, Result};
 use crate::{cycles, dist, fuzz, interop as real_libraries, page, project, setup, shell};
 
 /// How long each fuzz target runs here.
-const FUZZ_SECONDS: u32 = 10;
+const FUZZ_SECONDS: u32 = 5;
 
 /// Runs the steps, all of them even when one fails, and sums up.
 pub(crate) fn run(quick: bool) -> ExitCode {
