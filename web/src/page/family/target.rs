@@ -91,7 +91,7 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
     let Some(looks) = convert.family.as_ref().map(|told| &told.looks) else { return html! {} };
     let family = convert.options.family.target.is_some();
     let picks = html! {
-        <div class="picks">
+        <div class="models">
             { model(actor, convert, looks) }
             if family && convert.options.family.source.is_some() || !looks.source.is_empty() && looks.source != "hf" || looks.source.is_empty() {
                 { source(actor, convert, looks) }
