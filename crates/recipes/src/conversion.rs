@@ -11,7 +11,7 @@ use crate::engine::{
 };
 use crate::families;
 use crate::format::{Format, Variant};
-use crate::language::{Block, Captures, Expression, Ranks, Recipe, Scalar, Scope, Side};
+use crate::language::{Block, Expression, Ranks, Recipe, Scalar, Scope, Side};
 use crate::optimizer::{Moved, Optimizer};
 use crate::ranks;
 
@@ -541,24 +541,6 @@ struct OfConfigs<'a>(Configs<'a>);
 impl Scope for OfConfigs<'_> {
     fn config(&self, side: Side, path: &[String]) -> Scalar {
         engine::lookup(self.0, side, path)
-    }
-    fn named(&self, _: &str) -> Option<std::result::Result<Scalar, String>> {
-        None
-    }
-    fn captured(&self, name: &str) -> Option<String> {
-        Captures::new().into_iter().find(|(own, _)| own == name).map(|(_, text)| text)
-    }
-    fn has(&self, _: &str) -> bool {
-        false
-    }
-    fn made(&self, _: &str) -> bool {
-        false
-    }
-    fn count(&self, _: &str) -> i64 {
-        0
-    }
-    fn length(&self, _: &str, _: usize) -> Option<i64> {
-        None
     }
 }
 

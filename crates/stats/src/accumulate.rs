@@ -4,6 +4,7 @@
 use statelens_checkpoint::DType;
 
 use crate::Summary;
+use crate::begun::Begun;
 use crate::block::Block;
 use crate::kind::{Int, Kind};
 use crate::spread::{KEPT, Spread};
@@ -24,8 +25,7 @@ pub struct Accumulator {
     tables: Tables,
     /// The number of the element that is read next.
     at: u64,
-    /// The beginning of an element whose end has not come yet.
-    begun: Vec<u8>,
+    begun: Begun,
     /// All bytes so far, while they are few.
     kept: Vec<u8>,
     /// They were more, and are counted as they come.
@@ -99,21 +99,9 @@ impl Accumulator {
     }
 
     fn count(&mut self, kind: &Kind, bytes: &[u8]) {
-        let size = kind.size();
-        let mut rest = bytes;
-        if !self.begun.is_empty() {
-            let (end, tail) = rest.split_at((size - self.begun.len()).min(rest.len()));
-            self.begun.extend_from_slice(end);
-            rest = tail;
-            if self.begun.len() < size {
-                return;
-            }
-            let whole = std::mem::take(&mut self.begun);
-            self.blocks(kind, &whole);
-        }
-        let (whole, begun) = rest.split_at(rest.len() - rest.len() % size);
-        self.blocks(kind, whole);
-        self.begun.extend_from_slice(begun);
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.feed(kind.size(), bytes, &mut |elements| self.blocks(kind, elements));
+        self.begun = begun;
     }
 
     /// Counts whole elements.

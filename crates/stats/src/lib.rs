@@ -21,6 +21,7 @@
 //! ```
 
 mod accumulate;
+mod begun;
 mod bins;
 mod block;
 mod exact;

@@ -3,6 +3,7 @@
 
 use statelens_checkpoint::DType;
 
+use crate::begun::Begun;
 use crate::kind::Kind;
 use crate::norm::Norm;
 use crate::rows::Line;
@@ -143,7 +144,7 @@ pub struct Overview {
     /// The number in the matrix of the value that is fed next.
     at: u64,
     /// The beginning of an element whose end has not come yet.
-    begun: Vec<u8>,
+    begun: Begun,
 }
 
 impl Overview {
@@ -165,7 +166,7 @@ impl Overview {
         let count = size.0.checked_mul(size.1).filter(|count| *count <= MOST_TILES)?;
         let tiles = vec![Tile::default(); count as usize];
         let size = (size.0 as usize, size.1 as usize);
-        Some(Self { kind, matrix, block, size, tiles, at: 0, begun: Vec::new() })
+        Some(Self { kind, matrix, block, size, tiles, at: 0, begun: Begun::default() })
     }
 
     /// The bytes that come next begin with the element of this number in the matrix.
@@ -176,21 +177,11 @@ impl Overview {
 
     /// Takes the next bytes; what lies beyond the matrix is left.
     pub fn feed(&mut self, bytes: &[u8]) {
-        let size = self.kind.size();
-        let mut rest = bytes;
-        if !self.begun.is_empty() {
-            let (end, tail) = rest.split_at((size - self.begun.len()).min(rest.len()));
-            self.begun.extend_from_slice(end);
-            rest = tail;
-            if self.begun.len() < size {
-                return;
-            }
-            let whole = std::mem::take(&mut self.begun);
-            self.take(&whole);
-        }
-        let (whole, begun) = rest.split_at(rest.len() - rest.len() % size);
-        whole.chunks(PIECE).for_each(|piece| self.take(piece));
-        self.begun.extend_from_slice(begun);
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.feed(self.kind.size(), bytes, &mut |whole| {
+            whole.chunks(PIECE).for_each(|piece| self.take(piece));
+        });
+        self.begun = begun;
     }
 
     /// Adds what was found of another part of the same matrix, cut into the same blocks.

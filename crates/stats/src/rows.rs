@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use statelens_checkpoint::DType;
 
+use crate::begun::Begun;
 use crate::kind::Kind;
 
 /// A row or a column.
@@ -41,7 +42,7 @@ pub struct Rows {
     kind: Kind,
     /// Values in a row.
     width: usize,
-    begun: Vec<u8>,
+    begun: Begun,
     /// Where in the row the next value is.
     at: usize,
     row: Sum,
@@ -70,7 +71,7 @@ impl Rows {
         Some(Self {
             kind,
             width,
-            begun: Vec::new(),
+            begun: Begun::default(),
             at: 0,
             row: Sum::default(),
             hasher: DefaultHasher::new(),
@@ -83,14 +84,11 @@ impl Rows {
 
     /// Takes the next bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.begun.extend_from_slice(bytes);
-        let begun = std::mem::take(&mut self.begun);
-        let size = self.kind.size();
-        let whole = begun.len() - begun.len() % size;
-        for piece in begun[..whole].chunks(PIECE) {
-            self.take(piece);
-        }
-        self.begun.extend_from_slice(&begun[whole..]);
+        let mut begun = std::mem::take(&mut self.begun);
+        begun.feed(self.kind.size(), bytes, &mut |whole| {
+            whole.chunks(PIECE).for_each(|piece| self.take(piece));
+        });
+        self.begun = begun;
     }
 
     /// What was found.

@@ -46,21 +46,33 @@ pub trait Scope {
     /// The value of a config at a path; [`Scalar::Null`] where there is none.
     fn config(&self, side: Side, path: &[String]) -> Scalar;
     /// What `let` says of a name.
-    fn named(&self, name: &str) -> Option<Result<Scalar, String>>;
+    fn named(&self, _name: &str) -> Option<Result<Scalar, String>> {
+        None
+    }
     /// What fills a hole of the rule's key.
-    fn captured(&self, name: &str) -> Option<String>;
+    fn captured(&self, _name: &str) -> Option<String> {
+        None
+    }
     /// Whether the source has a key; holes in it are filled.
-    fn has(&self, key: &str) -> bool;
+    fn has(&self, _key: &str) -> bool {
+        false
+    }
     /// Whether the target has a key by now.
-    fn made(&self, key: &str) -> bool;
+    fn made(&self, _key: &str) -> bool {
+        false
+    }
     /// One more than the highest number that `{n}` has in the source's keys of this pattern.
-    fn count(&self, key: &str) -> i64;
+    fn count(&self, _key: &str) -> i64 {
+        0
+    }
     /// A plain number that the source has beside its tensors.
     fn fact(&self, _key: &str) -> Scalar {
         Scalar::Null
     }
     /// The length of a dimension of a tensor of the source; `None` if it isn't there.
-    fn length(&self, key: &str, dim: usize) -> Option<i64>;
+    fn length(&self, _key: &str, _dim: usize) -> Option<i64> {
+        None
+    }
 }
 
 /// Where nothing is known.
@@ -69,24 +81,6 @@ struct Nothing;
 impl Scope for Nothing {
     fn config(&self, _: Side, _: &[String]) -> Scalar {
         Scalar::Null
-    }
-    fn named(&self, _: &str) -> Option<Result<Scalar, String>> {
-        None
-    }
-    fn captured(&self, _: &str) -> Option<String> {
-        None
-    }
-    fn has(&self, _: &str) -> bool {
-        false
-    }
-    fn made(&self, _: &str) -> bool {
-        false
-    }
-    fn count(&self, _: &str) -> i64 {
-        0
-    }
-    fn length(&self, _: &str, _: usize) -> Option<i64> {
-        None
     }
 }
 
