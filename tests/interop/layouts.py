@@ -13,6 +13,8 @@ import safetensors.torch
 import torch
 import transformers as hf
 
+import verdicts
+
 SIZES = dict(
     vocab_size=96,
     hidden_size=32,
@@ -329,16 +331,12 @@ def main():
     shutil.rmtree(options.work, ignore_errors=True)
     options.work.mkdir(parents=True)
     convert = Converter(options.statelens, options.work)
-    failed = 0
-    for name, case in CASES.items():
+
+    def check(name):
         torch.manual_seed(0)
-        try:
-            case(convert)
-        except (AssertionError, ValueError) as error:
-            failed += 1
-            print(f"{name}: {error}")
-    print(f"layouts: {len(CASES)} there and back, {failed} differ")
-    return 1 if failed else 0
+        CASES[name](convert)
+
+    return verdicts.run("layouts", "there and back", CASES, check)
 
 
 if __name__ == "__main__":

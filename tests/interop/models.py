@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 import transformers as hf
 
+import verdicts
+
 COMMON = dict(
     vocab_size=97,
     hidden_size=32,
@@ -64,7 +66,6 @@ def main():
     options = parser.parse_args()
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
-    failed = 0
 
     def convert(source, config, family, of, to, out):
         command = [options.statelens, "convert-model", source, "--config", config, "--model", family]
@@ -73,7 +74,8 @@ def main():
         if done.returncode:
             raise AssertionError(f"{of} to {to}: {done.stderr.strip()}")
 
-    for family, (make, made) in MODELS.items():
+    def check(family):
+        make, made = MODELS[family]
         work = options.work / family
         shutil.rmtree(work, ignore_errors=True)
         torch.manual_seed(0)
@@ -85,25 +87,21 @@ def main():
         tokens = torch.randint(0, 97, (2, 12))
         before = answer(model, tokens)
         model.save_pretrained(work / "hf")
-        try:
-            convert(work / "hf/model.safetensors", work / "hf/config.json", family, "hf", "cs-2.9", work / "cs")
-            (state,), (config,) = (work / "cs").glob("*.mdl"), (work / "cs").glob("*.yaml")
-            convert(state, config, family, "cs-2.9", "hf", work / "back")
-            (back,) = (work / "back").glob("*_to_hf")
-            again, told = type(model).from_pretrained(back, output_loading_info=True)
-            tied = set(getattr(again, "all_tied_weights_keys", None) or [])
-            missing = set(told["missing_keys"]) - tied
-            left = {key for key in told["unexpected_keys"] if not made or made not in key}
-            assert not missing, f"missing: {sorted(missing)}"
-            assert not left, f"left over: {sorted(left)}"
-            assert not told["mismatched_keys"], told["mismatched_keys"]
-            after = answer(again.eval(), tokens)
-            assert torch.equal(before, after), f"off by {(before - after).abs().max().item()}"
-        except (AssertionError, ValueError) as error:
-            failed += 1
-            print(f"{family}: {error}")
-    print(f"models: {len(MODELS)} families there and back, {failed} differ")
-    return 1 if failed else 0
+        convert(work / "hf/model.safetensors", work / "hf/config.json", family, "hf", "cs-2.9", work / "cs")
+        (state,), (config,) = (work / "cs").glob("*.mdl"), (work / "cs").glob("*.yaml")
+        convert(state, config, family, "cs-2.9", "hf", work / "back")
+        (back,) = (work / "back").glob("*_to_hf")
+        again, told = type(model).from_pretrained(back, output_loading_info=True)
+        tied = set(getattr(again, "all_tied_weights_keys", None) or [])
+        missing = set(told["missing_keys"]) - tied
+        left = {key for key in told["unexpected_keys"] if not made or made not in key}
+        assert not missing, f"missing: {sorted(missing)}"
+        assert not left, f"left over: {sorted(left)}"
+        assert not told["mismatched_keys"], told["mismatched_keys"]
+        after = answer(again.eval(), tokens)
+        assert torch.equal(before, after), f"off by {(before - after).abs().max().item()}"
+
+    return verdicts.run("models", "families there and back", MODELS, check)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 import transformers as hf
 
+import verdicts
+
 SIZES = dict(vocab_size=97, num_hidden_layers=2, max_position_embeddings=64)
 LLAMA = dict(SIZES, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2)
 GPT2 = dict(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)
@@ -129,15 +131,7 @@ def main():
     hf.logging.disable_progress_bar()
     shutil.rmtree(options.work, ignore_errors=True)
     run = Command(options.statelens)
-    failed = 0
-    for name, (make, named) in MODELS.items():
-        try:
-            check(run, name, make, named, options.work)
-        except (AssertionError, ValueError) as error:
-            failed += 1
-            print(f"{name}: {error}")
-    print(f"optimizers: {len(MODELS)} there and back, {failed} differ")
-    return 1 if failed else 0
+    return verdicts.run("optimizers", "there and back", MODELS, lambda name: check(run, name, *MODELS[name], options.work))
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ impl Actor {
     }
 
     /// Changes what is asked of a conversion, and asks for its plan.
-    pub fn convert(&self, change: impl FnOnce(&mut crate::page::model::Convert) + 'static) {
+    pub fn convert(&self, change: impl FnOnce(&mut crate::page::conversion::Convert) + 'static) {
         self.act(Action::Convert(Box::new(change)));
     }
 

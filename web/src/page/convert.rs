@@ -5,12 +5,12 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::{Convert, Phase};
 use crate::page::edits;
 use crate::page::error::kind_word;
 use crate::page::family;
 use crate::page::files;
 use crate::page::marks::{classes, copy, good, one_of, prose, severity, when};
-use crate::page::model::{Convert, Phase};
 use crate::page::repair;
 use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;

@@ -4,9 +4,9 @@
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::Convert;
 use crate::page::convert::change;
 use crate::page::marks::{classes, good, key, when};
-use crate::page::model::Convert;
 use crate::page::table::holdings;
 use crate::protocol::{KeyChange, Preview};
 use crate::state::fmt;

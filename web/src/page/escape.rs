@@ -3,7 +3,8 @@
 use wasm_bindgen::JsCast;
 
 use crate::page::actor::Actor;
-use crate::page::model::{Action, Convert, Model, Pending, Screen, Sheet, Why};
+use crate::page::conversion::Convert;
+use crate::page::model::{Action, Model, Pending, Screen, Sheet, Why};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
 

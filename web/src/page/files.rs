@@ -3,10 +3,10 @@
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::Convert;
 use crate::page::convert::{change, radios};
 use crate::page::edits::Lines;
 use crate::page::marks::prose;
-use crate::page::model::Convert;
 use crate::protocol::{Choice, Target};
 
 /// What the choice of files by names of tensors is called.

@@ -9,6 +9,7 @@ pub mod bridge;
 pub mod code;
 pub mod columns;
 pub mod compare;
+pub mod conversion;
 pub mod convert;
 pub mod drop;
 pub mod edits;

@@ -1,6 +1,5 @@
 //! The page's state and everything that changes it.
 
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use statelens_formats::cerebras::dataloader::is_state_file;
@@ -9,14 +8,13 @@ use yew::prelude::*;
 
 use crate::page::actor::Actor;
 use crate::page::compare::Compare;
+use crate::page::conversion::{Convert, Phase};
 use crate::page::drop::Dropped;
-use crate::page::naming::{default_name, key_name};
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
-use crate::protocol::family::Told;
 use crate::protocol::{
-    Agreed, ConvertOptions, Done, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind,
-    Opened, Planned, Posted, Running, Values,
+    Agreed, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind, Opened, Posted, Running,
+    Values,
 };
 use crate::rows::PackedRows;
 use crate::state::instrument::Instrument;
@@ -100,84 +98,6 @@ pub struct Loading {
     pub shown: bool,
     /// The first keys, as soon as they are known.
     pub first: Option<Work>,
-}
-
-/// Where a conversion is.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Phase {
-    /// It is being planned.
-    Form,
-    /// It runs.
-    Running {
-        /// The last that the worker said.
-        now: Running,
-        /// Bytes and milliseconds at each repaint, for the rate.
-        past: Rc<Vec<(u64, f64)>>,
-    },
-    /// It is complete.
-    Done {
-        /// What was written.
-        done: Done,
-        /// The file, if it can be opened again.
-        file: Option<File>,
-    },
-    /// It failed; nothing was left behind.
-    Failed(Rc<ErrorText>),
-}
-
-/// The convert sheet.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Convert {
-    /// What is asked for.
-    pub options: ConvertOptions,
-    /// States that are left out.
-    pub without: BTreeSet<String>,
-    /// Counts up with every change; the plan that answers the last is shown.
-    pub request: u32,
-    /// The last plan.
-    pub plan: Option<Result<Rc<Planned>, Rc<ErrorText>>>,
-    /// True until the last request is answered.
-    pub planning: bool,
-    /// Losses that were acknowledged, by title.
-    pub acknowledged: BTreeSet<String>,
-    /// Where it is.
-    pub phase: Phase,
-    /// What is converted.
-    pub opened: Rc<Opened>,
-    /// Whether the name was typed: then it stays.
-    pub named: bool,
-    /// Which model it is, and what becomes of it.
-    pub family: Option<Rc<Told>>,
-    /// Files of families that the worker asks for.
-    pub wants: Rc<Vec<String>>,
-    /// Whether the rules are shown to be edited.
-    pub editing: bool,
-    /// Counts up when other rules take the place of those in the editor.
-    pub rules: u32,
-}
-
-impl Convert {
-    /// How many losses are not acknowledged yet.
-    pub fn open_losses(&self) -> usize {
-        match &self.plan {
-            Some(Ok(plan)) => {
-                plan.losses.iter().filter(|loss| !self.acknowledged.contains(&loss.title)).count()
-            }
-            _ => 0,
-        }
-    }
-
-    /// Names the file after what is asked for, unless a name was typed.
-    pub fn follow(&mut self) {
-        if !self.named {
-            self.options.name = default_name(&self.opened, &self.options);
-        }
-    }
-
-    /// True while bytes are being written.
-    pub fn is_running(&self) -> bool {
-        matches!(self.phase, Phase::Running { .. })
-    }
 }
 
 /// Why what is being written would stop.
@@ -721,23 +641,10 @@ impl Model {
         {
             return;
         }
-        let Some(options) = first_options(&work.opened) else { return };
         let before = self.convert.as_ref().map_or(0, |convert| convert.request);
-        self.convert = Some(Convert {
-            options,
-            without: BTreeSet::new(),
-            request: before + 1,
-            plan: None,
-            planning: true,
-            acknowledged: BTreeSet::new(),
-            phase: Phase::Form,
-            opened: work.opened.clone(),
-            named: false,
-            family: None,
-            wants: Rc::default(),
-            editing: false,
-            rules: 0,
-        });
+        if let Some(convert) = Convert::new(&work.opened, before + 1) {
+            self.convert = Some(convert);
+        }
     }
 
     fn save_key(&mut self, row: u32, to: String) {
@@ -754,18 +661,7 @@ impl Model {
         self.start_convert();
         let Some(convert) = &mut self.convert else { return };
         convert.request = before + 1;
-        // NumPy has no floats of these widths but by another library.
-        let lacks =
-            dtype == "bfloat16" || dtype.starts_with("float8") || dtype.starts_with("float4");
-        if lacks && matches!(to.as_str(), "npy" | "npz") {
-            convert.options.cast = Some("float32".into());
-        }
-        let target = convert.opened.targets.iter().find(|target| target.id == to);
-        let extension = target.map_or("", |target| target.extension.as_str());
-        convert.options.name = key_name(&key, extension);
-        convert.named = true;
-        convert.options.select = vec![key];
-        convert.options.to = to;
+        convert.take_key(key, &dtype, to);
     }
 
     /// The files of a drop that are what the open checkpoint misses, or the state of its
@@ -803,14 +699,4 @@ pub fn misfit() -> ErrorText {
         lines: Vec::new(),
         next: Vec::new(),
     }
-}
-
-/// What is asked of a conversion at first: another format than the checkpoint's; `None` if nothing
-/// can be written.
-pub fn first_options(opened: &Opened) -> Option<ConvertOptions> {
-    let targets = &opened.targets;
-    let target = targets.iter().find(|target| target.id != opened.format_id).or(targets.first())?;
-    let mut options = ConvertOptions { to: target.id.clone(), ..ConvertOptions::default() };
-    options.name = default_name(opened, &options);
-    Some(options)
 }

@@ -4,9 +4,10 @@
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::{Convert, Phase, first_options};
 use crate::page::convert::{change, choices};
 use crate::page::marks::{one_of, prose};
-use crate::page::model::{Action, Convert, Phase, first_options};
+use crate::page::model::Action;
 use crate::protocol::{Choice, ConvertOptions, Offer, Opened, Rewrite};
 use crate::state::work::Work;
 

@@ -6,11 +6,12 @@ use web_sys::File;
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::{Convert, Phase};
 use crate::page::convert::output_parts;
 use crate::page::drop::Dropped;
 use crate::page::error::kind_word;
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
-use crate::page::model::{Action, Convert, Phase};
+use crate::page::model::Action;
 use crate::page::tape::TapeView;
 use crate::protocol::{Done, ErrorText, FALSIFIED, How, Planned, Running, Severity, ToWorker};
 use crate::state::{fmt, tape};

@@ -8,9 +8,10 @@ use yew::prelude::*;
 
 use crate::page::actor::Actor;
 use crate::page::bridge::set;
+use crate::page::conversion::Convert;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{good, severity};
-use crate::page::model::{Action, Convert, Model, Pending, Screen, Why};
+use crate::page::model::{Action, Model, Pending, Screen, Why};
 use crate::protocol::{Severity, ToWorker};
 
 /// Asks what is to become of the file that is being written, if something else is to be opened.

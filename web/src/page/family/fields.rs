@@ -3,10 +3,10 @@
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::Convert;
 use crate::page::convert::choices;
 use crate::page::family::{config, rules};
 use crate::page::marks::{prose, severity};
-use crate::page::model::Convert;
 use crate::protocol::family::Told;
 use crate::protocol::{Choice, Severity};
 

@@ -5,10 +5,11 @@ use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
 use crate::page::actor::{Actor, click};
+use crate::page::conversion::Phase;
 use crate::page::convert::change;
 use crate::page::drop::{Dropped, asset_text};
 use crate::page::family::asking::set;
-use crate::page::model::{Action, Model, Phase, Sheet};
+use crate::page::model::{Action, Model, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::Text;
 

@@ -5,12 +5,12 @@ use web_sys::HtmlTextAreaElement;
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::Convert;
 use crate::page::convert::change;
 use crate::page::drop::save_text;
 use crate::page::family::asking::set;
 use crate::page::family::table::FamilyTable;
 use crate::page::marks::{good, prose, severity};
-use crate::page::model::Convert;
 use crate::protocol::family::{Text, Told};
 use crate::protocol::{ErrorText, Severity};
 use crate::state::fmt::{exact, plural};

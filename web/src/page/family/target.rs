@@ -3,12 +3,12 @@
 use yew::prelude::*;
 
 use crate::page::actor::Actor;
+use crate::page::conversion::Convert;
 use crate::page::convert::change;
 use crate::page::error::kind_word;
 use crate::page::family::asking::set;
 use crate::page::family::files::Choose;
 use crate::page::marks::{classes, good, prose, severity, when};
-use crate::page::model::Convert;
 use crate::protocol::family::{Looks, Text};
 use crate::protocol::{Choice, ErrorKind, ErrorText, Severity};
 

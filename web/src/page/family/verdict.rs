@@ -2,8 +2,8 @@
 
 use yew::prelude::*;
 
+use crate::page::conversion::Convert;
 use crate::page::marks::{good, prose, severity};
-use crate::page::model::Convert;
 use crate::protocol::Severity;
 use crate::state::fmt::exact;
 
