@@ -13,8 +13,9 @@ use crate::{page, project, single};
 /// What a browser may have to download to run the page, each file after gzip.
 const BUDGET: u64 = 1_500_000;
 
-/// What the page in one file may weigh.
-const SINGLE_BUDGET: u64 = 3_000_000;
+/// What the page in one file may weigh: its Wasm is packed by gzip, which a browser unpacks itself, and
+/// all is written in base64, so that it is about twice the budget of the page.
+const SINGLE_BUDGET: u64 = 3_200_000;
 
 /// Builds the site and packs it.
 pub(crate) fn run() -> Result<()> {
