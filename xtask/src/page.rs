@@ -104,7 +104,7 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     let single = single::build()?;
     let server = start_server(0)?;
     let mut node = node(&server, &browser, &command);
-    node.args(["--test", "--test-concurrency=1", "--test-reporter=spec"]).args(files);
+    node.args(["--test", "--test-concurrency=2", "--test-reporter=spec"]).args(files);
     node.env("STATELENS_SINGLE", single);
     shell::run(&mut node)
 }

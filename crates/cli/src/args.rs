@@ -22,8 +22,8 @@ pub(crate) use model::{ConvertConfig, ConvertModel, FoldLora, ListConverters, Mo
 pub(crate) use spending::Spending;
 pub(crate) use summary::{Keys, Summary, To};
 pub(crate) use toolbox::{
-    Check, ConvertDataloaderState, Dataloader, Diff, FixCheckpointSpec, Folder, Latest, Operation,
-    Prune, Runs, Toolbox, Upgrade, Verify,
+    Check, ConvertDataloaderState, Dataloader, Diff, DiffOrder, FixCheckpointSpec, Folder, Latest,
+    Operation, Prune, Runs, Toolbox, Upgrade, Verify,
 };
 pub(crate) use values::{By, Export, FailOn, Field, Hist, ScaleArg, StatsArgs, Values};
 

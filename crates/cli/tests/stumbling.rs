@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use common::{Folder, Ran, fixture, run, safetensors, statelens};
+use common::{Folder, Ran, fixture, run, safetensors, statelens, stored_zip};
 
 const TRAINER: &str = "cerebras/v2.10.0/gpt_small.mdl";
 
@@ -349,4 +349,88 @@ fn unknown_code_has_room_in_its_column() {
     for line in ran.out.lines().skip(1) {
         assert!(line.starts_with("              "), "{}", ran.out);
     }
+}
+
+#[test]
+fn a_format_is_known_by_the_extension_of_its_names() {
+    let folder = Folder::new();
+    let file = folder.with("a.safetensors", &safetensors(&[("w", "U8", &[1], &[1])]));
+    let written = |to: &str| {
+        let out = text(&folder.file("out"));
+        run(["convert", &text(&file), &out, "--to", to, "--force"]).ok();
+        fs::read(out).unwrap()
+    };
+    for (named, of) in [("pt", "torch"), ("pth", "torch"), ("mdl", "cerebras")] {
+        assert_eq!(written(named), written(of), "--to {named}");
+    }
+    // Names of two formats end so: it has to be said which.
+    assert_eq!(run(["convert", &text(&file), "b.out", "--to", "ckpt"]).code, Some(2));
+    assert_eq!(run(["convert", &text(&file), "b.out", "--to", "h5"]).code, Some(2));
+}
+
+#[test]
+fn upgrade_takes_the_file_to_write_as_convert_does() {
+    let folder = Folder::new();
+    let (old, out) = (trainer(&folder), folder.file("new.mdl"));
+    run(["upgrade", &text(&old), &text(&out), "--to", "0.4"]).ok();
+    assert!(out.exists());
+}
+
+#[test]
+fn a_comparison_can_tell_what_changed_most_first() {
+    let folder = Folder::new();
+    let floats = |values: [f32; 2]| values.map(f32::to_le_bytes).concat();
+    let write = |name: &str, a: [f32; 2], b: [f32; 2], c: [f32; 2]| {
+        let [a, b, c] = [a, b, c].map(floats);
+        let shape = &[2][..];
+        let tensors =
+            [("a", "F32", shape, &a[..]), ("b", "F32", shape, &b[..]), ("c", "F32", shape, &c[..])];
+        text(&folder.with(name, &safetensors(&tensors)))
+    };
+    let left = write("l.safetensors", [1.0, 0.0], [3.0, 4.0], [f32::NAN, 1.0]);
+    let right = write("r.safetensors", [1.01, 0.0], [3.0, 8.0], [1.0, 1.0]);
+    let keys = |args: &[&str]| {
+        let ran = run([&["diff", &left, &right, "--json"], args].concat());
+        let found: serde_json::Value = serde_json::from_str(&ran.out).unwrap();
+        let differences = found["differences"].as_array().unwrap().clone();
+        let changes: Vec<_> = differences.iter().map(|one| one["change"].as_f64()).collect();
+        let keys: Vec<_> =
+            differences.iter().map(|one| one["key"].as_str().unwrap().to_owned()).collect();
+        (keys.join(""), changes)
+    };
+    assert_eq!(keys(&[]).0, "abc");
+    let (order, changes) = keys(&["--sort", "change"]);
+    assert_eq!(order, "cba");
+    assert_eq!(changes[0], None);
+    assert!((changes[1].unwrap() - 4.0 / 73f64.sqrt()).abs() < 1e-12);
+}
+
+#[test]
+fn a_comparison_of_keys_that_differ_by_a_prefix_says_what_to_type() {
+    let folder = Folder::new();
+    let one = |name, keys: [&str; 2]| {
+        let tensors = keys.map(|key| (key, "U8", &[1][..], &[1][..]));
+        text(&folder.with(name, &safetensors(&tensors)))
+    };
+    let left = one("l.safetensors", ["model.a.w", "model.b.w"]);
+    let right = one("r.safetensors", ["a.w", "b.w"]);
+    let ran = run(["diff", &left, &right]);
+    assert!(
+        ran.out.contains("2 keys would be on both sides with --strip-prefix model."),
+        "{}",
+        ran.out
+    );
+    run(["diff", &left, &right, "--strip-prefix", "model."]).ok();
+    let other = one("o.safetensors", ["model.a.w", "extra.b"]);
+    let ran = run(["diff", &other, &right]);
+    assert!(ran.out.contains("with --select 'model.*' --strip-prefix model."), "{}", ran.out);
+}
+
+#[test]
+fn a_zip_with_a_config_is_not_called_a_keras_model() {
+    let folder = Folder::new();
+    let zip = stored_zip(&[("config.json", b"{\"hidden_size\": 64}")]);
+    let file = folder.with("c.zip", &zip);
+    let said = run(["info", &text(&file)]).err;
+    assert!(said.contains("not a Keras model") && said.contains("unpack it"), "{said}");
 }

@@ -155,9 +155,26 @@ pub fn writings() -> impl Iterator<Item = &'static Writing> {
     FORMATS.iter().filter_map(|format| format.writes.as_ref())
 }
 
-/// How to write the format that `--to` calls `id`.
+impl Writing {
+    /// Other words for it: the extensions of its names that no other format's names have.
+    pub fn aliases(&'static self) -> impl Iterator<Item = &'static str> {
+        let formats = |extension| {
+            let of = |format: &&Format| {
+                let written = format.writes.as_ref().map_or(&[][..], |writes| writes.extensions);
+                format.extensions.contains(extension) || written.contains(extension)
+            };
+            FORMATS.iter().copied().filter(of).count()
+        };
+        let extensions = self.extensions.iter().filter(move |one| formats(*one) == 1);
+        extensions.copied().filter(|extension| *extension != self.id)
+    }
+}
+
+/// How to write the format that `--to` calls `id`, or by one of [`Writing::aliases`].
 pub fn writing(id: &str) -> Result<&'static Writing> {
-    writings().find(|writing| writing.id == id).ok_or_else(|| {
+    let is =
+        |writing: &&'static Writing| writing.id == id || writing.aliases().any(|alias| alias == id);
+    writings().find(is).ok_or_else(|| {
         let ids: Vec<&str> = writings().map(|writing| writing.id).collect();
         Error::refused(format!("there is no format `{id}` to write"))
             .expected(format!("one of {}", ids.join(", ")))

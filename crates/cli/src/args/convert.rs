@@ -216,7 +216,9 @@ Examples:
 
 /// The formats that can be written.
 fn formats() -> PossibleValuesParser {
-    let name = |writing: &'static Writing| PossibleValue::new(writing.id).help(writing.label);
+    let name = |writing: &'static Writing| {
+        PossibleValue::new(writing.id).aliases(writing.aliases()).help(writing.label)
+    };
     statelens_formats::writings().map(name).collect::<Vec<_>>().into()
 }
 

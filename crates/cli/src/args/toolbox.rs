@@ -151,6 +151,10 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
 
+    /// The order of what differs
+    #[arg(long, value_name = "ORDER", default_value = "key")]
+    pub(crate) sort: DiffOrder,
+
     /// Prints nothing: the exit status is the answer
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
@@ -246,11 +250,15 @@ pub(crate) struct Upgrade {
     #[command(flatten)]
     pub(crate) input: Input,
 
+    /// The file to write; without it NAME_VERSION.mdl beside FILE
+    #[arg(value_name = "OUT", conflicts_with = "output")]
+    pub(crate) out: Option<PathBuf>,
+
     /// The format version to write
     #[arg(long, value_name = "VERSION", default_value = "0.5", value_parser = ["0.5", "0.4"])]
     pub(crate) to: String,
 
-    /// The file to write
+    /// The same as OUT
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
@@ -417,6 +425,14 @@ pub(crate) enum Operation {
     Equal,
     /// They are within --rtol and --atol
     Allclose,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DiffOrder {
+    /// That of the keys in the files
+    Key,
+    /// What changed most first: what can't be measured, then by the relative change
+    Change,
 }
 
 /// A bound for a difference.

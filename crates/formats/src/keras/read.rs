@@ -53,9 +53,13 @@ fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> R
                 "Its weights are in {:?}: unpack the archive and open that.",
                 other.name()
             )),
-            None => {
+            None if archive.find("metadata.json").is_some() => {
                 error.advice("It may hold the configuration only; look for its weights beside it.")
             }
+            None => Error::unsupported(format!(
+                "this zip archive is not a Keras model: it has no {WEIGHTS}"
+            ))
+            .advice("If it holds files, unpack it and open the checkpoint in it."),
         }
     })?;
     let span = match archive.layout(weights)? {

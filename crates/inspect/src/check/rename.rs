@@ -39,6 +39,12 @@ const MOST_TRIED: usize = 24;
 /// Keys that the search looks at.
 const MOST_KEYS: usize = 100_000;
 
+/// The change of the prefix of the keys `of` that puts the most of them among the keys `to`, shape
+/// and all, and how many; `None` if no change puts any there.
+pub fn prefix_between(of: &[Expected], to: &[Expected]) -> Option<(Prefix, u64)> {
+    nearest(to, of)
+}
+
 /// The change that makes the most missing keys match one that was not expected, shape and all,
 /// and how many; the smallest of equals.
 pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(Prefix, u64)> {

@@ -67,6 +67,13 @@ impl Numbers {
         self.of_all(self.squares / self.finite.max(1) as f64)
     }
 
+    /// The relative change, `‖left - right‖ / ‖right‖` by the Euclidean norm; infinite where all of
+    /// `right` is zero and `left` is not; `None` where that is not defined.
+    pub fn change(&self) -> Option<f64> {
+        let change = (self.squares / self.right_squares).sqrt();
+        self.of_all(if self.squares == 0.0 { 0.0 } else { change })
+    }
+
     /// The cosine of the angle between both, as vectors; `None` where one of them is zero or too
     /// large for it, or has elements that are no finite numbers and differ.
     pub fn cosine(&self) -> Option<f64> {

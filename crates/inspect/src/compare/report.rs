@@ -140,6 +140,21 @@ impl Report {
         order::by_key(&mut self.differences, |difference| difference.order);
     }
 
+    /// Puts what changed most first: what has no measure (missing keys, other shapes, NaN on one
+    /// side), then by the relative change.
+    pub fn sort_by_change(&mut self) {
+        let change = |difference: &Difference| match &difference.what {
+            What::Elements(numbers, _) => numbers.change(),
+            What::DType { values: Some(values), .. } => values.numbers.change(),
+            _ => None,
+        };
+        let most = |difference: &Difference| change(difference).unwrap_or(f64::INFINITY);
+        self.differences.sort_by(|one, other| {
+            let measured = |one: &Difference| change(one).is_some();
+            measured(one).cmp(&measured(other)).then(most(other).total_cmp(&most(one)))
+        });
+    }
+
     /// As JSON. Numbers that are not finite are strings.
     pub fn json(&self) -> String {
         let mut json = Json::new();
@@ -258,6 +273,7 @@ fn numbers_json(json: &mut Json, numbers: &Numbers, first: &[u64]) {
     float(json.name("max_rel"), numbers.largest_relative());
     float(json.name("mse"), numbers.mse());
     float(json.name("cosine"), numbers.cosine());
+    float(json.name("change"), numbers.change());
     if numbers.one_nan + numbers.far > 0 {
         float(json.name("finite_max_abs"), (numbers.finite > 0).then_some(numbers.max_abs));
     }
@@ -300,6 +316,9 @@ fn elements_text(numbers: &Numbers, first: &[u64]) -> String {
                 Some(cosine) => format!(", cosine {cosine:.6}"),
                 None => ", cosine undefined".to_owned(),
             };
+            if let Some(change) = numbers.change() {
+                text += &format!(", relative change {}", short(change));
+            }
         }
         _ => text += ", max abs, MSE and cosine undefined",
     }

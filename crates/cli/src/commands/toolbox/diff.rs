@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
 use statelens_convert::{Edit, Pattern, Rename};
+use statelens_inspect::check::{expected_of, prefix_between};
 use statelens_inspect::compare::{Options, Report, Tolerance, What, compare};
 
-use crate::args::{Diff, Operation};
+use crate::args::{Diff, DiffOrder, Operation};
 use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
@@ -41,19 +42,47 @@ pub(crate) fn run(args: &Diff) -> Outcome {
         ignore_type: args.ignore_type,
         structure: args.structure,
     };
+    let (left, right) = (Arc::new(left), Arc::new(right));
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
-    let report = compare(Arc::new(left), Arc::new(right), options, &mut bar)?;
+    let mut report = compare(left.clone(), right.clone(), options, &mut bar)?;
     drop(bar);
+    if args.sort == DiffOrder::Change {
+        report.sort_by_change();
+    }
     if args.quiet {
         return Ok(report.matches());
     }
     let mut printer = Printer::for_verdict();
     match args.common.json {
         true => printer.line(&report.json())?,
-        false => show(&report, &mut printer)?,
+        false => {
+            show(&report, &mut printer)?;
+            if let Some(hint) = apart(&report, &left, &right) {
+                printer.line(&hint)?;
+            }
+        }
     }
     printer.finish()?;
     Ok(report.matches())
+}
+
+/// What to type where the sides name the same tensors differently, so that hardly any key is on both.
+fn apart(report: &Report, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
+    let (of_left, of_right) = (left.leaves(), right.leaves());
+    if report.keys * 2 >= of_left.len().min(of_right.len()) as u64 {
+        return None;
+    }
+    let (of, to) = (expected_of(left, &of_left), expected_of(right, &of_right));
+    let (prefix, keys) = prefix_between(&of, &to).filter(|(_, keys)| *keys > report.keys)?;
+    let select = match of_left.len() as u64 > keys && !prefix.from.is_empty() {
+        true => format!("--select '{}*' ", prefix.from),
+        false => String::new(),
+    };
+    Some(format!(
+        "hint: the keys differ by a prefix: {} would be on both sides with {select}{}",
+        counted(keys, "key"),
+        prefix.option()
+    ))
 }
 
 /// What is given besides it asks for a tolerance, if nothing else does.

@@ -14,7 +14,7 @@ pub(crate) fn run(args: &Upgrade) -> Outcome {
     let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
     let name = args.input.file.display().to_string();
     let before = checkpoint.format.version.clone();
-    let target = match &args.output {
+    let target = match args.out.as_ref().or(args.output.as_ref()) {
         Some(output) => output.clone(),
         None => beside(&args.input.file, &format!("_{}", args.to)),
     };
