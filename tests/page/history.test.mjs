@@ -1,12 +1,12 @@
 // Back, forward, Escape: what is open is a place in the browser's history, and one key loses nothing.
 
 import assert from "node:assert/strict";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { choosing, fixture, launch, site, withPage } from "./harness.mjs";
-import { denseCheckpoint } from "./make.mjs";
+import { denseCheckpoint, manyKeys } from "./make.mjs";
 
 let browser;
 let folder;
@@ -57,6 +57,22 @@ test("Back goes through what was open and never leaves the page, Forward comes b
     await page.waitForSelector("#start");
     await page.goForward();
     await shows(page, "zip_training_ckpt.pt");
+  });
+});
+
+test("what is being opened when Back is pressed does not appear later", async () => {
+  const many = join(folder, "many.pkl");
+  writeFileSync(many, manyKeys(60_000));
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", many);
+    // It is a step in the history as soon as it is being opened.
+    await page.waitForFunction(() => history.state === 1);
+    await page.goBack();
+    await page.waitForSelector("#start");
+    await page.waitForTimeout(2_000);
+    await page.waitForSelector("#start", { timeout: 100 });
+    // The next thing is opened as ever.
+    await open(page, "cerebras/v2.10.0/seed.mdl");
   });
 });
 

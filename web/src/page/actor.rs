@@ -66,6 +66,10 @@ impl Actor {
     /// What is open is closed: tells what that stops.
     pub fn stop_jobs(&self) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), false));
+        // It would be shown when it is ready, though it was left.
+        if self.bridge.is_doing(Kind::Open) || self.bridge.is_doing(Kind::Look) {
+            self.bridge.restart();
+        }
     }
 
     /// Goes back to what was there before.
