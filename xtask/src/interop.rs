@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use crate::python;
 
@@ -12,7 +14,10 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         let mut command = Command::new(interpreter);
         command.arg(root.join(format!("tests/interop/{name}.py")));
         command.arg("--statelens").arg(statelens);
-        command.arg("--work").arg(root.join("target/interop").join(name));
+        // A script that runs in two environments has a folder for each: they may run at once.
+        let environment = interpreter.ancestors().nth(2).and_then(Path::file_name);
+        let folder = format!("{name}-{}", environment.unwrap_or_default().to_string_lossy());
+        command.arg("--work").arg(root.join("target/interop").join(folder));
         command
     };
     let mut all = script("run", &python.current);
@@ -48,20 +53,40 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         Err(why) => println!("Release 2.4 of cerebras-pytorch is left out: {why}"),
     }
     // All of them, so that one run tells everything that differs.
-    let failed: Vec<String> =
-        scripts.iter_mut().filter_map(|command| compared(command).err()).collect();
+    let failed = at_once(scripts);
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
+}
+
+/// Runs scripts that compare, two at a time: each keeps one core busy. What they print is shown when
+/// they end; gives what went wrong.
+fn at_once(scripts: Vec<Command>) -> Vec<String> {
+    let (waiting, failed) = (Mutex::new(scripts.into_iter()), Mutex::new(Vec::new()));
+    let run = || {
+        while let Some(mut command) = lock(&waiting).next() {
+            if let Err(error) = compared(&mut command) {
+                lock(&failed).push(error);
+            }
+        }
+    };
+    thread::scope(|scope| (0..2).for_each(|_| drop(scope.spawn(run))));
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A panic elsewhere takes nothing away from what is locked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs a script that compares.
 fn compared(command: &mut Command) -> Result<(), String> {
-    println!("$ {}", crate::shell::shown(command));
-    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
-    match status.success() {
+    let shown = crate::shell::shown(command);
+    let ran = command.output().map_err(|error| format!("{command:?}: {error}"))?;
+    let [out, err] = [&ran.stdout, &ran.stderr].map(|text| String::from_utf8_lossy(text));
+    println!("$ {shown}\n{out}{err}");
+    match ran.status.success() {
         true => Ok(()),
         false => Err(format!(
-            "what we read or write differs from the real libraries, see above: `{}`",
-            crate::shell::shown(command)
+            "what we read or write differs from the real libraries, see above: `{shown}`"
         )),
     }
 }
