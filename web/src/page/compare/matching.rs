@@ -61,7 +61,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
                 <Lines key={options.rename.join("\n")} label="Rename" value={options.rename.clone()} late={true}
                     placeholder="regex=>replacement, with $1 for a group; one per line" onchange={rename} />
                 { text("Add prefix", &options.prefix, "e.g. model.", |options, text| options.prefix = text) }
-                { suggestion(&actor, props) }
+                { suggestion(&actor, props.rename.as_ref()) }
             </div>
             <div class="fields">
                 <div class="lab">{ "Values match if" }</div>
@@ -79,8 +79,8 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
 }
 
 /// The rule that would make more keys match.
-fn suggestion(actor: &Actor, props: &MatchingProps) -> Html {
-    let Some((rule, keys)) = &props.rename else { return html! {} };
+pub(super) fn suggestion(actor: &Actor, rename: Option<&(String, u64)>) -> Html {
+    let Some((rule, keys)) = rename else { return html! {} };
     html! {
         <p class="dim">{ format!("{} more would match with ", fmt::plural(*keys, "key")) }<code>{ rule }</code>{ " " }{ use_rule(actor, rule) }</p>
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::page::drop::Dropped;
-use crate::protocol::compare::{Checked, CompareOptions, End, Structure, Told};
+use crate::protocol::compare::{Checked, CompareOptions, End, NO_ROW, Structure, Told};
 use crate::protocol::{ErrorText, Opened};
 use crate::rows::Row;
 use crate::state::compare::{Line, Pair, Pairs, View, lines};
@@ -58,6 +58,8 @@ pub struct Compare {
     pub known: Option<Rc<Pairs>>,
     /// The rule that would make more keys match, and how many.
     pub rename: Option<(String, u64)>,
+    /// Keys that are on both sides.
+    pub common: u64,
     /// The command that does the same.
     pub command: String,
     /// How far it is.
@@ -106,6 +108,7 @@ impl Compare {
             request: 0,
             known: None,
             rename: None,
+            common: 0,
             command: String::new(),
             reading: Reading::Structure,
             checked: None,
@@ -183,6 +186,7 @@ impl Compare {
         self.error = None;
         self.known = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
         self.rename = structure.rename;
+        self.common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
         self.command = structure.command;
         self.reading = Reading::Values { done: 0, total: structure.bytes, millis: 0.0 };
         (self.at, self.member) = (0, 0);

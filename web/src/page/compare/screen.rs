@@ -5,7 +5,7 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use super::detail::Detail;
-use super::matching::Matching;
+use super::matching::{Matching, suggestion};
 use super::model::{Compare, Reading};
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
@@ -48,6 +48,10 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             { summary(&actor, compare) }
             <div class="strip">
                 if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
+                else if let Some(rename) = compare.rename.as_ref().filter(|(_, keys)| *keys > compare.common) {
+                    // Most keys have no partner, so that hardly anything is compared.
+                    <div class="parted" role="note">{ suggestion(&actor, Some(rename)) }</div>
+                }
             </div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }
             <div class={classes(&["cols", view])}>
