@@ -8,6 +8,8 @@ mod blocks;
 pub mod cerebras;
 pub mod checks;
 mod damage;
+#[cfg(test)]
+mod damaged_copies;
 pub mod dcp;
 pub mod flax;
 mod format;

@@ -1,5 +1,6 @@
 //! A pickle that calls something, hidden in files of all kinds.
 
+use crate::damaged_copies::damaged_copies;
 use std::io::Write as _;
 use std::path::Path;
 
@@ -335,15 +336,8 @@ fn damaged_copies_never_panic() {
             continue;
         }
         let whole = std::fs::read(&path).unwrap();
-        for round in 0..20_u64 {
-            let mut bytes = whole.clone();
-            let at = (round * 7919 + 13) as usize % bytes.len();
-            match round % 3 {
-                0 => bytes.truncate(at),
-                1 => bytes[at] ^= 1 << (round % 8),
-                _ => bytes[at] = 0xff,
-            }
-            scan("file", bytes);
+        for copy in damaged_copies(&whole, 20) {
+            scan("file", copy);
             seen += 1;
         }
     }
