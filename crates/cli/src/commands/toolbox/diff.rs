@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
+use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
 use statelens_convert::{Edit, Pattern, Rename};
-use statelens_inspect::compare::{Options, Report, Tolerance, What, compare};
+use statelens_inspect::compare::{Comparison, Options, Report, Tolerance, What};
 
 use crate::args::{Diff, Operation};
-use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
+use crate::{limits, remote};
 
 pub(crate) fn run(args: &Diff) -> Outcome {
     let (left, _) = super::open(&args.left, &args.common.with)?;
@@ -42,7 +43,10 @@ pub(crate) fn run(args: &Diff) -> Outcome {
         structure: args.structure,
     };
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
-    let report = compare(Arc::new(left), Arc::new(right), options, &mut bar)?;
+    let mut comparison = Comparison::new(Arc::new(left), Arc::new(right), options);
+    let workers = remote::workers(&[&args.left, &args.right]);
+    parallel::drive(&mut comparison, workers, &mut bar)?;
+    let report = comparison.into_report();
     drop(bar);
     if args.quiet {
         return Ok(report.matches());
