@@ -10,7 +10,6 @@ mod progress;
 mod remote;
 mod scratch;
 mod source;
-mod workers;
 
 use std::process::ExitCode;
 

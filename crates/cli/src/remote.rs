@@ -1,9 +1,10 @@
 //! Checkpoints at addresses, as much of them as the user allows to be fetched.
 
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
 
+use statelens::parallel;
 use statelens::remote::{CAP, Remote};
 pub(crate) use statelens::remote::{address, write};
 use statelens_checkpoint::{Checkpoint, FileSet, Plan, Progress, Result};
@@ -22,6 +23,15 @@ const ADVICE: &str = "Allow more with --max-fetch, as in --max-fetch 20GB.";
 /// Changes what may be fetched.
 pub(crate) fn allow(cap: u64) {
     METER.allow(cap);
+}
+
+/// How many workers read these files: a server is asked for one part after the other, as each part
+/// that is read grows.
+pub(crate) fn workers(files: &[&Path]) -> usize {
+    match files.iter().any(|file| address(file).is_some()) {
+        true => 1,
+        false => parallel::cores(),
+    }
 }
 
 /// Opens a remote checkpoint, with the files beside it that it names, and those in `with`.

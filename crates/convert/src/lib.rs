@@ -23,7 +23,7 @@ pub use composition::{Composition, Part};
 pub use edit::{Cast, Change, Edit, Rename, Unused, dtype_named};
 pub use merge::{Collision, Merging};
 pub use pattern::Pattern;
-pub use run::{Options, Run, Step, composable};
+pub use run::{Options, Reading, Run, Step, composable};
 pub use shards::{shard_size, shards_by_name, size};
 pub use sink::{Sink, run_blocking};
 use statelens_checkpoint::{Checkpoint, Plan, Result};

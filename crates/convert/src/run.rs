@@ -5,7 +5,7 @@ use statelens_checkpoint::{
     TensorId,
 };
 use statelens_tensor::crc::Summing;
-use statelens_tensor::{BUDGET, Gather, Need, Out, verbatim_span};
+use statelens_tensor::{BUDGET, Gather, Machine, Need, Out, Receive, verbatim_span};
 
 use crate::casts::Report;
 use crate::cutter::Cutter;
@@ -390,6 +390,41 @@ impl Run {
     fn end_file(&mut self) {
         self.file += 1;
         self.state = if self.file < self.plan.files.len() { State::File } else { State::Done };
+    }
+}
+
+/// A [`Run`] with what the bytes of the new file go to: a machine that reads until the run waits for
+/// something else than bytes to read.
+pub struct Reading<'a, T: ?Sized> {
+    /// The run.
+    pub run: &'a mut Run,
+    /// What takes the new file's bytes.
+    pub into: &'a mut T,
+}
+
+impl<T: Receive + ?Sized> Machine for Reading<'_, T> {
+    fn need(&self) -> Need {
+        match self.run.step() {
+            Step::Read(span) => Need::Feed(span),
+            Step::Work => Need::Step,
+            Step::Begin(_) | Step::Copy(_) | Step::Head(_) | Step::Done => Need::Done,
+        }
+    }
+
+    fn files(&self) -> &FileSet {
+        self.run.files()
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
+        self.run.feed(bytes, &mut |bytes| self.into.receive(bytes))
+    }
+
+    fn step(&mut self) -> Result<()> {
+        self.run.work(&mut |bytes| self.into.receive(bytes))
+    }
+
+    fn progress(&self) -> (u64, u64) {
+        self.run.progress()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Running a plan for callers that may block.
 
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
+use statelens_tensor::{Buffer, Receive, drive};
 
-use crate::{Options, Report, Run, Step};
+use crate::{Options, Reading, Report, Run, Step};
 
 /// Bytes that are read at once: few enough to stay in the processor's cache until they are
 /// checked and written (4 MiB took half as long again).
@@ -45,34 +46,33 @@ pub fn run_blocking(
     progress: &mut dyn Progress,
 ) -> Result<Report> {
     let mut run = Run::new(plan, Options::default())?;
-    let mut buffer = Vec::new();
+    let mut buffer = Buffer::new(BUFFER);
     loop {
+        drive(&mut Reading { run: &mut run, into: sink }, &mut buffer, progress)?;
         match run.step() {
             Step::Begin(index) => {
                 sink.begin(index)?;
                 run.begun();
-            }
-            Step::Read(span) => {
-                let len = span.len.min(BUFFER as u64) as usize;
-                if buffer.len() < len {
-                    buffer.resize(len, 0);
-                }
-                run.files().read(span.file, span.offset, &mut buffer[..len])?;
-                run.feed(&buffer[..len], &mut |bytes| sink.write(bytes))?;
             }
             Step::Copy(span) => {
                 let span = Span { len: span.len.min(COPY), ..span };
                 sink.copy(run.files(), span)?;
                 run.copied(span.len);
             }
-            Step::Work => run.work(&mut |bytes| sink.write(bytes))?,
             Step::Head(head) => {
                 sink.patch_head(&head)?;
                 run.patched();
             }
+            Step::Read(_) | Step::Work => {}
             Step::Done => return Ok(run.into_report()),
         }
         let (done, total) = run.progress();
         progress.check(done, total)?;
+    }
+}
+
+impl Receive for dyn Sink + '_ {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.write(bytes)
     }
 }

@@ -19,6 +19,7 @@ mod numbers;
 mod optimizer;
 pub mod picture;
 mod read_back;
+mod reading;
 pub mod runs;
 pub mod share;
 mod statistics;
@@ -29,6 +30,7 @@ mod values;
 pub mod verify;
 mod visible;
 pub mod weights;
+pub mod work;
 
 pub use code::{Snippet, indexed, snippets};
 pub use describe::{
@@ -37,11 +39,12 @@ pub use describe::{
 pub use element::element_text;
 pub use grade::grade_word;
 pub use json::{Json, finding_json};
-pub use manifest::{Repetition, Unread, missing, write_manifest, write_manifest_lines};
+pub use manifest::{ManifestWriter, Unread, write_manifest, write_manifest_lines};
 pub use natural::natural_order;
 pub use numbers::size_text;
 pub use optimizer::{Parameter, Parameters};
 pub use read_back::ReadBack;
+pub use reading::{Repetition, missing};
 pub use statistics::{Statistician, Statistics};
 pub use suggest::near_keys;
 pub use summary::{Count, State, Summary};

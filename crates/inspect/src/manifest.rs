@@ -31,15 +31,16 @@
 //! not repeated. A link to a container that is not empty has only its kind.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
-    Checkpoint, Int, Layout, Leaf, Progress, Quantizer, Result, Sparse, Tensor, TensorId, Text,
-    Value, ValueId, float_repr,
+    Checkpoint, Int, Leaf, Progress, Quantizer, Result, Sparse, Tensor, TensorId, Text, Value,
+    ValueId, float_repr,
 };
-use statelens_tensor::{BUFFER, drain};
+use statelens_tensor::{BUFFER, Buffer, drive};
 
+use crate::reading::{Hashed, Hashing, Readable, TakesHashes, hex, missing, tensors_of};
+use crate::work::InOrder;
 use crate::{Json, dtype_of, shape_text, text_of, type_name};
 
 /// A text that a link does not repeat: a file that links to one long text a million times must
@@ -47,8 +48,6 @@ use crate::{Json, dtype_of, shape_text, text_of, type_name};
 const REPEATED: usize = 4 << 10;
 /// A text that a line for people holds as it is.
 const SHORT: usize = 72;
-/// Bytes that are hashed although nearly all of them are a few that are repeated.
-const REPETITION: u64 = 16 << 30;
 /// Printing an integer in decimal takes the square of its length.
 const DECIMAL: usize = 16 << 10;
 
@@ -61,36 +60,141 @@ pub fn write_manifest(
     progress: &mut dyn Progress,
     out: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Vec<Unread>> {
-    let mut hashes = Hashes::new(checkpoint, leaves, progress);
-    let mut json = Json::new();
-    json.open('{');
-    json.name("statelens").number(1);
-    json.name("format").object(|json| {
-        json.name("name").str(checkpoint.format.id);
-        json.name("version").str(&checkpoint.format.version);
-        json.name("producer").str(&checkpoint.format.producer);
-    });
-    json.name("entries").open('[');
-    let mut unread = Vec::new();
-    for leaf in leaves {
-        json.line();
-        let value = hashes.facts(leaf.target)?;
-        unread.extend(Unread::of(leaf, &value));
-        json.object(|json| {
-            json.name("key").text(&leaf.flat);
-            entry(json, checkpoint, leaf, leaf.alias_of.is_some(), &value);
-            if let Some(target) = &leaf.alias_of {
-                json.name("alias_of").text(target);
-            }
+    let mut writer = ManifestWriter::json(checkpoint, leaves, out);
+    drive(&mut writer, &mut Buffer::new(BUFFER), progress)?;
+    writer.finish()
+}
+
+/// Writes the manifest for people and for `diff`: a line per leaf, columns parted by tabs: hash
+/// or value, kind or dtype, shape, key. Links are as their targets. Returns the keys that could not
+/// be read.
+pub fn write_manifest_lines(
+    checkpoint: &Checkpoint,
+    leaves: &[Leaf],
+    progress: &mut dyn Progress,
+    out: &mut dyn FnMut(&str) -> Result<()>,
+) -> Result<Vec<Unread>> {
+    let mut writer = ManifestWriter::lines(checkpoint, leaves, out);
+    drive(&mut writer, &mut Buffer::new(BUFFER), progress)?;
+    writer.finish()
+}
+
+/// Hashes what a checkpoint holds, and writes each entry as soon as it is known. Once it is done,
+/// [finish](ManifestWriter::finish) writes the rest.
+pub type ManifestWriter<'a> = InOrder<Hashing<'a, Writing<'a>>>;
+
+/// What a [`ManifestWriter`] has found and written.
+pub struct Writing<'a> {
+    hashes: Hashes<'a>,
+    leaves: &'a [Leaf],
+    /// For each leaf, how many tensors are hashed before all of it is known.
+    known: Vec<usize>,
+    /// Leaves that are written.
+    written: usize,
+    /// Of the manifest as JSON.
+    json: Option<Json>,
+    unread: Vec<Unread>,
+    out: &'a mut dyn FnMut(&str) -> Result<()>,
+}
+
+impl<'a> ManifestWriter<'a> {
+    /// As JSON.
+    pub fn json(
+        checkpoint: &'a Checkpoint,
+        leaves: &'a [Leaf],
+        out: &'a mut dyn FnMut(&str) -> Result<()>,
+    ) -> Self {
+        let mut json = Json::new();
+        json.open('{');
+        json.name("statelens").number(1);
+        json.name("format").object(|json| {
+            json.name("name").str(checkpoint.format.id);
+            json.name("version").str(&checkpoint.format.version);
+            json.name("producer").str(&checkpoint.format.producer);
         });
-        out(&json.take())?;
+        json.name("entries").open('[');
+        Self::writing(checkpoint, leaves, Some(json), out)
     }
-    json.newline();
-    json.close(']');
-    json.close('}');
-    json.newline();
-    out(&json.take())?;
-    Ok(unread)
+
+    /// For people and for `diff`.
+    pub fn lines(
+        checkpoint: &'a Checkpoint,
+        leaves: &'a [Leaf],
+        out: &'a mut dyn FnMut(&str) -> Result<()>,
+    ) -> Self {
+        Self::writing(checkpoint, leaves, None, out)
+    }
+
+    fn writing(
+        checkpoint: &'a Checkpoint,
+        leaves: &'a [Leaf],
+        json: Option<Json>,
+        out: &'a mut dyn FnMut(&str) -> Result<()>,
+    ) -> Self {
+        let mut readable = Readable::of(checkpoint);
+        let known = leaves.iter().map(|leaf| {
+            tensors_of(checkpoint, leaf.target).into_iter().for_each(|(id, _)| readable.add(id));
+            readable.tensors.len()
+        });
+        let known = known.collect();
+        let hashes = Hashes::new(checkpoint, HashMap::new());
+        let (written, unread) = (0, Vec::new());
+        let writing = Writing { hashes, leaves, known, written, json, unread, out };
+        Self::of(Hashing::new(readable, false), writing)
+    }
+
+    /// Writes what is left; returns the keys that could not be read.
+    pub fn finish(mut self) -> Result<Vec<Unread>> {
+        self.sum.write(usize::MAX)?;
+        if let Some(mut json) = self.sum.json {
+            json.newline();
+            json.close(']');
+            json.close('}');
+            json.newline();
+            (self.sum.out)(&json.take())?;
+        }
+        Ok(self.sum.unread)
+    }
+}
+
+impl TakesHashes for Writing<'_> {
+    fn take(&mut self, part: usize, id: TensorId, found: Result<Hashed>) -> Result<()> {
+        match found {
+            Ok(hashed) => self.hashes.tensors.insert(id, hashed.hash()),
+            Err(error) => self.hashes.failed.insert(id, crate::of_one_tensor(error)?.to_string()),
+        };
+        self.write(part + 1)
+    }
+}
+
+impl Writing<'_> {
+    /// Writes the leaves that are known once so many tensors are hashed.
+    fn write(&mut self, hashed: usize) -> Result<()> {
+        let checkpoint = self.hashes.checkpoint;
+        while let Some(leaf) = self.leaves.get(self.written)
+            && self.known[self.written] <= hashed
+        {
+            self.written += 1;
+            let facts = self.hashes.facts(leaf.target);
+            self.unread.extend(Unread::of(leaf, &facts));
+            let text = match &mut self.json {
+                Some(json) => {
+                    json.line();
+                    json.object(|json| {
+                        json.name("key").text(&leaf.flat);
+                        entry(json, checkpoint, leaf, leaf.alias_of.is_some(), &facts);
+                        if let Some(target) = &leaf.alias_of {
+                            json.name("alias_of").text(target);
+                        }
+                    });
+                    json.take()
+                }
+                None => columns(checkpoint, leaf, &facts).join("\t") + "\n",
+            };
+            (self.out)(&text)?;
+        }
+        Ok(())
+    }
 }
 
 /// A key whose bytes can't be read.
@@ -107,25 +211,6 @@ impl Unread {
         let why = facts.iter().find_map(|facts| facts.failed.as_deref())?;
         Some(Self { key: leaf.flat.clone(), why: why.to_owned() })
     }
-}
-
-/// Writes the manifest for people and for `diff`: a line per leaf, columns parted by tabs: hash
-/// or value, kind or dtype, shape, key. Links are as their targets. Returns the keys that could not
-/// be read.
-pub fn write_manifest_lines(
-    checkpoint: &Checkpoint,
-    leaves: &[Leaf],
-    progress: &mut dyn Progress,
-    out: &mut dyn FnMut(&str) -> Result<()>,
-) -> Result<Vec<Unread>> {
-    let mut hashes = Hashes::new(checkpoint, leaves, progress);
-    let mut unread = Vec::new();
-    for leaf in leaves {
-        let facts = hashes.facts(leaf.target)?;
-        unread.extend(Unread::of(leaf, &facts));
-        out(&(columns(checkpoint, leaf, &facts).join("\t") + "\n"))?;
-    }
-    Ok(unread)
 }
 
 /// The columns of a line for people: hash or value, kind or dtype, shape, key.
@@ -146,72 +231,6 @@ fn columns(checkpoint: &Checkpoint, leaf: &Leaf, facts: &[Facts]) -> [String; 4]
     [value, dtype.to_owned(), shape, crate::visible(&leaf.flat.to_lossy())]
 }
 
-/// The entries of a manifest of tensors whose hashes are known already.
-pub(crate) struct Known<'a> {
-    hashes: Hashes<'a>,
-}
-
-impl<'a> Known<'a> {
-    /// A tensor that is not among `tensors` has no hash; nothing is read.
-    pub(crate) fn new(
-        checkpoint: &'a Checkpoint,
-        tensors: HashMap<TensorId, String>,
-        unwatched: &'a mut dyn Progress,
-    ) -> Self {
-        let mut hashes = Hashes::new(checkpoint, &[], unwatched);
-        hashes.tensors = tensors;
-        hashes.reads = false;
-        Self { hashes }
-    }
-
-    /// The entry of a leaf in JSON, but for what it is a link to.
-    pub(crate) fn json(&mut self, leaf: &Leaf, alias: bool) -> Result<String> {
-        let facts = self.hashes.facts(leaf.target)?;
-        let mut json = Json::new();
-        json.object(|json| {
-            json.name("key").text(&leaf.flat);
-            entry(json, self.hashes.checkpoint, leaf, alias, &facts);
-        });
-        Ok(json.take())
-    }
-
-    /// The columns of a leaf, as in the manifest for people.
-    pub(crate) fn columns(&mut self, leaf: &Leaf) -> Result<[String; 4]> {
-        let facts = self.hashes.facts(leaf.target)?;
-        Ok(columns(self.hashes.checkpoint, leaf, &facts))
-    }
-}
-
-/// What is hashed of tensors that are a few bytes, repeated: a constant or a stride of 0 says as
-/// many bytes as it likes, and to go through terabytes of that would never end.
-pub struct Repetition {
-    /// Length of the largest file.
-    stored: u64,
-    /// Bytes that may still be gone through although the files hold less than a thousandth.
-    left: u64,
-}
-
-impl Repetition {
-    /// Of a checkpoint none of whose tensors was gone through yet.
-    pub fn new(checkpoint: &Checkpoint) -> Self {
-        let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
-        Self { stored: lengths.max().unwrap_or(0), left: REPETITION }
-    }
-
-    /// Whether the next tensor, in order of the leaves, is gone through.
-    pub fn allows(&mut self, tensor: &Tensor) -> bool {
-        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
-        if nbytes / 1_000 <= self.stored {
-            return true;
-        }
-        match self.left.checked_sub(nbytes) {
-            Some(left) => self.left = left,
-            None => return false,
-        }
-        true
-    }
-}
-
 /// The hash of one tensor or byte string that belongs to a value.
 struct Facts {
     tensor: Option<TensorId>,
@@ -220,103 +239,66 @@ struct Facts {
     failed: Option<String>,
 }
 
-/// Hashes what leaves need, each thing once.
-struct Hashes<'a> {
+/// The hashes of tensors, and of what is hashed without being read.
+pub(crate) struct Hashes<'a> {
     checkpoint: &'a Checkpoint,
     tensors: HashMap<TensorId, String>,
+    /// Those that can't be read: why not.
     failed: HashMap<TensorId, String>,
     bytes: HashMap<ValueId, String>,
-    progress: Part<'a>,
-    repetition: Repetition,
-    /// Whether a tensor whose hash is not known is read.
-    reads: bool,
-}
-
-/// Progress of one tensor among all.
-struct Part<'a> {
-    whole: &'a mut dyn Progress,
-    before: u64,
-    total: u64,
-}
-
-impl Progress for Part<'_> {
-    fn report(&mut self, done: u64, _of_this_tensor: u64) -> bool {
-        self.whole.report(self.before.saturating_add(done), self.total)
-    }
 }
 
 impl<'a> Hashes<'a> {
-    fn new(checkpoint: &'a Checkpoint, leaves: &[Leaf], whole: &'a mut dyn Progress) -> Self {
-        let summary = crate::Summary::new(checkpoint, leaves);
-        Self {
-            repetition: Repetition::new(checkpoint),
-            reads: true,
-            checkpoint,
-            tensors: HashMap::new(),
-            failed: HashMap::new(),
-            bytes: HashMap::new(),
-            progress: Part { whole, before: 0, total: summary.all.bytes },
-        }
+    /// A tensor that is not among `tensors` has no hash.
+    pub(crate) fn new(checkpoint: &'a Checkpoint, tensors: HashMap<TensorId, String>) -> Self {
+        Self { checkpoint, tensors, failed: HashMap::new(), bytes: HashMap::new() }
+    }
+
+    /// The entry of a leaf in JSON, but for what it is a link to.
+    pub(crate) fn json(&mut self, leaf: &Leaf, alias: bool) -> String {
+        let facts = self.facts(leaf.target);
+        let mut json = Json::new();
+        json.object(|json| {
+            json.name("key").text(&leaf.flat);
+            entry(json, self.checkpoint, leaf, alias, &facts);
+        });
+        json.take()
+    }
+
+    /// The columns of a leaf, as in the manifest for people.
+    pub(crate) fn columns(&mut self, leaf: &Leaf) -> [String; 4] {
+        let facts = self.facts(leaf.target);
+        columns(self.checkpoint, leaf, &facts)
     }
 
     /// The hashes of everything that the value is made of: one for a tensor, more for a sparse
     /// or quantised one, none for a plain value.
-    fn facts(&mut self, id: ValueId) -> Result<Vec<Facts>> {
+    fn facts(&mut self, id: ValueId) -> Vec<Facts> {
         let checkpoint = self.checkpoint;
         match checkpoint.value(id) {
             Value::Bytes { data, .. } => {
                 let hash = self.bytes.entry(id).or_insert_with(|| hex(&Sha256::digest(data)));
-                Ok(vec![Facts { tensor: None, hash: Some(hash.clone()), failed: None }])
+                vec![Facts { tensor: None, hash: Some(hash.clone()), failed: None }]
             }
             Value::Sparse(sparse) => {
                 sparse.parts.iter().map(|(_, part)| self.tensor(*part)).collect()
             }
             Value::Tensor(_) | Value::Array(_) => {
-                let mut facts = vec![self.tensor(id)?];
+                let mut facts = vec![self.tensor(id)];
                 let quantizer = checkpoint.tensor_of(id).and_then(|(_, t)| t.quantizer.as_ref());
                 if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = quantizer {
-                    facts.push(self.tensor(*scales)?);
-                    facts.push(self.tensor(*zero_points)?);
+                    facts.extend([self.tensor(*scales), self.tensor(*zero_points)]);
                 }
-                Ok(facts)
+                facts
             }
-            _ => Ok(Vec::new()),
+            _ => Vec::new(),
         }
     }
 
-    fn tensor(&mut self, id: ValueId) -> Result<Facts> {
-        let Some((tensor_id, tensor)) = self.checkpoint.tensor_of(id) else {
-            return Ok(Facts { tensor: None, hash: None, failed: None });
-        };
-        let facts = |hash| Facts { tensor: Some(tensor_id), hash, failed: None };
-        if missing(tensor).is_some() {
-            return Ok(facts(None));
-        }
-        if let Some(hash) = self.tensors.get(&tensor_id) {
-            return Ok(facts(Some(hash.clone())));
-        }
-        if let Some(why) = self.failed.get(&tensor_id) {
-            return Ok(Facts { failed: Some(why.clone()), ..facts(None) });
-        }
-        if !self.reads || !self.repetition.allows(tensor) {
-            return Ok(facts(None));
-        }
-        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
-        let mut hasher = Sha256::new();
-        let read =
-            drain(&self.checkpoint.files, tensor, BUFFER, &mut self.progress, &mut |bytes| {
-                hasher.update(bytes);
-                Ok(())
-            });
-        self.progress.before = self.progress.before.saturating_add(nbytes);
-        if let Err(error) = read {
-            let why = crate::of_one_tensor(error)?.to_string();
-            self.failed.insert(tensor_id, why.clone());
-            return Ok(Facts { failed: Some(why), ..facts(None) });
-        }
-        let hash = hex(&hasher.finalize());
-        self.tensors.insert(tensor_id, hash.clone());
-        Ok(facts(Some(hash)))
+    fn tensor(&self, id: ValueId) -> Facts {
+        let tensor = self.checkpoint.tensor_of(id).map(|(tensor, _)| tensor);
+        let of = |of: &HashMap<TensorId, String>| tensor.and_then(|id| of.get(&id)).cloned();
+        Facts { tensor, hash: of(&self.tensors), failed: of(&self.failed) }
     }
 }
 
@@ -406,20 +388,6 @@ fn dense(json: &mut Json, tensor: &Tensor, facts: &Facts) {
     }
 }
 
-/// Why a tensor, or a part of it, has no bytes; `None` if it has them.
-pub fn missing(tensor: &Tensor) -> Option<&Text> {
-    let mut open = vec![&tensor.layout];
-    while let Some(layout) = open.pop() {
-        match layout {
-            Layout::Missing(why) => return Some(why),
-            Layout::Strided(strided) => open.push(&strided.storage),
-            Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
-            _ => {}
-        }
-    }
-    None
-}
-
 fn int_text(int: &Int) -> String {
     let bytes = int.to_le_bytes();
     if bytes.len() <= DECIMAL {
@@ -439,21 +407,12 @@ fn int_text(int: &Int) -> String {
     format!("{}0x{}", if negative { "-" } else { "" }, digits.trim_start_matches('0'))
 }
 
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    let mut out = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use statelens_checkpoint::{
-        Builder, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Global, Limits, List, Memory,
-        Opaque, Span, Unwatched,
+        Builder, DType, Dict, DictKey, FileSet, Finding, FormatInfo, Global, Layout, Limits, List,
+        Memory, Opaque, Span, Unwatched,
     };
 
     /// A checkpoint whose root is a dict of these; ids count from 0 in order.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     self as core, Error, Finding, FormatInfo, Limits, Progress, Result, Unwatched,
 };
-use statelens_inspect::compare::{Options, Report as Diff, compare};
-use statelens_inspect::verify::{Report as Verdict, verify};
+use statelens_inspect::compare::{Comparison, Options, Report as Diff};
+use statelens_inspect::verify::{Report as Verdict, Verification};
 
-use crate::Tensor;
 use crate::files::FileSource;
+use crate::{Tensor, parallel};
 
 /// An open checkpoint: a state dict whose tensors are still in their files.
 #[derive(Clone)]
@@ -75,7 +75,14 @@ impl Checkpoint {
     /// As [`Checkpoint::verify`]; tells how far it is in bytes, and stops where `progress` says so.
     pub fn verify_with(&self, progress: &mut dyn Progress) -> Result<Verdict> {
         let checks = statelens_formats::checks::checks(&self.inner, &Limits::default())?;
-        verify(self.inner.clone(), checks, None, progress)
+        let mut verification = Verification::new(self.inner.clone(), checks, false);
+        parallel::drive(&mut verification, self.workers(), progress)?;
+        verification.into_report(None)
+    }
+
+    /// A server is asked for one part after the other: each part that is read grows.
+    fn workers(&self) -> usize {
+        if self.sources.is_empty() { 1 } else { parallel::cores() }
     }
 
     /// The tree of values with the table of tensors, for what this crate does not do itself.
@@ -104,5 +111,7 @@ pub fn diff_with(
     options: Options,
     progress: &mut dyn Progress,
 ) -> Result<Diff> {
-    compare(left.inner.clone(), right.inner.clone(), options, progress)
+    let mut comparison = Comparison::new(left.inner.clone(), right.inner.clone(), options);
+    parallel::drive(&mut comparison, left.workers().min(right.workers()), progress)?;
+    Ok(comparison.into_report())
 }

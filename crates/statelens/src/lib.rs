@@ -39,6 +39,7 @@ mod element;
 pub mod files;
 mod open;
 pub mod output;
+pub mod parallel;
 pub mod remote;
 pub mod scratch;
 pub mod sink;
@@ -66,7 +67,8 @@ pub mod machines {
     pub use statelens_convert::{Run, Step};
     pub use statelens_inspect::compare::Comparison;
     pub use statelens_inspect::verify::Verification;
-    pub use statelens_tensor::{Gather, Need};
+    pub use statelens_inspect::work::{InOrder, Work};
+    pub use statelens_tensor::{Buffer, Gather, Machine, Need, Pour, Receive, drive};
 }
 
 /// The crates that this one is made of.

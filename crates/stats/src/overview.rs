@@ -1,7 +1,8 @@
 //! A matrix of any size as a picture of bounded size: cut into blocks, and of each block what is
 //! largest in it.
 
-use statelens_checkpoint::DType;
+use statelens_checkpoint::{DType, Result};
+use statelens_tensor::Receive;
 
 use crate::begun::Begun;
 use crate::kind::Kind;
@@ -275,6 +276,13 @@ fn line<'a>(tiles: impl Iterator<Item = &'a Tile>) -> Line {
         abs_max: all.largest.map_or(0.0, |(value, _)| value.abs()),
         norm: all.norm(),
         not_finite: all.nan + all.infinite,
+    }
+}
+
+impl Receive for Overview {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.feed(bytes);
+        Ok(())
     }
 }
 

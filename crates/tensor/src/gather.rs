@@ -4,29 +4,17 @@ use std::ops::Range;
 
 use statelens_checkpoint::{Error, FileSet, Layout, Result, Span, Tensor};
 
-use crate::CastReport;
 use crate::blocks::{self, Trim};
 use crate::stored::{Context, Stored};
 use crate::transform::Transform;
 use crate::view::dense_span;
+use crate::{CastReport, Need};
 
 /// Receives bytes as they come.
 pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// Bytes that a [`Gather`] may hold, unless one says otherwise.
 pub const BUDGET: usize = 16 << 20;
-
-/// What a [`Gather`] waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// The bytes of this span, through [`Gather::feed`], in order, in pieces of any size. It
-    /// shrinks as it is fed.
-    Feed(Span),
-    /// A call of [`Gather::step`].
-    Step,
-    /// Nothing: all logical bytes were passed on.
-    Done,
-}
 
 /// Turns the bytes of files into the logical bytes of a tensor, or of a part of it.
 ///

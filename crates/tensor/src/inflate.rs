@@ -13,6 +13,8 @@ const PIECE: usize = 64 << 10;
 pub(crate) struct Inflate {
     /// Compressed bytes that were not fed yet.
     rest: Span,
+    /// Where the stream begins. How far it was read when damage was met depends on the pieces.
+    start: u64,
     /// The storage's length once decompressed.
     len: u64,
     wanted: Range<u64>,
@@ -32,6 +34,7 @@ impl Inflate {
             at.checked_add(packed.skip).ok_or_else(too_long)
         };
         Ok(Self {
+            start: packed.span.offset,
             rest: packed.span,
             len: shifted(packed.len)?,
             wanted: shifted(wanted.start)?..shifted(wanted.end)?,
@@ -106,7 +109,7 @@ impl Inflate {
 
     fn damaged(&self, what: String) -> Error {
         Error::damaged(format!("a compressed tensor is damaged: {what}"))
-            .at(self.rest.offset)
+            .at(self.start)
             .expected(format!("a deflate stream of {} bytes", self.len))
     }
 }

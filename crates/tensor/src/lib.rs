@@ -4,7 +4,9 @@
 //! [`Gather`] is a state machine: it says which span it needs, is fed those bytes in pieces of
 //! any size, and passes logical bytes on. It reads nothing itself, so the command feeds it from
 //! a file, the page from a stream, and a test from a slice cut at every possible place.
-//! [`drain`] and [`elements`] are the drivers for callers that may block.
+//!
+//! Every machine of the core is driven in one way, as a [`Machine`]; [`drive`] does it for callers
+//! that may block, and [`drain`] and [`elements`] are that for a tensor.
 
 mod bands;
 mod blocks;
@@ -17,6 +19,7 @@ mod crosswise;
 mod drain;
 mod gather;
 mod inflate;
+mod machine;
 mod pieces;
 mod runs;
 mod scatter;
@@ -31,8 +34,9 @@ mod view;
 
 pub use blocks::{decodes, dequantized, numbers};
 pub use cast::{Cast, CastReport, Narrowing, plain};
-pub use drain::{BUFFER, drain, drain_range, elements};
-pub use gather::{BUDGET, Gather, Need, Out, verbatim_span};
+pub use drain::{drain, drain_range, elements};
+pub use gather::{BUDGET, Gather, Out, verbatim_span};
+pub use machine::{BUFFER, Buffer, Machine, Need, Pour, Receive, drive};
 
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! Answers about one leaf: what it is, where it lies, its values.
 
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Tensor, Value};
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Layout, Leaf, Tensor, Unwatched, Value};
 use statelens_inspect::{
     element_text, indexed, layout_text, snippets, type_name, value_text, visible,
 };
-use statelens_tensor::{BUDGET, Gather, Need};
+use statelens_tensor::{BUFFER, drain_range};
 
 use crate::protocol::{Fact, Inspected, Values};
 use crate::state::fmt::{exact, shape as shape_text};
@@ -175,19 +175,7 @@ fn elements(
         bytes.extend_from_slice(part);
         Ok(())
     };
-    let mut gather = Gather::new(files, tensor, start..end, BUDGET)?;
-    let mut buffer = Vec::new();
-    loop {
-        match gather.need() {
-            Need::Feed(span) => {
-                buffer.resize(span.len.min(1 << 20) as usize, 0);
-                files.read(span.file, span.offset, &mut buffer)?;
-                gather.feed(&buffer, &mut take)?;
-            }
-            Need::Step => gather.step(files, &mut take)?,
-            Need::Done => break,
-        }
-    }
+    drain_range(files, tensor, start..end, BUFFER, &mut Unwatched, &mut take)?;
     let size = tensor.dtype.itemsize().max(1) as usize;
     Ok(bytes.chunks(size).map(|element| element_text(&tensor.dtype, element)).collect())
 }

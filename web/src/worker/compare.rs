@@ -4,12 +4,11 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, ErrorKind, FileSet, Limits, ReadAt, Result};
+use statelens_checkpoint::{Checkpoint, ErrorKind, Limits, ReadAt, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
-use statelens_inspect::compare::{
-    Comparison, Difference, Need, Numbers, Options, Side, Tolerance, What,
-};
+use statelens_inspect::compare::{Comparison, Difference, Numbers, Options, Tolerance, What};
+use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
@@ -18,9 +17,8 @@ use crate::protocol::compare::{
 };
 use crate::protocol::{FromWorker, Kind};
 use crate::worker::blob::BlobSource;
+use crate::worker::driving::drive;
 use crate::worker::planning::quoted;
-use crate::worker::reading::Reader;
-use crate::worker::running::Pulse;
 use crate::worker::session::{Job, Open, Session, Shared};
 use crate::worker::sources::Sources;
 use crate::worker::{files_of, now, open, text};
@@ -82,10 +80,10 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
             let Some((left, right)) = sides else { return };
             session.borrow_mut().second.report = None;
             match begin(request, &left, &right, &options) {
-                Ok((comparing, structure)) => {
+                Ok((comparison, telling, structure)) => {
                     tell(&job, Told::Structure { request, structure: Ok(structure) });
                     let session = Rc::downgrade(session);
-                    job.clone().spawn(run(session, comparing, job));
+                    job.clone().spawn(run(session, comparison, telling, job));
                 }
                 Err(error) => {
                     let structure = Err(text::error(&error));
@@ -120,14 +118,13 @@ fn tell(job: &Job, told: Told) {
     job.post(&FromWorker::Compare(told));
 }
 
-/// A comparison, and what it takes to tell of it.
-struct Comparing {
+/// What it takes to tell of a comparison.
+struct Telling {
     request: u32,
-    comparison: Comparison,
     /// The rows of the first, by the leaves that are compared.
     rows: Vec<u32>,
-    left: (FileSet, Rc<Sources>),
-    right: (FileSet, Rc<Sources>),
+    left: Rc<Sources>,
+    right: Rc<Sources>,
     began: f64,
     /// How many differences and pairs were told of.
     told: (usize, usize),
@@ -139,7 +136,7 @@ fn begin(
     left: &Open,
     right: &Open,
     options: &CompareOptions,
-) -> Result<(Comparing, protocol::Structure)> {
+) -> Result<(Comparison, Telling, protocol::Structure)> {
     for side in [left, right] {
         side.checkpoint.unfolded().check("comparing all values", &side.limits)?;
     }
@@ -162,30 +159,30 @@ fn begin(
         structure: false,
     };
     let rename = suggested(&first, &second);
-    let job = Comparing {
+    let mut telling = Telling {
         request,
         rows: rows(left, &first),
-        left: (first.files.clone(), left.sources.clone()),
-        right: (second.files.clone(), right.sources.clone()),
-        comparison: Comparison::new(first, second, how),
+        left: left.sources.clone(),
+        right: right.sources.clone(),
         began: now(),
         told: (0, 0),
     };
+    let comparison = Comparison::new(first, second, how);
     let mut pairs = vec![NO_ROW; left.leaves.len()];
-    for (row, found) in job.rows.iter().zip(job.comparison.matches()) {
+    for (row, found) in telling.rows.iter().zip(comparison.matches()) {
         if let (Some(pair), Some(found)) = (pairs.get_mut(*row as usize), found) {
             *pair = *found as u32;
         }
     }
     let structure = protocol::Structure {
         pairs,
-        found: Vec::new(),
-        waiting: job.comparison.waiting().map(|leaf| job.row(leaf)).collect(),
-        bytes: job.comparison.progress().1,
+        found: telling.found(&comparison),
+        waiting: comparison.waiting().map(|leaf| telling.row(leaf)).collect(),
+        bytes: comparison.progress().1,
         rename,
         command: command(left, right, options),
     };
-    Ok(job.with_found(structure))
+    Ok((comparison, telling, structure))
 }
 
 /// The rows of the leaves of an edited checkpoint, whose values keep their numbers.
@@ -217,29 +214,24 @@ fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
     answer.rename.map(|(prefix, keys)| (prefix.rule(), keys))
 }
 
-impl Comparing {
-    fn with_found(mut self, mut structure: protocol::Structure) -> (Self, protocol::Structure) {
-        structure.found = self.found();
-        (self, structure)
-    }
-
+impl Telling {
     /// The row of the first that a leaf of it is.
     fn row(&self, leaf: usize) -> u32 {
         self.rows.get(leaf).copied().unwrap_or(NO_ROW)
     }
 
     /// The differences that were not told of.
-    fn found(&mut self) -> Vec<protocol::Difference> {
-        let differences = &self.comparison.so_far().differences;
+    fn found(&mut self, of: &Comparison) -> Vec<protocol::Difference> {
+        let differences = &of.so_far().differences;
         let new = differences.get(self.told.0..).unwrap_or_default();
-        let found = new.iter().map(|one| self.difference(one)).collect();
+        let found = new.iter().map(|one| self.difference(of, one)).collect();
         self.told.0 = differences.len();
         found
     }
 
-    fn difference(&self, found: &Difference) -> protocol::Difference {
+    fn difference(&self, of: &Comparison, found: &Difference) -> protocol::Difference {
         let leaf = found.leaf();
-        let matches = self.comparison.matches();
+        let matches = of.matches();
         let b = match leaf.checked_sub(matches.len()) {
             Some(right) => right as u32,
             None => matches.get(leaf).copied().flatten().map_or(NO_ROW, |right| right as u32),
@@ -267,54 +259,35 @@ impl Comparing {
     }
 
     /// What became known since the last time.
-    fn progress(&mut self) -> Progress {
-        let (done, total) = self.comparison.progress();
-        let settled = self.comparison.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
-        self.told.1 = self.comparison.compared();
+    fn progress(&mut self, of: &Comparison) -> Progress {
+        let (done, total) = of.progress();
+        let settled = of.settled(self.told.1).map(|leaf| self.row(leaf)).collect();
+        self.told.1 = of.compared();
         let millis = now() - self.began;
-        Progress { request: self.request, done, total, millis, settled, found: self.found() }
-    }
-
-    async fn all(&mut self, job: &Job) -> Result<()> {
-        // What one action may fetch of the first was agreed: beyond that it ends.
-        let mut left = Reader::new(&self.left.1, job);
-        let mut right = Reader::new(&self.right.1, job);
-        let ended = self.feed(&mut left, &mut right, job).await;
-        left.close().await;
-        right.close().await;
-        ended
-    }
-
-    async fn feed(&mut self, left: &mut Reader, right: &mut Reader, job: &Job) -> Result<()> {
-        let mut pulse = Pulse::new();
-        loop {
-            job.check()?;
-            match self.comparison.need() {
-                Need::Done => return Ok(()),
-                Need::Step => self.comparison.step()?,
-                Need::Feed(side, span) => {
-                    let piece = match side {
-                        Side::Left => left.piece(&self.left.0, span).await?,
-                        Side::Right => right.piece(&self.right.0, span).await?,
-                    };
-                    self.comparison.feed(&piece)?;
-                }
-            }
-            if pulse.beat().await {
-                tell(job, Told::Progress(self.progress()));
-                if let Some(server) = self.left.1.server() {
-                    server.tell(job);
-                }
-            }
-        }
+        Progress { request: self.request, done, total, millis, settled, found: self.found(of) }
     }
 }
 
 /// Reads to the end, or until it is stopped.
-async fn run(session: Weak<std::cell::RefCell<Session>>, mut comparing: Comparing, job: Job) {
-    let ended = comparing.all(&job).await;
-    tell(&job, Told::Progress(comparing.progress()));
-    let Comparing { request, comparison, began, left, .. } = comparing;
+async fn run(
+    session: Weak<std::cell::RefCell<Session>>,
+    mut comparison: Comparison,
+    mut telling: Telling,
+    job: Job,
+) {
+    let (left, right) = (telling.left.clone(), telling.right.clone());
+    // What one action may fetch of the first was agreed: beyond that it ends.
+    let ended = drive(&mut comparison, &[&left, &right], &job, |comparison, time| {
+        if time {
+            tell(&job, Told::Progress(telling.progress(comparison)));
+            if let Some(server) = left.server() {
+                server.tell(&job);
+            }
+        }
+    })
+    .await;
+    tell(&job, Told::Progress(telling.progress(&comparison)));
+    let Telling { request, began, .. } = telling;
     let report = comparison.into_report();
     let (close, nans) = (report.close, report.nan);
     let end = match ended {
@@ -327,7 +300,7 @@ async fn run(session: Weak<std::cell::RefCell<Session>>, mut comparing: Comparin
         Err(error) => text::failure(&error).map_or(End::Stopped, End::Failed),
     };
     tell(&job, Told::Ended { request, end, millis: now() - began, close, nans });
-    if let Some(server) = left.1.server() {
+    if let Some(server) = left.server() {
         server.tell(&job);
     }
 }

@@ -6,12 +6,11 @@ use statelens_checkpoint::{Error, Layout, Result, Tensor, Unwatched};
 use statelens_inspect::element_text;
 use statelens_inspect::picture::Map;
 use statelens_stats::{Matrix, Overview};
-use statelens_tensor::{BUDGET, BUFFER, Gather, Need, drain_range};
+use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
 use crate::protocol::{FromWorker, Kind};
-use crate::worker::reading::Reader;
-use crate::worker::running::Pulse;
+use crate::worker::driving::{Pulse, drive};
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{now, text};
 
@@ -78,45 +77,25 @@ async fn overview(open: &Open, frame: &Frame, most: (u32, u32), job: &Job) -> Re
         let progress = Progress { done, total, ended };
         tell(job, Told::Overview(frame.clone(), Box::new(packed), progress));
     };
-    let mut all = new()?;
+    let all = new()?;
     if total > COARSE / 2 && sample(open, &tensor, matrix, &mut coarse, job).await? {
         show(&all, &coarse, 0, false);
     }
 
     let range = matrix.first..matrix.first + matrix.len;
-    let mut gather = Gather::new(&open.checkpoint.files, &tensor, range, BUDGET)?;
-    let mut reader = Reader::new(&open.sources, job);
-    let (mut pulse, mut done) = (Pulse::new(), 0);
-    let ended = loop {
-        if job.check().is_err() {
-            break Ok(());
-        }
-        let mut out = |bytes: &[u8]| {
-            done += bytes.len() as u64;
-            all.feed(bytes);
-            Ok(())
-        };
-        let files = &open.checkpoint.files;
-        let fed = match gather.need() {
-            Need::Done => break Ok(()),
-            Need::Step => gather.step(files, &mut out),
-            Need::Feed(span) => match reader.piece(files, span).await {
-                Ok(piece) => gather.feed(&piece, &mut out),
-                Err(error) => Err(error),
-            },
-        };
-        if let Err(error) = fed {
-            break Err(error);
-        }
-        if pulse.beat().await {
-            show(&all, &coarse, done, false);
+    let mut pour = Pour::new(&open.checkpoint.files, &tensor, range, BUDGET, all)?;
+    let ended = drive(&mut pour, &[&open.sources], job, |pour, time| {
+        if time {
+            show(&pour.into, &coarse, pour.progress().0, false);
             open.tell_fetched(job);
         }
-    };
-    reader.close().await;
-    ended?;
+    })
+    .await;
     // What was stopped shows what was read.
-    show(&all, &coarse, done, true);
+    if job.check().is_ok() {
+        ended?;
+    }
+    show(&pour.into, &coarse, pour.progress().0, true);
     Ok(())
 }
 

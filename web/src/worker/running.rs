@@ -4,46 +4,16 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Result, Segment, TensorId};
-use statelens_convert::{Options, Run, Step, composable};
+use statelens_convert::{Options, Reading, Run, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{self, Done, FromWorker, Running};
-use crate::worker::reading::Reader;
+use crate::worker::driving::Driver;
 use crate::worker::session::Job;
 use crate::worker::sink::Sink;
 use crate::worker::sources::Sources;
 use crate::worker::{casts, check, now, private, text};
-
-/// How long a machine may run without listening.
-const SLICE: f64 = 40.0;
-
-/// Looks at the clock between steps of work that takes long.
-pub(super) struct Pulse {
-    told: f64,
-    listened: f64,
-}
-
-impl Pulse {
-    pub(super) fn new() -> Self {
-        Self { told: now(), listened: now() }
-    }
-
-    /// Listens to messages if that was long ago: reads that are answered at once, and work without
-    /// reads, leave no room for them. True four times a second: then it is told how far it is.
-    pub(super) async fn beat(&mut self) -> bool {
-        let time = now();
-        if time - self.listened >= SLICE {
-            gloo_timers::future::TimeoutFuture::new(0).await;
-            self.listened = now();
-        }
-        let tell = time - self.told >= 250.0;
-        if tell {
-            self.told = time;
-        }
-        tell
-    }
-}
 
 /// Runs a plan of what these files are. What comes back is what was written, and the finished files.
 ///
@@ -71,14 +41,11 @@ pub async fn run(
     let expected = ReadBack::of(&plan);
     let mut writing = Writing {
         run: Run::new(plan, Options { compose })?,
-        reader: Reader::new(sources, job),
-        sources,
-        job,
-        began,
-        keys,
+        driver: Driver::new(&[sources], job),
+        telling: Telling { sources, job, began, keys },
     };
     let ran = writing.all(&mut sinks).await;
-    writing.reader.close().await;
+    writing.driver.close().await;
     let ran = ran.and_then(|()| match falsify {
         true => Ok(()),
         false => casts::refuse_false(&planned, writing.run.report()),
@@ -161,70 +128,66 @@ impl Sinks {
 
 struct Writing<'a> {
     run: Run,
-    reader: Reader,
+    driver: Driver<'a>,
+    telling: Telling<'a>,
+}
+
+impl Writing<'_> {
+    async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
+        let Self { run, driver, telling } = self;
+        loop {
+            if let Some(sink) = sinks.begun.last_mut() {
+                let each = async |reading: &mut Reading<'_, Sink>, tell: bool| {
+                    reading.into.flush(false).await?;
+                    telling.tell(reading.run, tell);
+                    Ok(())
+                };
+                driver.drive(&mut Reading { run, into: sink }, each).await?;
+            }
+            telling.job.check()?;
+            match run.step() {
+                Step::Begin(_) => {
+                    sinks.begin().await?;
+                    run.begun();
+                }
+                Step::Copy(span) if sinks.current()?.takes(span) => run.copied(span.len),
+                Step::Copy(span) => {
+                    let piece = driver.piece(0, run.files(), span).await?;
+                    sinks.current()?.put(&piece);
+                    run.copied(piece.len() as u64);
+                }
+                Step::Head(head) => {
+                    sinks.current()?.patch_head(&head).await?;
+                    run.patched();
+                }
+                Step::Read(_) | Step::Work => {}
+                Step::Done => return Ok(()),
+            }
+            sinks.current()?.flush(false).await?;
+            telling.tell(run, driver.beat().await);
+        }
+    }
+}
+
+/// Tells how far it is, by the key that is being written.
+struct Telling<'a> {
     sources: &'a Sources,
     job: &'a Job,
     began: f64,
     keys: Keys,
 }
 
-impl Writing<'_> {
-    async fn all(&mut self, sinks: &mut Sinks) -> Result<()> {
-        let mut pulse = Pulse::new();
-        loop {
-            self.job.check()?;
-            let step = self.run.step();
-            if let Step::Begin(_) = step {
-                sinks.begin().await?;
-                self.run.begun();
-                continue;
-            }
-            if step == Step::Done {
-                return Ok(());
-            }
-            let sink = sinks.current()?;
-            match step {
-                Step::Begin(_) | Step::Done => {}
-                Step::Read(span) => {
-                    let piece = self.reader.piece(self.run.files(), span).await?;
-                    self.run.feed(&piece, &mut |bytes| {
-                        sink.put(bytes);
-                        Ok(())
-                    })?;
-                }
-                Step::Copy(span) if sink.takes(span) => self.run.copied(span.len),
-                Step::Copy(span) => {
-                    let piece = self.reader.piece(self.run.files(), span).await?;
-                    sink.put(&piece);
-                    self.run.copied(piece.len() as u64);
-                }
-                Step::Work => self.run.work(&mut |bytes| {
-                    sink.put(bytes);
-                    Ok(())
-                })?,
-                Step::Head(head) => {
-                    sink.patch_head(&head).await?;
-                    self.run.patched();
-                }
-            }
-            sink.flush(false).await?;
-            if pulse.beat().await {
-                self.tell(now());
-                if let Some(server) = self.sources.server() {
-                    server.tell(self.job);
-                }
-            }
+impl Telling<'_> {
+    fn tell(&self, run: &Run, now_is_the_time: bool) {
+        if !now_is_the_time {
+            return;
         }
-    }
-
-    fn tell(&self, time: f64) {
-        let (done, total) = self.run.progress();
-        self.job.post(&FromWorker::Running(Running {
-            done,
-            total,
-            millis: time - self.began,
-            key: self.keys.at(done),
-        }));
+        let (done, total) = run.progress();
+        let (millis, key) = (now() - self.began, self.keys.at(done));
+        self.job.post(&FromWorker::Running(Running { done, total, millis, key }));
+        if let Some(server) = self.sources.server() {
+            server.tell(self.job);
+        }
     }
 }
 

@@ -9,15 +9,14 @@ use statelens_inspect::share::{
     structure_fingerprint, without_link, write_html, write_json, write_markdown,
 };
 use statelens_inspect::{Statistics, shape_text};
-use statelens_tensor::Need;
+use statelens_tensor::Machine as _;
 
 use crate::protocol::{ErrorText, FromWorker, Opened};
 use crate::rows::{Kind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
-use crate::worker::reading::Reader;
-use crate::worker::running::Pulse;
+use crate::worker::driving::drive;
 use crate::worker::session::{Job, Open};
 use crate::worker::text;
 
@@ -57,12 +56,16 @@ impl Summary {
     /// If some of them can't be read, or it was stopped.
     pub async fn measured(&self, open: &Open, job: &Job) -> statelens_checkpoint::Result<Self> {
         let mut measuring = Measuring::new(&open.checkpoint, &open.leaves, true);
-        let mut reader = Reader::new(&open.sources, job);
         // How much it takes was agreed to when it was asked for.
         job.agrees_to_all();
-        let ended = feed(&mut measuring, &mut reader, open, job).await;
-        reader.close().await;
-        ended?;
+        drive(&mut measuring, &[&open.sources], job, |measuring, time| {
+            if time {
+                let (done, total) = measuring.progress();
+                job.post(&FromWorker::Measuring { done, total });
+                open.tell_fetched(job);
+            }
+        })
+        .await?;
         let mut outline = (*self.outline).clone();
         measuring.finish(&mut outline)?;
         Ok(Self::new(outline))
@@ -131,32 +134,6 @@ impl Summary {
             SummaryKind::Json => ("json", write_json(&self.outline)),
         };
         (format!("{}.summary.{extension}", self.outline.name), text)
-    }
-}
-
-/// Reads to the end, and tells the page how far it is, four times a second at most.
-async fn feed(
-    measuring: &mut Measuring<'_>,
-    reader: &mut Reader,
-    open: &Open,
-    job: &Job,
-) -> statelens_checkpoint::Result<()> {
-    let mut pulse = Pulse::new();
-    loop {
-        job.check()?;
-        match measuring.need() {
-            Need::Done => return Ok(()),
-            Need::Step => measuring.step()?,
-            Need::Feed(span) => {
-                let piece = reader.piece(&open.checkpoint.files, span).await?;
-                measuring.feed(&piece)?;
-            }
-        }
-        if pulse.beat().await {
-            let (done, total) = measuring.progress();
-            job.post(&FromWorker::Measuring { done, total });
-            open.tell_fetched(job);
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 use js_sys::{Array, Uint8Array};
 use statelens_checkpoint::{Error, Result, Span};
 use statelens_convert::{Composition, Part};
+use statelens_tensor::Receive;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{
@@ -265,4 +266,11 @@ fn disk_full() -> Error {
 fn no_private_files() -> Error {
     Error::io("this browser keeps no private files for the page, as in a private window, and has no save dialog")
         .advice("Use an ordinary window, or convert on the command line.")
+}
+
+impl Receive for Sink {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.put(bytes);
+        Ok(())
+    }
 }

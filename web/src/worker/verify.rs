@@ -2,16 +2,16 @@
 
 use statelens_checkpoint::{Error, FileId, FileSet, Limits, Result};
 use statelens_formats::checks::checks;
-use statelens_inspect::verify::{Line, Manifest, Need, Verification};
+use statelens_inspect::verify::{Line, Manifest, Verification};
+use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::protocol::verify::{Told, Verified};
 use crate::protocol::{FromWorker, Kind, Running};
 use crate::worker::blob::BlobSource;
+use crate::worker::driving::drive;
 use crate::worker::planning::quoted;
-use crate::worker::reading::Reader;
-use crate::worker::running::Pulse;
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{files_of, now, text};
 
@@ -46,10 +46,15 @@ async fn verify(open: &Open, manifest: Option<File>, finite: bool, job: &Job) ->
     let manifest = manifest.map(read).transpose()?;
     let checks = checks(checkpoint, &Limits::default())?;
     let mut verification = Verification::new(checkpoint.clone(), checks, manifest.is_some());
-    let mut reader = Reader::new(&open.sources, job);
-    let fed = feed(&mut verification, open, &mut reader, job, began).await;
-    reader.close().await;
-    fed?;
+    drive(&mut verification, &[&open.sources], job, |verification, time| {
+        if time {
+            let (done, total) = verification.progress();
+            let millis = now() - began;
+            tell(job, Told::Progress(Running { done, total, millis, key: String::new() }));
+            open.tell_fetched(job);
+        }
+    })
+    .await?;
     let (bytes, _) = verification.progress();
     let report = verification.into_report(manifest.as_ref())?;
     let lines = report.lines(finite);
@@ -71,34 +76,6 @@ async fn verify(open: &Open, manifest: Option<File>, finite: bool, job: &Job) ->
         bytes,
         millis: now() - began,
     })
-}
-
-async fn feed(
-    verification: &mut Verification,
-    open: &Open,
-    reader: &mut Reader,
-    job: &Job,
-    began: f64,
-) -> Result<()> {
-    let mut pulse = Pulse::new();
-    loop {
-        job.check()?;
-        match verification.need() {
-            Need::Done => return Ok(()),
-            Need::Step => verification.step()?,
-            Need::Feed(span) => {
-                // What one action may fetch of a remote file was agreed: beyond that it ends.
-                let piece = reader.piece(&open.checkpoint.files, span).await?;
-                verification.feed(&piece)?;
-            }
-        }
-        if pulse.beat().await {
-            let (done, total) = verification.progress();
-            let millis = now() - began;
-            tell(job, Told::Progress(Running { done, total, millis, key: String::new() }));
-            open.tell_fetched(job);
-        }
-    }
 }
 
 fn read(file: File) -> Result<Manifest> {

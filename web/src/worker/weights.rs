@@ -10,13 +10,12 @@ use statelens_inspect::weights::{
     LOOKED_FOR, Measured, Outcome, Read, Survey, countable, notice, twins,
 };
 use statelens_stats::{Accumulator, Histogram};
-use statelens_tensor::{BUFFER, Need, drain};
+use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::protocol::{FromWorker, Inspected, Kind, Running};
+use crate::worker::driving::{Driver, drive};
 use crate::worker::found::{Found, Kept};
-use crate::worker::reading::Reader;
-use crate::worker::running::Pulse;
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{now, text};
 
@@ -134,17 +133,14 @@ async fn scan(open: &Open, found: &Kept, job: &Job) -> Result<Scanned> {
         }
     }
     let mut survey = Survey::new(open.checkpoint.clone(), wanted);
-    let mut reader = Reader::new(&open.sources, job);
     let mut told = Telling { job, open, began, of: &of, fresh, before: (0, 0) };
     told.tell(&survey);
-    let mut ended = feed(&mut survey, &mut reader, open, found, job, Some(&mut told)).await;
-    told.take(found, &mut survey);
+    let mut ended = feed(&mut survey, found, &mut told).await;
     told.tell(&survey);
     let (bytes, total) = survey.progress();
     if ended.is_ok() {
-        ended = hash(open, found, &rows, &mut reader, &mut told, (bytes, total)).await;
+        ended = hash(open, found, &rows, &mut told, (bytes, total)).await;
     }
-    reader.close().await;
     match ended {
         // What was read is kept, and told.
         Err(error) if job.check().is_ok() => return Err(error),
@@ -167,7 +163,6 @@ async fn hash(
     open: &Open,
     found: &Kept,
     rows: &[(TensorId, u32)],
-    reader: &mut Reader,
     told: &mut Telling<'_>,
     before: (u64, u64),
 ) -> Result<()> {
@@ -181,10 +176,7 @@ async fn hash(
     };
     let mut survey = Survey::hashing(open.checkpoint.clone(), wanted);
     told.before = before;
-    let job = told.job;
-    feed(&mut survey, reader, open, found, job, Some(told)).await?;
-    told.take(found, &mut survey);
-    Ok(())
+    feed(&mut survey, found, told).await
 }
 
 fn groups(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Vec<TensorId>> {
@@ -194,38 +186,18 @@ fn groups(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Vec<Tenso
     twins(&open.checkpoint, known)
 }
 
-/// Feeds a survey until it is done; tells how far it is, four times a second at most.
-async fn feed(
-    survey: &mut Survey,
-    reader: &mut Reader,
-    open: &Open,
-    found: &Kept,
-    job: &Job,
-    mut told: Option<&mut Telling<'_>>,
-) -> Result<()> {
-    let mut pulse = Pulse::new();
-    loop {
-        job.check()?;
-        match survey.need() {
-            Need::Done => return Ok(()),
-            Need::Step => survey.step()?,
-            Need::Feed(span) => match reader.piece(&open.checkpoint.files, span).await {
-                Ok(piece) => survey.feed(&piece)?,
-                Err(error) => survey.give_up(error)?,
-            },
+/// Reads what a survey wants, and keeps and tells what it finds.
+async fn feed(survey: &mut Survey, found: &Kept, told: &mut Telling<'_>) -> Result<()> {
+    let (open, job) = (told.open, told.job);
+    let ended = drive(survey, &[&open.sources], job, |survey, time| {
+        told.take(found, survey);
+        if time {
+            told.tell(survey);
         }
-        if let Some(told) = &mut told {
-            told.take(found, survey);
-            if pulse.beat().await {
-                told.tell(survey);
-            }
-        } else if pulse.beat().await {
-            let (done, total) = survey.progress();
-            let so_far = survey.so_far().map(|(_, measured)| Box::new(values(0, &measured)));
-            tell(job, Told::Reading(done, total, so_far));
-            open.tell_fetched(job);
-        }
-    }
+    })
+    .await;
+    told.take(found, survey);
+    ended
 }
 
 /// What a scan has found that the page has not been told of.
@@ -244,7 +216,8 @@ impl Telling<'_> {
         for (id, outcome) in survey.take() {
             let mut found = found.borrow_mut();
             match outcome {
-                Outcome::Measured(measured) => {
+                Outcome::Read(summary) => {
+                    let measured = Measured::of(&summary);
                     let rows = self.of.get(&id).into_iter().flatten();
                     self.fresh.extend(rows.map(|row| short(*row, &measured)));
                     found.unread.remove(&id);
@@ -254,14 +227,14 @@ impl Telling<'_> {
                     };
                     let measured = match found.measured.len() > DRAWN && quick() {
                         true => measured.without_histograms(),
-                        false => *measured,
+                        false => measured,
                     };
                     found.measured.insert(id, measured.into());
                 }
                 Outcome::Hash(hash) => {
                     found.hashes.insert(id, hash);
                 }
-                Outcome::Unread(why) => {
+                Outcome::Without(why) | Outcome::Unread(why) => {
                     found.unread.insert(id, why);
                 }
             }
@@ -281,18 +254,23 @@ async fn read(open: &Open, found: &Kept, row: u32, job: &Job) -> Result<TensorVa
     let began = now();
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::new(open.checkpoint.clone(), [id]);
-    let mut reader = Reader::new(&open.sources, job);
-    let ended = feed(&mut survey, &mut reader, open, found, job, None).await;
-    reader.close().await;
-    ended?;
+    drive(&mut survey, &[&open.sources], job, |survey, time| {
+        if time {
+            let (done, total) = survey.progress();
+            let so_far = survey.so_far().map(|(_, measured)| Box::new(values(0, &measured)));
+            tell(job, Told::Reading(done, total, so_far));
+            open.tell_fetched(job);
+        }
+    })
+    .await?;
     match survey.take().pop() {
-        Some((_, Outcome::Measured(measured))) => {
-            let measured: Rc<Measured> = measured.into();
+        Some((_, Outcome::Read(summary))) => {
+            let measured = Rc::new(Measured::of(&summary));
             found.borrow_mut().measured.insert(id, measured.clone());
             let (bytes, _) = survey.progress();
             Ok(TensorValues { bytes, millis: now() - began, ..values(row, &measured) })
         }
-        Some((_, Outcome::Unread(why))) => Err(Error::damaged(why)),
+        Some((_, Outcome::Without(why) | Outcome::Unread(why))) => Err(Error::damaged(why)),
         _ => Err(Error::refused("it was not read")),
     }
 }
@@ -301,18 +279,21 @@ async fn read(open: &Open, found: &Kept, row: u32, job: &Job) -> Result<TensorVa
 async fn rate(open: &Open, row: u32, job: &Job) -> Result<f64> {
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::new(open.checkpoint.clone(), [id]);
-    let mut reader = Reader::new(&open.sources, job);
+    let mut driver = Driver::new(&[&open.sources], job);
     let began = now();
-    while survey.progress().0 < SAMPLE && survey.need() != Need::Done {
-        job.check()?;
-        match survey.need() {
-            Need::Feed(span) => survey.feed(&reader.piece(&open.checkpoint.files, span).await?)?,
-            _ => survey.step()?,
-        }
-    }
+    let enough = |survey: &Survey| survey.progress().0 >= SAMPLE;
+    let each = async |survey: &mut Survey, _| match enough(survey) {
+        true => Err(Error::cancelled()),
+        false => Ok(()),
+    };
+    let ended = driver.drive(&mut survey, each).await;
     let rate = survey.progress().0 as f64 / (now() - began).max(0.1);
-    reader.close().await;
-    Ok(rate)
+    driver.close().await;
+    match survey.take().pop() {
+        Some((_, Outcome::Unread(why))) => Err(Error::damaged(why)),
+        _ if enough(&survey) => Ok(rate),
+        _ => ended.map(|()| rate),
+    }
 }
 
 fn noticed(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed> {

@@ -3,15 +3,16 @@
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 
+use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result};
-use statelens_inspect::{Unread, write_manifest, write_manifest_lines};
+use statelens_inspect::{ManifestWriter, Unread};
 
 use crate::args::Manifest;
-use crate::limits;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
 use crate::print::{Failure, Outcome, Printer, complain, grouped};
 use crate::progress::{Bar, Unit};
 use crate::source::FileSource;
+use crate::{limits, remote};
 
 pub(crate) fn run(args: &Manifest) -> Outcome {
     let (checkpoint, sources) = super::open(&args.input.file, &args.input.common.with)?;
@@ -27,7 +28,7 @@ pub(crate) fn run(args: &Manifest) -> Outcome {
             Error::cancelled()
         })
     };
-    let written = manifest(&checkpoint, args.input.common.json, &mut print);
+    let written = manifest(args, &checkpoint, args.input.common.json, &mut print);
     let unread = match (written, stopped) {
         (_, Some(failure)) => return Err(failure),
         (Err(error), None) => return Err(Failure::Error(error)),
@@ -54,16 +55,19 @@ fn tell(unread: &[Unread]) -> bool {
 const SHOWN: usize = 20;
 
 fn manifest(
+    args: &Manifest,
     checkpoint: &Checkpoint,
     json: bool,
     out: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<Vec<Unread>> {
     let leaves = checkpoint.leaves();
     let mut bar = Bar::new("hashing", Unit::Bytes).stopped_by(stop_signal()?);
-    match json {
-        true => write_manifest(checkpoint, &leaves, &mut bar, out),
-        false => write_manifest_lines(checkpoint, &leaves, &mut bar, out),
-    }
+    let mut writer = match json {
+        true => ManifestWriter::json(checkpoint, &leaves, out),
+        false => ManifestWriter::lines(checkpoint, &leaves, out),
+    };
+    parallel::drive(&mut writer, remote::workers(&[&args.input.file]), &mut bar)?;
+    writer.finish()
 }
 
 /// Writes it to a file, which gets its name when it is complete.
@@ -81,7 +85,7 @@ fn write(
     };
     let named = target.extension().is_some_and(|end| end.eq_ignore_ascii_case("json"));
     let mut file = BufWriter::new(&*output.file);
-    let unread = manifest(checkpoint, args.input.common.json || named, &mut |text| {
+    let unread = manifest(args, checkpoint, args.input.common.json || named, &mut |text| {
         file.write_all(text.as_bytes()).map_err(failed)
     })?;
     file.flush().map_err(failed)?;

@@ -44,8 +44,8 @@ fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource
 
 /// Opens a checkpoint that is needed until the process ends. It is never freed: to take a
 /// hundred thousand values apart one by one would take as long as to list them.
-fn open_for_good(file: &Path, with: &[PathBuf]) -> Result<&'static Checkpoint> {
-    open(file, with).map(|(checkpoint, _)| &*Box::leak(Box::new(checkpoint)))
+fn open_for_good(file: &Path, with: &[PathBuf]) -> Result<&'static Arc<Checkpoint>> {
+    open(file, with).map(|(checkpoint, _)| &*Box::leak(Box::new(Arc::new(checkpoint))))
 }
 
 /// Findings as indented paragraphs, the worst first.

@@ -2,16 +2,18 @@
 
 use std::io::Write as _;
 
+use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Leaf, Result};
 use statelens_inspect::share::{
-    KeysAs, LinkOptions, Outline, link, write_html, write_json, write_markdown, write_text,
+    KeysAs, LinkOptions, Measuring, Outline, link, write_html, write_json, write_markdown,
+    write_text,
 };
 
 use crate::args::{Keys, Summary, To};
-use crate::limits;
 use crate::output::{Folders, Output, check_target, keep_all, stop_signal};
 use crate::print::{Outcome, Printer};
 use crate::progress::{Bar, Unit};
+use crate::{limits, remote};
 
 pub(crate) fn run(args: &Summary) -> Outcome {
     let (checkpoint, sources) = super::open(&args.file, &args.with)?;
@@ -100,7 +102,9 @@ fn read_values(
     }
     limits::check(checkpoint, "reading all values")?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-    outline.read_values(checkpoint, leaves, args.stats, &mut bar)
+    let mut measuring = Measuring::new(checkpoint, leaves, args.stats);
+    parallel::drive(&mut measuring, remote::workers(&[&args.file]), &mut bar)?;
+    measuring.finish(outline)
 }
 
 fn write(target: &std::path::Path, args: &Summary, text: &str) -> Result<()> {

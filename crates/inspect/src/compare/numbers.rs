@@ -85,13 +85,15 @@ impl Numbers {
         (lengths > 0.0 && cosine.is_finite()).then(|| cosine.clamp(-1.0, 1.0))
     }
 
-    /// Elements that are the same bits on both sides.
+    /// Elements that are the same bits on both sides. Added one by one, as all others: how the bytes
+    /// come must not show in the last bit.
     pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &Options) {
-        let (start, mut count, mut sum, mut finite) = (self.elements, 0u64, 0.0, 0u64);
+        let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
+        let mut sums = [self.dot, self.left_squares, self.right_squares];
         for value in values {
             if value.is_finite() {
                 finite += 1;
-                sum += value * value;
+                sums = sums.map(|sum| sum + value * value);
             } else if value.is_nan() {
                 self.left_nan += 1;
                 self.right_nan += 1;
@@ -105,9 +107,7 @@ impl Numbers {
         }
         self.elements += count;
         self.finite += finite;
-        self.dot += sum;
-        self.left_squares += sum;
-        self.right_squares += sum;
+        [self.dot, self.left_squares, self.right_squares] = sums;
     }
 
     pub(super) fn real(&mut self, left: f64, right: f64, options: &Options) {

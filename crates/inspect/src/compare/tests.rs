@@ -6,6 +6,7 @@ use statelens_checkpoint::{
     Array, Builder, Checkpoint, DType, Dict, DictKey, FileSet, FormatInfo, Layout, Limits, Memory,
     Span, Tensor, Unwatched, Value,
 };
+use statelens_tensor::Machine as _;
 
 use super::*;
 
@@ -63,23 +64,12 @@ fn run(left: Vec<(&str, Leaf)>, right: Vec<(&str, Leaf)>, options: Options) -> R
     report
 }
 
-fn fed(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, options: Options, piece: u64) -> Report {
+fn fed(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, options: Options, piece: usize) -> Report {
     let mut comparison = Comparison::new(left.clone(), right.clone(), options);
-    loop {
-        match comparison.need() {
-            Need::Feed(side, span) => {
-                let files = if side == Side::Left { &left.files } else { &right.files };
-                let bytes = files.read_vec(span.file, span.offset, span.len.min(piece)).unwrap();
-                comparison.feed(&bytes).unwrap();
-            }
-            Need::Step => comparison.step().unwrap(),
-            Need::Done => {
-                let (done, total) = comparison.progress();
-                assert_eq!(done, total);
-                return comparison.into_report();
-            }
-        }
-    }
+    drive(&mut comparison, &mut Buffer::new(piece), &mut Unwatched).unwrap();
+    let (done, total) = comparison.progress();
+    assert_eq!(done, total);
+    comparison.into_report()
 }
 
 fn texts(report: &Report) -> Vec<String> {

@@ -1,136 +1,64 @@
 //! Reading all values once: the fingerprint of the content, and statistics.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use sha2::{Digest, Sha256};
-use statelens_checkpoint::{
-    Checkpoint, Finding, Grade, Leaf, Progress, Result, TensorId, Unwatched,
-};
-use statelens_tensor::{BUDGET, BUFFER, Gather, Need};
+use statelens_checkpoint::{Checkpoint, Finding, Grade, Leaf, Result, TensorId};
 
-use crate::manifest::{Known, Repetition, hex, missing};
-use crate::{Statistician, Statistics, verify};
+use crate::manifest::Hashes;
+use crate::reading::{Hashed, Hashing, Readable, TakesHashes};
+use crate::work::InOrder;
+use crate::{Statistics, verify};
 
 use super::fingerprint::of_lines;
 use super::{Entry, Outline};
 
-/// Reads the values of a checkpoint: asks for spans of its files, and is fed them.
-pub struct Measuring<'a> {
+/// Reads the values of a checkpoint: a machine that is fed its files.
+pub type Measuring<'a> = InOrder<Hashing<'a, Values<'a>>>;
+
+/// What [`Measuring`] has found: hashes, and the statistics of tensors that have some.
+pub struct Values<'a> {
     checkpoint: &'a Checkpoint,
     leaves: &'a [Leaf],
-    /// Tensors that are to be read, the next one last.
-    waiting: Vec<TensorId>,
-    current: Option<Current>,
     hashes: HashMap<TensorId, String>,
-    /// Of those that have some, if they are wanted.
+    /// If they are wanted.
     statistics: Option<HashMap<TensorId, Statistics>>,
-    done: u64,
-    total: u64,
-}
-
-/// The tensor that is being read.
-struct Current {
-    id: TensorId,
-    gather: Gather,
-    hasher: Sha256,
-    measure: Option<Statistician>,
 }
 
 impl<'a> Measuring<'a> {
     /// Of a checkpoint with these leaves; with `statistics` also those.
     pub fn new(checkpoint: &'a Checkpoint, leaves: &'a [Leaf], statistics: bool) -> Self {
-        let mut repetition = Repetition::new(checkpoint);
-        let (mut seen, mut waiting, mut total) = (HashSet::new(), Vec::new(), 0u64);
-        for (id, tensor) in leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target)) {
-            if seen.insert(id) && missing(tensor).is_none() && repetition.allows(tensor) {
-                waiting.push(id);
-                total = total.saturating_add(tensor.nbytes().unwrap_or(u64::MAX));
-            }
-        }
-        waiting.reverse();
-        Self {
-            checkpoint,
-            leaves,
-            waiting,
-            current: None,
-            hashes: HashMap::new(),
-            statistics: statistics.then(HashMap::new),
-            done: 0,
-            total,
-        }
-    }
-
-    /// What it needs next.
-    pub fn need(&self) -> Need {
-        match &self.current {
-            Some(current) => match current.gather.need() {
-                Need::Done => Need::Step,
-                need => need,
-            },
-            None if self.waiting.is_empty() => Need::Done,
-            None => Need::Step,
-        }
-    }
-
-    /// Takes the first bytes of the span that was asked for, as many as there are.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        match &mut self.current {
-            Some(Current { gather, hasher, measure, .. }) => {
-                let done = &mut self.done;
-                gather.feed(bytes, &mut |bytes| take(bytes, hasher, measure, done))
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Goes on without bytes.
-    pub fn step(&mut self) -> Result<()> {
-        let Some(mut current) = self.current.take() else { return self.begin() };
-        if current.gather.need() == Need::Step {
-            let Current { gather, hasher, measure, .. } = &mut current;
-            let done = &mut self.done;
-            gather.step(&self.checkpoint.files, &mut |bytes| take(bytes, hasher, measure, done))?;
-            self.current = Some(current);
-            return Ok(());
-        }
-        self.hashes.insert(current.id, hex(&current.hasher.finalize()));
-        if let (Some(all), Some(measure)) = (&mut self.statistics, current.measure) {
-            all.insert(current.id, measure.finish());
-        }
-        Ok(())
-    }
-
-    /// Logical bytes that were read, and all of them.
-    pub fn progress(&self) -> (u64, u64) {
-        (self.done, self.total)
+        let mut readable = Readable::of(checkpoint);
+        let tensors = leaves.iter().filter_map(|leaf| checkpoint.tensor_of(leaf.target));
+        tensors.for_each(|(id, _)| readable.add(id));
+        let hashing = Hashing::new(readable, statistics);
+        let (hashes, statistics) = (HashMap::new(), statistics.then(HashMap::new));
+        Self::of(hashing, Values { checkpoint, leaves, hashes, statistics })
     }
 
     /// Puts what was found into the outline of this checkpoint.
     pub fn finish(self, outline: &mut Outline) -> Result<()> {
-        if let Some(found) = &self.statistics {
-            for (entry, leaf) in outline.entries.iter_mut().zip(self.leaves) {
-                let tensor = self.checkpoint.tensor_of(leaf.target);
+        let Values { checkpoint, leaves, hashes, statistics } = self.sum;
+        if let Some(found) = statistics {
+            for (entry, leaf) in outline.entries.iter_mut().zip(leaves) {
+                let tensor = checkpoint.tensor_of(leaf.target);
                 entry.statistics = tensor.and_then(|(id, _)| found.get(&id).copied());
             }
             outline.findings.extend(not_finite(&outline.entries));
         }
-        let mut unwatched = Unwatched;
-        let mut known = Known::new(self.checkpoint, self.hashes, &mut unwatched);
-        let line = |leaf| Ok(known.columns(leaf)?.join("\t") + "\n");
-        outline.content = Some(of_lines(self.leaves.iter().map(line).collect::<Result<_>>()?));
+        let mut hashes = Hashes::new(checkpoint, hashes);
+        let line = |leaf| hashes.columns(leaf).join("\t") + "\n";
+        outline.content = Some(of_lines(leaves.iter().map(line).collect()));
         Ok(())
     }
+}
 
-    fn begin(&mut self) -> Result<()> {
-        let Some(id) = self.waiting.pop() else { return Ok(()) };
-        let tensor = self.checkpoint.tensor(id)?;
-        let numel = tensor.numel().unwrap_or(u64::MAX);
-        self.current = Some(Current {
-            id,
-            gather: Gather::new(&self.checkpoint.files, tensor, 0..numel, BUDGET)?,
-            hasher: Sha256::new(),
-            measure: self.statistics.as_ref().and_then(|_| Statistician::new(&tensor.dtype)),
-        });
+impl TakesHashes for Values<'_> {
+    fn take(&mut self, _part: usize, id: TensorId, found: Result<Hashed>) -> Result<()> {
+        let mut hashed = found?;
+        if let (Some(all), Some(measure)) = (&mut self.statistics, hashed.measure.take()) {
+            all.insert(id, measure.finish());
+        }
+        self.hashes.insert(id, hashed.hash());
         Ok(())
     }
 }
@@ -158,45 +86,3 @@ fn not_finite(entries: &[Entry]) -> Option<Finding> {
 
 /// Tensors that a finding names.
 const NAMED: usize = 4;
-
-fn take(
-    bytes: &[u8],
-    hasher: &mut Sha256,
-    measure: &mut Option<Statistician>,
-    done: &mut u64,
-) -> Result<()> {
-    hasher.update(bytes);
-    if let Some(measure) = measure {
-        measure.feed(bytes);
-    }
-    *done += bytes.len() as u64;
-    Ok(())
-}
-
-impl Outline {
-    /// Reads all tensors, once: the fingerprint of keys, dtypes, shapes and values, and with
-    /// `statistics` also those. The outline is that of this checkpoint and these leaves.
-    pub fn read_values(
-        &mut self,
-        checkpoint: &Checkpoint,
-        leaves: &[Leaf],
-        statistics: bool,
-        progress: &mut dyn Progress,
-    ) -> Result<()> {
-        let mut measuring = Measuring::new(checkpoint, leaves, statistics);
-        let mut buffer = vec![0; BUFFER];
-        loop {
-            match measuring.need() {
-                Need::Done => return measuring.finish(self),
-                Need::Step => measuring.step()?,
-                Need::Feed(span) => {
-                    let len = span.len.min(BUFFER as u64) as usize;
-                    checkpoint.files.read(span.file, span.offset, &mut buffer[..len])?;
-                    measuring.feed(&buffer[..len])?;
-                }
-            }
-            let (done, total) = measuring.progress();
-            progress.check(done, total)?;
-        }
-    }
-}

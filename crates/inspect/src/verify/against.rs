@@ -2,11 +2,11 @@
 
 use std::collections::{HashMap, VecDeque};
 
-use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, Text, Unwatched};
+use statelens_checkpoint::{Checkpoint, Error, Leaf, Result, TensorId, Text};
 use statelens_formats::manifest::{self, Entry};
 
 use super::report::{Problem, Trouble};
-use crate::manifest::Known;
+use crate::manifest::Hashes;
 
 /// A manifest, in either form that is written.
 #[derive(Debug, Clone, PartialEq)]
@@ -84,8 +84,7 @@ pub(super) fn against(
     hashes: HashMap<TensorId, String>,
     manifest: &Manifest,
 ) -> Result<(u64, Vec<Problem>)> {
-    let mut unwatched = Unwatched;
-    let mut known = Known::new(checkpoint, hashes, &mut unwatched);
+    let mut known = Hashes::new(checkpoint, hashes);
     // Two leaves may have one key: they are met in order.
     let keys: Vec<Text> = (0..manifest.len()).map(|index| manifest.key(index)).collect();
     let mut by_key: HashMap<&Text, VecDeque<usize>> = HashMap::new();
@@ -108,10 +107,10 @@ pub(super) fn against(
         let found = match manifest {
             Manifest::Entries(entries) => {
                 let wanted = &entries[index];
-                let own = manifest::read_entry(known.json(leaf, wanted.alias)?.as_bytes())?;
+                let own = manifest::read_entry(known.json(leaf, wanted.alias).as_bytes())?;
                 entry(&key, wanted, &own)
             }
-            Manifest::Lines(lines) => columns(&key, &lines[index], &known.columns(leaf)?),
+            Manifest::Lines(lines) => columns(&key, &lines[index], &known.columns(leaf)),
         };
         match found {
             None => matching += 1,

@@ -1,15 +1,15 @@
 //! Whether a checkpoint is sound: all of it is read, once as far as that goes, every checksum
 //! that its files have is looked at, and numbers that are none are counted.
 //!
-//! [`Verification`] is a state machine, as [`compare`](crate::compare) is: it says which span it
-//! needs and is fed those bytes in pieces of any size. [`verify`] is the driver for callers that
-//! may block.
+//! [`Verification`] is a [`Machine`](statelens_tensor::Machine), as a comparison is; [`verify`] is for
+//! callers that may block.
 //!
 //! Where a checksum is of the very bytes of a tensor, they pass once for both. What is looked at
 //! when a file is opened (the structures of HDF5, the pickle of a PyTorch file) is among the
 //! checkpoint's findings, which are problems here; so is what does not decode.
 
 mod against;
+mod passing;
 mod report;
 mod spans;
 mod table;
@@ -22,14 +22,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileId, Grade, Layout, Leaf, Progress, Quantizer, Result, Span,
-    Tensor, TensorId, Value, ValueId, order,
+    Checkpoint, DType, Error, FileId, Grade, Layout, Leaf, Progress, Result, Span, Tensor,
+    TensorId, order,
 };
 use statelens_formats::checks::{Check, Checks};
-use statelens_tensor::crc::Summing;
-use statelens_tensor::{Gather, Need as GatherNeed, elements, verbatim_span};
+use statelens_tensor::{Buffer, Pour, drive, elements, verbatim_span};
 
-use crate::manifest::Repetition;
+use crate::reading::{Repetition, tensors_of};
+use crate::work::{InOrder, Work};
+use passing::{Passed, Passing};
 use spans::Places;
 use table::Table;
 use tally::Tally;
@@ -38,17 +39,6 @@ pub use against::Manifest;
 pub(crate) use report::not_finite;
 pub use report::{Line, Numbers, Problem, Report, Trouble};
 pub use tally::NonFinite;
-
-/// What a [`Verification`] waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Need {
-    /// The bytes of this span, through [`Verification::feed`], in order, in pieces of any size.
-    Feed(Span),
-    /// A call of [`Verification::step`].
-    Step,
-    /// Nothing: everything was looked at.
-    Done,
-}
 
 /// Bytes that a gather may hold.
 const BUDGET: usize = 8 << 20;
@@ -59,21 +49,25 @@ const BUFFER: usize = 256 << 10;
 /// Problems before one that may be the same.
 const NEAR: usize = 64;
 
-/// A verification of a checkpoint.
-pub struct Verification {
+/// Verifies a checkpoint: a machine that is fed its files.
+pub type Verification = InOrder<Verifying>;
+
+/// What a [`Verification`] reads: all of a checkpoint, in the order in which it lies in the files.
+pub struct Verifying {
     checkpoint: Arc<Checkpoint>,
     leaves: Vec<Leaf>,
     keys: Table<String>,
     checks: Vec<Check>,
     jobs: Vec<Job>,
-    next: usize,
-    current: Option<Box<Current>>,
     /// Whether hashes are wanted, too.
     hashing: bool,
+}
+
+/// What a [`Verification`] has found.
+pub struct Looked {
     hashes: HashMap<TensorId, String>,
     not_finite: Table<NonFinite>,
     report: Report,
-    progress: (u64, u64),
 }
 
 /// Something to be read from its start to its end.
@@ -86,20 +80,10 @@ struct Job {
 }
 
 /// A tensor in the bytes of a job.
+#[derive(Clone)]
 struct Inner {
     range: Range<u64>,
     tensor: TensorId,
-}
-
-/// A job that is being done.
-struct Current {
-    gather: Gather,
-    summing: Option<Summing>,
-    /// Bytes that have passed.
-    at: u64,
-    /// The first tensor of the job that has not passed.
-    inner: usize,
-    tally: Option<Tally>,
 }
 
 impl Verification {
@@ -121,67 +105,29 @@ impl Verification {
         }
         let places = spans::places(&checkpoint, &keys);
         let not_finite = Table::of(&checkpoint);
-        let mut verification = Self {
+        let mut verifying = Verifying {
             checkpoint,
             leaves,
             keys,
             checks: checks.checks,
             jobs: Vec::new(),
-            next: 0,
-            current: None,
             hashing,
-            hashes: HashMap::new(),
-            not_finite,
-            report,
-            progress: (0, 0),
         };
-        verification.plan(&order, places);
-        verification
-    }
-
-    /// What it waits for.
-    pub fn need(&self) -> Need {
-        match &self.current {
-            Some(current) => match current.gather.need() {
-                GatherNeed::Feed(span) => Need::Feed(span),
-                GatherNeed::Step | GatherNeed::Done => Need::Step,
-            },
-            None if self.next < self.jobs.len() => Need::Step,
-            None => Need::Done,
-        }
-    }
-
-    /// Bytes that were looked at, and all of them.
-    pub fn progress(&self) -> (u64, u64) {
-        let within = self.current.as_ref().map_or(0, |current| current.at);
-        (self.progress.0.saturating_add(within), self.progress.1)
-    }
-
-    /// Takes the next bytes of the span that [`Verification::need`] named, not more than that.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        self.go_on(|gather, _, out| gather.feed(bytes, out))
-    }
-
-    /// Goes on where no bytes are needed.
-    pub fn step(&mut self) -> Result<()> {
-        if self.current.is_none() {
-            return self.begin();
-        }
-        self.go_on(|gather, checkpoint, out| match gather.need() {
-            GatherNeed::Step => gather.step(&checkpoint.files, out),
-            _ => Ok(()),
-        })
+        verifying.plan(&order, places, &mut report);
+        Self::of(verifying, Looked { hashes: HashMap::new(), not_finite, report })
     }
 
     /// What was found; complete once nothing is needed any more. Hashes were asked for if there
     /// is a manifest.
-    pub fn into_report(mut self, manifest: Option<&Manifest>) -> Result<Report> {
-        for leaf in &self.leaves {
-            for (tensor_id, _) in tensors_of(&self.checkpoint, leaf.target) {
-                let Some(found) = self.not_finite.take(tensor_id) else { continue };
-                let tensor = self.checkpoint.tensor(tensor_id)?;
-                self.report.numbers.push(Numbers {
-                    key: self.keys.get(tensor_id).cloned().unwrap_or_default(),
+    pub fn into_report(self, manifest: Option<&Manifest>) -> Result<Report> {
+        let Verifying { checkpoint, leaves, keys, .. } = &self.work;
+        let Looked { hashes, mut not_finite, mut report } = self.sum;
+        for leaf in leaves {
+            for (tensor_id, _) in tensors_of(checkpoint, leaf.target) {
+                let Some(found) = not_finite.take(tensor_id) else { continue };
+                let tensor = checkpoint.tensor(tensor_id)?;
+                report.numbers.push(Numbers {
+                    key: keys.get(tensor_id).cloned().unwrap_or_default(),
                     found,
                     elements: tensor.numel().unwrap_or(0),
                     first: crate::compare::unravel(found.first.unwrap_or(0), &tensor.shape),
@@ -190,27 +136,27 @@ impl Verification {
         }
         // What was noticed in looking for the bytes, and again in reading them, is one problem.
         let mut told: Vec<Problem> = Vec::new();
-        for problem in std::mem::take(&mut self.report.problems) {
+        for problem in std::mem::take(&mut report.problems) {
             let near = told.len().saturating_sub(NEAR);
             if !told[near..].contains(&problem) {
                 told.push(problem);
             }
         }
-        self.report.problems = told;
+        report.problems = told;
         if let Some(manifest) = manifest {
-            let hashes = std::mem::take(&mut self.hashes);
-            let (matching, problems) =
-                against::against(&self.checkpoint, &self.leaves, hashes, manifest)?;
-            self.report.manifest = Some((matching + problems.len() as u64, matching));
-            self.report.problems.extend(problems);
+            let (matching, problems) = against::against(checkpoint, leaves, hashes, manifest)?;
+            report.manifest = Some((matching + problems.len() as u64, matching));
+            report.problems.extend(problems);
         }
-        Ok(self.report)
+        Ok(report)
     }
+}
 
+impl Verifying {
     /// Decides what is read, in the order in which it lies in the files.
-    fn plan(&mut self, ids: &[TensorId], places: Places) {
-        self.report.problems.extend(places.problems);
-        self.report.checksums = places.in_chunks;
+    fn plan(&mut self, ids: &[TensorId], places: Places, report: &mut Report) {
+        report.problems.extend(places.problems);
+        report.checksums = places.in_chunks;
         let mut jobs: Vec<((FileId, u64), Job)> = Vec::new();
         let mut spans: Vec<(Span, usize)> = Vec::new();
         for (index, check) in self.checks.iter().enumerate() {
@@ -228,17 +174,17 @@ impl Verification {
             let Ok(tensor) = self.checkpoint.tensor(*id) else { continue };
             let key = self.keys.get(*id).cloned().unwrap_or_default();
             if let Some(why) = places.missing.get(*id) {
-                self.report.unread.push((key, why.clone()));
+                report.unread.push((key, why.clone()));
                 continue;
             }
             if !repetition.allows(tensor) {
                 let why = "a few bytes that are repeated beyond measure".to_owned();
-                self.report.unread.push((key, why));
+                report.unread.push((key, why));
                 continue;
             }
             let nbytes = tensor.nbytes().unwrap_or(0);
-            self.report.tensors += 1;
-            self.report.bytes = self.report.bytes.saturating_add(nbytes);
+            report.tensors += 1;
+            report.bytes = report.bytes.saturating_add(nbytes);
             if let Some((job, range)) = within(tensor, &self.checks, &spans) {
                 if let Some((_, job)) = jobs.get_mut(job) {
                     job.tensors.push(Inner { range, tensor: *id });
@@ -247,7 +193,7 @@ impl Verification {
             }
             let lies = !matches!(tensor.layout, Layout::Fill(_) | Layout::Inline(_));
             let covered = places.checked.get(*id).is_some() || covered(&tensor.layout, &spans);
-            self.report.unchecked += u64::from(lies && nbytes > 0 && !covered);
+            report.unchecked += u64::from(lies && nbytes > 0 && !covered);
             alone.push(Inner { range: 0..nbytes, tensor: *id });
         }
         for (_, job) in &mut jobs {
@@ -260,189 +206,160 @@ impl Verification {
         }
         order::by_key(&mut jobs, |(place, _)| *place);
         self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
-        self.progress.1 = self.jobs.iter().fold(0, |sum, job| sum.saturating_add(job.bytes));
     }
 
-    /// Prepares the next job.
-    fn begin(&mut self) -> Result<()> {
-        let Some(job) = self.jobs.get(self.next) else { return Ok(()) };
-        let known = job.check.and_then(|index| self.checks.get(index)?.found);
-        if known.is_some() && job.tensors.is_empty() {
-            self.end(Ok(None));
-            return Ok(());
-        }
-        match self.current(job) {
-            Ok(Some(current)) => {
-                self.current = Some(Box::new(current));
-                self.go_on(|_, _, _| Ok(()))
-            }
-            Ok(None) => {
-                self.end(Ok(None));
-                Ok(())
-            }
-            Err(error) => self.give_up(error),
-        }
+    fn key(&self, tensor: TensorId) -> String {
+        self.keys.get(tensor).cloned().unwrap_or_default()
     }
 
-    /// The machine for a job; `None` if its one element was looked at, which is all there is.
-    fn current(&self, job: &Job) -> Result<Option<Current>> {
-        let checkpoint = &self.checkpoint;
+    /// The check that a job is of, and the first tensor in it.
+    fn of(&self, job: &Job) -> (Option<&Check>, Option<TensorId>) {
         let check = job.check.and_then(|index| self.checks.get(index));
-        let (gather, summing) = match (check, job.tensors.first()) {
+        (check, job.tensors.first().map(|inner| inner.tensor))
+    }
+
+    /// Whether a tensor is a constant that is not gone through: its one element tells.
+    fn told_by_one(&self, tensor: &Tensor) -> bool {
+        matches!(tensor.layout, Layout::Fill(_)) && !self.hashing
+    }
+
+    /// What a constant comes to; nothing where its numbers are all finite.
+    fn constant(&self, id: TensorId) -> Result<Option<NonFinite>> {
+        let tensor = self.checkpoint.tensor(id)?;
+        let numel = tensor.numel().unwrap_or(0);
+        if numel == 0 {
+            return Ok(None);
+        }
+        let mut tally = Tally::new(tensor, false);
+        tally.update(&elements(&self.checkpoint.files, tensor, 0..1)?);
+        let (mut found, _) = tally.finish();
+        found.nan = found.nan.saturating_mul(numel);
+        found.inf = found.inf.saturating_mul(numel);
+        Ok(found.first.is_some().then_some(found))
+    }
+
+    /// The problem that the bytes of a job can't be read.
+    fn unreadable(&self, job: &Job, error: &Error) -> Problem {
+        let (check, tensor) = self.of(job);
+        let what = match (check, tensor) {
+            (Some(check), _) => check.what.clone(),
+            (None, tensor) => tensor.map(|tensor| self.key(tensor)).unwrap_or_default(),
+        };
+        let mut problem = Problem::of_error(Trouble::Damaged, &what, error);
+        if problem.file.is_empty()
+            && let Some(check) = check
+        {
+            let file = place_of(&check.layout).file;
+            problem.file = self.checkpoint.files.name(file).to_owned();
+        }
+        problem
+    }
+
+    /// The problem that the bytes of a job are others than those that a check is of.
+    fn wrong(&self, job: &Job, check: &Check, found: u32) -> Problem {
+        let span = place_of(&check.layout);
+        let lies = job.tensors.iter().map(|inner| self.key(inner.tensor));
+        let lies: Vec<String> = lies.filter(|key| *key != check.what).take(4).collect();
+        let text = match lies.as_slice() {
+            [] => "its bytes are not those that were written".to_owned(),
+            keys => format!(
+                "its bytes are not those that were written; stored there: `{}`{}",
+                keys.join("`, `"),
+                if job.tensors.len() > keys.len() { " and more" } else { "" },
+            ),
+        };
+        let sum = |sum: u32| format!("{} {sum:08x}", check.algorithm.name());
+        Problem {
+            trouble: Trouble::Checksum,
+            key: check.what.clone(),
+            file: self.checkpoint.files.name(span.file).to_owned(),
+            offset: Some(span.offset),
+            text,
+            expected: sum(check.expected),
+            found: sum(found),
+        }
+    }
+}
+
+impl Work for Verifying {
+    type Part = Pour<Passing>;
+    type Found = Passed;
+    type Sum = Looked;
+
+    fn parts(&self) -> usize {
+        self.jobs.len()
+    }
+
+    fn size(&self, part: usize) -> u64 {
+        self.jobs.get(part).map_or(0, |job| job.bytes)
+    }
+
+    fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
+        let (checkpoint, job) = (&self.checkpoint, &self.jobs[part]);
+        let (check, tensor) = self.of(job);
+        let passing = |check: Option<&Check>| {
+            let summing = check.map(|check| check.algorithm.begin());
+            Passing::new(checkpoint.clone(), job.tensors.clone(), summing, self.hashing)
+        };
+        let pour = match (check, tensor) {
+            (Some(check), None) if check.found.is_some() => return Ok(None),
             (Some(check), _) => {
                 let bytes = Tensor::new(DType::U8, vec![job.bytes], check.layout.clone());
-                let gather = Gather::new(&checkpoint.files, &bytes, 0..job.bytes, BUDGET)?;
-                (gather, Some(check.algorithm.begin()))
+                Pour::all(&checkpoint.files, &bytes, BUDGET, passing(Some(check)))?
             }
-            (None, Some(inner)) => {
-                let tensor = checkpoint.tensor(inner.tensor)?;
-                if matches!(tensor.layout, Layout::Fill(_)) && !self.hashing {
+            (None, Some(id)) => {
+                let tensor = checkpoint.tensor(id)?;
+                if self.told_by_one(tensor) {
                     return Ok(None);
                 }
-                let numel = tensor.numel().unwrap_or(0);
-                (Gather::new(&checkpoint.files, tensor, 0..numel, BUDGET)?, None)
+                Pour::all(&checkpoint.files, tensor, BUDGET, passing(None))?
             }
             (None, None) => return Ok(None),
         };
-        Ok(Some(Current { gather, summing, at: 0, inner: 0, tally: None }))
+        Ok(Some(pour))
     }
 
-    fn go_on(
-        &mut self,
-        act: impl FnOnce(&mut Gather, &Checkpoint, &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>,
-    ) -> Result<()> {
-        let (Some(current), Some(job)) = (&mut self.current, self.jobs.get(self.next)) else {
-            return Err(Error::io("bytes were fed to a verification that needs none"));
-        };
-        let Current { gather, summing, at, inner, tally } = &mut **current;
-        let mut passing = Passing {
-            checkpoint: &self.checkpoint,
-            tensors: &job.tensors,
-            hashing: self.hashing,
-            hashes: &mut self.hashes,
-            not_finite: &mut self.not_finite,
-            at,
-            inner,
-            tally,
-        };
-        let mut out = |bytes: &[u8]| {
-            if let Some(summing) = summing {
-                summing.update(bytes);
+    fn end(&self, part: usize, machine: Option<Self::Part>, read: Result<()>) -> Passed {
+        if let Some(pour) = machine {
+            return pour.into.finish(read);
+        }
+        let mut passed = Passed { outcome: read.map(|()| None), tensors: Vec::new() };
+        let job = &self.jobs[part];
+        if let (None, Some(id), Ok(_)) = (job.check, self.of(job).1, &passed.outcome) {
+            match self.constant(id) {
+                Ok(found) => passed.tensors.extend(found.map(|found| (id, found, None))),
+                Err(error) => passed.outcome = Err(error),
             }
-            passing.pass(bytes)
-        };
-        let acted = act(gather, &self.checkpoint, &mut out);
-        // Said here, so that whoever feeds need not know where a file ends.
-        let there = || match gather.need() {
-            GatherNeed::Feed(span) => self.checkpoint.files.check(span),
-            _ => Ok(()),
-        };
-        if let Err(error) = acted.and_then(|()| there()) {
-            return self.give_up(error);
         }
-        if gather.need() != GatherNeed::Done {
-            return Ok(());
-        }
-        // What has no bytes is not passed by any.
-        passing.pass(&[])?;
-        let sum = self.current.take().and_then(|current| current.summing).map(Summing::value);
-        self.end(Ok(sum));
-        Ok(())
+        passed
     }
 
-    /// One tensor that can't be read is a problem.
-    fn give_up(&mut self, error: Error) -> Result<()> {
-        let error = crate::of_one_tensor(error)?;
-        self.current = None;
-        self.end(Err(error));
-        Ok(())
-    }
-
-    /// Notes what came of a job, the sum of its bytes if that was made.
-    fn end(&mut self, outcome: Result<Option<u32>>) {
-        let Some(job) = self.jobs.get(self.next) else { return };
-        self.next += 1;
-        self.progress.0 = self.progress.0.saturating_add(job.bytes);
-        let check = job.check.and_then(|index| self.checks.get(index));
-        let first = job.tensors.first().map(|inner| inner.tensor);
-        let key = |id: &TensorId| self.keys.get(*id).cloned().unwrap_or_default();
-        match (outcome, check) {
-            (Err(error), check) => {
-                let what = match (check, &first) {
-                    (Some(check), _) => check.what.clone(),
-                    (None, Some(tensor)) => key(tensor),
-                    (None, None) => String::new(),
-                };
-                let mut problem = Problem::of_error(Trouble::Damaged, &what, &error);
-                if problem.file.is_empty()
-                    && let Some(check) = check
-                {
-                    let file = place_of(&check.layout).file;
-                    problem.file = self.checkpoint.files.name(file).to_owned();
-                }
-                self.report.problems.push(problem);
+    fn take(&self, sum: &mut Looked, part: usize, found: Passed) -> Result<()> {
+        let Looked { hashes, not_finite, report } = sum;
+        for (id, found, hash) in found.tensors {
+            if found.first.is_some() {
+                not_finite.set(id, found);
+            }
+            hashes.extend(hash.map(|hash| (id, hash)));
+        }
+        let job = &self.jobs[part];
+        match (found.outcome, self.of(job).0) {
+            // What can't be read is a problem, and the rest is looked at.
+            (Err(error), _) => {
+                let error = crate::of_one_tensor(error)?;
+                report.problems.push(self.unreadable(job, &error));
             }
             (Ok(sum), Some(check)) => {
-                report::count(&mut self.report.checksums, check.algorithm.name(), 1);
+                report::count(&mut report.checksums, check.algorithm.name(), 1);
                 let made = || sum.map(|sum| check.algorithm.stored(sum));
                 let found = check.found.or_else(made).unwrap_or_default();
                 if found != check.expected {
-                    let span = place_of(&check.layout);
-                    let lies = job.tensors.iter().map(|inner| key(&inner.tensor));
-                    let lies: Vec<String> = lies.filter(|key| *key != check.what).take(4).collect();
-                    let text = match lies.as_slice() {
-                        [] => "its bytes are not those that were written".to_owned(),
-                        keys => format!(
-                            "its bytes are not those that were written; stored there: `{}`{}",
-                            keys.join("`, `"),
-                            if job.tensors.len() > keys.len() { " and more" } else { "" },
-                        ),
-                    };
-                    let sum = |sum: u32| format!("{} {sum:08x}", check.algorithm.name());
-                    self.report.problems.push(Problem {
-                        trouble: Trouble::Checksum,
-                        key: check.what.clone(),
-                        file: self.checkpoint.files.name(span.file).to_owned(),
-                        offset: Some(span.offset),
-                        text,
-                        expected: sum(check.expected),
-                        found: sum(found),
-                    });
+                    report.problems.push(self.wrong(job, check, found));
                 }
             }
-            (Ok(_), None) => {
-                // A constant that was not gone through: its one element tells.
-                let Some(id) = first else { return };
-                let Ok(tensor) = self.checkpoint.tensor(id) else { return };
-                if matches!(tensor.layout, Layout::Fill(_)) && !self.hashing {
-                    self.constant(id);
-                }
-            }
+            (Ok(_), None) => {}
         }
-    }
-
-    fn constant(&mut self, id: TensorId) {
-        let Ok(tensor) = self.checkpoint.tensor(id) else { return };
-        let numel = tensor.numel().unwrap_or(0);
-        if numel == 0 {
-            return;
-        }
-        match elements(&self.checkpoint.files, tensor, 0..1) {
-            Ok(bytes) => {
-                let mut tally = Tally::new(tensor, false);
-                tally.update(&bytes);
-                let (mut found, _) = tally.finish();
-                found.nan = found.nan.saturating_mul(numel);
-                found.inf = found.inf.saturating_mul(numel);
-                if found.first.is_some() {
-                    self.not_finite.set(id, found);
-                }
-            }
-            Err(error) => {
-                let key = self.keys.get(id).cloned().unwrap_or_default();
-                self.report.problems.push(Problem::of_error(Trouble::Damaged, &key, &error));
-            }
-        }
+        Ok(())
     }
 }
 
@@ -462,54 +379,6 @@ impl Job {
             }
         }
         alone
-    }
-}
-
-/// Bytes on their way to the tensors that they are of.
-struct Passing<'a> {
-    checkpoint: &'a Checkpoint,
-    tensors: &'a [Inner],
-    hashing: bool,
-    hashes: &'a mut HashMap<TensorId, String>,
-    not_finite: &'a mut Table<NonFinite>,
-    at: &'a mut u64,
-    inner: &'a mut usize,
-    tally: &'a mut Option<Tally>,
-}
-
-impl Passing<'_> {
-    fn pass(&mut self, bytes: &[u8]) -> Result<()> {
-        let here = *self.at..self.at.saturating_add(bytes.len() as u64);
-        *self.at = here.end;
-        while let Some(Inner { range, tensor: id }) = self.tensors.get(*self.inner) {
-            if range.start > here.end || (range.start == here.end && range.end > here.end) {
-                return Ok(());
-            }
-            if self.tally.is_none() {
-                let tensor = self.checkpoint.tensor(*id)?;
-                *self.tally = Some(Tally::new(tensor, self.hashing));
-            }
-            let (from, to) = (range.start.max(here.start), range.end.min(here.end));
-            if from < to
-                && let Some(tally) = self.tally
-            {
-                // Both lie within the bytes that are here.
-                tally.update(&bytes[(from - here.start) as usize..(to - here.start) as usize]);
-            }
-            if range.end > here.end {
-                return Ok(());
-            }
-            *self.inner += 1;
-            let Some(tally) = self.tally.take() else { continue };
-            let (found, hash) = tally.finish();
-            if found.first.is_some() {
-                self.not_finite.set(*id, found);
-            }
-            if let Some(hash) = hash {
-                self.hashes.insert(*id, hash);
-            }
-        }
-        Ok(())
     }
 }
 
@@ -603,27 +472,6 @@ fn inside(span: Span, outer: Span) -> bool {
     span.file == outer.file && span.offset >= outer.offset && end(span) <= end(outer)
 }
 
-/// The tensors of a value: itself, or the parts of a sparse one, and those of its quantizer, each
-/// with a name if it is a part.
-fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'static str)> {
-    let mut found = Vec::new();
-    let mut push = |id: ValueId, name| {
-        found.extend(checkpoint.tensor_of(id).map(|(tensor, _)| (tensor, name)));
-    };
-    match checkpoint.value(id) {
-        Value::Sparse(sparse) => sparse.parts.iter().for_each(|(name, part)| push(*part, *name)),
-        _ => {
-            push(id, "");
-            let quantizer = checkpoint.tensor_of(id).and_then(|(_, t)| t.quantizer.as_ref());
-            if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = quantizer {
-                push(*scales, "scales");
-                push(*zero_points, "zero_points");
-            }
-        }
-    }
-    found
-}
-
 /// What tensors are called, and in which order they come.
 fn keys_of(checkpoint: &Checkpoint, leaves: &[Leaf]) -> (Table<String>, Vec<TensorId>) {
     let (mut keys, mut order) = (Table::of(checkpoint), Vec::new());
@@ -665,23 +513,7 @@ pub fn verify(
     manifest: Option<&Manifest>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
-    let files = checkpoint.files.clone();
     let mut verification = Verification::new(checkpoint, checks, manifest.is_some());
-    let mut buffer = Vec::new();
-    loop {
-        match verification.need() {
-            Need::Feed(span) => {
-                let len = span.len.min(BUFFER as u64) as usize;
-                if buffer.len() < len {
-                    buffer.resize(len, 0);
-                }
-                files.read(span.file, span.offset, &mut buffer[..len])?;
-                verification.feed(&buffer[..len])?;
-            }
-            Need::Step => verification.step()?,
-            Need::Done => return verification.into_report(manifest),
-        }
-        let (done, total) = verification.progress();
-        progress.check(done, total)?;
-    }
+    drive(&mut verification, &mut Buffer::new(BUFFER), progress)?;
+    verification.into_report(manifest)
 }

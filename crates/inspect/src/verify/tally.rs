@@ -148,7 +148,7 @@ impl Tally {
 
     /// What was counted, and the hash in hexadecimal.
     pub(super) fn finish(self) -> (NonFinite, Option<String>) {
-        (self.found, self.hasher.map(|hasher| crate::manifest::hex(&hasher.finalize())))
+        (self.found, self.hasher.map(|hasher| crate::reading::hex(&hasher.finalize())))
     }
 }
 

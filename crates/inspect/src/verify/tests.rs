@@ -2,14 +2,15 @@
 //! come to is tested with the command.
 
 use statelens_checkpoint::{
-    Builder, Dict, DictKey, FileSet, FormatInfo, Limits, Memory, Text, Unwatched,
+    Builder, Dict, DictKey, FileSet, FormatInfo, Limits, Memory, Text, Unwatched, Value,
 };
 use statelens_formats::checks::Check;
+use statelens_tensor::Machine as _;
 
 use super::*;
 use statelens_formats::checks::Algorithm;
 
-const LEN: u64 = 64;
+const LEN: usize = 64;
 
 fn span(offset: u64, len: u64) -> Layout {
     Layout::Span(Span { file: FileId(0), offset, len })
@@ -124,19 +125,9 @@ fn how_the_bytes_come_changes_nothing() {
         checks: vec![check("one", 4, 36, sum(4, 36)), check("wrong", 40, 24, 7)],
         ..Checks::default()
     };
-    let run = |size: u64, hashing: bool| {
+    let run = |size: usize, hashing: bool| {
         let mut verification = Verification::new(found.clone(), checks(), hashing);
-        loop {
-            match verification.need() {
-                Need::Feed(span) => {
-                    let len = span.len.min(size);
-                    let piece = found.files.read_vec(span.file, span.offset, len).unwrap();
-                    verification.feed(&piece).unwrap();
-                }
-                Need::Step => verification.step().unwrap(),
-                Need::Done => break,
-            }
-        }
+        drive(&mut verification, &mut Buffer::new(size), &mut Unwatched).unwrap();
         let (done, total) = verification.progress();
         assert_eq!(done, total);
         verification.into_report(None).unwrap()

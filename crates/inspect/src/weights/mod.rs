@@ -10,4 +10,4 @@ mod trend;
 
 pub(crate) use moments::is_moment;
 pub use notice::{LOOKED_FOR, Noticed, Place, Read, Series, notice};
-pub use survey::{Measured, Outcome, Survey, countable, twins};
+pub use survey::{Found, Measured, Outcome, Survey, countable, twins};

@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
-use statelens_checkpoint::{Checkpoint, DType, Error, Layout, Result, Tensor, TensorId};
+use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_stats::{Accumulator, Histogram, Scale, Statistics, Summary, has_statistics};
-use statelens_tensor::{BUDGET, Gather, Need};
+use statelens_tensor::{BUDGET, Pour, Receive};
 
-use crate::manifest::{Repetition, missing};
+use crate::reading::{Repetition, missing};
+use crate::work::{InOrder, Work};
 
 /// Bins of a histogram that people look at.
 const BINS: usize = 48;
@@ -50,10 +52,12 @@ impl Measured {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// Its values were read.
-    Measured(Box<Measured>),
+    Read(Box<Summary>),
     /// SHA-256 of its logical bytes.
     Hash([u8; 32]),
-    /// They were not, or it has none that are numbers: why not.
+    /// It has no values that are numbers, or too many of them: why not.
+    Without(String),
+    /// They can't be read: why not.
     Unread(String),
 }
 
@@ -65,43 +69,65 @@ pub fn countable(tensor: &Tensor) -> Option<Cow<'_, Tensor>> {
     }
 }
 
-/// Reads tensors: asks for spans of their files, and is fed them. What can't be read is told, and it
-/// goes on with the next.
-pub struct Survey {
+/// Reads tensors: a machine that is fed their files. What can't be read is told, and it goes on with
+/// the next.
+pub type Survey = InOrder<Surveying>;
+
+/// What a [`Survey`] reads.
+pub struct Surveying {
     checkpoint: Arc<Checkpoint>,
     hashes: bool,
-    /// Tensors that are to be read, the next one last.
-    waiting: Vec<TensorId>,
-    current: Option<Current>,
-    accumulator: Accumulator,
-    found: Vec<(TensorId, Outcome)>,
-    done: u64,
-    total: u64,
+    /// Each once; of those that are not read, why not.
+    tensors: Vec<(TensorId, Option<Outcome>)>,
+    /// Which tensor, and which of its elements; those of a tensor follow each other.
+    parts: Vec<(usize, Range<u64>)>,
+    /// Those that nobody needs now: each is large.
+    accumulators: Mutex<Vec<Box<Accumulator>>>,
 }
 
-/// The tensor that is being read.
-struct Current {
-    id: TensorId,
-    gather: Gather,
-    into: Into,
-    /// Bytes that were passed on, and all of them.
-    passed: u64,
-    len: u64,
+/// What a [`Survey`] has found.
+#[derive(Default)]
+pub struct Found {
+    told: Vec<(TensorId, Outcome)>,
+    /// What is known of the tensor whose last part is still to come.
+    begun: Option<Result<Summary>>,
 }
 
-enum Into {
-    Count {
-        dtype: DType,
-        /// What was counted before the accumulator began anew.
-        before: Box<Summary>,
-    },
+/// What the bytes of a part go to.
+pub enum Into {
+    /// Statistics.
+    #[doc(hidden)]
+    Count(Box<Counting>),
+    /// A hash.
+    #[doc(hidden)]
     Hash(Box<Sha256>),
+}
+
+/// Counts values, and can tell of them before all have come.
+pub struct Counting {
+    accumulator: Box<Accumulator>,
+    dtype: DType,
+    /// The element that comes next, where the accumulator began anew, and what was counted before.
+    at: u64,
+    before: Summary,
+    /// Bytes since then.
+    passed: u64,
 }
 
 impl Survey {
     /// Of these tensors, each read once, in this order.
     pub fn new(checkpoint: Arc<Checkpoint>, tensors: impl IntoIterator<Item = TensorId>) -> Self {
-        Self::begin(checkpoint, tensors, false)
+        Self::plan(checkpoint, tensors, false, u64::MAX)
+    }
+
+    /// As [`Survey::new`], with tensors that lie in one run divided into parts of so many bytes, for
+    /// a driver that reads several at once. That changes nothing in what is found.
+    pub fn divided(
+        checkpoint: Arc<Checkpoint>,
+        tensors: impl IntoIterator<Item = TensorId>,
+        bytes: u64,
+    ) -> Self {
+        Self::plan(checkpoint, tensors, false, bytes)
     }
 
     /// As [`Survey::new`], for hashes.
@@ -109,173 +135,206 @@ impl Survey {
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
     ) -> Self {
-        Self::begin(checkpoint, tensors, true)
+        Self::plan(checkpoint, tensors, true, u64::MAX)
     }
 
-    fn begin(
+    fn plan(
         checkpoint: Arc<Checkpoint>,
-        tensors: impl IntoIterator<Item = TensorId>,
+        ids: impl IntoIterator<Item = TensorId>,
         hashes: bool,
+        piece: u64,
     ) -> Self {
         let mut repetition = Repetition::new(&checkpoint);
-        let (mut seen, mut waiting, mut found, mut total) =
-            (HashSet::new(), Vec::new(), Vec::new(), 0u64);
-        for id in tensors {
+        let (mut seen, mut tensors, mut parts) = (HashSet::new(), Vec::new(), Vec::new());
+        for id in ids {
             let Ok(tensor) = checkpoint.tensor(id) else { continue };
             if !seen.insert(id) {
                 continue;
             }
-            let numbers = countable(tensor);
-            let why = match &numbers {
-                _ if missing(tensor).is_some() => {
-                    missing(tensor).map(|why| why.to_lossy().into_owned())
+            let why = why_not(tensor, hashes, &mut repetition);
+            let index = tensors.len();
+            match (&why, wanted(tensor, hashes)) {
+                (None, Some(tensor)) => {
+                    let ranges = divided(&tensor, piece);
+                    parts.extend(ranges.into_iter().map(|range| (index, range)));
                 }
-                None if !hashes => Some(format!("{} has no numbers that are known", tensor.dtype)),
-                _ if !repetition.allows(tensor) => {
-                    Some("a few bytes that are repeated beyond measure".into())
-                }
-                _ => None,
-            };
-            match why {
-                Some(why) => found.push((id, Outcome::Unread(why))),
-                None => {
-                    waiting.push(id);
-                    total = total.saturating_add(bytes(tensor, hashes));
-                }
+                _ => parts.push((index, 0..0)),
             }
+            tensors.push((id, why));
         }
-        waiting.reverse();
-        let accumulator = Accumulator::new();
-        Self { checkpoint, hashes, waiting, current: None, accumulator, found, done: 0, total }
-    }
-
-    /// What it needs next.
-    pub fn need(&self) -> Need {
-        match &self.current {
-            Some(current) => match current.gather.need() {
-                Need::Done => Need::Step,
-                need => need,
-            },
-            None if self.waiting.is_empty() => Need::Done,
-            None => Need::Step,
-        }
-    }
-
-    /// Takes the first bytes of the span that was asked for, as many as there are.
-    ///
-    /// # Errors
-    /// What ends everything: a disk that can't be read, a wish to stop.
-    pub fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        let Some(mut current) = self.current.take() else { return Ok(()) };
-        let Current { gather, into, passed, .. } = &mut current;
-        let accumulator = &mut self.accumulator;
-        let fed = gather.feed(bytes, &mut |bytes| pass(bytes, into, accumulator, passed));
-        self.go_on(current, fed)
-    }
-
-    /// Goes on without bytes.
-    ///
-    /// # Errors
-    /// As [`Survey::feed`].
-    pub fn step(&mut self) -> Result<()> {
-        let Some(mut current) = self.current.take() else { return self.next() };
-        if current.gather.need() != Need::Step {
-            let summary = self.accumulator.finish();
-            self.done = self.done.saturating_add(current.len);
-            let outcome = match current.into {
-                Into::Hash(hasher) => Outcome::Hash(hasher.finalize().into()),
-                Into::Count { mut before, .. } => {
-                    before.merge(&summary);
-                    Outcome::Measured(Box::new(Measured::of(&before)))
-                }
-            };
-            self.found.push((current.id, outcome));
-            return Ok(());
-        }
-        let Current { gather, into, passed, .. } = &mut current;
-        let (accumulator, files) = (&mut self.accumulator, &self.checkpoint.files);
-        let stepped = gather.step(files, &mut |bytes| pass(bytes, into, accumulator, passed));
-        self.go_on(current, stepped)
-    }
-
-    /// The bytes that it needs can't be read: goes on with the next tensor.
-    ///
-    /// # Errors
-    /// As [`Survey::feed`].
-    pub fn give_up(&mut self, error: Error) -> Result<()> {
-        match self.current.take() {
-            Some(current) => self.leave(current.id, current.len, error),
-            None => Err(error),
-        }
-    }
-
-    /// Bytes that were gone through, and all of them.
-    pub fn progress(&self) -> (u64, u64) {
-        let current = self.current.as_ref().map_or(0, |current| current.passed);
-        (self.done.saturating_add(current), self.total)
+        let accumulators = Mutex::default();
+        let surveying = Surveying { checkpoint, hashes, tensors, parts, accumulators };
+        Self::of(surveying, Found::default())
     }
 
     /// What was found since this was asked before.
     pub fn take(&mut self) -> Vec<(TensorId, Outcome)> {
-        std::mem::take(&mut self.found)
+        self.sum.take()
     }
 
     /// What the values of the tensor that is being read are like so far; `None` between two bytes of
     /// an element.
     pub fn so_far(&mut self) -> Option<(TensorId, Measured)> {
-        let Current { id, into: Into::Count { dtype, before }, passed, .. } =
-            self.current.as_mut()?
-        else {
-            return None;
+        let (index, _) = self.work.parts.get(self.next)?;
+        let (id, _) = self.work.tensors.get(*index)?;
+        let Into::Count(counting) = &mut self.current.as_mut()?.into else { return None };
+        let mut summary = counting.so_far()?;
+        if let Some(Ok(begun)) = &self.sum.begun {
+            summary.merge(begun);
+        }
+        Some((*id, Measured::of(&summary)))
+    }
+}
+
+impl Surveying {
+    fn accumulators(&self) -> MutexGuard<'_, Vec<Box<Accumulator>>> {
+        self.accumulators.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Found {
+    /// What was found since this was asked before.
+    pub fn take(&mut self) -> Vec<(TensorId, Outcome)> {
+        std::mem::take(&mut self.told)
+    }
+}
+
+impl Work for Surveying {
+    type Part = Pour<Into>;
+    type Found = Result<Option<Outcome>>;
+    type Sum = Found;
+
+    fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    fn size(&self, part: usize) -> u64 {
+        let (index, range) = &self.parts[part];
+        let tensor = self.checkpoint.tensor(self.tensors[*index].0).ok();
+        let tensor = tensor.and_then(|tensor| wanted(tensor, self.hashes));
+        let bytes = tensor.and_then(|it| it.dtype.bytes_of(range.end - range.start));
+        bytes.unwrap_or(u64::MAX)
+    }
+
+    fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
+        let (index, range) = &self.parts[part];
+        let (id, why) = &self.tensors[*index];
+        let tensor = self.checkpoint.tensor(*id)?;
+        let Some(tensor) = wanted(tensor, self.hashes).filter(|_| why.is_none()) else {
+            return Ok(None);
         };
-        let size = dtype.itemsize().max(1);
-        if *passed == 0 || !passed.is_multiple_of(size) {
-            return None;
-        }
-        before.merge(&self.accumulator.finish());
-        self.accumulator.begin(dtype, *passed / size);
-        Some((*id, Measured::of(before)))
-    }
-
-    fn next(&mut self) -> Result<()> {
-        let Some(id) = self.waiting.pop() else { return Ok(()) };
-        let tensor = self.checkpoint.tensor(id)?;
-        let numbers = if self.hashes { None } else { countable(tensor) };
-        let tensor = numbers.as_deref().unwrap_or(tensor);
-        let len = bytes(tensor, true);
-        let numel = tensor.numel().unwrap_or(u64::MAX);
-        match Gather::new(&self.checkpoint.files, tensor, 0..numel, BUDGET) {
-            Ok(gather) => {
-                let into = match self.hashes {
-                    true => Into::Hash(Box::default()),
-                    false => {
-                        self.accumulator.begin(&tensor.dtype, 0);
-                        Into::Count { dtype: tensor.dtype.clone(), before: Box::default() }
-                    }
-                };
-                self.current = Some(Current { id, gather, into, passed: 0, len });
-                Ok(())
+        let into = match self.hashes {
+            true => Into::Hash(Box::default()),
+            false => {
+                let mut accumulator = self.accumulators().pop().unwrap_or_default();
+                accumulator.begin(&tensor.dtype, range.start);
+                let (dtype, at) = (tensor.dtype.clone(), range.start);
+                let before = Summary::default();
+                Into::Count(Box::new(Counting { accumulator, dtype, at, before, passed: 0 }))
             }
-            Err(error) => self.leave(id, len, error),
-        }
+        };
+        Pour::new(&self.checkpoint.files, &tensor, range.clone(), BUDGET, into).map(Some)
     }
 
-    fn go_on(&mut self, current: Current, ended: Result<()>) -> Result<()> {
-        match ended {
-            Ok(()) => {
-                self.current = Some(current);
-                Ok(())
+    fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
+        let found = machine.map(|pour| match pour.into {
+            Into::Hash(hasher) => Outcome::Hash(hasher.finalize().into()),
+            Into::Count(counting) => {
+                let Counting { mut accumulator, mut before, .. } = *counting;
+                before.merge(&accumulator.finish());
+                self.accumulators().push(accumulator);
+                Outcome::Read(Box::new(before))
             }
-            Err(error) => self.leave(current.id, current.len, error),
-        }
+        });
+        read.map(|()| found)
     }
 
-    fn leave(&mut self, id: TensorId, len: u64, error: Error) -> Result<()> {
-        let error = crate::of_one_tensor(error)?;
-        self.done = self.done.saturating_add(len);
-        self.found.push((id, Outcome::Unread(error.to_string())));
+    fn take(&self, sum: &mut Found, part: usize, found: Self::Found) -> Result<()> {
+        let (index, _) = self.parts[part];
+        let (id, why) = &self.tensors[index];
+        let last = self.parts.get(part + 1).is_none_or(|(next, _)| *next != index);
+        let found = match (found, sum.begun.take()) {
+            // What is wrong with its first part is what is told of a tensor.
+            (_, Some(Err(error))) => Err(error),
+            (Ok(Some(Outcome::Read(part))), Some(Ok(mut before))) => {
+                before.merge(&part);
+                Ok(Some(Outcome::Read(Box::new(before))))
+            }
+            (found, _) => found,
+        };
+        let outcome = match (found, last) {
+            (Ok(Some(Outcome::Read(summary))), false) => {
+                sum.begun = Some(Ok(*summary));
+                return Ok(());
+            }
+            (Err(error), false) => {
+                sum.begun = Some(Err(error));
+                return Ok(());
+            }
+            (Ok(found), _) => found.or_else(|| why.clone()),
+            (Err(error), true) => Some(Outcome::Unread(crate::of_one_tensor(error)?.to_string())),
+        };
+        sum.told.extend(outcome.map(|outcome| (*id, outcome)));
         Ok(())
     }
+}
+
+impl Counting {
+    fn so_far(&mut self) -> Option<Summary> {
+        let size = self.dtype.itemsize().max(1);
+        if self.passed == 0 || !self.passed.is_multiple_of(size) {
+            return None;
+        }
+        self.before.merge(&self.accumulator.finish());
+        self.at += self.passed / size;
+        self.passed = 0;
+        self.accumulator.begin(&self.dtype, self.at);
+        Some(self.before.clone())
+    }
+}
+
+impl Receive for Into {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        match self {
+            Self::Count(counting) => {
+                counting.passed += bytes.len() as u64;
+                counting.accumulator.feed(bytes);
+            }
+            Self::Hash(hasher) => hasher.update(bytes),
+        }
+        Ok(())
+    }
+}
+
+/// Why a tensor is not read; `None` if it is.
+fn why_not(tensor: &Tensor, hashes: bool, repetition: &mut Repetition) -> Option<Outcome> {
+    if wanted(tensor, hashes).is_none() {
+        let why = format!("the numbers of {} are not known", tensor.dtype);
+        return Some(Outcome::Without(why));
+    }
+    if let Some(why) = missing(tensor) {
+        return Some(Outcome::Unread(why.to_lossy().into_owned()));
+    }
+    let repeated = || Outcome::Without("a few bytes that are repeated beyond measure".into());
+    (!repetition.allows(tensor)).then(repeated)
+}
+
+/// The tensor as it is read: as numbers, unless its bytes are hashed.
+fn wanted(tensor: &Tensor, hashes: bool) -> Option<Cow<'_, Tensor>> {
+    if hashes { Some(Cow::Borrowed(tensor)) } else { countable(tensor) }
+}
+
+/// The elements of a tensor in parts of so many bytes. What lies in one run can be read from
+/// anywhere; chunks would be decoded twice.
+fn divided(tensor: &Tensor, bytes: u64) -> Vec<Range<u64>> {
+    let numel = tensor.numel().unwrap_or(0);
+    let piece = match tensor.layout {
+        Layout::Span(_) => (bytes / tensor.dtype.itemsize().max(1)).max(1),
+        _ => u64::MAX,
+    };
+    let pieces = numel.div_ceil(piece).max(1);
+    let start = |at: u64| at.saturating_mul(piece).min(numel);
+    (0..pieces).map(|at| start(at)..start(at + 1)).collect()
 }
 
 /// Tensors that may be equal bit for bit, those in one group with each other: of one dtype and shape,
@@ -304,24 +363,4 @@ pub fn twins<'a>(
         by_look.into_values().filter(|group| group.len() > 1).collect();
     statelens_checkpoint::order::natural(&mut groups);
     groups
-}
-
-fn pass(
-    bytes: &[u8],
-    into: &mut Into,
-    accumulator: &mut Accumulator,
-    passed: &mut u64,
-) -> Result<()> {
-    *passed += bytes.len() as u64;
-    match into {
-        Into::Count { .. } => accumulator.feed(bytes),
-        Into::Hash(hasher) => hasher.update(bytes),
-    }
-    Ok(())
-}
-
-/// Logical bytes that are gone through, of blocks as numbers unless they are taken as they are.
-fn bytes(tensor: &Tensor, as_it_is: bool) -> u64 {
-    let numbers = if as_it_is { None } else { countable(tensor) };
-    numbers.as_deref().unwrap_or(tensor).nbytes().unwrap_or(u64::MAX)
 }

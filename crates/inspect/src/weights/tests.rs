@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     Builder, Checkpoint, DType, Dict, DictKey, FileId, FileSet, FormatInfo, Grade, Layout, Limits,
-    Memory, Span, Tensor, TensorId, Value,
+    Memory, Span, Tensor, TensorId, Unwatched, Value,
 };
 use statelens_stats::{Accumulator, Statistics};
-use statelens_tensor::Need;
+use statelens_tensor::{Buffer, Machine as _, Need, drive};
 
 use super::*;
 
@@ -33,24 +33,14 @@ fn ids(count: u32) -> impl Iterator<Item = TensorId> {
     (0..count).map(TensorId)
 }
 
-/// Feeds it pieces of so many bytes; after each, `look` is called.
-fn run(survey: &mut Survey, of: &Checkpoint, piece: u64, mut look: impl FnMut(&mut Survey)) {
-    loop {
-        match survey.need() {
-            Need::Done => return,
-            Need::Step => survey.step().unwrap(),
-            Need::Feed(span) => {
-                let len = span.len.min(piece);
-                survey.feed(&of.files.read_vec(span.file, span.offset, len).unwrap()).unwrap();
-            }
-        }
-        look(survey);
-    }
+/// Feeds it pieces of so many bytes.
+fn run(survey: &mut Survey, piece: usize) {
+    drive(survey, &mut Buffer::new(piece), &mut Unwatched).unwrap();
 }
 
-fn measured(outcome: &Outcome) -> &Measured {
+fn statistics_of(outcome: &Outcome) -> Statistics {
     match outcome {
-        Outcome::Measured(measured) => measured,
+        Outcome::Read(summary) => summary.statistics(),
         other => panic!("{other:?}"),
     }
 }
@@ -60,18 +50,31 @@ fn each_tensor_is_read_whatever_the_pieces_and_however_often_it_is_looked_at() {
     let long: Vec<f32> = (0..2_000u16).map(|at| f32::from(at) * 0.37 - 1e3).collect();
     let of = checkpoint(&[Some(&long), Some(&[1.0, f32::NAN, f32::INFINITY]), Some(&[])]);
     let mut whole = Survey::new(of.clone(), ids(3));
-    run(&mut whole, &of, u64::MAX, |_| ());
+    run(&mut whole, usize::MAX);
     assert_eq!(whole.progress(), (8_012, 8_012));
     let expected = whole.take();
     assert_eq!(expected.len(), 3);
-    let second = &measured(&expected[1].1).statistics;
+    let second = statistics_of(&expected[1].1);
     assert_eq!((second.nan, second.first_nan, second.first_inf), (1, Some(1), Some(2)));
     for piece in [3, 4, 1000] {
         let mut survey = Survey::new(of.clone(), ids(3));
         let mut seen = 0;
-        run(&mut survey, &of, piece, |survey| seen += usize::from(survey.so_far().is_some()));
+        while let need @ (Need::Feed(_) | Need::Step) = survey.need() {
+            match need {
+                Need::Feed(span) => {
+                    let len = span.len.min(piece);
+                    let piece = of.files.read_vec(span.file, span.offset, len).unwrap();
+                    survey.feed(&piece).unwrap();
+                }
+                _ => survey.step().unwrap(),
+            }
+            seen += usize::from(survey.so_far().is_some());
+        }
         assert!(seen > 2, "{seen}");
         assert_eq!(survey.take(), expected, "in pieces of {piece}");
+        let mut divided = Survey::divided(of.clone(), ids(3), piece);
+        run(&mut divided, 1);
+        assert_eq!(divided.take(), expected, "in parts of {piece}");
     }
 }
 
@@ -82,19 +85,19 @@ fn what_can_not_be_read_is_told_and_the_next_is_read() {
     let of = checkpoint(&[None, Some(two), Some(two)]);
     let mut survey = Survey::new(of.clone(), [2, 0, 1, 1].map(TensorId));
     survey.step().unwrap();
-    survey.give_up(statelens_checkpoint::Error::damaged("a bad chunk")).unwrap();
-    run(&mut survey, &of, 8, |_| ());
+    survey.unread(statelens_checkpoint::Error::damaged("a bad chunk")).unwrap();
+    run(&mut survey, 8);
     let found = survey.take();
     assert!(
         matches!(&found[0], (TensorId(2), Outcome::Unread(why)) if why.contains("a bad chunk"))
     );
     assert!(matches!(&found[1], (TensorId(0), Outcome::Unread(_))), "{found:?}");
-    assert_eq!(measured(&found[2].1).statistics.max, Some(3.0));
+    assert_eq!(statistics_of(&found[2].1).max, Some(3.0));
     assert_eq!((found.len(), survey.progress()), (3, (24, 24)));
     // What the disk or the user says is the end of it.
     let mut survey = Survey::new(of, [TensorId(1)]);
     survey.step().unwrap();
-    assert!(survey.give_up(statelens_checkpoint::Error::cancelled()).is_err());
+    assert!(survey.unread(statelens_checkpoint::Error::cancelled()).is_err());
 }
 
 #[test]
@@ -108,13 +111,14 @@ fn what_may_be_equal_is_hashed() {
         Some(&[1.0, 2.0, 3.0, 5.0]),
     ]);
     let mut survey = Survey::new(of.clone(), ids(6));
-    run(&mut survey, &of, 5, |_| ());
+    run(&mut survey, 5);
     let found = survey.take();
-    let groups = twins(&of, found.iter().map(|(id, found)| (*id, &measured(found).statistics)));
+    let found: Vec<_> = found.iter().map(|(id, found)| (*id, statistics_of(found))).collect();
+    let groups = twins(&of, found.iter().map(|(id, found)| (*id, found)));
     // The second has the same statistics, but is another one.
     assert_eq!(groups, [vec![TensorId(0), TensorId(1), TensorId(2)]]);
     let mut hashing = Survey::hashing(of.clone(), groups.concat());
-    run(&mut hashing, &of, 5, |_| ());
+    run(&mut hashing, 5);
     let hash = hashing.take();
     assert_eq!(hash[0].1, hash[2].1);
     assert_ne!(hash[0].1, hash[1].1);

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
 use statelens_convert::{Edit, Pattern, Rename};
 use statelens_inspect::check::{expected_of, prefix_between};
-use statelens_inspect::compare::{Options, Report, Tolerance, What, compare};
+use statelens_inspect::compare::{Comparison, Options, Report, Tolerance, What};
 
 use crate::args::{Diff, DiffOrder, Operation};
-use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
 use crate::progress::{Bar, Unit};
+use crate::{limits, remote};
 
 pub(crate) fn run(args: &Diff) -> Outcome {
     let (left, _) = super::open(&args.left, &args.common.with)?;
@@ -44,7 +45,10 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     };
     let (left, right) = (Arc::new(left), Arc::new(right));
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
-    let mut report = compare(left.clone(), right.clone(), options, &mut bar)?;
+    let mut comparison = Comparison::new(left.clone(), right.clone(), options);
+    let workers = remote::workers(&[&args.left, &args.right]);
+    parallel::drive(&mut comparison, workers, &mut bar)?;
+    let mut report = comparison.into_report();
     drop(bar);
     if args.sort == DiffOrder::Change {
         report.sort_by_change();

@@ -4,16 +4,17 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use statelens::parallel;
 use statelens_checkpoint::{Error, ErrorKind, Result};
 use statelens_inspect::Json;
-use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, verify};
+use statelens_inspect::verify::{Manifest, Problem, Report, Trouble, Verification};
 
 use crate::args::Verify;
 use crate::commands::several;
-use crate::limits;
 use crate::output::stop_signal;
 use crate::print::{Failure, Outcome, Printer, Table, grouped};
 use crate::progress::{Bar, Unit};
+use crate::{limits, remote};
 
 /// The longest manifest that is read.
 const LONGEST: u64 = 1 << 30;
@@ -59,7 +60,10 @@ fn look(file: &Path, args: &Verify, manifest: Option<&Manifest>) -> Result<(Repo
             limits::check(&checkpoint, "reading all values")?;
             let checks = statelens_formats::checks::checks(&checkpoint, limits::limits())?;
             let mut bar = Bar::new("verifying", Unit::Bytes).stopped_by(stop_signal()?);
-            Ok((verify(Arc::new(checkpoint), checks, manifest, &mut bar)?, true))
+            let checkpoint = Arc::new(checkpoint);
+            let mut verification = Verification::new(checkpoint, checks, manifest.is_some());
+            parallel::drive(&mut verification, remote::workers(&[file]), &mut bar)?;
+            Ok((verification.into_report(manifest)?, true))
         }
         // So damaged that it does not open: that is an answer, too.
         Err(error) if error.kind() == ErrorKind::Damaged => {

@@ -1,10 +1,11 @@
 //! `statelens hist`.
 
 use statelens_checkpoint::Error;
+use statelens_inspect::weights::Outcome as Found;
 use statelens_inspect::{Json, number_text, statistics_json};
 use statelens_stats::Summary;
 
-use super::measure::{self, Found};
+use super::measure;
 use crate::args::Hist;
 use crate::print::{Outcome, Printer, grouped};
 
@@ -27,8 +28,8 @@ pub(crate) fn run(args: &Hist) -> Outcome {
     };
     let summary = match found {
         Some(Found::Read(summary)) => summary,
-        Some(Found::Without(why) | Found::Failed(why)) => return Err(refused(&why).into()),
-        None => return Err(refused("it is not a tensor").into()),
+        Some(Found::Without(why) | Found::Unread(why)) => return Err(refused(&why).into()),
+        Some(Found::Hash(_)) | None => return Err(refused("it is not a tensor").into()),
     };
     let histogram = summary.histogram(args.scale.into(), args.bins.into());
     let mut printer = Printer::new();

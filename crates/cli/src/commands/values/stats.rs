@@ -5,12 +5,13 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, Leaf, TensorId, known_key, separator};
 use statelens_convert::Pattern;
+use statelens_inspect::weights::Outcome as Found;
 use statelens_inspect::{
     Json, bars, fold, index, natural_order, number_text, shape_text, statistics_json,
 };
 use statelens_stats::{Histogram, Statistics, Summary};
 
-use super::measure::{self, Found};
+use super::measure;
 use crate::args::{By, FailOn, Field, StatsArgs};
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped};
 
@@ -114,7 +115,8 @@ impl<'a> All<'a> {
         let key = leaf.flat.to_lossy().into_owned();
         match found {
             Found::Without(why) => self.without.push((key, why)),
-            Found::Failed(why) => self.failed.push((key, why)),
+            Found::Unread(why) => self.failed.push((key, why)),
+            Found::Hash(_) => {}
             Found::Read(summary) => {
                 let bins = if self.args.input.common.json { self.args.bins.into() } else { SMALL };
                 let of = summary.statistics();

@@ -1,0 +1,189 @@
+//! What is read of a checkpoint, and what is not.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::marker::PhantomData;
+
+use sha2::{Digest as _, Sha256};
+use statelens_checkpoint::{
+    Checkpoint, Layout, Quantizer, Result, Tensor, TensorId, Text, Value, ValueId,
+};
+use statelens_tensor::{BUDGET, Pour, Receive};
+
+use crate::Statistician;
+use crate::work::Work;
+
+/// Bytes that are hashed although nearly all of them are a few that are repeated.
+const REPETITION: u64 = 16 << 30;
+
+/// What is hashed of tensors that are a few bytes, repeated: a constant or a stride of 0 says as
+/// many bytes as it likes, and to go through terabytes of that would never end.
+pub struct Repetition {
+    /// Length of the largest file.
+    stored: u64,
+    /// Bytes that may still be gone through although the files hold less than a thousandth.
+    left: u64,
+}
+
+impl Repetition {
+    /// Of a checkpoint none of whose tensors was gone through yet.
+    pub fn new(checkpoint: &Checkpoint) -> Self {
+        let lengths = checkpoint.files.iter().map(|(_, file)| file.source.len());
+        Self { stored: lengths.max().unwrap_or(0), left: REPETITION }
+    }
+
+    /// Whether the next tensor, in order of the leaves, is gone through.
+    pub fn allows(&mut self, tensor: &Tensor) -> bool {
+        let nbytes = tensor.nbytes().unwrap_or(u64::MAX);
+        if nbytes / 1_000 <= self.stored {
+            return true;
+        }
+        match self.left.checked_sub(nbytes) {
+            Some(left) => self.left = left,
+            None => return false,
+        }
+        true
+    }
+}
+
+/// Why a tensor, or a part of it, has no bytes; `None` if it has them.
+pub fn missing(tensor: &Tensor) -> Option<&Text> {
+    let mut open = vec![&tensor.layout];
+    while let Some(layout) = open.pop() {
+        match layout {
+            Layout::Missing(why) => return Some(why),
+            Layout::Strided(strided) => open.push(&strided.storage),
+            Layout::Concat(concat) => open.extend(concat.parts.iter().map(|part| &part.layout)),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The tensors of a value: itself, or the parts of a sparse one, and those of its quantizer, each
+/// with a name if it is a part.
+pub(crate) fn tensors_of(checkpoint: &Checkpoint, id: ValueId) -> Vec<(TensorId, &'static str)> {
+    let mut found = Vec::new();
+    let mut push = |id: ValueId, name| {
+        found.extend(checkpoint.tensor_of(id).map(|(tensor, _)| (tensor, name)));
+    };
+    match checkpoint.value(id) {
+        Value::Sparse(sparse) => sparse.parts.iter().for_each(|(name, part)| push(*part, *name)),
+        _ => {
+            push(id, "");
+            let quantizer = checkpoint.tensor_of(id).and_then(|(_, t)| t.quantizer.as_ref());
+            if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = quantizer {
+                push(*scales, "scales");
+                push(*zero_points, "zero_points");
+            }
+        }
+    }
+    found
+}
+
+/// The tensors that are read, each once, in the order in which they are met.
+pub(crate) struct Readable<'a> {
+    checkpoint: &'a Checkpoint,
+    met: HashSet<TensorId>,
+    repetition: Repetition,
+    pub(crate) tensors: Vec<TensorId>,
+}
+
+impl<'a> Readable<'a> {
+    pub(crate) fn of(checkpoint: &'a Checkpoint) -> Self {
+        let repetition = Repetition::new(checkpoint);
+        Self { checkpoint, met: HashSet::new(), repetition, tensors: Vec::new() }
+    }
+
+    pub(crate) fn add(&mut self, id: TensorId) {
+        let Ok(tensor) = self.checkpoint.tensor(id) else { return };
+        if self.met.insert(id) && missing(tensor).is_none() && self.repetition.allows(tensor) {
+            self.tensors.push(id);
+        }
+    }
+}
+
+/// Hashes tensors, each by itself, and counts their values if that is wanted.
+pub struct Hashing<'a, S> {
+    readable: Readable<'a>,
+    measure: bool,
+    sum: PhantomData<fn(S)>,
+}
+
+/// What hashes go to.
+pub trait TakesHashes {
+    /// Takes that of a tensor, or why it can't be read.
+    fn take(&mut self, part: usize, id: TensorId, found: Result<Hashed>) -> Result<()>;
+}
+
+impl<'a, S> Hashing<'a, S> {
+    pub(crate) fn new(readable: Readable<'a>, measure: bool) -> Self {
+        Self { readable, measure, sum: PhantomData }
+    }
+
+    fn tensor(&self, part: usize) -> Result<&'a Tensor> {
+        self.readable.checkpoint.tensor(self.readable.tensors[part])
+    }
+}
+
+impl<S: TakesHashes> Work for Hashing<'_, S> {
+    type Part = Pour<Hashed>;
+    type Found = Result<Hashed>;
+    type Sum = S;
+
+    fn parts(&self) -> usize {
+        self.readable.tensors.len()
+    }
+
+    fn size(&self, part: usize) -> u64 {
+        self.tensor(part).ok().and_then(Tensor::nbytes).unwrap_or(u64::MAX)
+    }
+
+    fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
+        let tensor = self.tensor(part)?;
+        let measure = if self.measure { Statistician::new(&tensor.dtype) } else { None };
+        let hashed = Hashed { hasher: Sha256::new(), measure };
+        Pour::all(&self.readable.checkpoint.files, tensor, BUDGET, hashed).map(Some)
+    }
+
+    fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
+        read.map(|()| machine.map(|pour| pour.into).unwrap_or_default())
+    }
+
+    fn take(&self, sum: &mut S, part: usize, found: Self::Found) -> Result<()> {
+        sum.take(part, self.readable.tensors[part], found)
+    }
+}
+
+/// What comes of the bytes of a tensor.
+#[derive(Default)]
+pub struct Hashed {
+    hasher: Sha256,
+    pub(crate) measure: Option<Statistician>,
+}
+
+impl Hashed {
+    /// The hash in hexadecimal.
+    pub(crate) fn hash(self) -> String {
+        hex(&self.hasher.finalize())
+    }
+}
+
+impl Receive for Hashed {
+    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
+        self.hasher.update(bytes);
+        if let Some(measure) = &mut self.measure {
+            measure.feed(bytes);
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}

@@ -1,0 +1,244 @@
+//! The parts of a work on all cores, in bounded memory, with results that don't depend on how many
+//! there are.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use statelens_checkpoint::{Error, Progress, Result};
+use statelens_inspect::work::{InOrder, Work};
+use statelens_tensor::{Buffer, drive as drive_one};
+
+/// As many workers as there are cores for this process.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZero::get)
+}
+
+/// Bytes that are read at once: few enough to stay in the cache until they are looked at.
+const BUFFER: usize = 128 << 10;
+
+/// Results that may wait for one before them, for each worker.
+const AHEAD: usize = 4;
+
+/// How often progress is told.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Does what is left of a work, on so many threads, until it is done or `progress` says stop.
+///
+/// Each thread holds what one part takes. What comes of the parts is put together in their order,
+/// on the thread that called; where that fails, all threads stop.
+pub fn drive<W>(machine: &mut InOrder<W>, workers: usize, progress: &mut dyn Progress) -> Result<()>
+where
+    W: Work + Sync,
+    W::Found: Send,
+{
+    drive_watched(machine, workers, progress, |_| Ok(()))
+}
+
+/// As [`drive`]; `each` is called with what the parts come to whenever that grew.
+pub fn drive_watched<W>(
+    machine: &mut InOrder<W>,
+    workers: usize,
+    progress: &mut dyn Progress,
+    mut each: impl FnMut(&mut W::Sum) -> Result<()>,
+) -> Result<()>
+where
+    W: Work + Sync,
+    W::Found: Send,
+{
+    let (work, mut sums) = machine.split();
+    let parts = sums.next()..work.parts();
+    let total = parts.clone().fold(0u64, |total, part| total.saturating_add(work.size(part)));
+    let workers = workers.clamp(1, parts.len().max(1));
+    let shared = Shared::default();
+    let next = AtomicUsize::new(parts.start);
+    let (delivered, turn) = (Mutex::new(parts.start), Condvar::new());
+    let (send, receive) = mpsc::channel();
+    let stopped = || shared.stop.load(Ordering::Relaxed);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            let send = send.clone();
+            let (shared, next, delivered, turn) = (&shared, &next, &delivered, &turn);
+            let (stopped, end) = (&stopped, parts.end);
+            scope.spawn(move || {
+                let mut buffer = Buffer::new(BUFFER);
+                loop {
+                    let part = next.fetch_add(1, Ordering::Relaxed);
+                    if part >= end {
+                        return;
+                    }
+                    let mut done = delivered.lock().unwrap_or_else(PoisonError::into_inner);
+                    while part >= *done + workers * AHEAD && !stopped() {
+                        done = turn.wait(done).unwrap_or_else(PoisonError::into_inner);
+                    }
+                    drop(done);
+                    if stopped() {
+                        return;
+                    }
+                    let (machine, read) = match work.begin(part) {
+                        Ok(Some(mut machine)) => {
+                            let mut watch = Watch { shared, before: 0, size: work.size(part) };
+                            let read = drive_one(&mut machine, &mut buffer, &mut watch);
+                            (Some(machine), read)
+                        }
+                        Ok(None) => (None, Ok(())),
+                        Err(error) => (None, Err(error)),
+                    };
+                    let found = work.end(part, machine, read);
+                    if send.send((part, found)).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(send);
+        let mut waiting = BTreeMap::new();
+        let mut deliver = || loop {
+            match receive.recv_timeout(TICK) {
+                Ok((part, found)) => {
+                    waiting.insert(part, found);
+                    while let Some(found) = waiting.remove(&sums.next()) {
+                        sums.take(work, found)?;
+                        each(sums.sum())?;
+                    }
+                    *delivered.lock().unwrap_or_else(PoisonError::into_inner) = sums.next();
+                    turn.notify_all();
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) if sums.next() == parts.end => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::cancelled()),
+            }
+            progress.check(shared.done.load(Ordering::Relaxed), total)?;
+        };
+        let outcome = deliver();
+        if outcome.is_err() {
+            shared.stop.store(true, Ordering::Relaxed);
+            // Held while it is notified, so that nobody begins to wait in between.
+            let _held = delivered.lock().unwrap_or_else(PoisonError::into_inner);
+            turn.notify_all();
+        }
+        outcome
+    })
+}
+
+/// How far all workers are, and whether they are to stop.
+#[derive(Debug, Default)]
+struct Shared {
+    done: AtomicU64,
+    stop: AtomicBool,
+}
+
+/// A worker's view of that, for a part of so many bytes.
+struct Watch<'a> {
+    shared: &'a Shared,
+    before: u64,
+    size: u64,
+}
+
+impl Progress for Watch<'_> {
+    fn report(&mut self, done: u64, _total: u64) -> bool {
+        let done = done.min(self.size);
+        self.shared.done.fetch_add(done.saturating_sub(self.before), Ordering::Relaxed);
+        self.before = done;
+        !self.shared.stop.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watch<'_> {
+    /// A part that can't be read is done with, too.
+    fn drop(&mut self) {
+        self.shared.done.fetch_add(self.size - self.before, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::{ErrorKind, Unwatched};
+    use statelens_tensor::{Pour, Receive};
+
+    use super::*;
+
+    /// Numbers, doubled. Some take longer than those behind them.
+    struct Doubling {
+        parts: usize,
+        /// How many were taken, and how far ahead of that one was begun.
+        taken: AtomicUsize,
+        ahead: AtomicUsize,
+        most: usize,
+    }
+
+    struct Nothing;
+
+    impl Receive for Nothing {
+        fn receive(&mut self, _: &[u8]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Work for Doubling {
+        type Part = Pour<Nothing>;
+        type Found = usize;
+        type Sum = Vec<usize>;
+
+        fn parts(&self) -> usize {
+            self.parts
+        }
+
+        fn size(&self, _: usize) -> u64 {
+            1
+        }
+
+        fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
+            let ahead = part.saturating_sub(self.taken.load(Ordering::SeqCst));
+            self.ahead.fetch_max(ahead, Ordering::SeqCst);
+            if part.is_multiple_of(50) {
+                std::thread::sleep(Duration::from_millis(3));
+            }
+            Ok(None)
+        }
+
+        fn end(&self, part: usize, _: Option<Self::Part>, _: Result<()>) -> usize {
+            part * 2
+        }
+
+        fn take(&self, sum: &mut Vec<usize>, part: usize, found: usize) -> Result<()> {
+            self.taken.store(part, Ordering::SeqCst);
+            sum.push(found);
+            if sum.len() == self.most { Err(Error::io("enough")) } else { Ok(()) }
+        }
+    }
+
+    fn doubling(parts: usize, most: usize) -> InOrder<Doubling> {
+        let (taken, ahead) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        InOrder::of(Doubling { parts, taken, ahead, most }, Vec::new())
+    }
+
+    #[test]
+    fn results_come_in_order_and_never_far_ahead() {
+        for workers in [1, 2, 3, 7] {
+            let mut machine = doubling(500, usize::MAX);
+            drive(&mut machine, workers, &mut Unwatched).unwrap();
+            let (work, mut sums) = machine.split();
+            assert_eq!(*sums.sum(), (0..500).map(|part| part * 2).collect::<Vec<_>>());
+            assert!(work.ahead.load(Ordering::SeqCst) <= workers * AHEAD + 1);
+        }
+    }
+
+    #[test]
+    fn all_stop_when_one_is_enough_or_nobody_wants_more() {
+        struct Stop;
+        impl Progress for Stop {
+            fn report(&mut self, _: u64, _: u64) -> bool {
+                false
+            }
+        }
+        let stopped = drive(&mut doubling(100_000, usize::MAX), 3, &mut Stop).unwrap_err();
+        assert_eq!(stopped.kind(), ErrorKind::Cancelled);
+        let mut machine = doubling(100_000, 10);
+        assert!(drive(&mut machine, 3, &mut Unwatched).is_err());
+        assert_eq!(machine.split().1.sum().len(), 10);
+    }
+}
