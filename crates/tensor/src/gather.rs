@@ -8,10 +8,7 @@ use crate::blocks::{self, Trim};
 use crate::stored::{Context, Stored};
 use crate::transform::Transform;
 use crate::view::dense_span;
-use crate::{CastReport, Need};
-
-/// Receives bytes as they come.
-pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
+use crate::{CastReport, Need, Out};
 
 /// Bytes that a [`Gather`] may hold, unless one says otherwise.
 pub const BUDGET: usize = 16 << 20;

@@ -21,6 +21,7 @@ mod gather;
 mod inflate;
 mod machine;
 mod pieces;
+mod pour;
 mod runs;
 mod scatter;
 mod spread;
@@ -35,8 +36,9 @@ mod view;
 pub use blocks::{decodes, dequantized, numbers};
 pub use cast::{Cast, CastReport, Narrowing, plain};
 pub use drain::{drain, drain_range, elements};
-pub use gather::{BUDGET, Gather, Out, verbatim_span};
-pub use machine::{BUFFER, Buffer, Machine, Need, Pour, Receive, drive};
+pub use gather::{BUDGET, Gather, verbatim_span};
+pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};
+pub use pour::{Pour, Receive};
 
 #[cfg(test)]
 mod tests;

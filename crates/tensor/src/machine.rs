@@ -1,11 +1,10 @@
 //! What every state machine of the core is to whoever drives it, and the driver for callers that
 //! may block.
 
-use std::ops::Range;
+use statelens_checkpoint::{Error, FileSet, Progress, Result, Span};
 
-use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, Tensor};
-
-use crate::{CastReport, Gather, Out};
+/// Receives bytes as they come.
+pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
 
 /// What a machine waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,93 +93,5 @@ pub fn drive(
         }
         let (done, total) = machine.progress();
         progress.check(done, total)?;
-    }
-}
-
-/// Receives bytes as they come.
-pub trait Receive {
-    /// Takes the next ones.
-    fn receive(&mut self, bytes: &[u8]) -> Result<()>;
-}
-
-impl Receive for &mut Out<'_> {
-    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
-        self(bytes)
-    }
-}
-
-impl Receive for Vec<u8> {
-    fn receive(&mut self, bytes: &[u8]) -> Result<()> {
-        self.extend_from_slice(bytes);
-        Ok(())
-    }
-}
-
-/// A [`Gather`] with its files and with what its bytes go to.
-#[derive(Debug)]
-pub struct Pour<T> {
-    /// What the logical bytes go to.
-    pub into: T,
-    gather: Gather,
-    files: FileSet,
-    passed: u64,
-    total: u64,
-}
-
-impl<T: Receive> Pour<T> {
-    /// Of the elements `range`, counted in C order; see [`Gather::new`].
-    pub fn new(
-        files: &FileSet,
-        tensor: &Tensor,
-        range: Range<u64>,
-        budget: usize,
-        into: T,
-    ) -> Result<Self> {
-        let count = range.end.saturating_sub(range.start);
-        let total = tensor.dtype.bytes_of(count).unwrap_or(0);
-        let gather = Gather::new(files, tensor, range, budget)?;
-        Ok(Self { into, gather, files: files.clone(), passed: 0, total })
-    }
-
-    /// Of all elements.
-    pub fn all(files: &FileSet, tensor: &Tensor, budget: usize, into: T) -> Result<Self> {
-        let numel = tensor.numel();
-        let numel = numel.ok_or_else(|| Error::damaged("a tensor too large to count"))?;
-        Self::new(files, tensor, 0..numel, budget, into)
-    }
-
-    /// What casting did to the elements so far.
-    pub fn cast_report(&self) -> CastReport {
-        self.gather.cast_report()
-    }
-}
-
-impl<T: Receive> Machine for Pour<T> {
-    fn need(&self) -> Need {
-        self.gather.need()
-    }
-
-    fn files(&self) -> &FileSet {
-        &self.files
-    }
-
-    fn feed(&mut self, bytes: &[u8]) -> Result<()> {
-        let Self { into, gather, passed, .. } = self;
-        gather.feed(bytes, &mut |bytes| {
-            *passed += bytes.len() as u64;
-            into.receive(bytes)
-        })
-    }
-
-    fn step(&mut self) -> Result<()> {
-        let Self { into, gather, files, passed, .. } = self;
-        gather.step(files, &mut |bytes| {
-            *passed += bytes.len() as u64;
-            into.receive(bytes)
-        })
-    }
-
-    fn progress(&self) -> (u64, u64) {
-        (self.passed, self.total)
     }
 }

@@ -17,8 +17,8 @@ use crate::protocol::compare::{
 };
 use crate::protocol::{FromWorker, Kind};
 use crate::worker::blob::BlobSource;
-use crate::worker::driving::drive;
 use crate::worker::planning::quoted;
+use crate::worker::reading::drive;
 use crate::worker::session::{Job, Open, Session, Shared};
 use crate::worker::sources::Sources;
 use crate::worker::{files_of, now, open, text};

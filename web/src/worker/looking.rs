@@ -10,7 +10,7 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
 use crate::protocol::{FromWorker, Kind};
-use crate::worker::driving::{Pulse, drive};
+use crate::worker::reading::{Pulse, drive};
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{now, text};
 

@@ -6,7 +6,6 @@ pub mod blob;
 mod casts;
 pub mod check;
 pub mod compare;
-mod driving;
 mod family;
 mod found;
 pub mod looking;

@@ -9,7 +9,7 @@ use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{self, Done, FromWorker, Running};
-use crate::worker::driving::Driver;
+use crate::worker::reading::Driver;
 use crate::worker::session::Job;
 use crate::worker::sink::Sink;
 use crate::worker::sources::Sources;

@@ -16,7 +16,7 @@ use crate::rows::{Kind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
-use crate::worker::driving::drive;
+use crate::worker::reading::drive;
 use crate::worker::session::{Job, Open};
 use crate::worker::text;
 

@@ -10,8 +10,8 @@ use web_sys::File;
 use crate::protocol::verify::{Told, Verified};
 use crate::protocol::{FromWorker, Kind, Running};
 use crate::worker::blob::BlobSource;
-use crate::worker::driving::drive;
 use crate::worker::planning::quoted;
+use crate::worker::reading::drive;
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{files_of, now, text};
 

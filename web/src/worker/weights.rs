@@ -14,8 +14,8 @@ use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::protocol::{FromWorker, Inspected, Kind, Running};
-use crate::worker::driving::{Driver, drive};
 use crate::worker::found::{Found, Kept};
+use crate::worker::reading::{Driver, drive};
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{now, text};
 

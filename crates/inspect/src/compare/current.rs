@@ -4,7 +4,6 @@ use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Result, Tensor};
 use statelens_tensor::{Cast, Machine, Need, Pour};
 
 use super::lane::{self, Lane};
-use super::pairs::Pair;
 use super::{Numbers, Options};
 
 /// Bytes that each of the two gathers may hold.
@@ -53,9 +52,12 @@ struct Stream {
 }
 
 impl Current {
+    /// Of two tensors that have so many bytes together. Where `dtypes_count`, those differ and it is
+    /// told.
     pub(super) fn new(
         ((left_of, left), (right_of, right)): ((&Checkpoint, &Tensor), (&Checkpoint, &Tensor)),
-        pair: &Pair,
+        bytes: u64,
+        dtypes_count: bool,
         options: Options,
     ) -> Result<Self> {
         let stream = |of: &Checkpoint, tensor: &Tensor, dtype| -> Result<Stream> {
@@ -69,9 +71,9 @@ impl Current {
         let (lane, left_as, right_as) = lane::lane(&left.dtype, &right.dtype).ok_or_else(|| {
             Error::unsupported(format!("{} and {} can't be compared", left.dtype, right.dtype))
         })?;
-        let rounding = match pair.dtypes {
-            Some(_) => Rounding::new(&left.dtype, &right.dtype, &left_as),
-            None => None,
+        let rounding = match dtypes_count {
+            true => Rounding::new(&left.dtype, &right.dtype, &left_as),
+            false => None,
         };
         Ok(Self {
             left: stream(left_of, left, left_as)?,
@@ -80,7 +82,7 @@ impl Current {
             rounding,
             lane,
             options,
-            bytes: pair.bytes,
+            bytes,
             done: 0,
         })
     }

@@ -156,7 +156,7 @@ impl Work for Comparing {
             return Ok(None);
         }
         let sides = ((&*self.left, left), (&*self.right, right));
-        Current::new(sides, pair, self.options).map(Some)
+        Current::new(sides, pair.bytes, pair.dtypes.is_some(), self.options).map(Some)
     }
 
     fn end(
