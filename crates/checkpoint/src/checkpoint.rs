@@ -37,7 +37,7 @@ pub struct Checkpoint {
     tensors: Vec<Tensor>,
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
-    raw_attributes: HashMap<ValueId, Arc<[(Text, Text)]>>,
+    raw_attributes: RawAttributes,
     holds_tensor: Vec<bool>,
     unfolded: Unfolded,
 }
@@ -100,7 +100,7 @@ impl Checkpoint {
 
     /// What the file itself attaches to a value (HDF5 attributes, JSON metadata), as text.
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
-        self.raw_attributes.get(&id).map_or(&[], |attributes| attributes)
+        self.raw_attributes.get(id)
     }
 
     /// Whether there is a tensor or array, or a link to one, at or below the value.
@@ -128,6 +128,42 @@ impl Checkpoint {
     }
 }
 
+/// What the file attaches to values: lists, most of which many values share.
+#[derive(Debug, Clone, Default)]
+struct RawAttributes {
+    lists: Vec<Arc<[(Text, Text)]>>,
+    /// By value: which list, from 1; 0 for none. As long as the last value that has one needs.
+    of: Vec<u32>,
+}
+
+impl RawAttributes {
+    fn get(&self, id: ValueId) -> &[(Text, Text)] {
+        let list = self.of.get(id.0 as usize).and_then(|list| list.checked_sub(1));
+        list.and_then(|list| self.lists.get(list as usize)).map_or(&[], |list| list)
+    }
+
+    fn set(&mut self, id: ValueId, list: Option<u32>) {
+        let at = id.0 as usize;
+        if list.is_some() && at >= self.of.len() {
+            self.of.resize(at + 1, 0);
+        }
+        if let Some(place) = self.of.get_mut(at) {
+            *place = list.map_or(0, |list| list + 1);
+        }
+    }
+
+    /// Adds those of other values, whose numbers grow by `values`.
+    fn append(&mut self, other: &Self, values: u32) {
+        let lists = self.lists.len() as u32;
+        self.lists.extend(other.lists.iter().cloned());
+        for (at, list) in (0..).zip(&other.of) {
+            if let Some(list) = list.checked_sub(1) {
+                self.set(ValueId(at + values), Some(list + lists));
+            }
+        }
+    }
+}
+
 /// Ids are 32 bits; far fewer fit in memory.
 const MOST_IDS: u64 = 1 << 31;
 /// Lists of raw attributes that a new one is compared with.
@@ -142,9 +178,9 @@ pub struct Builder {
     tensors: Vec<Tensor>,
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
-    raw_attributes: HashMap<ValueId, Arc<[(Text, Text)]>>,
+    raw_attributes: RawAttributes,
     /// Lists of them that were set not long ago: those of most values are alike.
-    alike: VecDeque<Arc<[(Text, Text)]>>,
+    alike: VecDeque<u32>,
     limits: Limits,
 }
 
@@ -230,22 +266,24 @@ impl Builder {
     /// See [`Checkpoint::raw_attributes`].
     pub fn set_raw_attributes(&mut self, id: ValueId, attributes: Vec<(Text, Text)>) {
         if attributes.is_empty() {
-            self.raw_attributes.remove(&id);
+            self.raw_attributes.set(id, None);
             return;
         }
-        let known = self.alike.iter().find(|known| known[..] == attributes[..]).cloned();
-        let attributes = known.unwrap_or_else(|| {
-            let new: Arc<[_]> = attributes.into();
+        let lists = &mut self.raw_attributes.lists;
+        let known = |list: &u32| lists.get(*list as usize).is_some_and(|it| it[..] == attributes);
+        let list = self.alike.iter().copied().find(known).unwrap_or_else(|| {
+            let new = lists.len() as u32;
+            lists.push(attributes.into());
             self.alike.truncate(MOST_ALIKE - 1);
-            self.alike.push_front(new.clone());
+            self.alike.push_front(new);
             new
         });
-        self.raw_attributes.insert(id, attributes);
+        self.raw_attributes.set(id, Some(list));
     }
 
     /// See [`Checkpoint::raw_attributes`].
     pub fn raw_attributes(&self, id: ValueId) -> &[(Text, Text)] {
-        self.raw_attributes.get(&id).map_or(&[], |attributes| attributes)
+        self.raw_attributes.get(id)
     }
 
     /// Adds all that another checkpoint holds; returns where its root came to stand. The files of
@@ -276,8 +314,7 @@ impl Builder {
         self.attributes.extend(part.attributes.iter().map(|(id, dict)| (moved(id), moved(dict))));
         let keys = part.stored_keys.iter().map(|(id, key)| (moved(id), key.clone()));
         self.stored_keys.extend(keys);
-        let raw = part.raw_attributes.iter().map(|(id, raw)| (moved(id), raw.clone()));
-        self.raw_attributes.extend(raw);
+        self.raw_attributes.append(&part.raw_attributes, values);
         Ok(moved(&part.root))
     }
 

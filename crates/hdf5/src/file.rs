@@ -4,6 +4,7 @@ pub(crate) mod attribute;
 pub(crate) mod browse;
 pub(crate) mod chunks;
 pub(crate) mod dataset;
+pub(crate) mod dense;
 pub(crate) mod end;
 pub(crate) mod group;
 
@@ -28,7 +29,8 @@ use crate::datatype::Datatype;
 use crate::error::from_reader;
 use crate::file::attribute::{Attribute, Parsed};
 use crate::file::dataset::Dataset;
-use crate::file::group::{Dense, DensePlace, Link, Links, Listed, Target, is_hash};
+use crate::file::dense::DenseAttributes;
+use crate::file::group::{Dense, DensePlace, Link, Links, Listed, Target};
 use crate::header::{self, Message, Messages, Widths};
 use crate::heap::GlobalHeap;
 use crate::source::Source;
@@ -217,6 +219,22 @@ impl Hdf5File {
 
     /// The object whose header is at `address`.
     pub fn object(&self, address: u64) -> Result<Object> {
+        let (mut object, places) = self.object_apart(address)?;
+        for place in places {
+            match self.dense_attributes(place) {
+                Ok(found) => {
+                    object.attributes.reserve_exact(found.len());
+                    found.into_iter().for_each(|attribute| object.add(attribute));
+                }
+                Err(error) => object.add(Err(error.context(DENSE))),
+            }
+        }
+        object.troubles.extend(names_twice(object.attributes.iter().map(|one| &one.name)));
+        Ok(object)
+    }
+
+    /// An object without the attributes that it has in dense storage, and where those are.
+    pub(crate) fn object_apart(&self, address: u64) -> Result<(Object, Vec<DensePlace>)> {
         let messages = header::messages(&self.source, self.widths, address, &self.limits)?;
         let at = |error: Error| error.at(self.source.base().saturating_add(address));
         let has = |kind: u16| messages.first(kind).is_some();
@@ -241,9 +259,8 @@ impl Hdf5File {
         };
         let mut object =
             Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
-        self.attributes(&messages, &mut object);
-        Self::attributes_twice(&mut object);
-        Ok(object)
+        let dense = self.attributes(&messages, &mut object);
+        Ok((object, dense))
     }
 
     /// Whether the root group has an attribute of that name, reading as little as tells.
@@ -251,11 +268,20 @@ impl Hdf5File {
         if self.root_begins_with(name)? {
             return Ok(true);
         }
-        Ok(self.object(self.root()?)?.attribute(name).is_some())
+        let (root, dense) = self.object_apart(self.root()?)?;
+        let mut is_there = root.attribute(name).is_some();
+        for place in dense {
+            let names = std::iter::once(name.as_bytes());
+            DenseAttributes::open(self, place)?.named(self, names, |found| {
+                is_there |= found.name == name;
+                Ok(())
+            })?;
+        }
+        Ok(is_there)
     }
 
     /// Whether an attribute of that name is in the first few blocks of the root group's header.
-    pub fn root_begins_with(&self, name: &str) -> Result<bool> {
+    fn root_begins_with(&self, name: &str) -> Result<bool> {
         let root = self.root()?;
         let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
         let found =
@@ -331,7 +357,9 @@ impl Hdf5File {
         Ok(links)
     }
 
-    fn attributes(&self, messages: &Messages, object: &mut Object) {
+    /// Reads an object's attributes but those in dense storage; returns where those are.
+    fn attributes(&self, messages: &Messages, object: &mut Object) -> Vec<DensePlace> {
+        let mut dense = Vec::new();
         object.attributes.reserve_exact(messages.count(MSG_ATTRIBUTE));
         for Message { kind, shared, body } in messages.iter() {
             match (kind, shared) {
@@ -340,57 +368,50 @@ impl Hdf5File {
                     let body = self.resolve(MSG_ATTRIBUTE, body);
                     object.add(body.and_then(|body| Attribute::parse(self, &body)));
                 }
-                (MSG_ATTRIBUTE_INFO, _) => match self.dense_attributes(body) {
-                    Ok(found) => {
-                        object.attributes.reserve_exact(found.len());
-                        found.into_iter().for_each(|attribute| object.add(attribute));
-                    }
-                    Err(error) => object.add(Err(error.context("dense attributes"))),
+                (MSG_ATTRIBUTE_INFO, _) => match self.dense_place(body) {
+                    Ok(place) => dense.extend(place),
+                    Err(error) => object.add(Err(error.context(DENSE))),
                 },
                 _ => {}
             }
         }
+        dense
     }
 
-    /// Names that an object's attributes share are told: libhdf5 finds one of them.
-    fn attributes_twice(object: &mut Object) {
-        let again = again(&object.attributes, |attribute| &attribute.name);
-        let troubles: Vec<Error> = again
-            .into_iter()
-            .map(|name| Error::damaged(format!("two attributes are named {name}")))
-            .collect();
-        object.troubles.extend(troubles);
-    }
-
-    fn dense_attributes(&self, body: &[u8]) -> Result<Vec<Result<Attribute>>> {
+    fn dense_place(&self, body: &[u8]) -> Result<Option<DensePlace>> {
         let Widths { offset, length } = self.widths;
         let info = attribute_info::parse(&mut Cursor::new(body), offset, length, body.len());
         let info = info.map_err(from_reader)?;
         if Cursor::is_undefined_offset(info.fractal_heap_address, offset) {
-            return Ok(Vec::new());
+            return Ok(None);
         }
-        let place = DensePlace {
+        Ok(Some(DensePlace {
             kind: Dense::Attributes,
             heap: info.fractal_heap_address,
             by_name: info.btree_name_index_address,
             by_order: info.btree_creation_order_address,
-        };
-        let read = |(hash, body): (u32, Vec<u8>)| {
-            let attribute = Attribute::parse(self, &body)?;
-            match is_hash(hash, attribute.name.as_bytes()) {
-                true => Ok(attribute),
-                false => Err(Error::damaged(format!(
-                    "the attribute {} is indexed under another name",
-                    attribute.name
-                ))),
-            }
-        };
-        Ok(self.dense_objects(place)?.into_iter().map(|object| object.and_then(read)).collect())
+        }))
+    }
+
+    fn dense_attributes(&self, place: DensePlace) -> Result<Vec<Result<Attribute>>> {
+        let objects = self.dense_objects(place)?.into_iter();
+        let read = |(hash, body): (u32, Vec<u8>)| self.hashed_attribute(hash, &body);
+        Ok(objects.map(|object| object.and_then(read)).collect())
     }
 }
 
+/// What errors of attributes in dense storage are about.
+const DENSE: &str = "dense attributes";
+
+/// That names come again, which is told of an object's attributes: libhdf5 finds one of them.
+fn names_twice<'a>(names: impl Iterator<Item = &'a Text>) -> Vec<Error> {
+    let names: Vec<&Text> = names.collect();
+    let again = again(&names, |name| *name);
+    again.iter().map(|name| Error::damaged(format!("two attributes are named {name}"))).collect()
+}
+
 /// The names that come again. Nearly all lists are short: those need no table.
-fn again<T>(all: &[T], name: impl Fn(&T) -> &Text) -> Vec<Text> {
+fn again<'a, T>(all: &'a [T], name: impl Fn(&'a T) -> &'a Text) -> Vec<Text> {
     if all.len() <= FEW {
         let before = |at: usize| all.iter().take(at).any(|one| name(one) == name(&all[at]));
         return (1..all.len()).filter(|at| before(*at)).map(|at| name(&all[at]).clone()).collect();
@@ -509,17 +530,23 @@ impl Groups {
         })
     }
 
-    /// The link of that name in a group.
+    /// The link of that name in a group; the last if there are several.
     pub fn link(&self, group: u64, name: &str) -> Option<&Link> {
         let links = self.links.get(&group)?.as_ref().ok()?;
+        links.get(self.position(group, name)?)
+    }
+
+    /// Which of a group's links has that name; the last if there are several.
+    pub fn position(&self, group: u64, name: &str) -> Option<usize> {
+        let links = self.links.get(&group)?.as_ref().ok()?;
         match links.len() {
-            ..=FEW => links.iter().rfind(|link| link.name == name),
+            ..=FEW => links.iter().rposition(|link| link.name == name),
             _ => {
                 let names = self.names.get(&group)?;
                 let named = |index: &u32| links[*index as usize].name.as_bytes();
                 let after = names.partition_point(|index| named(index) <= name.as_bytes());
-                let last = names.get(after.checked_sub(1)?)?;
-                links.get(*last as usize).filter(|link| link.name == name)
+                let last = *names.get(after.checked_sub(1)?)? as usize;
+                links.get(last).filter(|link| link.name == name).map(|_| last)
             }
         }
     }

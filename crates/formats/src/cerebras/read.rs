@@ -19,7 +19,7 @@ use statelens_hdf5::{Browse, Hdf5File, Object, Values, find_file};
 
 use crate::damage;
 use crate::hdf5::read::{about_structure, cut_short, raw_attributes};
-use spec::{Shape, Spec};
+use spec::{Branch, Shape, Spec, Steps};
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -43,7 +43,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
     let root = match current {
         true => current::read(&mut reading, spec, progress)?,
-        false => legacy::read(&mut reading, &spec, version, progress)?,
+        false => legacy::read(&mut reading, spec, version, progress)?,
     };
     let format = format(container.browse().file(), version, current, release.as_ref());
     let mut findings = container.structure(progress)?;
@@ -70,8 +70,9 @@ impl Container {
 
     /// The values of an attribute of the root group, if there is one of that name.
     fn about(&self, name: &str) -> Result<Option<Values>> {
-        let browse = self.browse();
-        browse.root()?.attribute(name).map(|found| found.values(browse.file())).transpose()
+        let mut browse = self.browse.borrow_mut();
+        let attribute = browse.root_attribute(name.as_bytes())?;
+        attribute.map(|found| found.values(browse.file())).transpose()
     }
 
     /// The object at a path; a reason if it is not there or can't be read.
@@ -118,6 +119,11 @@ trait Leaves {
     /// Where the object is that a leaf's value is made of, if that is known.
     fn address(&self, flat: &Text) -> Option<u64>;
 
+    /// Reads what will be needed of some leaves at once.
+    fn ahead(&mut self, _flat: &[&Text]) -> Result<()> {
+        Ok(())
+    }
+
     /// The value of a leaf by its flat key in the file.
     fn value(
         &mut self,
@@ -127,13 +133,19 @@ trait Leaves {
     ) -> Result<ValueId>;
 }
 
-/// A leaf of the spec that is about to be read.
+/// A node of the spec that is about to be read.
 struct Pending {
     node: usize,
     /// Its flat key in the file if it has one.
     flat: Option<Text>,
     /// The file's name is not what the path gives.
     renamed: bool,
+}
+
+/// A container whose children are being read, and the position of the next one.
+struct Open {
+    branch: Pending,
+    next: usize,
 }
 
 /// Leaves whose objects are read at once, in file order: few at first, to have something to show.
@@ -350,7 +362,7 @@ impl<'a> Reading<'a> {
     /// The tree with a value at each leaf.
     fn walk(
         &mut self,
-        spec: &Spec,
+        spec: Spec,
         progress: &mut dyn Progress,
         leaves: &mut dyn Leaves,
     ) -> Result<(ValueId, HashMap<Text, ValueId>)> {
@@ -358,44 +370,35 @@ impl<'a> Reading<'a> {
         room::make_room_in_map(&mut first, spec.nodes.len())?;
         self.builder.expect(spec.nodes.len())?;
         let mut ids = room::filled(ValueId(0), spec.nodes.len())?;
-        // Nodes still to be visited, and how deep they are.
-        let top = Pending { node: 0, flat: Some("".into()), renamed: false };
-        let mut open = vec![(top, 0u64)];
+        let mut entering = Some(Pending { node: 0, flat: Some("".into()), renamed: false });
+        // The containers that are open, the outermost first.
+        let mut open = Vec::new();
         let mut pending = Vec::new();
         let (mut steps, mut at_once) = (0u64, FIRST);
-        while let Some((Pending { node: index, flat, renamed }, depth)) = open.pop() {
+        while let Some(leaf) = entering.take().or_else(|| next(&spec, &mut open)) {
+            let depth = open.len() as u64;
             Limits::check("nesting of containers", depth, self.limits.depth)?;
-            let node = &spec.nodes[index];
-            if node.shape == Shape::Leaf {
-                steps += depth;
-                Limits::check("steps in all keys together", steps, self.limits.key_steps)?;
-                pending.push(Pending { node: index, flat, renamed });
-                if pending.len() >= at_once {
-                    self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
-                    at_once = (at_once * 2).min(MOST_AT_ONCE);
-                }
+            if spec.nodes[leaf.node].0.is_some() {
+                ids[leaf.node] = self.builder.push(Value::None)?;
+                open.push(Open { branch: leaf, next: 0 });
                 continue;
             }
-            ids[index] = self.builder.push(Value::None)?;
-            for child in node.children.iter().rev() {
-                let flat = match (&flat, &child.stored) {
-                    (Some(flat), Some(step)) if depth == 0 => {
-                        debug_assert!(flat.is_empty());
-                        Some(step.clone())
-                    }
-                    (Some(flat), Some(step)) => Some(join(flat, step)),
-                    _ => None,
-                };
-                let renamed = renamed || child.renamed;
-                open.push((Pending { node: child.node, flat, renamed }, depth + 1));
+            steps += depth;
+            Limits::check("steps in all keys together", steps, self.limits.key_steps)?;
+            pending.push(leaf);
+            if pending.len() >= at_once {
+                self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
+                at_once = (at_once * 2).min(MOST_AT_ONCE);
             }
         }
         self.leaves(&mut pending, &mut ids, &mut first, progress, leaves)?;
-        for (index, node) in spec.nodes.iter().enumerate() {
-            if let Some(value) = container(node, &ids)
+        for (index, node) in spec.nodes.into_iter().enumerate() {
+            let children = node.children();
+            let children = ids.get(children).unwrap_or_default();
+            if let Some(branch) = node.0
                 && let Some(place) = self.builder.value_mut(ids[index])
             {
-                *place = value;
+                *place = container(*branch, children);
             }
         }
         Ok((ids[0], first))
@@ -410,8 +413,9 @@ impl<'a> Reading<'a> {
         progress: &mut dyn Progress,
         leaves: &mut dyn Leaves,
     ) -> Result<()> {
-        let flat = pending.iter().filter_map(|leaf| leaf.flat.as_ref());
-        let addresses = room::collect(flat.filter_map(|flat| leaves.address(flat)))?;
+        let flat = room::collect(pending.iter().filter_map(|leaf| leaf.flat.as_ref()))?;
+        leaves.ahead(&flat)?;
+        let addresses = room::collect(flat.iter().filter_map(|flat| leaves.address(flat)))?;
         self.main.browse.borrow_mut().ahead(addresses)?;
         for Pending { node, flat, renamed } in pending.drain(..) {
             let Some(flat) = flat else {
@@ -478,23 +482,43 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The value of a container whose children have their values; none for a leaf.
-fn container(node: &spec::SpecNode, ids: &[ValueId]) -> Option<Value> {
-    let items = || node.children.iter().map(|child| ids[child.node]).collect::<Vec<_>>();
-    Some(match &node.shape {
-        Shape::Leaf => return None,
-        Shape::List(class) => Value::List(List { class: *class, items: items() }),
-        Shape::Tuple(class) => Value::Tuple(Tuple { class: class.clone(), items: items() }),
+/// The next child of the containers that are open, before those of the outer ones.
+fn next(spec: &Spec, open: &mut Vec<Open>) -> Option<Pending> {
+    loop {
+        let depth = open.len();
+        let Open { branch: of, next } = open.last_mut()?;
+        let branch = spec.nodes[of.node].0.as_ref()?;
+        let Some((node, step)) = branch.child(*next) else {
+            open.pop();
+            continue;
+        };
+        *next += 1;
+        let flat = match (&of.flat, step) {
+            (Some(_), Some(step)) if depth == 1 => Some(step),
+            (Some(flat), Some(step)) => Some(join(flat, &step)),
+            _ => None,
+        };
+        return Some(Pending { node, flat, renamed: of.renamed || branch.is_renamed() });
+    }
+}
+
+/// The value of a container whose children have their values.
+fn container(branch: Branch, children: &[ValueId]) -> Value {
+    let items = || children.to_vec();
+    match branch.shape {
+        Shape::List(class) => Value::List(List { class, items: items() }),
+        Shape::Tuple(class) => Value::Tuple(Tuple { class, items: items() }),
         Shape::Set => Value::Set(Set { frozen: false, items: items() }),
         Shape::NestedObject => Value::Tuple(Tuple { items: items(), ..Tuple::default() }),
         Shape::Dict(class) => {
-            let entries = node
-                .children
-                .iter()
-                .filter_map(|child| Some((child.key.clone()?, ids[child.node])));
-            Value::Dict(Dict { class: class.clone(), entries: entries.collect() })
+            let keys = match branch.steps {
+                Steps::Keys(keys) | Steps::Renamed(keys, _) => keys,
+                Steps::Positions(_) => Vec::new(),
+            };
+            let entries = keys.into_iter().zip(children.iter().copied()).collect();
+            Value::Dict(Dict { class, entries })
         }
-    })
+    }
 }
 
 fn format(

@@ -37,7 +37,7 @@ fn is_hdf5(probe: &Probe<'_>, name: &str) -> Result<bool> {
     let files = probe.files();
     let file = Hdf5File::open(files, files.main()?, &Limits::default())?;
     // A Cerebras root has an attribute for each key, all of which would be read.
-    if file.root_begins_with("__spec__")? {
+    if file.root_has("__spec__")? {
         return Ok(false);
     }
     let root = file.object(file.root()?)?;

@@ -6,16 +6,23 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 
-use statelens_checkpoint::{Progress, Result, order, room};
+use statelens_checkpoint::{ErrorKind, Progress, Result, Text, order, room};
 
-use crate::file::{Groups, Object, follow};
-use crate::{Hdf5File, Kind};
+use crate::file::dense::DenseAttributes;
+use crate::file::{DENSE, Groups, MOST_TROUBLES, Object, follow};
+use crate::{Attribute, Hdf5File, Kind};
 
 /// A container of which only the groups' lists are kept.
 pub struct Browse {
     file: Hdf5File,
     groups: Groups,
     root: Result<Object>,
+    /// Positions of the root group's attributes that are in its header, sorted by name.
+    order: Vec<u32>,
+    /// Its other attributes.
+    dense: Vec<DenseAttributes>,
+    /// Those of them that were read because they will be asked for.
+    named: HashMap<Text, Attribute>,
     /// Objects that were read.
     seen: HashSet<u64>,
     /// Objects that were read because they will be asked for.
@@ -26,10 +33,24 @@ impl Browse {
     /// Reads the root group and lists it.
     pub fn new(file: Hdf5File) -> Result<Self> {
         let address = file.root()?;
-        let root = file.object(address);
+        let (root, places) = match file.object_apart(address) {
+            Ok((root, places)) => (Ok(root), places),
+            Err(error) => (Err(error), Vec::new()),
+        };
         let mut groups = Groups::new(address);
         groups.note(&file, &root)?;
-        Ok(Self { file, groups, root, seen: [address].into(), ahead: HashMap::new() })
+        let mut dense = Vec::new();
+        for place in places {
+            match DenseAttributes::open(&file, place) {
+                Ok(attributes) => dense.push(attributes),
+                Err(error) => groups.attributes.push(error.context(DENSE)),
+            }
+        }
+        let attributes = root.as_ref().map_or(&[][..], |root| &root.attributes);
+        let mut order = room::collect(0..attributes.len() as u32)?;
+        order.sort_unstable_by_key(|at| (attributes[*at as usize].name.as_bytes(), *at));
+        let (seen, ahead, named) = ([address].into(), HashMap::new(), HashMap::new());
+        Ok(Self { file, groups, root, order, dense, named, seen, ahead })
     }
 
     /// The container.
@@ -37,9 +58,48 @@ impl Browse {
         &self.file
     }
 
-    /// The root group.
+    /// The root group, without the attributes that it has in dense storage.
     pub fn root(&self) -> Result<&Object> {
         self.root.as_ref().map_err(Clone::clone)
+    }
+
+    /// An attribute of the root group, the last of that name; `None` if there is none.
+    pub fn root_attribute(&mut self, name: &[u8]) -> Result<Option<Attribute>> {
+        let attributes = &self.root.as_ref().map_err(Clone::clone)?.attributes;
+        let named = |at: &u32| attributes[*at as usize].name.as_bytes();
+        let after = self.order.partition_point(|at| named(at) <= name);
+        let last = after.checked_sub(1).map(|at| self.order[at]).filter(|at| named(at) == name);
+        if let Some(at) = last {
+            return Ok(attributes.get(at as usize).cloned());
+        }
+        if let Some(attribute) = self.named.remove(name) {
+            return Ok(Some(attribute));
+        }
+        let mut last = None;
+        for dense in &mut self.dense {
+            dense.named(&self.file, std::iter::once(name), |attribute| {
+                if attribute.name.as_bytes() == name {
+                    last = Some(attribute);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(last)
+    }
+
+    /// Reads attributes of the root group that will be asked for, in file order; others that were
+    /// read ahead before are forgotten.
+    pub fn attributes_ahead<'n>(
+        &mut self,
+        names: impl Iterator<Item = &'n [u8]> + Clone,
+    ) -> Result<()> {
+        self.named.clear();
+        for dense in &mut self.dense {
+            dense.named(&self.file, names.clone(), |attribute| {
+                room::insert(&mut self.named, attribute.name.clone(), attribute).map(drop)
+            })?;
+        }
+        Ok(())
     }
 
     /// The groups that were listed so far, and what was noticed.
@@ -86,7 +146,15 @@ impl Browse {
     /// Reads whatever can be reached from the root by hard links and was not read yet, for what it
     /// says about the container.
     pub fn rest(&mut self, progress: &mut dyn Progress) -> Result<()> {
-        self.ahead = HashMap::new();
+        (self.ahead, self.named) = (HashMap::new(), HashMap::new());
+        let mut troubles = Vec::new();
+        for dense in &mut self.dense {
+            troubles.extend(dense.rest(&self.file, progress)?);
+        }
+        troubles.retain(|error| error.kind() == ErrorKind::Damaged);
+        // The root group's come before those of what is in it.
+        self.groups.attributes.splice(0..0, troubles);
+        self.groups.attributes.truncate(MOST_TROUBLES);
         let mut gone_through = HashSet::from([self.groups.root]);
         let mut level: Vec<u64> = room::collect(self.groups.members(self.groups.root))?;
         while !level.is_empty() {

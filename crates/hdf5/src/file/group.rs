@@ -78,7 +78,7 @@ pub(crate) struct DensePlace {
     pub(crate) by_order: Option<u64>,
 }
 
-/// The hash of its name in the index, and the bytes of an object.
+/// The hash of its name in the index, and the bytes of an object or of its ID in the heap.
 pub(crate) type Hashed = (u32, Vec<u8>);
 
 /// Nodes of a group's tree to be read: their address, their level if that is known, and the names
@@ -281,12 +281,38 @@ impl Hdf5File {
 
     /// The objects that a name index lists, read from the heap in its own order: forward.
     pub(crate) fn dense_objects(&self, place: DensePlace) -> Result<Vec<Result<Hashed>>> {
+        let ids = self.dense_ids(place)?;
+        let mut heap = DenseHeap::open(&self.source, self.widths, place.heap, &self.limits)?;
+        let offsets = ids.iter().enumerate().map(|(at, (_, id))| (heap.offset(id), at));
+        let mut order = room::collect(offsets)?;
+        order::natural(&mut order);
+        let mut spent = 0;
+        order
+            .into_iter()
+            .map(|(_, at)| {
+                let (hash, id) = &ids[at];
+                let object = heap.get(id);
+                let len = object.as_ref().map_or(0, |object| object.len() as u64);
+                self.source.spend(len)?;
+                spent += len;
+                Limits::check(
+                    "bytes of one object's names and attributes",
+                    spent,
+                    self.limits.structure,
+                )?;
+                Ok(object.map(|object| (*hash, object)))
+            })
+            .collect()
+    }
+
+    /// What a name index lists: the hashes of names, in order, and the objects' IDs in the heap.
+    pub(crate) fn dense_ids(&self, place: DensePlace) -> Result<Vec<Hashed>> {
         let (named, ordered) = match place.kind {
             Dense::Links => (5, 6),
             Dense::Attributes => (8, 9),
         };
         let records = self.records(place.by_name, named)?;
-        let mut ids: Vec<(u32, Vec<u8>)> = records
+        let ids: Vec<Hashed> = records
             .into_iter()
             .filter_map(|record| match record {
                 BTreeV2Record::LinkNameHash { heap_id, hash }
@@ -305,23 +331,7 @@ impl Hdf5File {
             let what = "two indexes of the same names list different numbers of them";
             return Err(Error::damaged(what).at(index));
         }
-        let mut heap = DenseHeap::open(&self.source, self.widths, place.heap, &self.limits)?;
-        order::by_key(&mut ids, |(_, id)| heap.offset(id));
-        let mut spent = 0;
-        ids.iter()
-            .map(|(hash, id)| {
-                let object = heap.get(id);
-                let len = object.as_ref().map_or(0, |object| object.len() as u64);
-                self.source.spend(len)?;
-                spent += len;
-                Limits::check(
-                    "bytes of one object's names and attributes",
-                    spent,
-                    self.limits.structure,
-                )?;
-                Ok(object.map(|object| (*hash, object)))
-            })
-            .collect()
+        Ok(ids)
     }
 
     /// The records of a tree of version 2, which has to be of that kind.

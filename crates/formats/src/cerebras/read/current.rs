@@ -7,7 +7,7 @@ use std::rc::Rc;
 use statelens_checkpoint::{
     DType, Error, Interner, Layout, Limits, Progress, Result, Tensor, Text, Value, ValueId, room,
 };
-use statelens_hdf5::{Attribute, Object, Values};
+use statelens_hdf5::{Object, Values};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{Shape, Spec};
@@ -22,9 +22,8 @@ pub(super) fn read(
 ) -> Result<ValueId> {
     let main = reading.main.clone();
     let spec = tree(spec, reading.limits)?;
-    let order = order(&main.browse().root()?.attributes)?;
-    let mut current = Current { main, order, texts: Interner::default(), links: Vec::new() };
-    let (top, keys) = reading.walk(&spec, progress, &mut current)?;
+    let mut current = Current { main, texts: Interner::default(), links: Vec::new() };
+    let (top, keys) = reading.walk(spec, progress, &mut current)?;
     for (id, key) in current.links {
         let value = match keys.get(&key) {
             Some(target) if *target != id => Value::Link(*target),
@@ -53,17 +52,8 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
     Spec::from_json(text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?, limits)
 }
 
-/// The positions of attributes, sorted by their names; the later ones of one name come later.
-fn order(attributes: &[Attribute]) -> Result<Vec<u32>> {
-    let mut order = room::collect(0..attributes.len() as u32)?;
-    order.sort_unstable_by_key(|at| (attributes[*at as usize].name.as_bytes(), *at));
-    Ok(order)
-}
-
 struct Current {
     main: Rc<Container>,
-    /// Positions of the root group's attributes, sorted by name.
-    order: Vec<u32>,
     /// Names and values that every value's metadata has.
     texts: Interner,
     /// Values that are other values, by their flat keys.
@@ -83,6 +73,11 @@ const DEEPEST: u32 = 16;
 impl Leaves for Current {
     fn address(&self, flat: &Text) -> Option<u64> {
         self.main.browse.borrow_mut().find(&flat.to_lossy()).ok().flatten()
+    }
+
+    fn ahead(&mut self, flat: &[&Text]) -> Result<()> {
+        let names = room::collect(flat.iter().map(|flat| metadata_name(flat)))?;
+        self.main.browse.borrow_mut().attributes_ahead(names.iter().map(Vec::as_slice))
     }
 
     fn value(
@@ -120,7 +115,7 @@ impl Leaves for Current {
         };
         // The spec of one value is a dict with the one key that it goes by.
         let node =
-            spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children.first()?.node)));
+            spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children().next()?)));
         let mut place = Place { reading, container: &main, progress };
         self.nested(&mut place, &document, node, flat, DEEPEST)
     }
@@ -129,12 +124,9 @@ impl Leaves for Current {
 impl Current {
     /// The values of the root group's attribute of that name.
     fn attribute(&self, name: &[u8]) -> Result<Option<Values>> {
-        let browse = self.main.browse();
-        let attributes = &browse.root()?.attributes;
-        let named = |at: &u32| attributes[*at as usize].name.as_bytes();
-        let after = self.order.partition_point(|at| named(at) <= name);
-        let last = after.checked_sub(1).map(|at| self.order[at]).filter(|at| named(at) == name);
-        last.map(|at| attributes[at as usize].values(browse.file())).transpose()
+        let mut browse = self.main.browse.borrow_mut();
+        let attribute = browse.root_attribute(name)?;
+        attribute.map(|found| found.values(browse.file())).transpose()
     }
 
     /// A value at a node of its own spec: an object, or an object within another's description.
@@ -155,9 +147,9 @@ impl Current {
                 .ok_or_else(|| Error::damaged(format!("the metadata of {key} is missing")))
         };
         let inner = node.and_then(|(spec, node)| {
-            let children = &spec.nodes[node].children;
-            (spec.nodes[node].shape == Shape::NestedObject)
-                .then_some((spec, children.first()?.node))
+            let node = &spec.nodes[node];
+            let is_nested = node.0.as_ref().is_some_and(|it| it.shape == Shape::NestedObject);
+            is_nested.then_some((spec, node.children().next()?))
         });
         let Some((spec, inner)) = inner else {
             return self.object(place, metadata(key)?, key);
@@ -176,10 +168,7 @@ impl Current {
             }
             _ => {
                 let key = step(key, "0");
-                match (spec.nodes[inner].shape == Shape::Leaf)
-                    .then(|| metadata(&key))
-                    .transpose()?
-                {
+                match (spec.nodes[inner].0.is_none()).then(|| metadata(&key)).transpose()? {
                     Some(link) if link.text("path").is_some() => {
                         self.linked(place, link, Some(outer), &key)?
                     }

@@ -1,13 +1,14 @@
 //! Format 0.4 and older: a pickled spec, and a dataset for each value.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::rc::Rc;
 
 use statelens_checkpoint::{
     Call, DType, Error, FileId, Finding, Grade, Layout, Progress, Result, Tensor, Text, Value,
-    ValueId,
+    ValueId, order, room,
 };
-use statelens_hdf5::{Object, Target, Values};
+use statelens_hdf5::{Groups, Link, Object, Target, Values};
 use statelens_pickle::ScanOptions;
 
 use super::elements::{Constant, constant};
@@ -17,14 +18,17 @@ use super::{Container, Leaves, Reading, base_name, not_given, unread};
 /// Reads the whole tree.
 pub(super) fn read(
     reading: &mut Reading<'_>,
-    spec: &Text,
+    spec: Text,
     version: Option<f64>,
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
     let bytes = unhex(spec.as_bytes())
         .ok_or_else(|| Error::damaged("`__spec__` is neither JSON nor hexadecimal digits"))?;
+    // All of these are as long as all keys together: each goes when the next is made of it.
+    drop(spec);
     let pickle = statelens_pickle::read(&bytes, 0, reading.limits)
         .map_err(|broken| broken.error.context("the pickle in `__spec__`"))?;
+    drop(bytes);
     let mut findings = pickle.scan(&ScanOptions::default());
     // The loader takes an old class of its own for a dict, and so does its fixer.
     let old = pickle.globals().iter().find(|used| {
@@ -43,18 +47,19 @@ pub(super) fn read(
     }
     reading.findings.extend(findings);
     let spec = Spec::from_pickle(&pickle, reading.limits)?;
+    drop(pickle);
     let main = reading.main.clone();
     let mut legacy = Legacy {
-        names: names(&main),
+        names: Names::of(&main)?,
         main: main.clone(),
         others: HashMap::new(),
-        by_address: HashMap::new(),
+        shared: shared(&main)?,
         links: Vec::new(),
         missing: Vec::new(),
         // Until release 1.9 the codec of numpy arrays was that of tensors.
         arrays_are_tensors: version.is_none_or(|version| version <= 0.3),
     };
-    let (top, keys) = reading.walk(&spec, progress, &mut legacy)?;
+    let (top, keys) = reading.walk(spec, progress, &mut legacy)?;
     for (id, key) in legacy.links {
         let value = match keys.get(&key) {
             Some(target) if *target != id => Value::Link(*target),
@@ -86,12 +91,12 @@ pub(super) fn read(
 
 struct Legacy {
     main: Rc<Container>,
-    /// Addresses of the root's datasets by the keys that their quoted names stand for.
-    names: HashMap<Text, u64>,
+    names: Names,
     /// Those of other files that values are in.
-    others: HashMap<FileId, HashMap<Text, u64>>,
-    /// The values of datasets that were read: a further name is a link.
-    by_address: HashMap<u64, ValueId>,
+    others: HashMap<FileId, Names>,
+    /// The datasets that have several names, and their values once they were read: a further name
+    /// is a link.
+    shared: HashMap<u64, Option<ValueId>>,
     links: Vec<(ValueId, Text)>,
     missing: Vec<Text>,
     arrays_are_tensors: bool,
@@ -99,7 +104,7 @@ struct Legacy {
 
 impl Leaves for Legacy {
     fn address(&self, flat: &Text) -> Option<u64> {
-        self.names.get(flat).copied()
+        self.names.find(&self.main, flat)
     }
 
     fn value(
@@ -108,11 +113,11 @@ impl Leaves for Legacy {
         flat: &Text,
         _progress: &mut dyn Progress,
     ) -> Result<ValueId> {
-        let Some(address) = self.names.get(flat).copied() else {
+        let Some(address) = self.names.find(&self.main, flat) else {
             self.missing.push(flat.clone());
             return reading.builder.push(Value::None);
         };
-        if let Some(first) = self.by_address.get(&address) {
+        if let Some(Some(first)) = self.shared.get(&address) {
             return reading.builder.push(Value::Link(*first));
         }
         let main = self.main.clone();
@@ -122,7 +127,9 @@ impl Leaves for Legacy {
             Some(class) => self.typed(reading, &main, &object, flat, class)?,
             None => untyped(reading, &main, &object, flat)?,
         };
-        self.by_address.insert(address, id);
+        if let Some(first) = self.shared.get_mut(&address) {
+            *first = Some(id);
+        }
         reading.builder.set_raw_attributes(id, main.raw_attributes(&object, &[]));
         Ok(id)
     }
@@ -201,8 +208,11 @@ impl Legacy {
             let value = unread(&not_given(base_name(&path)));
             return reading.builder.push(value);
         };
-        let names = self.others.entry(other.id).or_insert_with(|| names(&other));
-        let found = names.get(&key).and_then(|address| other.object(*address).ok());
+        let names = match self.others.entry(other.id) {
+            Entry::Occupied(names) => names.into_mut(),
+            Entry::Vacant(place) => place.insert(Names::of(&other)?),
+        };
+        let found = names.find(&other, &key).and_then(|address| other.object(address).ok());
         let found = &found
             .ok_or_else(|| Error::damaged(format!("the file {} has no {key}", base_name(&path))))?;
         let value = match other.text(found, "__H5_TYPE__")?.as_ref().map(Text::to_lossy).as_deref()
@@ -253,7 +263,7 @@ fn untyped(
 
 /// The tensor that a link to this file names when it is no value of the state dict.
 fn dangling(reading: &mut Reading<'_>, main: &Rc<Container>, key: &Text) -> Result<Value> {
-    let address = names(main).get(key).copied();
+    let address = Names::of(main)?.find(main, key);
     let object = address.and_then(|address| main.object(address).ok());
     let object = &object
         .ok_or_else(|| Error::damaged(format!("it is a link to {key}, which is not there")))?;
@@ -357,21 +367,74 @@ fn need_text(container: &Container, object: &Object, name: &str) -> Result<Text>
     text.ok_or_else(|| Error::damaged(format!("its attribute `{name}` is missing")))
 }
 
-/// The root's datasets by key.
-fn names(container: &Container) -> HashMap<Text, u64> {
-    let browse = container.browse();
-    let groups = browse.groups();
-    let links = match groups.links.get(&groups.root) {
-        Some(Ok(links)) => links.as_slice(),
-        _ => &[],
-    };
-    links
-        .iter()
-        .filter_map(|link| match link.target {
-            Target::Hard(address) => Some((unquote(&link.name), address)),
+/// Finds the root's datasets by the keys that their quoted names stand for.
+struct Names {
+    /// Positions and addresses of those whose names are not their keys; of all where names come
+    /// again.
+    odd: HashMap<Text, (usize, u64)>,
+    /// Whether those are all.
+    all_odd: bool,
+}
+
+impl Names {
+    fn of(container: &Container) -> Result<Self> {
+        let browse = container.browse();
+        let all_odd = browse.groups().twice.contains_key(&browse.groups().root);
+        let mut odd = HashMap::new();
+        for (position, link) in links(browse.groups()).iter().enumerate() {
+            if let Target::Hard(address) = link.target
+                && (all_odd || !is_plain(&link.name))
+            {
+                room::insert(&mut odd, unquote(&link.name), (position, address))?;
+            }
+        }
+        Ok(Self { odd, all_odd })
+    }
+
+    /// The address of the dataset of a key: of the last one, if several names stand for it.
+    fn find(&self, container: &Container, key: &Text) -> Option<u64> {
+        let odd = self.odd.get(key).copied();
+        if self.all_odd || !is_plain(key) {
+            return odd.map(|(_, address)| address);
+        }
+        let browse = container.browse();
+        let groups = browse.groups();
+        let position = groups.position(groups.root, key.as_str()?);
+        let plain = position.and_then(|position| match links(groups).get(position)?.target {
+            Target::Hard(address) => Some((position, address)),
             _ => None,
-        })
-        .collect()
+        });
+        plain.max(odd).map(|(_, address)| address)
+    }
+}
+
+/// Whether a name is its own key: nothing in it is quoted.
+fn is_plain(name: &Text) -> bool {
+    name.as_str().is_some_and(|name| !name.contains('%'))
+}
+
+/// The names in the root group.
+fn links(groups: &Groups) -> &[Link] {
+    match groups.links.get(&groups.root) {
+        Some(Ok(links)) => links,
+        _ => &[],
+    }
+}
+
+/// The objects that have several names in the root group.
+fn shared(container: &Container) -> Result<HashMap<u64, Option<ValueId>>> {
+    let browse = container.browse();
+    let hard = links(browse.groups()).iter().filter_map(|link| match link.target {
+        Target::Hard(address) => Some(address),
+        _ => None,
+    });
+    let mut addresses = room::collect(hard)?;
+    order::natural(&mut addresses);
+    let mut shared = HashMap::new();
+    for pair in addresses.windows(2).filter(|pair| pair[0] == pair[1]) {
+        room::insert(&mut shared, pair[0], None)?;
+    }
+    Ok(shared)
 }
 
 /// Undoes the percent-encoding of a name.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{
     DictClass, DictKey, Error, Global, Interner, Key, KeyPart, Limits, ListClass, Result, Text,
-    TupleClass,
+    TupleClass, room,
 };
 use statelens_pickle::{Node as PickleNode, NodeId, Pickle};
 
@@ -17,17 +17,33 @@ pub(super) struct Spec {
     pub(super) nodes: Vec<SpecNode>,
 }
 
-/// A container or a leaf.
+/// A container, or a leaf: nothing more is known of that, and most nodes are leaves.
 #[derive(Debug)]
-pub(super) struct SpecNode {
+pub(super) struct SpecNode(pub(super) Option<Box<Branch>>);
+
+/// A container, and what leads to its children.
+#[derive(Debug)]
+pub(super) struct Branch {
     pub(super) shape: Shape,
-    pub(super) children: Vec<Child>,
+    /// The node of its first child; the others follow.
+    first: usize,
+    pub(super) steps: Steps,
+}
+
+/// The steps to a container's children.
+#[derive(Debug)]
+pub(super) enum Steps {
+    /// So many positions.
+    Positions(usize),
+    /// Keys, which the file calls as Python prints them.
+    Keys(Vec<DictKey>),
+    /// Keys, and what the file calls them; nothing where the library that wrote it lost the child.
+    Renamed(Vec<DictKey>, Vec<Option<Text>>),
 }
 
 /// What is at a node.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Shape {
-    Leaf,
     List(ListClass),
     Tuple(TupleClass),
     Set,
@@ -37,16 +53,44 @@ pub(super) enum Shape {
     NestedObject,
 }
 
-/// A child, and the two names of the step that leads to it.
-#[derive(Debug)]
-pub(super) struct Child {
-    pub(super) node: usize,
-    /// Its key, in a dict.
-    pub(super) key: Option<DictKey>,
-    /// What the file calls the step; none where the library that wrote it lost the child.
-    pub(super) stored: Option<Text>,
-    /// That is not what its key gives.
-    pub(super) renamed: bool,
+impl SpecNode {
+    /// The nodes of its children.
+    pub(super) fn children(&self) -> std::ops::Range<usize> {
+        self.0.as_ref().map_or(0..0, |branch| branch.first..branch.first + branch.steps.len())
+    }
+}
+
+impl Branch {
+    /// The node of a child, and what the file calls the step to it; none if there is no such child.
+    pub(super) fn child(&self, at: usize) -> Option<(usize, Option<Text>)> {
+        (at < self.steps.len()).then(|| (self.first + at, self.steps.stored(at)))
+    }
+
+    /// Whether the file calls its children by other names than their keys.
+    pub(super) fn is_renamed(&self) -> bool {
+        matches!(self.steps, Steps::Renamed(..))
+    }
+}
+
+impl Steps {
+    fn len(&self) -> usize {
+        match self {
+            Self::Positions(count) => *count,
+            Self::Keys(keys) | Self::Renamed(keys, _) => keys.len(),
+        }
+    }
+
+    fn stored(&self, at: usize) -> Option<Text> {
+        match self {
+            Self::Positions(_) => Some(at.to_string().into()),
+            // Python's `str()` of the key.
+            Self::Keys(keys) => match keys.get(at)? {
+                DictKey::Str(text) => Some(text.clone()),
+                key => Some(Key { parts: vec![KeyPart::Field(key.clone())] }.flat()),
+            },
+            Self::Renamed(_, stored) => stored.get(at).cloned().flatten(),
+        }
+    }
 }
 
 impl Spec {
@@ -71,8 +115,7 @@ impl Spec {
             let field = |name: &str| document.get(id, name);
             let children = field("children_spec").map_or(&[][..], |id| document.items(id));
             let shape = json_shape(&document, field("type"), field("context"), children.len())?;
-            let (shape, steps) = shape;
-            open.extend(building.fill(slot, shape, steps, children)?);
+            open.extend(building.fill(slot, shape, children)?);
         }
         Ok(building.spec)
     }
@@ -88,9 +131,8 @@ impl Spec {
             let field = |name: &str| pickle.field(state, name);
             let children =
                 field("children_specs").and_then(|id| pickle.sequence(id)).unwrap_or_default();
-            let (shape, steps) =
-                pickle_shape(pickle, field("type"), field("context"), children.len())?;
-            open.extend(building.fill(slot, shape, steps, children)?);
+            let shape = pickle_shape(pickle, field("type"), field("context"), children.len())?;
+            open.extend(building.fill(slot, shape, children)?);
         }
         Ok(building.spec)
     }
@@ -101,9 +143,6 @@ struct Building {
     most: u64,
 }
 
-/// For each child: its key in a dict, and what the file calls the step.
-type Steps = Vec<(Option<DictKey>, Option<Text>)>;
-
 impl Building {
     fn new(most: u64) -> Self {
         Self { spec: Spec { nodes: Vec::new() }, most }
@@ -111,30 +150,30 @@ impl Building {
 
     fn slot(&mut self) -> Result<usize> {
         Limits::check("values of the state dict", self.spec.nodes.len() as u64 + 1, self.most)?;
-        self.spec.nodes.push(SpecNode { shape: Shape::Leaf, children: Vec::new() });
+        room::push(&mut self.spec.nodes, SpecNode(None))?;
         Ok(self.spec.nodes.len() - 1)
     }
 
-    /// Makes a node what it is; returns its children, still to be filled.
+    /// Makes a node what it is, a leaf if it has no shape; returns its children, still to be filled.
     fn fill<T: Copy>(
         &mut self,
         slot: usize,
-        shape: Shape,
-        steps: Steps,
+        shape: Option<(Shape, Steps)>,
         children: &[T],
     ) -> Result<Vec<(usize, T)>> {
-        if shape == Shape::Leaf && !children.is_empty() {
-            return Err(bad("a leaf of it has children"));
+        let Some((shape, steps)) = shape else {
+            return match children {
+                [] => Ok(Vec::new()),
+                _ => Err(bad("a leaf of it has children")),
+            };
+        };
+        let first = self.spec.nodes.len();
+        room::make_room(&mut self.spec.nodes, children.len() as u64)?;
+        let mut open = room::vec(children.len() as u64)?;
+        for child in children.iter().take(steps.len()) {
+            open.push((self.slot()?, *child));
         }
-        let mut filled = Vec::with_capacity(children.len());
-        let mut open = Vec::with_capacity(children.len());
-        let renamed = matches!(shape, Shape::Dict(DictClass::Default(_)));
-        for (child, (key, stored)) in children.iter().zip(steps) {
-            let node = self.slot()?;
-            filled.push(Child { node, key, stored, renamed });
-            open.push((node, *child));
-        }
-        self.spec.nodes[slot] = SpecNode { shape, children: filled };
+        self.spec.nodes[slot] = SpecNode(Some(Box::new(Branch { shape, first, steps })));
         Ok(open)
     }
 }
@@ -143,26 +182,15 @@ fn bad(what: &str) -> Error {
     Error::damaged(format!("the tree of the state dict can't be understood: {what}"))
 }
 
-fn positions(count: usize) -> Steps {
-    (0..count).map(|index| (None, Some(index.to_string().into()))).collect()
-}
-
-/// The steps of a dict: Python's `str()` of each key.
-fn named(keys: Vec<DictKey>) -> Steps {
-    keys.into_iter()
-        .map(|key| {
-            let step = Key { parts: vec![KeyPart::Field(key.clone())] }.flat();
-            (Some(key), Some(step))
-        })
-        .collect()
-}
-
 /// A defaultdict's context is its factory and its keys, and the library walks that as if it were
 /// the keys: the first value goes by the factory's name, the second by the list of all keys,
 /// and any further one is lost.
 fn defaulted(keys: Vec<DictKey>, factory: &str, list: &str) -> Steps {
-    let mut wrong = [factory, list].into_iter().map(|name| Some(Text::from(name)));
-    keys.into_iter().map(|key| (Some(key), wrong.next().flatten())).collect()
+    let mut stored = vec![None; keys.len()];
+    for (place, name) in stored.iter_mut().zip([factory, list]) {
+        *place = Some(name.into());
+    }
+    Steps::Renamed(keys, stored)
 }
 
 fn json_shape(
@@ -170,9 +198,9 @@ fn json_shape(
     class: Option<Id>,
     context: Option<Id>,
     count: usize,
-) -> Result<(Shape, Steps)> {
+) -> Result<Option<(Shape, Steps)>> {
     let class = match class.map(|id| document.node(id)) {
-        None | Some(Node::Null) => return Ok((Shape::Leaf, Vec::new())),
+        None | Some(Node::Null) => return Ok(None),
         Some(Node::Str(text)) => text.to_lossy().into_owned(),
         Some(_) => return Err(bad("one of its nodes has a type that is not a name")),
     };
@@ -187,8 +215,8 @@ fn json_shape(
         true => Ok(keys),
         false => Err(bad("a dict of it has more keys than values, or fewer")),
     };
-    let dict = |class: DictClass| Ok((Shape::Dict(class), named(checked(keys()?)?)));
-    match class.as_str() {
+    let dict = |class: DictClass| Ok((Shape::Dict(class), Steps::Keys(checked(keys()?)?)));
+    let shape = match class.as_str() {
         "builtins.dict" => dict(DictClass::Dict),
         "collections.OrderedDict" => dict(DictClass::Ordered),
         "torch.fx.immutable_collections.immutable_dict" => {
@@ -196,22 +224,22 @@ fn json_shape(
             dict(DictClass::Other(class.into()))
         }
         "builtins.list" | "torch.fx.immutable_collections.immutable_list" => {
-            Ok((Shape::List(ListClass::List), positions(count)))
+            Ok((Shape::List(ListClass::List), Steps::Positions(count)))
         }
-        "collections.deque" => Ok((Shape::List(ListClass::Deque(None)), positions(count))),
-        "builtins.tuple" => Ok((Shape::Tuple(TupleClass::Tuple), positions(count))),
-        "builtins.set" => Ok((Shape::Set, positions(count))),
+        "collections.deque" => Ok((Shape::List(ListClass::Deque(None)), Steps::Positions(count))),
+        "builtins.tuple" => Ok((Shape::Tuple(TupleClass::Tuple), Steps::Positions(count))),
+        "builtins.set" => Ok((Shape::Set, Steps::Positions(count))),
         "collections.namedtuple" => {
             let name = context.and_then(|id| document.node(id).text());
             match name {
                 Some(name) if *name == "NestedObject" => {
-                    Ok((Shape::NestedObject, positions(count)))
+                    Ok((Shape::NestedObject, Steps::Positions(count)))
                 }
                 name => {
                     let name = name
                         .map_or_else(|| "namedtuple".into(), |name| name.to_lossy().into_owned());
                     let class = TupleClass::Named(Global::new("", name).into());
-                    Ok((Shape::Tuple(class), positions(count)))
+                    Ok((Shape::Tuple(class), Steps::Positions(count)))
                 }
             }
         }
@@ -238,7 +266,8 @@ fn json_shape(
         other => {
             Err(Error::unsupported(format!("the state dict holds a container of class {other}")))
         }
-    }
+    };
+    shape.map(Some)
 }
 
 /// A key as JSON keeps it: a tuple has become a list.
@@ -271,9 +300,9 @@ fn pickle_shape(
     class: Option<NodeId>,
     context: Option<NodeId>,
     count: usize,
-) -> Result<(Shape, Steps)> {
+) -> Result<Option<(Shape, Steps)>> {
     let Some(class) = class.filter(|id| !matches!(pickle.node(*id), PickleNode::None)) else {
-        return Ok((Shape::Leaf, Vec::new()));
+        return Ok(None);
     };
     let class = pickle
         .global(class)
@@ -287,24 +316,26 @@ fn pickle_shape(
         }
         Ok(list.iter().map(|id| pickle_key(pickle, *id)).collect())
     };
-    Ok(match (&*class.module, &*class.name) {
-        ("builtins", "dict") => (Shape::Dict(DictClass::Dict), named(keys(context)?)),
-        ("collections", "OrderedDict") => (Shape::Dict(DictClass::Ordered), named(keys(context)?)),
+    Ok(Some(match (&*class.module, &*class.name) {
+        ("builtins", "dict") => (Shape::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
+        ("collections", "OrderedDict") => {
+            (Shape::Dict(DictClass::Ordered), Steps::Keys(keys(context)?))
+        }
         // Early releases had a dict of their own for tensors and scalars.
-        (_, "TensorScalarDict") => (Shape::Dict(DictClass::Dict), named(keys(context)?)),
-        ("builtins", "list") => (Shape::List(ListClass::List), positions(count)),
+        (_, "TensorScalarDict") => (Shape::Dict(DictClass::Dict), Steps::Keys(keys(context)?)),
+        ("builtins", "list") => (Shape::List(ListClass::List), Steps::Positions(count)),
         ("collections", "deque") => {
             let limit =
                 context.and_then(|id| pickle.int(id)).and_then(|len| u64::try_from(len).ok());
-            (Shape::List(ListClass::Deque(limit)), positions(count))
+            (Shape::List(ListClass::Deque(limit)), Steps::Positions(count))
         }
-        ("builtins", "tuple") => (Shape::Tuple(TupleClass::Tuple), positions(count)),
-        ("builtins", "set") => (Shape::Set, positions(count)),
-        ("torch", "Size") => (Shape::Tuple(TupleClass::Size), positions(count)),
+        ("builtins", "tuple") => (Shape::Tuple(TupleClass::Tuple), Steps::Positions(count)),
+        ("builtins", "set") => (Shape::Set, Steps::Positions(count)),
+        ("torch", "Size") => (Shape::Tuple(TupleClass::Size), Steps::Positions(count)),
         ("collections", "namedtuple") => {
             let class = context.and_then(|id| pickle.global(id));
             let class = class.unwrap_or_else(|| Arc::new(Global::new("collections", "namedtuple")));
-            (Shape::Tuple(TupleClass::Named(class)), positions(count))
+            (Shape::Tuple(TupleClass::Named(class)), Steps::Positions(count))
         }
         ("collections", "defaultdict") => {
             let parts = context.and_then(|id| pickle.sequence(id)).unwrap_or_default();
@@ -320,7 +351,7 @@ fn pickle_shape(
                 "the state dict holds a container of class {class}"
             )));
         }
-    })
+    }))
 }
 
 /// Python's `repr` of a key.
