@@ -1,9 +1,10 @@
 // The pictures of the documents, taken from the page as it is: `cargo xtask pictures`.
 
+import { execFileSync } from "node:child_process";
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { fixture, launch, withPage } from "./harness.mjs";
+import { choosing, command, fixture, launch, withPage } from "./harness.mjs";
 import { trainedCheckpoint } from "./make.mjs";
 
 const target = process.argv[2];
@@ -11,6 +12,8 @@ mkdirSync(target, { recursive: true });
 const folder = mkdtempSync(join(tmpdir(), "statelens-pictures-"));
 const model = join(folder, "llama-tiny.safetensors");
 trainedCheckpoint(model);
+const smaller = join(folder, "llama-tiny-bf16.safetensors");
+execFileSync(command, ["convert", model, smaller, "--cast", "bfloat16", "--cast", "*norm*=float32"]);
 const browser = await launch();
 for (const colorScheme of ["light", "dark"]) {
   const take = async (page, name) => {
@@ -40,6 +43,12 @@ for (const colorScheme of ["light", "dark"]) {
       await page.keyboard.press("e");
       await page.waitForSelector(".outstanding, .exp .map");
       await take(page, "expanded");
+      await page.keyboard.press("Escape");
+      const chooser = await choosing(page, () => page.keyboard.press("d"));
+      await chooser.setFiles(smaller);
+      await page.waitForSelector("#save-report:not([disabled])");
+      await page.locator("#compare .row", { hasText: "down_proj" }).first().click();
+      await take(page, "compare");
     },
     { colorScheme, viewport: { width: 1440, height: 900 } },
   );
