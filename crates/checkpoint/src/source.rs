@@ -22,7 +22,7 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
 
 /// A source that is in memory.
 #[derive(Clone)]
-pub struct Memory(pub Arc<[u8]>);
+pub struct Memory(pub Arc<Vec<u8>>);
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -32,7 +32,8 @@ impl fmt::Debug for Memory {
 
 impl From<Vec<u8>> for Memory {
     fn from(bytes: Vec<u8>) -> Self {
-        Self(bytes.into())
+        // As it is: a copy of what was unpacked may be hundreds of megabytes.
+        Self(Arc::new(bytes))
     }
 }
 

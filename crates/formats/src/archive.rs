@@ -27,7 +27,7 @@ use zip::read::{ArchiveOffset, Config, ZipFileEntry};
 pub(crate) const ZIP: &[u8] = b"PK\x03\x04";
 
 /// Length of a local header without name and extra fields.
-const LOCAL_HEADER: u64 = 30;
+pub(crate) const LOCAL_HEADER: u64 = 30;
 
 /// The records of a zip file.
 pub(crate) struct Archive {

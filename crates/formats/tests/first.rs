@@ -3,8 +3,10 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use statelens_checkpoint::{DType, FileSet, Limits, Memory, Progress};
+use statelens_checkpoint::{DType, FileSet, Limits, Memory, Progress, ReadAt, Result};
 
 #[derive(Default)]
 struct Heard(Vec<(String, String, Vec<u64>)>);
@@ -47,5 +49,54 @@ fn what_is_told_while_a_file_is_read_is_what_it_holds() {
             assert_eq!((tensor.dtype.name(), &tensor.shape), (&**dtype, shape), "{name}: {key}");
             assert!(order.any(|other| other == *key), "{name}: {key} is told out of order");
         }
+    }
+}
+
+/// Counts the bytes that are read, and notes how many were when the first tensor was told of.
+#[derive(Debug)]
+struct Counted(Memory, AtomicU64);
+
+impl ReadAt for Counted {
+    fn len(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.1.fetch_add(buffer.len() as u64, Ordering::Relaxed);
+        self.0.read_at(offset, buffer)
+    }
+}
+
+struct Early(Arc<Counted>, Heard, Option<u64>);
+
+impl Progress for Early {
+    fn report(&mut self, _done: u64, _total: u64) -> bool {
+        true
+    }
+
+    fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
+        self.2.get_or_insert_with(|| self.0.1.load(Ordering::Relaxed));
+        self.1.found(key, dtype, shape);
+    }
+}
+
+#[test]
+fn the_first_tensors_of_a_large_pytorch_file_are_told_before_the_rest_is_read() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/torch");
+    let bytes = std::fs::read(fixtures.join("zip_many_20k.pt")).expect("a fixture");
+    let source = Arc::new(Counted(Memory::from(bytes), AtomicU64::new(0)));
+    let mut files = FileSet::default();
+    files.push("zip_many_20k.pt", source.clone());
+    let mut early = Early(source, Heard::default(), None);
+    let checkpoint =
+        statelens_formats::open(files, &Limits::default(), &mut early).expect("it opens");
+    assert!(early.2.expect("some are told of") < 1 << 20, "{:?} bytes were read", early.2);
+    let leaves = checkpoint.leaves();
+    for (leaf, (key, dtype, shape)) in leaves.iter().zip(early.1.0.iter().take(128)) {
+        let (_, tensor) = checkpoint.tensor_of(leaf.id).expect("a tensor");
+        assert_eq!(
+            (&*leaf.flat.to_lossy(), tensor.dtype.name(), &tensor.shape),
+            (&**key, &**dtype, shape)
+        );
     }
 }

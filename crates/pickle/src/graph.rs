@@ -110,6 +110,13 @@ impl Call {
     }
 }
 
+impl<'a> Object<'a> {
+    /// What is done to it, which lives as long as the pickle.
+    pub fn more(&self) -> &'a More {
+        self.more
+    }
+}
+
 impl Deref for Object<'_> {
     type Target = More;
 
@@ -162,6 +169,9 @@ pub struct Broken {
     pub starved: bool,
     /// What came before in it; has no root.
     pub pickle: Box<Pickle>,
+    /// The dicts that were being filled where it broke off, the outermost first, each with the key
+    /// that leads to it; up to the first of which that is not plain to see.
+    pub open: Vec<(Option<NodeId>, NodeId)>,
     /// Pickles that are whole and would be loaded before it.
     pub before: Vec<Pickle>,
 }

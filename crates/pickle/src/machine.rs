@@ -43,9 +43,14 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
     };
     let mut start = 0;
     let done = machine.run(&mut start);
+    let open = machine.open();
     let mut pickle = std::mem::take(&mut machine.pickle);
     match done {
         Ok(root) => {
+            // Lists that grow on their own end up larger than what they hold, and these are kept
+            // while a tree is made of them.
+            pickle.nodes.shrink_to_fit();
+            pickle.items.shrink_to_fit();
             pickle.root = Some(root);
             Ok(pickle)
         }
@@ -55,6 +60,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
                 error,
                 starved: machine.input.starved,
                 pickle: Box::new(pickle),
+                open,
                 before: Vec::new(),
             })
         }
@@ -227,6 +233,43 @@ impl Machine<'_> {
             op::READONLY_BUFFER => self.top().map(drop),
             _ => Err(damaged(format!("0x{opcode:02x} is not a pickle opcode"))),
         }
+    }
+
+    /// See [`Broken::open`].
+    fn open(&self) -> Vec<(Option<NodeId>, NodeId)> {
+        let mut open = Vec::new();
+        let mut floor = 0;
+        for mark in &self.marks {
+            // Below a mark is the dict that is being filled. In the one around it, it is the value
+            // of a key, after keys and values that will be set together with it.
+            let Some([before @ .., dict]) = self.stack.get(floor..*mark) else { break };
+            floor = *mark;
+            let is_dict = match self.pickle.node(*dict) {
+                Node::Dict(_) => true,
+                Node::Object(call) => match self.pickle.node(call.callable) {
+                    Node::Global(global) => global.is("collections", "OrderedDict"),
+                    _ => false,
+                },
+                _ => false,
+            };
+            let plain = |id: &NodeId| {
+                let node = self.pickle.node(*id);
+                matches!(
+                    node,
+                    Node::None | Node::Bool(_) | Node::Int(_) | Node::Float(_) | Node::Str(_)
+                )
+            };
+            let key = match (open.is_empty(), before) {
+                (true, []) => None,
+                (false, [others @ .., key]) if others.iter().all(plain) => Some(*key),
+                _ => break,
+            };
+            if !is_dict {
+                break;
+            }
+            open.push((key, *dict));
+        }
+        open
     }
 
     fn proto(&mut self) -> Result<()> {

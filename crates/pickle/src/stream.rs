@@ -108,7 +108,13 @@ const PICKLES: usize = 5;
 const OBJECT: usize = 3;
 
 fn broken(before: Vec<Pickle>, what: &str) -> Broken {
-    Broken { error: damaged(what), starved: false, pickle: Box::default(), before }
+    Broken {
+        error: damaged(what),
+        starved: false,
+        pickle: Box::default(),
+        open: Vec::new(),
+        before,
+    }
 }
 
 /// Bytes in an element of each storage that the object names.

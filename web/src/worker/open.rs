@@ -217,9 +217,22 @@ impl Watch {
     }
 }
 
+impl Watch {
+    /// Tells of the first tensors once. What is open in a moment is shown as a whole.
+    fn tell(&mut self) {
+        if !self.first.is_empty() && now() - self.began >= MOMENT {
+            let rows = std::mem::take(&mut self.first);
+            self.job.post(&FromWorker::Found(PackedRows::pack(&rows)));
+        }
+    }
+}
+
 impl Progress for Watch {
     fn report(&mut self, done: u64, _total: u64) -> bool {
         let time = now();
+        if self.found >= FIRST {
+            self.tell();
+        }
         if time - self.last >= 250.0 {
             self.last = time;
             let meter = self.job.meter();
@@ -236,11 +249,8 @@ impl Progress for Watch {
             self.first.push(first_row(key, dtype, shape));
         }
         self.found += 1;
-        // What is open in a moment is shown as a whole.
-        let is_long = || now() - self.began >= MOMENT;
-        if !self.first.is_empty() && self.found.is_multiple_of(FIRST) && is_long() {
-            let rows = std::mem::take(&mut self.first);
-            self.job.post(&FromWorker::Found(PackedRows::pack(&rows)));
+        if self.found.is_multiple_of(FIRST) {
+            self.tell();
         }
     }
 }

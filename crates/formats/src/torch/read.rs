@@ -1,6 +1,7 @@
 //! Reading.
 
 mod export;
+mod first;
 mod folder;
 mod records;
 mod script;
@@ -31,7 +32,9 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let main = files.main()?;
     let span = Span { file: main, offset: 0, len: files.len(main) };
     let source = cache(&files)?;
+    first::tell(&files, limits, progress)?;
     let (mut archive, findings) = folder::open(source.clone(), span, limits)?;
+    progress.check(0, 0)?;
     if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
         return export::read(files, source, &archive, findings, limits);
     }

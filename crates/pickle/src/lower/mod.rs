@@ -24,7 +24,7 @@ use statelens_checkpoint::{
 
 use crate::python2::Spelled;
 use crate::storages::StorageName;
-use crate::{Node, NodeId, Object, Pickle, Storage, Storages};
+use crate::{Call, Node, NodeId, Object, Pickle, Storage, Storages};
 
 /// The tree that a pickle became.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Pickle {
             builder,
             storages,
             progress,
-            done: room::filled(NOT_YET, self.nodes.len())?,
+            done: HashMap::new(),
             stack: Vec::new(),
             attributes: Vec::new(),
             bytes: HashMap::new(),
@@ -85,6 +85,9 @@ impl Pickle {
             problems: Problems::default(),
             work: Cell::new(WORK),
         };
+        if root == self.root() {
+            lowering.expect()?;
+        }
         let root = lowering.tree(root)?;
         // Attributes come last: what they share with the tree belongs to the tree.
         while let Some((value, node)) = lowering.attributes.pop() {
@@ -100,8 +103,9 @@ pub(crate) struct Lowering<'a> {
     builder: &'a mut Builder,
     storages: &'a mut dyn Storages,
     progress: &'a mut dyn Progress,
-    /// By node: the place in the tree of an object that has an identity.
-    done: Vec<ValueId>,
+    /// The places in the tree of the nodes that have an identity and were visited; of ten nodes
+    /// that is about one.
+    done: HashMap<NodeId, ValueId>,
     stack: Vec<Frame>,
     /// Attributes that are still to be lowered, and whose they are.
     attributes: Vec<(ValueId, NodeId)>,
@@ -119,6 +123,9 @@ pub(crate) struct Lowering<'a> {
 /// How many items may be looked at again because several objects share them, and how many
 /// characters printed. Without it a small file could ask for the same work a million times.
 const WORK: usize = 1 << 23;
+
+/// Tensors for which room is made at once.
+const MANY: usize = 1000;
 
 /// The place of an object that has none yet.
 const NOT_YET: ValueId = ValueId(u32::MAX);
@@ -240,7 +247,7 @@ impl Lowering<'_> {
         let mut node = node;
         // A few steps are enough for what libraries write; a longer chain is not followed.
         for _ in 0..8 {
-            if let Some(id) = self.done.get(node.0 as usize).filter(|id| **id != NOT_YET) {
+            if let Some(id) = self.done.get(&node) {
                 let link = Value::Link(*id);
                 return self.builder.push(link);
             }
@@ -248,7 +255,7 @@ impl Lowering<'_> {
                 Shape::Plain(value) => return self.builder.push(value),
                 Shape::Unique(value) => {
                     let id = self.builder.push(value)?;
-                    self.remember(node, id);
+                    self.remember(node, id)?;
                     return Ok(id);
                 }
                 Shape::Parts(assembly, parts) => return self.begin(node, assembly, parts),
@@ -263,9 +270,22 @@ impl Lowering<'_> {
         self.builder.push(Value::None)
     }
 
-    fn remember(&mut self, node: NodeId, value: ValueId) {
-        if let Some(place) = self.done.get_mut(node.0 as usize) {
-            *place = value;
+    fn remember(&mut self, node: NodeId, value: ValueId) -> Result<()> {
+        room::insert(&mut self.done, node, value).map(drop)
+    }
+
+    /// Makes room for the tensors that the pickle makes, where they are many.
+    fn expect(&mut self) -> Result<()> {
+        let rebuilds = |call: &Call| match self.pickle.node(call.callable) {
+            Node::Global(global) => global.name.starts_with("_rebuild_"),
+            _ => false,
+        };
+        let nodes = self.pickle.nodes.iter();
+        let tensors = nodes.filter(|node| matches!(node, Node::Object(call) if rebuilds(call)));
+        match tensors.count() {
+            // Others hang beside them: the dicts around them, a version of each module.
+            many @ MANY.. => self.builder.expect(many + many / 16),
+            _ => Ok(()),
         }
     }
 
@@ -275,7 +295,7 @@ impl Lowering<'_> {
         let allowed = self.builder.limits().depth.saturating_mul(2);
         Limits::check("nesting of containers", self.stack.len() as u64, allowed)?;
         let value = self.builder.push(Value::None)?;
-        self.remember(node, value);
+        self.remember(node, value)?;
         let ids = room::vec(parts.len() as u64)?;
         self.stack.push(Frame { value, assembly, parts, ids });
         Ok(value)

@@ -1,0 +1,174 @@
+//! The first tensors of a large archive, told of before its directory is read: torch writes the
+//! pickle first, and what its beginning says does not change with what comes after it.
+
+use std::collections::HashSet;
+
+use statelens_checkpoint::{Builder, DType, FileSet, Limits, Progress, Result, Value};
+use statelens_pickle::{Broken, NoStorages, Node, NodeId};
+
+use crate::archive::{LOCAL_HEADER, ZIP};
+
+/// Bytes of a pickle that hold more than the thousand entries that Python sets at a time, most often.
+const HEAD: u64 = 512 << 10;
+/// Tensors that are told of; fewer are not, for what is small is open in a moment.
+const FEWEST: usize = 128;
+
+/// Tells of the first tensors, if there is a pickle at the beginning that goes on for long.
+///
+/// Fails only where the user stopped it: what is wrong with the file is told by who reads it all.
+pub(super) fn tell(files: &FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<()> {
+    let main = files.main()?;
+    if files.len(main) < 4 * HEAD {
+        return Ok(());
+    }
+    let Ok(head) = files.read_vec(main, 0, HEAD) else { return Ok(()) };
+    let Some(bytes) = pickle(&head) else { return Ok(()) };
+    let Err(broken) = statelens_pickle::read(bytes, 0, limits) else { return Ok(()) };
+    for (key, dtype, shape) in tensors(&broken, limits).into_iter().flatten() {
+        progress.found(&key, &dtype, &shape);
+    }
+    progress.check(0, 0)
+}
+
+/// The bytes of the first member, if that is a pickle, stored as it is.
+fn pickle(head: &[u8]) -> Option<&[u8]> {
+    let [n0, n1, e0, e1] = *head.get(26..30)?.as_array()?;
+    let [method @ .., _, _] = head.get(8..12)?.as_array::<4>()?;
+    let name = usize::from(u16::from_le_bytes([n0, n1]));
+    let extra = usize::from(u16::from_le_bytes([e0, e1]));
+    let (name, rest) = head.get(LOCAL_HEADER as usize..)?.split_at_checked(name)?;
+    let is_data = name.strip_suffix(b"data.pkl").is_some_and(|folder| {
+        folder.strip_suffix(b"/").is_none_or(|folder| !folder.contains(&b'/'))
+    });
+    (head.starts_with(ZIP) && *method == [0, 0] && is_data).then(|| rest.get(extra..))?
+}
+
+/// The first tensors of a state dict that is being filled.
+fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u64>)>> {
+    let pickle = &broken.pickle;
+    let (_, dict) = *broken.open.last()?;
+    let mut path = String::new();
+    for (at, (key, around)) in broken.open.iter().enumerate() {
+        if let Some(key) = key {
+            path += &format!("{}.", pickle.str(*key)?);
+        }
+        // What was set before may hold tensors that come before these.
+        let is_last = at + 1 == broken.open.len();
+        if !is_last && !entries(broken, *around)?.is_empty() {
+            return None;
+        }
+    }
+    let mut builder = Builder::new(limits);
+    let mut found = Vec::new();
+    let mut seen = HashSet::new();
+    for (key, value) in entries(broken, dict)? {
+        // What comes again is told of by its first name.
+        if !seen.insert(*value) {
+            continue;
+        }
+        let lowered = pickle.lower_node(*value, &mut builder, &mut NoStorages::default()).ok()?;
+        match builder.value(lowered.root)? {
+            Value::Tensor(id) => {
+                let tensor = builder.tensor(*id)?;
+                let key = format!("{path}{}", pickle.str(*key)?);
+                found.push((key, tensor.dtype.clone(), tensor.shape.clone()));
+            }
+            value if value.is_container() => return None,
+            _ => {}
+        }
+        if found.len() == FEWEST {
+            return Some(found);
+        }
+    }
+    None
+}
+
+/// What was set in a dict so far.
+fn entries(broken: &Broken, dict: NodeId) -> Option<&[(NodeId, NodeId)]> {
+    match broken.pickle.node(dict) {
+        Node::Dict(entries) => Some(entries),
+        Node::Object(_) => Some(broken.pickle.object(dict)?.more().entries.as_slice()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Display;
+
+    use statelens_checkpoint::Memory;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Heard(Vec<String>);
+
+    impl Progress for Heard {
+        fn report(&mut self, _done: u64, _total: u64) -> bool {
+            true
+        }
+
+        fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
+            self.0.push(format!("{key} {dtype} {shape:?}"));
+        }
+    }
+
+    fn text(text: &str) -> Vec<u8> {
+        [b"X", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat()
+    }
+
+    /// A key and a tensor of four float32.
+    fn tensor(at: u32) -> Vec<u8> {
+        let mut bytes = text(&format!("layer.{at}.weight"));
+        bytes.extend(b"ctorch._utils\n_rebuild_tensor_v2\n((");
+        bytes.extend(text("storage"));
+        bytes.extend(b"ctorch\nFloatStorage\n");
+        bytes.extend([text(&at.to_string()), text("cpu")].concat());
+        bytes.extend(b"K\x04tQK\x00K\x04\x85K\x01\x85\x89ccollections\nOrderedDict\n)RtR");
+        bytes
+    }
+
+    /// What is told of a file whose pickle is that, up to the thousands of tensors that a dict is
+    /// still being filled with.
+    fn told(start: &[u8]) -> Vec<String> {
+        let mut pickle = [b"\x80\x02", start, b"ccollections\nOrderedDict\n)R("].concat();
+        for at in 0..30_000 {
+            pickle.extend(tensor(at));
+            if at % 1000 == 999 {
+                pickle.extend(b"u(");
+            }
+        }
+        let name = b"x/data.pkl";
+        let mut head = [ZIP, &[0; 22]].concat();
+        head.extend([name.len() as u8, 0, 0, 0]);
+        let file = [&head[..], name, &pickle].concat();
+        let mut heard = Heard::default();
+        let files = FileSet::single("x.pt", Memory::from(file));
+        tell(&files, &Limits::default(), &mut heard).unwrap();
+        heard.0
+    }
+
+    #[test]
+    fn the_first_tensors_are_told_by_their_whole_keys() {
+        let flat = told(b"");
+        assert_eq!(flat.len(), FEWEST);
+        assert_eq!(flat[2], "layer.2.weight float32 [4]");
+        let nested = told(&[b"}(", &text("epoch")[..], b"K\x03", &text("model")].concat());
+        assert_eq!(nested[127], "model.layer.127.weight float32 [4]");
+    }
+
+    #[test]
+    fn nothing_is_told_where_others_may_come_first_or_the_key_is_not_known() {
+        // A tensor before them, which is not in its dict yet.
+        let before = [b"}(", &tensor(7)[..], &text("model")].concat();
+        assert_eq!(told(&before), [""; 0]);
+        // A dict that is set already.
+        let set = [b"}", &text("ema")[..], b"}", &tensor(7), b"ss(", &text("model")].concat();
+        assert_eq!(told(&set), [""; 0]);
+        // In a list.
+        assert_eq!(told(b"]("), [""; 0]);
+        // Under a number, and under what is no key at all.
+        assert_eq!(told(b"}(K\x03"), [""; 0]);
+        assert_eq!(told(b"("), [""; 0]);
+    }
+}
