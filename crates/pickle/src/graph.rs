@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
+use crate::nodes::Nodes;
+
 /// Which object of a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub(crate) u32);
@@ -142,7 +144,7 @@ pub struct GlobalUse {
 /// The objects of one pickle. Nothing was called to make them.
 #[derive(Debug, Clone, Default)]
 pub struct Pickle {
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Nodes,
     /// The items of all tuples.
     pub(crate) items: Vec<NodeId>,
     /// What is done to objects; most have nothing.

@@ -11,6 +11,7 @@ mod graph;
 mod lower;
 mod machine;
 mod names;
+mod nodes;
 pub mod opcode;
 mod python2;
 mod repr;

@@ -25,12 +25,7 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
     let mut machine = Machine {
         input: Input { bytes, at: 0, starved: false },
         limits,
-        pickle: Pickle {
-            base,
-            nodes: vec![Node::None],
-            limits: limits.clone(),
-            ..Pickle::default()
-        },
+        pickle: Pickle { base, limits: limits.clone(), ..Pickle::default() },
         stack: Vec::new(),
         marks: Vec::new(),
         memo: Memo::default(),
@@ -42,14 +37,15 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
         small: Small::default(),
     };
     let mut start = 0;
-    let done = machine.run(&mut start);
+    // `None` is the first of all.
+    let first = machine.pickle.nodes.push(Node::None);
+    let done = first.and_then(|()| machine.run(&mut start));
     let open = machine.open();
     let mut pickle = std::mem::take(&mut machine.pickle);
     match done {
         Ok(root) => {
-            // Lists that grow on their own end up larger than what they hold, and these are kept
-            // while a tree is made of them.
-            pickle.nodes.shrink_to_fit();
+            // A list that grows on its own ends up larger than what it holds, and this one is kept
+            // while a tree is made of it.
             pickle.items.shrink_to_fit();
             pickle.root = Some(root);
             Ok(pickle)
@@ -600,7 +596,7 @@ impl Machine<'_> {
             self.extra += 3;
         }
         Limits::check("objects in a pickle", count + self.extra, self.limits.values)?;
-        room::push(&mut self.pickle.nodes, node)?;
+        self.pickle.nodes.push(node)?;
         Ok(NodeId(count as u32))
     }
 

@@ -76,6 +76,7 @@ impl Pickle {
             storages,
             progress,
             done: HashMap::new(),
+            is_expected: root != self.root(),
             stack: Vec::new(),
             attributes: Vec::new(),
             bytes: HashMap::new(),
@@ -85,9 +86,6 @@ impl Pickle {
             problems: Problems::default(),
             work: Cell::new(WORK),
         };
-        if root == self.root() {
-            lowering.expect()?;
-        }
         let root = lowering.tree(root)?;
         // Attributes come last: what they share with the tree belongs to the tree.
         while let Some((value, node)) = lowering.attributes.pop() {
@@ -106,6 +104,8 @@ pub(crate) struct Lowering<'a> {
     /// The places in the tree of the nodes that have an identity and were visited; of ten nodes
     /// that is about one.
     done: HashMap<NodeId, ValueId>,
+    /// There is room for the tensors of all of it, or need be none.
+    is_expected: bool,
     stack: Vec<Frame>,
     /// Attributes that are still to be lowered, and whose they are.
     attributes: Vec<(ValueId, NodeId)>,
@@ -324,6 +324,11 @@ impl Lowering<'_> {
                         zero_points: *zero_points,
                         axis,
                     });
+                }
+                // Not before the first one: the keys around it are compared before that, which takes
+                // room for a while.
+                if !std::mem::replace(&mut self.is_expected, true) {
+                    self.expect()?;
                 }
                 Value::Tensor(self.builder.push_tensor(*tensor)?)
             }
