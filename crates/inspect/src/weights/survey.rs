@@ -82,7 +82,7 @@ pub struct Surveying {
     /// Which tensor, and which of its elements; those of a tensor follow each other.
     parts: Vec<(usize, Range<u64>)>,
     /// Those that nobody needs now: each is large.
-    accumulators: Mutex<Vec<Box<Accumulator>>>,
+    accumulators: Mutex<Vec<Accumulator>>,
 }
 
 /// What a [`Survey`] has found.
@@ -105,7 +105,7 @@ pub enum Into {
 
 /// Counts values, and can tell of them before all have come.
 pub struct Counting {
-    accumulator: Box<Accumulator>,
+    accumulator: Accumulator,
     dtype: DType,
     /// The element that comes next, where the accumulator began anew, and what was counted before.
     at: u64,
@@ -187,7 +187,7 @@ impl Survey {
 }
 
 impl Surveying {
-    fn accumulators(&self) -> MutexGuard<'_, Vec<Box<Accumulator>>> {
+    fn accumulators(&self) -> MutexGuard<'_, Vec<Accumulator>> {
         self.accumulators.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
