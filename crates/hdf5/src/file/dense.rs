@@ -49,7 +49,7 @@ impl DenseAttributes {
         &mut self,
         file: &Hdf5File,
         names: impl Iterator<Item = &'n [u8]>,
-        mut found: impl FnMut(Attribute) -> Result<()>,
+        found: impl FnMut(Attribute) -> Result<()>,
     ) -> Result<()> {
         let mut positions = Vec::new();
         for name in names {
@@ -60,7 +60,7 @@ impl DenseAttributes {
                 room::push(&mut positions, position)?;
             }
         }
-        self.read(file, positions, |attribute| found(attribute))
+        self.read(file, positions, found)
     }
 
     /// Reads those that were not read yet, for what is wrong with them; returns that, and which
