@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
 
-use crate::nodes::Nodes;
+use crate::pieces::Pieces;
 
 /// Which object of a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -144,7 +144,7 @@ pub struct GlobalUse {
 /// The objects of one pickle. Nothing was called to make them.
 #[derive(Debug, Clone, Default)]
 pub struct Pickle {
-    pub(crate) nodes: Nodes,
+    pub(crate) nodes: Pieces<Node>,
     /// The items of all tuples.
     pub(crate) items: Vec<NodeId>,
     /// What is done to objects; most have nothing.
