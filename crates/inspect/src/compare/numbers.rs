@@ -89,11 +89,14 @@ impl Numbers {
     /// come must not show in the last bit.
     pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &Options) {
         let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
-        let mut sums = [self.dot, self.left_squares, self.right_squares];
+        let (mut dot, mut left, mut right) = (self.dot, self.left_squares, self.right_squares);
         for value in values {
             if value.is_finite() {
                 finite += 1;
-                sums = sums.map(|sum| sum + value * value);
+                let square = value * value;
+                dot += square;
+                left += square;
+                right += square;
             } else if value.is_nan() {
                 self.left_nan += 1;
                 self.right_nan += 1;
@@ -107,7 +110,7 @@ impl Numbers {
         }
         self.elements += count;
         self.finite += finite;
-        [self.dot, self.left_squares, self.right_squares] = sums;
+        (self.dot, self.left_squares, self.right_squares) = (dot, left, right);
     }
 
     pub(super) fn real(&mut self, left: f64, right: f64, options: &Options) {
