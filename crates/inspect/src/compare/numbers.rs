@@ -42,6 +42,25 @@ impl Numbers {
         Self { numeric, ..Self::default() }
     }
 
+    /// Adds what was found of the elements that follow these.
+    pub(super) fn merge(&mut self, next: Self) {
+        self.first = self.first.or(next.first.map(|first| first + self.elements));
+        self.elements += next.elements;
+        self.differing += next.differing;
+        self.unequal += next.unequal;
+        self.max_abs = self.max_abs.max(next.max_abs);
+        self.max_rel = self.max_rel.max(next.max_rel);
+        self.one_nan += next.one_nan;
+        self.far += next.far;
+        self.left_nan += next.left_nan;
+        self.right_nan += next.right_nan;
+        self.finite += next.finite;
+        self.squares += next.squares;
+        self.dot += next.dot;
+        self.left_squares += next.left_squares;
+        self.right_squares += next.right_squares;
+    }
+
     /// Whether all elements have a distance: none is NaN on one side only.
     fn defined(&self) -> bool {
         self.numeric && self.one_nan == 0 && (self.finite > 0 || self.far > 0)
