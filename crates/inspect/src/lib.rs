@@ -18,6 +18,7 @@ mod natural;
 mod numbers;
 mod optimizer;
 pub mod picture;
+mod pieces;
 mod read_back;
 mod reading;
 pub mod runs;

@@ -1,5 +1,7 @@
 //! A pair of tensors that is being compared.
 
+use std::ops::Range;
+
 use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Result, Tensor};
 use statelens_tensor::{Cast, Machine, Need, Pour};
 
@@ -24,8 +26,7 @@ pub struct Current {
     options: Options,
     numbers: Numbers,
     rounding: Option<Rounding>,
-    /// Logical bytes of both, as the progress counts them, and how many of them are done.
-    bytes: u64,
+    /// Logical bytes of both that are done.
     done: u64,
 }
 
@@ -45,6 +46,16 @@ pub struct Outcome {
     pub(super) rounded: Option<(String, Numbers)>,
 }
 
+impl Outcome {
+    /// Adds what was found of the elements that follow.
+    pub(super) fn merge(&mut self, next: Self) {
+        self.numbers.merge(next.numbers);
+        if let (Some((_, all)), Some((_, next))) = (&mut self.rounded, next.rounded) {
+            all.merge(next);
+        }
+    }
+}
+
 /// The logical bytes of one side that wait for the other.
 struct Stream {
     pour: Pour<Vec<u8>>,
@@ -52,19 +63,17 @@ struct Stream {
 }
 
 impl Current {
-    /// Of two tensors that have so many bytes together. Where `dtypes_count`, those differ and it is
-    /// told.
+    /// Of these elements of two tensors. Where `dtypes_count`, those differ and it is told.
     pub(super) fn new(
         ((left_of, left), (right_of, right)): ((&Checkpoint, &Tensor), (&Checkpoint, &Tensor)),
-        bytes: u64,
+        range: Range<u64>,
         dtypes_count: bool,
         options: Options,
     ) -> Result<Self> {
         let stream = |of: &Checkpoint, tensor: &Tensor, dtype| -> Result<Stream> {
             let mut tensor = tensor.clone();
             tensor.dtype = dtype;
-            let numel = tensor.numel().unwrap_or(0);
-            let pour = Pour::new(&of.files, &tensor, 0..numel, BUDGET, Vec::new())?;
+            let pour = Pour::new(&of.files, &tensor, range.clone(), BUDGET, Vec::new())?;
             let size = usize::try_from(tensor.dtype.itemsize().max(1)).unwrap_or(usize::MAX);
             Ok(Stream { pour, size })
         };
@@ -82,7 +91,6 @@ impl Current {
             rounding,
             lane,
             options,
-            bytes,
             done: 0,
         })
     }
@@ -164,7 +172,8 @@ impl Machine for Current {
     }
 
     fn progress(&self) -> (u64, u64) {
-        (self.done, self.bytes)
+        let all = self.left.pour.progress().1.saturating_add(self.right.pour.progress().1);
+        (self.done, all)
     }
 }
 

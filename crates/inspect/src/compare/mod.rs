@@ -29,11 +29,13 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Progress, Result};
 use statelens_tensor::{Buffer, drive};
 
+use crate::pieces::Pieces;
 use crate::work::{InOrder, Work};
 use current::{Current, Outcome};
 use pairs::Pair;
@@ -74,6 +76,9 @@ impl Default for Tolerance {
     }
 }
 
+/// Elements of a pair that are compared by one worker.
+const PIECE: u64 = 4 << 20;
+
 /// Bytes that the driver reads at once.
 const BUFFER: usize = 256 << 10;
 
@@ -87,7 +92,15 @@ pub struct Comparing {
     right: Arc<Checkpoint>,
     options: Options,
     pairs: Vec<Pair>,
+    pieces: Pieces,
     matches: Vec<Option<usize>>,
+}
+
+/// What a [`Comparison`] has found.
+pub struct Found {
+    report: Report,
+    /// Of the pair whose last piece is still to come.
+    begun: Option<Result<Option<Outcome>>>,
 }
 
 impl Comparison {
@@ -98,7 +111,13 @@ impl Comparison {
         if options.structure {
             structure::structure(&left, &right, &mut report);
         }
-        Self::of(Comparing { left, right, options, pairs, matches }, report)
+        let mut pieces = Pieces::default();
+        for (at, pair) in pairs.iter().enumerate() {
+            let numel = pair.shape.iter().fold(1u64, |numel, dim| numel.saturating_mul(*dim));
+            pieces.push(at, numel, pair.grain(&left, &right), PIECE);
+        }
+        let comparing = Comparing { left, right, options, pairs, pieces, matches };
+        Self::of(comparing, Found { report, begun: None })
     }
 
     /// For each leaf of the left side, in the order of its leaves, the leaf on the right that it
@@ -110,53 +129,60 @@ impl Comparison {
     /// What was found so far: all but elements from the start, those as they are compared; in
     /// the order in which it was found.
     pub fn so_far(&self) -> &Report {
-        &self.sum
+        &self.sum.report
     }
 
     /// How many pairs of tensors were compared to their end.
     pub fn compared(&self) -> usize {
-        self.next
+        self.work.pieces.item(self.next)
     }
 
     /// The leaves of the left side whose elements are still to be compared.
     pub fn waiting(&self) -> impl Iterator<Item = usize> {
-        places(self.work.pairs.iter().skip(self.next))
+        places(self.work.pairs.iter().skip(self.compared()))
     }
 
     /// The leaves of the left side that stand for the pairs of tensors from `from` on that were
     /// compared to their end.
     pub fn settled(&self, from: usize) -> impl Iterator<Item = usize> {
-        places(self.work.pairs.iter().take(self.next).skip(from))
+        places(self.work.pairs.iter().take(self.compared()).skip(from))
     }
 
     /// What was found; complete once nothing is needed any more.
     pub fn into_report(mut self) -> Report {
-        self.sum.sort();
-        self.sum
+        self.sum.report.sort();
+        self.sum.report
     }
 }
 
 impl Work for Comparing {
     type Part = Current;
     type Found = Result<Option<Outcome>>;
-    type Sum = Report;
+    type Sum = Found;
 
     fn parts(&self) -> usize {
-        self.pairs.len()
+        self.pieces.count()
     }
 
     fn size(&self, part: usize) -> u64 {
-        self.pairs.get(part).map_or(0, |pair| pair.bytes)
+        let pair = &self.pairs[self.pieces.item(part)];
+        let Range { start, end } = self.pieces.range(part);
+        let of = |checkpoint: &Checkpoint, id| {
+            let tensor = checkpoint.tensor(id).ok();
+            tensor.and_then(|tensor| tensor.dtype.bytes_of(end - start)).unwrap_or(0)
+        };
+        of(&self.left, pair.left).saturating_add(of(&self.right, pair.right))
     }
 
     fn begin(&self, part: usize) -> Result<Option<Current>> {
-        let pair = &self.pairs[part];
+        let pair = &self.pairs[self.pieces.item(part)];
         let (left, right) = (self.left.tensor(pair.left)?, self.right.tensor(pair.right)?);
         if pairs::same_constant(left, right) && !self.options.nan_differs {
             return Ok(None);
         }
         let sides = ((&*self.left, left), (&*self.right, right));
-        Current::new(sides, pair.bytes, pair.dtypes.is_some(), self.options).map(Some)
+        let range = self.pieces.range(part);
+        Current::new(sides, range, pair.dtypes.is_some(), self.options).map(Some)
     }
 
     fn end(
@@ -168,13 +194,19 @@ impl Work for Comparing {
         read.map(|()| machine.map(Current::outcome))
     }
 
-    fn take(&self, report: &mut Report, part: usize, found: Result<Option<Outcome>>) -> Result<()> {
-        // One tensor that can't be read is a difference.
-        let found = match found {
-            Ok(found) => Ok(found),
-            Err(error) => Err(crate::of_one_tensor(error)?),
+    fn take(&self, sum: &mut Found, part: usize, found: Result<Option<Outcome>>) -> Result<()> {
+        let merge = |all: &mut Option<Outcome>, part| {
+            if let (Some(all), Some(part)) = (all, part) {
+                all.merge(part);
+            }
         };
-        report.compared(&self.pairs[part], found);
+        let found = match self.pieces.join(part, &mut sum.begun, found, merge) {
+            None => return Ok(()),
+            Some(Ok(found)) => Ok(found),
+            // One tensor that can't be read is a difference.
+            Some(Err(error)) => Err(crate::of_one_tensor(error)?),
+        };
+        sum.report.compared(&self.pairs[self.pieces.item(part)], found);
         Ok(())
     }
 }

@@ -42,6 +42,25 @@ impl Numbers {
         Self { numeric, ..Self::default() }
     }
 
+    /// Adds what was found of the elements that follow these.
+    pub(super) fn merge(&mut self, next: Self) {
+        self.first = self.first.or(next.first.map(|first| first + self.elements));
+        self.elements += next.elements;
+        self.differing += next.differing;
+        self.unequal += next.unequal;
+        self.max_abs = self.max_abs.max(next.max_abs);
+        self.max_rel = self.max_rel.max(next.max_rel);
+        self.one_nan += next.one_nan;
+        self.far += next.far;
+        self.left_nan += next.left_nan;
+        self.right_nan += next.right_nan;
+        self.finite += next.finite;
+        self.squares += next.squares;
+        self.dot += next.dot;
+        self.left_squares += next.left_squares;
+        self.right_squares += next.right_squares;
+    }
+
     /// Whether all elements have a distance: none is NaN on one side only.
     fn defined(&self) -> bool {
         self.numeric && self.one_nan == 0 && (self.finite > 0 || self.far > 0)
@@ -89,11 +108,14 @@ impl Numbers {
     /// come must not show in the last bit.
     pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &Options) {
         let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
-        let mut sums = [self.dot, self.left_squares, self.right_squares];
+        let (mut dot, mut left, mut right) = (self.dot, self.left_squares, self.right_squares);
         for value in values {
             if value.is_finite() {
                 finite += 1;
-                sums = sums.map(|sum| sum + value * value);
+                let square = value * value;
+                dot += square;
+                left += square;
+                right += square;
             } else if value.is_nan() {
                 self.left_nan += 1;
                 self.right_nan += 1;
@@ -107,7 +129,7 @@ impl Numbers {
         }
         self.elements += count;
         self.finite += finite;
-        [self.dot, self.left_squares, self.right_squares] = sums;
+        (self.dot, self.left_squares, self.right_squares) = (dot, left, right);
     }
 
     pub(super) fn real(&mut self, left: f64, right: f64, options: &Options) {

@@ -9,19 +9,29 @@ use statelens_checkpoint::{
 use super::report::unravel;
 use super::sets::names;
 use super::{Numbers, Options, Outcome, Report, Values, What, lane};
+use crate::pieces::grain;
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.
 pub(super) struct Pair {
     pub(super) left: TensorId,
     pub(super) right: TensorId,
-    /// Logical bytes of both.
-    pub(super) bytes: u64,
     /// Order, key and part of each leaf that is this pair.
     pub(super) places: Vec<(usize, Text, String)>,
     pub(super) shape: Vec<u64>,
     /// Both dtypes, where they differ and that counts.
     pub(super) dtypes: Option<(String, String)>,
+}
+
+impl Pair {
+    /// Where both can be read from; see [`grain`].
+    pub(super) fn grain(&self, left: &Checkpoint, right: &Checkpoint) -> Option<u64> {
+        let of = |checkpoint: &Checkpoint, id| checkpoint.tensor(id).ok().and_then(grain);
+        match (of(left, self.left)?, of(right, self.right)?) {
+            (1, other) | (other, 1) => Some(other),
+            (one, other) => (one == other).then_some(one),
+        }
+    }
 }
 
 /// Compares all but elements; returns the pairs of tensors that are left, and the leaf on the
@@ -174,11 +184,9 @@ impl Matching<'_> {
             return;
         }
         self.known.insert((left_id, right_id), self.pairs.len());
-        let bytes = |tensor: &Tensor| tensor.nbytes().unwrap_or(0);
         self.pairs.push(Pair {
             left: left_id,
             right: right_id,
-            bytes: bytes(left).saturating_add(bytes(right)),
             places: vec![place],
             shape: left.shape.clone(),
             dtypes,

@@ -28,6 +28,7 @@ use statelens_checkpoint::{
 use statelens_formats::checks::{Check, Checks};
 use statelens_tensor::{Buffer, Pour, drive, elements, verbatim_span};
 
+use crate::pieces::{Pieces, grain};
 use crate::reading::{Repetition, tensors_of};
 use crate::work::{InOrder, Work};
 use passing::{Passed, Passing};
@@ -46,6 +47,9 @@ const BUDGET: usize = 8 << 20;
 /// Bytes that the driver reads at once.
 const BUFFER: usize = 256 << 10;
 
+/// Elements of a tensor that are looked at by one worker.
+const PIECE: u64 = 8 << 20;
+
 /// Problems before one that may be the same.
 const NEAR: usize = 64;
 
@@ -59,6 +63,7 @@ pub struct Verifying {
     keys: Table<String>,
     checks: Vec<Check>,
     jobs: Vec<Job>,
+    pieces: Pieces,
     /// Whether hashes are wanted, too.
     hashing: bool,
 }
@@ -68,6 +73,8 @@ pub struct Looked {
     hashes: HashMap<TensorId, String>,
     not_finite: Table<NonFinite>,
     report: Report,
+    /// Of the job whose last piece is still to come.
+    begun: Option<Result<Passed>>,
 }
 
 /// Something to be read from its start to its end.
@@ -111,17 +118,18 @@ impl Verification {
             keys,
             checks: checks.checks,
             jobs: Vec::new(),
+            pieces: Pieces::default(),
             hashing,
         };
         verifying.plan(&order, places, &mut report);
-        Self::of(verifying, Looked { hashes: HashMap::new(), not_finite, report })
+        Self::of(verifying, Looked { hashes: HashMap::new(), not_finite, report, begun: None })
     }
 
     /// What was found; complete once nothing is needed any more. Hashes were asked for if there
     /// is a manifest.
     pub fn into_report(self, manifest: Option<&Manifest>) -> Result<Report> {
         let Verifying { checkpoint, leaves, keys, .. } = &self.work;
-        let Looked { hashes, mut not_finite, mut report } = self.sum;
+        let Looked { hashes, mut not_finite, mut report, .. } = self.sum;
         for leaf in leaves {
             for (tensor_id, _) in tensors_of(checkpoint, leaf.target) {
                 let Some(found) = not_finite.take(tensor_id) else { continue };
@@ -206,10 +214,37 @@ impl Verifying {
         }
         order::by_key(&mut jobs, |(place, _)| *place);
         self.jobs = jobs.into_iter().map(|(_, job)| job).collect();
+        for (at, job) in self.jobs.iter().enumerate() {
+            let (numel, grain) = match self.of(job) {
+                (None, Some(tensor)) => match self.checkpoint.tensor(tensor) {
+                    // A hash is of all bytes in order.
+                    Ok(tensor) => (tensor.numel(), grain(tensor).filter(|_| !self.hashing)),
+                    Err(_) => (None, None),
+                },
+                _ => (Some(job.bytes), None),
+            };
+            self.pieces.push(at, numel.unwrap_or(0), grain, PIECE);
+        }
     }
 
     fn key(&self, tensor: TensorId) -> String {
         self.keys.get(tensor).cloned().unwrap_or_default()
+    }
+
+    /// Which bytes of its job a part is of.
+    fn bytes_of(&self, part: usize) -> Range<u64> {
+        let (item, range) = (self.pieces.item(part), self.pieces.range(part));
+        let size = match self.of(&self.jobs[item]) {
+            (None, Some(tensor)) => {
+                let tensor = self.checkpoint.tensor(tensor).ok();
+                return tensor.map_or(0..0, |tensor| {
+                    let bytes = |at| tensor.dtype.bytes_of(at).unwrap_or(u64::MAX);
+                    bytes(range.start)..bytes(range.end)
+                });
+            }
+            _ => self.jobs[item].bytes,
+        };
+        0..size
     }
 
     /// The check that a job is of, and the first tensor in it.
@@ -287,19 +322,22 @@ impl Work for Verifying {
     type Sum = Looked;
 
     fn parts(&self) -> usize {
-        self.jobs.len()
+        self.pieces.count()
     }
 
     fn size(&self, part: usize) -> u64 {
-        self.jobs.get(part).map_or(0, |job| job.bytes)
+        let job = &self.jobs[self.pieces.item(part)];
+        let Range { start, end } = self.bytes_of(part);
+        (end - start).min(job.bytes)
     }
 
     fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
-        let (checkpoint, job) = (&self.checkpoint, &self.jobs[part]);
+        let (checkpoint, job) = (&self.checkpoint, &self.jobs[self.pieces.item(part)]);
         let (check, tensor) = self.of(job);
         let passing = |check: Option<&Check>| {
             let summing = check.map(|check| check.algorithm.begin());
-            Passing::new(checkpoint.clone(), job.tensors.clone(), summing, self.hashing)
+            let start = self.bytes_of(part).start;
+            Passing::new(checkpoint.clone(), job.tensors.clone(), summing, self.hashing, start)
         };
         let pour = match (check, tensor) {
             (Some(check), None) if check.found.is_some() => return Ok(None),
@@ -312,7 +350,8 @@ impl Work for Verifying {
                 if self.told_by_one(tensor) {
                     return Ok(None);
                 }
-                Pour::all(&checkpoint.files, tensor, BUDGET, passing(None))?
+                let range = self.pieces.range(part);
+                Pour::new(&checkpoint.files, tensor, range, BUDGET, passing(None))?
             }
             (None, None) => return Ok(None),
         };
@@ -324,7 +363,7 @@ impl Work for Verifying {
             return pour.into.finish(read);
         }
         let mut passed = Passed { outcome: read.map(|()| None), tensors: Vec::new() };
-        let job = &self.jobs[part];
+        let job = &self.jobs[self.pieces.item(part)];
         if let (None, Some(id), Ok(_)) = (job.check, self.of(job).1, &passed.outcome) {
             match self.constant(id) {
                 Ok(found) => passed.tensors.extend(found.map(|found| (id, found, None))),
@@ -335,14 +374,17 @@ impl Work for Verifying {
     }
 
     fn take(&self, sum: &mut Looked, part: usize, found: Passed) -> Result<()> {
-        let Looked { hashes, not_finite, report } = sum;
+        let Looked { hashes, not_finite, report, begun } = sum;
+        let Some(Ok(found)) = self.pieces.join(part, begun, Ok(found), Passed::merge) else {
+            return Ok(());
+        };
         for (id, found, hash) in found.tensors {
             if found.first.is_some() {
                 not_finite.set(id, found);
             }
             hashes.extend(hash.map(|hash| (id, hash)));
         }
-        let job = &self.jobs[part];
+        let job = &self.jobs[self.pieces.item(part)];
         match (found.outcome, self.of(job).0) {
             // What can't be read is a problem, and the rest is looked at.
             (Err(error), _) => {

@@ -32,20 +32,46 @@ pub struct Passed {
 }
 
 impl Passing {
+    /// Takes the bytes of a job from `at` on.
     pub(super) fn new(
         checkpoint: Arc<Checkpoint>,
         tensors: Vec<Inner>,
         summing: Option<Summing>,
         hashing: bool,
+        at: u64,
     ) -> Self {
-        let (at, inner, tally, found) = (0, 0, None, Vec::new());
+        let (inner, tally, found) = (0, None, Vec::new());
         Self { checkpoint, tensors, summing, hashing, at, inner, tally, found }
     }
 
     pub(super) fn finish(mut self, read: Result<()>) -> Passed {
         // What has no bytes is not passed by any.
         let outcome = read.and_then(|()| self.receive(&[]));
+        if let (Ok(()), Some(tally)) = (&outcome, self.tally.take())
+            && let Some(inner) = self.tensors.get(self.inner)
+        {
+            // The rest of it is another piece.
+            self.found.push((inner.tensor, tally.finish().0, None));
+        }
         Passed { outcome: outcome.map(|()| self.summing.map(Summing::value)), tensors: self.found }
+    }
+}
+
+impl Passed {
+    /// Adds what came of the piece that follows.
+    pub(super) fn merge(&mut self, next: Self) {
+        match (&self.outcome, next.outcome) {
+            (Ok(_), Err(error)) => *self = Self { outcome: Err(error), tensors: Vec::new() },
+            (Ok(_), Ok(_)) => {
+                for (id, found, _) in next.tensors {
+                    match self.tensors.iter_mut().find(|(known, ..)| *known == id) {
+                        Some((_, all, _)) => all.merge(found),
+                        None => self.tensors.push((id, found, None)),
+                    }
+                }
+            }
+            (Err(_), _) => {}
+        }
     }
 }
 
@@ -62,7 +88,8 @@ impl Receive for Passing {
             }
             if self.tally.is_none() {
                 let tensor = self.checkpoint.tensor(*id)?;
-                self.tally = Some(Tally::new(tensor, self.hashing));
+                let before = here.start.saturating_sub(range.start);
+                self.tally = Some(Tally::new(tensor, self.hashing).behind(before));
             }
             let (from, to) = (range.start.max(here.start), range.end.min(here.end));
             if from < to

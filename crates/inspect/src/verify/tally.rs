@@ -14,6 +14,15 @@ pub struct NonFinite {
     pub first: Option<u64>,
 }
 
+impl NonFinite {
+    /// Adds those of elements that follow.
+    pub(super) fn merge(&mut self, next: Self) {
+        self.nan = self.nan.saturating_add(next.nan);
+        self.inf = self.inf.saturating_add(next.inf);
+        self.first = self.first.or(next.first);
+    }
+}
+
 /// Counts and hashes the logical bytes of a tensor, in pieces of any size.
 pub(super) struct Tally {
     kind: Option<Kind>,
@@ -90,6 +99,12 @@ impl Tally {
             found: NonFinite::default(),
             hasher: hash.then(Sha256::new),
         }
+    }
+
+    /// The same, of the elements behind the first `bytes`.
+    pub(super) fn behind(mut self, bytes: u64) -> Self {
+        self.at = self.kind.map_or(0, |kind| bytes / kind.size as u64);
+        self
     }
 
     pub(super) fn update(&mut self, mut bytes: &[u8]) {

@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sha2::{Digest, Sha256};
@@ -10,6 +9,7 @@ use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_stats::{Accumulator, Histogram, Scale, Statistics, Summary, has_statistics};
 use statelens_tensor::{BUDGET, Pour, Receive};
 
+use crate::pieces::{Pieces, grain};
 use crate::reading::{Repetition, missing};
 use crate::work::{InOrder, Work};
 
@@ -79,8 +79,7 @@ pub struct Surveying {
     hashes: bool,
     /// Each once; of those that are not read, why not.
     tensors: Vec<(TensorId, Option<Outcome>)>,
-    /// Which tensor, and which of its elements; those of a tensor follow each other.
-    parts: Vec<(usize, Range<u64>)>,
+    pieces: Pieces,
     /// Those that nobody needs now: each is large.
     accumulators: Mutex<Vec<Accumulator>>,
 }
@@ -90,7 +89,7 @@ pub struct Surveying {
 pub struct Found {
     told: Vec<(TensorId, Outcome)>,
     /// What is known of the tensor whose last part is still to come.
-    begun: Option<Result<Summary>>,
+    begun: Option<Result<Option<Outcome>>>,
 }
 
 /// What the bytes of a part go to.
@@ -120,8 +119,8 @@ impl Survey {
         Self::plan(checkpoint, tensors, false, u64::MAX)
     }
 
-    /// As [`Survey::new`], with tensors that lie in one run divided into parts of so many bytes, for
-    /// a driver that reads several at once. That changes nothing in what is found.
+    /// As [`Survey::new`], with tensors divided into parts of about so many bytes where nothing is read
+    /// twice for that, for a driver that reads several at once. That changes nothing in what is found.
     pub fn divided(
         checkpoint: Arc<Checkpoint>,
         tensors: impl IntoIterator<Item = TensorId>,
@@ -145,7 +144,7 @@ impl Survey {
         piece: u64,
     ) -> Self {
         let mut repetition = Repetition::new(&checkpoint);
-        let (mut seen, mut tensors, mut parts) = (HashSet::new(), Vec::new(), Vec::new());
+        let (mut seen, mut tensors, mut pieces) = (HashSet::new(), Vec::new(), Pieces::default());
         for id in ids {
             let Ok(tensor) = checkpoint.tensor(id) else { continue };
             if !seen.insert(id) {
@@ -153,17 +152,18 @@ impl Survey {
             }
             let why = why_not(tensor, hashes, &mut repetition);
             let index = tensors.len();
-            match (&why, wanted(tensor, hashes)) {
-                (None, Some(tensor)) => {
-                    let ranges = divided(&tensor, piece);
-                    parts.extend(ranges.into_iter().map(|range| (index, range)));
+            match wanted(tensor, hashes).filter(|_| why.is_none()) {
+                Some(tensor) => {
+                    let grain = grain(&tensor).filter(|_| piece < u64::MAX);
+                    let most = piece / tensor.dtype.itemsize().max(1);
+                    pieces.push(index, tensor.numel().unwrap_or(0), grain, most);
                 }
-                _ => parts.push((index, 0..0)),
+                None => pieces.push(index, 0, None, 0),
             }
             tensors.push((id, why));
         }
         let accumulators = Mutex::default();
-        let surveying = Surveying { checkpoint, hashes, tensors, parts, accumulators };
+        let surveying = Surveying { checkpoint, hashes, tensors, pieces, accumulators };
         Self::of(surveying, Found::default())
     }
 
@@ -175,11 +175,10 @@ impl Survey {
     /// What the values of the tensor that is being read are like so far; `None` between two bytes of
     /// an element.
     pub fn so_far(&mut self) -> Option<(TensorId, Measured)> {
-        let (index, _) = self.work.parts.get(self.next)?;
-        let (id, _) = self.work.tensors.get(*index)?;
+        let (id, _) = self.work.tensors.get(self.work.pieces.item(self.next))?;
         let Into::Count(counting) = &mut self.current.as_mut()?.into else { return None };
         let mut summary = counting.so_far()?;
-        if let Some(Ok(begun)) = &self.sum.begun {
+        if let Some(Ok(Some(Outcome::Read(begun)))) = &self.sum.begun {
             summary.merge(begun);
         }
         Some((*id, Measured::of(&summary)))
@@ -205,20 +204,20 @@ impl Work for Surveying {
     type Sum = Found;
 
     fn parts(&self) -> usize {
-        self.parts.len()
+        self.pieces.count()
     }
 
     fn size(&self, part: usize) -> u64 {
-        let (index, range) = &self.parts[part];
-        let tensor = self.checkpoint.tensor(self.tensors[*index].0).ok();
+        let range = self.pieces.range(part);
+        let tensor = self.checkpoint.tensor(self.tensors[self.pieces.item(part)].0).ok();
         let tensor = tensor.and_then(|tensor| wanted(tensor, self.hashes));
         let bytes = tensor.and_then(|it| it.dtype.bytes_of(range.end - range.start));
         bytes.unwrap_or(u64::MAX)
     }
 
     fn begin(&self, part: usize) -> Result<Option<Self::Part>> {
-        let (index, range) = &self.parts[part];
-        let (id, why) = &self.tensors[*index];
+        let range = self.pieces.range(part);
+        let (id, why) = &self.tensors[self.pieces.item(part)];
         let tensor = self.checkpoint.tensor(*id)?;
         let Some(tensor) = wanted(tensor, self.hashes).filter(|_| why.is_none()) else {
             return Ok(None);
@@ -233,7 +232,7 @@ impl Work for Surveying {
                 Into::Count(Box::new(Counting { accumulator, dtype, at, before, passed: 0 }))
             }
         };
-        Pour::new(&self.checkpoint.files, &tensor, range.clone(), BUDGET, into).map(Some)
+        Pour::new(&self.checkpoint.files, &tensor, range, BUDGET, into).map(Some)
     }
 
     fn end(&self, _part: usize, machine: Option<Self::Part>, read: Result<()>) -> Self::Found {
@@ -250,29 +249,18 @@ impl Work for Surveying {
     }
 
     fn take(&self, sum: &mut Found, part: usize, found: Self::Found) -> Result<()> {
-        let (index, _) = self.parts[part];
-        let (id, why) = &self.tensors[index];
-        let last = self.parts.get(part + 1).is_none_or(|(next, _)| *next != index);
-        let found = match (found, sum.begun.take()) {
-            // What is wrong with its first part is what is told of a tensor.
-            (_, Some(Err(error))) => Err(error),
-            (Ok(Some(Outcome::Read(part))), Some(Ok(mut before))) => {
-                before.merge(&part);
-                Ok(Some(Outcome::Read(Box::new(before))))
+        let (id, why) = &self.tensors[self.pieces.item(part)];
+        let merge = |all: &mut Option<Outcome>, part| {
+            if let (Some(Outcome::Read(all)), Some(Outcome::Read(part))) = (all, part) {
+                all.merge(&part);
             }
-            (found, _) => found,
         };
-        let outcome = match (found, last) {
-            (Ok(Some(Outcome::Read(summary))), false) => {
-                sum.begun = Some(Ok(*summary));
-                return Ok(());
-            }
-            (Err(error), false) => {
-                sum.begun = Some(Err(error));
-                return Ok(());
-            }
-            (Ok(found), _) => found.or_else(|| why.clone()),
-            (Err(error), true) => Some(Outcome::Unread(crate::of_one_tensor(error)?.to_string())),
+        let Some(found) = self.pieces.join(part, &mut sum.begun, found, merge) else {
+            return Ok(());
+        };
+        let outcome = match found {
+            Ok(found) => found.or_else(|| why.clone()),
+            Err(error) => Some(Outcome::Unread(crate::of_one_tensor(error)?.to_string())),
         };
         sum.told.extend(outcome.map(|outcome| (*id, outcome)));
         Ok(())
@@ -322,19 +310,6 @@ fn why_not(tensor: &Tensor, hashes: bool, repetition: &mut Repetition) -> Option
 /// The tensor as it is read: as numbers, unless its bytes are hashed.
 fn wanted(tensor: &Tensor, hashes: bool) -> Option<Cow<'_, Tensor>> {
     if hashes { Some(Cow::Borrowed(tensor)) } else { countable(tensor) }
-}
-
-/// The elements of a tensor in parts of so many bytes. What lies in one run can be read from
-/// anywhere; chunks would be decoded twice.
-fn divided(tensor: &Tensor, bytes: u64) -> Vec<Range<u64>> {
-    let numel = tensor.numel().unwrap_or(0);
-    let piece = match tensor.layout {
-        Layout::Span(_) => (bytes / tensor.dtype.itemsize().max(1)).max(1),
-        _ => u64::MAX,
-    };
-    let pieces = numel.div_ceil(piece).max(1);
-    let start = |at: u64| at.saturating_mul(piece).min(numel);
-    (0..pieces).map(|at| start(at)..start(at + 1)).collect()
 }
 
 /// Tensors that may be equal bit for bit, those in one group with each other: of one dtype and shape,
