@@ -319,6 +319,8 @@ fn counts_are_in_the_singular_where_they_are_one() {
     let folder = Folder::new();
     let file = folder.with("a.safetensors", &safetensors(&[("w", "U8", &[1], &[1])]));
     let file = text(&file);
+    let said = run(["show", &file, "w[0, 0]"]).failed();
+    assert!(said.contains("more parts than the tensor has dimensions"), "{said}");
     for args in [
         &["info", &file][..],
         &["diff", &file, &file],

@@ -111,7 +111,7 @@ impl Slice {
             return Err(bad("... stands in it twice".into()));
         }
         if named > shape.len() {
-            return Err(bad(format!("it has {named} parts for {} dimensions", shape.len())));
+            return Err(bad("it has more parts than the tensor has dimensions".into()));
         }
         let mut axes = Vec::with_capacity(shape.len());
         for axis in &self.axes {

@@ -47,7 +47,7 @@ impl Slice {
         let given = parts.len() - dots;
         if dots > 1 || given > shape.len() {
             let why = match dots {
-                0 | 1 => format!("it has {given} parts for {} dimensions", shape.len()),
+                0 | 1 => "it has more parts than the tensor has dimensions".to_owned(),
                 _ => "... stands in it twice".to_owned(),
             };
             return Err(bad(why));
