@@ -6,35 +6,59 @@ use std::ops::Range;
 use statelens_checkpoint::{Layout, Result, Tensor};
 use statelens_tensor::BUDGET;
 
-/// Which item, and which of its elements; those of an item follow each other.
+/// Pieces of one item, at most: how many elements it has is what a file claims.
+const MOST: u64 = 1 << 10;
+
+/// Items, each in pieces that follow each other.
 #[derive(Default)]
-pub(crate) struct Pieces(Vec<(usize, Range<u64>)>);
+pub(crate) struct Pieces {
+    items: Vec<Item>,
+    count: usize,
+}
+
+struct Item {
+    item: usize,
+    /// The number of its first piece.
+    first: usize,
+    numel: u64,
+    /// Elements of each piece but the last.
+    size: u64,
+}
 
 impl Pieces {
-    /// An item of so many elements, in pieces of about `most`, which begin at multiples of `grain`;
-    /// in one piece where there is none.
+    /// An item of so many elements, in pieces of about `most`, or more if they were too many, which
+    /// begin at multiples of `grain`; in one piece where there is none.
     pub(crate) fn push(&mut self, item: usize, numel: u64, grain: Option<u64>, most: u64) {
         let size = grain.map_or(u64::MAX, |grain| {
-            let grain = grain.max(1);
-            (most / grain).max(1).saturating_mul(grain)
+            let (grain, least) = (grain.max(1), numel.div_ceil(MOST));
+            let grains = (most / grain).max(least.div_ceil(grain)).max(1);
+            grains.saturating_mul(grain)
         });
-        let start = |at: u64| at.saturating_mul(size).min(numel);
-        let pieces = 0..numel.div_ceil(size).max(1);
-        self.0.extend(pieces.map(|at| (item, start(at)..start(at + 1))));
+        self.items.push(Item { item, first: self.count, numel, size });
+        self.count += numel.div_ceil(size).max(1) as usize;
     }
 
     pub(crate) fn count(&self) -> usize {
-        self.0.len()
+        self.count
     }
 
     /// The item of a piece; of none, the one behind the last.
     pub(crate) fn item(&self, piece: usize) -> usize {
-        let last = || self.0.last().map_or(0, |(item, _)| item + 1);
-        self.0.get(piece).map_or_else(last, |(item, _)| *item)
+        let behind = || self.items.last().map_or(0, |last| last.item + 1);
+        self.of(piece).map_or_else(behind, |of| of.item)
     }
 
+    /// The elements of its item that a piece is of.
     pub(crate) fn range(&self, piece: usize) -> Range<u64> {
-        self.0.get(piece).map_or(0..0, |(_, range)| range.clone())
+        self.of(piece).map_or(0..0, |of| {
+            let start = |at: usize| (at as u64).saturating_mul(of.size).min(of.numel);
+            start(piece - of.first)..start(piece - of.first + 1)
+        })
+    }
+
+    fn of(&self, piece: usize) -> Option<&Item> {
+        let after = self.items.partition_point(|item| item.first <= piece);
+        after.checked_sub(1).map(|at| &self.items[at]).filter(|_| piece < self.count)
     }
 
     /// Puts together what came of the pieces of an item: all of it with the last one. What is wrong
@@ -76,5 +100,40 @@ pub(crate) fn grain(tensor: &Tensor) -> Option<u64> {
             (elements > 0 && bytes <= BUDGET as u64 / 4).then_some(elements)
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(of: &Pieces) -> Vec<(usize, Range<u64>)> {
+        (0..of.count()).map(|piece| (of.item(piece), of.range(piece))).collect()
+    }
+
+    #[test]
+    fn items_are_cut_at_multiples_of_their_grain() {
+        let mut pieces = Pieces::default();
+        pieces.push(0, 10, Some(3), 7);
+        pieces.push(1, 0, Some(1), 4);
+        pieces.push(2, 9, None, 4);
+        let expected = [(0, 0..6), (0, 6..10), (1, 0..0), (2, 0..9)];
+        assert_eq!(ranges(&pieces), expected);
+        assert_eq!((pieces.item(4), pieces.range(4)), (3, 0..0));
+    }
+
+    #[test]
+    fn what_an_item_claims_takes_no_memory() {
+        let mut pieces = Pieces::default();
+        for (item, numel) in [1 << 40, u64::MAX].into_iter().enumerate() {
+            pieces.push(item, numel, Some(1000), 4 << 20);
+        }
+        assert!(pieces.count() <= 2 * MOST as usize, "{}", pieces.count());
+        let ranges = ranges(&pieces);
+        for (one, next) in ranges.iter().zip(&ranges[1..]) {
+            assert!(one.0 < next.0 && next.1.start == 0 || one.1.end == next.1.start);
+            assert_eq!(next.1.start % 1000, 0);
+        }
+        assert_eq!(ranges.last().map(|last| last.1.end), Some(u64::MAX));
     }
 }
