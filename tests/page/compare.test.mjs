@@ -186,6 +186,8 @@ for (const [first, second] of [
       await drop(page, "body", [dropped(first)]);
       await page.waitForSelector("#work .row");
       await beside(page, [dropped(second)]);
+      await page.waitForSelector("#save-report:not([disabled])");
+      assert.equal(await page.locator(".parted").count(), 0, "no prefix parts these two");
       for (const options of [[], ["--no-strict"]]) {
         const json = JSON.parse(run("check", fixture(first), "--against", fixture(second), "--json", ...options));
         if (options.length) {

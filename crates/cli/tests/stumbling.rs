@@ -410,12 +410,12 @@ fn a_comparison_can_tell_what_changed_most_first() {
 #[test]
 fn a_comparison_of_keys_that_differ_by_a_prefix_says_what_to_type() {
     let folder = Folder::new();
-    let one = |name, keys: [&str; 2]| {
-        let tensors = keys.map(|key| (key, "U8", &[1][..], &[1][..]));
+    let one = |name, keys: &[&str]| {
+        let tensors: Vec<_> = keys.iter().map(|key| (*key, "U8", &[1][..], &[1][..])).collect();
         text(&folder.with(name, &safetensors(&tensors)))
     };
-    let left = one("l.safetensors", ["model.a.w", "model.b.w"]);
-    let right = one("r.safetensors", ["a.w", "b.w"]);
+    let left = one("l.safetensors", &["model.a.w", "model.b.w"]);
+    let right = one("r.safetensors", &["a.w", "b.w"]);
     let ran = run(["diff", &left, &right]);
     assert!(
         ran.out.contains("2 keys would be on both sides with --strip-prefix model."),
@@ -423,9 +423,23 @@ fn a_comparison_of_keys_that_differ_by_a_prefix_says_what_to_type() {
         ran.out
     );
     run(["diff", &left, &right, "--strip-prefix", "model."]).ok();
-    let other = one("o.safetensors", ["model.a.w", "extra.b"]);
+    let other = one("o.safetensors", &["model.a.w", "model.b.w", "extra.b"]);
     let ran = run(["diff", &other, &right]);
     assert!(ran.out.contains("with --select 'model.*' --strip-prefix model."), "{}", ran.out);
+}
+
+#[test]
+fn a_comparison_of_others_tells_no_prefix() {
+    let folder = Folder::new();
+    let one = |name: &str, keys: [&str; 3]| {
+        let tensors = keys.map(|key| (key, "U8", &[1][..], &[1][..]));
+        text(&folder.with(name, &safetensors(&tensors)))
+    };
+    // One tail of three is the same, which says nothing.
+    let left = one("l.safetensors", ["net.a.w", "net.b.w", "net.c.w"]);
+    let right = one("r.safetensors", ["a.w", "x", "y"]);
+    let ran = run(["diff", &left, &right]);
+    assert!(!ran.out.contains("hint"), "{}", ran.out);
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub use layers::{Layer, by_layer};
 pub use lines::Line;
 pub use reference::{Expected, is_text, parse_list, parse_reference};
 pub use release::{RELEASES, Release, Verdict, version_of};
-pub use rename::{Prefix, prefix_between};
+pub use rename::{Prefix, parts_sides, prefix_between};
 
 use crate::{Json, dtype_of, shape_of};
 

@@ -45,6 +45,12 @@ pub fn prefix_between(of: &[Expected], to: &[Expected]) -> Option<(Prefix, u64)>
     nearest(to, of)
 }
 
+/// Whether a change that puts `keys` more on both sides is to be told unasked: few are, `common`, and
+/// then three of four keys of the side that has `fewer` would be.
+pub fn parts_sides(keys: u64, common: u64, fewer: u64) -> bool {
+    common < fewer.div_ceil(2) && keys >= (fewer - fewer / 4).max(1)
+}
+
 /// The change that makes the most missing keys match one that was not expected, shape and all,
 /// and how many; the smallest of equals.
 pub(super) fn nearest(missing: &[Expected], unexpected: &[Expected]) -> Option<(Prefix, u64)> {

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use statelens_inspect::check::parts_sides;
+
 use crate::page::drop::Dropped;
 use crate::protocol::compare::{Checked, CompareOptions, End, NO_ROW, Structure, Told};
 use crate::protocol::{ErrorText, Opened};
@@ -58,8 +60,8 @@ pub struct Compare {
     pub known: Option<Rc<Pairs>>,
     /// The rule that would make more keys match, and how many.
     pub rename: Option<(String, u64)>,
-    /// Keys that are on both sides.
-    pub common: u64,
+    /// Whether that is to be told unasked: without it hardly any key is on both sides.
+    pub apart: bool,
     /// The command that does the same.
     pub command: String,
     /// How far it is.
@@ -108,7 +110,7 @@ impl Compare {
             request: 0,
             known: None,
             rename: None,
-            common: 0,
+            apart: false,
             command: String::new(),
             reading: Reading::Structure,
             checked: None,
@@ -186,7 +188,10 @@ impl Compare {
         self.error = None;
         self.known = Some(Rc::new(Pairs::new(first.clone(), self.rows.clone(), &structure)));
         self.rename = structure.rename;
-        self.common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
+        let common = structure.pairs.iter().filter(|pair| **pair != NO_ROW).count() as u64;
+        let fewer = first.len().min(self.rows.len()) as u64;
+        self.apart =
+            self.rename.as_ref().is_some_and(|(_, keys)| parts_sides(*keys, common, fewer));
         self.command = structure.command;
         self.reading = Reading::Values { done: 0, total: structure.bytes, millis: 0.0 };
         (self.at, self.member) = (0, 0);

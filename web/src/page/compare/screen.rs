@@ -48,9 +48,8 @@ pub fn CompareScreen(props: &CompareProps) -> Html {
             { summary(&actor, compare) }
             <div class="strip">
                 if compare.matching { <Matching options={compare.options.clone()} rename={compare.rename.clone()} command={compare.command.clone()} /> }
-                else if let Some(rename) = compare.rename.as_ref().filter(|(_, keys)| *keys > compare.common) {
-                    // Most keys have no partner, so that hardly anything is compared.
-                    <div class="parted" role="note">{ suggestion(&actor, Some(rename)) }</div>
+                else if compare.apart {
+                    <div class="parted" role="note">{ suggestion(&actor, compare.rename.as_ref()) }</div>
                 }
             </div>
             { tabs(&actor, props.tab, &[(Tab::Keys, "Keys"), (Tab::Tensor, "Details")]) }

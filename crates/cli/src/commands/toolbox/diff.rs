@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
 use statelens_convert::{Edit, Pattern, Rename};
-use statelens_inspect::check::{expected_of, prefix_between};
+use statelens_inspect::check::{expected_of, parts_sides, prefix_between};
 use statelens_inspect::compare::{Comparison, Options, Report, Tolerance, What};
 
 use crate::args::{Diff, DiffOrder, Operation};
@@ -73,11 +73,13 @@ pub(crate) fn run(args: &Diff) -> Outcome {
 /// What to type where the sides name the same tensors differently, so that hardly any key is on both.
 fn apart(report: &Report, left: &Checkpoint, right: &Checkpoint) -> Option<String> {
     let (of_left, of_right) = (left.leaves(), right.leaves());
-    if report.keys * 2 >= of_left.len().min(of_right.len()) as u64 {
+    let fewer = of_left.len().min(of_right.len()) as u64;
+    if !parts_sides(fewer, report.keys, fewer) {
         return None;
     }
     let (of, to) = (expected_of(left, &of_left), expected_of(right, &of_right));
-    let (prefix, keys) = prefix_between(&of, &to).filter(|(_, keys)| *keys > report.keys)?;
+    let (prefix, keys) =
+        prefix_between(&of, &to).filter(|(_, keys)| parts_sides(*keys, report.keys, fewer))?;
     let select = match of_left.len() as u64 > keys && !prefix.from.is_empty() {
         true => format!("--select '{}*' ", prefix.from),
         false => String::new(),
