@@ -304,6 +304,36 @@ fn objects_are_read_when_they_are_asked_for_and_once() {
 }
 
 #[test]
+fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_are_checked() {
+    let whole = std::fs::read(folder().join("attrs_dense.h5")).unwrap();
+    let browse = |bytes: Vec<u8>| {
+        let files = FileSet::single("attrs_dense.h5", Memory::from(bytes));
+        let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+        Browse::new(file).unwrap()
+    };
+    let mut sound = browse(whole.clone());
+    assert!(sound.root().unwrap().attributes.is_empty(), "all of them are in dense storage");
+    for number in 0..60 {
+        let found = sound.root_attribute(format!("r{number}").as_bytes()).unwrap().unwrap();
+        assert_eq!(found.describe(sound.file()).to_lossy(), format!("val{number}"));
+    }
+    assert!(sound.root_attribute(b"r60").unwrap().is_none());
+    sound.rest(&mut Unwatched).unwrap();
+    assert!(sound.groups().attributes.is_empty());
+    // Another letter in a name: its block has another checksum, or it is indexed under another name.
+    let mut bytes = whole.clone();
+    for at in 0..whole.len() - 4 {
+        if whole[at..].starts_with(b"r17\0") {
+            bytes[at] = b's';
+        }
+    }
+    assert_ne!(bytes, whole);
+    let mut damaged = browse(bytes);
+    damaged.rest(&mut Unwatched).unwrap();
+    assert!(!damaged.groups().attributes.is_empty());
+}
+
+#[test]
 fn heaps_of_many_levels_find_every_name_and_attribute() {
     // The heaps have indirect blocks in indirect blocks, where hdf5-reader 0.12 loses its way.
     let packed = std::fs::read(folder().join("many_links.h5.gz")).unwrap();

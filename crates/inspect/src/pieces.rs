@@ -123,6 +123,27 @@ mod tests {
     }
 
     #[test]
+    fn what_came_of_pieces_is_put_together_and_the_first_damage_is_told() {
+        let mut pieces = Pieces::default();
+        pieces.push(0, 3, Some(1), 1);
+        pieces.push(1, 1, None, 1);
+        let join = |found: [Result<u32>; 4]| {
+            let mut begun = None;
+            let told = found.into_iter().enumerate().filter_map(|(piece, found)| {
+                pieces.join(piece, &mut begun, found, |all, next| *all = *all * 10 + next)
+            });
+            told.map(|told| told.map_err(|error| error.to_string())).collect::<Vec<_>>()
+        };
+        assert_eq!(join([Ok(1), Ok(2), Ok(3), Ok(4)]), [Ok(123), Ok(4)]);
+        let bad = |what: &str| Err(statelens_checkpoint::Error::damaged(what));
+        let told = join([Ok(1), bad("second"), bad("third"), Ok(4)]);
+        assert!(told[0].as_ref().is_err_and(|error| error.contains("second")), "{told:?}");
+        assert_eq!(told[1..], [Ok(4)]);
+        let told = join([bad("first"), Ok(2), Ok(3), Ok(4)]);
+        assert!(told[0].as_ref().is_err_and(|error| error.contains("first")), "{told:?}");
+    }
+
+    #[test]
     fn what_an_item_claims_takes_no_memory() {
         let mut pieces = Pieces::default();
         for (item, numel) in [1 << 40, u64::MAX].into_iter().enumerate() {

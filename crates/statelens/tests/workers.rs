@@ -194,6 +194,17 @@ fn a_large_tensor_is_read_in_pieces_and_told_as_one() {
     assert_eq!(found["params"], count, "{found}");
     assert_eq!((&found["differing"], &found["max_abs"]), (&2.into(), &0.5.into()), "{found}");
     assert_eq!(found["first"], serde_json::json!([5 << 10, 7]), "{found}");
+    // Of all pieces together, in double precision from the values as they were made.
+    let finite = || values.iter().filter(|value| value.is_finite()).map(|value| f64::from(*value));
+    let squares: f64 = finite().map(|value| value * value).sum();
+    let apart = 0.25f64.powi(2) + 0.5f64.powi(2);
+    let near = |name: &str, expected: f64| {
+        let told = found[name].as_f64().unwrap();
+        assert!((told / expected - 1.0).abs() < 1e-9, "{name}: {told}, not {expected}");
+    };
+    near("mse", apart / finite().count() as f64);
+    near("change", (apart / squares).sqrt());
+    near("cosine", 1.0);
 }
 
 #[test]
