@@ -6,9 +6,13 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { isDeepStrictEqual } from "node:util";
 import { chromium } from "playwright-core";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** Milliseconds that a busy computer is given to show what was done. */
+const PATIENCE = 20_000;
 
 /** The top of the repository. */
 export const root = fileURLToPath(new URL("../../", import.meta.url));
@@ -185,6 +189,18 @@ export async function accessibility(page, screen, named = []) {
   );
   const bad = violations.filter(({ id, impact }) => ["serious", "critical"].includes(impact) || named.includes(id));
   return bad.map(({ id, nodes }) => `${screen}: ${id}: ${nodes.slice(0, 3).map(({ html }) => html.slice(0, 160)).join(" | ")}`);
+}
+
+/**
+ * Reads again and again until `read()` gives what is expected, as the page answers a key or a wheel in a later frame.
+ * @param {() => Promise<unknown>} read
+ * @param {unknown} expected what `assert.deepEqual` takes for the same
+ */
+export async function becomes(read, expected) {
+  for (const until = Date.now() + PATIENCE; ; await new Promise((done) => setTimeout(done, 50))) {
+    const found = await read();
+    if (isDeepStrictEqual(found, expected) || Date.now() > until) return assert.deepEqual(found, expected);
+  }
 }
 
 /** Whether an address is one of the site's, or made by the page itself. */

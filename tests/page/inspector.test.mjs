@@ -32,9 +32,10 @@ async function lookAt(page, name, key) {
 test("an optimizer's number is told by its parameter, and leads to it", async () => {
   await withPage(browser, async (page) => {
     await lookAt(page, TRAINER, "optimizer.state.4.exp_avg");
-    assert.match(await page.textContent(".top .facts"), /32\.19 k params/);
-    const facts = page.locator(".insp .facts");
-    assert.match(await facts.textContent(), /by order and shape: 1 key of the model has no entry/);
+    await page.locator(".top .facts", { hasText: "32.19 k params" }).waitFor();
+    // Told by the worker when the key is already shown.
+    const facts = page.locator(".insp .facts", { hasText: "by order and shape: 1 key of the model has no entry" });
+    await facts.waitFor();
     await facts.locator(".textlink", { hasText: "qkv.weight" }).click();
     await page.locator(".insp .wrapkey", { hasText: "model.model.blocks.0.qkv.weight" }).waitFor();
   });

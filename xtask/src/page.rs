@@ -1,5 +1,6 @@
 //! Building the page with Trunk, and testing it in a browser.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
 use std::env;
 use std::fs;
@@ -37,6 +38,9 @@ const QUICKER: [(&str, &str); 4] = [
     ("CARGO_PROFILE_WASM_CODEGEN_UNITS", "16"),
     ("CARGO_PROFILE_WASM_INCREMENTAL", "true"),
 ];
+
+/// As many test files run again where a test in them failed; where more did, the page is broken.
+const AGAIN: usize = 3;
 
 /// Builds the site into dist/, unless it is up to date.
 pub(crate) fn build() -> Result<()> {
@@ -103,10 +107,65 @@ pub(crate) fn test_built(filter: Option<&str>) -> Result<()> {
     let files = test_files(filter)?;
     let single = single::build()?;
     let server = start_server(0)?;
-    let mut node = node(&server, &browser, &command);
-    node.args(["--test", "--test-concurrency=2", "--test-reporter=spec"]).args(files);
-    node.env("STATELENS_SINGLE", single);
-    shell::run(&mut node)
+    let run = |at_once: usize, files: &[PathBuf]| {
+        let mut node = node(&server, &browser, &command);
+        node.env("STATELENS_SINGLE", &single);
+        tests_run(node, at_once, files)
+    };
+    let failed = run(2, &files)?;
+    if failed.is_empty() {
+        return Ok(());
+    }
+    let again: BTreeSet<PathBuf> = failed.iter().map(|(file, _)| file.clone()).collect();
+    if again.len() > AGAIN {
+        bail!("{} of the page's tests failed:\n{}", failed.len(), told(&failed));
+    }
+    // A computer that is busy with other things may be too slow for what a test waits for. What
+    // fails on its own, too, is broken.
+    println!(
+        "\n== These failed, and their files run again, one test at a time:\n{}",
+        told(&failed)
+    );
+    let failed = run(1, &Vec::from_iter(again))?;
+    if !failed.is_empty() {
+        bail!("tests of the page failed twice:\n{}", told(&failed));
+    }
+    println!("\nAll of them passed the second time.");
+    Ok(())
+}
+
+/// Runs test files, so many at once, and gives those that failed: the file, and the name with the error.
+fn tests_run(
+    mut node: Command,
+    at_once: usize,
+    files: &[PathBuf],
+) -> Result<Vec<(PathBuf, String)>> {
+    let list = project::target().join("page-failures.txt");
+    let reporter = project::root().join("tests/page/failures.mjs");
+    fs::write(&list, "").context("writing target/page-failures.txt")?;
+    node.arg("--test").arg(format!("--test-concurrency={at_once}"));
+    node.args(["--test-reporter=spec", "--test-reporter-destination=stdout"]);
+    node.arg("--test-reporter").arg(reporter).arg("--test-reporter-destination").arg(&list);
+    let outcome = shell::run(node.args(files));
+    let lines = fs::read_to_string(&list).context("reading target/page-failures.txt")?;
+    let failed: Vec<(PathBuf, String)> = lines
+        .lines()
+        .filter_map(|line| line.split_once('\t'))
+        .map(|(file, error)| (PathBuf::from(file), error.to_owned()))
+        .collect();
+    match outcome {
+        Err(error) if failed.is_empty() => Err(error),
+        _ => Ok(failed),
+    }
+}
+
+/// A line for each test that failed.
+fn told(failed: &[(PathBuf, String)]) -> String {
+    let lines = failed.iter().map(|(file, error)| {
+        let file = file.file_name().unwrap_or_default().to_string_lossy();
+        format!("    {file}: {error:.400}\n")
+    });
+    lines.collect()
 }
 
 /// Measures the page in a browser, with files of very many keys that the given command makes.
