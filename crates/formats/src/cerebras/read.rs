@@ -2,6 +2,7 @@
 
 mod current;
 mod elements;
+mod first;
 mod legacy;
 mod objects;
 mod spec;
@@ -37,7 +38,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
     let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
 
-    let mut reading = Reading::new(&files, main, container.clone(), limits);
+    let mut reading = Reading::new(&files, container.clone(), limits);
     reading.about_version(version, current, success);
     let mark = known(damage::MARK)?.and_then(|values| values.text().cloned());
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
@@ -178,7 +179,7 @@ struct Reading<'a> {
 const MOST_FINDINGS: usize = 100;
 
 impl<'a> Reading<'a> {
-    fn new(files: &'a FileSet, _main: FileId, main: Rc<Container>, limits: &'a Limits) -> Self {
+    fn new(files: &'a FileSet, main: Rc<Container>, limits: &'a Limits) -> Self {
         Self {
             files,
             main,

@@ -11,7 +11,7 @@ use statelens_hdf5::{Object, Values};
 
 use super::elements::{Constant, constant, rtfx_dtype, torch_dtype};
 use super::spec::{Shape, Spec};
-use super::{Container, Leaves, Reading, base_name, not_given, unread};
+use super::{Container, Leaves, Reading, base_name, first, not_given, unread};
 use crate::json::{Document, Id, Node};
 
 /// Reads the whole tree.
@@ -21,8 +21,10 @@ pub(super) fn read(
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
     let main = reading.main.clone();
+    let apart = Reading::new(reading.files, main.clone(), reading.limits);
+    first::tell(&spec, apart, Current::new(main.clone()), progress)?;
     let spec = tree(spec, reading.limits)?;
-    let mut current = Current { main, texts: Interner::default(), links: Vec::new() };
+    let mut current = Current::new(main);
     let (top, keys) = reading.walk(spec, progress, &mut current)?;
     for (id, key) in current.links {
         let value = match keys.get(&key) {
@@ -52,7 +54,7 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
     Spec::from_json(text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?, limits)
 }
 
-struct Current {
+pub(super) struct Current {
     main: Rc<Container>,
     /// Names and values that every value's metadata has.
     texts: Interner,
@@ -122,6 +124,10 @@ impl Leaves for Current {
 }
 
 impl Current {
+    fn new(main: Rc<Container>) -> Self {
+        Self { main, texts: Interner::default(), links: Vec::new() }
+    }
+
     /// The values of the root group's attribute of that name.
     fn attribute(&self, name: &[u8]) -> Result<Option<Values>> {
         let mut browse = self.main.browse.borrow_mut();

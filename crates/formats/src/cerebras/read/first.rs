@@ -1,0 +1,93 @@
+//! The first tensors of a large file, told of before its tree is read: that is as long as all keys
+//! together, twice over, and begins with them in a plain form.
+
+use statelens_checkpoint::{Progress, Result, Text, Value};
+
+use super::current::Current;
+use super::{FIRST, Leaves, Reading, join};
+use crate::json::Parser;
+
+/// Bytes of a tree that is read in a moment: nothing is told of it before.
+const LARGE: usize = 1 << 20;
+/// Dicts in dicts that are gone into.
+const DEEPEST: usize = 16;
+
+/// Tells of the first tensors, with what they are read by; it makes nothing that is kept.
+///
+/// Fails only where the user stopped it: what is wrong with the file is told by who reads it all.
+pub(super) fn tell(
+    spec: &Text,
+    mut reading: Reading<'_>,
+    mut current: Current,
+    progress: &mut dyn Progress,
+) -> Result<()> {
+    let keys = if spec.as_bytes().len() < LARGE { Vec::new() } else { leaves(spec.as_bytes()) };
+    if current.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
+        return Ok(());
+    }
+    for key in &keys {
+        let Ok(id) = current.value(&mut reading, key, progress) else { continue };
+        if let Some(Value::Tensor(tensor)) = reading.builder.value(id)
+            && let Some(tensor) = reading.builder.tensor(*tensor)
+        {
+            progress.found(key, &tensor.dtype, &tensor.shape);
+        }
+    }
+    progress.check(0, 0)
+}
+
+/// The flat keys of the first dict that has values, up to the first that is a container.
+fn leaves(spec: &[u8]) -> Vec<Text> {
+    let mut found = Vec::new();
+    // What breaks off or is written in another way ends the list.
+    drop(gather(&mut Parser::lenient(spec), &mut found));
+    found
+}
+
+fn gather(parser: &mut Parser<'_>, found: &mut Vec<Text>) -> Result<()> {
+    let mut path: Option<Text> = None;
+    parser.array()?;
+    parser.item(&mut true)?;
+    for _ in 0..DEEPEST {
+        parser.object()?;
+        let mut first = true;
+        let inner = loop {
+            let Some(name) = parser.entry(&mut first)? else { return Ok(()) };
+            let flat = path.as_ref().map_or_else(|| name.clone(), |path| join(path, &name));
+            if parser.at_text() {
+                parser.text()?;
+                found.push(flat);
+                if found.len() == FIRST {
+                    return Ok(());
+                }
+            } else if found.is_empty() {
+                break flat;
+            } else {
+                return Ok(());
+            }
+        };
+        path = Some(inner);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_keys_are_those_of_the_first_dict_with_values() {
+        let leaves = |spec: &str| {
+            let found = leaves(spec.as_bytes());
+            found.iter().map(|key| key.to_string()).collect::<Vec<_>>()
+        };
+        let of_two = r#"[ {"model": {"a.b": "*", "c": "*", "d": {"e": "*"}}, "x": "*"}, "[1,"#;
+        assert_eq!(leaves(of_two), ["model.a.b", "model.c"]);
+        assert_eq!(leaves(r#"[{"a": "*", "b": "*", "c": "#), ["a", "b"]);
+        assert_eq!(leaves(r#"[{"a": {"b": {}}}"#), [""; 0]);
+        assert_eq!(leaves("[[1]]"), [""; 0]);
+        let many: Vec<String> = (0..1000).map(|at| format!(r#""k{at}": "*""#)).collect();
+        assert_eq!(leaves(&format!("[{{{}}}]", many.join(","))).len(), FIRST);
+        assert!(leaves(&r#"[{"a":"#.repeat(100_000)).is_empty());
+    }
+}
