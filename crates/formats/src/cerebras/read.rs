@@ -44,7 +44,10 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
     let root = match current {
         true => current::read(&mut reading, spec, progress)?,
-        false => legacy::read(&mut reading, spec, version, progress)?,
+        false => {
+            container.list()?;
+            legacy::read(&mut reading, spec, version, progress)?
+        }
     };
     let format = format(container.browse().file(), version, current, release.as_ref());
     let mut findings = container.structure(progress)?;
@@ -63,6 +66,11 @@ impl Container {
         let browse = Browse::new(Hdf5File::open(files, id, limits)?)?;
         browse.root().map_err(|error| error.context("the root group can't be read"))?;
         Ok(Self { id, browse: RefCell::new(browse) })
+    }
+
+    /// Lists what is in the root group, unless that was done.
+    fn list(&self) -> Result<()> {
+        self.browse.borrow_mut().list()
     }
 
     fn browse(&self) -> Ref<'_, Browse> {
@@ -276,6 +284,7 @@ impl<'a> Reading<'a> {
         }
         if !self.others.contains_key(&id) {
             let opened = Container::open(self.files, id, self.limits);
+            let opened = opened.and_then(|opened| opened.list().map(|()| opened));
             let opened = opened.map_err(|error| error.in_file(self.files.name(id)));
             self.others.insert(id, opened.map(Rc::new));
         }

@@ -30,7 +30,7 @@ pub struct Browse {
 }
 
 impl Browse {
-    /// Reads the root group and lists it.
+    /// Reads the root group; [`Browse::list`] lists it.
     pub fn new(file: Hdf5File) -> Result<Self> {
         let address = file.root()?;
         let (root, places) = match file.object_apart(address) {
@@ -38,7 +38,6 @@ impl Browse {
             Err(error) => (Err(error), Vec::new()),
         };
         let mut groups = Groups::new(address);
-        groups.note(&file, &root)?;
         let mut dense = Vec::new();
         for place in places {
             match DenseAttributes::open(&file, place) {
@@ -51,6 +50,14 @@ impl Browse {
         order.sort_unstable_by_key(|at| (attributes[*at as usize].name.as_bytes(), *at));
         let (seen, ahead, named) = ([address].into(), HashMap::new(), HashMap::new());
         Ok(Self { file, groups, root, order, dense, named, seen, ahead })
+    }
+
+    /// Lists the root group, unless that was done.
+    pub fn list(&mut self) -> Result<()> {
+        match self.groups.links.contains_key(&self.groups.root) {
+            true => Ok(()),
+            false => self.groups.note(&self.file, &self.root),
+        }
     }
 
     /// The container.
@@ -109,6 +116,7 @@ impl Browse {
 
     /// The object that a path leads to, soft links followed; `None` if there is none.
     pub fn find(&mut self, path: &str) -> Result<Option<u64>> {
+        self.list()?;
         let mut failed = None;
         let found = follow(self.groups.root, path, |group, name| {
             if !self.groups.links.contains_key(&group)
@@ -146,6 +154,7 @@ impl Browse {
     /// Reads whatever can be reached from the root by hard links and was not read yet, for what it
     /// says about the container.
     pub fn rest(&mut self, progress: &mut dyn Progress) -> Result<()> {
+        self.list()?;
         (self.ahead, self.named) = (HashMap::new(), HashMap::new());
         let mut troubles = Vec::new();
         for dense in &mut self.dense {

@@ -81,6 +81,7 @@ impl DenseAttributes {
             }
         })?;
         let mut troubles = std::mem::take(&mut self.troubles);
+        troubles.extend(file.check_order(self.place, self.records.len()).err());
         // Equal names have equal hashes, so few have to be read again.
         let same = |at: usize, by: usize| {
             let other =

@@ -282,6 +282,7 @@ impl Hdf5File {
     /// The objects that a name index lists, read from the heap in its own order: forward.
     pub(crate) fn dense_objects(&self, place: DensePlace) -> Result<Vec<Result<Hashed>>> {
         let ids = self.dense_ids(place)?;
+        self.check_order(place, ids.len())?;
         let mut heap = DenseHeap::open(&self.source, self.widths, place.heap, &self.limits)?;
         let offsets = ids.iter().enumerate().map(|(at, (_, id))| (heap.offset(id), at));
         let mut order = room::collect(offsets)?;
@@ -307,11 +308,11 @@ impl Hdf5File {
 
     /// What a name index lists: the hashes of names, in order, and the objects' IDs in the heap.
     pub(crate) fn dense_ids(&self, place: DensePlace) -> Result<Vec<Hashed>> {
-        let (named, ordered) = match place.kind {
-            Dense::Links => (5, 6),
-            Dense::Attributes => (8, 9),
+        let kind = match place.kind {
+            Dense::Links => 5,
+            Dense::Attributes => 8,
         };
-        let records = self.records(place.by_name, named)?;
+        let records = self.records(place.by_name, kind)?;
         let ids: Vec<Hashed> = records
             .into_iter()
             .filter_map(|record| match record {
@@ -323,15 +324,25 @@ impl Hdf5File {
         if !ids.is_sorted_by_key(|(hash, _)| *hash) {
             return Err(Error::damaged("an index of names is out of order").at(place.by_name));
         }
-        // The second index lists the same objects; h5py goes by it where a group keeps the order.
-        if let Some(index) = place.by_order
-            && !Cursor::is_undefined_offset(index, self.widths.offset)
-            && self.records(index, ordered)?.len() != ids.len()
-        {
-            let what = "two indexes of the same names list different numbers of them";
-            return Err(Error::damaged(what).at(index));
-        }
         Ok(ids)
+    }
+
+    /// Fails unless the second index, if there is one, lists as many objects: h5py goes by it where a
+    /// group keeps the order.
+    pub(crate) fn check_order(&self, place: DensePlace, count: usize) -> Result<()> {
+        let kind = match place.kind {
+            Dense::Links => 6,
+            Dense::Attributes => 9,
+        };
+        let index = place.by_order;
+        let index = index.filter(|index| !Cursor::is_undefined_offset(*index, self.widths.offset));
+        match index {
+            Some(index) if self.records(index, kind)?.len() != count => {
+                let what = "two indexes of the same names list different numbers of them";
+                Err(Error::damaged(what).at(index))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The records of a tree of version 2, which has to be of that kind.

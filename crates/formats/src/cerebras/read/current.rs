@@ -21,10 +21,10 @@ pub(super) fn read(
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
     let main = reading.main.clone();
-    let apart = Reading::new(reading.files, main.clone(), reading.limits);
-    first::tell(&spec, apart, Current::new(main.clone()), progress)?;
-    let spec = tree(spec, reading.limits)?;
     let mut current = Current::new(main);
+    first::tell(&spec, &mut current, progress)?;
+    current.main.list()?;
+    let spec = tree(spec, reading.limits)?;
     let (top, keys) = reading.walk(spec, progress, &mut current)?;
     for (id, key) in current.links {
         let value = match keys.get(&key) {
@@ -126,6 +126,20 @@ impl Leaves for Current {
 impl Current {
     fn new(main: Rc<Container>) -> Self {
         Self { main, texts: Interner::default(), links: Vec::new() }
+    }
+
+    /// What the file says of a tensor before the tensor itself is looked at.
+    pub(super) fn described(&mut self, flat: &Text) -> Option<(DType, Vec<u64>)> {
+        let name = metadata_name(flat);
+        let values = self.attribute(&name).ok()??;
+        let document = Document::parse_sharing(values.text()?.as_bytes(), &mut self.texts).ok()?;
+        let id = document.get(document.root(), &name).filter(|_| is_plain(&document, flat))?;
+        let metadata = Metadata { document: &document, id };
+        let is_here = metadata.class().is_ok_and(|class| class == "TorchTensorSerializer");
+        if !is_here || metadata.text("path").is_some() {
+            return None;
+        }
+        Some((metadata.dtype()?, metadata.shape("shapes")?))
     }
 
     /// The values of the root group's attribute of that name.

@@ -1,10 +1,10 @@
 //! The first tensors of a large file, told of before its tree is read: that is as long as all keys
 //! together, twice over, and begins with them in a plain form.
 
-use statelens_checkpoint::{Progress, Result, Text, Value};
+use statelens_checkpoint::{Progress, Result, Text};
 
 use super::current::Current;
-use super::{FIRST, Leaves, Reading, join};
+use super::{FIRST, Leaves, join};
 use crate::json::Parser;
 
 /// Bytes of a tree that is read in a moment: nothing is told of it before.
@@ -12,25 +12,17 @@ const LARGE: usize = 1 << 20;
 /// Dicts in dicts that are gone into.
 const DEEPEST: usize = 16;
 
-/// Tells of the first tensors, with what they are read by; it makes nothing that is kept.
+/// Tells of the first tensors, by what the file says of them.
 ///
 /// Fails only where the user stopped it: what is wrong with the file is told by who reads it all.
-pub(super) fn tell(
-    spec: &Text,
-    mut reading: Reading<'_>,
-    mut current: Current,
-    progress: &mut dyn Progress,
-) -> Result<()> {
+pub(super) fn tell(spec: &Text, current: &mut Current, progress: &mut dyn Progress) -> Result<()> {
     let keys = if spec.as_bytes().len() < LARGE { Vec::new() } else { leaves(spec.as_bytes()) };
     if current.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
         return Ok(());
     }
     for key in &keys {
-        let Ok(id) = current.value(&mut reading, key, progress) else { continue };
-        if let Some(Value::Tensor(tensor)) = reading.builder.value(id)
-            && let Some(tensor) = reading.builder.tensor(*tensor)
-        {
-            progress.found(key, &tensor.dtype, &tensor.shape);
+        if let Some((dtype, shape)) = current.described(key) {
+            progress.found(key, &dtype, &shape);
         }
     }
     progress.check(0, 0)
