@@ -22,7 +22,7 @@ pub(super) fn read(
 ) -> Result<ValueId> {
     let main = reading.main.clone();
     let mut current = Current::new(main);
-    first::tell(&spec, &mut current, progress)?;
+    current.tell(&first::keys(spec.as_bytes()), progress)?;
     current.main.list()?;
     let spec = tree(spec, reading.limits)?;
     let (top, keys) = reading.walk(spec, progress, &mut current)?;
@@ -54,7 +54,7 @@ fn tree(spec: Text, limits: &Limits) -> Result<Spec> {
     Spec::from_json(text.ok_or_else(|| Error::damaged("`__spec__` does not hold a tree"))?, limits)
 }
 
-pub(super) struct Current {
+struct Current {
     main: Rc<Container>,
     /// Names and values that every value's metadata has.
     texts: Interner,
@@ -128,8 +128,22 @@ impl Current {
         Self { main, texts: Interner::default(), links: Vec::new() }
     }
 
+    /// Tells of tensors by what the file says of them. Fails only where the user stopped it: what
+    /// is wrong with the file is told when it is read.
+    fn tell(&mut self, keys: &[Text], progress: &mut dyn Progress) -> Result<()> {
+        if self.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
+            return Ok(());
+        }
+        for key in keys {
+            if let Some((dtype, shape)) = self.described(key) {
+                progress.found(key, &dtype, &shape);
+            }
+        }
+        progress.check(0, 0)
+    }
+
     /// What the file says of a tensor before the tensor itself is looked at.
-    pub(super) fn described(&mut self, flat: &Text) -> Option<(DType, Vec<u64>)> {
+    fn described(&mut self, flat: &Text) -> Option<(DType, Vec<u64>)> {
         let name = metadata_name(flat);
         let values = self.attribute(&name).ok()??;
         let document = Document::parse_sharing(values.text()?.as_bytes(), &mut self.texts).ok()?;

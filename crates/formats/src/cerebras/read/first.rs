@@ -1,10 +1,9 @@
-//! The first tensors of a large file, told of before its tree is read: that is as long as all keys
-//! together, twice over, and begins with them in a plain form.
+//! The first keys of a large file, before its tree is read: that is as long as all keys together,
+//! twice over, and begins with them in a plain form.
 
-use statelens_checkpoint::{Progress, Result, Text};
+use statelens_checkpoint::{Result, Text};
 
-use super::current::Current;
-use super::{FIRST, Leaves, join};
+use super::{FIRST, join};
 use crate::json::Parser;
 
 /// Bytes of a tree that is read in a moment: nothing is told of it before.
@@ -12,20 +11,9 @@ const LARGE: usize = 1 << 20;
 /// Dicts in dicts that are gone into.
 const DEEPEST: usize = 16;
 
-/// Tells of the first tensors, by what the file says of them.
-///
-/// Fails only where the user stopped it: what is wrong with the file is told by who reads it all.
-pub(super) fn tell(spec: &Text, current: &mut Current, progress: &mut dyn Progress) -> Result<()> {
-    let keys = if spec.as_bytes().len() < LARGE { Vec::new() } else { leaves(spec.as_bytes()) };
-    if current.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
-        return Ok(());
-    }
-    for key in &keys {
-        if let Some((dtype, shape)) = current.described(key) {
-            progress.found(key, &dtype, &shape);
-        }
-    }
-    progress.check(0, 0)
+/// The first flat keys of a large tree; none of a small one.
+pub(super) fn keys(spec: &[u8]) -> Vec<Text> {
+    if spec.len() < LARGE { Vec::new() } else { leaves(spec) }
 }
 
 /// The flat keys of the first dict that has values, up to the first that is a container.
