@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -116,6 +116,58 @@ for (const [kind, flags] of [
       await page.waitForSelector("#family-keys");
       await page.click(`[aria-label^="Files"] [role="radio"]:has-text("${kind}")`);
       await page.waitForSelector("#loads .w-good");
+      const files = await written(page, expected.length);
+      assert.deepEqual(Object.keys(files).sort(), expected.map(({ name }) => name).sort());
+      for (const { name, bytes } of expected) assert.ok(files[name].equals(bytes), name);
+    });
+  });
+}
+
+test("an optimizer's moments go with their parameters there and back, as the command carries them", async () => {
+  const trained = fixture("trainer/gpt2");
+  const there = join(folder, "trained");
+  run("convert-model", trained, "--to", "cs-2.9", "-o", there, "--with-optimizer");
+  const model = "pytorch_model_to_cs-2.9";
+  run("convert-model", join(there, `${model}.mdl`), "--to", "hf", "-o", join(folder, "untrained"), "--with-optimizer", "--config", join(there, "config_to_cs-2.9.yaml"));
+  const convert = async (page, files, name, expected) => {
+    await sheet(page, files);
+    await target(page, name);
+    if (name === "Hugging Face") {
+      await page.waitForSelector("#family-keys");
+      await page.click(`[aria-label^="Files"] [role="radio"]:has-text("PyTorch .bin")`);
+    }
+    await page.check("#family-optimizer");
+    await page.waitForSelector('.cmdline:has-text("--with-optimizer")');
+    const files_ = await written(page, expected.length);
+    assert.deepEqual(Object.keys(files_).sort(), expected.map(({ name }) => name).sort());
+    for (const { name, bytes } of expected) assert.ok(files_[name].equals(bytes), name);
+  };
+  const trainers = filesOf(trained).sort((a) => (a.name === "optimizer.pt" ? 1 : -1));
+  await withPage(browser, (page) => convert(page, trainers, "Cerebras 2.9", filesOf(there)));
+  await withPage(browser, (page) => convert(page, filesOf(there), "Hugging Face", filesOf(join(folder, "untrained", `${model}_to_hf`))));
+});
+
+for (const [layout, from, opens] of [
+  ["meta", SHARDS, (page, there) => drop(page, "body", filesOf(there))],
+  // Its files are in a folder for each rank.
+  ["megatron", "trainer/gpt2", (page, there) => page.setInputFiles("#choose-folder", there)],
+]) {
+  test(`the files of two ranks of ${layout} are joined, as the command joins them`, async () => {
+    const output = join(folder, `ranks of ${layout}`);
+    run("convert-model", fixture(from), "--to", layout, "--ranks", "2", "-o", output);
+    const there = join(output, `pytorch_model_to_${layout}`);
+    copyFileSync(fixture(`${from}/config.json`), join(there, "config.json"));
+    run("convert-model", there, "--to", "hf", "--export-safetensors", "-o", output);
+    const expected = filesOf(join(output, `pytorch_model_to_${layout}_to_hf`));
+    await withPage(browser, async (page) => {
+      await withoutDialog(page);
+      await opens(page, there);
+      await page.waitForSelector("#work .row");
+      await page.keyboard.press("c");
+      await page.waitForSelector('#family .looks:has-text("file names")');
+      assert.match(await page.textContent("#family .looks"), new RegExp(`\u00b7 ${layout}.*certain`));
+      await target(page, "Hugging Face");
+      await page.waitForSelector("#family-table");
       const files = await written(page, expected.length);
       assert.deepEqual(Object.keys(files).sort(), expected.map(({ name }) => name).sort());
       for (const { name, bytes } of expected) assert.ok(files[name].equals(bytes), name);

@@ -354,6 +354,39 @@ async function leading(path = "/gpt_small.mdl") {
   return { target, server, close: () => Promise.all([server.close(), target.close()]) };
 }
 
+test("the config beside a remote model is fetched once it is to be converted as a family", async () => {
+  const of = (name) => readFileSync(fixture(`recipes/llama/alias_llamaV2.hf-to-cs2.9/in/${name}`));
+  const server = await serve({ "/m/model.safetensors": of("model-00001-of-00001.safetensors"), "/m/config.json": of("config.json") });
+  const local = mkdtempSync(join(folder, "beside-"));
+  writeFileSync(join(local, "model.safetensors"), of("model-00001-of-00001.safetensors"));
+  writeFileSync(join(local, "config.json"), of("config.json"));
+  execFileSync(command, ["convert-model", join(local, "model.safetensors"), "--to", "cs-2.9"]);
+  const asked = () => server.requests.filter(({ url }) => url.endsWith("config.json")).length;
+  await at(server.at("/m/model.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    assert.equal(asked(), 0, "nobody has asked for it yet");
+    await page.keyboard.press("c");
+    await page.waitForSelector('#family .looks:has-text("keys, config.json")');
+    await page.click('.famtargets [role="radio"]:has-text("Cerebras 2.9")');
+    await page.waitForSelector("#loads .w-good");
+    assert.match(await page.textContent("#family-config-name"), /config\.json *beside the checkpoint/);
+    await page.waitForSelector("#write:not([disabled])");
+    const downloads = [];
+    page.on("download", (download) => downloads.push(download));
+    await page.click("#write");
+    await page.waitForSelector("#convert-done");
+    for (let tries = 0; downloads.length < 2 && tries < 100; tries++) await page.waitForTimeout(50);
+    for (const download of downloads) {
+      const bytes = readFileSync(await download.path());
+      assert.ok(bytes.equals(readFileSync(join(local, download.suggestedFilename()))), download.suggestedFilename());
+    }
+    assert.equal(downloads.length, 2);
+    assert.equal(asked(), 1);
+  });
+  await server.close();
+});
+
 test("another server that an address leads to is asked when the user says so, once, and shown", async () => {
   const { target, server, close } = await leading();
   await at(server.at("/gpt_small.mdl"), [server.host, target.host], async (page) => {

@@ -3,8 +3,11 @@
 
 use statelens_checkpoint::{Error, Result};
 
-use crate::language::Pattern;
+use crate::format::Format;
+use crate::kinds::Kinds;
+use crate::language::{Pattern, Ranks};
 use crate::library::{recipe_path, table_path};
+use crate::ranks;
 
 /// All families and models.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +23,21 @@ struct Family {
     aliases: Vec<String>,
     recipes: Vec<String>,
     blocks: Vec<Keys>,
+    /// Formats in a file for each rank, and what these files are called.
+    ranks: Vec<(Format, String)>,
+}
+
+/// A checkpoint in a file for each rank.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ranked<'a> {
+    /// The family whose files are called so.
+    pub family: &'a str,
+    /// The format that they are in.
+    pub format: Format,
+    /// The folder that they are in: empty, or with `/` at its end.
+    pub folder: &'a str,
+    /// Their names, in the order of the ranks.
+    pub files: Vec<String>,
 }
 
 /// The keys that a block is about.
@@ -58,8 +76,13 @@ impl Catalog {
                 name: parts.next()?.to_owned(),
                 aliases: words(parts.next()?),
                 recipes: words(parts.next()?),
-                blocks: Vec::new(),
+                ..Family::default()
             }),
+            "ranks" => {
+                let (format, file) = rest.split_once(' ')?;
+                let ranks = &mut self.families.last_mut()?.ranks;
+                ranks.push((format.parse().ok()?, file.to_owned()));
+            }
             "keys" => {
                 let prefix = Some(rest.to_owned()).filter(|prefix| prefix != "-");
                 let keys = Keys { prefix, ..Keys::default() };
@@ -81,16 +104,30 @@ impl Catalog {
     /// The families that know nine tenths of the keys, or more: those that
     /// [`by_keys`](crate::recognise::by_keys) would tell of.
     pub fn families(&self, keys: &[String], hf: bool) -> Vec<&str> {
-        let enough = |block: &Keys| {
-            let unknown = keys.iter().filter(|key| !block.knows(key, hf));
-            let unknown = unknown.take(keys.len() / 10 + 1).count();
-            unknown * 10 <= keys.len()
-        };
+        let kinds = Kinds::of(keys);
+        let enough = |block: &Keys| kinds.known(|key| block.knows(key, hf)).is_some();
         let found = self
             .families
             .iter()
             .filter(|family| !keys.is_empty() && family.blocks.iter().any(enough));
         found.map(|family| &*family.name).collect()
+    }
+
+    /// The files of all ranks, if a file is called like one of them.
+    pub fn ranked<'a>(&'a self, main: &'a str, has: &dyn Fn(&str) -> bool) -> Option<Ranked<'a>> {
+        let all = self.families.iter();
+        let mut all = all.flat_map(|family| family.ranks.iter().map(move |own| (family, own)));
+        all.find_map(|(family, (format, file))| {
+            let (start, end) = file.split_once("{rank}")?;
+            let rest = main.strip_suffix(end)?.trim_end_matches(|c: char| c.is_ascii_digit());
+            let folder = rest.strip_suffix(start)?;
+            let name = |rank| format!("{folder}{}", Ranks::named(file, rank));
+            let files = (0..ranks::MOST).map(name).take_while(|name| has(name));
+            let files: Vec<String> = files.collect();
+            let whole = (folder.is_empty() || folder.ends_with('/'))
+                && files.iter().any(|name| name == main);
+            whole.then_some(Ranked { family: &family.name, format: *format, folder, files })
+        })
     }
 
     /// The models that can be chosen.
@@ -156,8 +193,8 @@ mod written {
 
     use super::{Catalog, Error, Result};
     use crate::config::Families;
-    use crate::families;
     use crate::language::{Arrow, Recipe, Side};
+    use crate::{families, ranks};
 
     impl Catalog {
         /// The catalog of the families that come with Statelens, as text.
@@ -189,6 +226,12 @@ mod written {
         let used: Vec<String> = used.into_iter().collect();
         let aliases = recipe.aliases.join(" ");
         line(out, format_args!("family {name}|{aliases}|{}", used.join(" ")))?;
+        for (block, ranks) in ranks::of(&recipe) {
+            let formats = if ranks.side == Side::Left { &block.left } else { &block.right };
+            for format in formats {
+                line(out, format_args!("ranks {format} {}", ranks.file))?;
+            }
+        }
         let whole = recipe.blocks.iter().filter(|block| {
             block.component.is_none()
                 && block.base.is_none()
@@ -249,6 +292,24 @@ mod tests {
         assert!(files.len() < 8, "{files:?}");
         assert!(catalog.files("nothing").is_empty());
         assert_eq!(catalog.files("steps/tied-1.9"), ["families/steps/tied-1.9.recipe"]);
+    }
+
+    #[test]
+    fn files_of_ranks_are_told_by_their_names() {
+        let catalog = catalog();
+        let there = ["a/consolidated.00.pth", "a/consolidated.01.pth", "a/consolidated.03.pth"];
+        let has = |name: &str| there.contains(&name);
+        for main in &there[..2] {
+            let found = catalog.ranked(main, &has).unwrap();
+            assert_eq!((found.family, found.folder), ("llama-meta", "a/"));
+            assert_eq!(found.format.to_string(), "meta");
+            assert_eq!(found.files, there[..2]);
+        }
+        // Of these the first isn't there, or it is another's name.
+        assert_eq!(catalog.ranked(there[2], &has), None);
+        assert_eq!(catalog.ranked("a/unconsolidated.00.pth", &|_| true), None);
+        let found = catalog.ranked("mp_rank_00/model_optim_rng.pt", &|name| name.contains("_00"));
+        assert_eq!(found.map(|found| found.family), Some("gpt2-megatron"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod conversion;
 pub mod engine;
 pub mod families;
 pub mod format;
+mod kinds;
 pub mod language;
 pub mod library;
 pub mod loads;

@@ -36,6 +36,12 @@ pub(crate) struct Moved {
     pub(crate) steps: Vec<Vec<Move>>,
 }
 
+/// The state of an optimizer beside the model.
+pub(crate) fn dict(source: &Checkpoint) -> Option<ValueId> {
+    let names = ["optimizer", "optimizer_state_dict", "optimizer_state"];
+    names.iter().find_map(|name| engine::dict(source, source.root(), name))
+}
+
 impl Optimizer {
     /// Finds out which state belongs to which parameter. `left_out` are keys of the model that the
     /// recipe drops: buffers, or what another key is, too.
@@ -45,9 +51,7 @@ impl Optimizer {
         left_out: &[String],
         rename: &dyn Fn(&str) -> String,
     ) -> Result<Self> {
-        let names = ["optimizer", "optimizer_state_dict", "optimizer_state"];
-        let dict = names.iter().find_map(|name| engine::dict(source, source.root(), name));
-        let dict = dict.ok_or_else(|| {
+        let dict = dict(source).ok_or_else(|| {
             Error::refused("the checkpoint has no state of an optimizer")
                 .advice("Convert without --with-optimizer.")
         })?;

@@ -45,3 +45,24 @@ pub fn together(
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     builder.finish(root, format, all, findings)
 }
+
+/// As [`together`], of several files of one set, which keep their ids.
+pub fn of_set(
+    files: &FileSet,
+    parts: &[(String, FileId)],
+    limits: &Limits,
+    open: &mut dyn FnMut(FileSet) -> Result<Checkpoint>,
+) -> Result<Checkpoint> {
+    let mut builder = Builder::new(limits);
+    let mut entries = Vec::with_capacity(parts.len());
+    let mut findings = Vec::new();
+    let mut format = FormatInfo::default();
+    for (name, main) in parts {
+        let part = open(files.opened_at(*main))?;
+        entries.push((DictKey::from(name.as_str()), builder.append(&part)?));
+        findings.extend(part.findings.iter().cloned());
+        format = part.format;
+    }
+    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
+    builder.finish(root, format, files.clone(), findings)
+}

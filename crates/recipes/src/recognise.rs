@@ -7,7 +7,9 @@ use crate::conversion::{model_of, unwrapped};
 use crate::engine::{self, State};
 use crate::families;
 use crate::format::Format;
+use crate::kinds::Kinds;
 use crate::language::Side;
+use crate::optimizer;
 
 /// A family whose keys these may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +26,11 @@ pub struct Guess {
 pub fn is_cerebras(checkpoint: &Checkpoint) -> bool {
     engine::dict(checkpoint, checkpoint.root(), "model")
         .is_some_and(|model| matches!(checkpoint.value(model), Value::Dict(_)))
+}
+
+/// Whether it has the state of an optimizer.
+pub fn has_optimizer(checkpoint: &Checkpoint) -> bool {
+    optimizer::dict(checkpoint).is_some()
 }
 
 /// The release that wrote one of Cerebras's checkpoints, if it says so.
@@ -53,6 +60,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     if keys.is_empty() {
         return Vec::new();
     }
+    let kinds = Kinds::of(&keys);
     let towards = if hf { Side::Right } else { Side::Left };
     let mut guesses = Vec::new();
     for name in families::names() {
@@ -63,12 +71,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
                 && block.left.iter().any(|format| format.is_hf())
                 && block.right.iter().any(|format| format.is_cerebras())
         });
-        // As soon as too many are unknown, the others don't matter.
-        let counts = blocks.filter_map(|block| {
-            let unknown = keys.iter().filter(|key| !block.knows(towards, key));
-            let unknown = unknown.take(keys.len() / 10 + 1).count();
-            (unknown * 10 <= keys.len()).then_some(keys.len() - unknown)
-        });
+        let counts = blocks.filter_map(|block| kinds.known(|key| block.knows(towards, key)));
         if let Some(known) = counts.max().filter(|known| *known > 0) {
             guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
         }

@@ -76,6 +76,16 @@ fn models_that_the_original_knows_and_does_not_find_have_names_of_their_own() {
         let theirs = converted("llama", "hf", "cs-2.9", &llama);
         assert_eq!(ours, theirs.replace("name: llama", &format!("name: {name}")), "{model}");
     }
+    for (model, like, case) in [
+        ("flan-ul2", "t5", "t5/config_only.hf-to-cs2.9"),
+        ("sqlcoder", "starcoder", "starcoder/mha.hf-to-cs2.9"),
+    ] {
+        let config = config(&format!("{case}/in/config.json"));
+        let ours = converted(model, "hf", "cs-2.9", &config);
+        assert!(ours.contains(&format!("name: {model}")), "{ours}");
+        let theirs = converted(like, "hf", "cs-2.9", &config);
+        assert_eq!(ours, theirs.replace(&format!("name: {like}"), &format!("name: {model}")));
+    }
 }
 
 #[test]
@@ -112,4 +122,30 @@ fn the_precision_is_told_to_releases_2_1_to_2_3_only() {
             "{release}"
         );
     }
+}
+
+/// `docs/recipes.md` lists every difference with the tests that hold it: `FILE::TEST`.
+#[test]
+fn each_difference_that_is_listed_has_its_tests() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let docs = fs::read_to_string(root.join("docs/recipes.md")).unwrap();
+    let (_, list) = docs.split_once("## Differences to the original converters\n").unwrap();
+    let list = list.split("\n## ").next().unwrap();
+    let mut counted = 0;
+    for difference in list.split("\n- ").skip(1) {
+        let named = difference.split('`').filter(|word| word.contains("::"));
+        let mut tests = 0;
+        for name in named {
+            let (file, test) = name.split_once("::").unwrap();
+            let text = fs::read_to_string(root.join("crates").join(file));
+            let text = text.unwrap_or_else(|error| panic!("{file}: {error}"));
+            let there = text.contains(&format!("#[test]\n    fn {test}()"))
+                || text.contains(&format!("#[test]\nfn {test}()"));
+            assert!(there, "{name}");
+            tests += 1;
+        }
+        assert!(tests > 0, "no test is named: {difference}");
+        counted += 1;
+    }
+    assert!(counted > 5);
 }

@@ -64,6 +64,14 @@ fn layouts(checkpoint: &Checkpoint) -> Vec<(String, Layout)> {
         .collect()
 }
 
+/// What a model of Hugging Face's becomes.
+fn to_cerebras(family: &str, source: &Checkpoint, hf: &str, cs: &str) -> Vec<(String, Layout)> {
+    let recipe = families::find(family).unwrap();
+    let stages = [stage("hf", "cs-2.9", hf, cs)];
+    let done = convert(source, &recipe, &stages, &config::Value::Null, Wishes::default()).unwrap();
+    layouts(&done.parts[0].1)
+}
+
 /// There and back in one go, without writing what is between: the spans of the file again.
 fn there_and_back(family: &str, tensors: &[(&str, &[u64])], hf: &str, cs: &str) {
     let (source, read) = checkpoint(tensors);
@@ -230,4 +238,70 @@ fn a_bias_that_is_only_saved_as_that_of_predictions_is_kept() {
     let written = layouts(&there.parts[0].1);
     let found = written.iter().find(|(own, _)| own.ends_with("classifier.ffn.0.linear_layer.bias"));
     assert_eq!(found.map(|(_, layout)| layout), Some(&layouts(&source)[1].1), "{written:?}");
+}
+
+/// Llama's layers, and a bias on queries, keys and values: rotary order is that of their rows, too.
+#[test]
+fn qwen2_is_llama_with_biases() {
+    let cs = r#"{"num_heads": 4, "rotary_dim": 8, "attention_module": "multiquery_attention",
+        "extra_attention_params": {"num_kv_groups": 2}}"#;
+    let tensors: [(&str, &[u64]); 6] = [
+        ("model.layers.0.self_attn.q_proj.weight", &[32, 32]),
+        ("model.layers.0.self_attn.q_proj.bias", &[32]),
+        ("model.layers.0.self_attn.k_proj.weight", &[16, 32]),
+        ("model.layers.0.self_attn.k_proj.bias", &[16]),
+        ("model.layers.0.self_attn.v_proj.weight", &[16, 32]),
+        ("model.layers.0.self_attn.v_proj.bias", &[16]),
+    ];
+    there_and_back("qwen2", &tensors, "{}", cs);
+    let (source, _) = checkpoint(&tensors);
+    let written = to_cerebras("qwen2", &source, "{}", cs);
+    let found = |end: &str| written.iter().find(|(key, _)| key.ends_with(end)).unwrap().1.clone();
+    let before = layouts(&source);
+    for (name, turned) in [("q", true), ("k", true), ("v", false)] {
+        let own = before.iter().find(|(key, _)| key.ends_with(&format!("{name}_proj.bias")));
+        let same = found(&format!("proj_{name}_dense_layer.bias")) == own.unwrap().1;
+        assert_eq!(same, !turned, "{name}");
+    }
+}
+
+/// The original puts the rows together in float32, whatever the weights are, and stops.
+#[test]
+fn starcoder_with_a_key_for_each_head_is_packed_in_16_bits() {
+    there_and_back(
+        "starcoder",
+        &[
+            ("transformer.h.0.attn.c_attn.weight", &[96, 32]),
+            ("transformer.h.0.attn.c_attn.bias", &[96]),
+        ],
+        r#"{"model_type": "gpt_bigcode", "multi_query": false}"#,
+        r#"{"num_heads": 4}"#,
+    );
+}
+
+/// The original looks for the embeddings of the head under a name that isn't there without one.
+#[test]
+fn a_head_that_is_made_is_that_of_the_tied_embeddings() {
+    let tensors: [(&str, &[u64]); 2] =
+        [("word_embeddings.weight", &[97, 32]), ("ln_f.weight", &[32])];
+    let (source, _) = checkpoint(&tensors);
+    let hf = r#"{"model_type": "falcon", "tie_word_embeddings": true}"#;
+    let written = to_cerebras("falcon-headless", &source, hf, r#"{"num_heads": 4}"#);
+    let head = written.iter().find(|(key, _)| key.ends_with("lm_head.weight"));
+    assert_eq!(head.map(|(_, layout)| layout), Some(&layouts(&source)[0].1), "{written:?}");
+}
+
+#[test]
+fn a_head_that_is_made_at_random_is_the_same_every_time() {
+    let tensors: [(&str, &[u64]); 2] =
+        [("word_embeddings.weight", &[97, 32]), ("ln_f.weight", &[32])];
+    let (source, _) = checkpoint(&tensors);
+    let head = |hf: &str| {
+        let written = to_cerebras("falcon-headless", &source, hf, r#"{"num_heads": 4}"#);
+        written.into_iter().find(|(key, _)| key.ends_with("lm_head.weight")).unwrap().1
+    };
+    let untied = head(r#"{"model_type": "falcon", "tie_word_embeddings": false}"#);
+    assert!(matches!(untied, Layout::Computed(_)), "{untied:?}");
+    // Where the config doesn't say it, the original stops.
+    assert_eq!(untied, head(r#"{"model_type": "falcon"}"#));
 }

@@ -22,6 +22,8 @@ pub struct Asked {
     pub drop_unmatched: bool,
     /// What wrapping has put into keys is taken out.
     pub unwrap: bool,
+    /// The optimizer's moments are carried over.
+    pub with_optimizer: bool,
 }
 
 /// A file of text.
@@ -65,6 +67,8 @@ pub struct Looks {
     pub sources: Vec<Choice>,
     /// Its keys are those of a model that was wrapped.
     pub wrapped: bool,
+    /// It has an optimizer's state, or one lies beside it.
+    pub optimizer: bool,
     /// All models that can be chosen.
     pub models: Vec<String>,
 }

@@ -37,7 +37,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
 use crate::page::bridge::{envelope, get, message, set};
-use crate::protocol::family::Told;
+use crate::protocol::family::{Text, Told};
 use crate::protocol::{
     Done, Ended, FILES, FromWorker, HANDLE, Inspected, Kind, Opened, Posted, ToWorker,
 };
@@ -181,6 +181,22 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
         }
         ToWorker::Plan { request, options } => {
             let Some(open) = session.borrow().open.clone() else { return };
+            let wanted = match options.rewrite {
+                None => session.borrow().wants_config(&open, &options.family),
+                Some(_) => None,
+            };
+            if let (Some(name), Some(server)) = (wanted, open.sources.server().cloned()) {
+                let (weak, job) = (Rc::downgrade(session), job.clone());
+                return job.clone().spawn(async move {
+                    let bytes = remote::beside(&server, name, family::MOST_CONFIG, &job).await;
+                    let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+                    if let Some(session) = weak.upgrade() {
+                        let config = text.map(|text| Text { name: name.to_owned(), text });
+                        session.borrow_mut().take_config(config);
+                        hear(&session, &job, ToWorker::Plan { request, options }, &JsValue::NULL);
+                    }
+                });
+            }
             let found = match options.rewrite {
                 None => match session.borrow_mut().family(&open, &options.family) {
                     Ok(found) => Some(found),
@@ -213,10 +229,25 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
             };
             let (job, handle) = (job.clone(), get(data, HANDLE));
             job.clone().spawn(async move {
-                let planning::Made { plan, texts } = made;
-                match running::run(plan, &open.sources, sink, handle, falsify, &open.limits, &job)
-                    .await
-                {
+                let planning::Made { plan, more, texts } = made;
+                let run = |plan| {
+                    let handle = handle.clone();
+                    running::run(plan, &open.sources, sink, handle, falsify, &open.limits, &job)
+                };
+                let mut ran = run(plan).await;
+                for plan in more {
+                    let Ok((done, files)) = &mut ran else { break };
+                    match run(plan).await {
+                        Ok((more, own)) => {
+                            done.names.extend(more.names);
+                            done.bytes += more.bytes;
+                            done.millis += more.millis;
+                            own.iter().for_each(|file| _ = files.push(&file));
+                        }
+                        Err(error) => ran = Err(error),
+                    }
+                }
+                match ran {
                     Ok((done, files)) => {
                         job.post_with(&FromWorker::Done(Done { texts, ..done }), &files);
                     }

@@ -11,6 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_inspect::Summary;
 use statelens_inspect::share::Entry;
+use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
 
 use crate::page::bridge::FIRST;
@@ -154,6 +155,11 @@ fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
             order.push(Candidate { main, name: found.name, members: found.members });
         }
     }
+    // A trainer leaves its optimizer beside the model, which is what is meant.
+    order.sort_by_key(|found| {
+        let name = found.name.rsplit('/').next();
+        asked != Some(found.main) && name == Some(OPTIMIZER_FILE)
+    });
     if order.is_empty() {
         order.extend(statelens_formats::telling(set).map(alone));
     }
@@ -356,6 +362,12 @@ mod tests {
         assert_eq!(mains(&set, None), [1, 2]);
         assert_eq!(mains(&set, Some(2)), [2, 1]);
         assert_eq!(mains(&set, Some(0)), [0, 1, 2]);
+        for name in ["a/optimizer.pt", "a/z.pkl"] {
+            let bytes = statelens_checkpoint::Memory::from(b"\x80\x02}.".to_vec());
+            set.push(name, Arc::new(bytes));
+        }
+        assert_eq!(mains(&set, None), [1, 2, 4, 3], "a trainer's optimizer comes last");
+        assert_eq!(mains(&set, Some(3)), [3, 1, 2, 4]);
         let nothing = FileSet::single("x", statelens_checkpoint::Memory::from(b"?".to_vec()));
         assert_eq!(mains(&nothing, None), [0]);
     }

@@ -67,13 +67,15 @@ pub fn target_of(format: &str) -> String {
 pub struct Made {
     /// The files.
     pub plan: Plan,
+    /// Further files, each plan of another source.
+    pub more: Vec<Plan>,
     /// Files of text that belong to them: names and texts.
     pub texts: Vec<(String, String)>,
 }
 
 impl From<Plan> for Made {
     fn from(plan: Plan) -> Self {
-        Self { plan, texts: Vec::new() }
+        Self { plan, more: Vec::new(), texts: Vec::new() }
     }
 }
 
@@ -222,6 +224,24 @@ pub(super) fn told(
         changes: Vec::new(),
         command: String::new(),
     })
+}
+
+impl Planned {
+    /// Tells of further files that are written with these.
+    pub(super) fn add(&mut self, more: Self) {
+        self.names.extend(more.names);
+        self.size = self.size.saturating_add(more.size).min(LARGEST);
+        self.exact &= more.exact;
+        self.made = self.made.saturating_add(more.made).min(LARGEST);
+        self.copied = self.copied.saturating_add(more.copied).min(LARGEST);
+        self.computed = self.computed.saturating_add(more.computed).min(LARGEST);
+        self.tensors += more.tensors;
+        self.keys += more.keys;
+        self.runs.extend(more.runs);
+        self.losses.extend(more.losses);
+        self.notes.extend(more.notes);
+        self.zero_copy &= more.zero_copy;
+    }
 }
 
 /// That what is small in the source is large in what is written.

@@ -41,6 +41,8 @@ pub struct Server {
     host: String,
     via: RefCell<String>,
     whole: Cell<bool>,
+    /// Whether the user agreed to other servers that it leads to.
+    follow: bool,
     /// How many requests the page knows of.
     told: Cell<u64>,
 }
@@ -69,6 +71,7 @@ pub async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> {
         host: address.host().to_owned(),
         via: RefCell::default(),
         whole: Cell::new(false),
+        follow: agreed.follow,
         told: Cell::new(0),
     });
     let found = found(address, &server, agreed.follow, job).await;
@@ -117,6 +120,18 @@ async fn found(address: Address, server: &Rc<Server>, follow: bool, job: &Job) -
             return Ok(Found { files, sources, checkpoint: opened? });
         }
     }
+}
+
+/// The bytes of a small file beside the open one, if the server has it.
+pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
+    let address = Address::parse(&server.url).ok()?.beside(name)?;
+    let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
+    let mut files = FileSet::default();
+    let id = files.push(name, bytes);
+    let len = Some(files.len(id)).filter(|len| *len <= most)?;
+    let bytes = files.read_vec(id, 0, len).ok();
+    server.tell(job);
+    bytes
 }
 
 impl Server {

@@ -17,7 +17,7 @@ use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
-use crate::protocol::family::Asked;
+use crate::protocol::family::{Asked, Text};
 use crate::protocol::{Ended, Fact, FromWorker, Kind};
 use crate::worker::sources::Sources;
 use crate::worker::{compare, family, found, planning, post_as, share, statistics};
@@ -84,6 +84,8 @@ pub(super) struct Session {
     family: Option<(Asked, Rc<family::Found>)>,
     /// Files of families that could not be fetched.
     failed: Vec<String>,
+    /// The config beside a remote model, once it was asked for: its name and text.
+    config: Option<Option<Text>>,
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
@@ -105,6 +107,7 @@ impl Session {
             plan: None,
             family: None,
             failed: Vec::new(),
+            config: None,
             summary: None,
             found: found::Kept::default(),
             second: compare::Second::default(),
@@ -165,6 +168,10 @@ impl Session {
         open: &Open,
         asked: &Asked,
     ) -> std::result::Result<Rc<family::Found>, Vec<String>> {
+        let asked = &Asked {
+            config: asked.config.clone().or_else(|| self.config.clone().flatten()),
+            ..asked.clone()
+        };
         if let Some((before, found)) = &self.family
             && before == asked
         {
@@ -180,6 +187,20 @@ impl Session {
         self.family = self.failed.is_empty().then(|| (asked.clone(), found.clone()));
         self.failed.clear();
         Ok(found)
+    }
+
+    /// The name of the config beside a remote model, if nobody has asked for it yet.
+    pub(super) fn wants_config(&self, open: &Open, asked: &Asked) -> Option<&'static str> {
+        let remote = open.sources.server().is_some();
+        let wants = remote && self.config.is_none() && asked.config.is_none();
+        // What no family knows needs none.
+        (wants && !family::library::needed(open, asked).is_empty())
+            .then(|| family::config_name(&open.checkpoint))
+    }
+
+    /// Takes the config beside a remote model, or that there is none.
+    pub(super) fn take_config(&mut self, config: Option<Text>) {
+        self.config = Some(config);
     }
 
     /// Takes files of families.

@@ -68,7 +68,12 @@ pub struct Ranks {
 impl Ranks {
     /// The name of one of the files.
     pub fn name(&self, rank: usize) -> String {
-        self.file.replace("{rank}", &format!("{rank:02}"))
+        Self::named(&self.file, rank)
+    }
+
+    /// The name of a rank's file, where `{rank}` stands for the number in two digits.
+    pub fn named(file: &str, rank: usize) -> String {
+        file.replace("{rank}", &format!("{rank:02}"))
     }
 }
 

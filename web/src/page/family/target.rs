@@ -106,7 +106,14 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
             if looks.targets.is_empty() && !looks.model.is_empty() && looks.unknown.is_none() {
                 <p class="dim">{ "Its recipe leads nowhere from this format." }</p>
             }
-            if looks.wrapped || convert.options.family.unwrap { { unwrap(actor, convert) } }
+            if looks.wrapped || convert.options.family.unwrap {
+                { check(actor, "family-unwrap", "Unwrap: take `module.`, `_orig_mod.` and the like out of the keys",
+                    convert.options.family.unwrap, |asked| asked.unwrap = !asked.unwrap) }
+            }
+            if family && looks.optimizer {
+                { check(actor, "family-optimizer", "Carry the optimizer\u{2019}s moments over",
+                    convert.options.family.with_optimizer, |asked| asked.with_optimizer = !asked.with_optimizer) }
+            }
             { openers(actor) }
         </div></div>
     }
@@ -203,14 +210,18 @@ fn picked(
     })
 }
 
-/// What wrapping has put into keys can be taken out.
-fn unwrap(actor: &Actor, convert: &Convert) -> Html {
+/// Something that is done only if it is asked for.
+fn check(
+    actor: &Actor,
+    id: &'static str,
+    text: &str,
+    on: bool,
+    toggle: fn(&mut crate::protocol::family::Asked),
+) -> Html {
     let actor = actor.clone();
-    let onchange =
-        Callback::from(move |_: Event| set(&actor, |asked| asked.unwrap = !asked.unwrap));
+    let onchange = Callback::from(move |_: Event| set(&actor, toggle));
     html! {
-        <label class="check one"><input type="checkbox" class="cb" id="family-unwrap" checked={convert.options.family.unwrap} {onchange} />
-            <span>{ prose("Unwrap: take `module.`, `_orig_mod.` and the like out of the keys") }</span></label>
+        <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ prose(text) }</span></label>
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use statelens_recipes::catalog::Catalog;
+use statelens_checkpoint::FileSet;
+use statelens_recipes::catalog::{Catalog, Ranked};
 use statelens_recipes::{library, recognise};
 
 use crate::protocol::family::Asked;
@@ -17,12 +18,24 @@ pub(super) fn catalog() -> &'static Catalog {
     &CATALOG
 }
 
+/// The files of all ranks, if the open file is one of them.
+pub(super) fn ranked(files: &FileSet) -> Option<Ranked<'_>> {
+    let main = files.name(files.main().ok()?);
+    catalog().ranked(main, &|name| files.find(name).is_some())
+}
+
 /// The paths of the files that it takes to tell which model it is, and to convert it.
 pub(in crate::worker) fn needed(open: &Open, asked: &Asked) -> Vec<String> {
     let catalog = catalog();
     let mut names: Vec<String> = asked.model.iter().cloned().collect();
     if let Some(rules) = &asked.recipe {
         names.extend(named(&rules.text));
+    }
+    if names.is_empty()
+        && asked.recipe.is_none()
+        && let Some(ranked) = ranked(&open.checkpoint.files)
+    {
+        names.push(ranked.family.to_owned());
     }
     if names.is_empty() && asked.recipe.is_none() {
         let hf = !recognise::is_cerebras(&open.checkpoint);

@@ -1,13 +1,16 @@
 //! Which model a checkpoint is of: from its keys, from what it says of itself, and from the config
 //! beside it or given.
 
-use statelens_checkpoint::{Error, FileSet, Result};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
 use statelens_recipes::config::{Families, Guess, Language, Value, parse};
 use statelens_recipes::conversion::{Leg, route};
 use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::Clues;
 use statelens_recipes::{Format, families, recognise};
 
+use super::files::{self, Model};
 use super::library;
 use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
@@ -15,13 +18,17 @@ use crate::state::fmt::plural;
 use crate::worker::session::Open;
 use crate::worker::text;
 
-/// More than any config has.
-const MAX: u64 = 16 << 20;
+/// More bytes than any config has.
+pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
 
 /// All that a conversion needs to know.
 pub(in crate::worker) struct Found {
     /// What the page is told.
     pub(in crate::worker) looks: Looks,
+    /// What is converted.
+    pub(super) checkpoint: Arc<Checkpoint>,
+    /// It was in a file for each rank.
+    pub(super) ranked: bool,
     /// The config's text.
     pub(super) config: Option<Text>,
     /// What is in it.
@@ -35,10 +42,18 @@ pub(in crate::worker) struct Found {
 
 /// Finds out which model it is.
 pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) -> Found {
-    let checkpoint = &open.checkpoint;
+    let ranked = library::ranked(&open.checkpoint.files);
+    let (model, apart) = match Model::of(open, asked) {
+        Ok(model) => (model, None),
+        Err(error) => {
+            (Model { checkpoint: open.checkpoint.clone(), of_trainer: false }, Some(error))
+        }
+    };
+    let checkpoint = &*model.checkpoint;
     let models = library::catalog().models().map(str::to_owned).collect();
     let mut looks = Looks { models, ..Looks::default() };
-    let config = asked.config.clone().or_else(|| beside(&checkpoint.files));
+    let folder = ranked.as_ref().map(|ranked| ranked.folder.trim_end_matches('/'));
+    let config = asked.config.clone().or_else(|| beside(&checkpoint.files, folder));
     let (value, wrong) = match config.as_ref().map(read).transpose() {
         Ok(value) => (value, None),
         Err(error) => (None, Some(error)),
@@ -49,24 +64,33 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
         (Some(value), Ok(known)) => known.recognise(value),
         _ => Vec::new(),
     };
-    let cerebras = recognise::is_cerebras(checkpoint);
+    let cerebras = !model.of_trainer && recognise::is_cerebras(checkpoint);
+    looks.optimizer = ranked.is_none()
+        && match cerebras {
+            true => recognise::has_optimizer(checkpoint),
+            false => files::optimizer(&checkpoint.files).is_some(),
+        };
     let clues = Clues {
         checkpoint,
         config: value.as_ref(),
         guesses: &guesses,
         unwrap: asked.unwrap,
-        of_trainer: false,
+        of_trainer: model.of_trainer,
     };
     let towards = if cerebras { Format::HuggingFace } else { Format::CURRENT };
     let target = asked.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
-    let source = clues.source(asked.source.as_deref(), target);
+    let source = match (&ranked, &asked.source) {
+        (Some(ranked), None) => Ok(ranked.format),
+        _ => clues.source(asked.source.as_deref(), target),
+    };
     let named = match (&source, &asked.model, &asked.recipe) {
         (_, Some(model), _) => Ok(model.clone()),
         (_, None, Some(rules)) => families::parse(&rules.name, &rules.text).map(|own| own.family),
-        (Ok(source), None, None) => match not_fetched(failed) {
+        (Ok(source), None, None) => match (not_fetched(failed), &ranked) {
             // Another family that knows most of the keys would be taken for it.
-            Some(error) => Err(error),
-            None => clues.model(*source, towards_of(*source)),
+            (Some(error), _) => Err(error),
+            (None, Some(ranked)) => Ok(ranked.family.to_owned()),
+            (None, None) => clues.model(*source, towards_of(*source)),
         },
         (Err(error), None, None) => Err(error.clone()),
     };
@@ -80,9 +104,13 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
         Ok(recipe) if !recipe.title.is_empty() => recipe.title.clone(),
         _ => looks.model.clone(),
     };
-    (looks.certain, looks.by) = clues_of(open, asked, &looks, &guesses, cerebras);
+    (looks.certain, looks.by) = match &ranked {
+        Some(ranked) if looks.model == ranked.family => (true, vec!["file names".to_owned()]),
+        _ => clues_of(checkpoint, asked, &looks, &guesses, cerebras),
+    };
     looks.source = source.as_ref().map(Format::to_string).unwrap_or_default();
-    looks.sources = formats().map(choice).collect();
+    let own = ranked.as_ref().map(|ranked| ranked.format);
+    looks.sources = formats().chain(own).map(choice).collect();
     if let (Ok(recipe), Ok(source), Ok(known)) = (&recipe, &source, &known) {
         let leads = |target: &Format| leads(recipe, known, &looks.model, *source, *target);
         looks.targets = formats().filter(leads).map(choice).collect();
@@ -90,10 +118,13 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
     looks.wrapped = looks.model.is_empty()
         && asked.recipe.is_none()
         && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
-    let unknown = not_fetched(failed).or(wrong).or_else(|| source.as_ref().err().cloned());
+    let unknown =
+        not_fetched(failed).or(apart).or(wrong).or_else(|| source.as_ref().err().cloned());
     let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
-    Found { looks, config, value, source: source.ok(), recipe, rules }
+    let ranked = ranked.is_some();
+    let Model { checkpoint, .. } = model;
+    Found { looks, checkpoint, ranked, config, value, source: source.ok(), recipe, rules }
 }
 
 /// The format that a checkpoint of this one is converted to first of all.
@@ -113,7 +144,7 @@ fn own(model: &str) -> (Text, Result<Recipe>) {
 
 /// What says which model it is, and whether that is certain.
 fn clues_of(
-    open: &Open,
+    checkpoint: &Checkpoint,
     asked: &Asked,
     looks: &Looks,
     guesses: &[Guess],
@@ -130,7 +161,7 @@ fn clues_of(
     }
     let mut by = Vec::new();
     let family = families::find(&looks.model).map(|recipe| recipe.family).unwrap_or_default();
-    let by_keys = recognise::by_keys(&open.checkpoint, !cerebras, asked.unwrap);
+    let by_keys = recognise::by_keys(checkpoint, !cerebras, asked.unwrap);
     let own = by_keys.iter().find(|guess| guess.family == family);
     let all = own.is_some_and(|own| own.known == own.keys);
     let alone =
@@ -145,7 +176,7 @@ fn clues_of(
     if told {
         by.push(looks.config.clone());
     }
-    if recognise::release(&open.checkpoint).is_some() {
+    if recognise::release(checkpoint).is_some() {
         by.push("__metadata__".to_owned());
     }
     (all && (told || alone), by)
@@ -173,7 +204,8 @@ fn choice(format: Format) -> Choice {
 /// What people call a format.
 pub(super) fn name_of(format: Format) -> String {
     match format.version() {
-        None => "Hugging Face".to_owned(),
+        None if format.is_hf() => "Hugging Face".to_owned(),
+        None => format.to_string(),
         Some((major, minor)) => format!("Cerebras {major}.{minor}"),
     }
 }
@@ -187,16 +219,18 @@ fn not_fetched(failed: &[String]) -> Option<Error> {
     )
 }
 
-/// The config beside the checkpoint: `config.json`, `params.yaml`, or the only YAML file.
-fn beside(files: &FileSet) -> Option<Text> {
+/// The config beside the checkpoint, or in a folder: `config.json`, `params.yaml`, `params.json`, or
+/// the only YAML file.
+fn beside(files: &FileSet, folder: Option<&str>) -> Option<Text> {
     let main = files.name(files.main().ok()?);
-    let folder = main.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let own = main.rsplit_once('/').map_or("", |(folder, _)| folder);
+    let folder = folder.unwrap_or(own);
     let there = files.iter().filter_map(|(id, file)| {
         let (own, name) = file.name.rsplit_once('/').unwrap_or(("", &file.name));
         (own == folder).then_some((id, name))
     });
     let there: Vec<_> = there.collect();
-    let known = ["config.json", "params.yaml"].iter();
+    let known = ["config.json", "params.yaml", "params.json"].iter();
     let mut known =
         known.filter_map(|wanted| there.iter().find(|(_, name)| name == wanted).copied());
     let mut yaml =
@@ -206,8 +240,16 @@ fn beside(files: &FileSet) -> Option<Text> {
         _ => None,
     };
     let (id, name) = known.next().or(only)?;
-    let bytes = files.read_vec(id, 0, files.len(id).min(MAX)).ok()?;
+    let bytes = files.read_vec(id, 0, files.len(id).min(MOST_CONFIG)).ok()?;
     Some(Text { name: name.to_owned(), text: String::from_utf8(bytes).ok()? })
+}
+
+/// What a model's config is called, mostly.
+pub(in crate::worker) fn config_name(checkpoint: &Checkpoint) -> &'static str {
+    match recognise::is_cerebras(checkpoint) {
+        true => "params.yaml",
+        false => "config.json",
+    }
 }
 
 fn read(config: &Text) -> Result<Value> {

@@ -1,11 +1,12 @@
 //! Model families: which one a checkpoint is of, and what a recipe makes of it.
 
 mod configs;
+mod files;
 pub(super) mod library;
 mod loads;
 mod looks;
 mod plan;
 mod rows;
 
-pub(super) use looks::{Found, looks};
+pub(super) use looks::{Found, MOST_CONFIG, config_name, looks};
 pub(super) use plan::plan;

@@ -7,7 +7,7 @@ use statelens_convert::{plan_edited, shard_size};
 use statelens_formats::{Asked as Versions, Shards};
 use statelens_recipes::Format;
 use statelens_recipes::config::{self, Converted, Families, Language};
-use statelens_recipes::conversion::{Conversion, Leg, Wishes, convert};
+use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, convert};
 use statelens_recipes::proposal::{stages, stem};
 
 use super::looks::Found;
@@ -73,8 +73,13 @@ fn planned(
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(found.value.clone()).unwrap_or(config::Value::Null);
     // All that no rule is about is told, whether or not it may be left out.
-    let wishes = Wishes { drop_unmatched: true, unwrap: asked.unwrap, ..Wishes::default() };
-    let done = convert(&open.checkpoint, recipe, &stages, &params, wishes)?;
+    let wishes = Wishes {
+        drop_unmatched: true,
+        unwrap: asked.unwrap,
+        with_optimizer: asked.with_optimizer && found.looks.optimizer,
+        ..Wishes::default()
+    };
+    let done = convert(&found.checkpoint, recipe, &stages, &params, wishes)?;
     shown.rows = rows::rows(&done);
     shown.unmatched = done.unmatched.len() as u64;
     let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
@@ -82,10 +87,11 @@ fn planned(
         shown.config = Some(configs::configs(old, new, converted));
         shown.notes = converted.notes.iter().map(|note| text::of_page(note)).collect();
     }
-    let made = only(done, converted.as_ref(), shown)?;
-    shown.keys = (before(&open.checkpoint, leg), made.leaves().len() as u64);
-    shown.notes.extend(left_out(&open.checkpoint, leg));
-    let checked = Some(&params).filter(|params| !params.is_null());
+    let (made, optimizer) = only(done, converted.as_ref(), shown)?;
+    shown.keys = (before(&found.checkpoint, leg), made.leaves().len() as u64);
+    shown.notes.extend(left_out(&found.checkpoint, leg, optimizer.is_some()));
+    // The config of files of ranks is the one of their own layout.
+    let checked = Some(&params).filter(|params| !params.is_null() && !found.ranked);
     shown.loads = Some(loads::told(&made, leg.to, checked, shown.unmatched)?);
     if shown.unmatched > 0 && !asked.drop_unmatched {
         let what = plural(shown.unmatched, "key");
@@ -93,14 +99,20 @@ fn planned(
             .expected("a rule for each key; they stand at the top of the table")
             .advice("Edit the rules, or leave these keys out."));
     }
-    write(open, options, leg.to, Arc::new(made), found, config, job)
+    write(open, options, leg.to, (made, optimizer), found, config, job)
 }
 
-/// The checkpoint that is made, if it is one.
-fn only(done: Conversion, converted: Option<&Converted>, shown: &mut Shown) -> Result<Checkpoint> {
+/// The checkpoint that is made, if it is one, and its optimizer where that is a file of its own.
+fn only(
+    mut done: Conversion,
+    converted: Option<&Converted>,
+    shown: &mut Shown,
+) -> Result<(Checkpoint, Option<Checkpoint>)> {
     let several = converted.is_some_and(|converted| !converted.parts.is_empty());
+    let of_trainer = |(name, _): &(Option<String>, _)| name.as_deref() == Some(OPTIMIZER_FILE);
+    let optimizer = done.parts.iter().position(of_trainer).map(|at| done.parts.remove(at).1);
     match <[_; 1]>::try_from(done.parts) {
-        Ok([(None, made)]) if !several => Ok(made),
+        Ok([(None, made)]) if !several => Ok((made, optimizer)),
         _ => {
             shown.config = None;
             Err(Error::unsupported("this model is in a folder for each part at Hugging Face")
@@ -113,7 +125,7 @@ fn write(
     open: &Open,
     options: &ConvertOptions,
     to: Format,
-    made: Arc<Checkpoint>,
+    (made, optimizer): (Checkpoint, Option<Checkpoint>),
     found: &Found,
     config: Option<Text>,
     job: &Job,
@@ -123,11 +135,18 @@ fn write(
         false => Shards::One,
     };
     let target = statelens_formats::writing(&options.to)?.target(&Versions::default())?;
-    let plan = plan_edited(made, &[], &target.sharded(shards)?, &options.name)?;
+    let plan = plan_edited(Arc::new(made), &[], &target.sharded(shards)?, &options.name)?;
     let mut planned = planning::told(open, &plan, options, job)?;
+    let mut more = Vec::new();
+    if let Some(optimizer) = optimizer {
+        let torch = statelens_formats::writing("torch")?.target(&Versions::default())?;
+        let plan = plan_edited(Arc::new(optimizer), &[], &torch, OPTIMIZER_FILE)?;
+        planned.add(planning::told(open, &plan, options, job)?);
+        more.push(plan);
+    }
     planned.command = command(open, options, to, found);
     let texts = config.map(|config| (config.name, config.text));
-    Ok((Made { plan, texts: texts.into_iter().collect() }, planned))
+    Ok((Made { plan, more, texts: texts.into_iter().collect() }, planned))
 }
 
 /// The new config, as the command writes it and calls it.
@@ -156,13 +175,14 @@ fn before(source: &Checkpoint, leg: Leg) -> u64 {
 }
 
 /// What of one of Cerebras's checkpoints is not in Hugging Face's files.
-fn left_out(source: &Checkpoint, leg: Leg) -> Option<String> {
+fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<String> {
     let Value::Dict(root) = source.value(source.root()) else { return None };
     if leg.from.is_hf() || !leg.to.is_hf() {
         return None;
     }
     let states = root.entries.iter().map(|(key, _)| key.to_string());
-    let others: Vec<String> = states.filter(|name| name != "model").collect();
+    let kept = |name: &String| name == "model" || with_optimizer && name == "optimizer";
+    let others: Vec<String> = states.filter(|name| !kept(name)).collect();
     (!others.is_empty()).then(|| {
         format!("Hugging Face\u{2019}s files hold the model only: without {}", others.join(", "))
     })
@@ -197,6 +217,7 @@ fn command(open: &Open, options: &ConvertOptions, to: Format, found: &Found) -> 
         ("--export-safetensors", options.to == "safetensors"),
         ("--drop-unmatched-keys", asked.drop_unmatched),
         ("--unwrap", asked.unwrap),
+        ("--with-optimizer", asked.with_optimizer && found.looks.optimizer),
     ] {
         words.extend(on.then(|| flag.to_owned()));
     }
