@@ -356,9 +356,9 @@ mod tests {
         ] {
             set.push(name, Arc::new(statelens_checkpoint::Memory::from(bytes)));
         }
-        let mains = |set, asked| -> Vec<u32> {
-            candidates(set, asked).iter().map(|found: &Candidate| found.main.0).collect()
-        };
+        fn mains(set: &FileSet, asked: Option<u32>) -> Vec<u32> {
+            candidates(set, asked).iter().map(|found| found.main.0).collect()
+        }
         assert_eq!(mains(&set, None), [1, 2]);
         assert_eq!(mains(&set, Some(2)), [2, 1]);
         assert_eq!(mains(&set, Some(0)), [0, 1, 2]);

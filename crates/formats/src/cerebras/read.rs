@@ -27,14 +27,21 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let main = files.main()?;
     let container = Rc::new(Container::open(&files, main, limits)?);
     let known = |name: &str| container.about(name);
-    let spec = known("__spec__")?.and_then(|values| values.text().cloned());
-    let spec = spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
-        Error::damaged("the file does not say what its state dict looks like: `__spec__` is missing or no text")
-            .advice("It may not have been written by `cstorch.save`.")
-    })?;
     let version = known("__version__")?.and_then(|values| values.number());
+    // Listing the groups takes enough by itself, and the tree is as long as all keys together: only
+    // where it has keys to tell of is it read before, and then again.
+    if version.is_none_or(|version| version < 0.5) {
+        container.list()?;
+    }
+    let mut spec = container.spec()?;
     // What the spec is written in tells the families apart, even where the version lies.
     let current = spec.as_bytes().trim_ascii_start().starts_with(b"[");
+    if current && current::tell(&container, &spec, progress)? {
+        drop(spec);
+        container.list()?;
+        spec = container.spec()?;
+    }
+    container.list()?;
     let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
     let success = known("__SUCCESS__")?.and_then(|values| values.truth()) == Some(true);
 
@@ -44,10 +51,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     reading.findings.extend(mark.map(|text| damage::carried(&text.to_lossy())));
     let root = match current {
         true => current::read(&mut reading, spec, progress)?,
-        false => {
-            container.list()?;
-            legacy::read(&mut reading, spec, version, progress)?
-        }
+        false => legacy::read(&mut reading, spec, version, progress)?,
     };
     let format = format(container.browse().file(), version, current, release.as_ref());
     let mut findings = container.structure(progress)?;
@@ -82,6 +86,15 @@ impl Container {
         let mut browse = self.browse.borrow_mut();
         let attribute = browse.root_attribute(name.as_bytes())?;
         attribute.map(|found| found.values(browse.file())).transpose()
+    }
+
+    /// What the state dict looks like.
+    fn spec(&self) -> Result<Text> {
+        let spec = self.about("__spec__")?.and_then(|values| values.text().cloned());
+        spec.filter(|spec| !spec.is_empty()).ok_or_else(|| {
+            Error::damaged("the file does not say what its state dict looks like: `__spec__` is missing or no text")
+                .advice("It may not have been written by `cstorch.save`.")
+        })
     }
 
     /// The object at a path; a reason if it is not there or can't be read.

@@ -16,6 +16,8 @@ use crate::{Attribute, Hdf5File, Kind};
 pub struct Browse {
     file: Hdf5File,
     groups: Groups,
+    /// The root group is among them.
+    is_listed: bool,
     root: Result<Object>,
     /// Positions of the root group's attributes that are in its header, sorted by name.
     order: Vec<u32>,
@@ -49,15 +51,18 @@ impl Browse {
         let mut order = room::collect(0..attributes.len() as u32)?;
         order.sort_unstable_by_key(|at| (attributes[*at as usize].name.as_bytes(), *at));
         let (seen, ahead, named) = ([address].into(), HashMap::new(), HashMap::new());
-        Ok(Self { file, groups, root, order, dense, named, seen, ahead })
+        let is_listed = false;
+        Ok(Self { file, groups, is_listed, root, order, dense, named, seen, ahead })
     }
 
     /// Lists the root group, unless that was done.
     pub fn list(&mut self) -> Result<()> {
-        match self.groups.links.contains_key(&self.groups.root) {
-            true => Ok(()),
-            false => self.groups.note(&self.file, &self.root),
+        if std::mem::replace(&mut self.is_listed, true) {
+            return Ok(());
         }
+        // Now, while nothing else takes memory.
+        self.dense.iter_mut().for_each(|dense| dense.check_order(&self.file));
+        self.groups.note(&self.file, &self.root)
     }
 
     /// The container.

@@ -44,6 +44,11 @@ impl DenseAttributes {
         Ok(Self { place, records, spent: 0, troubles: Vec::new() })
     }
 
+    /// Holds the index of names against the one of their order; the attributes are read by the first.
+    pub(crate) fn check_order(&mut self, file: &Hdf5File) {
+        self.troubles.extend(file.check_order(self.place, self.records.len()).err());
+    }
+
     /// The attributes of those names that are there and can be read, in the heap's order.
     pub(crate) fn named<'n>(
         &mut self,
@@ -81,7 +86,6 @@ impl DenseAttributes {
             }
         })?;
         let mut troubles = std::mem::take(&mut self.troubles);
-        troubles.extend(file.check_order(self.place, self.records.len()).err());
         // Equal names have equal hashes, so few have to be read again.
         let same = |at: usize, by: usize| {
             let other =

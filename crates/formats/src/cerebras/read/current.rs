@@ -21,10 +21,8 @@ pub(super) fn read(
     progress: &mut dyn Progress,
 ) -> Result<ValueId> {
     let main = reading.main.clone();
-    let mut current = Current::new(main);
-    current.tell(&first::keys(spec.as_bytes()), progress)?;
-    current.main.list()?;
     let spec = tree(spec, reading.limits)?;
+    let mut current = Current::new(main);
     let (top, keys) = reading.walk(spec, progress, &mut current)?;
     for (id, key) in current.links {
         let value = match keys.get(&key) {
@@ -40,6 +38,22 @@ pub(super) fn read(
         }
     }
     Ok(top)
+}
+
+/// Tells of the first tensors of a large file by what it says of them, and whether there are any.
+/// Fails only where the user stopped it: what is wrong with the file is told when it is read.
+pub(super) fn tell(main: &Rc<Container>, spec: &Text, progress: &mut dyn Progress) -> Result<bool> {
+    let keys = first::keys(spec.as_bytes());
+    let mut current = Current::new(main.clone());
+    if keys.is_empty() || current.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
+        return Ok(false);
+    }
+    for key in &keys {
+        if let Some((dtype, shape)) = current.described(key) {
+            progress.found(key, &dtype, &shape);
+        }
+    }
+    progress.check(0, 0).map(|()| true)
 }
 
 /// The tree that the file describes, in a text within a text: both are as long as all keys
@@ -126,20 +140,6 @@ impl Leaves for Current {
 impl Current {
     fn new(main: Rc<Container>) -> Self {
         Self { main, texts: Interner::default(), links: Vec::new() }
-    }
-
-    /// Tells of tensors by what the file says of them. Fails only where the user stopped it: what
-    /// is wrong with the file is told when it is read.
-    fn tell(&mut self, keys: &[Text], progress: &mut dyn Progress) -> Result<()> {
-        if self.ahead(&keys.iter().collect::<Vec<_>>()).is_err() {
-            return Ok(());
-        }
-        for key in keys {
-            if let Some((dtype, shape)) = self.described(key) {
-                progress.found(key, &dtype, &shape);
-            }
-        }
-        progress.check(0, 0)
     }
 
     /// What the file says of a tensor before the tensor itself is looked at.
