@@ -334,6 +334,30 @@ fn attributes_in_dense_storage_are_found_by_name_and_those_that_nobody_asks_for_
 }
 
 #[test]
+fn the_index_of_the_order_is_read_though_nothing_is_found_by_it() {
+    // Of attributes and of links; 6 and 9 are the tree's kinds in its header.
+    for (name, header) in
+        [("../cerebras/v2.10.0/bytes_70k.mdl", b"BTHD\0\x09"), ("track_order.h5", b"BTHD\0\x06")]
+    {
+        let mut bytes = std::fs::read(folder().join(name)).unwrap();
+        let troubles = |bytes: &[u8]| {
+            let files = FileSet::single(name, Memory::from(bytes.to_vec()));
+            let file = Hdf5File::open(&files, files.main().unwrap(), &Limits::default()).unwrap();
+            let mut browse = Browse::new(file).unwrap();
+            browse.rest(&mut Unwatched).unwrap();
+            let groups = browse.groups();
+            let unlisted = groups.links.values().filter(|links| links.is_err()).count();
+            groups.attributes.len() + groups.troubles.len() + unlisted
+        };
+        assert_eq!(troubles(&bytes), 0, "{name}");
+        let at = bytes.windows(6).position(|window| window == header).unwrap();
+        // The split percentage: of no use to a reader, but under the checksum.
+        bytes[at + 14] ^= 1;
+        assert_ne!(troubles(&bytes), 0, "{name}");
+    }
+}
+
+#[test]
 fn heaps_of_many_levels_find_every_name_and_attribute() {
     // The heaps have indirect blocks in indirect blocks, where hdf5-reader 0.12 loses its way.
     let packed = std::fs::read(folder().join("many_links.h5.gz")).unwrap();
