@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, Dict, DictKey, FileId, FileSet, FormatInfo, Limits, Memory, Result, Value,
+    Builder, Checkpoint, Dict, DictKey, FileId, FileSet, Finding, FormatInfo, Limits, Memory,
+    Result, Value, ValueId,
 };
 
 /// A checkpoint whose top level has the checkpoint of each folder under the folder's name.
@@ -15,11 +16,8 @@ pub fn together(
     limits: &Limits,
     open: &mut dyn FnMut(FileSet) -> Result<Checkpoint>,
 ) -> Result<Checkpoint> {
-    let mut builder = Builder::new(limits);
+    let mut joined = Joined::new(limits);
     let mut all = FileSet::default().within(limits);
-    let mut entries = Vec::with_capacity(parts.len());
-    let mut findings = Vec::new();
-    let mut format = FormatInfo::default();
     for (name, files) in parts {
         let main = files.main()?;
         // Behind as many files as there are already: so spans of all have their own.
@@ -36,14 +34,9 @@ pub fn together(
             shifted.push(file.name.clone(), file.source.clone());
             all.push(file.name.clone(), file.source.clone());
         }
-        let part = open(shifted.opened_at(FileId(main.0 + before as u32)))?;
-        let top = builder.append(&part)?;
-        findings.extend(part.findings.iter().cloned());
-        format = part.format.clone();
-        entries.push((DictKey::from(name.as_str()), top));
+        joined.add(&name, open(shifted.opened_at(FileId(main.0 + before as u32)))?)?;
     }
-    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
-    builder.finish(root, format, all, findings)
+    joined.finish(all)
 }
 
 /// As [`together`], of several files of one set, which keep their ids.
@@ -53,16 +46,37 @@ pub fn of_set(
     limits: &Limits,
     open: &mut dyn FnMut(FileSet) -> Result<Checkpoint>,
 ) -> Result<Checkpoint> {
-    let mut builder = Builder::new(limits);
-    let mut entries = Vec::with_capacity(parts.len());
-    let mut findings = Vec::new();
-    let mut format = FormatInfo::default();
+    let mut joined = Joined::new(limits);
     for (name, main) in parts {
-        let part = open(files.opened_at(*main))?;
-        entries.push((DictKey::from(name.as_str()), builder.append(&part)?));
-        findings.extend(part.findings.iter().cloned());
-        format = part.format;
+        joined.add(name, open(files.opened_at(*main))?)?;
     }
-    let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
-    builder.finish(root, format, files.clone(), findings)
+    joined.finish(files.clone())
+}
+
+/// Checkpoints that become the entries of one.
+struct Joined {
+    builder: Builder,
+    entries: Vec<(DictKey, ValueId)>,
+    findings: Vec<Finding>,
+    format: FormatInfo,
+}
+
+impl Joined {
+    fn new(limits: &Limits) -> Self {
+        let (entries, findings, format) = (Vec::new(), Vec::new(), FormatInfo::default());
+        Self { builder: Builder::new(limits), entries, findings, format }
+    }
+
+    fn add(&mut self, name: &str, part: Checkpoint) -> Result<()> {
+        self.entries.push((DictKey::from(name), self.builder.append(&part)?));
+        self.findings.extend(part.findings);
+        self.format = part.format;
+        Ok(())
+    }
+
+    fn finish(mut self, files: FileSet) -> Result<Checkpoint> {
+        let dict = Dict { entries: self.entries, ..Dict::default() };
+        let root = self.builder.push(Value::Dict(dict))?;
+        self.builder.finish(root, self.format, files, self.findings)
+    }
 }

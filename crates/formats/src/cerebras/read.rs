@@ -28,18 +28,16 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     let container = Rc::new(Container::open(&files, main, limits)?);
     let known = |name: &str| container.about(name);
     let version = known("__version__")?.and_then(|values| values.number());
-    // Listing the groups takes enough by itself, and the tree is as long as all keys together: only
-    // where it has keys to tell of is it read before, and then again.
+    // What is told of first is told before the groups are listed. Older files have nothing to tell
+    // of, and listing takes less memory while the tree isn't there.
     if version.is_none_or(|version| version < 0.5) {
         container.list()?;
     }
-    let mut spec = container.spec()?;
+    let spec = container.spec()?;
     // What the spec is written in tells the families apart, even where the version lies.
     let current = spec.as_bytes().trim_ascii_start().starts_with(b"[");
-    if current && current::tell(&container, &spec, progress)? {
-        drop(spec);
-        container.list()?;
-        spec = container.spec()?;
+    if current {
+        current::tell(&container, &spec, progress)?;
     }
     container.list()?;
     let release = known("__cstorch_version__")?.and_then(|values| values.text().cloned());
