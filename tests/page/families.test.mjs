@@ -138,6 +138,8 @@ test("an optimizer's moments go with their parameters there and back, as the com
     }
     await page.check("#family-optimizer");
     await page.waitForSelector('.cmdline:has-text("--with-optimizer")');
+    const [, before, after] = (await page.textContent(".plan:not(.late) .kv")).match(/^keys([\d\s,]+) become ([\d\s,]+)/);
+    assert.ok((await page.textContent(".counts")).includes(`${before} keys become ${after.trim()}`), `${before} become ${after}`);
     const files_ = await written(page, expected.length);
     assert.deepEqual(Object.keys(files_).sort(), expected.map(({ name }) => name).sort());
     for (const { name, bytes } of expected) assert.ok(files_[name].equals(bytes), name);

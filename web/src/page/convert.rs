@@ -254,15 +254,25 @@ pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
 fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {
     let moved =
         if plan.zero_copy { "no extra: the file is composed of slices" } else { "one 4 MB buffer" };
+    let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
+    let keys = match shown {
+        Some(shown) => format!("{} become {}", fmt::exact(shown.keys.0), fmt::exact(shown.keys.1)),
+        None => format!("{} of {}", fmt::exact(plan.keys), fmt::exact(work.rows.len() as u64)),
+    };
+    let files = match plan.names.as_slice() {
+        [] | [_] => None,
+        [first, second] => Some(format!("{first}, {second}")),
+        [first, .., last] => Some(format!("{}: {first} to {last}", plan.names.len())),
+    };
     html! {
         <div class={classes(&["plan", when(convert.planning, "late")])}>
             <div class="lab">{ if plan.exact { "Output, exactly" } else { "Output, at most" } }</div>
             <div class="big">{ fmt::exact(plan.size) }<span class="dim unit">{ " bytes" }</span></div>
             <TapeView parts={output_parts(plan)} />
             <dl class="kv">
-                <dt>{ "keys" }</dt><dd>{ format!("{} of {}", fmt::exact(plan.keys), fmt::exact(work.rows.len() as u64)) }</dd>
-                if let [first, .., last] = plan.names.as_slice() {
-                    <dt>{ "files" }</dt><dd>{ format!("{}: {first} to {last}", plan.names.len()) }</dd>
+                <dt>{ "keys" }</dt><dd>{ keys }</dd>
+                if let Some(files) = files {
+                    <dt>{ "files" }</dt><dd>{ files }</dd>
                 }
                 <dt>{ "tensors" }</dt><dd>{ fmt::exact(plan.tensors) }</dd>
                 <dt>{ "weights" }</dt><dd>{ &plan.weights }</dd>
