@@ -1,9 +1,29 @@
 #![no_main]
 
-use statelens_checkpoint::Limits;
+use statelens_checkpoint::{Builder, Error, FileSet, FormatInfo, Limits, Unwatched, ValueId};
+use statelens_pickle::{Lowered, NoStorages, Pickle};
 
 // The machine by itself reads anything; as a file, bytes must look like a pickle first.
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let _ = statelens_pickle::read(bytes, 0, &Limits::default());
+    if let Ok(pickle) = statelens_pickle::read(bytes, 0, &Limits::default()) {
+        lower(pickle);
+    }
     statelens_fuzz::examine("x.pkl", bytes);
 });
+
+/// A pickle becomes the same tree whether its objects are let go on the way or not.
+fn lower(mut pickle: Pickle) {
+    let limits = Limits { values: 100_000, ..Limits::default() };
+    let tree = |builder: Builder, Lowered { root, findings }: Lowered| {
+        let it = builder.finish(root, FormatInfo::default(), FileSet::default(), findings)?;
+        let ids = (0..it.values().len() as u32).map(ValueId);
+        let attributes: Vec<_> = ids.map(|id| it.attributes(id)).collect();
+        Ok::<_, Error>(format!("{:?}", (it.values(), it.tensors(), attributes, &it.findings)))
+    };
+    let mut builder = Builder::new(&limits);
+    let lowered = pickle.lower(&mut builder, &mut NoStorages::default());
+    let whole = lowered.and_then(|lowered| tree(builder, lowered));
+    let mut builder = Builder::new(&limits);
+    let lowered = pickle.lower_all(&mut builder, &mut NoStorages::default(), &mut Unwatched);
+    assert_eq!(lowered.and_then(|lowered| tree(builder, lowered)).ok(), whole.ok());
+}

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::pieces::Pieces;
 use crate::{
     Error, FileSet, Finding, Limits, Quantizer, Result, Tensor, TensorId, Text, Unfolded, Value,
     ValueId, room,
@@ -32,9 +33,9 @@ pub struct Checkpoint {
     pub files: FileSet,
     /// What the reader noticed.
     pub findings: Vec<Finding>,
-    values: Vec<Value>,
+    values: Pieces<Value>,
     root: ValueId,
-    tensors: Vec<Tensor>,
+    tensors: Pieces<Tensor>,
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
@@ -54,7 +55,7 @@ impl Checkpoint {
     }
 
     /// All values, by id. Some may hang nowhere in the tree.
-    pub fn values(&self) -> &[Value] {
+    pub fn values(&self) -> &Pieces<Value> {
         &self.values
     }
 
@@ -67,7 +68,7 @@ impl Checkpoint {
     }
 
     /// All tensors, by id.
-    pub fn tensors(&self) -> &[Tensor] {
+    pub fn tensors(&self) -> &Pieces<Tensor> {
         &self.tensors
     }
 
@@ -174,8 +175,8 @@ const NOBODY: u32 = u32::MAX;
 /// Puts a checkpoint together, within limits.
 #[derive(Debug, Default)]
 pub struct Builder {
-    values: Vec<Value>,
-    tensors: Vec<Tensor>,
+    values: Pieces<Value>,
+    tensors: Pieces<Tensor>,
     attributes: HashMap<ValueId, ValueId>,
     stored_keys: HashMap<ValueId, Text>,
     raw_attributes: RawAttributes,
@@ -195,19 +196,12 @@ impl Builder {
         &self.limits
     }
 
-    /// Makes room for so many more tensors, each a value: lists that grow on their own end up
-    /// larger than what they hold.
-    pub fn expect(&mut self, tensors: usize) -> Result<()> {
-        room::make_room(&mut self.values, tensors as u64 + 1)?;
-        room::make_room(&mut self.tensors, tensors as u64)
-    }
-
     /// Adds a value. Whoever puts the id into a container or makes it the root gives it its one
     /// place; use [`Value::Link`] for any further one.
     pub fn push(&mut self, value: Value) -> Result<ValueId> {
         let most = self.limits.values.min(MOST_IDS);
         Limits::check("values in the checkpoint", self.values.len() as u64, most)?;
-        room::push(&mut self.values, value)?;
+        self.values.push(value)?;
         Ok(ValueId(self.values.len() as u32 - 1))
     }
 
@@ -229,7 +223,7 @@ impl Builder {
                 tensor.shape
             )));
         }
-        room::push(&mut self.tensors, tensor)?;
+        self.tensors.push(tensor)?;
         Ok(TensorId(self.tensors.len() as u32 - 1))
     }
 
@@ -297,20 +291,20 @@ impl Builder {
         let moved = |id: &ValueId| ValueId(id.0 + values);
         let storages = self.tensors.iter().filter_map(|tensor| tensor.storage).max();
         let storages = storages.map_or(0, |last| last.saturating_add(1));
-        room::make_room(&mut self.values, part.values.len() as u64)?;
-        room::make_room(&mut self.tensors, part.tensors.len() as u64)?;
-        self.values.extend(part.values.iter().cloned().map(|mut value| {
+        for value in &part.values {
+            let mut value = value.clone();
             value.shift(values, tensors);
-            value
-        }));
-        self.tensors.extend(part.tensors.iter().cloned().map(|mut tensor| {
+            self.values.push(value)?;
+        }
+        for tensor in &part.tensors {
+            let mut tensor = tensor.clone();
             if let Some(Quantizer::PerChannel { scales, zero_points, .. }) = &mut tensor.quantizer {
                 scales.0 += values;
                 zero_points.0 += values;
             }
             tensor.storage = tensor.storage.and_then(|number| number.checked_add(storages));
-            tensor
-        }));
+            self.tensors.push(tensor)?;
+        }
         self.attributes.extend(part.attributes.iter().map(|(id, dict)| (moved(id), moved(dict))));
         let keys = part.stored_keys.iter().map(|(id, key)| (moved(id), key.clone()));
         self.stored_keys.extend(keys);

@@ -21,6 +21,7 @@ mod leaves;
 mod limits;
 mod numpy;
 pub mod order;
+pub mod pieces;
 mod plan;
 mod progress;
 pub mod room;

@@ -1,5 +1,6 @@
 //! What a checkpoint comes to once everything in it is written out.
 
+use crate::pieces::Pieces;
 use crate::{Error, FileId, FileSet, Layout, Limits, Result, Tensor, Value};
 
 /// The sums of what a checkpoint holds, each thing as often as it is named.
@@ -60,7 +61,7 @@ impl Unfolded {
 
     /// The tensors of a checkpoint and the files that it needs; leaves and texts are counted by
     /// whoever walks the tree.
-    pub(crate) fn of_tensors(tensors: &[Tensor], set: &FileSet) -> Self {
+    pub(crate) fn of_tensors(tensors: &Pieces<Tensor>, set: &FileSet) -> Self {
         let mut unfolded = Self::default();
         let mut files = vec![false; set.count()];
         let mut name = |file: FileId| {

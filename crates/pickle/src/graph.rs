@@ -4,9 +4,8 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use statelens_checkpoint::pieces::{Pieces, Slices};
 use statelens_checkpoint::{Error, Form, Global, Int, Limits, Result, Text, room};
-
-use crate::pieces::Pieces;
 
 /// Which object of a [`Pickle`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -146,7 +145,7 @@ pub struct GlobalUse {
 pub struct Pickle {
     pub(crate) nodes: Pieces<Node>,
     /// The items of all tuples.
-    pub(crate) items: Vec<NodeId>,
+    pub(crate) items: Slices<NodeId>,
     /// What is done to objects; most have nothing.
     pub(crate) more: Vec<More>,
     pub(crate) root: Option<NodeId>,
@@ -198,7 +197,7 @@ impl Pickle {
 
     /// Every object, those that were popped from the stack included.
     pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
-        self.nodes.iter().enumerate().map(|(index, node)| (NodeId(index as u32), node))
+        self.nodes.numbered().map(|(index, node)| (NodeId(index as u32), node))
     }
 
     /// Every class or function that it names, in file order.
@@ -261,17 +260,26 @@ impl Pickle {
 
     /// The items of a tuple of this pickle.
     pub fn items(&self, items: Items) -> &[NodeId] {
-        let start = items.start as usize;
-        self.items.get(start..start + items.len as usize).unwrap_or_default()
+        self.items.get(items.start, items.len)
     }
 
     /// Keeps the items of a tuple.
     pub(crate) fn keep(&mut self, items: &[NodeId]) -> Result<Items> {
-        let start = self.items.len();
-        Limits::check("items of all tuples", (start + items.len()) as u64, u64::from(u32::MAX))?;
-        room::make_room(&mut self.items, items.len() as u64)?;
-        self.items.extend_from_slice(items);
-        Ok(Items { start: start as u32, len: items.len() as u32 })
+        Limits::check("items of a tuple", items.len() as u64, u64::from(u32::MAX))?;
+        Ok(Items { start: self.items.push(items)?, len: items.len() as u32 })
+    }
+
+    /// Lets go of the items of a tuple that is not needed any more.
+    pub(crate) fn forget(&mut self, items: Items) {
+        self.items.forget(items.start, items.len);
+    }
+
+    /// Lets go of what is done to an object that is not needed any more.
+    pub(crate) fn forget_more(&mut self, call: Call) {
+        let more = (call.more as usize).checked_sub(1).and_then(|index| self.more.get_mut(index));
+        if let Some(more) = more {
+            *more = More::NOTHING;
+        }
     }
 
     /// What a list, tuple, set or frozenset holds.
@@ -281,6 +289,37 @@ impl Pickle {
             Node::Tuple(items) => Some(self.items(*items)),
             Node::FrozenSet(items) => Some(items),
             _ => None,
+        }
+    }
+
+    /// Everything that a node holds; of an object, what it is called with last.
+    pub(crate) fn each_part(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
+        self.each_held(node, each);
+        if let Node::Object(call) = node {
+            each(call.callable);
+            each(call.args);
+        }
+    }
+
+    /// Everything that a node holds, but what an object is called with.
+    pub(crate) fn each_held(&self, node: &Node, each: &mut dyn FnMut(NodeId)) {
+        self.members(node).unwrap_or_default().iter().for_each(|item| each(*item));
+        match node {
+            Node::Dict(entries) => entries.iter().for_each(|(key, value)| {
+                each(*key);
+                each(*value);
+            }),
+            Node::Persistent(id) => each(*id),
+            Node::Object(call) => {
+                let object = self.made(*call);
+                object.kwargs.iter().for_each(|id| each(*id));
+                object.states.iter().chain(&object.items).for_each(|id| each(*id));
+                object.entries.iter().for_each(|(key, value)| {
+                    each(*key);
+                    each(*value);
+                });
+            }
+            _ => {}
         }
     }
 

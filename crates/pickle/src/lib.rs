@@ -12,7 +12,6 @@ mod lower;
 mod machine;
 mod names;
 pub mod opcode;
-mod pieces;
 mod python2;
 mod repr;
 mod scan;

@@ -44,9 +44,6 @@ pub fn read(bytes: &[u8], base: u64, limits: &Limits) -> Result<Pickle, Broken> 
     let mut pickle = std::mem::take(&mut machine.pickle);
     match done {
         Ok(root) => {
-            // A list that grows on its own ends up larger than what it holds, and this one is kept
-            // while a tree is made of it.
-            pickle.items.shrink_to_fit();
             pickle.root = Some(root);
             Ok(pickle)
         }

@@ -5,20 +5,35 @@
 use std::time::Instant;
 
 use statelens_checkpoint::{
-    Builder, Checkpoint, DType, DictClass, DictKey, FileSet, Form, FormatInfo, Global, Grade, Int,
-    Layout, Limits, Tensor, TensorClass, Text, Value,
+    Builder, Checkpoint, DType, DictClass, DictKey, FileSet, Finding, Form, FormatInfo, Global,
+    Grade, Int, Layout, Limits, Tensor, TensorClass, Text, Unwatched, Value, ValueId,
 };
-use statelens_pickle::{Encoder, NoStorages, ScanOptions, TupleLen, read};
+use statelens_pickle::{Encoder, Lowered, NoStorages, ScanOptions, TupleLen, read};
 
-/// The checkpoint of what `write` leaves on the stack.
+/// The checkpoint of what `write` leaves on the stack; the same whether the pickle's objects are let
+/// go on the way or not.
 fn lowered(write: impl FnOnce(&mut Encoder)) -> Checkpoint {
     let bytes = pickled(write);
-    let pickle = read(&bytes, 0, &Limits::default()).unwrap();
+    let mut pickle = read(&bytes, 0, &Limits::default()).unwrap();
+    let finish = |builder: Builder, lowered: Lowered, findings: Vec<Finding>| {
+        let findings = [findings, lowered.findings].concat();
+        builder.finish(lowered.root, FormatInfo::default(), FileSet::default(), findings).unwrap()
+    };
+    let findings = pickle.scan(&ScanOptions::default());
     let mut builder = Builder::new(&Limits::default());
     let lowered = pickle.lower(&mut builder, &mut NoStorages::default()).unwrap();
-    let mut findings = pickle.scan(&ScanOptions::default());
-    findings.extend(lowered.findings);
-    builder.finish(lowered.root, FormatInfo::default(), FileSet::default(), findings).unwrap()
+    let whole = finish(builder, lowered, findings.clone());
+    let mut builder = Builder::new(&Limits::default());
+    let progress = &mut Unwatched;
+    let lowered = pickle.lower_all(&mut builder, &mut NoStorages::default(), progress).unwrap();
+    let again = finish(builder, lowered, findings);
+    let all = |it: &Checkpoint| {
+        let attributes = (0..it.values().len() as u32).map(|id| it.attributes(ValueId(id)));
+        let attributes: Vec<_> = attributes.collect();
+        format!("{:?}", (it.root(), it.values(), it.tensors(), attributes, &it.findings))
+    };
+    assert_eq!(all(&again), all(&whole));
+    whole
 }
 
 fn pickled(write: impl FnOnce(&mut Encoder)) -> Vec<u8> {

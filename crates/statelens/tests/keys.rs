@@ -41,7 +41,7 @@ fn each_key_takes_little_memory_however_many_there_are() {
     for (target, most) in [
         (None, 520),
         (Some((Target::Numpy, "")), 420),
-        (Some((Target::Torch, "")), 800),
+        (Some((Target::Torch, "")), 500),
         (Some((Target::Cerebras, "0.4")), 530),
     ] {
         let each = (of(MORE, target) - of(FEWER, target)) / (MORE - FEWER);

@@ -389,7 +389,6 @@ impl<'a> Reading<'a> {
     ) -> Result<(ValueId, HashMap<Text, ValueId>)> {
         let mut first: HashMap<Text, ValueId> = HashMap::new();
         room::make_room_in_map(&mut first, spec.nodes.len())?;
-        self.builder.expect(spec.nodes.len())?;
         let mut ids = room::filled(ValueId(0), spec.nodes.len())?;
         let mut entering = Some(Pending { node: 0, flat: Some("".into()), renamed: false });
         // The containers that are open, the outermost first.

@@ -71,7 +71,6 @@ fn read_archive(
         before: None,
     };
     let mut entries = room::vec(archive.len() as u64)?;
-    reader.builder.expect(archive.len())?;
     let mut unclear = HashSet::new();
     let mut room = MOST_BYTES;
     let total = archive.len() as u64;

@@ -38,11 +38,12 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     if archive.find("data.pkl").is_none() && export::enter(&mut archive) {
         return export::read(files, source, &archive, findings, limits);
     }
-    let Opened { archive, pickle, facts, mut findings } = Opened::of(archive, findings, limits)?;
+    let Opened { archive, mut pickle, facts, mut findings } =
+        Opened::of(archive, findings, limits)?;
     progress.check(0, 0)?;
     let mut builder = Builder::new(limits);
     let mut records = Records::new(&archive, "data", facts.byte_order)?;
-    let lowered = pickle.lower_watched(&mut builder, &mut records, progress)?;
+    let lowered = pickle.lower_all(&mut builder, &mut records, progress)?;
     findings.extend(lowered.findings);
     let first = records.count();
     findings.extend(script::constants(

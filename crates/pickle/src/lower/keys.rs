@@ -1,6 +1,7 @@
 //! Keys of dicts.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use statelens_checkpoint::{DictKey, Global, Int, Text};
@@ -26,6 +27,16 @@ impl Lowering<'_> {
     /// Keys, with room for their values, and the nodes of those: a later entry of an equal key replaces the earlier
     /// one's value in its place, as in Python.
     pub(super) fn entries(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
+        let keys = entries.iter().enumerate();
+        let keys: Entries = keys.map(|(at, (key, _))| (self.key(*key, at), NOT_YET)).collect();
+        match may_repeat(&keys) {
+            false => (keys, entries.iter().map(|(_, value)| *value).collect()),
+            true => self.distinct(entries),
+        }
+    }
+
+    /// As [`Lowering::entries`], where keys may be there twice.
+    fn distinct(&self, entries: &[(NodeId, NodeId)]) -> (Entries, Vec<NodeId>) {
         let mut keys: Entries = Vec::with_capacity(entries.len());
         let mut values = Vec::with_capacity(entries.len());
         let mut places: HashMap<Equal, usize> = HashMap::with_capacity(entries.len());
@@ -71,6 +82,16 @@ impl Lowering<'_> {
             DictKey::Other(text.into())
         })
     }
+}
+
+/// Whether two of the keys have the same hash. A list of hashes takes a tenth of what a map of
+/// the keys does.
+fn may_repeat(keys: &Entries) -> bool {
+    let state = RandomState::new();
+    let hashes = keys.iter().filter_map(|(key, _)| Equal::of(key));
+    let mut hashes: Vec<u64> = hashes.map(|key| state.hash_one(key)).collect();
+    hashes.sort_unstable();
+    hashes.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 fn short(global: &Global) -> String {

@@ -7,6 +7,7 @@
 mod keys;
 mod numpy;
 mod python;
+mod release;
 mod torch;
 
 pub use torch::view;
@@ -22,9 +23,11 @@ use statelens_checkpoint::{
     Unwatched, Value, ValueId, room,
 };
 
+use release::Release;
+
 use crate::python2::Spelled;
 use crate::storages::StorageName;
-use crate::{Call, Node, NodeId, Object, Pickle, Storage, Storages};
+use crate::{Node, NodeId, Object, Pickle, Storage, Storages};
 
 /// The tree that a pickle became.
 #[derive(Debug)]
@@ -43,16 +46,6 @@ impl Pickle {
         self.lower_node(self.root(), builder, storages)
     }
 
-    /// As [`Pickle::lower`], telling of tensors as they are found.
-    pub fn lower_watched(
-        &self,
-        builder: &mut Builder,
-        storages: &mut dyn Storages,
-        progress: &mut dyn Progress,
-    ) -> Result<Lowered> {
-        self.lowered(self.root(), builder, storages, progress)
-    }
-
     /// As [`Pickle::lower`], for a part of the pickle.
     pub fn lower_node(
         &self,
@@ -60,39 +53,47 @@ impl Pickle {
         builder: &mut Builder,
         storages: &mut dyn Storages,
     ) -> Result<Lowered> {
-        self.lowered(root, builder, storages, &mut Unwatched)
+        let mut state = State::default();
+        let progress = &mut Unwatched;
+        let mut lowering =
+            Lowering { pickle: self, builder, storages, progress, state: &mut state };
+        let root = lowering.visit(root)?;
+        while lowering.step()? {}
+        Ok(state.lowered(root))
     }
 
-    fn lowered(
-        &self,
-        root: NodeId,
+    /// As [`Pickle::lower`], telling of tensors as they are found. Lets go of the objects of the
+    /// pickle on the way: nothing is to be looked up in it afterwards but its facts.
+    pub fn lower_all(
+        &mut self,
         builder: &mut Builder,
         storages: &mut dyn Storages,
         progress: &mut dyn Progress,
     ) -> Result<Lowered> {
-        let mut lowering = Lowering {
-            pickle: self,
-            builder,
-            storages,
-            progress,
-            done: HashMap::new(),
-            is_expected: root != self.root(),
-            stack: Vec::new(),
-            attributes: Vec::new(),
-            bytes: HashMap::new(),
-            dtypes: HashMap::new(),
-            nested: HashMap::new(),
-            looked_up: HashMap::new(),
-            problems: Problems::default(),
-            work: Cell::new(WORK),
-        };
-        let root = lowering.tree(root)?;
-        // Attributes come last: what they share with the tree belongs to the tree.
-        while let Some((value, node)) = lowering.attributes.pop() {
-            let attributes = lowering.tree(node)?;
-            lowering.builder.set_attributes(value, attributes);
+        let mut state = State { release: Some(Release::of(self)?), ..State::default() };
+        let mut root = None;
+        loop {
+            let mut lowering = Lowering {
+                pickle: self,
+                builder: &mut *builder,
+                storages: &mut *storages,
+                progress: &mut *progress,
+                state: &mut state,
+            };
+            let is_done = match root {
+                None => {
+                    root = Some(lowering.visit(self.root())?);
+                    false
+                }
+                Some(_) => !lowering.step()?,
+            };
+            if let Some(release) = &mut state.release {
+                release.apply(self)?;
+            }
+            if let (Some(root), true) = (root, is_done) {
+                return Ok(state.lowered(root));
+            }
         }
-        Ok(Lowered { root, findings: lowering.problems.findings() })
     }
 }
 
@@ -101,13 +102,17 @@ pub(crate) struct Lowering<'a> {
     builder: &'a mut Builder,
     storages: &'a mut dyn Storages,
     progress: &'a mut dyn Progress,
+    state: &'a mut State,
+}
+
+/// How far the lowering has come. It borrows nothing: the pickle changes between two steps.
+struct State {
     /// The places in the tree of the nodes that have an identity and were visited; of ten nodes
     /// that is about one.
     done: HashMap<NodeId, ValueId>,
-    /// There is room for the tensors of all of it, or need be none.
-    is_expected: bool,
     stack: Vec<Frame>,
-    /// Attributes that are still to be lowered, and whose they are.
+    /// Attributes that are still to be lowered, and whose they are. They come last: what they
+    /// share with the tree belongs to the tree.
     attributes: Vec<(ValueId, NodeId)>,
     /// Byte strings that were looked up, decoded from text if need be.
     bytes: HashMap<Spelled, Option<Arc<[u8]>>>,
@@ -118,14 +123,47 @@ pub(crate) struct Lowering<'a> {
     looked_up: HashMap<Text, NodeId>,
     problems: Problems,
     work: Cell<usize>,
+    /// Where objects are let go on the way.
+    release: Option<Release>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            done: HashMap::new(),
+            stack: Vec::new(),
+            attributes: Vec::new(),
+            bytes: HashMap::new(),
+            dtypes: HashMap::new(),
+            nested: HashMap::new(),
+            looked_up: HashMap::new(),
+            problems: Problems::default(),
+            work: Cell::new(WORK),
+            release: None,
+        }
+    }
+}
+
+impl State {
+    fn lowered(self, root: ValueId) -> Lowered {
+        Lowered { root, findings: self.problems.findings() }
+    }
+
+    /// Notes that a part of the container on top of the stack is lowered.
+    fn lowered_part(&mut self) -> Result<()> {
+        let (Some(release), Some(frame)) = (&mut self.release, self.stack.last()) else {
+            return Ok(());
+        };
+        match frame.ids.len().checked_sub(1).and_then(|at| frame.parts.get(at)) {
+            Some(part) if frame.is_open => room::push(&mut release.lowered, *part),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// How many items may be looked at again because several objects share them, and how many
 /// characters printed. Without it a small file could ask for the same work a million times.
 const WORK: usize = 1 << 23;
-
-/// Tensors for which room is made at once.
-const MANY: usize = 1000;
 
 /// The place of an object that has none yet.
 const NOT_YET: ValueId = ValueId(u32::MAX);
@@ -136,6 +174,8 @@ struct Frame {
     assembly: Assembly,
     parts: Vec<NodeId>,
     ids: Vec<ValueId>,
+    /// Its parts are let go as they are lowered.
+    is_open: bool,
 }
 
 /// The way to the part that was lowered last, as keys are written.
@@ -209,45 +249,53 @@ enum Assembly {
 impl Lowering<'_> {
     /// Takes `work` from what may be spent on shared things; `false` if that is used up.
     fn afford(&self, work: usize) -> bool {
-        let left = self.work.get().checked_sub(work);
-        self.work.set(left.unwrap_or(0));
+        let left = self.state.work.get().checked_sub(work);
+        self.state.work.set(left.unwrap_or(0));
         left.is_some()
     }
 
     fn repr(&self, id: NodeId) -> Option<String> {
-        let text = if self.work.get() > 0 { self.pickle.repr(id) } else { None };
+        let text = if self.state.work.get() > 0 { self.pickle.repr(id) } else { None };
         let cost = text.as_ref().map_or(crate::repr::LENGTH / 16, String::len);
         text.filter(|_| self.afford(cost))
     }
 
-    fn tree(&mut self, root: NodeId) -> Result<ValueId> {
-        let root = self.visit(root)?;
-        while let Some(frame) = self.stack.last() {
-            let depth = self.stack.len() - 1;
-            if let Some(part) = frame.parts.get(frame.ids.len()) {
-                let id = self.visit(*part)?;
-                self.stack[depth].ids.push(id);
-            } else if let Some(frame) = self.stack.pop() {
-                drop(frame.parts);
-                let value = self.assemble(frame.assembly, frame.ids)?;
-                if let Value::Tensor(tensor) = value
-                    && let Some(tensor) = self.builder.tensor(tensor)
-                {
-                    self.progress.found(&Way(&self.stack), &tensor.dtype, &tensor.shape);
-                }
-                if let Some(slot) = self.builder.value_mut(frame.value) {
-                    *slot = value;
-                }
+    /// Lowers one more part; `false` if there was none left.
+    fn step(&mut self) -> Result<bool> {
+        let Some(frame) = self.state.stack.last() else {
+            let Some((value, node)) = self.state.attributes.pop() else { return Ok(false) };
+            let attributes = self.visit(node)?;
+            self.builder.set_attributes(value, attributes);
+            return Ok(true);
+        };
+        let depth = self.state.stack.len();
+        if let Some(part) = frame.parts.get(frame.ids.len()) {
+            let id = self.visit(*part)?;
+            self.state.stack[depth - 1].ids.push(id);
+            if self.state.stack.len() == depth {
+                self.state.lowered_part()?;
             }
+        } else if let Some(frame) = self.state.stack.pop() {
+            drop(frame.parts);
+            let value = self.assemble(frame.assembly, frame.ids)?;
+            if let Value::Tensor(tensor) = value
+                && let Some(tensor) = self.builder.tensor(tensor)
+            {
+                self.progress.found(&Way(&self.state.stack), &tensor.dtype, &tensor.shape);
+            }
+            if let Some(slot) = self.builder.value_mut(frame.value) {
+                *slot = value;
+            }
+            self.state.lowered_part()?;
         }
-        Ok(root)
+        Ok(true)
     }
 
     fn visit(&mut self, node: NodeId) -> Result<ValueId> {
         let mut node = node;
         // A few steps are enough for what libraries write; a longer chain is not followed.
         for _ in 0..8 {
-            if let Some(id) = self.done.get(&node) {
+            if let Some(id) = self.state.done.get(&node) {
                 let link = Value::Link(*id);
                 return self.builder.push(link);
             }
@@ -260,8 +308,11 @@ impl Lowering<'_> {
                 }
                 Shape::Parts(assembly, parts) => return self.begin(node, assembly, parts),
                 Shape::With(assembly, parts, attributes) => {
+                    if let Some(release) = &mut self.state.release {
+                        release.keep(attributes);
+                    }
                     let id = self.begin(node, assembly, parts)?;
-                    self.attributes.push((id, attributes));
+                    self.state.attributes.push((id, attributes));
                     return Ok(id);
                 }
                 Shape::Same(other) => node = other,
@@ -271,34 +322,36 @@ impl Lowering<'_> {
     }
 
     fn remember(&mut self, node: NodeId, value: ValueId) -> Result<()> {
-        room::insert(&mut self.done, node, value).map(drop)
-    }
-
-    /// Makes room for the tensors that the pickle makes, where they are many.
-    fn expect(&mut self) -> Result<()> {
-        let rebuilds = |call: &Call| match self.pickle.node(call.callable) {
-            Node::Global(global) => global.name.starts_with("_rebuild_"),
-            _ => false,
-        };
-        let nodes = self.pickle.nodes.iter();
-        let tensors = nodes.filter(|node| matches!(node, Node::Object(call) if rebuilds(call)));
-        match tensors.count() {
-            // Others hang beside them: the dicts around them, a version of each module.
-            many @ MANY.. => self.builder.expect(many + many / 16),
-            _ => Ok(()),
-        }
+        room::insert(&mut self.state.done, node, value).map(drop)
     }
 
     /// Gives the value its place before its parts are known, so that they can link to it.
     fn begin(&mut self, node: NodeId, assembly: Assembly, parts: Vec<NodeId>) -> Result<ValueId> {
         // An object and its state are two levels here, and one step of a key.
         let allowed = self.builder.limits().depth.saturating_mul(2);
-        Limits::check("nesting of containers", self.stack.len() as u64, allowed)?;
+        Limits::check("nesting of containers", self.state.stack.len() as u64, allowed)?;
+        let is_open = self.open(node, &assembly)?;
         let value = self.builder.push(Value::None)?;
         self.remember(node, value)?;
         let ids = room::vec(parts.len() as u64)?;
-        self.stack.push(Frame { value, assembly, parts, ids });
+        self.state.stack.push(Frame { value, assembly, parts, ids, is_open });
         Ok(value)
+    }
+
+    /// Notes that the parts of a container are let go as they are lowered, if they may be.
+    fn open(&mut self, node: NodeId, assembly: &Assembly) -> Result<bool> {
+        let Some(release) = &mut self.state.release else { return Ok(false) };
+        let (is_root, is_part) = match self.state.stack.last() {
+            None => (node == self.pickle.root(), false),
+            Some(frame) => {
+                (false, frame.is_open && frame.parts.get(frame.ids.len()) == Some(&node))
+            }
+        };
+        let may = (is_root || is_part) && release.may_open(self.pickle, node, is_root, assembly);
+        if may {
+            room::push(&mut release.opened, node)?;
+        }
+        Ok(may)
     }
 
     fn assemble(&mut self, assembly: Assembly, ids: Vec<ValueId>) -> Result<Value> {
@@ -324,11 +377,6 @@ impl Lowering<'_> {
                         zero_points: *zero_points,
                         axis,
                     });
-                }
-                // Not before the first one: the keys around it are compared before that, which takes
-                // room for a while.
-                if !std::mem::replace(&mut self.is_expected, true) {
-                    self.expect()?;
                 }
                 Value::Tensor(self.builder.push_tensor(*tensor)?)
             }

@@ -114,12 +114,12 @@ impl Lowering<'_> {
         let len = numel.checked_mul(element.dtype.itemsize())?;
         let layout = if let Node::Buffer(_) = self.pickle.node(data) {
             let reason = "the array's bytes were passed beside the pickle";
-            self.problems.add(Grade::Damage, "An array has no data", reason);
+            self.state.problems.add(Grade::Damage, "An array has no data", reason);
             Layout::Missing(reason.into())
         } else {
             let data = self.bytes_of(data)?;
             if data.len() as u64 != len {
-                self.problems.add(
+                self.state.problems.add(
                     Grade::Damage,
                     "An array has not as many bytes as its shape says",
                     format!(
@@ -161,11 +161,11 @@ impl Lowering<'_> {
 
     /// A dtype: `numpy.dtype('f4', False, True)` and its state. Goes down `depth` records.
     fn element_within(&mut self, id: NodeId, depth: usize) -> Option<Element> {
-        if let Some(element) = self.dtypes.get(&id) {
+        if let Some(element) = self.state.dtypes.get(&id) {
             return element.clone();
         }
         let element = self.parse_element(id, depth.checked_sub(1)?);
-        self.dtypes.insert(id, element.clone());
+        self.state.dtypes.insert(id, element.clone());
         element
     }
 

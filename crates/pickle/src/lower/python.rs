@@ -42,11 +42,11 @@ impl Lowering<'_> {
     /// from text are kept: many objects may be spelled with the same text.
     pub(super) fn bytes_of(&mut self, id: NodeId) -> Option<Arc<[u8]>> {
         let spelled = self.pickle.spelled(id)?;
-        if let Some(data) = self.bytes.get(&spelled) {
+        if let Some(data) = self.state.bytes.get(&spelled) {
             return data.clone();
         }
         let data = self.pickle.spelled_bytes(spelled);
-        self.bytes.insert(spelled, data.clone());
+        self.state.bytes.insert(spelled, data.clone());
         data
     }
 

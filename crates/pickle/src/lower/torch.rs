@@ -79,11 +79,11 @@ impl Lowering<'_> {
         };
         if let Some(key) = key {
             // The loader's table gives the same object every time.
-            if let Some(first) = self.looked_up.get(&key).filter(|first| **first != node) {
+            if let Some(first) = self.state.looked_up.get(&key).filter(|first| **first != node) {
                 return Ok(Shape::Same(*first));
             }
             if let Some(tensor) = self.storages.tensor(&key.to_lossy()) {
-                self.looked_up.insert(key, node);
+                self.state.looked_up.insert(key, node);
                 return Ok(Shape::Parts(Assembly::Tensor(Box::new(tensor), None), Vec::new()));
             }
         }
@@ -98,7 +98,7 @@ impl Lowering<'_> {
             _ => {}
         }
         let Some(name) = self.pickle.storage_name(id) else {
-            self.problems.add(
+            self.state.problems.add(
                 Grade::Warning,
                 "A persistent id names nothing that is known",
                 "The loader would look it up in a table of its own",
@@ -149,19 +149,23 @@ impl Lowering<'_> {
     }
 
     fn problem(&mut self, reason: Reason) {
-        self.problems.add(Grade::Damage, "A tensor can't be rebuilt as the file says", reason);
+        self.state.problems.add(
+            Grade::Damage,
+            "A tensor can't be rebuilt as the file says",
+            reason,
+        );
     }
 
     fn count_missing(&mut self, tensor: &Tensor) {
         match &tensor.layout {
             Layout::Missing(reason) if *reason != META => {
                 let reason = reason.to_lossy().into_owned();
-                self.problems.add(Grade::Damage, "A tensor has no data", reason);
+                self.state.problems.add(Grade::Damage, "A tensor has no data", reason);
             }
             Layout::Strided(view) => {
                 let logical = tensor.nbytes().unwrap_or(u64::MAX);
                 if logical > 64 << 20 && logical / 1000 > view.storage_len {
-                    self.problems.add(
+                    self.state.problems.add(
                         Grade::Warning,
                         "A tensor repeats a few bytes a great many times",
                         format!(
@@ -342,13 +346,13 @@ impl Lowering<'_> {
             return None;
         }
         let spelled = self.pickle.spelled(*bytes)?;
-        if let Some(known) = self.nested.get(&spelled) {
+        if let Some(known) = self.state.nested.get(&spelled) {
             return known.clone();
         }
-        let number = u32::MAX - self.nested.len() as u32;
+        let number = u32::MAX - self.state.nested.len() as u32;
         let bytes = self.bytes_of(*bytes)?;
         let found = stream_storage(&bytes, number, &self.pickle.limits);
-        self.nested.insert(spelled, found.clone());
+        self.state.nested.insert(spelled, found.clone());
         found
     }
 
@@ -381,7 +385,7 @@ impl Lowering<'_> {
         let claimed = name.len()?;
         let missing = matches!(storage.layout, Layout::Missing(_));
         if storage.len != claimed && name.offset == 0 && !missing {
-            self.problems.add(
+            self.state.problems.add(
                 Grade::Damage,
                 "A storage has not the length that the pickle says",
                 format!("Storage {} should have {claimed} bytes and has {}", name.key, storage.len),
@@ -395,7 +399,7 @@ impl Lowering<'_> {
         }
         let offset = offset.checked_add(base / itemsize).ok_or_else(overflow)?;
         if strides.iter().any(|stride| *stride < 0) {
-            self.problems.add(
+            self.state.problems.add(
                 Grade::Warning,
                 "A tensor runs backwards through its storage",
                 format!("Its strides are {strides:?}; torch refuses negative ones"),
@@ -481,7 +485,7 @@ impl Lowering<'_> {
         if self.local(state).is_some() {
             let size =
                 self.pickle.sequence(args).and_then(|args| self.shape_of(*args.get(2)?).ok());
-            self.problems.add(
+            self.state.problems.add(
                 Grade::Warning,
                 "Only a part of a distributed tensor is here",
                 format!("All ranks together hold shape {:?}", size.unwrap_or_default()),

@@ -120,7 +120,7 @@ impl<'a> Uses<'a> {
             }
             if guarded {
                 let is_arguments = self.guards[id.0 as usize] == Guard::Arguments;
-                each_part(pickle, node, &mut |part| self.handed(part, is_arguments));
+                pickle.each_held(node, &mut |part| self.handed(part, is_arguments));
             }
         }
         if guarded {
@@ -319,27 +319,5 @@ fn is_constant_repr(repr: &str) -> bool {
             };
             numbers.split(", ").all(is_number)
         }
-    }
-}
-
-/// Everything that a node holds, but what an object is called with.
-fn each_part(pickle: &Pickle, node: &Node, each: &mut dyn FnMut(NodeId)) {
-    pickle.members(node).unwrap_or_default().iter().for_each(|item| each(*item));
-    match node {
-        Node::Dict(entries) => entries.iter().for_each(|(key, value)| {
-            each(*key);
-            each(*value);
-        }),
-        Node::Persistent(id) => each(*id),
-        Node::Object(call) => {
-            let object = pickle.made(*call);
-            object.kwargs.iter().for_each(|id| each(*id));
-            object.states.iter().chain(&object.items).for_each(|id| each(*id));
-            object.entries.iter().for_each(|(key, value)| {
-                each(*key);
-                each(*value);
-            });
-        }
-        _ => {}
     }
 }

@@ -1,0 +1,242 @@
+//! Long lists, of which a checkpoint of very many keys has some: they grow without being copied, for a
+//! list that doubles needs three times its room while it does, and let go of what is not needed
+//! any more.
+
+use std::ops::{Index, IndexMut};
+use std::slice;
+
+use crate::{Limits, Result, room};
+
+/// A list in pieces: items by number.
+#[derive(Debug, Clone)]
+pub struct Pieces<T> {
+    chunks: Vec<Chunk<T>>,
+}
+
+/// Lists of items, each by where it begins and its length.
+#[derive(Debug, Clone)]
+pub struct Slices<T> {
+    chunks: Vec<Chunk<T>>,
+}
+
+/// Items that go at once.
+#[derive(Debug, Clone)]
+struct Chunk<T> {
+    items: Vec<T>,
+    /// How many of them are not needed any more.
+    gone: usize,
+}
+
+/// Items of a chunk; a longer slice has one of its own.
+const CHUNK: usize = 1 << 12;
+
+impl<T> Pieces<T> {
+    /// How many there are, those that were let go of included.
+    pub fn len(&self) -> usize {
+        // The last chunk stays.
+        let last = self.chunks.last().map_or(0, |chunk| chunk.items.len());
+        self.chunks.len().saturating_sub(1) * CHUNK + last
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The item.
+    pub fn get(&self, at: usize) -> Option<&T> {
+        self.chunks.get(at / CHUNK)?.items.get(at % CHUNK)
+    }
+
+    /// The item, to be changed.
+    pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.chunks.get_mut(at / CHUNK)?.items.get_mut(at % CHUNK)
+    }
+
+    /// Those that are there.
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { chunks: self.chunks.iter(), items: [].iter() }
+    }
+
+    /// Those that are there, with their numbers.
+    pub fn numbered(&self) -> impl Iterator<Item = (usize, &T)> {
+        self.chunks.iter().enumerate().flat_map(|(chunk, items)| {
+            items.items.iter().enumerate().map(move |(at, item)| (chunk * CHUNK + at, item))
+        })
+    }
+
+    /// Adds one; fails where there is no memory for it.
+    pub fn push(&mut self, item: T) -> Result<()> {
+        room_for(&mut self.chunks, 1)?.push(item);
+        Ok(())
+    }
+
+    /// Lets go of an item, once, and puts `instead` in its place. The memory goes when all items
+    /// beside it were let go of, and they are not there any more then.
+    pub fn take(&mut self, at: usize, instead: T) -> Option<T> {
+        let item = std::mem::replace(self.get_mut(at)?, instead);
+        forget(&mut self.chunks, at / CHUNK, 1);
+        Some(item)
+    }
+}
+
+impl<T: Copy> Slices<T> {
+    /// Adds a list; where it begins.
+    pub fn push(&mut self, items: &[T]) -> Result<u32> {
+        let chunk = room_for(&mut self.chunks, items.len())?;
+        let at = chunk.len();
+        chunk.extend_from_slice(items);
+        let start = (self.chunks.len() - 1) * CHUNK + at;
+        Limits::check("items of all tuples", start as u64, u64::from(u32::MAX))?;
+        Ok(start as u32)
+    }
+
+    /// The list of `len` items that begins at `start`; empty if there is none.
+    pub fn get(&self, start: u32, len: u32) -> &[T] {
+        let (start, len) = (start as usize, len as usize);
+        let (chunk, at) = (self.chunks.get(start / CHUNK), start % CHUNK);
+        chunk.and_then(|chunk| chunk.items.get(at..at + len)).unwrap_or_default()
+    }
+
+    /// Lets go of a list, once.
+    pub fn forget(&mut self, start: u32, len: u32) {
+        forget(&mut self.chunks, start as usize / CHUNK, len as usize);
+    }
+}
+
+/// Goes through a [`Pieces`].
+#[derive(Debug, Clone)]
+pub struct Iter<'a, T> {
+    chunks: slice::Iter<'a, Chunk<T>>,
+    items: slice::Iter<'a, T>,
+}
+
+impl<'a, T> Iterator for Iter<'a, T> {
+    type Item = &'a T;
+
+    fn next(&mut self) -> Option<&'a T> {
+        loop {
+            if let Some(item) = self.items.next() {
+                return Some(item);
+            }
+            self.items = self.chunks.next()?.items.iter();
+        }
+    }
+}
+
+impl<'a, T> IntoIterator for &'a Pieces<T> {
+    type Item = &'a T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+/// The chunk that `more` items have room in.
+fn room_for<T>(chunks: &mut Vec<Chunk<T>>, more: usize) -> Result<&mut Vec<T>> {
+    let fits = chunks.last().is_some_and(|chunk| chunk.items.len() + more <= CHUNK);
+    if !fits {
+        // The first grows, for most lists are small.
+        let room = if chunks.is_empty() { more } else { more.max(CHUNK) };
+        let items = room::vec(room as u64)?;
+        room::push(chunks, Chunk { items, gone: 0 })?;
+    }
+    let last = chunks.len() - 1;
+    room::make_room(&mut chunks[last].items, more as u64)?;
+    Ok(&mut chunks[last].items)
+}
+
+/// Notes that `count` items of a chunk are not needed any more. The last chunk stays: it may grow.
+fn forget<T>(chunks: &mut [Chunk<T>], at: usize, count: usize) {
+    let is_last = at + 1 >= chunks.len();
+    if let Some(chunk) = chunks.get_mut(at) {
+        chunk.gone += count;
+        if chunk.gone >= chunk.items.len() && !is_last {
+            chunk.items = Vec::new();
+        }
+    }
+}
+
+impl<T> Default for Pieces<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new() }
+    }
+}
+
+impl<T> Default for Slices<T> {
+    fn default() -> Self {
+        Self { chunks: Vec::new() }
+    }
+}
+
+impl<T> Index<usize> for Pieces<T> {
+    type Output = T;
+
+    fn index(&self, at: usize) -> &T {
+        &self.chunks[at / CHUNK].items[at % CHUNK]
+    }
+}
+
+impl<T> IndexMut<usize> for Pieces<T> {
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        &mut self.chunks[at / CHUNK].items[at % CHUNK]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_one_list() {
+        let mut items = Pieces::default();
+        assert_eq!((items.len(), items.get(0)), (0, None));
+        for at in 0..3 * CHUNK {
+            assert_eq!(items.len(), at);
+            items.push(at).unwrap();
+        }
+        for at in [0, 1, CHUNK - 1, CHUNK, 2 * CHUNK, 3 * CHUNK - 1] {
+            assert_eq!((items.get(at), items[at]), (Some(&at), at));
+            items[at] = usize::MAX;
+            assert_eq!(items.get_mut(at).copied(), Some(usize::MAX));
+        }
+        assert_eq!(items.get(3 * CHUNK), None);
+        assert_eq!(items.iter().filter(|item| **item == usize::MAX).count(), 6);
+        assert_eq!(items.iter().count(), 3 * CHUNK);
+    }
+
+    #[test]
+    fn a_chunk_goes_when_all_of_it_is_let_go() {
+        let mut items = Pieces::default();
+        for at in 0..2 * CHUNK + 1 {
+            items.push(at).unwrap();
+        }
+        for at in CHUNK..2 * CHUNK {
+            assert_eq!(items.get(2 * CHUNK - 1), Some(&(2 * CHUNK - 1)));
+            assert_eq!(items.take(at, 0), Some(at));
+        }
+        assert_eq!(items.get(CHUNK), None);
+        assert_eq!(items.take(CHUNK, 0), None);
+        assert_eq!(items.take(2 * CHUNK, 7), Some(2 * CHUNK));
+        // The last one stays, and numbers stay what they are.
+        assert_eq!((items.len(), items.get(2 * CHUNK)), (2 * CHUNK + 1, Some(&7)));
+        assert_eq!(items.numbered().nth(CHUNK), Some((2 * CHUNK, &7)));
+    }
+
+    #[test]
+    fn slices_lie_in_one_piece_each_and_go_when_they_are_let_go() {
+        let mut slices = Slices::default();
+        let long: Vec<usize> = (0..2 * CHUNK + 5).collect();
+        let lists = [&long[..3], &long[..CHUNK - 1], &long, &long[5..8], &[]];
+        let starts: Vec<u32> = lists.iter().map(|list| slices.push(list).unwrap()).collect();
+        for (list, start) in lists.iter().zip(&starts) {
+            assert_eq!(slices.get(*start, list.len() as u32), *list);
+        }
+        slices.forget(starts[2], long.len() as u32);
+        assert!(slices.get(starts[2], long.len() as u32).is_empty());
+        assert_eq!(slices.get(starts[1], 2), [0, 1]);
+        assert_eq!(slices.get(starts[3], 3), [5, 6, 7]);
+        assert!(slices.get(u32::MAX, u32::MAX).is_empty());
+    }
+}
