@@ -4,13 +4,13 @@
 
 pub use statelens_checkpoint::grouped;
 use statelens_checkpoint::{Error, ErrorKind, Result};
+pub use statelens_fold as fold;
 
 pub mod check;
 mod code;
 pub mod compare;
 mod describe;
 mod element;
-pub mod fold;
 mod grade;
 mod json;
 mod manifest;

@@ -191,7 +191,7 @@ impl Table {
             let trie = if chosen.len() == rows.len() {
                 whole
             } else {
-                part = whole.of(rows, chosen);
+                part = whole.of(chosen);
                 &part
             };
             let sorted = view.sort.is_some();

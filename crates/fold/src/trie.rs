@@ -42,6 +42,12 @@ pub struct Sums {
 }
 
 impl Sums {
+    fn of(row: &impl Foldable) -> Self {
+        let mut sums = Self::default();
+        sums.add_row(row);
+        sums
+    }
+
     /// Adds a leaf.
     pub fn add_row(&mut self, row: &impl Foldable) {
         if !row.is_tensor() {
@@ -135,6 +141,8 @@ struct Segments {
     of_row: Vec<u32>,
     /// What equal rows have in common.
     signs: Vec<Signs>,
+    /// What each row adds.
+    sums: Vec<Sums>,
 }
 
 #[derive(Debug)]
@@ -157,6 +165,7 @@ impl Segments {
             all: vec![Segment { parent: 0, start: 0, end: 0, number: None, pattern: 0, hash: 0 }],
             of_row: Vec::with_capacity(rows.len()),
             signs: Vec::with_capacity(rows.len()),
+            sums: rows.iter().map(Sums::of).collect(),
         };
         let mut found = Found::new();
         // The segments of the key before: neighbours have most of theirs in common.
@@ -287,16 +296,16 @@ impl Trie {
     #[must_use]
     pub fn new<L: Foldable>(rows: &[L], dot: char) -> Self {
         let all: Vec<u32> = (0..rows.len() as u32).collect();
-        Self::made(Rc::new(Segments::new(rows, dot)), rows, &all)
+        Self::made(Rc::new(Segments::new(rows, dot)), &all)
     }
 
     /// Builds the tree of those of its rows whose numbers are given, in that order.
     #[must_use]
-    pub fn of<L: Foldable>(&self, rows: &[L], chosen: &[u32]) -> Self {
-        Self::made(self.segments.clone(), rows, chosen)
+    pub fn of(&self, chosen: &[u32]) -> Self {
+        Self::made(self.segments.clone(), chosen)
     }
 
-    fn made<L: Foldable>(segments: Rc<Segments>, rows: &[L], chosen: &[u32]) -> Self {
+    fn made(segments: Rc<Segments>, chosen: &[u32]) -> Self {
         let mut nodes = vec![Node::new(0, 0, 0, 0)];
         // Which node a segment has become.
         let mut found = vec![NONE; segments.all.len()];
@@ -321,7 +330,7 @@ impl Trie {
             }
             let node = &mut nodes[parent as usize];
             node.rows.1 += 1;
-            node.sums.add_row(&rows[id as usize]);
+            node.sums.add(&segments.sums[id as usize]);
         }
         let mut trie = Self {
             children: vec![0; nodes.len() - 1],

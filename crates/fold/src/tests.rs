@@ -1,7 +1,57 @@
 use statelens_checkpoint::separator;
 
 use super::*;
-use crate::share::Entry;
+
+/// A leaf.
+#[derive(Debug, Clone, Default)]
+struct Entry {
+    key: String,
+    kind: &'static str,
+    dtype: String,
+    shape: Vec<u64>,
+    params: u64,
+    bytes: u64,
+    value: String,
+    link: Option<String>,
+}
+
+impl Foldable for Entry {
+    fn key(&self) -> &str {
+        &self.key
+    }
+
+    fn kind(&self) -> &str {
+        self.kind
+    }
+
+    fn dtype(&self) -> &str {
+        &self.dtype
+    }
+
+    fn shape(&self) -> &[u64] {
+        &self.shape
+    }
+
+    fn is_tensor(&self) -> bool {
+        self.kind == "tensor"
+    }
+
+    fn link(&self) -> Option<&str> {
+        self.link.as_deref()
+    }
+
+    fn params(&self) -> u64 {
+        self.params
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn value(&self) -> &str {
+        &self.value
+    }
+}
 
 fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Entry {
     let params: u64 = shape.iter().product();
@@ -240,7 +290,7 @@ fn the_tree_of_some_keys_is_as_if_there_were_no_others() {
     let chosen: Vec<u32> =
         (0..rows.len() as u32).filter(|&id| !rows[id as usize].key.contains("mlp")).collect();
     let some: Vec<Entry> = chosen.iter().map(|&id| rows[id as usize].clone()).collect();
-    let (part, alone) = (trie.of(&rows, &chosen), Trie::new(&some, '.'));
+    let (part, alone) = (trie.of(&chosen), Trie::new(&some, '.'));
     let told = |trie: &Trie, row: &dyn Fn(u32) -> String| -> Vec<_> {
         let nodes = 0..trie.count();
         nodes
