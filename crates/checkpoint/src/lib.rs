@@ -31,7 +31,7 @@ mod text;
 mod unfolded;
 mod value;
 
-pub use cache::BlockCache;
+pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};

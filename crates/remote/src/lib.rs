@@ -15,5 +15,5 @@ mod tests;
 pub use address::Address;
 pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
 pub use meter::{Allowance, Meter};
-pub use remote::{BLOCK, FIRST, Fetch, Opened, Remote, cached, length_unknown, open, unreachable};
+pub use remote::{FIRST, Fetch, Remote, length_unknown, open, unreachable};
 pub use streamed::{Streamed, Window};

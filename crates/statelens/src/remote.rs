@@ -14,7 +14,7 @@ use statelens_checkpoint::{
 };
 use statelens_convert::Report;
 use statelens_inspect::size_text;
-use statelens_remote::{Address, Meter, Opened, Streamed, Window};
+use statelens_remote::{Address, Meter, Streamed, Window};
 
 use crate::files;
 
@@ -111,12 +111,11 @@ impl Remote {
         let window = Arc::new(Window::default());
         let mut files = FileSet::default().noting_missed().with_scratch(self.scratch.clone());
         let add = |files: &mut FileSet, name: String, place: &Place| -> Result<Option<Error>> {
-            let found = place
-                .open(&self.meter, &window, files.count())
-                .map_err(|error| error.in_file(&*name))?;
+            let found = place.open(&self.meter).map_err(|error| error.in_file(&*name))?;
             Ok(match found {
                 Ok(source) => {
-                    files.push(name, source);
+                    let streamed = Streamed::new(source.clone(), window.clone(), files.count());
+                    files.push_remote(name, source, Some(Arc::new(streamed)));
                     None
                 }
                 Err(error) => Some(error.in_file(name)),
@@ -135,7 +134,7 @@ impl Remote {
                 }
                 None => {
                     for (_, file) in files::open_alone(path)?.iter() {
-                        files.push(file.name.clone(), file.source.clone());
+                        files.push_file(file.clone());
                     }
                 }
             }
@@ -247,22 +246,14 @@ impl Place {
     }
 
     /// `Ok(Err(…))` where there is no such file.
-    fn open(
-        &self,
-        meter: &Arc<Meter>,
-        window: &Arc<Window>,
-        number: usize,
-    ) -> Result<Result<Arc<dyn ReadAt>>> {
-        let streamed = |Opened { bulk, structure }| -> Arc<dyn ReadAt> {
-            Arc::new(Streamed::new(bulk, structure, window.clone(), number))
-        };
+    fn open(&self, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
         match self {
             #[cfg(feature = "http")]
-            Self::Web(address) => Ok(http::open(address, meter)?.map(streamed)),
+            Self::Web(address) => http::open(address, meter),
             #[cfg(not(feature = "http"))]
             Self::Web(_) => Err(not_built("http")),
             #[cfg(feature = "object-store")]
-            Self::Object(place) => Ok(place.open()?.map(streamed)),
+            Self::Object(place) => place.open(),
         }
     }
 }

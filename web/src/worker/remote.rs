@@ -12,7 +12,7 @@ use std::sync::Arc;
 use js_sys::{ArrayBuffer, Uint8Array};
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Memory, ReadAt, Result};
 use statelens_remote::{
-    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, begin, cached,
+    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, begin,
     length_unknown, unreachable,
 };
 use wasm_bindgen::prelude::*;
@@ -87,7 +87,7 @@ async fn found(address: Address, server: &Rc<Server>, follow: bool, job: &Job) -
     let mut files = FileSet::default().noting_missed();
     let mut parts = Vec::new();
     let mut push = |files: &mut FileSet, name: &str, (bytes, file): Begun| {
-        files.push(name, bytes);
+        files.push_remote(name, bytes, None);
         parts.push(file);
     };
     push(&mut files, &name, main);
@@ -127,7 +127,7 @@ pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option
     let address = Address::parse(&server.url).ok()?.beside(name)?;
     let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
-    let id = files.push(name, bytes);
+    let id = files.push_remote(name, bytes, None);
     let len = Some(files.len(id)).filter(|len| *len <= most)?;
     let bytes = files.read_vec(id, 0, len).ok();
     server.tell(job);
@@ -240,7 +240,7 @@ async fn begun(
         }
         let xhr = Xhr((!follow).then(|| address.clone()));
         let remote = Arc::new(Remote::new(address, xhr, identity, meter.clone(), bytes, head.url));
-        return Ok(Ok((cached(remote.clone()), Some(remote))));
+        return Ok(Ok((remote.clone(), Some(remote))));
     }
 }
 
