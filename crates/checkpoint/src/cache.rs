@@ -16,8 +16,6 @@ pub const BLOCK: u64 = 64 << 10;
 /// The most blocks that are read at once, of a file at hand and of one on a server.
 const MOST: u64 = 16;
 const MOST_REMOTE: u64 = 32;
-/// Whoever goes on within so many bytes still reads on.
-const GAP: u64 = 4 * BLOCK;
 /// The first reads of a file at hand take less, enough to tell its format: of most files of a
 /// large folder nothing else is read.
 const GLANCE: u64 = 20 << 10;
@@ -25,9 +23,9 @@ const GLANCES: u32 = 2;
 
 /// One file of a set as its structure is read: many small reads close together.
 ///
-/// A read costs as much as hundreds of kilobytes where the file is a browser's or a server's, and
-/// reading far ahead is waste where gigabytes of weights lie between two headers. So the number of
-/// blocks per read doubles while reads go forward, and starts again at one after a jump. A file at
+/// A read may cost as much as hundreds of kilobytes ([`ReadAt::overhead`]), and reading far ahead is
+/// waste where gigabytes of weights lie between two headers. So the number of blocks per read
+/// doubles while reads go forward, and starts again at one after a jump. A file at
 /// hand that fits into the cache is read in large pieces, in whatever order. Reads of more than a
 /// quarter of the cache go past it.
 pub struct Structure {
@@ -131,7 +129,7 @@ impl Structure {
             (aligned(size), (offset - offset % size).saturating_add(size))
         } else {
             let start = aligned(BLOCK);
-            let gap = if self.remote { 0 } else { GAP };
+            let gap = if self.remote { 0 } else { self.source.overhead() };
             let reads_on = (course.next..=course.next.saturating_add(gap)).contains(&start);
             let run = if reads_on { course.run * 2 } else { 1 };
             course.run = run.max(needed).clamp(1, most);

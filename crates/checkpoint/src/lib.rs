@@ -11,7 +11,6 @@ mod dtype;
 mod error;
 mod finding;
 mod float;
-mod grouped;
 mod ids;
 mod int;
 mod interner;
@@ -30,6 +29,7 @@ mod tensor;
 mod text;
 mod unfolded;
 mod value;
+mod words;
 
 pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
@@ -37,7 +37,6 @@ pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Call, Finding, Grade};
 pub use float::float_repr;
-pub use grouped::grouped;
 pub use ids::{TensorId, ValueId};
 pub use int::Int;
 pub use interner::{Interner, Recent};
@@ -62,3 +61,4 @@ pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
     TupleClass, Value,
 };
+pub use words::{counted, grouped, listed};

@@ -19,6 +19,12 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// How many bytes could be read in the time that a read takes whatever its length: structure
+    /// behind so small a gap counts as read on.
+    fn overhead(&self) -> u64 {
+        0
+    }
 }
 
 /// A source that is in memory.

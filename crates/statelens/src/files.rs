@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use statelens_checkpoint::{Error, FileSet, ReadAt, Result};
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
 use statelens_formats::sets::{Found, ORBAX};
 
 /// A folder with more entries than this is not looked through for files that are linked to.
@@ -153,15 +153,11 @@ fn within(folder: &Path) -> Result<PathBuf> {
             None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
         },
         several => {
-            let shown: Vec<&str> = several.iter().take(8).map(|one| one.main.as_str()).collect();
-            let more = match several.len() - shown.len() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
+            let names: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
             Error::unsupported(format!(
-                "this folder holds {} checkpoints: {}{more}",
+                "this folder holds {} checkpoints: {}",
                 several.len(),
-                shown.join(", ")
+                listed(&names, 8)
             ))
             .advice(match files.find("checkpoint") {
                 // TensorFlow's note of which is the latest.

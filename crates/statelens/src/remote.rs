@@ -5,7 +5,6 @@ mod http;
 #[cfg(feature = "object-store")]
 mod objects;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,14 +13,12 @@ use statelens_checkpoint::{
 };
 use statelens_convert::Report;
 use statelens_inspect::size_text;
-use statelens_remote::{Address, Meter, Streamed, Window};
+use statelens_remote::{Address, Meter, Streamed, Wanted, Window};
 
 use crate::files;
 
 /// Bytes that may be fetched from web servers, unless somebody says otherwise.
 pub const CAP: u64 = 1_000_000_000;
-/// Files that a checkpoint may name.
-const MOST_FILES: usize = 1_024;
 
 /// Schemes of addresses, and the feature that each needs.
 const SCHEMES: [(&str, &str); 10] = [
@@ -139,18 +136,13 @@ impl Remote {
                 }
             }
         }
-        let mut tried = BTreeSet::new();
+        let mut wanted = Wanted::default();
         loop {
             let opened = statelens_formats::open(files.clone(), &self.limits, progress);
             let before = files.count();
-            for name in files.missed() {
-                if files.count() < MOST_FILES
-                    && tried.insert(name.clone())
-                    && let Some(place) = place.beside(&name)
-                {
-                    // A file that is not there is missing, which the checkpoint says by itself.
-                    add(&mut files, name, &place)?;
-                }
+            for (name, place) in wanted.next(&files, |name| place.beside(name)) {
+                // A file that is not there is missing, which the checkpoint says by itself.
+                add(&mut files, name, &place)?;
             }
             if files.count() == before {
                 return Ok((files, opened));

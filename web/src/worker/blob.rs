@@ -67,6 +67,10 @@ impl ReadAt for BlobSource {
         self.0.len
     }
 
+    fn overhead(&self) -> u64 {
+        1 << 20
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let reader = FileReaderSync::new()
             .map_err(|_| Error::io("this browser reads no files in a worker"))?;
