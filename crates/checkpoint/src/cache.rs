@@ -1,187 +1,388 @@
-//! A bounded block cache over any source.
+//! The cache that a set of files has: structure is read through it, weights go past it.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{ReadAt, Result};
+use crate::{Error, ReadAt, Result, order};
 
-/// Reads its source in whole blocks and keeps the most recently used ones.
+/// What is kept of all files of a set together. A cache that is smaller than the structure of a
+/// file would read it again and again.
+const KEPT: usize = 32 << 20;
+/// Structure is read in blocks of this many bytes, and neighbouring ones together. The structure of
+/// some formats lies scattered between the weights, so larger ones would read much for little.
+pub const BLOCK: u64 = 64 << 10;
+/// The most blocks that are read at once, of a file at hand and of one on a server.
+const MOST: u64 = 16;
+const MOST_REMOTE: u64 = 32;
+/// The first reads of a file at hand take less, enough to tell its format: of most files of a
+/// large folder nothing else is read.
+const GLANCE: u64 = 20 << 10;
+const GLANCES: u32 = 2;
+
+/// One file of a set as its structure is read: many small reads close together.
 ///
-/// For structure: many small reads close together. Bulk bytes go past it: a read of more than
-/// half the cache is passed straight to the source.
-pub struct BlockCache {
+/// A read may cost as much as hundreds of kilobytes ([`ReadAt::overhead`]), and reading far ahead is
+/// waste where gigabytes of weights lie between two headers. So the number of blocks per read
+/// doubles while reads go forward, and starts again at one after a jump. A file at
+/// hand that fits into the cache is read in large pieces, in whatever order. Reads of more than a
+/// quarter of the cache go past it.
+pub struct Structure {
+    cache: Arc<Cache>,
     source: Arc<dyn ReadAt>,
-    block: u64,
-    capacity: usize,
-    /// The most blocks that are read at once.
-    ahead: u64,
-    blocks: Mutex<Blocks>,
+    /// Its number in the cache.
+    file: u32,
+    remote: bool,
+    touched: AtomicBool,
 }
 
+/// What was read of the files of a set.
 #[derive(Default)]
-struct Blocks {
-    by_index: HashMap<u64, (u64, Arc<[u8]>)>,
+pub(crate) struct Cache(Mutex<Pieces>);
+
+#[derive(Default)]
+struct Pieces {
+    /// What was read at once, by file and first byte.
+    by_start: BTreeMap<(u32, u64), Piece>,
+    /// Bytes in all pieces.
+    bytes: usize,
     clock: u64,
-    /// How many blocks were read last, and the one behind them.
+    /// The piece that was asked for last: most often it is the next one, too.
+    last: Option<(u32, u64, Arc<Vec<u8>>)>,
+    /// How each file was read so far, by its number.
+    files: Vec<Course>,
+}
+
+struct Piece {
+    used: u64,
+    bytes: Arc<Vec<u8>>,
+}
+
+/// How a file was read so far.
+#[derive(Default, Clone, Copy)]
+struct Course {
+    reads: u32,
+    /// How many blocks were read last, and the byte behind them.
     run: u64,
     next: u64,
 }
 
-impl BlockCache {
-    /// Blocks of `block` bytes, at most `capacity` of them; both at least 1.
-    pub fn new(source: Arc<dyn ReadAt>, block: usize, capacity: usize) -> Self {
-        Self {
-            source,
-            block: block.max(1) as u64,
-            capacity: capacity.max(1),
-            ahead: 1,
-            blocks: Mutex::default(),
+impl Structure {
+    /// Bytes around an offset, and where the first of them is: all that is kept there in one piece,
+    /// or what is worth reading at once for a read up to byte `end`.
+    pub fn piece(&self, offset: u64, end: u64) -> Result<(u64, Arc<Vec<u8>>)> {
+        self.touch(true);
+        let mut pieces = self.cache.lock();
+        if let Some(found) = pieces.get(self.file, offset) {
+            return Ok(found);
         }
-    }
-
-    /// Reads more at once where each read is slow: all blocks that a read needs, and where a
-    /// source is read on, twice as many each time, up to `blocks`.
-    #[must_use]
-    pub fn reading_ahead(mut self, blocks: usize) -> Self {
-        self.ahead = blocks.clamp(1, (self.capacity / 2).max(1)) as u64;
-        self
-    }
-
-    /// A block; if it must be read, up to `needed` behind it are, too.
-    fn block(&self, index: u64, needed: u64) -> Result<Arc<[u8]>> {
-        let mut blocks = self.lock();
-        blocks.clock += 1;
-        let now = blocks.clock;
-        if let Some((used, bytes)) = blocks.by_index.get_mut(&index) {
-            *used = now;
-            return Ok(bytes.clone());
+        if offset >= self.len() {
+            return Err(Error::io("a read past the end").at(offset));
         }
-        let doubled = if blocks.next == index { blocks.run * 2 } else { 1 };
-        let last = (self.source.len() - 1) / self.block;
-        let mut run = doubled.max(needed + 1).min(self.ahead).min(last - index + 1);
-        run = (1..run).find(|at| blocks.by_index.contains_key(&(index + at))).unwrap_or(run);
-        drop(blocks);
-        let start = index * self.block;
-        let len = (self.block * run).min(self.source.len() - start) as usize;
-        let mut bytes = vec![0; len];
+        let (start, end) = self.around(&mut pieces, offset, end);
+        // Others read meanwhile, at worst the same.
+        drop(pieces);
+        let mut bytes = vec![0; (end - start) as usize];
         self.source.read_at(start, &mut bytes)?;
-        let mut blocks = self.lock();
-        (blocks.run, blocks.next) = (run, index + run);
-        let mut read = bytes.chunks(self.block as usize).map(Arc::<[u8]>::from);
-        let first = read.next().unwrap_or_default();
-        self.keep(&mut blocks, index, now, first.clone());
-        for (at, bytes) in (index + 1..).zip(read) {
-            self.keep(&mut blocks, at, now, bytes);
-        }
-        Ok(first)
+        let bytes = Arc::new(bytes);
+        self.cache.lock().keep(self.file, start, bytes.clone());
+        Ok((start, bytes))
     }
 
-    fn keep(&self, blocks: &mut Blocks, index: u64, now: u64, bytes: Arc<[u8]>) {
-        if blocks.by_index.len() >= self.capacity {
-            // Evict the older half at once: a scan per miss would cost more than it saves.
-            let mut ages: Vec<u64> = blocks.by_index.values().map(|(used, _)| *used).collect();
-            let middle = ages.len() / 2;
-            let (_, median, _) = ages.select_nth_unstable(middle);
-            let median = *median;
-            blocks.by_index.retain(|_, (used, _)| *used > median);
-        }
-        blocks.by_index.insert(index, (now, bytes));
+    /// Whether all of the file may be kept.
+    pub fn is_kept_whole(&self) -> bool {
+        self.source.len() <= KEPT as u64
     }
 
-    fn lock(&self) -> MutexGuard<'_, Blocks> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn new(cache: &Arc<Cache>, source: Arc<dyn ReadAt>, remote: bool) -> Self {
+        let mut pieces = cache.lock();
+        let file = pieces.files.len() as u32;
+        pieces.files.push(Course::default());
+        drop(pieces);
+        Self { cache: cache.clone(), source, file, remote, touched: AtomicBool::new(false) }
+    }
+
+    /// Notes that it is read from, or forgets that it was.
+    pub(crate) fn touch(&self, touched: bool) {
+        self.touched.store(touched, Relaxed);
+    }
+
+    pub(crate) fn is_touched(&self) -> bool {
+        self.touched.load(Relaxed)
+    }
+
+    /// What is read to have the byte at an offset that is not kept: from where to where.
+    fn around(&self, pieces: &mut Pieces, offset: u64, wanted: u64) -> (u64, u64) {
+        let (before, after) = pieces.gap(self.file, offset);
+        let Some(course) = pieces.files.get_mut(self.file as usize) else {
+            return (offset, offset);
+        };
+        let most = if self.remote { MOST_REMOTE } else { MOST };
+        let needed = wanted.saturating_sub(offset - offset % BLOCK).div_ceil(BLOCK);
+        let aligned = |size: u64| (offset - offset % size).max(before);
+        let (start, end) = if !self.remote && course.reads < GLANCES {
+            let end = (offset - offset % GLANCE).saturating_add(GLANCE);
+            (aligned(GLANCE), end.max(wanted.min(offset.saturating_add(most * BLOCK))))
+        } else if !self.remote && self.is_kept_whole() {
+            let size = most * BLOCK;
+            (aligned(size), (offset - offset % size).saturating_add(size))
+        } else {
+            let start = aligned(BLOCK);
+            let gap = if self.remote { 0 } else { self.source.overhead() };
+            let reads_on = (course.next..=course.next.saturating_add(gap)).contains(&start);
+            let run = if reads_on { course.run * 2 } else { 1 };
+            course.run = run.max(needed).clamp(1, most);
+            (start, (offset - offset % BLOCK).saturating_add(course.run * BLOCK))
+        };
+        let end = end.min(after).min(self.len());
+        course.reads = course.reads.saturating_add(1);
+        course.next = end;
+        (start, end)
     }
 }
 
-impl ReadAt for BlockCache {
+impl ReadAt for Structure {
     fn len(&self) -> u64 {
         self.source.len()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        if buffer.len() as u64 > self.block * self.capacity as u64 / 2
-            || offset.checked_add(buffer.len() as u64).is_none_or(|end| end > self.len())
-        {
+        let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.len());
+        let Some(end) = end.filter(|_| buffer.len() <= KEPT / 4) else {
+            self.touch(true);
             return self.source.read_at(offset, buffer);
-        }
-        let mut done = 0;
-        while done < buffer.len() {
-            let at = offset + done as u64;
-            let needed = (offset + buffer.len() as u64 - 1) / self.block - at / self.block;
-            let bytes = self.block(at / self.block, needed)?;
-            let from = (at % self.block) as usize;
-            let take = (bytes.len() - from).min(buffer.len() - done);
-            buffer[done..done + take].copy_from_slice(&bytes[from..from + take]);
-            done += take;
+        };
+        let (mut at, mut rest) = (offset, buffer);
+        while !rest.is_empty() {
+            let (start, bytes) = self.piece(at, end)?;
+            let held = bytes.get((at - start) as usize..).unwrap_or_default();
+            let (now, later) = rest.split_at_mut(held.len().min(rest.len()));
+            now.copy_from_slice(&held[..now.len()]);
+            (at, rest) = (at + now.len() as u64, later);
         }
         Ok(())
     }
 }
 
-impl fmt::Debug for BlockCache {
+impl fmt::Debug for Structure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BlockCache({:?}, {} x {})", self.source, self.capacity, self.block)
+        write!(f, "Structure({:?})", self.source)
+    }
+}
+
+impl Cache {
+    fn lock(&self) -> MutexGuard<'_, Pieces> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Cache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cache({} bytes)", self.lock().bytes)
+    }
+}
+
+impl Pieces {
+    /// The piece that holds a byte.
+    fn get(&mut self, file: u32, offset: u64) -> Option<(u64, Arc<Vec<u8>>)> {
+        let holds = |start: u64, bytes: &[u8]| {
+            offset.checked_sub(start).is_some_and(|at| at < bytes.len() as u64)
+        };
+        if let Some((of, start, bytes)) = &self.last
+            && *of == file
+            && holds(*start, bytes)
+        {
+            return Some((*start, bytes.clone()));
+        }
+        let (&(_, start), piece) =
+            self.by_start.range_mut((file, 0)..=(file, offset)).next_back()?;
+        if !holds(start, &piece.bytes) {
+            return None;
+        }
+        self.clock += 1;
+        piece.used = self.clock;
+        let bytes = piece.bytes.clone();
+        self.last = Some((file, start, bytes.clone()));
+        Some((start, bytes))
+    }
+
+    /// Where the pieces around a byte that none holds end and begin.
+    fn gap(&self, file: u32, offset: u64) -> (u64, u64) {
+        let before = self.by_start.range((file, 0)..=(file, offset)).next_back();
+        let before = before.map_or(0, |((_, start), piece)| start + piece.bytes.len() as u64);
+        let after = self.by_start.range((file, offset)..=(file, u64::MAX)).next();
+        (before, after.map_or(u64::MAX, |((_, start), _)| *start))
+    }
+
+    fn keep(&mut self, file: u32, start: u64, bytes: Arc<Vec<u8>>) {
+        if self.bytes + bytes.len() > KEPT {
+            // The older half goes at once: to look for the oldest each time would cost more.
+            let mut ages: Vec<u64> = self.by_start.values().map(|piece| piece.used).collect();
+            order::natural(&mut ages);
+            let middle = ages.get(ages.len() / 2).copied().unwrap_or_default();
+            self.by_start.retain(|_, piece| piece.used > middle);
+            self.bytes = self.by_start.values().map(|piece| piece.bytes.len()).sum();
+        }
+        self.clock += 1;
+        self.bytes += bytes.len();
+        self.last = Some((file, start, bytes.clone()));
+        let piece = Piece { used: self.clock, bytes };
+        if let Some(old) = self.by_start.insert((file, start), piece) {
+            self.bytes -= old.bytes.len();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{FileId, FileSet};
 
-    #[test]
-    fn every_read_equals_the_source_and_memory_stays_bounded() {
-        every_read(1);
-        every_read(4);
+    /// A file of so many bytes, each told by where it is.
+    #[derive(Debug, Clone)]
+    struct Counted {
+        len: u64,
+        reads: Arc<Mutex<Vec<(u64, usize)>>>,
     }
 
-    fn every_read(ahead: usize) {
-        let bytes: Vec<u8> = (0..1000u32).map(|i| (i * 7) as u8).collect();
-        let source = Arc::new(crate::Memory::from(bytes.clone()));
-        let cache = BlockCache::new(source, 16, 8).reading_ahead(ahead);
-        for offset in (0..1000).chain((0..1000).rev()) {
-            for len in [1, 15, 17, 60, 200] {
-                let len = len.min(1000 - offset);
-                let mut buffer = vec![0; len];
-                cache.read_at(offset as u64, &mut buffer).unwrap();
-                assert_eq!(buffer, bytes[offset..offset + len]);
-            }
-            assert!(cache.lock().by_index.len() <= 8);
+    impl Counted {
+        fn new(len: u64) -> Self {
+            Self { len, reads: Arc::default() }
         }
-        assert!(cache.read_at(999, &mut [0; 2]).is_err());
-    }
 
-    #[derive(Debug)]
-    struct Counted(Mutex<Vec<(u64, usize)>>);
+        fn reads(&self) -> Vec<(u64, usize)> {
+            std::mem::take(&mut *self.reads.lock().unwrap())
+        }
+    }
 
     impl ReadAt for Counted {
         fn len(&self) -> u64 {
-            1000
+            self.len
         }
 
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-            self.0.lock().unwrap().push((offset, buffer.len()));
+            if offset.saturating_add(buffer.len() as u64) > self.len {
+                return Err(Error::io("a read past the end"));
+            }
+            self.reads.lock().unwrap().push((offset, buffer.len()));
+            for (at, slot) in (offset..).zip(buffer) {
+                *slot = byte(at);
+            }
             Ok(())
         }
     }
 
+    fn byte(at: u64) -> u8 {
+        (at.wrapping_mul(2_654_435_761) >> 24) as u8
+    }
+
+    fn local(file: &Counted) -> (Arc<Cache>, Structure) {
+        let cache = Arc::default();
+        let structure = Structure::new(&cache, Arc::new(file.clone()), false);
+        (cache, structure)
+    }
+
+    fn read(file: &Structure, offset: u64, len: usize) {
+        let mut bytes = vec![0; len];
+        file.read_at(offset, &mut bytes).unwrap();
+        assert!((offset..).zip(&bytes).all(|(at, value)| *value == byte(at)), "{len} at {offset}");
+    }
+
     #[test]
-    fn reading_on_takes_more_at_once_and_reading_about_does_not() {
-        let source = Arc::new(Counted(Mutex::default()));
-        let cache = BlockCache::new(source.clone(), 10, 40).reading_ahead(8);
-        for offset in 0..400 {
-            cache.read_at(offset, &mut [0]).unwrap();
+    fn every_read_is_what_the_file_has() {
+        for (len, remote) in [(5 << 20, false), (80 << 20, false), (80 << 20, true)] {
+            let cache = Arc::default();
+            let file = Structure::new(&cache, Arc::new(Counted::new(len + 13)), remote);
+            for offset in [0, 1, GLANCE - 1, GLANCE, BLOCK - 5, BLOCK, 3 << 20, len + 12] {
+                for want in [1, 100, GLANCE, BLOCK + 1, 300_000] {
+                    read(&file, offset, want.min(len + 13 - offset) as usize);
+                }
+            }
+            // More than a quarter of what is kept goes past it.
+            read(&file, 7, (9 << 20).min(len as usize));
+            assert!(file.read_at(len + 12, &mut [0; 2]).is_err());
+            assert!(file.read_at(u64::MAX, &mut [0; 2]).is_err());
+            assert!(file.piece(len + 13, len + 14).is_err());
         }
-        let reads = std::mem::take(&mut *source.0.lock().unwrap());
-        assert_eq!(reads[..5], [(0, 10), (10, 20), (30, 40), (70, 80), (150, 80)]);
-        for offset in [990, 700, 600, 500] {
-            cache.read_at(offset, &mut [0]).unwrap();
+    }
+
+    #[test]
+    fn what_is_kept_stays_bounded_for_all_files_together() {
+        let cache = Arc::default();
+        let new = |_| Structure::new(&cache, Arc::new(Counted::new(80 << 20)), false);
+        let files: Vec<Structure> = (0..2).map(new).collect();
+        let mut at = 12_345_u64;
+        for step in 0..4_000_u64 {
+            // Forward for a while, then a jump.
+            at = match step % 50 {
+                0 => step.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (60 << 20),
+                _ => at + 150_000,
+            };
+            read(&files[step as usize / 50 % 2], at, 1 + step as usize % 7_000);
+            let pieces = cache.lock();
+            let bytes = pieces.by_start.values().map(|piece| piece.bytes.len()).sum::<usize>();
+            assert!(bytes == pieces.bytes && bytes <= KEPT + (MOST * BLOCK) as usize, "{bytes}");
         }
-        let reads = std::mem::take(&mut *source.0.lock().unwrap());
-        assert_eq!(reads, [(990, 10), (700, 10), (600, 10), (500, 10)]);
+    }
+
+    #[test]
+    fn of_many_files_little_is_read_and_kept() {
+        let file = Counted::new(2 << 20);
+        let mut set = FileSet::default();
+        for number in 0..3_000 {
+            set.push(number.to_string(), Arc::new(file.clone()));
+        }
+        for id in (0..3_000).map(FileId) {
+            set.read(id, 0, &mut [0; 16_392]).unwrap();
+            set.read(id, 8, &mut [0; 100]).unwrap();
+        }
+        let reads = file.reads();
+        assert_eq!(reads.len(), 3_000, "one read for each");
+        assert!(reads.iter().all(|&(at, len)| at == 0 && len as u64 == GLANCE));
+    }
+
+    #[test]
+    fn reading_on_takes_few_reads_and_jumps_read_little() {
+        let file = Counted::new(40 << 20);
+        let (_, forward) = local(&file);
+        for offset in (0..(40 << 20) - 100).step_by(1000) {
+            read(&forward, offset, 100);
+        }
+        assert!(file.reads().len() < 55);
+        let (cache, jumping) = local(&file);
+        for step in 0..20 {
+            read(&jumping, step * (2 << 20), 100);
+        }
+        assert_eq!(file.reads().len(), 20);
+        assert!(cache.lock().bytes <= 20 * BLOCK as usize);
+        // Of a file that fits into the cache everything is soon there, in whatever order.
+        let file = Counted::new(20 << 20);
+        let (_, backward) = local(&file);
+        for offset in (0..20_900).rev().map(|step| step * 1000) {
+            read(&backward, offset, 100);
+        }
+        assert!(file.reads().len() <= 20 + GLANCES as usize);
+    }
+
+    #[test]
+    fn a_server_is_asked_for_no_more_than_is_read_on() {
+        let file = Counted::new(40 << 20);
+        let remote = Structure::new(&Arc::default(), Arc::new(file.clone()), true);
+        for offset in (0..40 * BLOCK).step_by(5_000) {
+            read(&remote, offset, 10);
+        }
+        let block = BLOCK as usize;
+        let blocks = |reads: Vec<(u64, usize)>| -> Vec<(u64, usize)> {
+            reads.iter().map(|&(at, len)| (at / BLOCK, len.div_ceil(block))).collect()
+        };
+        assert_eq!(blocks(file.reads()), [(0, 1), (1, 2), (3, 4), (7, 8), (15, 16), (31, 32)]);
+        for block in [600, 500, 400, 300] {
+            read(&remote, block * BLOCK, 10);
+        }
+        assert_eq!(blocks(file.reads()), [(600, 1), (500, 1), (400, 1), (300, 1)]);
         // What a read needs comes at once, but for what is there.
-        cache.read_at(455, &mut [0; 60]).unwrap();
-        let reads = std::mem::take(&mut *source.0.lock().unwrap());
-        assert_eq!(reads, [(470, 30), (510, 10)]);
+        read(&remote, 298 * BLOCK + 5, 6 * block);
+        assert_eq!(blocks(file.reads()), [(298, 2), (301, 4)]);
     }
 }

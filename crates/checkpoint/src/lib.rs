@@ -11,7 +11,6 @@ mod dtype;
 mod error;
 mod finding;
 mod float;
-mod grouped;
 mod ids;
 mod int;
 mod interner;
@@ -31,14 +30,14 @@ mod tensor;
 mod text;
 mod unfolded;
 mod value;
+mod words;
 
-pub use cache::BlockCache;
+pub use cache::{BLOCK, Structure};
 pub use checkpoint::{Builder, Checkpoint, FormatInfo};
 pub use dtype::{Block, DType, Field, NumpyType};
 pub use error::{Error, ErrorKind, Result};
 pub use finding::{Call, Finding, Grade};
 pub use float::float_repr;
-pub use grouped::grouped;
 pub use ids::{TensorId, ValueId};
 pub use int::Int;
 pub use interner::{Interner, Recent};
@@ -63,3 +62,4 @@ pub use value::{
     Array, Dict, DictClass, DictKey, Form, Global, List, ListClass, Opaque, Set, Sparse, Tuple,
     TupleClass, Value,
 };
+pub use words::{counted, grouped, listed};

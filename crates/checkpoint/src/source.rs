@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::cache::{BLOCK, Cache, Structure};
 use crate::{Error, Limits, Result, Scratch, room};
 
 /// Random access to the bytes of one file, blob, or remote object.
@@ -17,6 +18,12 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// Whether there is nothing in it.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// How many bytes could be read in the time that a read takes whatever its length: structure
+    /// behind so small a gap counts as read on.
+    fn overhead(&self) -> u64 {
+        0
     }
 }
 
@@ -60,8 +67,9 @@ impl ReadAt for Memory {
 pub struct File {
     /// The name that the user knows it by; relative to the folder that was opened, with `/`.
     pub name: String,
-    /// Its bytes.
+    /// Its bytes, past the cache.
     pub source: Arc<dyn ReadAt>,
+    structure: Arc<Structure>,
 }
 
 /// Which file of a [`FileSet`].
@@ -85,6 +93,8 @@ pub struct FileSet {
     /// Shared, for a set is opened at one file after the other.
     files: Arc<Vec<File>>,
     main: u32,
+    /// What was read of their structure, of all of them together.
+    cache: Arc<Cache>,
     /// Names that were looked for in vain, where they are noted.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
     /// What may be spent on reading them.
@@ -106,7 +116,26 @@ impl FileSet {
     /// Adds a file; the first one added is the one that was opened, unless
     /// [`FileSet::opened_at`] says otherwise.
     pub fn push(&mut self, name: impl Into<String>, source: Arc<dyn ReadAt>) -> FileId {
-        Arc::make_mut(&mut self.files).push(File { name: name.into(), source });
+        let structure = Arc::new(Structure::new(&self.cache, source.clone(), false));
+        self.push_file(File { name: name.into(), source, structure })
+    }
+
+    /// As [`FileSet::push`], for a file on a server, where each read is a request. Weights are read
+    /// from `streamed`, which may fetch more than it is asked for, where there is such a source.
+    pub fn push_remote(
+        &mut self,
+        name: impl Into<String>,
+        source: Arc<dyn ReadAt>,
+        streamed: Option<Arc<dyn ReadAt>>,
+    ) -> FileId {
+        let structure = Arc::new(Structure::new(&self.cache, source, true));
+        let source = streamed.unwrap_or_else(|| structure.clone());
+        self.push_file(File { name: name.into(), source, structure })
+    }
+
+    /// Adds a file of another set, with what is kept of it there.
+    pub fn push_file(&mut self, file: File) -> FileId {
+        Arc::make_mut(&mut self.files).push(file);
         FileId(self.files.len() as u32 - 1)
     }
 
@@ -198,12 +227,27 @@ impl FileSet {
         self.files.get(id.0 as usize).map_or("", |file| &file.name)
     }
 
-    /// The file's bytes.
+    /// The file's bytes, past the cache: for weights.
     pub fn source(&self, id: FileId) -> Result<&Arc<dyn ReadAt>> {
-        match self.files.get(id.0 as usize) {
-            Some(file) => Ok(&file.source),
-            None => Err(Error::io("a tensor lies in a file that was not given")),
+        self.file(id).map(|file| &file.source)
+    }
+
+    /// The file's bytes through the cache of the set: for structure.
+    pub fn structure(&self, id: FileId) -> Result<Arc<Structure>> {
+        self.file(id).map(|file| file.structure.clone())
+    }
+
+    /// From here on those files count as read that are read from here on.
+    pub fn untouch(&self) {
+        for file in &*self.files {
+            file.structure.touch(false);
         }
+    }
+
+    /// The length of all files that were read from.
+    pub fn touched_size(&self) -> u64 {
+        let touched = self.files.iter().filter(|file| file.structure.is_touched());
+        touched.fold(0, |sum, file| sum.saturating_add(file.source.len()))
     }
 
     /// The file's length in bytes; 0 for an id of another set.
@@ -216,14 +260,21 @@ impl FileSet {
         self.files.is_empty()
     }
 
-    /// Fills `buffer` from `offset` of a file; an error if that is past its end.
+    /// Fills `buffer` from `offset` of a file; an error if that is past its end. Short reads go
+    /// through the cache.
     pub fn read(&self, id: FileId, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let source = self.source(id)?;
+        let File { source, structure, .. } = self.file(id)?;
         let end = offset.checked_add(buffer.len() as u64);
         if end.is_none_or(|end| end > source.len()) {
             return Err(self.past_end(id, offset, buffer.len() as u64));
         }
-        source.read_at(offset, buffer).map_err(|error| error.in_file(self.name(id)))
+        let read = if (buffer.len() as u64) < BLOCK {
+            structure.read_at(offset, buffer)
+        } else {
+            structure.touch(true);
+            source.read_at(offset, buffer)
+        };
+        read.map_err(|error| error.in_file(self.name(id)))
     }
 
     /// An error unless a span lies within its file.
@@ -241,6 +292,11 @@ impl FileSet {
         let mut bytes = room::zeros(len)?;
         self.read(id, offset, &mut bytes)?;
         Ok(bytes)
+    }
+
+    fn file(&self, id: FileId) -> Result<&File> {
+        let missing = || Error::io("a tensor lies in a file that was not given");
+        self.files.get(id.0 as usize).ok_or_else(missing)
     }
 
     fn past_end(&self, id: FileId, offset: u64, len: u64) -> Error {

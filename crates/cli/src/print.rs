@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 
 use anstyle::{AnsiColor, Style};
 use statelens_checkpoint::{Error, Grade};
+pub(crate) use statelens_inspect::{counted, grouped, size_text};
 use statelens_inspect::{grade_word, visible};
-pub(crate) use statelens_inspect::{grouped, size_text};
 
 /// Why a command ended before it was done.
 #[derive(Debug)]
@@ -85,16 +85,6 @@ impl Printer {
             told => told,
         }
     }
-}
-
-/// `1 key`, `2,000 keys`.
-pub(crate) fn counted(count: u64, noun: &str) -> String {
-    let end = match (count, noun.as_bytes().last()) {
-        (1, _) => "",
-        (_, Some(b's')) => "es",
-        _ => "s",
-    };
-    format!("{} {noun}{end}", grouped(count))
 }
 
 /// The word of a grade, in `width` characters: what is dangerous has a colour, if standard output

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, DType, Outcome, TensorId, order};
+use statelens_checkpoint::{Checkpoint, DType, Outcome, TensorId, counted, grouped, order};
 use statelens_tensor::CastReport;
 
 /// What became of a plan.
@@ -71,6 +71,24 @@ impl Changed {
     }
 }
 
+impl Pair {
+    /// What it did beyond rounding, in words.
+    pub fn effects(&self) -> Vec<String> {
+        let CastReport { worst, flushed, overflowed, .. } = self.cast;
+        let mut effects = Vec::new();
+        if worst > 0.0 {
+            effects.push(format!("largest relative error {worst:.2e}"));
+        }
+        if flushed > 0 {
+            effects.push(format!("{} became 0", grouped(flushed)));
+        }
+        if overflowed > 0 {
+            effects.push(format!("{} did not fit", grouped(overflowed)));
+        }
+        effects
+    }
+}
+
 impl Report {
     pub(crate) fn count_cast(&mut self, from: &DType, to: &DType, cast: CastReport) {
         if cast.elements == 0 {
@@ -92,6 +110,17 @@ impl Report {
     /// unless that was agreed to.
     pub fn is_false(&self) -> bool {
         self.changed.iter().any(|(_, cast)| cast.is_false())
+    }
+
+    /// What casts falsified, the worst first: a line each for `most` tensors, and how many more
+    /// there are.
+    pub fn falsified(&self, source: &Checkpoint, most: usize) -> (Vec<String>, Option<String>) {
+        let worst = self.worst(source);
+        let mut told = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
+        let lines = told.by_ref().take(most).map(|(key, what)| format!("`{key}`: {what}"));
+        let lines = lines.collect();
+        let more = told.count() as u64;
+        (lines, (more > 0).then(|| counted(more, "more tensor")))
     }
 
     /// The tensors that casts changed, the worst first.
@@ -126,17 +155,4 @@ impl Report {
         });
         worst
     }
-}
-
-/// A number with its thousands apart.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }

@@ -14,6 +14,7 @@ mod merge;
 mod pattern;
 mod run;
 mod shards;
+mod shares;
 mod sink;
 
 use std::sync::Arc;
@@ -24,7 +25,8 @@ pub use edit::{Cast, Change, Edit, Rename, Unused, dtype_named};
 pub use merge::{Collision, Merging};
 pub use pattern::Pattern;
 pub use run::{Options, Reading, Run, Step, composable};
-pub use shards::{shard_size, shards_by_name, size};
+pub use shards::{shard_size, shards_by_name, shards_wanted, size};
+pub use shares::{Share, shares};
 pub use sink::{Sink, run_blocking};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
 pub use statelens_formats::Target;

@@ -64,8 +64,8 @@ impl Merging {
             shifted.push("", Arc::new(Memory::from(Vec::new())));
         }
         for (_, file) in files.iter() {
-            shifted.push(file.name.clone(), file.source.clone());
-            self.files.push(file.name.clone(), file.source.clone());
+            shifted.push_file(file.clone());
+            self.files.push_file(file.clone());
         }
         let main = FileId(main.0 + before as u32);
         let part = open(shifted.opened_at(main))?;

@@ -22,6 +22,11 @@ enum Matcher {
 }
 
 impl Pattern {
+    /// Understands all of them; fails as [`Pattern::parse`] does.
+    pub fn all(texts: &[String]) -> Result<Vec<Self>> {
+        texts.iter().map(|text| Self::parse(text)).collect()
+    }
+
     /// Understands a pattern; fails if what stands between slashes is no regular expression.
     pub fn parse(text: &str) -> Result<Self> {
         let inner = text.strip_prefix('/').and_then(|text| text.strip_suffix('/'));

@@ -8,6 +8,20 @@ use statelens_formats::Shards;
 
 use crate::Pattern;
 
+/// Files by a size or by the names of tensors, as one of them is asked for; `None` where none is.
+/// `source` is called for the keys that are written.
+pub fn shards_wanted<Source: AsRef<Checkpoint>>(
+    size: Option<&str>,
+    rules: &[String],
+    source: impl FnOnce() -> Result<Source>,
+) -> Result<Option<Shards>> {
+    Ok(match size {
+        Some(size) => Some(Shards::BySize(shard_size(size)?)),
+        None if rules.is_empty() => None,
+        None => Some(shards_by_name(rules, source()?.as_ref())?),
+    })
+}
+
 /// Files by the names of tensors: rules `PATTERN=NAME`, of which the first that matches counts, for
 /// the keys that are written. Fails if a rule names no file or no key is left for it.
 pub fn shards_by_name(rules: &[String], source: &Checkpoint) -> Result<Shards> {

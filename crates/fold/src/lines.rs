@@ -40,14 +40,13 @@ impl Trie {
         let children = self.children(first);
         for run in self.runs(first) {
             let places = run.start..run.start + run.len;
-            let below = |&node: &u32| {
-                let named = places.clone().zip(&children[places.clone()]);
-                let same = named.filter_map(move |(place, &child)| {
-                    self.child(node as usize, self.name(child as usize), place)
-                });
-                same.map(|child| child as u32).collect::<Vec<u32>>()
-            };
-            let below: Vec<u32> = nodes.iter().flat_map(below).collect();
+            let mut below = Vec::with_capacity(nodes.len() * run.len);
+            for &node in nodes {
+                for place in places.clone() {
+                    let name = self.name(children[place] as usize);
+                    below.extend(self.child(node as usize, name, place).map(|child| child as u32));
+                }
+            }
             let label = self.run_label(first, run);
             self.lines(&below, &join(key, &label, self.dot()), out);
         }

@@ -306,7 +306,9 @@ impl Trie {
     }
 
     fn made(segments: Rc<Segments>, chosen: &[u32]) -> Self {
-        let mut nodes = vec![Node::new(0, 0, 0, 0)];
+        // Most keys share all but their last segments with others.
+        let mut nodes = Vec::with_capacity(segments.all.len().min(4 * chosen.len() + 1));
+        nodes.push(Node::new(0, 0, 0, 0));
         // Which node a segment has become.
         let mut found = vec![NONE; segments.all.len()];
         found[0] = 0;

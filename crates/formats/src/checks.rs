@@ -91,7 +91,7 @@ impl Checks {
         if !is_zip(&head) {
             return Ok(());
         }
-        let source = files.source(span.file)?.clone();
+        let source = files.structure(span.file)?;
         let archive = match Archive::open_within(source, span, limits) {
             Ok(archive) => archive,
             Err(error) => {

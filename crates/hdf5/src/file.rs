@@ -142,7 +142,7 @@ impl Hdf5File {
     /// As [`Hdf5File::open`], for a container that begins at byte `start` of a file: a stored
     /// member of an archive.
     pub fn open_at(files: &FileSet, id: FileId, start: u64, limits: &Limits) -> Result<Self> {
-        let inner = files.source(id)?.clone();
+        let inner = files.structure(id)?;
         let name = |error: Error| error.in_file(files.name(id));
         let whole = Source::new(inner.clone(), start);
         let superblock =

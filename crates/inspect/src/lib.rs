@@ -2,8 +2,8 @@
 //! text of a value, findings as JSON. Reads the bytes of tensors only where hashes are asked
 //! for; writes into strings and sinks, never to a terminal or a file.
 
-pub use statelens_checkpoint::grouped;
 use statelens_checkpoint::{Error, ErrorKind, Result};
+pub use statelens_checkpoint::{counted, grouped, listed};
 pub use statelens_fold as fold;
 
 pub mod check;

@@ -31,8 +31,8 @@ pub fn together(
             shifted.push("", Arc::new(Memory::from(Vec::new())));
         }
         for (_, file) in files.iter() {
-            shifted.push(file.name.clone(), file.source.clone());
-            all.push(file.name.clone(), file.source.clone());
+            shifted.push_file(file.clone());
+            all.push_file(file.clone());
         }
         joined.add(&name, open(shifted.opened_at(FileId(main.0 + before as u32)))?)?;
     }

@@ -11,9 +11,11 @@ mod remote;
 mod streamed;
 #[cfg(test)]
 mod tests;
+mod wanted;
 
 pub use address::Address;
 pub use answer::{Begin, Head, Identity, Next, TRIES, Verdict, begin};
 pub use meter::{Allowance, Meter};
-pub use remote::{BLOCK, FIRST, Fetch, Opened, Remote, cached, length_unknown, open, unreachable};
+pub use remote::{FIRST, Fetch, Remote, length_unknown, open, unreachable};
 pub use streamed::{Streamed, Window};
+pub use wanted::Wanted;

@@ -3,20 +3,13 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use statelens_checkpoint::{BlockCache, Error, ErrorKind, Memory, ReadAt, Result};
+use statelens_checkpoint::{BLOCK, Error, ErrorKind, Memory, ReadAt, Result};
 
 use crate::answer::part;
 use crate::{Address, Allowance, Begin, Head, Identity, Meter, Next, Verdict, begin};
 
-/// Bytes of a block of the cache: what a request fetches at least. The structure of some formats
-/// lies scattered between the weights, so larger ones would fetch much for little.
-pub const BLOCK: usize = 64 << 10;
-/// Blocks that are kept for each file.
-const BLOCKS: usize = 128;
-/// Blocks that are fetched at once while a file is read on.
-const AHEAD: usize = 32;
 /// Bytes of the first request.
-pub const FIRST: usize = 2 * BLOCK;
+pub const FIRST: usize = 2 * BLOCK as usize;
 /// The most bytes of one request.
 const PIECE: usize = 8 << 20;
 
@@ -181,7 +174,7 @@ pub fn open<F: Fetch + 'static>(
     meter: &Arc<Meter>,
     most: u64,
     whole: impl FnOnce(&str, u64) -> Result<Vec<u8>>,
-) -> Result<Result<Opened>> {
+) -> Result<Result<Arc<dyn ReadAt>>> {
     let (url, host) = (address.to_string(), address.host());
     let mut first = vec![0; FIRST];
     let mut tried = 0;
@@ -207,8 +200,7 @@ pub fn open<F: Fetch + 'static>(
                 first.truncate(got);
                 let meter = meter.clone();
                 let remote = Remote::new(address.clone(), fetch, identity, meter, first, head.url);
-                let bulk: Arc<dyn ReadAt> = Arc::new(remote);
-                return Ok(Ok(Opened { structure: cached(bulk.clone()), bulk }));
+                return Ok(Ok(Arc::new(remote)));
             }
             Begin::Whole(len) => {
                 meter.check(len, host)?;
@@ -220,29 +212,14 @@ pub fn open<F: Fetch + 'static>(
             Begin::Absent(error) => return Ok(Err(error)),
             Begin::LengthUnknown => return Err(length_unknown(host)),
         };
-        let bulk: Arc<dyn ReadAt> = Arc::new(Memory::from(bytes));
-        return Ok(Ok(Opened { structure: bulk.clone(), bulk }));
+        return Ok(Ok(Arc::new(Memory::from(bytes))));
     }
-}
-
-/// An open file, for both ways of reading.
-#[derive(Debug)]
-pub struct Opened {
-    /// Each read is a request.
-    pub bulk: Arc<dyn ReadAt>,
-    /// Small reads become few requests.
-    pub structure: Arc<dyn ReadAt>,
 }
 
 /// The error of a server that gives parts and does not say of how much.
 pub fn length_unknown(host: &str) -> Error {
     Error::unsupported(format!("{host} does not say how long the file is"))
         .advice("Download the file and open it from the disk.")
-}
-
-/// The same file, read through a cache: for structure, small reads become few requests.
-pub fn cached(source: Arc<dyn ReadAt>) -> Arc<dyn ReadAt> {
-    Arc::new(BlockCache::new(source, BLOCK, BLOCKS).reading_ahead(AHEAD))
 }
 
 /// The error of a server that can't be reached.

@@ -5,8 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use statelens_checkpoint::{ReadAt, Result};
 
-/// Reads of fewer bytes are structure, and go through the cache.
-const BULK: usize = 64 << 10;
 /// What is fetched at once, at first and at most.
 const LEAST: u64 = 1 << 20;
 const MOST: u64 = 16 << 20;
@@ -22,37 +20,26 @@ struct Piece {
     bytes: Vec<u8>,
 }
 
-/// A file whose weights are read through a [`Window`], in pieces that grow while it is read on,
-/// and whose structure is read through a cache.
+/// A file whose weights are read through a [`Window`], in pieces that grow while it is read on.
 pub struct Streamed {
-    bulk: Arc<dyn ReadAt>,
-    structure: Arc<dyn ReadAt>,
+    source: Arc<dyn ReadAt>,
     window: Arc<Window>,
     number: usize,
 }
 
 impl Streamed {
-    /// The same file twice: straight from where it is, and through a cache. `number` is another
-    /// one for each file that shares the window.
-    pub fn new(
-        bulk: Arc<dyn ReadAt>,
-        structure: Arc<dyn ReadAt>,
-        window: Arc<Window>,
-        number: usize,
-    ) -> Self {
-        Self { bulk, structure, window, number }
+    /// `number` is another one for each file that shares the window.
+    pub fn new(source: Arc<dyn ReadAt>, window: Arc<Window>, number: usize) -> Self {
+        Self { source, window, number }
     }
 }
 
 impl ReadAt for Streamed {
     fn len(&self) -> u64 {
-        self.bulk.len()
+        self.source.len()
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        if buffer.len() < BULK {
-            return self.structure.read_at(offset, buffer);
-        }
         let mut piece = self.window.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut at, mut rest) = (offset, buffer);
         while !rest.is_empty() {
@@ -66,7 +53,7 @@ impl ReadAt for Streamed {
                 // The old piece goes first: there is never more than one.
                 *piece = Piece::default();
                 let mut bytes = vec![0; len as usize];
-                self.bulk.read_at(at, &mut bytes)?;
+                self.source.read_at(at, &mut bytes)?;
                 *piece = Piece { file: self.number, start: at, bytes };
                 continue;
             }
@@ -82,7 +69,7 @@ impl ReadAt for Streamed {
 
 impl fmt::Debug for Streamed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Streamed({:?})", self.structure)
+        write!(f, "Streamed({:?})", self.source)
     }
 }
 
@@ -111,7 +98,7 @@ mod tests {
     fn what_is_read_on_comes_in_pieces_that_grow() {
         let source = Arc::new(Counted(Mutex::default()));
         let window = Arc::new(Window::default());
-        let file = |number| Streamed::new(source.clone(), source.clone(), window.clone(), number);
+        let file = |number| Streamed::new(source.clone(), window.clone(), number);
         let (one, other) = (file(0), file(1));
         let mut buffer = vec![0; 300_000];
         for offset in (7..30 << 20).step_by(buffer.len()) {
@@ -126,7 +113,7 @@ mod tests {
         other.read_at(0, &mut buffer).unwrap();
         one.read_at(0, &mut buffer).unwrap();
         one.read_at(5, &mut buffer[..10]).unwrap();
-        assert_eq!(lens(&source), [1, 1, 0]);
+        assert_eq!(lens(&source), [1, 1]);
         one.read_at((40 << 20) - 100_000, &mut buffer[..100_000]).unwrap();
         assert!(one.read_at(0, &mut vec![0; 20 << 20]).is_ok());
     }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::Mutex;
 
-use statelens_checkpoint::{Error, ErrorKind, ReadAt, Result};
+use statelens_checkpoint::{BLOCK, Error, ErrorKind, FileSet, ReadAt, Result, Structure};
 
-use crate::{Address, BLOCK, FIRST, Fetch, Head, Identity, Meter, TRIES, open};
+use crate::{Address, FIRST, Fetch, Head, Identity, Meter, TRIES, open};
 
 /// A file of 1,000,000 bytes on a server whose every answer passes through `twist`, which is told
 /// the number of the request and the address.
@@ -61,7 +61,7 @@ impl Fetch for Server {
     }
 }
 
-type Opened = (Result<Arc<dyn ReadAt>>, Asked, Arc<Meter>);
+type Opened = (Result<Arc<Structure>>, Asked, Arc<Meter>);
 
 fn serve(
     cap: u64,
@@ -73,7 +73,12 @@ fn serve(
     let address = Address::parse("https://a.org/m/x.pt").unwrap();
     let whole = |_: &str, len| Ok((0..len).map(byte).collect());
     let opened = open(&address, server, &meter, 1 << 20, whole);
-    (opened.and_then(|found| found).map(|found| found.structure), asked, meter)
+    let structure = |source| {
+        let mut files = FileSet::default();
+        let id = files.push_remote("x.pt", source, None);
+        files.structure(id)
+    };
+    (opened.and_then(|found| found).and_then(structure), asked, meter)
 }
 
 fn read(source: &dyn ReadAt, offset: u64, len: usize) -> Result<()> {
@@ -88,13 +93,13 @@ fn small_reads_become_few_requests() {
     let (source, asked, meter) = serve(u64::MAX, |_, _, _, _| Ok(()));
     let source = source.unwrap();
     assert_eq!(source.len(), LEN);
-    for offset in (0..4 * BLOCK as u64).step_by(1000) {
+    for offset in (0..4 * BLOCK).step_by(1000) {
         read(&*source, offset, 1000).unwrap();
     }
     read(&*source, LEN - 22, 22).unwrap();
     let asked = asked.lock().unwrap();
     let lens: Vec<usize> = asked.iter().map(|(.., len)| *len).collect();
-    assert_eq!(lens, [FIRST, BLOCK, 4 * BLOCK, LEN as usize % BLOCK]);
+    assert_eq!(lens, [FIRST, BLOCK as usize, 4 * BLOCK as usize, (LEN % BLOCK) as usize]);
     assert_eq!(meter.requests(), 4);
 }
 

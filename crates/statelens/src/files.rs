@@ -7,12 +7,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use statelens_checkpoint::{BlockCache, Error, FileSet, ReadAt, Result};
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
 use statelens_formats::sets::{Found, ORBAX};
-
-/// Block and number of blocks of the cache that structure is read through: 4 MiB at most.
-const BLOCK: usize = 32 << 10;
-const BLOCKS: usize = 128;
 
 /// A folder with more entries than this is not looked through for files that are linked to.
 const MOST_SIBLINGS: usize = 4_096;
@@ -126,8 +122,7 @@ pub fn written(file: &Arc<fs::File>) -> Result<Arc<dyn ReadAt>> {
     let len = metadata
         .map_err(|error| Error::io(format!("what was written can't be read: {error}")))?
         .len();
-    let written = FileSource { path: PathBuf::new(), len, file: OnceLock::from(file.clone()) };
-    Ok(Arc::new(Cached::new(Arc::new(written))))
+    Ok(Arc::new(FileSource::unnamed(file.clone(), len)))
 }
 
 /// One file, without those beside it.
@@ -158,15 +153,11 @@ fn within(folder: &Path) -> Result<PathBuf> {
             None => Error::unsupported("this folder holds no checkpoint that Statelens knows"),
         },
         several => {
-            let shown: Vec<&str> = several.iter().take(8).map(|one| one.main.as_str()).collect();
-            let more = match several.len() - shown.len() {
-                0 => String::new(),
-                more => format!(" and {more} more"),
-            };
+            let names: Vec<&str> = several.iter().map(|one| one.main.as_str()).collect();
             Error::unsupported(format!(
-                "this folder holds {} checkpoints: {}{more}",
+                "this folder holds {} checkpoints: {}",
                 several.len(),
-                shown.join(", ")
+                listed(&names, 8)
             ))
             .advice(match files.find("checkpoint") {
                 // TensorFlow's note of which is the latest.
@@ -186,7 +177,7 @@ struct Glance {
 }
 
 /// The files of a folder that are opened as checkpoints one after the other. It is looked through
-/// once; only the file that is opened has a cache.
+/// once.
 pub struct Neighbours {
     files: Vec<(String, Arc<Glance>)>,
 }
@@ -205,13 +196,8 @@ impl Neighbours {
         let mut set = FileSet::default();
         let mut main = None;
         for (other, glance) in &self.files {
-            let is_main = other == name;
-            let source: Arc<dyn ReadAt> = match is_main {
-                true => Arc::new(BlockCache::new(glance.clone(), BLOCK, BLOCKS)),
-                false => glance.clone(),
-            };
-            let id = set.push(other.clone(), source);
-            if is_main {
+            let id = set.push(other.clone(), glance.clone());
+            if other == name {
                 main = Some(id);
             }
         }
@@ -267,7 +253,7 @@ impl Opened {
 
     fn push_named(&mut self, name: String, source: FileSource) {
         let source = Arc::new(source);
-        self.files.push(name, Arc::new(Cached::new(source.clone())));
+        self.files.push(name, source.clone());
         self.sources.push(source);
     }
 }
@@ -335,34 +321,6 @@ impl ReadAt for FileSource {
 impl fmt::Debug for FileSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "FileSource({})", self.path.display())
-    }
-}
-
-/// Small reads through a cache, large ones straight from the file.
-#[derive(Debug)]
-struct Cached {
-    source: Arc<FileSource>,
-    cache: BlockCache,
-}
-
-impl Cached {
-    fn new(source: Arc<FileSource>) -> Self {
-        let cache = BlockCache::new(source.clone(), BLOCK, BLOCKS);
-        Self { source, cache }
-    }
-}
-
-impl ReadAt for Cached {
-    fn len(&self) -> u64 {
-        self.source.len()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        if buffer.len() >= BLOCK {
-            self.source.read_at(offset, buffer)
-        } else {
-            self.cache.read_at(offset, buffer)
-        }
     }
 }
 

@@ -5,7 +5,6 @@ mod http;
 #[cfg(feature = "object-store")]
 mod objects;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,14 +13,12 @@ use statelens_checkpoint::{
 };
 use statelens_convert::Report;
 use statelens_inspect::size_text;
-use statelens_remote::{Address, Meter, Opened, Streamed, Window};
+use statelens_remote::{Address, Meter, Streamed, Wanted, Window};
 
 use crate::files;
 
 /// Bytes that may be fetched from web servers, unless somebody says otherwise.
 pub const CAP: u64 = 1_000_000_000;
-/// Files that a checkpoint may name.
-const MOST_FILES: usize = 1_024;
 
 /// Schemes of addresses, and the feature that each needs.
 const SCHEMES: [(&str, &str); 10] = [
@@ -111,12 +108,11 @@ impl Remote {
         let window = Arc::new(Window::default());
         let mut files = FileSet::default().noting_missed().with_scratch(self.scratch.clone());
         let add = |files: &mut FileSet, name: String, place: &Place| -> Result<Option<Error>> {
-            let found = place
-                .open(&self.meter, &window, files.count())
-                .map_err(|error| error.in_file(&*name))?;
+            let found = place.open(&self.meter).map_err(|error| error.in_file(&*name))?;
             Ok(match found {
                 Ok(source) => {
-                    files.push(name, source);
+                    let streamed = Streamed::new(source.clone(), window.clone(), files.count());
+                    files.push_remote(name, source, Some(Arc::new(streamed)));
                     None
                 }
                 Err(error) => Some(error.in_file(name)),
@@ -135,23 +131,18 @@ impl Remote {
                 }
                 None => {
                     for (_, file) in files::open_alone(path)?.iter() {
-                        files.push(file.name.clone(), file.source.clone());
+                        files.push_file(file.clone());
                     }
                 }
             }
         }
-        let mut tried = BTreeSet::new();
+        let mut wanted = Wanted::default();
         loop {
             let opened = statelens_formats::open(files.clone(), &self.limits, progress);
             let before = files.count();
-            for name in files.missed() {
-                if files.count() < MOST_FILES
-                    && tried.insert(name.clone())
-                    && let Some(place) = place.beside(&name)
-                {
-                    // A file that is not there is missing, which the checkpoint says by itself.
-                    add(&mut files, name, &place)?;
-                }
+            for (name, place) in wanted.next(&files, |name| place.beside(name)) {
+                // A file that is not there is missing, which the checkpoint says by itself.
+                add(&mut files, name, &place)?;
             }
             if files.count() == before {
                 return Ok((files, opened));
@@ -247,22 +238,14 @@ impl Place {
     }
 
     /// `Ok(Err(…))` where there is no such file.
-    fn open(
-        &self,
-        meter: &Arc<Meter>,
-        window: &Arc<Window>,
-        number: usize,
-    ) -> Result<Result<Arc<dyn ReadAt>>> {
-        let streamed = |Opened { bulk, structure }| -> Arc<dyn ReadAt> {
-            Arc::new(Streamed::new(bulk, structure, window.clone(), number))
-        };
+    fn open(&self, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
         match self {
             #[cfg(feature = "http")]
-            Self::Web(address) => Ok(http::open(address, meter)?.map(streamed)),
+            Self::Web(address) => http::open(address, meter),
             #[cfg(not(feature = "http"))]
             Self::Web(_) => Err(not_built("http")),
             #[cfg(feature = "object-store")]
-            Self::Object(place) => Ok(place.open()?.map(streamed)),
+            Self::Object(place) => place.open(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Numbers and keys as text.
 
 use statelens_checkpoint::known_key;
+/// A count with its noun: `1 tensor`, `2,304 tensors`.
+pub use statelens_inspect::counted as plural;
 /// An exact count with commas: `13,476,889,245`.
 pub use statelens_inspect::grouped as exact;
 
@@ -33,17 +35,23 @@ fn scaled(number: u64, units: &[&str], places: impl Fn(f64) -> usize) -> String 
     if unit.is_empty() { text } else { format!("{text} {unit}") }
 }
 
-/// A count with its noun: `1 tensor`, `2,304 tensors`.
-#[must_use]
-pub fn plural(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", exact(number), if number == 1 { "" } else { "s" })
-}
-
 /// A shape: `[4096, 11008]`.
 #[must_use]
 pub fn shape(dims: &[u64]) -> String {
     let dims: Vec<String> = dims.iter().map(u64::to_string).collect();
     format!("[{}]", dims.join(", "))
+}
+
+/// A word of a command, quoted for a shell.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain =
+        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '=' | ',' | ':');
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// Numbers on screen have a true minus sign; what is copied keeps `-`.
@@ -198,8 +206,14 @@ mod tests {
         }
         assert_eq!(exact(13_476_889_245), "13,476,889,245");
         assert_eq!(exact(0), "0");
-        assert_eq!(plural(1, "tensor"), "1 tensor");
-        assert_eq!(plural(2304, "tensor"), "2,304 tensors");
+    }
+
+    #[test]
+    fn commands_are_quoted_for_a_shell() {
+        assert_eq!(quoted("a-b_c.mdl"), "a-b_c.mdl");
+        assert_eq!(quoted("optimizer.*"), "'optimizer.*'");
+        assert_eq!(quoted("it's"), "'it'\\''s'");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The user's files as sources of bytes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use js_sys::Uint8Array;
 use statelens_checkpoint::{Error, ReadAt, Result};
@@ -18,7 +18,6 @@ pub struct BlobSource(Arc<Inner>);
 struct Inner {
     file: File,
     len: u64,
-    touched: AtomicBool,
     spent: Arc<Spent>,
 }
 
@@ -42,7 +41,7 @@ impl BlobSource {
     #[must_use]
     pub fn new(file: File, spent: &Arc<Spent>) -> Self {
         let len = file.size() as u64;
-        Self(Arc::new(Inner { file, len, touched: AtomicBool::new(false), spent: spent.clone() }))
+        Self(Arc::new(Inner { file, len, spent: spent.clone() }))
     }
 
     /// One that is read by itself.
@@ -61,22 +60,6 @@ impl BlobSource {
             .slice_with_f64_and_f64(offset as f64, (offset + len) as f64)
             .map_err(|_| gone(&self.0.file.name()))
     }
-
-    /// Something is read of it.
-    pub fn touch(&self) {
-        self.0.touched.store(true, Relaxed);
-    }
-
-    /// From here on counts as read what is read from here on.
-    pub fn untouch(&self) {
-        self.0.touched.store(false, Relaxed);
-    }
-
-    /// Its length if something was read of it.
-    #[must_use]
-    pub fn touched_size(&self) -> u64 {
-        if self.0.touched.load(Relaxed) { self.0.len } else { 0 }
-    }
 }
 
 impl ReadAt for BlobSource {
@@ -84,10 +67,13 @@ impl ReadAt for BlobSource {
         self.0.len
     }
 
+    fn overhead(&self) -> u64 {
+        1 << 20
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let reader = FileReaderSync::new()
             .map_err(|_| Error::io("this browser reads no files in a worker"))?;
-        self.touch();
         let mut at = offset;
         for piece in buffer.chunks_mut(PIECE as usize) {
             let blob = self.slice(at, piece.len() as u64)?;

@@ -13,15 +13,7 @@ const NAMED: usize = 5;
 pub(super) fn lines(report: &Report) -> Vec<String> {
     let line = |pair: &statelens_convert::Pair| {
         let mut parts = vec![format!("{} rounded", exact(pair.cast.changed))];
-        if pair.cast.worst > 0.0 {
-            parts.push(format!("largest relative error {:.2e}", pair.cast.worst));
-        }
-        if pair.cast.flushed > 0 {
-            parts.push(format!("{} became 0", exact(pair.cast.flushed)));
-        }
-        if pair.cast.overflowed > 0 {
-            parts.push(format!("{} did not fit", exact(pair.cast.overflowed)));
-        }
+        parts.extend(pair.effects());
         format!(
             "{} to {}, {}: {}",
             pair.from,
@@ -41,17 +33,11 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
     if !report.is_false() {
         return Ok(());
     }
-    let worst = report.worst(source);
-    let mut told = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
-    let named: Vec<String> =
-        told.by_ref().take(NAMED).map(|(key, what)| format!("`{key}`: {what}")).collect();
-    let more = match told.count() {
-        0 => String::new(),
-        more => format!("; and {} more", plural(more as u64, "tensor")),
-    };
+    let (told, more) = report.falsified(source, NAMED);
+    let more = more.map(|more| format!("; and {more}")).unwrap_or_default();
     let mut title = FALSIFIED.to_owned();
     title.replace_range(..1, "c");
-    Err(Error::refused(format!("{title}, so nothing was kept: {}{more}", named.join("; "))).advice(
+    Err(Error::refused(format!("{title}, so nothing was kept: {}{more}", told.join("; "))).advice(
         "Take a dtype with a larger range (bfloat16 has that of float32), or cast only what fits.",
     ))
 }

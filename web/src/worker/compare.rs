@@ -17,7 +17,7 @@ use crate::protocol::compare::{
 };
 use crate::protocol::{FromWorker, Kind};
 use crate::worker::blob::BlobSource;
-use crate::worker::planning::quoted;
+use crate::worker::planning::command_line;
 use crate::worker::reading::drive;
 use crate::worker::session::{Job, Open, Session, Shared};
 use crate::worker::sources::Sources;
@@ -409,7 +409,7 @@ fn command(left: &Open, right: &Open, options: &CompareOptions) -> String {
         let files = &open.checkpoint.files;
         files.main().map(|id| files.name(id).to_owned()).unwrap_or_default()
     };
-    let mut words = vec!["statelens".to_owned(), "diff".to_owned(), name(left), name(right)];
+    let mut words = vec!["diff".to_owned(), name(left), name(right)];
     let mut add = |flag: &str, value: &str| {
         if !value.is_empty() {
             words.extend([flag.to_owned(), value.to_owned()]);
@@ -429,5 +429,5 @@ fn command(left: &Open, right: &Open, options: &CompareOptions) -> String {
         (options.ignore_type, "--ignore-type"),
     ];
     words.extend(flags.iter().filter(|(on, _)| *on).map(|(_, flag)| (*flag).to_owned()));
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    command_line(&words)
 }

@@ -11,7 +11,6 @@ mod found;
 pub mod looking;
 pub mod open;
 pub mod planning;
-pub mod pool;
 mod preview;
 pub mod private;
 pub mod reading;

@@ -51,11 +51,11 @@ pub fn open(
     for found in order.iter().take(tries) {
         let files = set.opened_at(found.main);
         // What was tried before it is no part of it.
-        sources.untouch();
+        set.untouch();
         match statelens_formats::open(files, limits, &mut watch) {
             Ok(checkpoint) => {
                 // Before others are looked at, to say why they can't be opened.
-                let size = sources.touched_size();
+                let size = set.touched_size();
                 let others = order.iter().filter(|other| other.main != found.main);
                 let mut opened =
                     told(&checkpoint, found, others.map(|other| other.main.0).collect());

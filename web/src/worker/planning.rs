@@ -3,16 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Segment, Size, Unfolded};
+use statelens_checkpoint::{Checkpoint, Layout, Plan, Result, Size, Unfolded};
 use statelens_convert::{
-    Cast, Edit, Pattern, Rename, Target, composable, plan_edited, shard_size, shards_by_name,
+    Cast, Edit, Pattern, Rename, Share, Target, composable, plan_edited, shards_wanted, shares,
 };
 use statelens_formats::{Asked, Shards, Writing};
-use statelens_tensor::{Narrowing, verbatim_span};
+use statelens_inspect::listed;
+use statelens_tensor::Narrowing;
 
 use crate::protocol::{self, Choice, ConvertOptions, Loss, Planned, Preview};
 use crate::state::dtype::short;
-use crate::state::fmt::plural;
+use crate::state::fmt::{plural, quoted};
 use crate::worker::preview::preview;
 use crate::worker::session::{Job, Open};
 use crate::worker::{repair, text};
@@ -106,28 +107,20 @@ pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Made, P
 }
 
 fn edit(options: &ConvertOptions) -> Result<Edit> {
-    let patterns = |texts: &[String]| {
-        texts.iter().map(|text| Pattern::parse(text)).collect::<Result<Vec<_>>>()
-    };
     Ok(Edit {
         untie: options.untie,
         states: options.states.clone(),
-        select: patterns(&options.select)?,
-        exclude: patterns(&options.exclude)?,
+        select: Pattern::all(&options.select)?,
+        exclude: Pattern::all(&options.exclude)?,
         strip_prefix: options.strip_prefix.clone(),
-        rename: options.rename.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?,
+        rename: Rename::all(&options.rename)?,
         prefix: options.prefix.clone(),
         nest: options.nest,
-        casts: options
-            .casts
-            .iter()
-            .chain(&options.cast)
-            .map(|text| Cast::parse(text))
-            .collect::<Result<_>>()?,
+        casts: Cast::all(options.casts.iter().chain(&options.cast))?,
     })
 }
 
-fn target(options: &ConvertOptions, source: &Checkpoint) -> Result<Target> {
+fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<Target> {
     let asked = Asked {
         version: options.version.clone(),
         compression: options.compress.clone(),
@@ -135,11 +128,9 @@ fn target(options: &ConvertOptions, source: &Checkpoint) -> Result<Target> {
         state_file: options.state_file,
     };
     let target = statelens_formats::writing(&options.to)?.target(&asked)?;
-    target.sharded(match (&options.shard_size, &options.shard) {
-        (Some(size), _) => Shards::BySize(shard_size(size)?),
-        (None, Some(rules)) => shards_by_name(rules, source)?,
-        (None, None) => Shards::One,
-    })
+    let rules = options.shard.as_deref().unwrap_or_default();
+    let shards = shards_wanted(options.shard_size.as_deref(), rules, || Ok(source))?;
+    target.sharded(shards.unwrap_or(Shards::One))
 }
 
 /// What is told of a plan: how large, made in which way, what it loses.
@@ -163,31 +154,20 @@ pub(super) fn told(
         Some((last, sum)) if last == name => *sum = sum.saturating_add(bytes).min(LARGEST),
         _ => runs.push((name.to_owned(), bytes.min(LARGEST))),
     };
-    for segment in plan.segments() {
-        match segment {
-            Segment::Bytes(_) | Segment::Zeros(_) | Segment::Late { .. } => {
-                let bytes = match segment {
-                    Segment::Bytes(bytes) => bytes.len() as u64,
-                    Segment::Zeros(len) => *len,
-                    Segment::Late { len, .. } => len.unwrap_or(0),
-                    Segment::Data(_) => 0,
-                };
-                made = made.saturating_add(bytes);
-                run("", bytes);
-            }
-            Segment::Data(data) => {
-                let tensor = plan.source.tensor(data.tensor)?;
-                let bytes = tensor.nbytes().unwrap_or(0);
-                if data.encoding.is_none() && verbatim_span(tensor).is_some() {
-                    copied = copied.saturating_add(bytes);
-                    how.unchanged += 1;
-                } else {
-                    computed = computed.saturating_add(bytes);
-                    how.add(tensor);
-                }
-                run(tensor.dtype.name(), bytes);
-            }
+    for found in shares(plan) {
+        let (share, bytes, tensor) = found?;
+        let sum = match share {
+            Share::Made => &mut made,
+            Share::Copied => &mut copied,
+            Share::Gathered | Share::Cast | Share::Compressed => &mut computed,
+        };
+        *sum = sum.saturating_add(bytes);
+        match tensor {
+            Some(_) if share == Share::Copied => how.unchanged += 1,
+            Some(tensor) => how.add(tensor),
+            None => {}
         }
+        run(tensor.map_or("", |tensor| tensor.dtype.name()), bytes);
     }
     let leaves = plan.source.leaves();
     let tensors = leaves.iter().filter(|leaf| plan.source.tensor_of(leaf.id).is_some()).count();
@@ -347,15 +327,6 @@ fn stored(tensor: &statelens_checkpoint::Tensor) -> Option<String> {
     })
 }
 
-fn keys_text(keys: &[String]) -> String {
-    let named: Vec<&str> = keys.iter().take(NAMED).map(String::as_str).collect();
-    match keys.len() {
-        0 => String::new(),
-        len if len <= NAMED => named.join(", "),
-        len => format!("{} and {} more", named.join(", "), len - NAMED),
-    }
-}
-
 fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
     let count = match loss.keys.len() {
         0 => String::new(),
@@ -363,7 +334,7 @@ fn loss_text(loss: &statelens_checkpoint::Loss) -> Loss {
     };
     let why = format!(
         "{} {}",
-        keys_text(&loss.keys),
+        listed(&loss.keys, NAMED),
         if loss.why.is_empty() { String::new() } else { text::sentence(&loss.why) }
     );
     Loss {
@@ -446,27 +417,9 @@ pub(super) fn command_line<Word: AsRef<str>>(words: &[Word]) -> String {
     line
 }
 
-pub(super) fn quoted(word: &str) -> String {
-    let plain =
-        |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | '=' | ',' | ':');
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn commands_are_quoted_for_a_shell() {
-        assert_eq!(quoted("a-b_c.mdl"), "a-b_c.mdl");
-        assert_eq!(quoted("optimizer.*"), "'optimizer.*'");
-        assert_eq!(quoted("it's"), "'it'\\''s'");
-        assert_eq!(quoted(""), "''");
-    }
 
     #[test]
     fn what_becomes_of_tensors_is_counted_once() {
@@ -482,12 +435,5 @@ mod tests {
         assert_eq!(ways.text(), "3 rewritten (deflated)");
         assert_eq!(Ways { unchanged: 2, ..Ways::default() }.text(), "all 2 copied unchanged");
         assert_eq!(Ways::default().text(), "none");
-    }
-
-    #[test]
-    fn many_keys_are_counted_rather_than_named() {
-        let keys: Vec<String> = (0..10).map(|at| format!("k{at}")).collect();
-        assert_eq!(keys_text(&keys), "k0, k1, k2, k3 and 6 more");
-        assert_eq!(keys_text(&keys[..2]), "k0, k1");
     }
 }

@@ -5,14 +5,13 @@
 //! can be given up when a server begins to send everything instead of a part.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use js_sys::{ArrayBuffer, Uint8Array};
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Memory, ReadAt, Result};
 use statelens_remote::{
-    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, begin, cached,
+    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, Wanted, begin,
     length_unknown, unreachable,
 };
 use wasm_bindgen::prelude::*;
@@ -30,8 +29,6 @@ use crate::worker::{now, scope};
 
 /// Milliseconds after which a request has failed, and how many more for each 50 kB.
 const PATIENCE: u32 = 15_000;
-/// Files that a checkpoint may name.
-const MOST_FILES: usize = 1_024;
 /// Files that are asked for at once.
 const AT_ONCE: usize = 6;
 
@@ -87,24 +84,17 @@ async fn found(address: Address, server: &Rc<Server>, follow: bool, job: &Job) -
     let mut files = FileSet::default().noting_missed();
     let mut parts = Vec::new();
     let mut push = |files: &mut FileSet, name: &str, (bytes, file): Begun| {
-        files.push(name, bytes);
+        files.push_remote(name, bytes, None);
         parts.push(file);
     };
     push(&mut files, &name, main);
-    let mut tried = BTreeSet::new();
+    let mut wanted = Wanted::default();
     loop {
         job.check()?;
         let mut watch = Watch::new(job, None);
         let opened = statelens_formats::open(files.clone(), &Limits::default(), &mut watch);
-        let wanted: Vec<String> =
-            files.missed().into_iter().filter(|name| tried.insert(name.clone())).collect();
-        let wanted: Vec<(String, Address)> = wanted
-            .into_iter()
-            .filter_map(|name| address.beside(&name).map(|address| (name, address)))
-            .take(MOST_FILES - files.count().min(MOST_FILES))
-            .collect();
         let before = files.count();
-        for some in wanted.chunks(AT_ONCE) {
+        for some in wanted.next(&files, |name| address.beside(name)).chunks(AT_ONCE) {
             job.check()?;
             let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
             for ((name, _), found) in some.iter().zip(all(asked).await) {
@@ -127,7 +117,7 @@ pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option
     let address = Address::parse(&server.url).ok()?.beside(name)?;
     let (bytes, _) = begun(address, server, job, server.follow).await.ok()?.ok()?;
     let mut files = FileSet::default();
-    let id = files.push(name, bytes);
+    let id = files.push_remote(name, bytes, None);
     let len = Some(files.len(id)).filter(|len| *len <= most)?;
     let bytes = files.read_vec(id, 0, len).ok();
     server.tell(job);
@@ -240,7 +230,7 @@ async fn begun(
         }
         let xhr = Xhr((!follow).then(|| address.clone()));
         let remote = Arc::new(Remote::new(address, xhr, identity, meter.clone(), bytes, head.url));
-        return Ok(Ok((cached(remote.clone()), Some(remote))));
+        return Ok(Ok((remote.clone(), Some(remote))));
     }
 }
 

@@ -8,7 +8,6 @@ use web_sys::File;
 
 use crate::protocol::FileName;
 use crate::worker::blob::{BlobSource, Spent};
-use crate::worker::pool::Pool;
 use crate::worker::remote::{self, Server};
 
 /// The files of a checkpoint, by their numbers.
@@ -46,14 +45,13 @@ impl Sources {
         Self { files, spent: Arc::default(), server: Some(server) }
     }
 
-    /// Files of the disk as a set, read through blocks that are kept for all of them together.
+    /// Files of the disk as a set.
     #[must_use]
     pub fn set(&self, names: &[FileName]) -> FileSet {
-        let pool = Arc::<Pool>::default();
         let mut set = FileSet::default();
         for (name, file) in names.iter().zip(&self.files) {
             if let Bulk::Disk(file) = file {
-                set.push(name.path.clone(), Arc::new(pool.of(file.clone(), BlobSource::touch)));
+                set.push(name.path.clone(), Arc::new(file.clone()));
             }
         }
         set
@@ -84,24 +82,5 @@ impl Sources {
     #[must_use]
     pub fn spent(&self) -> &Arc<Spent> {
         &self.spent
-    }
-
-    /// From here on those files count as read from that are read from here on.
-    pub fn untouch(&self) {
-        for file in &self.files {
-            if let Bulk::Disk(file) = file {
-                file.untouch();
-            }
-        }
-    }
-
-    /// The length of all files that were read from.
-    #[must_use]
-    pub fn touched_size(&self) -> u64 {
-        let sizes = self.files.iter().map(|file| match file {
-            Bulk::Disk(file) => file.touched_size(),
-            _ => 0,
-        });
-        sizes.sum()
     }
 }

@@ -10,7 +10,7 @@ use web_sys::File;
 use crate::protocol::verify::{Told, Verified};
 use crate::protocol::{FromWorker, Kind, Running};
 use crate::worker::blob::BlobSource;
-use crate::worker::planning::quoted;
+use crate::worker::planning::command_line;
 use crate::worker::reading::drive;
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{files_of, now, text};
@@ -91,10 +91,10 @@ fn read(file: File) -> Result<Manifest> {
 /// The command that does the same, quoted for a shell.
 fn command(files: &FileSet, manifest: Option<String>, finite: bool) -> String {
     let name = files.main().map(|id| files.name(id).to_owned()).unwrap_or_default();
-    let mut words = vec!["statelens".to_owned(), "verify".to_owned(), name];
+    let mut words = vec!["verify".to_owned(), name];
     words.extend(manifest.into_iter().flat_map(|name| ["--manifest".to_owned(), name]));
     if finite {
         words.push("--finite".to_owned());
     }
-    words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
+    command_line(&words)
 }

@@ -10,9 +10,7 @@ use std::time::Instant;
 
 use statelens::write::{Replace, write_files};
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result, Span};
-use statelens_convert::{
-    Edit, Report, Sink, Target, plan, run_blocking, shard_size, shards_by_name,
-};
+use statelens_convert::{Edit, Report, Sink, Target, plan, run_blocking, shards_wanted};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
@@ -206,13 +204,14 @@ impl Job<'_> {
     }
 
     /// What `--shard-size` or `--shard` ask for, of what the edit leaves of the checkpoint.
-    fn shards(&self, source: &Checkpoint) -> Result<Shards> {
-        match &self.writes.shard_size {
-            Some(size) => Ok(Shards::BySize(shard_size(size)?)),
-            None if self.writes.shard.is_empty() => Ok(self.cut.clone()),
-            None if self.edit.is_empty() => shards_by_name(&self.writes.shard, source),
-            None => shards_by_name(&self.writes.shard, &self.edit.apply(source)?),
-        }
+    fn shards(&self, source: &Arc<Checkpoint>) -> Result<Shards> {
+        let edited = || match self.edit.is_empty() {
+            true => Ok(source.clone()),
+            false => self.edit.apply(source).map(Arc::new),
+        };
+        let Writes { shard_size, shard, .. } = self.writes;
+        let shards = shards_wanted(shard_size.as_deref(), shard, edited)?;
+        Ok(shards.unwrap_or_else(|| self.cut.clone()))
     }
 }
 

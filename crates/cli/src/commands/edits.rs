@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result};
-use statelens_convert::{Cast, Change, Changed, Edit, Pair, Pattern, Rename, Report};
+use statelens_convert::{Cast, Change, Changed, Edit, Pattern, Rename, Report};
 use statelens_inspect::{Json, visible};
 use statelens_tensor::CastReport;
 
@@ -19,26 +19,22 @@ const NAMED: usize = 1000;
 const TOLD: usize = 10;
 
 pub(super) fn edit(args: &Edits) -> Result<Edit> {
-    let patterns = |texts: &[String]| -> Result<Vec<Pattern>> {
-        texts.iter().map(|text| Pattern::parse(text)).collect()
-    };
     Ok(Edit {
         untie: args.untie,
         states: args.states.clone(),
-        select: patterns(&args.select)?,
-        exclude: patterns(&args.exclude)?,
+        select: Pattern::all(&args.select)?,
+        exclude: Pattern::all(&args.exclude)?,
         strip_prefix: args.strip_prefix.clone(),
         rename: renames(&args.rename, args.rename_map.as_deref())?,
         prefix: args.prefix.clone(),
         nest: args.nest,
-        casts: args.cast.iter().map(|text| Cast::parse(text)).collect::<Result<_>>()?,
+        casts: Cast::all(&args.cast)?,
     })
 }
 
 /// The replacements, then the list of names if there is one.
 fn renames(texts: &[String], list: Option<&Path>) -> Result<Vec<Rename>> {
-    let mut renames: Vec<Rename> =
-        texts.iter().map(|text| Rename::parse(text)).collect::<Result<_>>()?;
+    let mut renames = Rename::all(texts)?;
     if let Some(path) = list {
         let in_file = |error: Error| error.in_file(path.display().to_string());
         let about = fs::metadata(path).map_err(|error| source::open_error(&error, path))?;
@@ -179,19 +175,15 @@ pub(super) fn cast_text(
         grouped(cast.elements),
         grouped(cast.changed)
     ))?;
-    for Pair { from, to, tensors, cast } in &report.pairs {
-        let word = if *tensors == 1 { "tensor" } else { "tensors" };
-        let mut text = format!("             {from} -> {to}: {} {word}", grouped(*tensors));
-        if cast.worst > 0.0 {
-            text.push_str(&format!(", largest relative error {:.2e}", cast.worst));
-        }
-        if cast.flushed > 0 {
-            text.push_str(&format!(", {} became 0", grouped(cast.flushed)));
-        }
-        if cast.overflowed > 0 {
-            text.push_str(&format!(", {} did not fit", grouped(cast.overflowed)));
-        }
-        printer.line(&text)?;
+    for pair in &report.pairs {
+        let mut parts = vec![counted(pair.tensors, "tensor")];
+        parts.extend(pair.effects());
+        printer.line(&format!(
+            "             {} -> {}: {}",
+            pair.from,
+            pair.to,
+            parts.join(", ")
+        ))?;
     }
     if cast.overflowed > 0 {
         let number = if cast.overflowed == 1 { "number does" } else { "numbers do" };
@@ -219,15 +211,12 @@ pub(super) fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
     if !report.is_false() {
         return Ok(());
     }
-    let worst = report.worst(source);
-    let mut told = worst.iter().filter_map(|changed| Some((&changed.key, changed.what()?)));
-    for (key, what) in told.by_ref().take(TOLD) {
-        complain(&format!("would be falsified: `{key}`: {what}"));
+    let (told, more) = report.falsified(source, TOLD);
+    for line in told {
+        complain(&format!("would be falsified: {line}"));
     }
-    match told.count() {
-        0 => {}
-        1 => complain("and 1 more tensor"),
-        more => complain(&format!("and {} more tensors", grouped(more as u64))),
+    if let Some(more) = more {
+        complain(&format!("and {more}"));
     }
     Err(Error::refused("casting falsifies numbers, so nothing was kept").advice(
         "Take a dtype with a larger range (bfloat16 has that of float32), cast only what fits \

@@ -16,6 +16,11 @@ pub struct Cast {
 }
 
 impl Cast {
+    /// Understands all of them; fails as [`Cast::parse`] does.
+    pub fn all<'t>(texts: impl IntoIterator<Item = &'t String>) -> Result<Vec<Self>> {
+        texts.into_iter().map(|text| Self::parse(text)).collect()
+    }
+
     /// Understands `DTYPE` and `PATTERN=DTYPE`.
     pub fn parse(text: &str) -> Result<Self> {
         let (pattern, name) = match text.rsplit_once('=') {

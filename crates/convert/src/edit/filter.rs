@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use statelens_checkpoint::{
     Builder, Checkpoint, Dict, Error, Finding, Grade, Leaf, List, Opaque, Result, Set, Text, Tuple,
-    TupleClass, Value, ValueId, known_key, separator,
+    TupleClass, Value, ValueId, known_key, listed, separator,
 };
 
 use crate::{Edit, Pattern};
@@ -76,13 +76,8 @@ fn check_states(edit: &Edit, leaves: &[Leaf], dot: char) -> Result<()> {
     let Some(unknown) = edit.states.iter().find(|state| !seen.contains(*state)) else {
         return Ok(());
     };
-    let named: Vec<&str> = there.iter().take(NAMED).map(String::as_str).collect();
-    let more = match there.len() - named.len() {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
     Err(Error::refused(format!("there is no state `{unknown}`"))
-        .expected(format!("some of {}{more}", named.join(", "))))
+        .expected(format!("some of {}", listed(&there, NAMED))))
 }
 
 pub(super) fn no_match(pattern: &Pattern) -> Error {

@@ -82,6 +82,11 @@ enum Rule {
 }
 
 impl Rename {
+    /// Understands all of them; fails as [`Rename::parse`] does.
+    pub fn all(texts: &[String]) -> Result<Vec<Self>> {
+        texts.iter().map(|text| Self::parse(text)).collect()
+    }
+
     /// Understands `REGEX=>REPLACEMENT`. In the replacement `$1` and `$name` stand for what a
     /// group of the expression matched (`${1}` where a digit follows), `$$` for a `$`. A group
     /// that the expression does not have is refused: it would stand for nothing.

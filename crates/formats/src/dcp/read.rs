@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor,
-    Text, Value, ValueId,
+    Builder, ByteOrder, Checkpoint, DType, Deferred, Error, FileId, FileSet, Finding, FormatInfo,
+    Global, Grade, Layout, Limits, Locate, Opaque, Progress, Result, Span, Tensor, Text, Value,
+    ValueId,
 };
 use statelens_pickle::{Pickle, ScanOptions};
 
@@ -83,8 +83,6 @@ struct Reading<'a> {
     by_name: HashMap<&'a str, FileId>,
     /// The folder of the checkpoint with its slash.
     folder: &'a str,
-    /// Small values lie one behind the other: they are read through a cache for each file.
-    caches: HashMap<FileId, Arc<BlockCache>>,
     /// Storages of values so far.
     storages: u32,
     findings: Vec<Finding>,
@@ -100,7 +98,6 @@ impl<'a> Reading<'a> {
             files,
             by_name: files.iter().map(|(id, file)| (&*file.name, id)).collect(),
             folder: folder(files.name(main)),
-            caches: HashMap::new(),
             storages: 0,
             findings,
             absent: BTreeMap::new(),
@@ -179,8 +176,7 @@ impl<'a> Reading<'a> {
             Ok(span) => span,
             Err(reason) => return Ok(Err(reason)),
         };
-        let cache = self.cache(span.file)?;
-        match torch::read::part(cache, span, self.storages, builder) {
+        match torch::read::part(self.files.structure(span.file)?, span, self.storages, builder) {
             Ok((lowered, storages)) => {
                 self.storages = self.storages.saturating_add(storages);
                 self.notice(lowered.findings);
@@ -215,15 +211,6 @@ impl<'a> Reading<'a> {
                  size with the original"
             ))),
         }
-    }
-
-    fn cache(&mut self, file: FileId) -> Result<Arc<BlockCache>> {
-        if let Some(cache) = self.caches.get(&file) {
-            return Ok(cache.clone());
-        }
-        let cache = Arc::new(BlockCache::new(self.files.source(file)?.clone(), 64 << 10, 16));
-        self.caches.insert(file, cache.clone());
-        Ok(cache)
     }
 
     /// Remembers why something can't be had; returns it as a text.
@@ -316,10 +303,8 @@ struct Element {
 impl Locate for Element {
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
         let name = files.name(span.file);
-        // The directory is at the end, the pickle at the start: two or three blocks.
-        let cache = Arc::new(BlockCache::new(files.source(span.file)?.clone(), 4 << 10, 16));
         let mut builder = Builder::new(&Limits::default());
-        let (lowered, _) = torch::read::part(cache, span, 0, &mut builder)
+        let (lowered, _) = torch::read::part(files.structure(span.file)?, span, 0, &mut builder)
             .map_err(|error| error.at(span.offset).in_file(name))?;
         let wrong = |what: String| {
             Err(Error::damaged(format!("a chunk of a tensor {what}")).at(span.offset).in_file(name))

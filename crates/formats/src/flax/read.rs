@@ -1,12 +1,11 @@
 //! Reading.
 
 use std::collections::{BTreeSet, HashSet};
-use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Array, BlockCache, Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding,
-    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor, Text,
-    Value, ValueId, order,
+    Array, Builder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding, FormatInfo,
+    Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor, Text, Value,
+    ValueId, order,
 };
 
 use super::packed::{Cursor, Head};
@@ -16,10 +15,9 @@ use super::pieces;
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
-    let cache = BlockCache::new(files.source(main)?.clone(), 64 << 10, 64);
     let mut reader = Reader {
         file: main,
-        cursor: Cursor::new(Arc::new(cache), limits),
+        cursor: Cursor::new(files.structure(main)?, limits),
         builder: Builder::new(limits),
         limits,
         findings: Vec::new(),

@@ -1,10 +1,10 @@
 //! The numbers and texts of the header, one after the other.
 
-use statelens_checkpoint::{BlockCache, ByteOrder, Error, Limits, ReadAt, Result, room};
+use statelens_checkpoint::{ByteOrder, Error, Limits, ReadAt, Result, Structure, room};
 
 /// Reads from the start of the file on, within its end and the limits.
 pub(super) struct Cursor<'a> {
-    source: &'a BlockCache,
+    source: &'a Structure,
     limits: &'a Limits,
     pub(super) at: u64,
     pub(super) order: ByteOrder,
@@ -13,7 +13,7 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(source: &'a BlockCache, limits: &'a Limits) -> Self {
+    pub(super) fn new(source: &'a Structure, limits: &'a Limits) -> Self {
         Self { source, limits, at: 0, order: ByteOrder::Little, narrow: false }
     }
 

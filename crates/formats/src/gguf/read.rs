@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Array, BlockCache, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, FileId,
-    FileSet, Finding, FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result,
-    Span, Tensor, Text, Value, ValueId,
+    Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, Error, FileId, FileSet, Finding,
+    FormatInfo, Global, Grade, Layout, Limits, List, Opaque, Progress, Result, Span, Tensor, Text,
+    Value, ValueId,
 };
 
 use super::cursor::Cursor;
@@ -15,8 +15,8 @@ use super::{template, types};
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     progress.check(0, 0)?;
     let main = files.main()?;
-    let cache = BlockCache::new(files.source(main)?.clone(), 64 << 10, 256);
-    let mut cursor = Cursor::new(&cache, limits);
+    let structure = files.structure(main)?;
+    let mut cursor = Cursor::new(&structure, limits);
     let version = version(&mut cursor)?;
     let mut reader = Reader {
         file: main,

@@ -1,10 +1,7 @@
 //! Reading.
 
-use std::sync::Arc;
-
 use statelens_checkpoint::{
-    BlockCache, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress,
-    Result, Text,
+    Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress, Result, Text,
 };
 
 use super::code;
@@ -40,8 +37,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
 /// `.keras`: a zip file of `metadata.json`, `config.json` and `model.weights.h5`.
 fn read_model(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
     let main = files.main()?;
-    let cached = BlockCache::new(files.source(main)?.clone(), 64 << 10, 256);
-    let archive = Archive::open(Arc::new(cached), main, limits)?;
+    let archive = Archive::open(files.structure(main)?, main, limits)?;
     let weights = archive.find(WEIGHTS).ok_or_else(|| {
         let error = Error::unsupported(format!("this Keras model has no {WEIGHTS}"));
         match archive

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Array, BlockCache, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet,
-    Finding, FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Span,
-    Strided, Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides, room,
+    Array, Builder, Checkpoint, Dict, DictKey, Error, ErrorKind, FileId, FileSet, Finding,
+    FormatInfo, Global, Grade, Layout, Limits, Opaque, Packed, Progress, Result, Span, Strided,
+    Tensor, Text, Value, ValueId, contiguous_strides, fortran_strides, room,
 };
 use statelens_pickle::{NoStorages, ScanOptions};
 
@@ -61,8 +61,7 @@ fn read_archive(
     progress: &mut dyn Progress,
 ) -> Result<Checkpoint> {
     let main = files.main()?;
-    let cached = BlockCache::new(files.source(main)?.clone(), 64 << 10, 256);
-    let archive = Archive::open(Arc::new(cached), main, limits)?;
+    let archive = Archive::open(files.structure(main)?, main, limits)?;
     let mut reader = Reader {
         builder: Builder::new(limits),
         limits,

@@ -53,7 +53,7 @@ pub fn scan(
         Err(error) => {
             fatal(&error)?;
             search.tell_error("", &error);
-            search.file("", files.name(main), files.source(main)?)?;
+            search.file("", files.name(main), files.structure(main)?)?;
         }
     }
     Ok(search.told.finish())
@@ -96,9 +96,9 @@ fn one(search: &mut Search<'_>, label: &str, files: &FileSet, others: bool) -> R
         }
     }
     search.found = false;
-    search.file(label, files.name(main), files.source(main)?)?;
+    search.file(label, files.name(main), files.structure(main)?)?;
     for id in ranks(&probe, search.limits).into_iter().filter(|_| others) {
-        search.file(files.name(id), files.name(id), files.source(id)?)?;
+        search.file(files.name(id), files.name(id), files.structure(id)?)?;
     }
     if score < Score::Magic && !opened && !search.found {
         unknown(search, label, &probe);

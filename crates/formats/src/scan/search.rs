@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
+    Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
 };
 use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
@@ -147,17 +147,16 @@ impl<'a> Search<'a> {
     }
 
     /// Looks at one file. `file` is put before places; empty where there is only one.
-    pub(super) fn file(&mut self, file: &str, name: &str, source: &Arc<dyn ReadAt>) -> Result<()> {
+    pub(super) fn file(&mut self, file: &str, name: &str, source: Arc<dyn ReadAt>) -> Result<()> {
         let len = source.len();
         self.file = file.to_owned();
         self.unpack = UNPACKED.saturating_add(len.saturating_mul(16));
         self.work = (64 << 20) + len.saturating_mul(16);
         self.entries = self.limits.members.saturating_mul(2);
-        let cache = BlockCache::new(source.clone(), 64 << 10, 256);
         let space = self.space();
         let blob = Blob {
             name: String::new(),
-            source: Arc::new(cache),
+            source,
             space,
             base: 0,
             root: true,

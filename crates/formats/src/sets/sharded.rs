@@ -8,7 +8,8 @@
 use std::collections::{BTreeSet, HashMap};
 
 use statelens_checkpoint::{
-    Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, order,
+    Checkpoint, Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, listed,
+    order,
 };
 
 use super::join::Join;
@@ -82,7 +83,7 @@ impl Sharded {
             }
             return Err(Error::damaged(format!(
                 "this is an index; the weights are in {}, which were not given",
-                some(&missing)
+                listed(&missing, 5)
             ))
             .advice("Put the files beside the index, or open them all together."));
         }
@@ -125,7 +126,7 @@ impl Sharded {
             None => "Their names follow from those of the others; what is in them is not known.",
         };
         let (count, all) = (missing.len(), self.shards.len());
-        let title = format!("{count} of {all} shards are missing: {}", some(&missing));
+        let title = format!("{count} of {all} shards are missing: {}", listed(&missing, 5));
         let finding = Finding::new(Grade::Damage, title)
             .detail(detail)
             .advice("Put the files beside the others, or open them all together.");
@@ -357,14 +358,14 @@ impl Index {
                     Grade::Damage,
                     format!("{} tensors are not in the shards that the index names", lost.len()),
                 )
-                .detail(format!("{}.", some(&lost)))
+                .detail(format!("{}.", listed(&lost, 5)))
                 .advice("The index and the shards may be of different versions: fetch both again."),
             );
         }
         if !extra.is_empty() {
             join.finding(
                 Finding::new(Grade::Note, format!("{} tensors are not in the index", extra.len()))
-                    .detail(format!("{}. They are shown with the others.", some(&extra))),
+                    .detail(format!("{}. They are shown with the others.", listed(&extra, 5))),
             );
         }
         Ok(())
@@ -373,12 +374,3 @@ impl Index {
 
 /// Entries of the index's metadata that are shown.
 const MOST_FACTS: usize = 16;
-
-/// Some of the names, and how many more there are.
-fn some(names: &[String]) -> String {
-    let few = names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ");
-    match names.len() {
-        0..=5 => few,
-        more => format!("{few} and {} more", more - 5),
-    }
-}

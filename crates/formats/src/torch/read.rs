@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 use records::Records;
 use statelens_checkpoint::{
-    BlockCache, Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits,
-    Progress, ReadAt, Result, Span,
+    Builder, ByteOrder, Checkpoint, Error, FileSet, Finding, FormatInfo, Grade, Limits, Progress,
+    ReadAt, Result, Span,
 };
 use statelens_pickle::{Lowered, Pickle, ScanOptions};
 
@@ -31,7 +31,7 @@ pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Res
     }
     let main = files.main()?;
     let span = Span { file: main, offset: 0, len: files.len(main) };
-    let source = cache(&files)?;
+    let source = files.structure(main)?;
     first::tell(&files, limits, progress)?;
     let (mut archive, findings) = folder::open(source.clone(), span, limits)?;
     progress.check(0, 0)?;
@@ -111,12 +111,6 @@ fn is_tar(files: &FileSet) -> Result<bool> {
     let main = files.main()?;
     let head = files.read_vec(main, 0, files.len(main).min(512))?;
     Ok(super::detect::is_tar(&head))
-}
-
-/// Structure is read through a cache: local headers are small and lie between the records.
-fn cache(files: &FileSet) -> Result<Arc<BlockCache>> {
-    let source = files.source(files.main()?)?;
-    Ok(Arc::new(BlockCache::new(source.clone(), 64 << 10, 256)))
 }
 
 /// The bytes of a pickle and where they begin in the file.

@@ -63,7 +63,7 @@ pub(crate) struct DatasetChunks {
 impl Chunks for DatasetChunks {
     fn table(&self, files: &FileSet) -> Result<Vec<Chunk>> {
         let in_file = |error: Error| error.in_file(files.name(self.file));
-        let source = Source::new(files.source(self.file)?.clone(), self.base);
+        let source = Source::new(files.structure(self.file)?, self.base);
         let entries = self.entries(&source).map_err(in_file)?;
         Limits::check("chunks of a dataset", entries.len() as u64, self.most).map_err(in_file)?;
         let mut seen = HashSet::with_capacity(entries.len());

@@ -8,7 +8,7 @@ use statelens_stats::Statistics;
 use super::moments;
 use super::trend::{LEAST, outliers};
 use crate::fold::pattern;
-use crate::{grouped, index, number_text, shape_text};
+use crate::{counted, grouped, index, number_text, shape_text};
 
 /// What is looked for, for when nothing is found.
 pub const LOOKED_FOR: [&str; 7] = [
@@ -526,11 +526,11 @@ fn loss_scale(scalars: &[(String, f64)], dot: char) -> Vec<Noticed> {
 }
 
 fn values(count: u64) -> String {
-    format!("{} value{}", grouped(count), if count == 1 { "" } else { "s" })
+    counted(count, "value")
 }
 
 fn count_of(count: usize, noun: &str) -> String {
-    format!("{} {noun}{}", grouped(count as u64), if count == 1 { "" } else { "s" })
+    counted(count as u64, noun)
 }
 
 fn are(count: usize) -> String {

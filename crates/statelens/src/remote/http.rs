@@ -5,8 +5,8 @@ use std::sync::{Arc, LazyLock};
 use std::thread::sleep;
 use std::time::Duration;
 
-use statelens_checkpoint::{Error, Result};
-use statelens_remote::{Address, Fetch, Head, Identity, Meter, Opened, unreachable};
+use statelens_checkpoint::{Error, ReadAt, Result};
+use statelens_remote::{Address, Fetch, Head, Identity, Meter, unreachable};
 use ureq::http::{Response, Uri};
 use ureq::{Agent, Body, ResponseExt as _};
 
@@ -29,7 +29,7 @@ static AGENT: LazyLock<Agent> = LazyLock::new(|| {
 });
 
 /// A file on a web server; `Ok(Err(…))` if there is none.
-pub(super) fn open(address: &Address, meter: &Arc<Meter>) -> Result<Result<Opened>> {
+pub(super) fn open(address: &Address, meter: &Arc<Meter>) -> Result<Result<Arc<dyn ReadAt>>> {
     statelens_remote::open(address, Client, meter, MOST_WHOLE, whole)
 }
 

@@ -16,7 +16,6 @@ use object_store::{
     GetOptions, GetRange, ObjectStore, ObjectStoreExt as _, ObjectStoreScheme, RetryConfig,
 };
 use statelens_checkpoint::{Error, ReadAt, Result};
-use statelens_remote::{Opened, cached};
 use tokio::runtime::Runtime;
 use url::Url;
 
@@ -111,16 +110,14 @@ impl Place {
     }
 
     /// The object; `Ok(Err(…))` if there is none.
-    pub(super) fn open(&self) -> Result<Result<Opened>> {
+    pub(super) fn open(&self) -> Result<Result<Arc<dyn ReadAt>>> {
         let found = wait(self.store.head(&self.path))?;
         let found = match found {
             Ok(found) => found,
             Err(error) if is_absent(&error) => return Ok(Err(told(&error, &self.address()))),
             Err(error) => return Err(told(&error, &self.address())),
         };
-        let object = Object { place: self.clone(), len: found.size, tag: found.e_tag };
-        let bulk: Arc<dyn ReadAt> = Arc::new(object);
-        Ok(Ok(Opened { structure: cached(bulk.clone()), bulk }))
+        Ok(Ok(Arc::new(Object { place: self.clone(), len: found.size, tag: found.e_tag })))
     }
 
     /// Whether there is such an object.

@@ -179,11 +179,7 @@ fn prune(actor: &Actor, view: &RunView) -> Html {
     };
     let every = if view.every > 0 { format!(" --every {}", view.every) } else { String::new() };
     let folder = if view.folder.is_empty() { "." } else { view.folder.as_str() };
-    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
-    let folder = match folder.chars().all(plain) {
-        true => folder.to_owned(),
-        false => format!("'{}'", folder.replace('\'', "'\\''")),
-    };
+    let folder = fmt::quoted(folder);
     let command = format!("statelens prune {folder} --keep {}{every}", view.keep.max(1));
     let share = freed as f64 / all.max(1) as f64;
     html! {

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Segment, Size};
-use statelens_convert::{Change, Report};
+use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size, listed};
+use statelens_convert::{Change, Report, Share, shares};
 use statelens_inspect::{Json, visible};
 
 use super::{Destination, Job};
@@ -29,11 +29,8 @@ fn loss_text(loss: &Loss) -> String {
 }
 
 pub(crate) fn keys_text(keys: &[String]) -> String {
-    let few: Vec<String> = keys.iter().take(3).map(|key| format!("`{key}`")).collect();
-    match keys.len() {
-        0..=3 => few.join(", "),
-        more => format!("{} and {} more", few.join(", "), grouped(more as u64 - 3)),
-    }
+    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    listed(&keys, 3)
 }
 
 /// What to type to leave keys out, where that is short.
@@ -68,30 +65,20 @@ struct Shares {
 
 impl Shares {
     fn of(plan: &Plan) -> Result<Self> {
-        let mut shares = Self::default();
-        for segment in plan.segments() {
-            let (share, len) = match segment {
-                Segment::Bytes(bytes) => (&mut shares.made, bytes.len() as u64),
-                Segment::Zeros(len) => (&mut shares.made, *len),
-                Segment::Late { len, .. } => (&mut shares.made, len.unwrap_or(0)),
-                Segment::Data(data) => {
-                    let tensor = plan.source.tensor(data.tensor)?;
-                    let share = if data.encoding.is_some() {
-                        &mut shares.compressed
-                    } else if tensor.stored != tensor.dtype {
-                        &mut shares.cast
-                    } else if statelens_tensor::verbatim_span(tensor).is_some() {
-                        &mut shares.copied
-                    } else {
-                        &mut shares.gathered
-                    };
-                    (share, tensor.nbytes().unwrap_or(0))
-                }
+        let mut sums = Self::default();
+        for found in shares(plan) {
+            let (share, bytes, _) = found?;
+            let sum = match share {
+                Share::Made => &mut sums.made,
+                Share::Copied => &mut sums.copied,
+                Share::Gathered => &mut sums.gathered,
+                Share::Cast => &mut sums.cast,
+                Share::Compressed => &mut sums.compressed,
             };
-            share.0 += 1;
-            share.1 = share.1.saturating_add(len);
+            sum.0 += 1;
+            sum.1 = sum.1.saturating_add(bytes);
         }
-        Ok(shares)
+        Ok(sums)
     }
 
     fn rows(&self) -> [(&'static str, &'static str, (u64, u64)); 5] {

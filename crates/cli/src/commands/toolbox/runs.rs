@@ -8,7 +8,7 @@ use statelens_checkpoint::{Error, Limits, Progress as _, Result, Unwatched};
 use statelens_inspect::runs::{Entry, INDEX, Kind, Looked, NamePattern, Run, parse_index};
 
 use crate::args::{Folder, Latest, Runs};
-use crate::print::{Failure, Outcome, Printer, Table, complain, grouped, size_text};
+use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
 
@@ -207,9 +207,8 @@ fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result
     let checkpoints = run.checkpoints().count() as u64;
     let bytes = run.checkpoints().map(|entry| entry.bytes).fold(0, u64::saturating_add);
     printer.line(&format!(
-        "{} checkpoint{}, {}{}",
-        grouped(checkpoints),
-        if checkpoints == 1 { "" } else { "s" },
+        "{}, {}{}",
+        counted(checkpoints, "checkpoint"),
         size_text(bytes),
         if run.indexed { "" } else { "; there is no index" }
     ))

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Finding, Grade, Result};
+use statelens_checkpoint::{Finding, Grade, Result, counted};
 use statelens_tensor::crc;
 
 use super::super::part::some;
@@ -211,10 +211,10 @@ fn code(names: &[String]) -> Option<Finding> {
     (count > 0 && names.iter().any(|name| name.ends_with("constants.pkl"))).then(|| {
         Finding::new(Grade::Note, "The archive holds the code of a TorchScript model").detail(
             format!(
-                "{count} file{} in the folder `code`. torch compiles it for its own interpreter, \
+                "{} in the folder `code`. torch compiles it for its own interpreter, \
                  which calls torch's operators and what the program that loads it has registered, \
                  and no other Python. It runs when the model is called.",
-                if count == 1 { "" } else { "s" }
+                counted(count as u64, "file")
             ),
         )
     })

@@ -59,7 +59,7 @@ impl Table {
     fn read(files: &FileSet, stream: &Stream, limits: &Limits) -> Result<Self> {
         Limits::check("storages of the file", stream.storages.len() as u64, limits.members)?;
         let main = files.main()?;
-        let cache = super::cache(files)?;
+        let source = files.structure(main)?;
         let end = files.len(main);
         let mut at = stream.end;
         let mut storages = HashMap::with_capacity(stream.storages.len());
@@ -71,7 +71,7 @@ impl Table {
             };
             let mut numel = [0; 8];
             let data = at.checked_add(8).filter(|data| *data <= end).ok_or_else(|| cut(at))?;
-            cache.read_at(at, &mut numel)?;
+            source.read_at(at, &mut numel)?;
             let numel = u64::from_le_bytes(numel);
             let Some(unit) = unit else {
                 return Err(Error::damaged(format!(

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Builder, Checkpoint, DType, Error, FileId, FileSet, FormatInfo, Layout, Limits,
-    Progress, ReadAt, Result, Span, Tensor, TensorClass, room,
+    Builder, Checkpoint, DType, Error, FileId, FileSet, FormatInfo, Layout, Limits, Progress,
+    ReadAt, Result, Span, Structure, Tensor, TensorClass, room,
 };
 use statelens_pickle::{Node, NodeId, Pickle, ScanOptions, Storage, Storages};
 
@@ -54,7 +54,7 @@ pub(super) fn read(
 /// The members of the archive.
 struct Tar {
     file: FileId,
-    cache: Arc<BlockCache>,
+    source: Arc<Structure>,
     pickle: Span,
     tensors: Span,
     storages: Span,
@@ -63,8 +63,8 @@ struct Tar {
 impl Tar {
     fn open(files: &FileSet, limits: &Limits) -> Result<Self> {
         let file = files.main()?;
-        let cache = super::cache(files)?;
-        let members = members(&cache, file, limits)?;
+        let source = files.structure(file)?;
+        let members = members(&source, file, limits)?;
         let find = |name: &str| {
             let found = members.iter().find(|(member, _)| member == name).map(|(_, span)| *span);
             found.ok_or_else(|| match members.iter().any(|(member, _)| member == "sys_info") {
@@ -79,7 +79,7 @@ impl Tar {
             pickle: find("pickle")?,
             tensors: find("tensors")?,
             storages: find("storages")?,
-            cache,
+            source,
         })
     }
 
@@ -87,16 +87,16 @@ impl Tar {
         let Span { offset, len, .. } = self.pickle;
         Limits::check("bytes of the pickle", len, limits.structure)?;
         let mut bytes = room::zeros(len)?;
-        self.cache.read_at(offset, &mut bytes)?;
+        self.source.read_at(offset, &mut bytes)?;
         Ok(statelens_pickle::read(&bytes, offset, limits))
     }
 }
 
 /// The sums of the headers of all members.
 pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
-    let (file, cache) = (files.main()?, super::cache(files)?);
+    let file = files.main()?;
     let mut checks = Checks::default();
-    headers(&cache, limits, &mut |at, header, _| {
+    headers(&*files.structure(file)?, limits, &mut |at, header, _| {
         let what = name(header);
         let Some(expected) = number(&header[SUM]).and_then(|sum| u32::try_from(sum).ok()) else {
             let error = Error::damaged("the header of a member has no checksum").at(at);
@@ -116,9 +116,9 @@ pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
 }
 
 /// Names and places of the members, plain files only.
-fn members(cache: &BlockCache, file: FileId, limits: &Limits) -> Result<Vec<(String, Span)>> {
+fn members(source: &Structure, file: FileId, limits: &Limits) -> Result<Vec<(String, Span)>> {
     let mut members = Vec::new();
-    headers(cache, limits, &mut |at, header, len| {
+    headers(source, limits, &mut |at, header, len| {
         if matches!(header[156], 0 | b'0') {
             members.push((name(header), Span { file, offset: at + BLOCK, len }));
         }
@@ -134,17 +134,17 @@ fn name(header: &[u8]) -> String {
 
 /// Goes through the headers: where each is, what is in it, and how long its member is.
 fn headers(
-    cache: &BlockCache,
+    source: &Structure,
     limits: &Limits,
     each: &mut dyn FnMut(u64, &[u8; BLOCK as usize], u64),
 ) -> Result<()> {
     let (mut at, mut count) = (0, 0);
     loop {
         let mut header = [0; BLOCK as usize];
-        if cache.len() - at < BLOCK {
+        if source.len() - at < BLOCK {
             return Ok(());
         }
-        cache.read_at(at, &mut header)?;
+        source.read_at(at, &mut header)?;
         if header.iter().all(|byte| *byte == 0) {
             return Ok(());
         }
@@ -155,13 +155,13 @@ fn headers(
         };
         let len = number(&header[124..136]).ok_or_else(|| broken("has no length"))?;
         let data = at + BLOCK;
-        let end = data.checked_add(len).filter(|end| *end <= cache.len());
+        let end = data.checked_add(len).filter(|end| *end <= source.len());
         let end = end.ok_or_else(|| broken("goes on past the end of the file"))?;
         Limits::check("members of the archive", count, limits.members)?;
         count += 1;
         each(at, &header, len);
         // The last member may lack its padding.
-        at = end.next_multiple_of(BLOCK).min(cache.len());
+        at = end.next_multiple_of(BLOCK).min(source.len());
     }
 }
 
@@ -178,7 +178,7 @@ fn number(field: &[u8]) -> Option<u64> {
 
 /// Reads one member from its start.
 struct Reader<'a> {
-    cache: &'a BlockCache,
+    source: &'a Structure,
     limits: &'a Limits,
     at: u64,
     end: u64,
@@ -187,7 +187,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn new(tar: &'a Tar, member: Span, limits: &'a Limits) -> Self {
         let end = member.offset + member.len;
-        Self { cache: &tar.cache, limits, at: member.offset, end }
+        Self { source: &tar.source, limits, at: member.offset, end }
     }
 
     fn cut(&self) -> Error {
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         let mut len = most.min(GUESS);
         loop {
             let mut bytes = room::zeros(len)?;
-            self.cache.read_at(self.at, &mut bytes)?;
+            self.source.read_at(self.at, &mut bytes)?;
             match statelens_pickle::read(&bytes, self.at, self.limits) {
                 Ok(pickle) => {
                     self.at += pickle.end();
@@ -227,7 +227,7 @@ impl<'a> Reader<'a> {
     fn long(&mut self) -> Result<i64> {
         let mut bytes = [0; 8];
         self.skip(8)?;
-        self.cache.read_at(self.at - 8, &mut bytes)?;
+        self.source.read_at(self.at - 8, &mut bytes)?;
         Ok(i64::from_le_bytes(bytes))
     }
 

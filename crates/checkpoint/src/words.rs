@@ -1,0 +1,64 @@
+//! Numbers and lists that people read.
+
+/// `1234567` as `1,234,567`.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// `1 key`, `2,000 keys`.
+#[must_use]
+pub fn counted(number: u64, noun: &str) -> String {
+    let end = match (number, noun.as_bytes().last()) {
+        (1, _) => "",
+        (_, Some(b's')) => "es",
+        _ => "s",
+    };
+    format!("{} {noun}{end}", grouped(number))
+}
+
+/// The first of some names, and how many more there are: `a, b and 1,234 more`.
+#[must_use]
+pub fn listed<Name: AsRef<str>>(names: &[Name], most: usize) -> String {
+    let few: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    let few = few.join(", ");
+    match names.len().saturating_sub(most) {
+        0 => few,
+        more => format!("{few} and {} more", grouped(more as u64)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn things_are_counted_in_the_singular_and_the_plural() {
+        assert_eq!(counted(1, "tensor"), "1 tensor");
+        assert_eq!(counted(2304, "tensor"), "2,304 tensors");
+        assert_eq!(counted(0, "alias"), "0 aliases");
+    }
+
+    #[test]
+    fn many_names_are_counted_rather_than_listed() {
+        let names: Vec<String> = (0..10).map(|at| format!("k{at}")).collect();
+        assert_eq!(listed(&names, 4), "k0, k1, k2, k3 and 6 more");
+        assert_eq!(listed(&names[..2], 4), "k0, k1");
+        assert_eq!(listed(&names[..0], 4), "");
+    }
+
+    #[test]
+    fn digits_stand_in_threes() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}
