@@ -22,6 +22,7 @@ mod numpy;
 pub mod order;
 mod plan;
 mod progress;
+mod read_at;
 pub mod room;
 mod scratch;
 mod source;
@@ -52,8 +53,9 @@ pub use plan::{
     Size, StoredChunk,
 };
 pub use progress::{Progress, Unwatched};
+pub use read_at::{Memory, ReadAt};
 pub use scratch::{Area, MemoryScratch, Scratch};
-pub use source::{File, FileId, FileSet, Memory, ReadAt, Span};
+pub use source::{File, FileId, FileSet, Span};
 pub use tensor::{ByteOrder, Quantizer, Tensor, TensorClass, contiguous_strides, fortran_strides};
 pub use text::Text;
 pub use unfolded::Unfolded;
