@@ -8,7 +8,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     BlockCache, Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, ReadAt, Result, Unwatched,
 };
-use statelens_convert::{Options, Run, Step, Target, plan};
+use statelens_convert::{RunOptions, Run, Step, Target, plan};
 use statelens_formats::{Asked, writings};
 use statelens_inspect::{Summary, write_manifest};
 
@@ -102,7 +102,7 @@ fn convert(
         return Ok(Vec::new());
     }
     let mut out = Vec::new();
-    let mut run = Run::new(plan, Options::default())?;
+    let mut run = Run::new(plan, RunOptions::default())?;
     loop {
         let mut put = |bytes: &[u8]| {
             out.extend_from_slice(bytes);

@@ -39,7 +39,7 @@ pub struct Posted<T> {
 /// What a job does. Of most kinds there is one at a time: the next one takes the place of the one
 /// before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum JobKind {
     /// Opening a checkpoint, which listens to nothing meanwhile.
     Open,
     /// Opening the files of a run folder.
@@ -74,7 +74,7 @@ pub enum Kind {
     Other,
 }
 
-impl Kind {
+impl JobKind {
     /// Whether a job takes the place of one of the same kind.
     #[must_use]
     pub fn is_single(self) -> bool {
@@ -184,23 +184,23 @@ pub enum ToWorker {
 impl ToWorker {
     /// What the job does that it begins.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> JobKind {
         match self {
-            Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => Kind::Open,
-            Self::Look { .. } => Kind::Look,
-            Self::Run { .. } => Kind::Write,
-            Self::Measure { go: true } => Kind::Measure,
-            Self::Verify(Some(_)) => Kind::Verify,
-            Self::Weights(weights::Ask::Scan(true)) => Kind::Scan,
-            Self::Weights(weights::Ask::Read(Some(_))) => Kind::Read,
-            Self::Looking(looking::Ask::Overview(Some(_))) => Kind::Overview,
-            Self::Looking(looking::Ask::Cells(..)) => Kind::Window,
-            Self::Compare(compare::Ask::Open { .. }) => Kind::OpenSecond,
-            Self::Compare(compare::Ask::Start { .. }) => Kind::Compare,
-            Self::Inspect { .. } => Kind::Inspect,
-            Self::Values { .. } => Kind::Values,
-            Self::Plan { .. } => Kind::Plan,
-            Self::Share { .. } => Kind::Share,
+            Self::Open { .. } | Self::OpenAddress { .. } | Self::OpenLink { .. } => JobKind::Open,
+            Self::Look { .. } => JobKind::Look,
+            Self::Run { .. } => JobKind::Write,
+            Self::Measure { go: true } => JobKind::Measure,
+            Self::Verify(Some(_)) => JobKind::Verify,
+            Self::Weights(weights::Ask::Scan(true)) => JobKind::Scan,
+            Self::Weights(weights::Ask::Read(Some(_))) => JobKind::Read,
+            Self::Looking(looking::Ask::Overview(Some(_))) => JobKind::Overview,
+            Self::Looking(looking::Ask::Cells(..)) => JobKind::Window,
+            Self::Compare(compare::Ask::Open { .. }) => JobKind::OpenSecond,
+            Self::Compare(compare::Ask::Start { .. }) => JobKind::Compare,
+            Self::Inspect { .. } => JobKind::Inspect,
+            Self::Values { .. } => JobKind::Values,
+            Self::Plan { .. } => JobKind::Plan,
+            Self::Share { .. } => JobKind::Share,
             Self::Allow { .. }
             | Self::Summarize { .. }
             | Self::Measure { go: false }
@@ -210,14 +210,14 @@ impl ToWorker {
             | Self::Weights(_)
             | Self::Provide(_)
             | Self::Looking(looking::Ask::Overview(None))
-            | Self::Close => Kind::Other,
+            | Self::Close => JobKind::Other,
         }
     }
 
     /// Whether a session begins with it, in the place of the one before.
     #[must_use]
     pub fn begins_session(&self) -> bool {
-        matches!(self.kind(), Kind::Open | Kind::Look) || *self == Self::Close
+        matches!(self.kind(), JobKind::Open | JobKind::Look) || *self == Self::Close
     }
 }
 

@@ -16,6 +16,8 @@ pub const BLOCK: u64 = 64 << 10;
 /// The most blocks that are read at once, of a file at hand and of one on a server.
 const MOST: u64 = 16;
 const MOST_REMOTE: u64 = 32;
+/// Hits in what was read last that make it dense.
+const DENSE: u32 = 8;
 /// The first reads of a file at hand take less, enough to tell its format: of most files of a
 /// large folder nothing else is read.
 const GLANCE: u64 = 20 << 10;
@@ -66,6 +68,8 @@ struct Course {
     /// How many blocks were read last, and the byte behind them.
     run: u64,
     next: u64,
+    /// How often what was kept was enough since.
+    hits: u32,
 }
 
 impl Structure {
@@ -130,7 +134,10 @@ impl Structure {
         } else {
             let start = aligned(BLOCK);
             let gap = if self.remote { 0 } else { self.source.overhead() };
-            let reads_on = (course.next..=course.next.saturating_add(gap)).contains(&start);
+            let within = course.next..=course.next.saturating_add(gap);
+            // Where reads cost little, blocks of which little was used are no reason to read more.
+            let dense = self.remote || gap > 0 || course.hits >= DENSE;
+            let reads_on = dense && within.contains(&start);
             let run = if reads_on { course.run * 2 } else { 1 };
             course.run = run.max(needed).clamp(1, most);
             (start, (offset - offset % BLOCK).saturating_add(course.run * BLOCK))
@@ -138,6 +145,7 @@ impl Structure {
         let end = end.min(after).min(self.len());
         course.reads = course.reads.saturating_add(1);
         course.next = end;
+        course.hits = 0;
         (start, end)
     }
 }
@@ -193,7 +201,9 @@ impl Pieces {
             && *of == file
             && holds(*start, bytes)
         {
-            return Some((*start, bytes.clone()));
+            let found = (*start, bytes.clone());
+            self.hit(file);
+            return Some(found);
         }
         let (&(_, start), piece) =
             self.by_start.range_mut((file, 0)..=(file, offset)).next_back()?;
@@ -204,7 +214,14 @@ impl Pieces {
         piece.used = self.clock;
         let bytes = piece.bytes.clone();
         self.last = Some((file, start, bytes.clone()));
+        self.hit(file);
         Some((start, bytes))
+    }
+
+    fn hit(&mut self, file: u32) {
+        if let Some(course) = self.files.get_mut(file as usize) {
+            course.hits = course.hits.saturating_add(1);
+        }
     }
 
     /// Where the pieces around a byte that none holds end and begin.
@@ -261,20 +278,28 @@ mod tests {
             self.len
         }
 
+        fn overhead(&self) -> u64 {
+            256 << 10
+        }
+
         fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
             if offset.saturating_add(buffer.len() as u64) > self.len {
                 return Err(Error::io("a read past the end"));
             }
             self.reads.lock().unwrap().push((offset, buffer.len()));
-            for (at, slot) in (offset..).zip(buffer) {
-                *slot = byte(at);
+            let (mut at, mut rest) = (offset, buffer);
+            while !rest.is_empty() {
+                let (now, later) = rest.split_at_mut((512 - at as usize % 512).min(rest.len()));
+                now.fill(byte(at));
+                (at, rest) = (at + now.len() as u64, later);
             }
             Ok(())
         }
     }
 
+    /// Alike for 512 bytes, and another for the next.
     fn byte(at: u64) -> u8 {
-        (at.wrapping_mul(2_654_435_761) >> 24) as u8
+        ((at / 512).wrapping_mul(2_654_435_761) >> 24) as u8
     }
 
     fn local(file: &Counted) -> (Arc<Cache>, Structure) {

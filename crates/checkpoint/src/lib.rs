@@ -23,6 +23,7 @@ pub mod order;
 pub mod pieces;
 mod plan;
 mod progress;
+mod read_at;
 pub mod room;
 mod scratch;
 mod source;
@@ -53,8 +54,9 @@ pub use plan::{
     Size, StoredChunk,
 };
 pub use progress::{Progress, Unwatched};
+pub use read_at::{Memory, ReadAt};
 pub use scratch::{Area, MemoryScratch, Scratch};
-pub use source::{File, FileId, FileSet, Memory, ReadAt, Span};
+pub use source::{File, FileId, FileSet, Span};
 pub use tensor::{ByteOrder, Quantizer, Tensor, TensorClass, contiguous_strides, fortran_strides};
 pub use text::Text;
 pub use unfolded::Unfolded;

@@ -4,7 +4,7 @@ use statelens_checkpoint::Span;
 
 /// A part of a file that is composed rather than written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Part {
+pub enum Composed {
     /// Bytes that were made.
     Bytes(Vec<u8>),
     /// A run of a file that is there.
@@ -15,7 +15,7 @@ pub enum Part {
 /// its parts number, not what they weigh.
 #[derive(Debug, Clone, Default)]
 pub struct Composition {
-    parts: Vec<Part>,
+    parts: Vec<Composed>,
 }
 
 impl Composition {
@@ -23,8 +23,8 @@ impl Composition {
     pub fn bytes(&mut self, bytes: &[u8]) {
         match self.parts.last_mut() {
             _ if bytes.is_empty() => {}
-            Some(Part::Bytes(last)) => last.extend_from_slice(bytes),
-            _ => self.parts.push(Part::Bytes(bytes.to_vec())),
+            Some(Composed::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => self.parts.push(Composed::Bytes(bytes.to_vec())),
         }
     }
 
@@ -32,12 +32,12 @@ impl Composition {
     pub fn span(&mut self, span: Span) {
         match self.parts.last_mut() {
             _ if span.len == 0 => {}
-            Some(Part::Span(last))
+            Some(Composed::Span(last))
                 if last.file == span.file && last.offset + last.len == span.offset =>
             {
                 last.len += span.len;
             }
-            _ => self.parts.push(Part::Span(span)),
+            _ => self.parts.push(Composed::Span(span)),
         }
     }
 
@@ -45,7 +45,7 @@ impl Composition {
     /// Returns whether they were.
     pub fn patch_head(&mut self, head: &[u8]) -> bool {
         match self.parts.first_mut() {
-            Some(Part::Bytes(first)) if first.len() >= head.len() => {
+            Some(Composed::Bytes(first)) if first.len() >= head.len() => {
                 first[..head.len()].copy_from_slice(head);
                 true
             }
@@ -54,7 +54,7 @@ impl Composition {
     }
 
     /// The parts, first to last.
-    pub fn into_parts(self) -> Vec<Part> {
+    pub fn into_parts(self) -> Vec<Composed> {
         self.parts
     }
 }
@@ -80,10 +80,10 @@ mod tests {
         assert_eq!(
             composition.into_parts(),
             [
-                Part::Bytes(b"HEader".into()),
-                Part::Span(span(10, 10)),
-                Part::Span(span(30, 5)),
-                Part::Bytes(b"x".into())
+                Composed::Bytes(b"HEader".into()),
+                Composed::Span(span(10, 10)),
+                Composed::Span(span(30, 5)),
+                Composed::Bytes(b"x".into())
             ]
         );
     }

@@ -20,11 +20,11 @@ mod sink;
 use std::sync::Arc;
 
 pub use casts::{Changed, Pair, Report};
-pub use composition::{Composition, Part};
+pub use composition::{Composed, Composition};
 pub use edit::{Cast, Change, Edit, Rename, Unused, dtype_named};
 pub use merge::{Collision, Merging};
 pub use pattern::Pattern;
-pub use run::{Options, Reading, Run, Step, composable};
+pub use run::{Reading, Run, RunOptions, Step, composable};
 pub use shards::{shard_size, shards_by_name, shards_wanted, size};
 pub use shares::{Share, shares};
 pub use sink::{Sink, run_blocking};

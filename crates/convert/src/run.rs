@@ -15,7 +15,7 @@ const ZEROS: usize = 64 << 10;
 
 /// How to run a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct RunOptions {
     /// The files are composed of spans rather than written: a span whose checksum is needed is
     /// read for that, passed on to nobody, and then comes as a [`Step::Copy`] too.
     pub compose: bool,
@@ -44,7 +44,7 @@ pub enum Step {
 /// Runs a plan; see the [crate] and [`Step`]. Cancelled by dropping it.
 pub struct Run {
     plan: Plan,
-    options: Options,
+    options: RunOptions,
     file: usize,
     segment: usize,
     /// First byte of the file among all bytes.
@@ -81,7 +81,7 @@ struct Writing {
 
 impl Run {
     /// A machine for a plan. Fails if the plan can't be run as it is.
-    pub fn new(plan: Plan, options: Options) -> Result<Self> {
+    pub fn new(plan: Plan, options: RunOptions) -> Result<Self> {
         plan.size()?;
         let headless = |file: &PlannedFile| {
             file.head_last

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 use statelens_tensor::{Buffer, Receive, drive};
 
-use crate::{Options, Reading, Report, Run, Step};
+use crate::{Reading, Report, Run, RunOptions, Step};
 
 /// Bytes that are read at once: few enough to stay in the processor's cache until they are
 /// checked and written (4 MiB took half as long again).
@@ -45,7 +45,7 @@ pub fn run_blocking(
     sink: &mut dyn Sink,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
-    let mut run = Run::new(plan, Options::default())?;
+    let mut run = Run::new(plan, RunOptions::default())?;
     let mut buffer = Buffer::new(BUFFER);
     loop {
         drive(&mut Reading { run: &mut run, into: sink }, &mut buffer, progress)?;

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     Span, StoredChunk, Strided, Tensor, TensorId, Unwatched, Value,
 };
 
-use crate::{Composition, Options, Part, Report, Run, Sink, Step, composable, run_blocking};
+use crate::{Composed, Composition, Report, Run, RunOptions, Sink, Step, composable, run_blocking};
 
 /// Puts the length of a chunk before it, and skips its filter where a chunk starts with zero.
 struct Counted;
@@ -159,7 +159,7 @@ fn expected(plan: &Plan) -> Vec<u8> {
 }
 
 /// Runs a plan with pieces of at most `most` bytes; spans are copied in pieces, too.
-fn run(plan: Plan, options: Options, most: u64) -> Result<(Composition, Report)> {
+fn run(plan: Plan, options: RunOptions, most: u64) -> Result<(Composition, Report)> {
     let mut run = Run::new(plan, options)?;
     let mut file = Composition::default();
     let mut before = 0;
@@ -197,13 +197,13 @@ fn run(plan: Plan, options: Options, most: u64) -> Result<(Composition, Report)>
     Ok((file, run.into_report()))
 }
 
-fn compose(parts: Vec<Part>) -> Vec<u8> {
+fn compose(parts: Vec<Composed>) -> Vec<u8> {
     let files = files();
     let mut bytes = Vec::new();
     for part in parts {
         match part {
-            Part::Bytes(made) => bytes.extend_from_slice(&made),
-            Part::Span(span) => {
+            Composed::Bytes(made) => bytes.extend_from_slice(&made),
+            Composed::Span(span) => {
                 bytes.extend(files.read_vec(span.file, span.offset, span.len).unwrap());
             }
         }
@@ -236,7 +236,7 @@ fn every_way_of_running_gives_the_same_file() {
     for compose_it in [false, true] {
         let mut reports = Vec::new();
         for most in (1..30).chain([100, 1000]) {
-            let options = Options { compose: compose_it };
+            let options = RunOptions { compose: compose_it };
             let (file, report) = run(sample(), options, most).unwrap();
             assert_eq!(compose(file.into_parts()), expected, "{compose_it} {most}");
             assert_eq!(report.bytes, expected.len() as u64);
@@ -268,17 +268,17 @@ fn every_way_of_running_gives_the_same_file() {
 fn a_composed_file_holds_weights_as_spans() {
     let segments = || vec![bytes(b"a"), data(0, Checksum::Crc32), late(Some(4), crc(1))];
     assert!(composable(&plan(segments(), false)));
-    let (file, report) = run(plan(segments(), false), Options { compose: true }, 7).unwrap();
+    let (file, report) = run(plan(segments(), false), RunOptions { compose: true }, 7).unwrap();
     let parts = file.into_parts();
     assert_eq!(parts.len(), 3);
-    assert_eq!(parts[1], Part::Span(span(8, 60)));
+    assert_eq!(parts[1], Composed::Span(span(8, 60)));
     assert_eq!(report.bytes, 65);
     assert!(!composable(&sample()));
 }
 
 #[test]
 fn plans_that_do_not_hold_are_errors() {
-    let kind = |plan: Plan| match run(plan, Options::default(), 100) {
+    let kind = |plan: Plan| match run(plan, RunOptions::default(), 100) {
         Ok(_) => None,
         Err(error) => Some(error.kind()),
     };
@@ -327,7 +327,7 @@ fn what_casts_lose_is_reported() {
     let tensor = Tensor::new(DType::F32, vec![3], Layout::Inline(values.into()));
     let mut plan = plan(vec![data(0, Checksum::None)], false);
     plan.source = checkpoint(vec![Tensor { dtype: DType::F16, ..tensor }]);
-    let (_, report) = run(plan, Options::default(), 100).unwrap();
+    let (_, report) = run(plan, RunOptions::default(), 100).unwrap();
     assert_eq!((report.cast.elements, report.cast.changed, report.cast.overflowed), (3, 2, 1));
     assert_eq!(report.changed, [(TensorId(0), report.cast)]);
 }

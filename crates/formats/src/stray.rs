@@ -7,7 +7,7 @@ use crate::{Probe, paths};
 
 /// What a file is that no format claims; of several, the first of these says most about them all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
+enum Stray {
     /// A part of an Orbax checkpoint.
     Orbax,
     Onnx,
@@ -39,9 +39,9 @@ const OCDBT: &[u8] = &[0x0c, 0xdb];
 /// The error for a file that no format claims: says what it is, if that can be told.
 pub(crate) fn explain(probe: &Probe<'_>) -> Error {
     let error = match kind(probe) {
-        Kind::Empty => Error::damaged("the file is empty")
+        Stray::Empty => Error::damaged("the file is empty")
             .advice("The download or the copy did not finish: fetch it again."),
-        Kind::Pointer => {
+        Stray::Pointer => {
             let of = match pointed_size(probe.head()) {
                 Some(size) => format!(" of {} bytes", grouped(size)),
                 None => String::new(),
@@ -55,20 +55,20 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
                  this one came from: `git lfs pull --include {name}`."
             ))
         }
-        Kind::WebPage => Error::unsupported(
+        Stray::WebPage => Error::unsupported(
             "this is a web page that was saved under the name of a model",
         )
         .advice(
             "Open it in a browser to see what the server said; you may need to log in, then \
                  download the file again.",
         ),
-        Kind::ServerError => Error::unsupported(
+        Stray::ServerError => Error::unsupported(
             "this is a server's error message that was saved under the name of a model",
         )
         .advice(
             "Open it in a text editor to see what the server said, then download the file again.",
         ),
-        Kind::Orbax => Error::unsupported(
+        Stray::Orbax => Error::unsupported(
             "this is a part of an Orbax checkpoint, a folder of JAX arrays, which Statelens does \
              not read",
         )
@@ -76,19 +76,19 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
             "Restore it with `orbax.checkpoint` and save it as msgpack with \
              `flax.serialization.to_bytes`, or as an .npz file with `numpy.savez`.",
         ),
-        Kind::Onnx => Error::unsupported(
+        Stray::Onnx => Error::unsupported(
             "this is an ONNX model, a graph of computations, not a checkpoint",
         )
         .advice(
             "Statelens reads state dicts. The weights of the graph can be had with `onnx.load` and \
              `onnx.numpy_helper.to_array`, and saved with `numpy.savez`.",
         ),
-        Kind::Zeros => Error::damaged("the file starts with nothing but zeros")
+        Stray::Zeros => Error::damaged("the file starts with nothing but zeros")
             .advice("The download was interrupted or the disk lost it: fetch it again."),
-        Kind::Compressed => Error::unsupported("this is a compressed file").advice(
+        Stray::Compressed => Error::unsupported("this is a compressed file").advice(
             "Unpack it, with `gunzip`, `unzstd` or what fits its name, and open what is in it.",
         ),
-        Kind::Unknown => Error::unsupported(
+        Stray::Unknown => Error::unsupported(
             "this is not a checkpoint in a format that Statelens knows",
         )
         .expected(format!("one of: {}", names()))
@@ -102,7 +102,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
 
 /// Whether [`explain`] can tell what the file is.
 pub(crate) fn is_told(probe: &Probe<'_>) -> bool {
-    kind(probe) != Kind::Unknown
+    kind(probe) != Stray::Unknown
 }
 
 /// Of files among which there is no checkpoint, the one that says why: what opening it says is
@@ -112,8 +112,8 @@ pub fn telling(files: &FileSet) -> Option<FileId> {
         let kind = kind(&Probe::new(&files.opened_at(id)).ok()?);
         let named = is_named_so(&file.name);
         // Any folder may have empty files, web pages and pointers to pictures.
-        let says = named || kind <= Kind::Pointer;
-        (kind < Kind::Unknown && says).then_some((kind > Kind::Onnx && !named, kind, id))
+        let says = named || kind <= Stray::Pointer;
+        (kind < Stray::Unknown && says).then_some((kind > Stray::Onnx && !named, kind, id))
     });
     told.min_by_key(|(other, kind, _)| (*other, *kind)).map(|(_, _, id)| id)
 }
@@ -182,20 +182,20 @@ fn capital(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
 }
 
-fn kind(probe: &Probe<'_>) -> Kind {
+fn kind(probe: &Probe<'_>) -> Stray {
     let head = probe.head();
     let text = String::from_utf8_lossy(head);
     let text = text.trim_start_matches('\u{feff}').trim_start().to_ascii_lowercase();
     match () {
-        () if probe.is_empty() => Kind::Empty,
-        () if text.starts_with(POINTER) => Kind::Pointer,
-        () if text.starts_with("<!doctype html") || text.starts_with("<html") => Kind::WebPage,
-        () if is_answer(&text) => Kind::ServerError,
-        () if is_orbax(probe) => Kind::Orbax,
-        () if is_onnx(probe) => Kind::Onnx,
-        () if head.iter().all(|byte| *byte == 0) => Kind::Zeros,
-        () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Kind::Compressed,
-        () => Kind::Unknown,
+        () if probe.is_empty() => Stray::Empty,
+        () if text.starts_with(POINTER) => Stray::Pointer,
+        () if text.starts_with("<!doctype html") || text.starts_with("<html") => Stray::WebPage,
+        () if is_answer(&text) => Stray::ServerError,
+        () if is_orbax(probe) => Stray::Orbax,
+        () if is_onnx(probe) => Stray::Onnx,
+        () if head.iter().all(|byte| *byte == 0) => Stray::Zeros,
+        () if COMPRESSED.iter().any(|magic| head.starts_with(magic)) => Stray::Compressed,
+        () => Stray::Unknown,
     }
 }
 

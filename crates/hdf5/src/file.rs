@@ -56,7 +56,7 @@ pub struct Hdf5File {
 
 /// What an object is.
 #[derive(Debug, Clone)]
-pub enum Kind {
+pub enum ObjectKind {
     /// A group: see [`Hdf5File::links`].
     Group,
     /// A dataset.
@@ -74,7 +74,7 @@ pub struct Object {
     /// object.
     pub address: u64,
     /// What it is.
-    pub kind: Kind,
+    pub kind: ObjectKind,
     /// Its attributes, in file order.
     pub attributes: Vec<Attribute>,
     /// Attributes that could not be read, and why.
@@ -99,7 +99,7 @@ impl Object {
     /// The dataset, if it is one.
     pub fn dataset(&self) -> Option<&Dataset> {
         match &self.kind {
-            Kind::Dataset(dataset) => Some(dataset),
+            ObjectKind::Dataset(dataset) => Some(dataset),
             _ => None,
         }
     }
@@ -241,8 +241,8 @@ impl Hdf5File {
         let mut links = None;
         let kind = if has(MSG_DATA_LAYOUT) || has(MSG_EXTERNAL_FILES) {
             match self.read_dataset(&messages) {
-                Ok(dataset) => Kind::Dataset(Box::new(dataset)),
-                Err(error) => Kind::Unreadable(at(error)),
+                Ok(dataset) => ObjectKind::Dataset(Box::new(dataset)),
+                Err(error) => ObjectKind::Unreadable(at(error)),
             }
         } else if let Some(Message { shared, body, .. }) = messages.first(MSG_DATATYPE) {
             let body = match shared {
@@ -250,12 +250,12 @@ impl Hdf5File {
                 false => body,
             };
             match self.datatype(body) {
-                Ok(datatype) => Kind::Datatype(datatype),
-                Err(error) => Kind::Unreadable(at(error)),
+                Ok(datatype) => ObjectKind::Datatype(datatype),
+                Err(error) => ObjectKind::Unreadable(at(error)),
             }
         } else {
             links = Some(Box::new(self.group(&messages).map_err(at)?));
-            Kind::Group
+            ObjectKind::Group
         };
         let mut object =
             Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
@@ -497,7 +497,7 @@ impl Groups {
             self.data_end = self.data_end.max(end);
         }
         match object.kind {
-            Kind::Group => self.list(file, object),
+            ObjectKind::Group => self.list(file, object),
             _ => Ok(()),
         }
     }

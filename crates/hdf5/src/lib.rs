@@ -24,7 +24,7 @@ pub use file::browse::Browse;
 pub use file::dataset::{Dataset, Segment, find_file};
 pub use file::end::End;
 pub use file::group::{External, Link, Target};
-pub use file::{Groups, Hdf5File, Kind, Object, Tree};
+pub use file::{Groups, Hdf5File, Object, ObjectKind, Tree};
 pub use numpy::Element;
 
 #[cfg(test)]

@@ -53,8 +53,8 @@ fn bytes(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
     let (datatype, data) = match attribute {
         "" => {
             let dataset = match &object.kind {
-                crate::Kind::Dataset(dataset) => dataset,
-                crate::Kind::Unreadable(error) => return Err(error.clone()),
+                crate::ObjectKind::Dataset(dataset) => dataset,
+                crate::ObjectKind::Unreadable(error) => return Err(error.clone()),
                 _ => return Err(Error::damaged("no dataset")),
             };
             (dataset.datatype.clone(), file.read(dataset, files)?)
@@ -93,11 +93,11 @@ fn check(files: &FileSet, file: &Hdf5File, tree: &Tree, row: &[&str]) -> Result<
     let expect = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     match row[3] {
         "group" => expect(
-            object.is_some_and(|object| matches!(object.kind, crate::Kind::Group)),
+            object.is_some_and(|object| matches!(object.kind, crate::ObjectKind::Group)),
             "no group",
         ),
         "type" => expect(
-            object.is_some_and(|object| matches!(object.kind, crate::Kind::Datatype(_))),
+            object.is_some_and(|object| matches!(object.kind, crate::ObjectKind::Datatype(_))),
             "no datatype",
         ),
         "dangling" => expect(object.is_none(), "it leads somewhere"),

@@ -15,7 +15,7 @@ use statelens_checkpoint::{
     Value, ValueId,
 };
 
-use crate::compare::{Options, same_value};
+use crate::compare::{DiffOptions, same_value};
 use crate::{dtype_of, shape_of, shape_text, text_of, type_name};
 
 /// What files are to hold, remembered until they are written.
@@ -141,7 +141,7 @@ impl ReadBack {
             return differs("the kind", one.kind(), two.kind());
         }
         let same = || {
-            same_value(source, leaf.target, written, target, &Options::default())
+            same_value(source, leaf.target, written, target, &DiffOptions::default())
                 // Formats spell objects in ways of their own.
                 || matches!((one, two), (Value::Opaque(_), Value::Opaque(_)))
                     && type_name(source, leaf.target) == type_name(written, target)
@@ -242,14 +242,14 @@ fn is_open(checkpoint: &Checkpoint, id: ValueId) -> bool {
 
 /// The leaves of what was written, by their names, until they are met.
 struct Found {
-    by_key: HashMap<Text, Place>,
+    by_key: HashMap<Text, Counterpart>,
     /// Those whose name another one has.
     more: HashMap<Text, Vec<ValueId>>,
     /// The names of those whose path in the tree is another.
     paths: HashMap<Text, Text>,
 }
 
-struct Place {
+struct Counterpart {
     id: ValueId,
     met: bool,
 }
@@ -263,7 +263,7 @@ impl Found {
                 found.paths.insert(leaf.key.flat(), leaf.flat.clone());
             }
             match found.by_key.entry(leaf.flat) {
-                Entry::Vacant(entry) => drop(entry.insert(Place { id: leaf.id, met: false })),
+                Entry::Vacant(entry) => drop(entry.insert(Counterpart { id: leaf.id, met: false })),
                 Entry::Occupied(entry) => {
                     found.more.entry(entry.key().clone()).or_default().push(leaf.id);
                 }

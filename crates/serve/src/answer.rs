@@ -26,7 +26,7 @@ enum Content {
 
 /// What a request asks for of a file.
 #[derive(Debug, PartialEq)]
-enum Part {
+enum Asked {
     Whole,
     /// The first and the last byte.
     Range(u64, u64),
@@ -88,19 +88,19 @@ impl Answer {
             Content::File(_, len, tag) => {
                 headers.push(("Accept-Ranges", "bytes".into()));
                 headers.push(("ETag", tag.clone()));
-                match request.map_or(Part::Whole, |request| part(request, *len, tag)) {
-                    Part::Whole => (0, *len),
-                    Part::Range(first, last) => {
+                match request.map_or(Asked::Whole, |request| part(request, *len, tag)) {
+                    Asked::Whole => (0, *len),
+                    Asked::Range(first, last) => {
                         status = 206;
                         headers.push(("Content-Range", format!("bytes {first}-{last}/{len}")));
                         (first, last - first + 1)
                     }
-                    Part::Unsatisfiable => {
+                    Asked::Unsatisfiable => {
                         status = 416;
                         headers.push(("Content-Range", format!("bytes */{len}")));
                         (0, 0)
                     }
-                    Part::Changed => {
+                    Asked::Changed => {
                         status = 412;
                         (0, 0)
                     }
@@ -162,31 +162,31 @@ pub fn content_type(path: &Path) -> &'static str {
 
 /// What of a file of `len` bytes is wanted. Several ranges at once are answered with all of it, as
 /// the standard (RFC 9110, 14.2) allows.
-fn part(request: &Request, len: u64, tag: &str) -> Part {
+fn part(request: &Request, len: u64, tag: &str) -> Asked {
     if request.header("if-match").is_some_and(|wanted| wanted != "*" && wanted != tag) {
-        return Part::Changed;
+        return Asked::Changed;
     }
     let stale = request.header("if-range").is_some_and(|wanted| wanted != tag);
     let range = request.header("range").and_then(|range| range.strip_prefix("bytes="));
     let Some((first, last)) = range.filter(|_| !stale).and_then(|range| range.split_once('-'))
     else {
-        return Part::Whole;
+        return Asked::Whole;
     };
     let end = len.checked_sub(1);
     match (first.parse::<u64>(), last.parse::<u64>(), end) {
-        (Ok(first), Ok(last), _) if first > last => Part::Whole,
-        (Ok(first), Ok(last), Some(end)) if first <= end => Part::Range(first, last.min(end)),
+        (Ok(first), Ok(last), _) if first > last => Asked::Whole,
+        (Ok(first), Ok(last), Some(end)) if first <= end => Asked::Range(first, last.min(end)),
         (Ok(first), Err(_), Some(end)) if last.is_empty() && first <= end => {
-            Part::Range(first, end)
+            Asked::Range(first, end)
         }
-        (Ok(_), Ok(_), _) => Part::Unsatisfiable,
-        (Ok(_), Err(_), _) if last.is_empty() => Part::Unsatisfiable,
-        (Err(_), Ok(0), _) if first.is_empty() => Part::Unsatisfiable,
+        (Ok(_), Ok(_), _) => Asked::Unsatisfiable,
+        (Ok(_), Err(_), _) if last.is_empty() => Asked::Unsatisfiable,
+        (Err(_), Ok(0), _) if first.is_empty() => Asked::Unsatisfiable,
         (Err(_), Ok(count), Some(end)) if first.is_empty() => {
-            Part::Range(len.saturating_sub(count), end)
+            Asked::Range(len.saturating_sub(count), end)
         }
-        (Err(_), Ok(_), None) if first.is_empty() => Part::Unsatisfiable,
-        _ => Part::Whole,
+        (Err(_), Ok(_), None) if first.is_empty() => Asked::Unsatisfiable,
+        _ => Asked::Whole,
     }
 }
 
@@ -208,7 +208,7 @@ fn reason(status: u16) -> &'static str {
 mod tests {
     use super::*;
 
-    fn asked(headers: &str, len: u64) -> Part {
+    fn asked(headers: &str, len: u64) -> Asked {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n\r\n");
         part(&Request::read(text.as_bytes()).unwrap().unwrap(), len, "\"tag\"")
     }
@@ -216,23 +216,23 @@ mod tests {
     #[test]
     fn ranges_are_those_of_the_standard() {
         for (range, len, expected) in [
-            ("bytes=0-0", 10, Part::Range(0, 0)),
-            ("bytes=2-5", 10, Part::Range(2, 5)),
-            ("bytes=2-", 10, Part::Range(2, 9)),
-            ("bytes=2-99", 10, Part::Range(2, 9)),
-            ("bytes=-3", 10, Part::Range(7, 9)),
-            ("bytes=-30", 10, Part::Range(0, 9)),
-            ("bytes=10-", 10, Part::Unsatisfiable),
-            ("bytes=10-11", 10, Part::Unsatisfiable),
-            ("bytes=-0", 10, Part::Unsatisfiable),
-            ("bytes=0-", 0, Part::Unsatisfiable),
-            ("bytes=-1", 0, Part::Unsatisfiable),
-            ("bytes=5-2", 10, Part::Whole),
-            ("bytes=0-1,3-4", 10, Part::Whole),
-            ("bytes=x-y", 10, Part::Whole),
-            ("bytes=-", 10, Part::Whole),
-            ("bytes=0-99999999999999999999", 10, Part::Whole),
-            ("lines=0-1", 10, Part::Whole),
+            ("bytes=0-0", 10, Asked::Range(0, 0)),
+            ("bytes=2-5", 10, Asked::Range(2, 5)),
+            ("bytes=2-", 10, Asked::Range(2, 9)),
+            ("bytes=2-99", 10, Asked::Range(2, 9)),
+            ("bytes=-3", 10, Asked::Range(7, 9)),
+            ("bytes=-30", 10, Asked::Range(0, 9)),
+            ("bytes=10-", 10, Asked::Unsatisfiable),
+            ("bytes=10-11", 10, Asked::Unsatisfiable),
+            ("bytes=-0", 10, Asked::Unsatisfiable),
+            ("bytes=0-", 0, Asked::Unsatisfiable),
+            ("bytes=-1", 0, Asked::Unsatisfiable),
+            ("bytes=5-2", 10, Asked::Whole),
+            ("bytes=0-1,3-4", 10, Asked::Whole),
+            ("bytes=x-y", 10, Asked::Whole),
+            ("bytes=-", 10, Asked::Whole),
+            ("bytes=0-99999999999999999999", 10, Asked::Whole),
+            ("lines=0-1", 10, Asked::Whole),
         ] {
             assert_eq!(asked(&format!("Range: {range}"), len), expected, "{range} of {len}");
         }
@@ -241,10 +241,10 @@ mod tests {
     #[test]
     fn a_changed_file_is_told_apart() {
         let range = "Range: bytes=0-1";
-        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"tag\""), 10), Part::Range(0, 1));
-        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"old\""), 10), Part::Whole);
-        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"old\""), 10), Part::Changed);
-        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"tag\""), 10), Part::Range(0, 1));
+        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"tag\""), 10), Asked::Range(0, 1));
+        assert_eq!(asked(&format!("{range}\r\nIf-Range: \"old\""), 10), Asked::Whole);
+        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"old\""), 10), Asked::Changed);
+        assert_eq!(asked(&format!("{range}\r\nIf-Match: \"tag\""), 10), Asked::Range(0, 1));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     self as core, Error, Finding, FormatInfo, Limits, Progress, Result, Unwatched,
 };
-use statelens_inspect::compare::{Comparison, Options, Report as Diff};
+use statelens_inspect::compare::{Comparison, DiffOptions, Report as Diff};
 use statelens_inspect::verify::{Report as Verdict, Verification};
 
 use crate::files::FileSource;
@@ -101,14 +101,14 @@ const NEAR: usize = 3;
 
 /// Compares two checkpoints key by key and value by value, whatever formats they are in.
 pub fn diff(left: &Checkpoint, right: &Checkpoint) -> Result<Diff> {
-    diff_with(left, right, Options::default(), &mut Unwatched)
+    diff_with(left, right, DiffOptions::default(), &mut Unwatched)
 }
 
 /// As [`diff`], with a tolerance and other options; tells how far it is in bytes.
 pub fn diff_with(
     left: &Checkpoint,
     right: &Checkpoint,
-    options: Options,
+    options: DiffOptions,
     progress: &mut dyn Progress,
 ) -> Result<Diff> {
     let mut comparison = Comparison::new(left.inner.clone(), right.inner.clone(), options);

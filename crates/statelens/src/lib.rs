@@ -56,7 +56,7 @@ pub use statelens_checkpoint::{
     DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
 };
 pub use statelens_formats::{Format, Probe, Score};
-pub use statelens_inspect::compare::Options as DiffOptions;
+pub use statelens_inspect::compare::DiffOptions;
 pub use statelens_inspect::compare::Report as Diff;
 pub use statelens_inspect::verify::Report as Verdict;
 pub use statelens_stats::{Statistics, Summary};

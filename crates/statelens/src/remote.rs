@@ -104,10 +104,10 @@ impl Remote {
         with: &[PathBuf],
         progress: &mut dyn Progress,
     ) -> Result<(FileSet, Result<Checkpoint>)> {
-        let place = Place::of(url)?;
+        let place = Location::of(url)?;
         let window = Arc::new(Window::default());
         let mut files = FileSet::default().noting_missed().with_scratch(self.scratch.clone());
-        let add = |files: &mut FileSet, name: String, place: &Place| -> Result<Option<Error>> {
+        let add = |files: &mut FileSet, name: String, place: &Location| -> Result<Option<Error>> {
             let found = place.open(&self.meter).map_err(|error| error.in_file(&*name))?;
             Ok(match found {
                 Ok(source) => {
@@ -124,7 +124,7 @@ impl Remote {
         for path in with {
             match address(path) {
                 Some(url) => {
-                    let place = Place::of(url)?;
+                    let place = Location::of(url)?;
                     if let Some(error) = add(&mut files, place.name(), &place)? {
                         return Err(error);
                     }
@@ -163,11 +163,11 @@ pub fn write(
     judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
-    let places: Vec<objects::Place> = paths
+    let places: Vec<objects::Location> = paths
         .iter()
-        .map(|path| match Place::of(&path.to_string_lossy())? {
-            Place::Object(place) => Ok(place),
-            Place::Web(address) => Err(no_writing(&address.to_string())),
+        .map(|path| match Location::of(&path.to_string_lossy())? {
+            Location::Object(place) => Ok(place),
+            Location::Web(address) => Err(no_writing(&address.to_string())),
         })
         .collect::<Result<_>>()?;
     let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
@@ -188,8 +188,8 @@ pub fn write(
     _: &mut dyn Progress,
 ) -> Result<Report> {
     let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();
-    match Place::of(&path)? {
-        Place::Web(_) => Err(no_writing(&path)),
+    match Location::of(&path)? {
+        Location::Web(_) => Err(no_writing(&path)),
     }
 }
 
@@ -200,21 +200,21 @@ fn no_writing(address: &str) -> Error {
 }
 
 /// Where a file is.
-enum Place {
+enum Location {
     #[cfg_attr(not(feature = "http"), allow(dead_code, reason = "told that it is not built in"))]
     Web(Address),
     #[cfg(feature = "object-store")]
-    Object(objects::Place),
+    Object(objects::Location),
 }
 
-impl Place {
+impl Location {
     fn of(url: &str) -> Result<Self> {
         let lower = url.to_ascii_lowercase();
         let needs = SCHEMES.iter().find(|(scheme, _)| lower.starts_with(scheme));
         match needs {
             Some((_, "http")) => Address::parse(url).map(Self::Web),
             #[cfg(feature = "object-store")]
-            Some(_) => objects::Place::parse(url).map(Self::Object),
+            Some(_) => objects::Location::parse(url).map(Self::Object),
             #[cfg(not(feature = "object-store"))]
             Some(_) => Err(not_built("object-store").in_file(url)),
             None => Err(Error::unsupported("this is not an address").in_file(url)),

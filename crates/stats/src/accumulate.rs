@@ -6,21 +6,21 @@ use statelens_checkpoint::DType;
 use crate::Summary;
 use crate::begun::Begun;
 use crate::block::Block;
-use crate::kind::{Int, Kind};
+use crate::kind::{ElementKind, Int};
 use crate::spread::{KEPT, Spread};
 use crate::tables::Tables;
 
 /// Whether [`Accumulator`] takes elements of this dtype: floats, complex numbers, integers and
 /// booleans; not bits, strings, records, nor blocks that are not dequantised.
 pub fn has_statistics(dtype: &DType) -> bool {
-    Kind::of(dtype).is_some()
+    ElementKind::of(dtype).is_some()
 }
 
 /// Makes a [`Summary`] of logical bytes as they come. It holds up to 5 MB, and is used for one
 /// tensor, or part of one, after the other.
 #[derive(Debug, Default)]
 pub struct Accumulator {
-    kind: Option<Kind>,
+    kind: Option<ElementKind>,
     summary: Summary,
     tables: Tables,
     /// The number of the element that is read next.
@@ -53,9 +53,9 @@ impl Accumulator {
     /// was fed before is forgotten. `false` for elements that are no numbers.
     pub fn begin(&mut self, dtype: &DType, start: u64) -> bool {
         self.finish();
-        let kind = Kind::of(dtype);
+        let kind = ElementKind::of(dtype);
         // Elements of two values count as two.
-        self.at = start.saturating_mul(kind.as_ref().map_or(1, Kind::values));
+        self.at = start.saturating_mul(kind.as_ref().map_or(1, ElementKind::values));
         self.kind = kind;
         self.kind.is_some()
     }
@@ -98,32 +98,34 @@ impl Accumulator {
         std::mem::take(&mut self.summary)
     }
 
-    fn count(&mut self, kind: &Kind, bytes: &[u8]) {
+    fn count(&mut self, kind: &ElementKind, bytes: &[u8]) {
         let mut begun = std::mem::take(&mut self.begun);
         begun.feed(kind.size(), bytes, &mut |elements| self.blocks(kind, elements));
         self.begun = begun;
     }
 
     /// Counts whole elements.
-    fn blocks(&mut self, kind: &Kind, elements: &[u8]) {
+    fn blocks(&mut self, kind: &ElementKind, elements: &[u8]) {
         for block in elements.chunks(BLOCK) {
             let mut into =
                 Block { summary: &mut self.summary, tables: &mut self.tables, at: self.at };
             match kind {
-                Kind::Bytes(codes) => into.bytes(&codes.values, codes.seconds.as_ref(), block),
-                Kind::Halves(half) => into.halves(*half, block.as_chunks().0),
-                Kind::F32 => into.singles(block.as_chunks().0),
-                Kind::F64 => {
+                ElementKind::Bytes(codes) => {
+                    into.bytes(&codes.values, codes.seconds.as_ref(), block)
+                }
+                ElementKind::Halves(half) => into.halves(*half, block.as_chunks().0),
+                ElementKind::F32 => into.singles(block.as_chunks().0),
+                ElementKind::F64 => {
                     let numbers = block.as_chunks().0.iter().map(|it| u64::from_le_bytes(*it));
                     into.doubles(f64::MIN_POSITIVE, numbers);
                 }
-                Kind::Ints(int) => match int {
+                ElementKind::Ints(int) => match int {
                     Int::I32 => into.ints(block.as_chunks().0, |it| i32::from_le_bytes(it).into()),
                     Int::U32 => into.ints(block.as_chunks().0, |it| u32::from_le_bytes(it).into()),
                     Int::I64 => into.ints(block.as_chunks().0, |it| i64::from_le_bytes(it).into()),
                     Int::U64 => into.ints(block.as_chunks().0, |it| u64::from_le_bytes(it).into()),
                 },
-                Kind::Complex(part) => {
+                ElementKind::Complex(part) => {
                     let numbers = block.chunks_exact(kind.size());
                     into.doubles(part.normal(), numbers.map(|it| part.modulus(it).to_bits()));
                 }
@@ -139,13 +141,13 @@ impl Accumulator {
 
     /// Moves what the tables have into the summary. `few` are all elements that they count, where
     /// those are few.
-    fn flush(&mut self, kind: &Kind, few: Option<&[u8]>) {
+    fn flush(&mut self, kind: &ElementKind, few: Option<&[u8]>) {
         self.counted = 0;
         let (summary, tables) = (&mut self.summary, &mut self.tables);
         match kind {
-            Kind::Bytes(codes) => tables.flush_bytes(codes, summary),
-            Kind::Halves(half) => tables.flush_halves(*half, few, summary),
-            Kind::F32 => tables.flush_singles(few, summary),
+            ElementKind::Bytes(codes) => tables.flush_bytes(codes, summary),
+            ElementKind::Halves(half) => tables.flush_halves(*half, few, summary),
+            ElementKind::F32 => tables.flush_singles(few, summary),
             _ => {
                 let few = few.map(|few| kind.doubles(few));
                 let counts = tables.flush_wide(few.as_deref(), summary);

@@ -6,7 +6,7 @@ use statelens_tensor::{Cast, plain};
 
 /// How elements are read, by how their values are counted.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Kind {
+pub(crate) enum ElementKind {
     /// One byte: each code is counted.
     Bytes(Box<Codes>),
     /// Two bytes: each code is counted.
@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     /// Whole numbers of 4 or 8 bytes.
     Ints(Int),
     /// Complex numbers of two such parts: their moduli.
-    Complex(Part),
+    Complex(Component),
 }
 
 /// What the codes of one byte stand for.
@@ -49,14 +49,14 @@ pub(crate) enum Int {
 
 /// What a complex number is two of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum Component {
     F16,
     BF16,
     F32,
     F64,
 }
 
-impl Kind {
+impl ElementKind {
     /// `None` for what is no number: bits, strings, records, blocks that are not dequantised.
     pub(crate) fn of(dtype: &DType) -> Option<Self> {
         Some(match dtype {
@@ -70,10 +70,10 @@ impl Kind {
             DType::U32 => Self::Ints(Int::U32),
             DType::I64 => Self::Ints(Int::I64),
             DType::U64 => Self::Ints(Int::U64),
-            DType::C32 => Self::Complex(Part::F16),
-            DType::BC32 => Self::Complex(Part::BF16),
-            DType::C64 => Self::Complex(Part::F32),
-            DType::C128 => Self::Complex(Part::F64),
+            DType::C32 => Self::Complex(Component::F16),
+            DType::BC32 => Self::Complex(Component::BF16),
+            DType::C64 => Self::Complex(Component::F32),
+            DType::C128 => Self::Complex(Component::F64),
             dtype => Self::Bytes(Box::new(Codes::of(dtype)?)),
         })
     }
@@ -83,11 +83,11 @@ impl Kind {
         match self {
             Self::Bytes(_) => 1,
             Self::Halves(_) => 2,
-            Self::F32 | Self::Ints(Int::I32 | Int::U32) | Self::Complex(Part::F16 | Part::BF16) => {
-                4
-            }
-            Self::F64 | Self::Ints(_) | Self::Complex(Part::F32) => 8,
-            Self::Complex(Part::F64) => 16,
+            Self::F32
+            | Self::Ints(Int::I32 | Int::U32)
+            | Self::Complex(Component::F16 | Component::BF16) => 4,
+            Self::F64 | Self::Ints(_) | Self::Complex(Component::F32) => 8,
+            Self::Complex(Component::F64) => 16,
         }
     }
 
@@ -215,7 +215,7 @@ impl Half {
     }
 }
 
-impl Part {
+impl Component {
     /// The modulus of one number; NaN if either part is, else infinite if either part is.
     pub(crate) fn modulus(self, bytes: &[u8]) -> f64 {
         let (one, other) = bytes.split_at(bytes.len() / 2);
@@ -255,19 +255,19 @@ mod tests {
 
     #[test]
     fn what_is_no_number_has_no_kind() {
-        assert_eq!(Kind::of(&DType::Bits8), None);
-        assert_eq!(Kind::of(&DType::from_numpy_code("U3").unwrap()), None);
-        assert_eq!(Kind::of(&DType::from_numpy_code("f16").unwrap()), None);
-        assert!(Kind::of(&DType::from_ml_dtypes_name("int4").unwrap()).is_some());
+        assert_eq!(ElementKind::of(&DType::Bits8), None);
+        assert_eq!(ElementKind::of(&DType::from_numpy_code("U3").unwrap()), None);
+        assert_eq!(ElementKind::of(&DType::from_numpy_code("f16").unwrap()), None);
+        assert!(ElementKind::of(&DType::from_ml_dtypes_name("int4").unwrap()).is_some());
     }
 
     #[test]
     fn bytes_stand_for_numbers() {
-        let Some(Kind::Bytes(codes)) = Kind::of(&DType::F8E4M3FN) else { panic!() };
+        let Some(ElementKind::Bytes(codes)) = ElementKind::of(&DType::F8E4M3FN) else { panic!() };
         assert_eq!((codes.values[0x38], codes.values[0xfe], codes.normal), (1.0, -448.0, 0.015625));
-        let Some(Kind::Bytes(codes)) = Kind::of(&DType::F8E8M0FNU) else { panic!() };
+        let Some(ElementKind::Bytes(codes)) = ElementKind::of(&DType::F8E8M0FNU) else { panic!() };
         assert_eq!((codes.values[127], codes.values[0], codes.normal), (1.0, 2f64.powi(-127), 0.0));
-        let Some(Kind::Bytes(codes)) = Kind::of(&DType::F4E2M1FNX2) else { panic!() };
+        let Some(ElementKind::Bytes(codes)) = ElementKind::of(&DType::F4E2M1FNX2) else { panic!() };
         assert_eq!((codes.values[0xf2], codes.seconds.unwrap()[0xf2]), (1.0, -6.0));
     }
 }

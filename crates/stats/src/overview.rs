@@ -5,7 +5,7 @@ use statelens_checkpoint::{DType, Result};
 use statelens_tensor::Receive;
 
 use crate::begun::Begun;
-use crate::kind::Kind;
+use crate::kind::ElementKind;
 use crate::norm::Norm;
 use crate::rows::Line;
 
@@ -134,7 +134,7 @@ pub const MOST_TILES: u64 = 1 << 20;
 /// means and norms but for the rounding of their sums.
 #[derive(Debug, Clone)]
 pub struct Overview {
-    kind: Kind,
+    kind: ElementKind,
     /// In values, not in elements: some have two.
     matrix: Matrix,
     /// Rows and columns of a block.
@@ -152,7 +152,7 @@ impl Overview {
     /// Of at most so many blocks across and down; `None` if the elements are no numbers, or there are
     /// none, or too many blocks are asked for.
     pub fn new(dtype: &DType, matrix: Matrix, across: u32, down: u32) -> Option<Self> {
-        let kind = Kind::of(dtype)?;
+        let kind = ElementKind::of(dtype)?;
         let each = kind.values();
         let matrix = Matrix {
             first: matrix.first.checked_mul(each)?,
@@ -212,7 +212,7 @@ impl Overview {
     /// The values of elements of this dtype, one after the other, as all else here has them; of those
     /// that are no numbers, none.
     pub fn values(dtype: &DType, elements: &[u8]) -> Vec<f64> {
-        Kind::of(dtype).map_or_else(Vec::new, |kind| kind.all(elements))
+        ElementKind::of(dtype).map_or_else(Vec::new, |kind| kind.all(elements))
     }
 
     /// The matrix, in values.

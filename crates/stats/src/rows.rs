@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 use statelens_checkpoint::DType;
 
 use crate::begun::Begun;
-use crate::kind::Kind;
+use crate::kind::ElementKind;
 
 /// A row or a column.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
@@ -39,7 +39,7 @@ pub const MOST_LINES: usize = 1 << 22;
 /// of the order of the values, so it is one for the whole matrix.
 #[derive(Debug)]
 pub struct Rows {
-    kind: Kind,
+    kind: ElementKind,
     /// Values in a row.
     width: usize,
     begun: Begun,
@@ -64,7 +64,7 @@ struct Sum {
 impl Rows {
     /// Of rows of so many elements; `None` if they are no numbers, or there are none in a row.
     pub fn new(dtype: &DType, columns: u64) -> Option<Self> {
-        let kind = Kind::of(dtype)?;
+        let kind = ElementKind::of(dtype)?;
         let width =
             usize::try_from(columns.checked_mul(kind.values())?).ok().filter(|it| *it > 0)?;
         let told = if width <= MOST_LINES { width } else { 0 };

@@ -209,7 +209,7 @@ fn many_values_are_counted_in_bins() {
             assert_eq!(by_parts(&dtype, &bytes, parts), whole, "{dtype} in {parts} parts");
         }
         // The same values one by one.
-        let kind = crate::kind::Kind::of(&dtype).unwrap();
+        let kind = crate::kind::ElementKind::of(&dtype).unwrap();
         let mut values = kind.doubles(&bytes);
         values.sort_unstable_by(f64::total_cmp);
         assert_eq!(values.len() as u64, whole.finite());

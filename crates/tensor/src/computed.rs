@@ -216,7 +216,7 @@ impl Sum {
 struct Compute {
     product: Option<Sum>,
     steps: Vec<Arithmetic>,
-    kind: Kind,
+    kind: Precision,
     /// The place of the next element in the tensor.
     index: u64,
     /// The start of an element that is not complete.
@@ -227,7 +227,7 @@ struct Compute {
 /// How numbers of the dtype are computed with: torch computes with small floats in 32 bits and
 /// rounds after each operation.
 #[derive(Debug)]
-enum Kind {
+enum Precision {
     /// Nothing is computed.
     As,
     F32,
@@ -243,10 +243,10 @@ enum Kind {
 impl Compute {
     fn new(of: &Tensor, steps: &[Arithmetic], adds: bool, index: u64) -> Result<Self> {
         let kind = match &of.dtype {
-            _ if steps.is_empty() && !adds => Kind::As,
-            DType::F32 => Kind::F32,
-            DType::F64 => Kind::F64,
-            small @ (DType::F16 | DType::BF16) => Kind::Small {
+            _ if steps.is_empty() && !adds => Precision::As,
+            DType::F32 => Precision::F32,
+            DType::F64 => Precision::F64,
+            small @ (DType::F16 | DType::BF16) => Precision::Small {
                 widen: Box::new(Cast::new(small, &DType::F32)?),
                 narrow: Box::new(Cast::new(&DType::F32, small)?),
                 wide: Vec::new(),
@@ -271,10 +271,10 @@ impl Compute {
 
     fn run(&mut self, piece: &[u8], out: &mut Out<'_>) -> Result<()> {
         let size = match &self.kind {
-            Kind::As => return out(piece),
-            Kind::F64 => 8,
-            Kind::F32 => 4,
-            Kind::Small { .. } => 2,
+            Precision::As => return out(piece),
+            Precision::F64 => 8,
+            Precision::F32 => 4,
+            Precision::Small { .. } => 2,
         };
         self.part.extend_from_slice(piece);
         let whole = self.part.len() - self.part.len() % size;
@@ -284,10 +284,10 @@ impl Compute {
         let Self { product, steps, kind, index, bytes, .. } = self;
         for step in steps.iter() {
             match kind {
-                Kind::As => {}
-                Kind::F32 => each_f32(bytes, *step, *index),
-                Kind::F64 => each_f64(bytes, *step, *index),
-                Kind::Small { widen, narrow, wide, one } => {
+                Precision::As => {}
+                Precision::F32 => each_f32(bytes, *step, *index),
+                Precision::F64 => each_f64(bytes, *step, *index),
+                Precision::Small { widen, narrow, wide, one } => {
                     widen.run(bytes, wide);
                     each_f32(wide, *step, *index);
                     narrow.run(wide, one);
@@ -297,10 +297,10 @@ impl Compute {
         }
         if let Some(product) = product {
             match kind {
-                Kind::As => {}
-                Kind::F32 => add_f32(bytes, product, *index),
-                Kind::F64 => add_f64(bytes, product, *index),
-                Kind::Small { widen, narrow, wide, one } => {
+                Precision::As => {}
+                Precision::F32 => add_f32(bytes, product, *index),
+                Precision::F64 => add_f64(bytes, product, *index),
+                Precision::Small { widen, narrow, wide, one } => {
                     // Each of the three operations is rounded.
                     let numbers = (0..whole / size).map(|at| product.at(*index + at as u64));
                     let mut round = |numbers: Vec<f32>| -> Vec<f32> {

@@ -12,7 +12,7 @@ use crate::page::bridge::Bridge;
 use crate::page::drop::{self, Dropped};
 use crate::page::model::{Action, Model, Pending, Why};
 use crate::page::offers;
-use crate::protocol::{ErrorKind, ErrorText, Kind, Planned, Sink, ToWorker};
+use crate::protocol::{ErrorKind, ErrorText, JobKind, Planned, Sink, ToWorker};
 
 /// How many values the inspector asks for at a time.
 pub const VALUES: u32 = 60;
@@ -56,7 +56,7 @@ impl Actor {
     }
 
     fn unless_written(&self, why: Why, then: impl Fn(&Self) + 'static) {
-        if self.bridge.is_doing(Kind::Write) {
+        if self.bridge.is_doing(JobKind::Write) {
             self.act(Action::Ask(Some(Pending::new(why, then))));
         } else {
             then(self);
@@ -67,7 +67,7 @@ impl Actor {
     pub fn stop_jobs(&self) {
         self.act(Action::Interrupt(self.bridge.long_jobs(), false));
         // It would be shown when it is ready, though it was left.
-        if self.bridge.is_doing(Kind::Open) || self.bridge.is_doing(Kind::Look) {
+        if self.bridge.is_doing(JobKind::Open) || self.bridge.is_doing(JobKind::Look) {
             self.bridge.restart();
         }
     }

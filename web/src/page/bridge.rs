@@ -13,7 +13,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
-use crate::protocol::{FILES, FromWorker, HANDLE, Kind, MESSAGE, Posted, ToWorker};
+use crate::protocol::{FILES, FromWorker, HANDLE, JobKind, MESSAGE, Posted, ToWorker};
 use crate::rows::PackedRows;
 
 /// How the locks begin by which tabs tell each other that they are there.
@@ -51,7 +51,7 @@ struct Inner {
     /// The job that was begun last.
     job: u32,
     /// Those under way.
-    jobs: Vec<(u32, Kind)>,
+    jobs: Vec<(u32, JobKind)>,
     /// The name of this tab, under which it holds a lock.
     tab: String,
     hear: Option<Closure<dyn FnMut(MessageEvent)>>,
@@ -87,13 +87,14 @@ impl Bridge {
     }
 
     /// Whether a job of a kind is under way.
-    pub fn is_doing(&self, kind: Kind) -> bool {
+    pub fn is_doing(&self, kind: JobKind) -> bool {
         self.inner.borrow().jobs.iter().any(|job| job.1 == kind)
     }
 
     /// The jobs that would be lost if something else were opened.
-    pub fn long_jobs(&self) -> Vec<Kind> {
-        let long = [Kind::Write, Kind::Measure, Kind::Verify, Kind::Scan, Kind::Compare];
+    pub fn long_jobs(&self) -> Vec<JobKind> {
+        let long =
+            [JobKind::Write, JobKind::Measure, JobKind::Verify, JobKind::Scan, JobKind::Compare];
         long.into_iter().filter(|kind| self.is_doing(*kind)).collect()
     }
 
@@ -132,7 +133,7 @@ impl Bridge {
     pub fn post_with(&self, message: &ToWorker, files: &JsValue, handle: &JsValue) {
         let begins = message.begins_session();
         // What opens something listens to nothing meanwhile.
-        if begins && (self.is_doing(Kind::Open) || self.is_doing(Kind::Look)) {
+        if begins && (self.is_doing(JobKind::Open) || self.is_doing(JobKind::Look)) {
             self.replace();
         }
         let mut inner = self.inner.borrow_mut();
@@ -372,7 +373,7 @@ mod tests {
             session: 3,
             begun: None,
             job: 9,
-            jobs: vec![(8, Kind::Verify), (9, Kind::Inspect)],
+            jobs: vec![(8, JobKind::Verify), (9, JobKind::Inspect)],
             tab: String::new(),
             hear: None,
             fail: None,

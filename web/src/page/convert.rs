@@ -18,7 +18,7 @@ use crate::page::tape::TapeView;
 use crate::protocol::{Choice, ErrorText, Loss, Planned, Severity, Target};
 use crate::state::dtype::{self, short};
 use crate::state::fmt;
-use crate::state::tape::Part;
+use crate::state::tape::StateShare;
 use crate::state::work::Work;
 
 /// The convert sheet.
@@ -245,10 +245,10 @@ fn refused(error: &Rc<ErrorText>) -> Html {
 }
 
 /// The output as the parts of a tape.
-pub fn output_parts(plan: &Planned) -> Rc<Vec<Part>> {
+pub fn output_parts(plan: &Planned) -> Rc<Vec<StateShare>> {
     let runs =
         plan.runs.iter().map(|(name, bytes)| (short(name), dtype::family(name), *bytes)).collect();
-    Rc::new(vec![Part { name: String::new(), runs }])
+    Rc::new(vec![StateShare { name: String::new(), runs }])
 }
 
 fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {

@@ -15,11 +15,11 @@ use crate::page::drop::Dropped;
 use crate::page::hooks::use_window_event;
 use crate::page::model::{Action, Model, Pending, Screen, Why};
 use crate::page::run::RunView;
-use crate::protocol::{Agreed, Kind};
+use crate::protocol::{Agreed, JobKind};
 
 /// Something that is shown, and all that it takes to show it again.
 #[derive(Clone)]
-enum Place {
+enum Visit {
     Start,
     Files(Rc<Vec<Dropped>>, Option<u32>),
     Address(AttrValue, Agreed),
@@ -27,10 +27,10 @@ enum Place {
     Link(String),
     Run(Rc<RunView>),
     /// Two checkpoints: the first, and the files of the second.
-    Compare(Box<Place>, Rc<Vec<Dropped>>, Option<u32>),
+    Compare(Box<Visit>, Rc<Vec<Dropped>>, Option<u32>),
 }
 
-impl PartialEq for Place {
+impl PartialEq for Visit {
     /// A file that was not named yet is the one that was found to open.
     fn eq(&self, other: &Self) -> bool {
         let same =
@@ -54,7 +54,7 @@ fn are_same(one: &Rc<Vec<Dropped>>, two: &Rc<Vec<Dropped>>) -> bool {
     Rc::ptr_eq(one, two) || one == two
 }
 
-impl Place {
+impl Visit {
     /// What is shown now.
     fn of(model: &Model) -> Self {
         let open = || match &model.address {
@@ -132,7 +132,7 @@ impl Place {
 /// The places that were gone through, and where the browser is among them.
 #[derive(Default)]
 struct Trail {
-    places: HashMap<u32, Place>,
+    places: HashMap<u32, Visit>,
     at: u32,
     /// The next one's number.
     next: u32,
@@ -148,7 +148,7 @@ struct Trail {
 #[hook]
 pub fn use_history(model: &UseReducerHandle<Model>, actor: &Actor) {
     let trail = use_mut_ref(Trail::default);
-    let place = Place::of(model);
+    let place = Visit::of(model);
     {
         let trail = trail.clone();
         use_effect_with(Moved(place), move |Moved(place)| follow(&trail, place));
@@ -163,7 +163,7 @@ pub fn use_history(model: &UseReducerHandle<Model>, actor: &Actor) {
 }
 
 /// Told apart by what is shown, not by how far it is known.
-struct Moved(Place);
+struct Moved(Visit);
 
 impl PartialEq for Moved {
     fn eq(&self, other: &Self) -> bool {
@@ -172,7 +172,7 @@ impl PartialEq for Moved {
 }
 
 /// Something else is shown: that is a step in the history, unless the browser made it.
-fn follow(trail: &Rc<RefCell<Trail>>, place: &Place) {
+fn follow(trail: &Rc<RefCell<Trail>>, place: &Visit) {
     let mut trail = trail.borrow_mut();
     if trail.going {
         return;
@@ -188,7 +188,7 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Place) {
         return write(at, None, false);
     }
     let reloaded = std::mem::take(&mut trail.reloaded);
-    if reloaded && matches!(place, Place::Address(..) | Place::Link(_)) {
+    if reloaded && matches!(place, Visit::Address(..) | Visit::Link(_)) {
         let at = trail.at;
         trail.places.insert(at, place.clone());
         return write(at, None, false);
@@ -203,10 +203,10 @@ fn follow(trail: &Rc<RefCell<Trail>>, place: &Place) {
         }
         Some(_) => {
             // What was asked for when the page came is no longer so on the first screen.
-            if trail.places.get(&trail.at) == Some(&Place::Start) {
-                write(trail.at, Some(&Place::Start.url()), false);
+            if trail.places.get(&trail.at) == Some(&Visit::Start) {
+                write(trail.at, Some(&Visit::Start.url()), false);
             }
-            let url = if matches!(place, Place::Link(_)) { href } else { place.url() };
+            let url = if matches!(place, Visit::Link(_)) { href } else { place.url() };
             trail.at += 1;
             let at = trail.at;
             // What was ahead is forgotten by the browser, too.
@@ -232,7 +232,7 @@ fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Mode
     let from = trail.borrow().at;
     if std::mem::take(&mut trail.borrow_mut().going) {
         trail.borrow_mut().at = to;
-        return follow(trail, &Place::of(model));
+        return follow(trail, &Visit::of(model));
     }
     let steps = |from: u32, to: u32| i32::try_from(i64::from(to) - i64::from(from)).unwrap_or(0);
     let stay = || {
@@ -246,7 +246,7 @@ fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Mode
         return actor.act(Action::Show(None));
     }
     let sure = std::mem::take(&mut trail.borrow_mut().sure);
-    if actor.bridge.is_doing(Kind::Write) && !sure {
+    if actor.bridge.is_doing(JobKind::Write) && !sure {
         stay();
         let trail = trail.clone();
         let then = move |_: &Actor| {
@@ -268,10 +268,10 @@ fn gone(event: &Event, trail: &Rc<RefCell<Trail>>, model: &UseReducerHandle<Mode
             if !crate::page::address::open_address_of_page(actor) {
                 let (_, hash) = location();
                 if !hash.starts_with(crate::page::share::MARK) {
-                    Place::Start.show(actor, model);
+                    Visit::Start.show(actor, model);
                 }
             }
-            trail.borrow_mut().places.insert(to, Place::of(model));
+            trail.borrow_mut().places.insert(to, Visit::of(model));
         }
     }
 }

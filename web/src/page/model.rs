@@ -13,7 +13,7 @@ use crate::page::drop::Dropped;
 use crate::page::run::RunView;
 use crate::page::verify::Verification;
 use crate::protocol::{
-    Agreed, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, Kind, Opened, Posted, Running,
+    Agreed, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, JobKind, Opened, Posted, Running,
     Values,
 };
 use crate::rows::PackedRows;
@@ -231,7 +231,7 @@ pub enum Action {
     /// The worker said something; a finished file comes with it.
     Heard(Box<Posted<FromWorker>>, Option<File>),
     /// These are stopped, for something else is opened, or nothing.
-    Interrupt(Vec<Kind>, bool),
+    Interrupt(Vec<JobKind>, bool),
     /// The notice was read.
     Noticed,
     /// Asks before what is being written is stopped, or does not ask any more.
@@ -480,19 +480,19 @@ impl Model {
     }
 
     /// Tells what is stopped.
-    fn interrupt(&mut self, jobs: &[Kind], opened: bool) {
+    fn interrupt(&mut self, jobs: &[JobKind], opened: bool) {
         let name = self.work.as_ref().map(|work| work.opened.name.clone()).unwrap_or_default();
         let what: Vec<String> = jobs
             .iter()
             .filter_map(|kind| match kind {
-                Kind::Write => {
+                JobKind::Write => {
                     let written = self.convert.as_ref().map(|convert| &convert.options.name);
                     Some(format!("writing {}", written.unwrap_or(&name)))
                 }
-                Kind::Measure => Some(format!("reading all values of {name}")),
-                Kind::Verify => Some(format!("verifying {name}")),
-                Kind::Scan => Some(format!("scanning the values of {name}")),
-                Kind::Compare => Some(format!("comparing {name}")),
+                JobKind::Measure => Some(format!("reading all values of {name}")),
+                JobKind::Verify => Some(format!("verifying {name}")),
+                JobKind::Scan => Some(format!("scanning the values of {name}")),
+                JobKind::Compare => Some(format!("comparing {name}")),
                 _ => None,
             })
             .collect();
@@ -506,7 +506,7 @@ impl Model {
         };
         let were = if what.len() == 1 { "was" } else { "were" };
         let what = text::sentence(&format!("{} {were} stopped because {why}", what.join(" and ")));
-        let left = match jobs.contains(&Kind::Write) {
+        let left = match jobs.contains(&JobKind::Write) {
             true => " What was written is removed.",
             false => "",
         };

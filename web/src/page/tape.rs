@@ -8,13 +8,13 @@ use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{classes, when};
 use crate::state::dtype::Family;
 use crate::state::fmt;
-use crate::state::tape::{Part, Tape, lay_out};
+use crate::state::tape::{StateShare, Tape, lay_out};
 
 /// A tape.
 #[derive(Properties, PartialEq)]
 pub struct TapeProps {
     /// What it shows.
-    pub parts: Rc<Vec<Part>>,
+    pub parts: Rc<Vec<StateShare>>,
     /// Where layers begin, in bytes.
     #[prop_or_default]
     pub layers: Rc<Vec<u64>>,
@@ -100,7 +100,7 @@ pub fn TapeView(props: &TapeProps) -> Html {
 }
 
 /// The tape in words.
-fn told(parts: &[Part]) -> String {
+fn told(parts: &[StateShare]) -> String {
     let parts: Vec<String> = parts
         .iter()
         .take(12)

@@ -7,11 +7,11 @@ use memchr::memmem::Finder;
 #[derive(Debug, Clone)]
 pub struct Glob {
     /// What stands between the stars.
-    parts: Vec<Part>,
+    parts: Vec<Between>,
 }
 
 #[derive(Debug, Clone)]
-struct Part {
+struct Between {
     text: Finder<'static>,
     /// True if it has a `?`.
     open: bool,
@@ -22,7 +22,7 @@ impl Glob {
     #[must_use]
     pub fn new(text: &str) -> Self {
         let part =
-            |text: &str| Part { text: Finder::new(text).into_owned(), open: text.contains('?') };
+            |text: &str| Between { text: Finder::new(text).into_owned(), open: text.contains('?') };
         Self { parts: text.trim_matches('.').split('*').map(part).collect() }
     }
 
@@ -43,7 +43,7 @@ impl Glob {
     }
 }
 
-impl Part {
+impl Between {
     /// Where the first place ends, from there on, at which a key is like this part.
     fn place(&self, key: &str, mut from: usize, begins: bool, ends: bool) -> Option<usize> {
         let bytes = key.as_bytes();

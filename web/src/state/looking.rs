@@ -24,7 +24,7 @@ impl<T> Clone for Held<T> {
 }
 
 /// A row and a column.
-pub type Place = (u64, u64);
+pub type RowColumn = (u64, u64);
 
 /// What is looked at, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,9 +42,9 @@ pub struct Looking {
     /// Why it can't be read.
     pub failed: Option<Rc<ErrorText>>,
     /// The value that is looked at.
-    pub at: Place,
+    pub at: RowColumn,
     /// The first of the lens.
-    pub lens: Place,
+    pub lens: RowColumn,
     /// Pixels of a value under the lens.
     pub zoom: u64,
     /// Values under the lens.
@@ -128,34 +128,34 @@ impl Looking {
 
     /// Rows and columns under the lens.
     #[must_use]
-    pub fn window(&self) -> Place {
+    pub fn window(&self) -> RowColumn {
         let most = LENS / self.zoom.max(1);
         (self.matrix.0.min(most), self.matrix.1.min(most))
     }
 
     /// The number in the tensor of a value.
     #[must_use]
-    pub fn number(&self, (row, column): Place) -> u64 {
+    pub fn number(&self, (row, column): RowColumn) -> u64 {
         let first = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.first);
         first + row * self.matrix.1 + column
     }
 
     /// The index of a value.
     #[must_use]
-    pub fn index(&self, place: Place) -> Vec<u64> {
+    pub fn index(&self, place: RowColumn) -> Vec<u64> {
         statelens_inspect::index(&self.shape, self.number(place))
     }
 
     /// Whether there is such a value.
     #[must_use]
-    pub fn has(&self, (row, column): Place) -> bool {
+    pub fn has(&self, (row, column): RowColumn) -> bool {
         let len = self.frame.matrix(&self.shape).map_or(0, |matrix| matrix.len);
         row < self.matrix.0 && column < self.matrix.1 && row * self.matrix.1 + column < len
     }
 
     /// The value of a place, if it is under the lens: where in the cells.
     #[must_use]
-    pub fn cell(&self, (row, column): Place) -> Option<(&Cells, usize)> {
+    pub fn cell(&self, (row, column): RowColumn) -> Option<(&Cells, usize)> {
         let cells = self.cells.as_ref()?;
         let [top, left, rows, columns] = cells.0.window;
         let (down, across) = (row.checked_sub(top)?, column.checked_sub(left)?);
@@ -187,7 +187,7 @@ impl Looking {
     }
 
     /// Looks at a value, with the lens around it.
-    pub fn centre(&mut self, at: Place) {
+    pub fn centre(&mut self, at: RowColumn) {
         let window = self.window();
         self.at = self.kept(at);
         self.lens =
@@ -196,7 +196,7 @@ impl Looking {
     }
 
     /// Looks at a value; the lens moves only if it has to.
-    pub fn look(&mut self, at: Place) {
+    pub fn look(&mut self, at: RowColumn) {
         let (rows, columns) = self.window();
         self.at = self.kept(at);
         let follow = |lens: u64, at: u64, size: u64| lens.clamp((at + 1).saturating_sub(size), at);
@@ -233,7 +233,7 @@ impl Looking {
 
     /// The first place of a block, and the one to look at in it: what is largest, or not finite.
     #[must_use]
-    pub fn best(&self, block: usize) -> Option<Place> {
+    pub fn best(&self, block: usize) -> Option<RowColumn> {
         let map = &self.map.as_ref()?.0;
         // Of two values in an element, the element.
         let each = (map.matrix.1 / self.matrix.1.max(1)).max(1);
@@ -241,7 +241,7 @@ impl Looking {
         Some((number / self.matrix.1.max(1), number % self.matrix.1.max(1)))
     }
 
-    fn kept(&self, (row, column): Place) -> Place {
+    fn kept(&self, (row, column): RowColumn) -> RowColumn {
         let row = row.min(self.matrix.0.saturating_sub(1));
         let column = column.min(self.matrix.1.saturating_sub(1));
         // The last row may be a part of one.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use statelens_checkpoint::order;
-use statelens_inspect::runs::{Entry, INDEX, Kind, NamePattern, Run, parse_index};
+use statelens_inspect::runs::{Entry, INDEX, NamePattern, Run, RunFile, parse_index};
 
 use crate::protocol::FileName;
 
@@ -37,7 +37,7 @@ pub fn find(files: &[FileName]) -> Option<Folder> {
         let others = run
             .entries
             .iter()
-            .any(|entry| !entry.is_checkpoint() && !matches!(entry.kind, Kind::Other));
+            .any(|entry| !entry.is_checkpoint() && !matches!(entry.kind, RunFile::Other));
         let is_run = checkpoints > 1 || checkpoints == 1 && others;
         if is_run && best.as_ref().is_none_or(|(most, _)| checkpoints > *most) {
             best = Some((checkpoints, folder));
@@ -123,7 +123,7 @@ pub fn sort(files: &[FileName], folder: &Folder, index: Option<Result<String, St
 /// The step that a name says, whatever the file is.
 #[must_use]
 pub fn step(entry: &Entry) -> Option<u128> {
-    if let Kind::Checkpoint(name) = &entry.kind {
+    if let RunFile::Checkpoint(name) = &entry.kind {
         return Some(name.step);
     }
     let after = ["checkpoint_", "trainer_state_"]
@@ -136,7 +136,7 @@ pub fn step(entry: &Entry) -> Option<u128> {
 /// The timestamp of a name as people write it: `2026-01-31 10:45:12`.
 #[must_use]
 pub fn timestamp(entry: &Entry) -> Option<String> {
-    let Kind::Checkpoint(name) = &entry.kind else { return None };
+    let RunFile::Checkpoint(name) = &entry.kind else { return None };
     let text = name.timestamp.as_deref()?;
     let part = |from: usize, to: usize| text.get(from..to).unwrap_or_default();
     Some(format!(

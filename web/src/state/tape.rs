@@ -79,14 +79,14 @@ pub struct Tape {
 
 /// A part of the tape: a state's share, and runs of one dtype in it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct StateShare {
     /// What is written over it; empty for none.
     pub name: String,
     /// Word, family and bytes, in order.
     pub runs: Vec<(String, Family, u64)>,
 }
 
-impl Part {
+impl StateShare {
     fn bytes(&self) -> u64 {
         self.runs.iter().map(|run| run.2).sum()
     }
@@ -110,8 +110,8 @@ impl Part {
 
 /// The parts of a state, in key order; links and values take no room.
 #[must_use]
-pub fn parts(rows: &[Row], dot: char) -> Vec<Part> {
-    let mut parts: Vec<Part> = Vec::new();
+pub fn parts(rows: &[Row], dot: char) -> Vec<StateShare> {
+    let mut parts: Vec<StateShare> = Vec::new();
     let mut before: Option<(&Row, &str)> = None;
     for row in rows.iter().filter(|row| takes_room(row)) {
         let state = row.key.split(dot).next().unwrap_or_default();
@@ -120,7 +120,7 @@ pub fn parts(rows: &[Row], dot: char) -> Vec<Part> {
         });
         before = Some((row, state));
         if !same_state {
-            parts.push(Part { name: state.to_owned(), runs: Vec::with_capacity(1) });
+            parts.push(StateShare { name: state.to_owned(), runs: Vec::with_capacity(1) });
         }
         let Some(part) = parts.last_mut() else { continue };
         match part.runs.last_mut() {
@@ -176,8 +176,8 @@ pub fn row_at(rows: &[Row], starts: &[u64], byte: u64) -> Option<u32> {
 
 /// Lays a tape out for a width in CSS pixels. `layers` are bytes at which a layer begins.
 #[must_use]
-pub fn lay_out(parts: &[Part], layers: &[u64], width: f64) -> Tape {
-    let total: u64 = parts.iter().map(Part::bytes).fold(0, u64::saturating_add);
+pub fn lay_out(parts: &[StateShare], layers: &[u64], width: f64) -> Tape {
+    let total: u64 = parts.iter().map(StateShare::bytes).fold(0, u64::saturating_add);
     if total == 0 || width < 1.0 {
         return Tape { total, ..Tape::default() };
     }
@@ -193,7 +193,7 @@ pub fn lay_out(parts: &[Part], layers: &[u64], width: f64) -> Tape {
 
 /// One stretch per run; what is thinner than a pixel joins its neighbours until it is one, so that
 /// nothing is dropped and nothing is drawn wider than it is by more than that.
-fn stretches(parts: &[Part], scale: f64) -> Vec<Stretch> {
+fn stretches(parts: &[StateShare], scale: f64) -> Vec<Stretch> {
     let mut out: Vec<Stretch> = Vec::new();
     let mut at = 0.0;
     // What is thinner than a pixel, from whichever states it is.
@@ -304,9 +304,9 @@ fn axis(total: u64, width: f64) -> Vec<Mark> {
 }
 
 /// Names over the tape: each gets what room there is up to the next, the larger ones first.
-fn labels(parts: &[Part], scale: f64, width: f64) -> Vec<Label> {
+fn labels(parts: &[StateShare], scale: f64, width: f64) -> Vec<Label> {
     let mut at = 0.0;
-    let mut wanted: Vec<(u64, f64, &Part)> = Vec::with_capacity(parts.len());
+    let mut wanted: Vec<(u64, f64, &StateShare)> = Vec::with_capacity(parts.len());
     for part in parts {
         let bytes = part.bytes();
         if !part.name.is_empty() {

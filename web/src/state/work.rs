@@ -15,7 +15,7 @@ use crate::state::dtype::Family;
 use crate::state::filter::Filter;
 use crate::state::search::{Keys, Search};
 use crate::state::table::{Column, Fold, Item, Sorted, Table, View};
-use crate::state::tape::{self, Part};
+use crate::state::tape::{self, StateShare};
 use crate::state::tree::{self, Tree};
 
 /// More top-level keys than that are no states but the keys of a flat dict.
@@ -58,7 +58,7 @@ pub struct Work {
     /// The lines of the tree.
     pub tree: Rc<Tree>,
     /// States and dtypes along the tape.
-    pub parts: Rc<Vec<Part>>,
+    pub parts: Rc<Vec<StateShare>>,
     /// Where each row begins on the tape.
     pub starts: Rc<Vec<u64>>,
     /// Where layers begin on the tape.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Checkpoint, ErrorKind, Limits, ReadAt, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
-use statelens_inspect::compare::{Comparison, Difference, Numbers, Options, Tolerance, What};
+use statelens_inspect::compare::{Comparison, DiffOptions, Difference, Numbers, Tolerance, What};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
 use web_sys::File;
@@ -15,7 +15,7 @@ use web_sys::File;
 use crate::protocol::compare::{
     self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
 };
-use crate::protocol::{FromWorker, Kind};
+use crate::protocol::{FromWorker, JobKind};
 use crate::worker::blob::BlobSource;
 use crate::worker::planning::command_line;
 use crate::worker::reading::drive;
@@ -40,7 +40,7 @@ pub(super) struct Second {
 impl Second {
     /// Nothing is beside the open checkpoint any more.
     fn forget(session: &mut Session) {
-        session.stop(Kind::Compare);
+        session.stop(JobKind::Compare);
         session.second = Self::default();
     }
 }
@@ -91,7 +91,7 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
                 }
             }
         }
-        Ask::Stop => session.borrow().stop(Kind::Compare),
+        Ask::Stop => session.borrow().stop(JobKind::Compare),
         Ask::Check { strict, release } => {
             let session = session.borrow();
             let Some(left) = &session.open else { return };
@@ -151,7 +151,7 @@ fn begin(
         false => Arc::new(edit.apply(&left.checkpoint)?),
     };
     let second = right.checkpoint.clone();
-    let how = Options {
+    let how = DiffOptions {
         tolerance: options.tolerance.map(|(relative, absolute)| Tolerance { relative, absolute }),
         nan_differs: options.nan_differs,
         ignore_dtype: options.ignore_dtype,
@@ -202,7 +202,7 @@ fn rows(open: &Open, edited: &Arc<Checkpoint>) -> Vec<u32> {
 
 /// The replacement that would make most keys match that have no partner, as a rule.
 fn suggested(left: &Checkpoint, right: &Checkpoint) -> Option<(String, u64)> {
-    let options = check::Options { state: None, ..check::Options::default() };
+    let options = check::CheckOptions { state: None, ..check::CheckOptions::default() };
     let answer = check::check(
         check::expected_of(left, &left.leaves()),
         false,
@@ -367,7 +367,7 @@ fn would_load(
     release: &str,
 ) -> protocol::Checked {
     let release = check::Release::parse(release).ok();
-    let options = check::Options { strict, release, ..check::Options::default() };
+    let options = check::CheckOptions { strict, release, ..check::CheckOptions::default() };
     let file = &left.checkpoint;
     let version = check::version_of(file);
     let answer = check::check(

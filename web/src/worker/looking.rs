@@ -9,7 +9,7 @@ use statelens_stats::{Matrix, Overview};
 use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
-use crate::protocol::{FromWorker, Kind};
+use crate::protocol::{FromWorker, JobKind};
 use crate::worker::reading::{Pulse, drive};
 use crate::worker::session::{Job, Open, Shared};
 use crate::worker::{now, text};
@@ -26,7 +26,7 @@ const MOST: u64 = 1 << 15;
 /// Answers the page.
 pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     if ask == Ask::Overview(None) {
-        return session.borrow().stop(Kind::Overview);
+        return session.borrow().stop(JobKind::Overview);
     }
     let Some(open) = session.borrow().open.clone() else { return };
     match ask {

@@ -38,7 +38,7 @@ use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 use crate::page::bridge::{envelope, get, message, set};
 use crate::protocol::family::{Text, Told};
 use crate::protocol::{
-    Done, Ended, FILES, FromWorker, HANDLE, Inspected, Kind, Opened, Posted, ToWorker,
+    Done, Ended, FILES, FromWorker, HANDLE, Inspected, JobKind, Opened, Posted, ToWorker,
 };
 use crate::worker::session::{Job, Open, Session, Shared};
 
@@ -100,13 +100,13 @@ fn answer(current: &RefCell<Shared>, posted: Posted<ToWorker>, data: &JsValue) {
     if session.borrow().id() != id {
         return post_as(id, job, &FromWorker::Ended(Ended::Refused), &JsValue::UNDEFINED);
     }
-    let writes = session.borrow().is_doing(Kind::Write);
+    let writes = session.borrow().is_doing(JobKind::Write);
     let job = session.borrow_mut().job(job, message.kind());
-    if writes && message.kind() == Kind::Write {
+    if writes && message.kind() == JobKind::Write {
         let error = Error::refused("another file is being written");
         return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
     }
-    if matches!(message.kind(), Kind::Open | Kind::Look) {
+    if matches!(message.kind(), JobKind::Open | JobKind::Look) {
         // Says that it was heard, before anything that takes long.
         let doing = String::new();
         job.post(&FromWorker::Opening { doing, keys: 0, read: 0, calls: 0 });
@@ -147,7 +147,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 job.post(&FromWorker::Shared(Box::new(summary.shared(options))));
             }
         }
-        ToWorker::Measure { go: false } => session.borrow().stop(Kind::Measure),
+        ToWorker::Measure { go: false } => session.borrow().stop(JobKind::Measure),
         ToWorker::Measure { go: true } => measure(session, job.clone()),
         ToWorker::Summarize { kind } => {
             if let Some(summary) = session.borrow_mut().summary() {
@@ -254,7 +254,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 }
             });
         }
-        ToWorker::Cancel => session.borrow().stop(Kind::Write),
+        ToWorker::Cancel => session.borrow().stop(JobKind::Write),
         ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),

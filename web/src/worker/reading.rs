@@ -68,7 +68,7 @@ impl Pulse {
 
 /// Feeds machines, for a job: one after the other, from streams that go on where they were.
 pub(super) struct Driver<'a> {
-    readers: Vec<Reader>,
+    readers: Vec<SourceReader>,
     job: &'a Job,
     pulse: Pulse,
 }
@@ -76,7 +76,7 @@ pub(super) struct Driver<'a> {
 impl<'a> Driver<'a> {
     /// Of what these are the sources of, as [`Machine::source`] counts them.
     pub(super) fn new(sources: &[&Rc<Sources>], job: &'a Job) -> Self {
-        let readers = sources.iter().map(|sources| Reader::new(sources, job)).collect();
+        let readers = sources.iter().map(|sources| SourceReader::new(sources, job)).collect();
         Self { readers, job, pulse: Pulse::new() }
     }
 
@@ -149,14 +149,14 @@ pub(super) async fn drive<M: Machine>(
 }
 
 /// Reads the files of a checkpoint, for a job. It holds what it reads, whatever else is opened.
-pub(super) struct Reader {
+pub(super) struct SourceReader {
     sources: Rc<Sources>,
     stream: Option<Stream>,
     ahead: Option<Ahead>,
     job: Job,
 }
 
-impl Reader {
+impl SourceReader {
     pub(super) fn new(sources: &Rc<Sources>, job: &Job) -> Self {
         Self { sources: sources.clone(), stream: None, ahead: None, job: job.clone() }
     }

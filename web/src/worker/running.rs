@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Result, Segment, TensorId};
-use statelens_convert::{Options, Reading, Run, Step, composable};
+use statelens_convert::{Reading, Run, RunOptions, Step, composable};
 use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
@@ -40,7 +40,7 @@ pub async fn run(
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
     let mut writing = Writing {
-        run: Run::new(plan, Options { compose })?,
+        run: Run::new(plan, RunOptions { compose })?,
         driver: Driver::new(&[sources], job),
         telling: Telling { sources, job, began, keys },
     };

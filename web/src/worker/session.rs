@@ -18,7 +18,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
 use crate::protocol::family::{Asked, Text};
-use crate::protocol::{Ended, Fact, FromWorker, Kind};
+use crate::protocol::{Ended, Fact, FromWorker, JobKind};
 use crate::worker::sources::Sources;
 use crate::worker::{compare, family, found, planning, post_as, share, statistics};
 
@@ -123,7 +123,7 @@ impl Session {
     }
 
     /// A job begins; one of its kind that is under way is stopped, if there is only one at a time.
-    pub(super) fn job(&mut self, id: u32, kind: Kind) -> Job {
+    pub(super) fn job(&mut self, id: u32, kind: JobKind) -> Job {
         if kind.is_single() {
             self.stop(kind);
         }
@@ -143,14 +143,14 @@ impl Session {
     }
 
     /// Stops the jobs of a kind.
-    pub(super) fn stop(&self, kind: Kind) {
+    pub(super) fn stop(&self, kind: JobKind) {
         for job in self.jobs.iter().filter_map(Weak::upgrade).filter(|job| job.kind == kind) {
             job.stop(Ended::Stopped);
         }
     }
 
     /// Whether a job of a kind is under way.
-    pub(super) fn is_doing(&self, kind: Kind) -> bool {
+    pub(super) fn is_doing(&self, kind: JobKind) -> bool {
         self.jobs.iter().filter_map(Weak::upgrade).any(|job| job.kind == kind)
     }
 
@@ -251,7 +251,7 @@ pub struct Job(Rc<Inner>);
 struct Inner {
     session: u32,
     id: u32,
-    kind: Kind,
+    kind: JobKind,
     /// Why it is to stop.
     stopped: Cell<Option<Ended>>,
     /// Requests that are given up when it stops.

@@ -3,7 +3,7 @@
 
 use js_sys::{Array, Uint8Array};
 use statelens_checkpoint::{Error, Result, Span};
-use statelens_convert::{Composition, Part};
+use statelens_convert::{Composed, Composition};
 use statelens_tensor::Receive;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
@@ -216,10 +216,10 @@ fn compose(composition: Composition, sources: &Sources) -> Result<Blob> {
     let parts = Array::new();
     for part in composition.into_parts() {
         match part {
-            Part::Bytes(bytes) => {
+            Composed::Bytes(bytes) => {
                 parts.push(&Uint8Array::from(bytes.as_slice()));
             }
-            Part::Span(span) => {
+            Composed::Span(span) => {
                 let file = sources.disk(span.file).ok_or_else(|| blob::gone(""))?;
                 let slice = file.slice(span.offset, span.len)?;
                 parts.push(&slice);

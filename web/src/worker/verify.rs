@@ -8,7 +8,7 @@ use wasm_bindgen::JsValue;
 use web_sys::File;
 
 use crate::protocol::verify::{Told, Verified};
-use crate::protocol::{FromWorker, Kind, Running};
+use crate::protocol::{FromWorker, JobKind, Running};
 use crate::worker::blob::BlobSource;
 use crate::worker::planning::command_line;
 use crate::worker::reading::drive;
@@ -22,7 +22,7 @@ const SHOWN: usize = 200;
 
 /// Begins, with the manifest that may come beside the message; or stops.
 pub(super) fn answer(session: &Shared, job: Job, finite: Option<bool>, data: &JsValue) {
-    let Some(finite) = finite else { return session.borrow().stop(Kind::Verify) };
+    let Some(finite) = finite else { return session.borrow().stop(JobKind::Verify) };
     let Some(open) = session.borrow().open.clone() else { return };
     let manifest = files_of(data).into_iter().next();
     job.clone().spawn(async move {

@@ -13,7 +13,7 @@ use statelens_stats::{Accumulator, Histogram};
 use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
-use crate::protocol::{FromWorker, Inspected, Kind, Running};
+use crate::protocol::{FromWorker, Inspected, JobKind, Running};
 use crate::worker::found::{Found, Kept};
 use crate::worker::reading::{Driver, drive};
 use crate::worker::session::{Job, Open, Shared};
@@ -31,8 +31,8 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     let (open, found) = {
         let session = session.borrow();
         match ask {
-            Ask::Scan(false) => return session.stop(Kind::Scan),
-            Ask::Read(None) => return session.stop(Kind::Read),
+            Ask::Scan(false) => return session.stop(JobKind::Scan),
+            Ask::Read(None) => return session.stop(JobKind::Read),
             _ => {}
         }
         let Some(open) = session.open.clone() else { return };

@@ -11,7 +11,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use common::{Folder, Ran, fixture, heeding};
-use store::{KINDS, Kind, SECRET, Store};
+use store::{KINDS, Protocol, SECRET, Store};
 
 /// The command in an environment that leads to a store and nowhere else.
 fn command(environment: &[(&'static str, String)]) -> Command {
@@ -90,12 +90,12 @@ fn what_is_written_into_a_bucket_is_what_is_written_to_the_disk() {
     let source = large(11);
     let file = folder.with("source.safetensors", &source);
     for (kind, target, more) in [
-        (Kind::S3, "out.pt", &[][..]),
-        (Kind::S3, "out.mdl", &["--compress", "gzip"]),
-        (Kind::S3, "out.npz", &["--cast", "bfloat16", "--lossy"]),
-        (Kind::Google, "out.pt", &[]),
-        (Kind::Azure, "out.pt", &[]),
-        (Kind::Azure, "out.mdl", &[]),
+        (Protocol::S3, "out.pt", &[][..]),
+        (Protocol::S3, "out.mdl", &["--compress", "gzip"]),
+        (Protocol::S3, "out.npz", &["--cast", "bfloat16", "--lossy"]),
+        (Protocol::Google, "out.pt", &[]),
+        (Protocol::Azure, "out.pt", &[]),
+        (Protocol::Azure, "out.mdl", &[]),
     ] {
         let store = Store::start(kind);
         store.put("bucket/source.safetensors", source.clone());
@@ -198,16 +198,16 @@ fn what_goes_wrong_is_told_and_leaves_nothing() {
 #[test]
 fn without_credentials_it_says_which_are_missing() {
     let folder = Folder::new();
-    let store = Store::start(Kind::S3);
+    let store = Store::start(Protocol::S3);
     for (kind, words) in [
-        (Kind::S3, "AWS_ACCESS_KEY_ID"),
-        (Kind::Google, "GOOGLE_APPLICATION_CREDENTIALS"),
-        (Kind::Azure, "AZURE_STORAGE_ACCOUNT_NAME"),
+        (Protocol::S3, "AWS_ACCESS_KEY_ID"),
+        (Protocol::Google, "GOOGLE_APPLICATION_CREDENTIALS"),
+        (Protocol::Azure, "AZURE_STORAGE_ACCOUNT_NAME"),
     ] {
         let url = match kind {
-            Kind::S3 => "s3://bucket/a.pt",
-            Kind::Google => "gs://bucket/a.pt",
-            Kind::Azure => "az://bucket/a.pt",
+            Protocol::S3 => "s3://bucket/a.pt",
+            Protocol::Google => "gs://bucket/a.pt",
+            Protocol::Azure => "az://bucket/a.pt",
         };
         let mut command = command(&[]);
         // Where machines of a cloud find theirs, nobody answers here.
@@ -225,7 +225,7 @@ fn what_is_interrupted_leaves_nothing() {
     let folder = Folder::new();
     let file = folder.with("large.safetensors", &large(100));
     // Azure has no request for it: it forgets blocks that nobody lists, after a week.
-    for kind in [Kind::S3, Kind::Google] {
+    for kind in [Protocol::S3, Protocol::Google] {
         let store = Store::twisted(kind, |asked, _| {
             if asked.method == "PUT" {
                 std::thread::sleep(std::time::Duration::from_millis(200));

@@ -10,13 +10,13 @@ use std::thread;
 
 /// Whose protocol is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum Protocol {
     S3,
     Google,
     Azure,
 }
 
-pub(crate) const KINDS: [Kind; 3] = [Kind::S3, Kind::Google, Kind::Azure];
+pub(crate) const KINDS: [Protocol; 3] = [Protocol::S3, Protocol::Google, Protocol::Azure];
 
 /// What is secret in the credentials that tests use.
 pub(crate) const SECRET: &str = "c2VjcmV0LXRoYXQtbm9ib2R5LW1heS1zZWUtYW55d2hlcmU=";
@@ -41,7 +41,7 @@ pub(crate) type Answer = (u16, String, Vec<u8>);
 type Twist = Box<dyn Fn(&Asked, usize) -> Option<Answer> + Send + Sync>;
 
 pub(crate) struct Store {
-    kind: Kind,
+    kind: Protocol,
     port: u16,
     shelf: Arc<Mutex<Shelf>>,
 }
@@ -59,12 +59,12 @@ pub(crate) struct Shelf {
 }
 
 impl Store {
-    pub(crate) fn start(kind: Kind) -> Self {
+    pub(crate) fn start(kind: Protocol) -> Self {
         Self::twisted(kind, |_, _| None)
     }
 
     pub(crate) fn twisted(
-        kind: Kind,
+        kind: Protocol,
         twist: impl Fn(&Asked, usize) -> Option<Answer> + Send + Sync + 'static,
     ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -108,9 +108,9 @@ impl Store {
     /// The address of an object, as people write it.
     pub(crate) fn at(&self, name: &str) -> String {
         let scheme = match self.kind {
-            Kind::S3 => "s3",
-            Kind::Google => "gs",
-            Kind::Azure => "az",
+            Protocol::S3 => "s3",
+            Protocol::Google => "gs",
+            Protocol::Azure => "az",
         };
         format!("{scheme}://{name}")
     }
@@ -120,17 +120,17 @@ impl Store {
         let here = format!("http://127.0.0.1:{}", self.port);
         let text = |text: &str| text.to_owned();
         match self.kind {
-            Kind::S3 => vec![
+            Protocol::S3 => vec![
                 ("AWS_ENDPOINT", here),
                 ("AWS_ALLOW_HTTP", text("true")),
                 ("AWS_REGION", text("eu-central-1")),
                 ("AWS_ACCESS_KEY_ID", text("ACCESSKEY")),
                 ("AWS_SECRET_ACCESS_KEY", text(SECRET)),
             ],
-            Kind::Google => {
+            Protocol::Google => {
                 vec![("GOOGLE_BASE_URL", here), ("GOOGLE_BEARER_TOKEN", text(SECRET))]
             }
-            Kind::Azure => vec![
+            Protocol::Azure => vec![
                 ("AZURE_STORAGE_USE_EMULATOR", text("true")),
                 ("AZURITE_BLOB_STORAGE_URL", here),
                 ("AZURE_STORAGE_ACCOUNT_NAME", text("account")),
@@ -141,12 +141,12 @@ impl Store {
 }
 
 impl Shelf {
-    fn answer(&mut self, kind: Kind, asked: Asked) -> Answer {
+    fn answer(&mut self, kind: Protocol, asked: Asked) -> Answer {
         if !is_signed(kind, &asked) {
             return (403, String::new(), b"<Error><Code>AccessDenied</Code></Error>".to_vec());
         }
         let path = match kind {
-            Kind::Azure => asked.path.strip_prefix("/account").unwrap_or_default(),
+            Protocol::Azure => asked.path.strip_prefix("/account").unwrap_or_default(),
             _ => &asked.path,
         };
         let name = path.trim_start_matches('/').to_owned();
@@ -219,14 +219,14 @@ impl Shelf {
         self.objects.insert(name, Arc::new(bytes));
     }
 
-    fn part(&self, kind: Kind, name: &str, asked: &Asked) -> Answer {
+    fn part(&self, kind: Protocol, name: &str, asked: &Asked) -> Answer {
         let Some(bytes) = self.objects.get(name) else { return nothing() };
         let tag = format!("\"{}\"", crc32fast::hash(bytes));
         if asked.head.get("if-match").is_some_and(|wanted| *wanted != tag) {
             return (412, String::new(), Vec::new());
         }
         let mut head = format!("ETag: {tag}\r\n{DATE}");
-        if kind == Kind::Azure {
+        if kind == Protocol::Azure {
             head += "x-ms-blob-type: BlockBlob\r\n";
         }
         if asked.method == "HEAD" {
@@ -251,12 +251,12 @@ fn nothing() -> Answer {
 }
 
 /// Whether a request shows that it was made with the credentials, and does not show them.
-fn is_signed(kind: Kind, asked: &Asked) -> bool {
+fn is_signed(kind: Protocol, asked: &Asked) -> bool {
     let shown = asked.head.get("authorization").map(String::as_str).unwrap_or_default();
     match kind {
-        Kind::S3 => shown.starts_with("AWS4-HMAC-SHA256 Credential=ACCESSKEY/"),
-        Kind::Google => shown == format!("Bearer {SECRET}"),
-        Kind::Azure => shown.starts_with("SharedKey account:"),
+        Protocol::S3 => shown.starts_with("AWS4-HMAC-SHA256 Credential=ACCESSKEY/"),
+        Protocol::Google => shown == format!("Bearer {SECRET}"),
+        Protocol::Azure => shown.starts_with("SharedKey account:"),
     }
 }
 

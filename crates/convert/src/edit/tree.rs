@@ -21,19 +21,19 @@ struct Node {
 struct Child {
     key: DictKey,
     text: String,
-    place: Place,
+    place: LedTo,
 }
 
 /// What a step leads to: a container, or the leaf of a key; by number.
 #[derive(Clone, Copy)]
-enum Place {
+enum LedTo {
     Node(usize),
     Leaf(usize),
 }
 
 /// Keys of dicts that look alike may still differ in their type; items of lists are none.
 #[derive(PartialEq, Eq, Hash)]
-enum Kind {
+enum StepType {
     Text,
     Other,
     Index,
@@ -63,8 +63,8 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
     }
     for (node, place) in nodes.iter().zip(&places) {
         let children = node.children.iter().map(|child| match child.place {
-            Place::Node(index) => places[index],
-            Place::Leaf(index) => keys[index].leaf.id,
+            LedTo::Node(index) => places[index],
+            LedTo::Leaf(index) => keys[index].leaf.id,
         });
         let children: Vec<ValueId> = children.collect();
         let value = container(node.old.map(|old| checkpoint.value(old)), &node.children, children);
@@ -106,7 +106,7 @@ fn check_names(keys: &[NewKey]) -> Result<()> {
 fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
     let root = keys.iter().find_map(|key| key.above.first().copied());
     let mut nodes = vec![Node { old: root, in_place: true, children: Vec::new() }];
-    let mut places: HashMap<(usize, Kind, String), (Place, usize)> = HashMap::new();
+    let mut places: HashMap<(usize, StepType, String), (LedTo, usize)> = HashMap::new();
     for (index, key) in keys.iter().enumerate() {
         let steps = key.steps();
         let mut node = 0;
@@ -114,30 +114,30 @@ fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
         for (depth, step) in steps.iter().enumerate() {
             let part = key.kept_part(step);
             let name = match part {
-                Some(KeyPart::Index(_)) => Kind::Index,
-                Some(KeyPart::Field(DictKey::Str(_))) | None => Kind::Text,
-                Some(_) => Kind::Other,
+                Some(KeyPart::Index(_)) => StepType::Index,
+                Some(KeyPart::Field(DictKey::Str(_))) | None => StepType::Text,
+                Some(_) => StepType::Other,
             };
             in_place &= part.is_some() && step.from == Some(depth) && step.into == Some(depth + 1);
             let last = depth + 1 == steps.len();
             let at = (node, name, step.text.to_owned());
             let place = match places.get(&at) {
-                Some((Place::Node(below), _)) if !last => {
+                Some((LedTo::Node(below), _)) if !last => {
                     node = *below;
                     continue;
                 }
                 Some((_, other)) => return Err(both(&keys[*other], key)),
-                None if last => Place::Leaf(index),
+                None if last => LedTo::Leaf(index),
                 None => {
                     let old = step.into.map(|into| key.above[into]);
                     nodes.push(Node { old, in_place, children: Vec::new() });
-                    Place::Node(nodes.len() - 1)
+                    LedTo::Node(nodes.len() - 1)
                 }
             };
             places.insert(at, (place, index));
             let child = Child { key: dict_key(key, step), text: step.text.to_owned(), place };
             nodes[node].children.push(child);
-            if let Place::Node(below) = place {
+            if let LedTo::Node(below) = place {
                 node = below;
             }
         }

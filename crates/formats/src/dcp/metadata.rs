@@ -18,7 +18,7 @@ pub(super) struct Metadata<'a> {
     pickle: &'a Pickle,
     entries: &'a [(NodeId, NodeId)],
     paths: HashMap<Text, NodeId>,
-    places: HashMap<Index, Place>,
+    places: HashMap<Index, StorageInfo>,
     /// Version of the format, `1.0.0` of late; may be empty.
     pub(super) version: String,
     chunks: u64,
@@ -28,11 +28,11 @@ pub(super) struct Metadata<'a> {
 /// What stands under a name.
 pub(super) struct Entry {
     pub(super) name: Text,
-    pub(super) kind: Kind,
+    pub(super) kind: EntryKind,
 }
 
 /// What kind of thing that is.
-pub(super) enum Kind {
+pub(super) enum EntryKind {
     /// A value, pickled by itself.
     Value,
     /// A tensor, in chunks: for each the first element and the shape.
@@ -50,7 +50,7 @@ struct Index {
 
 /// Where something is stored.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct StorageInfo {
     /// The file, relative to the folder of the checkpoint.
     pub(super) file: Text,
     pub(super) offset: u64,
@@ -100,23 +100,23 @@ impl<'a> Metadata<'a> {
         let (name, value) = self.entries.get(number).ok_or_else(|| unclear("ends early"))?;
         let name = pickle.text(*name).ok_or_else(|| unclear("has a name that is not a string"))?;
         let kind = match class(pickle, *value).as_deref() {
-            Some("BytesStorageMetadata") => Kind::Value,
+            Some("BytesStorageMetadata") => EntryKind::Value,
             Some("TensorStorageMetadata") => {
                 let kind = self.tensor(*value)?;
                 kind.ok_or_else(|| unclear(&format!("does not describe {name:?} as a tensor")))?
             }
-            other => Kind::Other(other.unwrap_or("no class").to_owned()),
+            other => EntryKind::Other(other.unwrap_or("no class").to_owned()),
         };
         Ok(Entry { name, kind })
     }
 
     /// Where a value, or the chunk that begins at `at`, is stored.
-    pub(super) fn place(&self, name: &Text, at: Option<&[u64]>) -> Option<&Place> {
+    pub(super) fn place(&self, name: &Text, at: Option<&[u64]>) -> Option<&StorageInfo> {
         self.places.get(&Index { name: name.clone(), at: at.map(<[u64]>::to_vec) })
     }
 
     /// All places, in no order.
-    pub(super) fn places(&self) -> impl Iterator<Item = &Place> {
+    pub(super) fn places(&self) -> impl Iterator<Item = &StorageInfo> {
         self.places.values()
     }
 
@@ -137,7 +137,7 @@ impl<'a> Metadata<'a> {
     }
 
     /// `None` if it is no sound description of a tensor.
-    fn tensor(&mut self, id: NodeId) -> Result<Option<Kind>> {
+    fn tensor(&mut self, id: NodeId) -> Result<Option<EntryKind>> {
         let pickle = self.pickle;
         let field = |id, name| pickle.field(pickle.state(id)?, name);
         let chunks = field(id, "chunks").and_then(|list| pickle.sequence(list));
@@ -155,7 +155,7 @@ impl<'a> Metadata<'a> {
             Some((at, self.lengths(field(*chunk, "sizes")?)?))
         });
         let chunks: Option<Vec<_>> = chunks.collect();
-        Ok(chunks.map(|chunks| Kind::Tensor { dtype, shape, chunks }))
+        Ok(chunks.map(|chunks| EntryKind::Tensor { dtype, shape, chunks }))
     }
 
     fn lengths(&self, id: NodeId) -> Option<Vec<u64>> {
@@ -207,11 +207,11 @@ fn read_index(pickle: &Pickle, id: NodeId) -> Option<Index> {
 }
 
 /// `_StorageInfo(relative_path, offset, length, transform_descriptors)`.
-fn read_place(pickle: &Pickle, id: NodeId) -> Option<Place> {
+fn read_place(pickle: &Pickle, id: NodeId) -> Option<StorageInfo> {
     let state = pickle.state(id)?;
     let number = |name| u64::try_from(pickle.int(pickle.field(state, name)?)?).ok();
     let transforms = pickle.field(state, "transform_descriptors");
-    Some(Place {
+    Some(StorageInfo {
         file: pickle.text(pickle.field(state, "relative_path")?)?,
         offset: number("offset")?,
         len: number("length")?,

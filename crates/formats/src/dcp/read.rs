@@ -12,7 +12,7 @@ use statelens_pickle::{Pickle, ScanOptions};
 
 use super::detect::{folder, metadata};
 use super::grid::{Chunk, assemble};
-use super::metadata::{Entry, Kind, Metadata, Place};
+use super::metadata::{Entry, EntryKind, Metadata, StorageInfo};
 use super::tree::Tree;
 use crate::stray;
 use crate::torch;
@@ -113,7 +113,7 @@ impl<'a> Reading<'a> {
         builder: &mut Builder,
     ) -> Result<ValueId> {
         match &entry.kind {
-            Kind::Tensor { dtype, shape, chunks } => {
+            EntryKind::Tensor { dtype, shape, chunks } => {
                 let layout = match self.tensor(metadata, entry, dtype, shape, chunks) {
                     Ok(layout) => layout,
                     Err(reason) => Layout::Missing(self.problem(&entry.name, reason)),
@@ -124,7 +124,7 @@ impl<'a> Reading<'a> {
                     .map_err(|error| error.context(entry.name.to_lossy()))?;
                 builder.push(Value::Tensor(tensor))
             }
-            Kind::Value => match self.plain(metadata, entry, builder) {
+            EntryKind::Value => match self.plain(metadata, entry, builder) {
                 Ok(Ok(value)) => Ok(value),
                 Ok(Err(reason)) => {
                     let reason = self.problem(&entry.name, reason);
@@ -132,7 +132,7 @@ impl<'a> Reading<'a> {
                 }
                 Err(error) => Err(error),
             },
-            Kind::Other(class) => {
+            EntryKind::Other(class) => {
                 let reason =
                     Reason::Broken(format!("it is described by {class}, which is unknown"));
                 let reason = self.problem(&entry.name, reason);
@@ -189,7 +189,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Where a place is; fails if it is not there.
-    fn span(&self, place: &Place) -> Result<Span, Reason> {
+    fn span(&self, place: &StorageInfo) -> Result<Span, Reason> {
         let name = place.file.to_lossy();
         if place.transformed {
             return Err(Reason::Broken(

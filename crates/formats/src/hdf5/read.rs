@@ -8,7 +8,7 @@ use statelens_checkpoint::{
     ValueId, grouped, order,
 };
 use statelens_hdf5::{
-    Class, Dataset, End, External, Groups, Hdf5File, Kind, Link, Object, Target, Tree, Values,
+    Class, Dataset, End, External, Groups, Hdf5File, Link, Object, ObjectKind, Target, Tree, Values,
 };
 
 /// Opens it.
@@ -237,12 +237,12 @@ impl Reader<'_> {
             self.warn(format!("An attribute of /{path} can't be read"), &trouble, &path);
         }
         let id = match &object.kind {
-            Kind::Group => {
+            ObjectKind::Group => {
                 let id = self.builder.push(Value::Dict(Dict::default()))?;
                 self.open.push((address, id, path));
                 id
             }
-            Kind::Dataset(dataset) => match self.dataset(dataset) {
+            ObjectKind::Dataset(dataset) => match self.dataset(dataset) {
                 Ok(id) => id,
                 Err(error) if error.kind() == ErrorKind::Cancelled => {
                     return Err(error);
@@ -252,11 +252,11 @@ impl Reader<'_> {
                     self.builder.push(opaque("Dataset", error.what().to_owned()))?
                 }
             },
-            Kind::Unreadable(error) => {
+            ObjectKind::Unreadable(error) => {
                 self.warn(format!("The dataset /{path} can't be read"), error, &path);
                 self.builder.push(opaque("Dataset", error.what().to_owned()))?
             }
-            Kind::Datatype(datatype) => {
+            ObjectKind::Datatype(datatype) => {
                 self.builder.push(opaque("Datatype", datatype.describe()))?
             }
         };

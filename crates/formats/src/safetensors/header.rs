@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     Error, FileId, FileSet, Finding, Grade, Limits, Progress, Result, Text, grouped, order, room,
 };
 
-use super::{Kind, METADATA, MOST_HEADER};
+use super::{HeaderDType, METADATA, MOST_HEADER};
 use crate::json::Parser;
 
 /// What a header says.
@@ -28,7 +28,7 @@ pub(super) struct Header {
 /// A tensor, as the header has it.
 pub(super) struct Entry {
     pub(super) name: Text,
-    pub(super) kind: &'static Kind,
+    pub(super) kind: &'static HeaderDType,
     pub(super) shape: Vec<u64>,
     /// First byte and the one after the last, from the start of the data.
     pub(super) begin: u64,
@@ -287,7 +287,7 @@ fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> 
         let once = match field.as_str() {
             Some("dtype") => {
                 let dtype = parser.text()?;
-                let known = dtype.as_str().and_then(Kind::named);
+                let known = dtype.as_str().and_then(HeaderDType::named);
                 let known = known.ok_or_else(|| {
                     Error::unsupported(format!(
                         "the dtype {dtype} is none that release 0.8 of the format has"

@@ -47,16 +47,21 @@ use statelens_checkpoint::{Block, DType};
 use crate::{Format, Writing};
 
 /// The dtypes by name, in the order in which the reference library ranks them.
-static DTYPES: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+static DTYPES: LazyLock<Vec<HeaderDType>> = LazyLock::new(|| {
     let plain = |name, dtype: DType| {
         let bits = dtype.itemsize() * 8;
-        Kind { name, dtype, bits, packed: 1, whole: 1 }
+        HeaderDType { name, dtype, bits, packed: 1, whole: 1 }
     };
-    let six =
-        |name, block| Kind { name, dtype: DType::Blocks(block), bits: 6, packed: 1, whole: 4 };
+    let six = |name, block| HeaderDType {
+        name,
+        dtype: DType::Blocks(block),
+        bits: 6,
+        packed: 1,
+        whole: 4,
+    };
     vec![
         plain("BOOL", DType::Bool),
-        Kind { name: "F4", dtype: DType::F4E2M1FNX2, bits: 4, packed: 2, whole: 2 },
+        HeaderDType { name: "F4", dtype: DType::F4E2M1FNX2, bits: 4, packed: 2, whole: 2 },
         six("F6_E2M3", &E2M3),
         six("F6_E3M2", &E3M2),
         plain("U8", DType::U8),
@@ -82,7 +87,7 @@ static DTYPES: LazyLock<Vec<Kind>> = LazyLock::new(|| {
 
 /// A dtype as the format has it.
 #[derive(Debug)]
-struct Kind {
+struct HeaderDType {
     /// Its name in the header.
     name: &'static str,
     /// What one of our elements is.
@@ -95,7 +100,7 @@ struct Kind {
     whole: u64,
 }
 
-impl Kind {
+impl HeaderDType {
     /// The dtype of that name.
     fn named(name: &str) -> Option<&'static Self> {
         DTYPES.iter().find(|kind| kind.name == name)

@@ -16,7 +16,7 @@ use statelens_checkpoint::{
     Checkpoint, Checksum, DType, Data, Error, Loss, Plan, PlannedFile, Result, Segment, Text, order,
 };
 
-use super::{DTYPES, Kind, METADATA, MOST_HEADER, scalars};
+use super::{DTYPES, HeaderDType, METADATA, MOST_HEADER, scalars};
 use crate::shards::Shards;
 use crate::{damage, json};
 
@@ -106,7 +106,7 @@ struct Tensor {
 fn stored_as(tensor: &statelens_checkpoint::Tensor) -> Option<(usize, Vec<u64>)> {
     let mut shape = tensor.shape.clone();
     let rank = DTYPES.iter().position(|kind| kind.dtype == tensor.dtype)?;
-    let Kind { packed, .. } = &DTYPES[rank];
+    let HeaderDType { packed, .. } = &DTYPES[rank];
     if *packed > 1 {
         match shape.last_mut() {
             Some(last) => *last = last.checked_mul(*packed)?,

@@ -4,8 +4,8 @@
 //! would run, and for other code that loading runs: see [`search`] for how.
 
 mod packed;
-mod part;
 mod search;
+mod section;
 
 mod tar;
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
 use statelens_checkpoint::ReadAt;
 
-use super::part::{Part, Stream, exactly, some};
+use super::section::{Section, Stream, exactly, some};
 
 /// How bytes are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -61,8 +61,8 @@ impl Packing {
     }
 
     /// What unpacks it; the error is a reason in words.
-    pub(super) fn reader(self, part: Part) -> Result<Box<dyn Read>, String> {
-        let stream = |part: Part| -> Stream { part.stream() };
+    pub(super) fn reader(self, part: Section) -> Result<Box<dyn Read>, String> {
+        let stream = |part: Section| -> Stream { part.stream() };
         Ok(match self {
             Self::Deflate => Box::new(DeflateDecoder::new(stream(part))),
             Self::Gzip => Box::new(MultiGzDecoder::new(stream(part))),
@@ -86,7 +86,7 @@ impl Packing {
                 if u64::from(window) > MOST_WINDOW || head[2..4] != [5, 0] {
                     return Err("it asks for more memory than is given".to_owned());
                 }
-                let rest = BufReader::new(stream(Part::new(Arc::new(part), 9, u64::MAX)));
+                let rest = BufReader::new(stream(Section::new(Arc::new(part), 9, u64::MAX)));
                 let reader =
                     lzma_rust2::LzmaReader::new_with_props(rest, u64::MAX, head[4], window, None);
                 Box::new(reader.map_err(|error| error.to_string())?)
@@ -110,7 +110,7 @@ const MOST_WINDOW: u64 = 128 << 20;
 /// Whether a block of an xz file asks for a dictionary that is too large. Its crate takes the
 /// memory that any block claims, so the headers of all blocks are looked for beforehand: they
 /// begin at multiples of four and end with their CRC-32.
-fn asks_too_much(part: &Part) -> bool {
+fn asks_too_much(part: &Section) -> bool {
     const STEP: u64 = 256 << 10;
     let mut at = 0;
     while at < part.len() {
@@ -176,7 +176,7 @@ pub(super) struct Unpacked {
 /// Unpacks up to `most` bytes.
 pub(super) fn unpack(source: &Arc<dyn ReadAt>, packing: Packing, most: u64) -> Unpacked {
     let none = |why| Unpacked { bytes: Vec::new(), broken: Some(why), more: None };
-    let part = Part::new(source.clone(), 0, u64::MAX);
+    let part = Section::new(source.clone(), 0, u64::MAX);
     let mut reader = match packing.reader(part) {
         Ok(reader) => reader,
         Err(why) => return none(why),

@@ -21,7 +21,7 @@ use statelens_checkpoint::{
 use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
 use super::packed::{self, Packing, Unpacked};
-use super::part::{Part, some};
+use super::section::{Section, some};
 use super::tar;
 use super::told::Told;
 use super::zip::{self, Directory};
@@ -71,12 +71,12 @@ struct Space {
     /// Where something begins that was unpacked to its end.
     unpacked: HashSet<u64>,
     /// What has been looked into: what, from where, and how many bytes there were.
-    seen: HashSet<(Kind, u64, u64)>,
+    seen: HashSet<(Container, u64, u64)>,
 }
 
 /// What has been looked into at a place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+pub(super) enum Container {
     Blob,
     Local,
     Tar,
@@ -194,7 +194,7 @@ impl<'a> Search<'a> {
 
     /// A part of a blob, to be looked at.
     pub(super) fn part(&mut self, of: &Blob, name: &str, start: u64, len: u64) {
-        if self.is_new(Kind::Blob, of, start, len) {
+        if self.is_new(Container::Blob, of, start, len) {
             let blob = of.part(name, start, len);
             self.tasks.push(Task::Look(blob));
         }
@@ -202,7 +202,7 @@ impl<'a> Search<'a> {
 
     /// A part of a blob, to be unpacked and looked at.
     pub(super) fn packed(&mut self, of: &Blob, name: &str, start: u64, len: u64, packing: Packing) {
-        if self.is_new(Kind::Packed, of, start, len) {
+        if self.is_new(Container::Packed, of, start, len) {
             let blob = of.part(name, start, len);
             self.tasks.push(Task::Unpack(blob, packing, packing.is_certain()));
         }
@@ -212,7 +212,7 @@ impl<'a> Search<'a> {
     pub(super) fn perhaps_packed(&mut self, of: &Blob, at: u64, packing: Packing) {
         let done = self.spaces[of.space].unpacked.contains(&(of.base + at));
         // What is within a pickle is a value of it.
-        if !done && !self.is_run(of, at) && self.is_new(Kind::Packed, of, at, 0) {
+        if !done && !self.is_run(of, at) && self.is_new(Container::Packed, of, at, 0) {
             let blob = of.part(packing.name(), at, u64::MAX);
             self.tasks.push(Task::Unpack(blob, packing, false));
         }
@@ -230,7 +230,7 @@ impl<'a> Search<'a> {
 
     /// Whether nothing of that kind and length was looked into at this place before; then it is
     /// from now on.
-    pub(super) fn is_new(&mut self, kind: Kind, blob: &Blob, at: u64, len: u64) -> bool {
+    pub(super) fn is_new(&mut self, kind: Container, blob: &Blob, at: u64, len: u64) -> bool {
         self.spaces[blob.space].seen.insert((kind, blob.base + at, len))
     }
 
@@ -337,7 +337,7 @@ impl<'a> Search<'a> {
         self.found |= !members.is_empty();
         let old = members.iter().any(|member| member.name == "sys_info");
         for member in members {
-            if !self.is_new(Kind::Tar, blob, member.header, 0) || !self.may_enter(blob) {
+            if !self.is_new(Container::Tar, blob, member.header, 0) || !self.may_enter(blob) {
                 continue;
             }
             if old {
@@ -359,7 +359,7 @@ impl<'a> Search<'a> {
             }
             _ => return Ok(()),
         };
-        if !self.is_new(Kind::Numpy, blob, at, blob.source.len() - at) {
+        if !self.is_new(Container::Numpy, blob, at, blob.source.len() - at) {
             return Ok(());
         }
         let header = some(&*blob.source, at + skip, len.min(1 << 20))?;
@@ -639,7 +639,7 @@ impl<'a> Search<'a> {
 impl Blob {
     /// A part of it, by its own name.
     pub(super) fn part(&self, name: &str, start: u64, len: u64) -> Self {
-        let source: Arc<dyn ReadAt> = Arc::new(Part::new(self.source.clone(), start, len));
+        let source: Arc<dyn ReadAt> = Arc::new(Section::new(self.source.clone(), start, len));
         let cut = self.cut && start.saturating_add(len) > self.source.len();
         let base = self.base + start.min(self.source.len());
         Self { name: self.within(name), source, base, root: false, cut, ..self.clone() }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::ReadAt;
 
-use super::part::{exactly, some};
+use super::section::{exactly, some};
 
 /// Unit of a tar archive.
 pub(super) const BLOCK: u64 = 512;

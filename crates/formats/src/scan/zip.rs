@@ -8,7 +8,7 @@ use std::sync::Arc;
 use statelens_checkpoint::ReadAt;
 
 use super::packed::Packing;
-use super::part::{exactly, some};
+use super::section::{exactly, some};
 
 /// What the end record begins with.
 pub(super) const END: &[u8] = b"PK\x05\x06";

@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 pub(crate) use super::dtype::has;
-use index::{Index, Place, Row, Sum};
+use index::{Index, Row, SegmentRef, Sum};
 pub(crate) use losses::dtypes as dtypes_left_out;
 use names::Named;
 use statelens_checkpoint::{
@@ -129,14 +129,14 @@ fn assign(
 /// Gives tensors their places in the data files.
 struct Placing {
     /// A tensor with several names is stored once.
-    known: HashMap<TensorId, Place>,
+    known: HashMap<TensorId, SegmentRef>,
     rows: Vec<Row>,
 }
 
 impl Placing {
     fn place(&mut self, shard: u64, Named { name, item }: Named, segments: &mut Vec<Segment>) {
         let segment = segments.len();
-        let place = |sum| Place { shard, segment, sum };
+        let place = |sum| SegmentRef { shard, segment, sum };
         let place = match item.body {
             Body::Tensor(tensor) => self
                 .known
@@ -170,11 +170,11 @@ fn index_file(
 ) -> PlannedFile {
     // Checksums have a fixed length, so any will do to learn how long the index is.
     let len = foreseen(source, data).and_then(|outcomes| {
-        let place = |place: &Place| outcomes.get(place.shard as usize)?.get(place.segment);
+        let place = |place: &SegmentRef| outcomes.get(place.shard as usize)?.get(place.segment);
         Some(index.encode(&place).ok()?.len() as u64)
     });
     let make = move |outcomes: &Outcomes<'_>| {
-        index.encode(&|place: &Place| outcomes.file(place.shard as usize).get(place.segment))
+        index.encode(&|place: &SegmentRef| outcomes.file(place.shard as usize).get(place.segment))
     };
     PlannedFile {
         name: format!("{prefix}.index"),

@@ -10,7 +10,7 @@ use statelens_checkpoint::{ErrorKind, Progress, Result, Text, order, room};
 
 use crate::file::dense::DenseAttributes;
 use crate::file::{DENSE, Groups, MOST_TROUBLES, Object, follow};
-use crate::{Attribute, Hdf5File, Kind};
+use crate::{Attribute, Hdf5File, ObjectKind};
 
 /// A container of which only the groups' lists are kept.
 pub struct Browse {
@@ -198,7 +198,7 @@ impl Browse {
         room::add(&mut self.seen, address)?;
         let listed = self.groups.links.contains_key(&address);
         match &object {
-            Ok(Object { kind: Kind::Group, .. }) if listed => {}
+            Ok(Object { kind: ObjectKind::Group, .. }) if listed => {}
             _ => self.groups.note(&self.file, &object)?,
         }
         object

@@ -73,11 +73,11 @@ impl Attribute {
             out.extend_from_slice(self.name.as_bytes());
             out.push(0);
         }
-        for (part, size_at) in [(Part::Datatype, 4), (Part::Dataspace, 6)] {
+        for (part, size_at) in [(Message::Datatype, 4), (Message::Dataspace, 6)] {
             let start = out.len();
             match part {
-                Part::Datatype => datatype.encode_into(&mut out),
-                Part::Dataspace => message::dataspace(&space, &mut out),
+                Message::Datatype => datatype.encode_into(&mut out),
+                Message::Dataspace => message::dataspace(&space, &mut out),
             }
             let size = (out.len() - start) as u16;
             out[size_at..size_at + 2].copy_from_slice(&size.to_le_bytes());
@@ -108,7 +108,7 @@ impl Attribute {
 }
 
 /// The parts of an attribute whose sizes are said before them.
-enum Part {
+enum Message {
     Datatype,
     Dataspace,
 }

@@ -61,7 +61,7 @@ pub(super) fn write(
     }
     keys.push(key(0, 0, &end, &encoding.chunk));
     let children = stored.iter().map(|chunk| chunk.offset).collect();
-    let root = tree::build(tree::Kind::Chunks, CHILDREN, children, keys, heap);
+    let root = tree::build(tree::NodeType::Chunks, CHILDREN, children, keys, heap);
     Ok(heap.append(&root))
 }
 

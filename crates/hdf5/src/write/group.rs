@@ -27,17 +27,17 @@ pub(super) const MOST_ATTRIBUTES: usize = dense::MOST;
 /// The parts of a group that others point to, side by side, so that one position finds all:
 /// header of the local heap, root of the B-tree, object header.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place(usize);
+pub(super) struct GroupRef(usize);
 
 /// What a name of a group stands for.
 pub(super) enum Target {
     /// A dataset's object header.
     Dataset(u64),
     /// Another group.
-    Group(Place),
+    Group(GroupRef),
 }
 
-impl Place {
+impl GroupRef {
     /// Sets room aside.
     pub(super) fn reserve(heap: &mut Heap) -> Self {
         Self(heap.reserve(HEAP_HEADER + NODE + HEADER))
@@ -52,13 +52,13 @@ impl Place {
 
 /// Writes a group into its place. `links` are sorted by the bytes of their names.
 pub(super) fn write(
-    place: Place,
+    place: GroupRef,
     links: &[(&str, Target)],
     attributes: &[Attribute],
     heap: &mut Heap,
 ) {
     let start = heap.address(place.0);
-    let (_, tree_address, heap_address) = Place::addresses(start);
+    let (_, tree_address, heap_address) = GroupRef::addresses(start);
 
     // The empty name at 0 is the lower bound of the B-tree.
     let mut names = vec![0; 8];
@@ -80,7 +80,7 @@ pub(super) fn write(
     let mut keys = vec![0u64.to_le_bytes().to_vec()];
     keys.extend(leaves.iter().map(|(_, last)| last.to_le_bytes().to_vec()));
     let children: Vec<u64> = leaves.into_iter().map(|(address, _)| address).collect();
-    let root = tree::build(tree::Kind::Group, CHILDREN, children, keys, heap);
+    let root = tree::build(tree::NodeType::Group, CHILDREN, children, keys, heap);
     heap.fill(place.0 + HEAP_HEADER, &root);
 
     let names = (heap.append(&names), names.len() as u64);
@@ -133,7 +133,7 @@ fn entry(out: &mut Vec<u8>, target: &Target, heap: &Heap) {
 
 /// The entry of the group whose place is at `start` of the file.
 pub(super) fn group_entry(out: &mut Vec<u8>, start: u64) {
-    let (header, tree, names) = Place::addresses(start);
+    let (header, tree, names) = GroupRef::addresses(start);
     out.u64(header);
     out.u32(1);
     out.u32(0);

@@ -273,7 +273,7 @@ impl File {
         heap: &mut Heap,
         stored: &dyn Fn(usize) -> Stored<'a>,
     ) -> Result<Vec<Option<usize>>> {
-        let places: Vec<_> = self.groups.iter().map(|_| group::Place::reserve(heap)).collect();
+        let places: Vec<_> = self.groups.iter().map(|_| group::GroupRef::reserve(heap)).collect();
         let mut headers = Vec::with_capacity(self.datasets.len());
         let mut positions = Vec::with_capacity(self.datasets.len());
         for (index, (dataset, links)) in self.datasets.iter().enumerate() {

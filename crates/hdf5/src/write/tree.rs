@@ -5,7 +5,7 @@ use super::heap::Heap;
 
 /// What a tree finds.
 #[derive(Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum NodeType {
     /// The leaves of a group.
     Group,
     /// The chunks of a dataset.
@@ -16,7 +16,7 @@ pub(super) enum Kind {
 /// nodes below it are. `keys` are those before, between and after the children, all of one
 /// length. A node has room for `width` children.
 pub(super) fn build(
-    kind: Kind,
+    kind: NodeType,
     width: usize,
     mut children: Vec<u64>,
     mut keys: Vec<Vec<u8>>,
@@ -54,7 +54,7 @@ pub(super) fn build(
 const RIGHT: usize = 16;
 
 fn node(
-    kind: Kind,
+    kind: NodeType,
     level: u8,
     width: usize,
     children: &[u64],

@@ -26,7 +26,7 @@ use crate::{Json, dtype_of, shape_of};
 
 /// How to check.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Options {
+pub struct CheckOptions {
     /// Missing and unexpected keys are errors.
     pub strict: bool,
     /// The state to check on either side that has it; `None` for everything.
@@ -37,7 +37,7 @@ pub struct Options {
     pub strict_version: bool,
 }
 
-impl Default for Options {
+impl Default for CheckOptions {
     fn default() -> Self {
         Self { strict: true, state: Some("model".into()), release: None, strict_version: true }
     }
@@ -113,14 +113,14 @@ pub fn lists_state(expected: &[Expected], name: &str) -> bool {
 }
 
 /// Checks whether `file` would load into `reference`; `file_has` and `reference_has` say whether
-/// they have the state that [`Options::state`] names.
+/// they have the state that [`CheckOptions::state`] names.
 pub fn check(
     file: Vec<Expected>,
     file_has: bool,
     reference: Vec<Expected>,
     reference_has: bool,
     version: Option<&str>,
-    options: &Options,
+    options: &CheckOptions,
 ) -> Answer {
     let state = options.state.as_deref().unwrap_or_default();
     let (file_has, reference_has) =
@@ -302,7 +302,7 @@ mod tests {
         parse_list(text).unwrap()
     }
 
-    fn answer(file: &str, reference: &str, options: &Options) -> Answer {
+    fn answer(file: &str, reference: &str, options: &CheckOptions) -> Answer {
         let (file, reference) = (list(file), list(reference));
         let has = |items: &[Expected]| lists_state(items, "model");
         let (file_has, reference_has) = (has(&file), has(&reference));
@@ -312,11 +312,11 @@ mod tests {
     #[test]
     fn strictness_is_that_of_torch() {
         let (file, reference) = ("a f [2]\nb f [3]\nd f [1]", "a f [2]\nb f [3]\nc f [1]");
-        let strict = answer(file, reference, &Options::default());
+        let strict = answer(file, reference, &CheckOptions::default());
         assert!(!strict.loads);
         assert_eq!((strict.missing[0].key.as_str(), strict.unexpected[0].key.as_str()), ("c", "d"));
         assert_eq!(strict.matching, 2);
-        let loose = Options { strict: false, ..Options::default() };
+        let loose = CheckOptions { strict: false, ..CheckOptions::default() };
         assert!(answer(file, reference, &loose).loads);
         let nothing = answer("a f [2]", "b f [2]", &loose);
         assert!(!nothing.loads && nothing.nothing);
@@ -324,7 +324,7 @@ mod tests {
         let shapes = answer("a f [2, 1]", "a f [2]", &loose);
         assert!(!shapes.loads);
         assert_eq!(shapes.shapes.len(), 1);
-        let dtypes = answer("a float16 [2]", "a float32 [2]", &Options::default());
+        let dtypes = answer("a float16 [2]", "a float32 [2]", &CheckOptions::default());
         assert!(dtypes.loads);
         assert_eq!(dtypes.dtypes.len(), 1);
     }
@@ -332,30 +332,31 @@ mod tests {
     #[test]
     fn the_model_of_a_trainer_is_what_counts() {
         let file = "model.a f [2]\noptimizer.x f [1]\nglobal_step";
-        let bare = answer(file, "a f [2]", &Options::default());
+        let bare = answer(file, "a f [2]", &CheckOptions::default());
         assert!(bare.loads, "{bare:?}");
         assert_eq!(bare.states, ("model".into(), String::new()));
         // The wrapper's keys all start with `model.`, those of an old checkpoint don't.
         let wrapped = "model.model.a f [2]\nglobal_step";
-        let prefixed = answer(file, wrapped, &Options::default());
+        let prefixed = answer(file, wrapped, &CheckOptions::default());
         assert!(prefixed.loads && prefixed.prefixed, "{prefixed:?}");
-        let all = Options { state: None, ..Options::default() };
+        let all = CheckOptions { state: None, ..CheckOptions::default() };
         assert!(!answer(file, wrapped, &all).loads);
     }
 
     #[test]
     fn another_release_is_refused_unless_it_is_not_to_be() {
         let release = Some(Release::parse("2.10").unwrap());
-        let asked = Options { release, ..Options::default() };
+        let asked = CheckOptions { release, ..CheckOptions::default() };
         let refused = answer("a", "a", &asked);
         assert!(!refused.loads);
         assert!(refused.json().contains("2.9.0"));
-        assert!(answer("a", "a", &Options { strict_version: false, ..asked }).loads);
+        assert!(answer("a", "a", &CheckOptions { strict_version: false, ..asked }).loads);
     }
 
     #[test]
     fn the_nearest_rename_is_part_of_the_answer() {
-        let found = answer("w f [2]\nb f [1]", "net.w f [2]\nnet.b f [1]", &Options::default());
+        let found =
+            answer("w f [2]\nb f [1]", "net.w f [2]\nnet.b f [1]", &CheckOptions::default());
         assert_eq!(
             found.rename.map(|(prefix, keys)| (prefix.option(), keys)),
             Some(("--prefix net.".into(), 2))

@@ -6,7 +6,7 @@ use statelens_checkpoint::{Checkpoint, DType, Error, FileSet, Result, Tensor};
 use statelens_tensor::{Cast, Machine, Need, Pour};
 
 use super::lane::{self, Lane};
-use super::{Numbers, Options};
+use super::{DiffOptions, Numbers};
 
 /// Bytes that each of the two gathers may hold.
 const BUDGET: usize = 8 << 20;
@@ -23,7 +23,7 @@ pub struct Current {
     left: Stream,
     right: Stream,
     lane: Lane,
-    options: Options,
+    options: DiffOptions,
     numbers: Numbers,
     rounding: Option<Rounding>,
     /// Logical bytes of both that are done.
@@ -68,7 +68,7 @@ impl Current {
         ((left_of, left), (right_of, right)): ((&Checkpoint, &Tensor), (&Checkpoint, &Tensor)),
         range: Range<u64>,
         dtypes_count: bool,
-        options: Options,
+        options: DiffOptions,
     ) -> Result<Self> {
         let stream = |of: &Checkpoint, tensor: &Tensor, dtype| -> Result<Stream> {
             let mut tensor = tensor.clone();
@@ -186,7 +186,7 @@ impl Rounding {
         Some(Self { side, there, back, numbers: Numbers::new(true) })
     }
 
-    fn compare(&mut self, lane: &Lane, (left, right): (&[u8], &[u8]), options: &Options) {
+    fn compare(&mut self, lane: &Lane, (left, right): (&[u8], &[u8]), options: &DiffOptions) {
         let (mut coarse, mut rounded) = (Vec::new(), Vec::new());
         self.there.run(if self.side == Side::Left { left } else { right }, &mut coarse);
         self.back.run(&coarse, &mut rounded);

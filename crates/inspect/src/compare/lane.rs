@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::DType;
 
-use super::{Numbers, Options};
+use super::{DiffOptions, Numbers};
 
 /// The kinds of numbers that elements are compared as.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Lane {
         &self,
         left: &[u8],
         right: &[u8],
-        options: &Options,
+        options: &DiffOptions,
         numbers: &mut Numbers,
     ) {
         match self {

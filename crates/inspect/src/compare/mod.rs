@@ -5,11 +5,11 @@
 //! may block.
 //!
 //! What is compared: every leaf by its flat key. The classes of containers that are not empty and
-//! ties between leaves are only if [`Options::structure`] asks for it, and attributes are not;
+//! ties between leaves are only if [`DiffOptions::structure`] asks for it, and attributes are not;
 //! formats differ in what they can hold of these.
 //!
 //! Numbers: 0.0 and -0.0 are equal; a NaN equals a NaN in the same place, unless
-//! [`Options::nan_differs`] says as torch does; an infinity equals itself. Errors, mean and
+//! [`DiffOptions::nan_differs`] says as torch does; an infinity equals itself. Errors, mean and
 //! cosine are taken over all elements but those that are NaN or infinite alike on both sides. A NaN
 //! on one side only is a class of difference of its own: errors and cosine are not defined then.
 //! The relative error is that to the right side, and infinite where that is zero. Integers are
@@ -47,7 +47,7 @@ pub use report::{Difference, Report, Values, What};
 
 /// How to compare.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Options {
+pub struct DiffOptions {
     /// Numbers within these bounds match; without it they have to be equal.
     pub tolerance: Option<Tolerance>,
     /// Two NaNs in the same place differ, as `torch.equal` has it.
@@ -90,7 +90,7 @@ pub type Comparison = InOrder<Comparing>;
 pub struct Comparing {
     left: Arc<Checkpoint>,
     right: Arc<Checkpoint>,
-    options: Options,
+    options: DiffOptions,
     pairs: Vec<Pair>,
     pieces: Pieces,
     matches: Vec<Option<usize>>,
@@ -105,7 +105,7 @@ pub struct Found {
 
 impl Comparison {
     /// Compares everything but the elements of tensors at once; those follow as they are fed.
-    pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: Options) -> Self {
+    pub fn new(left: Arc<Checkpoint>, right: Arc<Checkpoint>, options: DiffOptions) -> Self {
         let mut report = Report::default();
         let (pairs, matches) = pairs::pairs(&left, &right, &options, &mut report);
         if options.structure {
@@ -220,7 +220,7 @@ fn places<'a>(pairs: impl Iterator<Item = &'a Pair>) -> impl Iterator<Item = usi
 pub fn compare(
     left: Arc<Checkpoint>,
     right: Arc<Checkpoint>,
-    options: Options,
+    options: DiffOptions,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
     let mut comparison = Comparison::new(left, right, options);

@@ -1,6 +1,6 @@
 //! How far two tensors are apart.
 
-use super::Options;
+use super::DiffOptions;
 
 /// How far two tensors of one shape are apart.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -106,7 +106,7 @@ impl Numbers {
 
     /// Elements that are the same bits on both sides. Added one by one, as all others: how the bytes
     /// come must not show in the last bit.
-    pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &Options) {
+    pub(super) fn same(&mut self, values: impl Iterator<Item = f64>, options: &DiffOptions) {
         let (start, mut count, mut finite) = (self.elements, 0u64, 0u64);
         let (mut dot, mut left, mut right) = (self.dot, self.left_squares, self.right_squares);
         for value in values {
@@ -132,7 +132,7 @@ impl Numbers {
         (self.dot, self.left_squares, self.right_squares) = (dot, left, right);
     }
 
-    pub(super) fn real(&mut self, left: f64, right: f64, options: &Options) {
+    pub(super) fn real(&mut self, left: f64, right: f64, options: &DiffOptions) {
         let both_nan = left.is_nan() && right.is_nan();
         let equal = left == right || both_nan && !options.nan_differs;
         let finite = left.is_finite() && right.is_finite();
@@ -149,7 +149,7 @@ impl Numbers {
         }
     }
 
-    pub(super) fn complex(&mut self, left: (f64, f64), right: (f64, f64), options: &Options) {
+    pub(super) fn complex(&mut self, left: (f64, f64), right: (f64, f64), options: &DiffOptions) {
         let nan = |value: (f64, f64)| value.0.is_nan() || value.1.is_nan();
         let same = |l: f64, r: f64| l == r || l.is_nan() && r.is_nan() && !options.nan_differs;
         let equal = same(left.0, right.0) && same(left.1, right.1);
@@ -175,7 +175,7 @@ impl Numbers {
         }
     }
 
-    pub(super) fn integer(&mut self, left: i128, right: i128, options: &Options) {
+    pub(super) fn integer(&mut self, left: i128, right: i128, options: &DiffOptions) {
         let (distance, size) = (left.abs_diff(right) as f64, right.unsigned_abs() as f64);
         self.count(left == right, left == right || within(distance, size, options));
         self.error(distance, size);
@@ -214,7 +214,7 @@ impl Numbers {
     }
 }
 
-fn within(distance: f64, size: f64, options: &Options) -> bool {
+fn within(distance: f64, size: f64, options: &DiffOptions) -> bool {
     options
         .tolerance
         .is_some_and(|tolerance| distance <= tolerance.absolute + tolerance.relative * size)

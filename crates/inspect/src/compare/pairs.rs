@@ -8,7 +8,7 @@ use statelens_checkpoint::{
 
 use super::report::unravel;
 use super::sets::names;
-use super::{Numbers, Options, Outcome, Report, Values, What, lane};
+use super::{DiffOptions, Numbers, Outcome, Report, Values, What, lane};
 use crate::pieces::grain;
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
@@ -39,7 +39,7 @@ impl Pair {
 pub(super) fn pairs(
     left: &Checkpoint,
     right: &Checkpoint,
-    options: &Options,
+    options: &DiffOptions,
     report: &mut Report,
 ) -> (Vec<Pair>, Vec<Option<usize>>) {
     let (of_left, of_right) = (left.leaves(), right.leaves());
@@ -99,7 +99,7 @@ pub(super) fn same_constant(left: &Tensor, right: &Tensor) -> bool {
 struct Matching<'a> {
     left: &'a Checkpoint,
     right: &'a Checkpoint,
-    options: &'a Options,
+    options: &'a DiffOptions,
     report: &'a mut Report,
     pairs: Vec<Pair>,
     known: HashMap<(TensorId, TensorId), usize>,
@@ -242,7 +242,7 @@ pub(crate) fn same_value(
     l: ValueId,
     right: &Checkpoint,
     r: ValueId,
-    options: &Options,
+    options: &DiffOptions,
 ) -> bool {
     let mut seen = HashSet::new();
     let mut open = vec![(l, r)];
@@ -295,7 +295,7 @@ fn same_head(one: &Opaque, two: &Opaque) -> bool {
         && one.state.is_some() == two.state.is_some()
 }
 
-fn float(left: f64, right: f64, options: &Options) -> bool {
+fn float(left: f64, right: f64, options: &DiffOptions) -> bool {
     let mut numbers = Numbers::new(true);
     numbers.real(left, right, options);
     numbers.differing == 0

@@ -54,7 +54,7 @@ fn checkpoint(entries: Vec<(&str, Leaf)>) -> Arc<Checkpoint> {
     Arc::new(builder.finish(root, FormatInfo::default(), file, Vec::new()).unwrap())
 }
 
-fn run(left: Vec<(&str, Leaf)>, right: Vec<(&str, Leaf)>, options: Options) -> Report {
+fn run(left: Vec<(&str, Leaf)>, right: Vec<(&str, Leaf)>, options: DiffOptions) -> Report {
     let (left, right) = (checkpoint(left), checkpoint(right));
     let report = compare(left.clone(), right.clone(), options, &mut Unwatched).unwrap();
     // However the bytes come, the answer is the same.
@@ -64,7 +64,12 @@ fn run(left: Vec<(&str, Leaf)>, right: Vec<(&str, Leaf)>, options: Options) -> R
     report
 }
 
-fn fed(left: &Arc<Checkpoint>, right: &Arc<Checkpoint>, options: Options, piece: usize) -> Report {
+fn fed(
+    left: &Arc<Checkpoint>,
+    right: &Arc<Checkpoint>,
+    options: DiffOptions,
+    piece: usize,
+) -> Report {
     let mut comparison = Comparison::new(left.clone(), right.clone(), options);
     drive(&mut comparison, &mut Buffer::new(piece), &mut Unwatched).unwrap();
     let (done, total) = comparison.progress();
@@ -106,7 +111,7 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
         ("kind", Leaf::Plain(Value::Float(1.0))),
         ("same", f32s(&[1.0])),
     ];
-    let report = run(left, right, Options::default());
+    let report = run(left, right, DiffOptions::default());
     assert!(!report.matches());
     assert_eq!(
         texts(&report),
@@ -131,7 +136,7 @@ fn keys_kinds_shapes_and_dtypes_come_before_values() {
 fn the_distance_of_numbers_is_measured() {
     let left = vec![("w", Leaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 3.0, 0.5])))];
     let right = vec![("w", Leaf::Of(DType::F32, vec![2, 2], bytes(&[1.0, 2.0, 4.0, 0.0])))];
-    let report = run(left, right, Options::default());
+    let report = run(left, right, DiffOptions::default());
     let found = numbers(&report);
     assert_eq!((found.elements, found.differing, found.first), (4, 2, Some(2)));
     assert_eq!((found.max_abs, found.max_rel), (1.0, f64::INFINITY));
@@ -149,9 +154,9 @@ fn bytes(values: &[f32]) -> Vec<u8> {
 
 #[test]
 fn a_tolerance_is_that_of_torch() {
-    let tolerance = |relative, absolute| Options {
+    let tolerance = |relative, absolute| DiffOptions {
         tolerance: Some(Tolerance { relative, absolute }),
-        ..Options::default()
+        ..DiffOptions::default()
     };
     let pair = || (vec![("w", f32s(&[1.0, 100.0]))], vec![("w", f32s(&[1.5, 101.0]))]);
     let with = |relative, absolute| {
@@ -169,7 +174,7 @@ fn a_tolerance_is_that_of_torch() {
     // A plain number is held against it, too.
     let plain = |value| vec![("lr", Leaf::Plain(Value::Float(value)))];
     assert!(run(plain(0.1), plain(0.1000001), tolerance(1e-5, 0.0)).matches());
-    assert!(!run(plain(0.1), plain(0.1000001), Options::default()).matches());
+    assert!(!run(plain(0.1), plain(0.1000001), DiffOptions::default()).matches());
 }
 
 #[test]
@@ -177,22 +182,22 @@ fn zeros_nans_and_infinities_have_their_rules() {
     let nan = f32::from_bits(0x7fc0_0001);
     let left = || vec![("w", f32s(&[0.0, f32::NAN, f32::INFINITY, f32::NAN]))];
     let right = || vec![("w", f32s(&[-0.0, nan, f32::INFINITY, f32::NAN]))];
-    let report = run(left(), right(), Options::default());
+    let report = run(left(), right(), DiffOptions::default());
     assert!(report.matches());
     assert_eq!(report.nan, 2);
-    let torch = Options { nan_differs: true, ..Options::default() };
+    let torch = DiffOptions { nan_differs: true, ..DiffOptions::default() };
     let report = run(left(), right(), torch);
     assert_eq!((numbers(&report).differing, numbers(&report).first), (2, Some(1)));
     // The same bits, too, where they are NaN.
     assert_eq!(numbers(&run(left(), left(), torch)).differing, 2);
-    let report = run(left(), vec![("w", f32s(&[0.0, 1.0, 1.0, f32::NAN]))], Options::default());
+    let report = run(left(), vec![("w", f32s(&[0.0, 1.0, 1.0, f32::NAN]))], DiffOptions::default());
     let found = numbers(&report);
     assert_eq!((found.differing, found.left_nan, found.right_nan, found.finite), (2, 2, 1, 1));
 }
 
 #[test]
 fn other_dtypes_are_compared_by_their_numbers_if_asked() {
-    let ignore = Options { ignore_dtype: true, ignore_type: true, ..Options::default() };
+    let ignore = DiffOptions { ignore_dtype: true, ignore_type: true, ..DiffOptions::default() };
     let floats = || f32s(&[1.0, -2.0]);
     let halves = || Leaf::Of(DType::F16, vec![2], vec![0x00, 0x3c, 0x00, 0xc0]);
     let doubles = |second: f64| {
@@ -205,7 +210,7 @@ fn other_dtypes_are_compared_by_their_numbers_if_asked() {
     }
     let report = run(vec![("w", doubles(-2.0 - 1e-12))], vec![("w", floats())], ignore);
     assert_eq!(numbers(&report).first, Some(1));
-    let report = run(vec![("w", ints())], vec![("w", floats())], Options::default());
+    let report = run(vec![("w", ints())], vec![("w", floats())], DiffOptions::default());
     assert_eq!(texts(&report), ["w type: ndarray int8 [2] / tensor float32 [2]"]);
     // Integers beyond what a float can tell apart.
     let big = |value: u64| Leaf::Of(DType::U64, vec![1], value.to_le_bytes().into());
@@ -221,12 +226,12 @@ fn complex_and_other_elements_are_compared() {
     let of = |dtype: DType, bytes: Vec<u8>| vec![("w", Leaf::Of(dtype, vec![1], bytes))];
     let left = of(DType::C64, bytes(&[3.0, 4.0]));
     let right = of(DType::C64, bytes(&[0.0, 0.0]));
-    let report = run(left, right, Options::default());
+    let report = run(left, right, DiffOptions::default());
     assert_eq!((numbers(&report).max_abs, numbers(&report).cosine()), (5.0, None));
-    let report = run(of(DType::Bits8, vec![1]), of(DType::Bits8, vec![2]), Options::default());
+    let report = run(of(DType::Bits8, vec![1]), of(DType::Bits8, vec![2]), DiffOptions::default());
     assert!(!numbers(&report).numeric);
     assert_eq!(numbers(&report).differing, 1);
-    let bools = run(of(DType::Bool, vec![1]), of(DType::Bool, vec![2]), Options::default());
+    let bools = run(of(DType::Bool, vec![1]), of(DType::Bool, vec![2]), DiffOptions::default());
     assert!(bools.matches());
 }
 
@@ -243,7 +248,7 @@ fn a_file_that_ends_early_is_told_for_its_tensor_only() {
     let left = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
     let right =
         checkpoint(vec![("w", f32s(&[0.0; 100])), ("n", Leaf::Plain(Value::Int(1i64.into())))]);
-    let report = compare(Arc::new(left), right, Options::default(), &mut Unwatched).unwrap();
+    let report = compare(Arc::new(left), right, DiffOptions::default(), &mut Unwatched).unwrap();
     assert_eq!(report.differences.len(), 1);
     assert!(matches!(report.differences[0].what, What::Unreadable(_)), "{report:?}");
 }
@@ -251,7 +256,7 @@ fn a_file_that_ends_early_is_told_for_its_tensor_only() {
 #[test]
 fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
     let left = || vec![("w", f32s(&[1.0, f32::NAN, 2.0]))];
-    let report = run(left(), vec![("w", f32s(&[1.0, 5.0, 2.0]))], Options::default());
+    let report = run(left(), vec![("w", f32s(&[1.0, 5.0, 2.0]))], DiffOptions::default());
     let found = numbers(&report);
     assert_eq!((found.one_nan, found.differing, found.finite), (1, 1, 2));
     assert_eq!((found.largest(), found.mse(), found.cosine()), (None, None, None));
@@ -267,18 +272,18 @@ fn a_nan_on_one_side_is_a_class_of_its_own_and_leaves_nothing_defined() {
     assert!(text.contains("cosine undefined"), "{text}");
     // The other way round, and within any tolerance.
     let tolerance = Some(Tolerance { relative: 1.0, absolute: 1e30 });
-    let options = Options { tolerance, ..Options::default() };
+    let options = DiffOptions { tolerance, ..DiffOptions::default() };
     let report = run(vec![("w", f32s(&[0.0; 3]))], left(), options);
     assert_eq!(numbers(&report).one_nan, 1);
     // NaN in other parts of a complex number.
     let complex = |parts: &[f32]| vec![("w", Leaf::Of(DType::C64, vec![1], bytes(parts)))];
-    let report = run(complex(&[f32::NAN, 1.0]), complex(&[1.0, f32::NAN]), Options::default());
+    let report = run(complex(&[f32::NAN, 1.0]), complex(&[1.0, f32::NAN]), DiffOptions::default());
     assert_eq!((numbers(&report).one_nan, numbers(&report).cosine()), (1, None));
     // An infinity is infinitely far, and no NaN.
     let report = run(
         vec![("w", f32s(&[f32::INFINITY, 1.0]))],
         vec![("w", f32s(&[f32::NEG_INFINITY, 1.0]))],
-        Options::default(),
+        DiffOptions::default(),
     );
     let found = numbers(&report);
     assert_eq!((found.one_nan, found.largest()), (0, Some(f64::INFINITY)));
@@ -296,7 +301,7 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
     };
     let left = |values: &[f32]| vec![("w", f32s(values))];
     let values = |left, right| {
-        let report = run(left, right, Options::default());
+        let report = run(left, right, DiffOptions::default());
         assert!(!report.matches(), "other dtypes are a difference");
         let text = texts(&report)[0].clone();
         match &report.differences[0].what {
@@ -321,6 +326,6 @@ fn numbers_of_other_dtypes_are_compared_at_once_and_at_the_coarser_precision() {
     let ints = vec![("w", Leaf::Of(DType::I8, vec![1], vec![3]))];
     assert_eq!(values(left(&[3.0]), ints).0, "equal");
     // Asked to ignore the dtype, numbers have to be equal, as before.
-    let ignore = Options { ignore_dtype: true, ..Options::default() };
+    let ignore = DiffOptions { ignore_dtype: true, ..DiffOptions::default() };
     assert!(!run(left(&[1.001]), brain(&[1.0]), ignore).matches());
 }

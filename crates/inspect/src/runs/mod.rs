@@ -28,12 +28,12 @@ pub struct Entry {
     /// Its size.
     pub bytes: u64,
     /// What it is, by its name.
-    pub kind: Kind,
+    pub kind: RunFile,
 }
 
 /// What a file of a run folder is, by its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum RunFile {
     /// A checkpoint that the trainer counts.
     Checkpoint(Name),
     /// Named as one, but for a timestamp that is no date: the trainer passes it over.
@@ -129,7 +129,7 @@ impl Run {
         unsound: &[Option<String>],
     ) -> Vec<&Entry> {
         let stays = |entry: &Entry| match &entry.kind {
-            Kind::Checkpoint(name) => {
+            RunFile::Checkpoint(name) => {
                 every.is_some_and(|every| every > 0 && name.step.is_multiple_of(every.into()))
             }
             _ => true,
@@ -183,12 +183,12 @@ impl Run {
 impl Entry {
     /// Whether the trainer counts it as a checkpoint.
     pub fn is_checkpoint(&self) -> bool {
-        matches!(self.kind, Kind::Checkpoint(_))
+        matches!(self.kind, RunFile::Checkpoint(_))
     }
 
     /// Whether it is named as a checkpoint, or as some states of one: what can be opened.
     pub fn holds_states(&self) -> bool {
-        matches!(self.kind, Kind::Checkpoint(_) | Kind::Subset { .. })
+        matches!(self.kind, RunFile::Checkpoint(_) | RunFile::Subset { .. })
     }
 
     fn json(&self, wrong: &str, json: &mut Json) {
@@ -196,7 +196,7 @@ impl Entry {
             json.name("name").str(&self.name);
             json.name("what").str(self.kind.word());
             json.name("bytes").number(self.bytes);
-            if let Kind::Checkpoint(name) = &self.kind {
+            if let RunFile::Checkpoint(name) = &self.kind {
                 match name.step.to_string().parse::<u64>() {
                     Ok(step) => json.name("step").number(step),
                     // A step may be larger than what JSON's readers hold.
@@ -213,7 +213,7 @@ impl Entry {
     }
 }
 
-impl Kind {
+impl RunFile {
     /// A word for it.
     pub fn word(&self) -> &'static str {
         match self {
@@ -228,22 +228,22 @@ impl Kind {
     }
 }
 
-fn kind(name: &str, pattern: &NamePattern) -> Kind {
+fn kind(name: &str, pattern: &NamePattern) -> RunFile {
     match pattern.find(name) {
-        Some(Ok(name)) => return Kind::Checkpoint(name),
-        Some(Err(_)) => return Kind::NoDate,
+        Some(Ok(name)) => return RunFile::Checkpoint(name),
+        Some(Err(_)) => return RunFile::NoDate,
         None => {}
     }
     if name == INDEX || name.strip_suffix(".lock") == Some(INDEX) {
-        return Kind::Index;
+        return RunFile::Index;
     }
     if is_temporary(name) {
-        return Kind::Temporary;
+        return RunFile::Temporary;
     }
     let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     let step = name.strip_prefix("trainer_state_").and_then(|rest| rest.strip_suffix(".mdl"));
     if step.is_some_and(numbered) {
-        return Kind::TrainerState;
+        return RunFile::TrainerState;
     }
     let subset = name.match_indices('_').find_map(|(at, _)| {
         let of = &name[at + 1..];
@@ -251,8 +251,8 @@ fn kind(name: &str, pattern: &NamePattern) -> Kind {
         matches!(pattern.find(of), Some(Ok(_))).then(|| (states.to_owned(), of.to_owned()))
     });
     match subset {
-        Some((states, of)) if !states.is_empty() => Kind::Subset { states, of },
-        _ => Kind::Other,
+        Some((states, of)) if !states.is_empty() => RunFile::Subset { states, of },
+        _ => RunFile::Other,
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
             ]
         );
         assert_eq!(run.latest.as_deref(), Some("checkpoint_100_20240201_000000.mdl"));
-        let subset = Kind::Subset { states: "model".into(), of: "checkpoint_500.mdl".into() };
+        let subset = RunFile::Subset { states: "model".into(), of: "checkpoint_500.mdl".into() };
         assert_eq!(run.entries[5].kind, subset);
     }
 

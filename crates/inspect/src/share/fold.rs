@@ -11,7 +11,7 @@ use statelens_checkpoint::{DType, Error, Result};
 
 use super::Entry;
 use super::outline::is_tensor;
-use super::pack::{Reader, put, put_bytes, put_signed};
+use super::pack::{Unpacker, put, put_bytes, put_signed};
 
 /// Where a number stood in a text: a byte that UTF-8 has no use for.
 const HOLE: u8 = 0xff;
@@ -87,7 +87,7 @@ impl Folded {
         let mut folded = Self { patterns, ..Self::default() };
         for node in nodes {
             // What was just written can be read.
-            if let Ok(parsed) = folded.node(&mut Reader::new(&node.code), DEPTH) {
+            if let Ok(parsed) = folded.node(&mut Unpacker::new(&node.code), DEPTH) {
                 folded.nodes.push(parsed);
                 folded.numbers.extend(node.numbers);
             }
@@ -103,7 +103,7 @@ impl Folded {
         self.numbers.iter().for_each(|number| put(out, *number));
     }
 
-    pub(super) fn read(from: &mut Reader<'_>) -> Result<Self> {
+    pub(super) fn read(from: &mut Unpacker<'_>) -> Result<Self> {
         let mut folded = Self::default();
         for _ in 0..from.count()? {
             folded.patterns.push(Pattern::read(from)?);
@@ -166,7 +166,7 @@ impl Folded {
         }
     }
 
-    fn node(&self, from: &mut Reader<'_>, depth: usize) -> Result<Node> {
+    fn node(&self, from: &mut Unpacker<'_>, depth: usize) -> Result<Node> {
         let head = from.number()?;
         if head & 1 == 0 {
             let pattern = usize::try_from(head >> 1).unwrap_or(usize::MAX);
@@ -311,7 +311,7 @@ impl Pattern {
         }
     }
 
-    fn read(from: &mut Reader<'_>) -> Result<Self> {
+    fn read(from: &mut Unpacker<'_>) -> Result<Self> {
         let head = from.byte()?;
         let kind = *KINDS.get(usize::from(head & 15)).ok_or_else(damaged)?;
         let has = |flag: u8| head >> 4 & flag != 0;
@@ -333,7 +333,7 @@ impl Pattern {
 }
 
 /// A text with holes, which is UTF-8 between them.
-fn template(from: &mut Reader<'_>) -> Result<Vec<u8>> {
+fn template(from: &mut Unpacker<'_>) -> Result<Vec<u8>> {
     let bytes = from.bytes()?;
     let proper = bytes.split(|byte| *byte == HOLE).all(|piece| std::str::from_utf8(piece).is_ok());
     if proper { Ok(bytes.to_vec()) } else { Err(damaged()) }

@@ -36,13 +36,13 @@ pub(super) fn pack(outline: &Outline) -> Vec<u8> {
 
 /// The outline again.
 pub(super) fn unpack(bytes: &[u8]) -> Result<Outline> {
-    let mut from = Reader::new(bytes);
+    let mut from = Unpacker::new(bytes);
     let outline = outline(&mut from)?;
     if from.rest.is_empty() { Ok(outline) } else { Err(cut()) }
 }
 
 /// What [`pack`] wrote, from the beginning of bytes.
-fn outline(from: &mut Reader<'_>) -> Result<Outline> {
+fn outline(from: &mut Unpacker<'_>) -> Result<Outline> {
     let mut outline = Outline {
         name: from.text()?,
         format_id: from.text()?,
@@ -101,7 +101,7 @@ pub(super) fn pack_rounded(outline: &Outline) -> Vec<u8> {
 
 /// The outline again that [`pack_rounded`] wrote.
 pub(super) fn unpack_rounded(bytes: &[u8]) -> Result<Outline> {
-    let mut from = Reader::new(bytes);
+    let mut from = Unpacker::new(bytes);
     let mut outline = outline(&mut from)?;
     let count = from.count()?;
     let mut known = Vec::new();
@@ -178,7 +178,7 @@ fn put_finding(out: &mut Vec<u8>, finding: &Finding) {
     call.for_each(|text| put_bytes(out, text.as_bytes()));
 }
 
-fn finding(from: &mut Reader<'_>) -> Result<Finding> {
+fn finding(from: &mut Unpacker<'_>) -> Result<Finding> {
     let grade = match from.byte()? {
         0 => Grade::Note,
         1 => Grade::Warning,
@@ -205,7 +205,7 @@ fn put_statistics(out: &mut Vec<u8>, of: &Statistics) {
     }
 }
 
-fn statistics(from: &mut Reader<'_>) -> Result<Statistics> {
+fn statistics(from: &mut Unpacker<'_>) -> Result<Statistics> {
     let (count, nan, infinite, zeros) =
         (from.number()?, from.number()?, from.number()?, from.number()?);
     let (min, max, mean, std) = (from.single()?, from.single()?, from.single()?, from.single()?);
@@ -230,11 +230,11 @@ pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Reads what the functions above write.
-pub(super) struct Reader<'a> {
+pub(super) struct Unpacker<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Unpacker<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }

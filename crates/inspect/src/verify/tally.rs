@@ -25,7 +25,7 @@ impl NonFinite {
 
 /// Counts and hashes the logical bytes of a tensor, in pieces of any size.
 pub(super) struct Tally {
-    kind: Option<Kind>,
+    kind: Option<FloatBits>,
     /// Numbers in an element.
     numbers: u64,
     /// Numbers that have passed.
@@ -38,7 +38,7 @@ pub(super) struct Tally {
 
 /// How a float says that it is no finite number.
 #[derive(Debug, Clone, Copy)]
-struct Kind {
+struct FloatBits {
     /// Bytes of a number.
     size: usize,
     /// The bits of the exponent, which are all set.
@@ -49,7 +49,7 @@ struct Kind {
     only: &'static [u64],
 }
 
-impl Kind {
+impl FloatBits {
     /// The kind of a dtype, and how many numbers an element has; `None` if it is no float.
     fn of(dtype: &DType) -> Option<(Self, u64)> {
         let ieee = |size, exponent, mantissa| Self { size, exponent, mantissa, only: &[] };
@@ -90,7 +90,7 @@ impl Kind {
 
 impl Tally {
     pub(super) fn new(tensor: &Tensor, hash: bool) -> Self {
-        let (kind, numbers) = Kind::of(&tensor.dtype).unzip();
+        let (kind, numbers) = FloatBits::of(&tensor.dtype).unzip();
         Self {
             kind,
             numbers: numbers.unwrap_or(1),
@@ -129,7 +129,7 @@ impl Tally {
     }
 
     /// Counts whole numbers.
-    fn count(&mut self, kind: Kind, bytes: &[u8]) {
+    fn count(&mut self, kind: FloatBits, bytes: &[u8]) {
         match kind.size {
             2 => self.each(kind, bytes.as_chunks().0, |bytes| u16::from_le_bytes(bytes).into()),
             4 => self.each(kind, bytes.as_chunks().0, |bytes| u32::from_le_bytes(bytes).into()),
@@ -140,7 +140,7 @@ impl Tally {
 
     fn each<const N: usize>(
         &mut self,
-        kind: Kind,
+        kind: FloatBits,
         numbers: &[[u8; N]],
         bits: impl Fn([u8; N]) -> u64,
     ) {

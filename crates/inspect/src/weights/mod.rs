@@ -9,5 +9,5 @@ mod tests;
 mod trend;
 
 pub(crate) use moments::is_moment;
-pub use notice::{LOOKED_FOR, Noticed, Place, Read, Series, notice};
+pub use notice::{ElementRef, LOOKED_FOR, Noticed, Read, Series, notice};
 pub use survey::{Found, Measured, Outcome, Survey, countable, twins};

@@ -36,7 +36,7 @@ pub struct Read<'a> {
 
 /// A value of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ElementRef {
     /// Which of the tensors.
     pub tensor: usize,
     /// The number of the element, counted in C order.
@@ -72,7 +72,7 @@ pub struct Noticed {
     /// The tensors that it is about, the first ones if they are very many.
     pub tensors: Vec<usize>,
     /// The value to look at.
-    pub place: Option<Place>,
+    pub place: Option<ElementRef>,
     /// What to draw.
     pub series: Option<Series>,
 }
@@ -160,7 +160,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &Groups) -> Vec<Noticed> {
         let what = what.join(" and ");
         let of = tensors[first].statistics;
         let number = if of.nan > 0 { of.first_nan } else { of.first_inf };
-        let place = number.map(|number| Place {
+        let place = number.map(|number| ElementRef {
             tensor: first,
             number,
             index: index(tensors[first].shape, number),

@@ -33,7 +33,7 @@ static RUNTIME: LazyLock<std::io::Result<Runtime>> = LazyLock::new(|| {
 
 /// An object.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct Location {
     /// `s3://bucket/`.
     bucket: String,
     store: Arc<dyn ObjectStore>,
@@ -41,7 +41,7 @@ pub(crate) struct Place {
     path: Path,
 }
 
-impl Place {
+impl Location {
     /// Reads an address as `s3://bucket/folder/file`.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         // Before a client is made, which wants to know the provider of cryptography.
@@ -132,7 +132,7 @@ impl Place {
 
 /// An object being read, of the version that was opened.
 struct Object {
-    place: Place,
+    place: Location,
     len: u64,
     tag: Option<String>,
 }

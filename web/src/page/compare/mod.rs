@@ -26,7 +26,7 @@ use crate::page::hooks::Same;
 use crate::page::marks::copy;
 use crate::page::model::{Action, Model, Screen, Sheet, Tab};
 use crate::protocol::compare::Ask;
-use crate::protocol::{Kind, ToWorker};
+use crate::protocol::{JobKind, ToWorker};
 
 /// Compares the open checkpoint with what these files are.
 pub fn begin(actor: &Actor, files: Vec<Dropped>, main: Option<u32>) {
@@ -78,7 +78,7 @@ pub fn can_compare(model: &Model) -> bool {
 
 /// Goes back to the open checkpoint.
 pub fn leave(actor: &Actor) {
-    if actor.bridge.is_doing(Kind::Open) {
+    if actor.bridge.is_doing(JobKind::Open) {
         return actor.stop_opening();
     }
     actor.ask(&ToWorker::Compare(Ask::Close));

@@ -9,7 +9,7 @@ use crate::page::actor::Actor;
 use crate::page::hooks::use_size;
 use crate::page::marks::{classes, copy, when};
 use crate::state::fmt;
-use crate::state::looking::{Looking, Place};
+use crate::state::looking::{Looking, RowColumn};
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
@@ -30,10 +30,10 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     let Some(actor) = use_context::<Actor>() else { return html! {} };
     let (canvas, table) = (use_node_ref(), use_node_ref());
     let (wide, _) = use_size(&table);
-    let under = use_state(|| None::<Place>);
+    let under = use_state(|| None::<RowColumn>);
     let looking = &props.looking;
     let turned = looking.transposed;
-    let turn = move |(one, other): Place| if turned { (other, one) } else { (one, other) };
+    let turn = move |(one, other): RowColumn| if turned { (other, one) } else { (one, other) };
     let window = turn(looking.window());
     let lens = turn(looking.lens);
     let limit = {
@@ -44,7 +44,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     let dark = props.dark;
     let colour = {
         let looking = looking.clone();
-        move |place: Place| {
+        move |place: RowColumn| {
             let (cells, at) = looking.cell(place)?;
             let value = *cells.numbers.get(at)?;
             Some(of_value(value.clamp(-limit, limit), limit, scaling, dark))
@@ -58,7 +58,7 @@ pub(super) fn Grid(props: &GridProps) -> Html {
     };
     let place = {
         let canvas = canvas.clone();
-        move |event: &PointerEvent| -> Option<Place> {
+        move |event: &PointerEvent| -> Option<RowColumn> {
             let rect = canvas.cast::<Element>()?.get_bounding_client_rect();
             let part = |at: f64, size: f64| (at / size.max(1.0)).clamp(0.0, 0.999_999);
             let down = part(f64::from(event.client_y()) - rect.top(), rect.height());
@@ -147,9 +147,9 @@ pub(super) fn Grid(props: &GridProps) -> Html {
 fn cell(
     actor: &Actor,
     looking: &Looking,
-    place: Place,
+    place: RowColumn,
     colour: Option<[u8; 3]>,
-    under: &UseStateHandle<Option<Place>>,
+    under: &UseStateHandle<Option<RowColumn>>,
 ) -> Html {
     let on = place == looking.at;
     let text = looking.cell(place).map(|(cells, at)| cells.texts[at].clone());
@@ -169,7 +169,7 @@ fn cell(
 }
 
 /// A value: its index, itself, its bits, its place.
-fn told(looking: &Looking, place: Place, bytes: u64) -> Html {
+fn told(looking: &Looking, place: RowColumn, bytes: u64) -> Html {
     let index = fmt::shape(&looking.index(place));
     let Some((cells, at)) = looking.cell(place) else { return html! { { index } } };
     let byte = looking.number(place).saturating_mul(cells.size);

@@ -11,7 +11,7 @@ use super::canvas::{Canvas, Cells};
 use crate::page::actor::Actor;
 use crate::page::hooks::use_size;
 use crate::state::fmt;
-use crate::state::looking::{Held, Looking, Place};
+use crate::state::looking::{Held, Looking, RowColumn};
 use crate::state::weights::number;
 
 #[derive(Properties, PartialEq)]
@@ -53,7 +53,7 @@ pub(super) fn Overview(props: &OverviewProps) -> Html {
     // Where the pointer is, as a value: blocks at the end may be cut.
     let place = {
         let (size, block, matrix) = (map.size, map.block, looking.matrix);
-        move |(down, across): (f64, f64)| -> Place {
+        move |(down, across): (f64, f64)| -> RowColumn {
             let row = (down * size.0 as f64 * block.0 as f64) as u64;
             let column = (across * size.1 as f64 * block.1 as f64) as u64;
             let (row, column) = if turned { (column, row) } else { (row, column) };

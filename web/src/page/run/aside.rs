@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{INDEX, Kind};
+use statelens_inspect::runs::{INDEX, RunFile};
 use yew::prelude::*;
 
 use super::model::RunView;
@@ -61,7 +61,7 @@ fn looked_at(actor: &Actor, view: &Rc<RunView>) -> Html {
         (
             "of",
             match &entry.kind {
-                Kind::Subset { of, .. } => of.clone(),
+                RunFile::Subset { of, .. } => of.clone(),
                 _ => String::new(),
             },
         ),

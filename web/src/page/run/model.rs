@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::{self, Entry, Kind};
+use statelens_inspect::runs::{self, Entry, RunFile};
 
 use crate::page::drop::Dropped;
 use crate::protocol::Looked;
@@ -105,8 +105,9 @@ impl RunView {
     /// a run.
     #[must_use]
     pub fn can_open(&self) -> bool {
-        self.entry()
-            .is_some_and(|entry| !matches!(entry.kind, Kind::Index | Kind::Temporary | Kind::Other))
+        self.entry().is_some_and(|entry| {
+            !matches!(entry.kind, RunFile::Index | RunFile::Temporary | RunFile::Other)
+        })
     }
 
     /// Looks at a row.

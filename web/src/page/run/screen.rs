@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use statelens_inspect::runs::Kind;
+use statelens_inspect::runs::RunFile;
 use yew::prelude::*;
 
 use super::aside::Aside;
@@ -80,13 +80,13 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
         let (actor, view) = (actor.clone(), view.clone());
         Callback::from(move |_: MouseEvent| act(&view, &actor))
     };
-    let count = |of: fn(&Kind) -> bool| {
+    let count = |of: fn(&RunFile) -> bool| {
         view.sorted.run.entries.iter().filter(|entry| of(&entry.kind)).count() as u64
     };
     let facts = [
-        (count(|kind| matches!(kind, Kind::Checkpoint(_))), "full"),
-        (count(|kind| matches!(kind, Kind::Subset { .. })), "subset"),
-        (count(|kind| matches!(kind, Kind::Temporary)), "leftover"),
+        (count(|kind| matches!(kind, RunFile::Checkpoint(_))), "full"),
+        (count(|kind| matches!(kind, RunFile::Subset { .. })), "subset"),
+        (count(|kind| matches!(kind, RunFile::Temporary)), "leftover"),
     ];
     let bytes =
         view.sorted.run.entries.iter().map(|entry| entry.bytes).fold(0, u64::saturating_add);
@@ -127,10 +127,10 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
 }
 
 /// The word for what a file is.
-pub(super) fn kind_word(kind: &Kind) -> &'static str {
+pub(super) fn kind_word(kind: &RunFile) -> &'static str {
     match kind {
-        Kind::Checkpoint(_) => "full",
-        Kind::Temporary => "leftover",
+        RunFile::Checkpoint(_) => "full",
+        RunFile::Temporary => "leftover",
         other => other.word(),
     }
 }
@@ -140,10 +140,10 @@ pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
     let mut notes = Vec::new();
     let Some(of) = view.sorted.run.entries.get(entry) else { return notes };
     match of.kind {
-        Kind::Temporary => {
+        RunFile::Temporary => {
             notes.push("A writer stopped before this was complete. It is not a checkpoint.".into())
         }
-        Kind::NoDate => notes
+        RunFile::NoDate => notes
             .push("The timestamp in its name is not a date: the trainer passes it over.".into()),
         _ => {}
     }
@@ -179,24 +179,24 @@ fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64
     let looked = view.looked.get(row.entry).and_then(Option::as_ref);
     let states = match (notes.first(), looked, &entry.kind) {
         (Some(note), ..) => note.clone(),
-        (None, Some(looked), Kind::Subset { .. }) => looked.states.join(", "),
+        (None, Some(looked), RunFile::Subset { .. }) => looked.states.join(", "),
         (None, Some(looked), _) => match looked.states.len() {
             0 => String::new(),
             count => fmt::plural(count as u64, "state"),
         },
         (None, None, _) if entry.holds_states() => "not opened yet".to_owned(),
-        (None, None, Kind::Index) if view.sorted.error.is_none() && view.sorted.run.indexed => {
+        (None, None, RunFile::Index) if view.sorted.error.is_none() && view.sorted.run.indexed => {
             format!("lists {}", fmt::exact(view.sorted.listed as u64))
         }
         _ => String::new(),
     };
     let plan = match &entry.kind {
-        Kind::Checkpoint(_) if gone.contains(&entry.name) => html! { <b>{ "prune" }</b> },
-        Kind::Checkpoint(_) if latest => {
+        RunFile::Checkpoint(_) if gone.contains(&entry.name) => html! { <b>{ "prune" }</b> },
+        RunFile::Checkpoint(_) if latest => {
             html! { <>{ "keep" }<span class="dim">{ " \u{b7} autoload" }</span></> }
         }
-        Kind::Checkpoint(_) => html! { { "keep" } },
-        Kind::Subset { .. } => {
+        RunFile::Checkpoint(_) => html! { { "keep" } },
+        RunFile::Subset { .. } => {
             html! { <>{ "keep" }<span class="dim">{ " \u{b7} subset" }</span></> }
         }
         _ => html! { <span class="dim">{ "not touched" }</span> },

@@ -1,6 +1,6 @@
 //! The checkpoints of a run along an axis of steps; the lens is at the one that would be loaded.
 
-use statelens_inspect::runs::{Entry, Kind};
+use statelens_inspect::runs::{Entry, RunFile};
 use yew::prelude::*;
 
 use super::model::RunView;
@@ -23,10 +23,10 @@ const LANES: [(&str, f64); 3] = [("full", 30.0), ("subset", 72.0), ("leftover", 
 /// Which lane an entry is on, if it has a step.
 fn lane(entry: &Entry) -> Option<usize> {
     match entry.kind {
-        Kind::Checkpoint(_) | Kind::NoDate => Some(0),
-        Kind::Subset { .. } => Some(1),
-        Kind::TrainerState | Kind::Temporary => Some(2),
-        Kind::Index | Kind::Other => None,
+        RunFile::Checkpoint(_) | RunFile::NoDate => Some(0),
+        RunFile::Subset { .. } => Some(1),
+        RunFile::TrainerState | RunFile::Temporary => Some(2),
+        RunFile::Index | RunFile::Other => None,
     }
 }
 
@@ -128,19 +128,19 @@ fn short(step: u128) -> String {
 fn mark(actor: &Actor, view: &RunView, entry: &Entry, at: usize, x: f64, y: f64) -> Html {
     let latest = Some(&entry.name) == view.sorted.run.latest.as_ref();
     let number = view.sorted.rows.get(at).map_or(usize::MAX, |row| row.entry);
-    let broken =
-        !view.wrong(number).is_empty() || matches!(entry.kind, Kind::Temporary | Kind::NoDate);
+    let broken = !view.wrong(number).is_empty()
+        || matches!(entry.kind, RunFile::Temporary | RunFile::NoDate);
     let goes = view.prunable().iter().any(|gone| gone.name == entry.name);
     let (height, color) = match entry.kind {
-        Kind::Checkpoint(_) | Kind::NoDate => (26.0, "var(--d-f32)"),
-        Kind::Subset { .. } => (16.0, "var(--d-bf16)"),
+        RunFile::Checkpoint(_) | RunFile::NoDate => (26.0, "var(--d-f32)"),
+        RunFile::Subset { .. } => (16.0, "var(--d-bf16)"),
         _ => (16.0, "var(--ink-3)"),
     };
     let (fill, stroke, dash) = match (broken, latest, goes) {
         (true, ..) => ("var(--panel)", "var(--warn)", "3 2"),
         (_, true, _) => ("var(--accent)", "var(--accent)", "none"),
         (_, _, true) => ("var(--panel)", color, "2 2"),
-        _ if entry.kind == Kind::TrainerState => ("none", color, "none"),
+        _ if entry.kind == RunFile::TrainerState => ("none", color, "none"),
         _ => (color, color, "none"),
     };
     let onclick = {

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use statelens_checkpoint::{Error, Result};
 use statelens_inspect::check::{
-    Answer, Expected, Options, Release, check, expected_of, has_state, is_text, lists_state,
+    Answer, CheckOptions, Expected, Release, check, expected_of, has_state, is_text, lists_state,
     parse_reference, version_of,
 };
 
@@ -19,7 +19,7 @@ use crate::print::{Failure, Outcome, Printer, Table, counted, grouped};
 const LONGEST: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Check) -> Outcome {
-    let options = Options {
+    let options = CheckOptions {
         strict: !args.no_strict,
         state: (!args.all).then(|| args.state.clone()),
         release: args.release.as_deref().map(Release::parse).transpose()?,

@@ -6,7 +6,7 @@ use statelens::parallel;
 use statelens_checkpoint::{Checkpoint, Error, Result, known_key};
 use statelens_convert::{Edit, Pattern, Rename};
 use statelens_inspect::check::{expected_of, parts_sides, prefix_between};
-use statelens_inspect::compare::{Comparison, Options, Report, Tolerance, What};
+use statelens_inspect::compare::{Comparison, DiffOptions, Report, Tolerance, What};
 
 use crate::args::{Diff, DiffOrder, Operation};
 use crate::output::stop_signal;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     let (of_left, of_right) = sides(&filter, &rename, &left, &right)?;
     let left = taken(left, &Edit { select: of_left.select, exclude: of_left.exclude, ..rename })?;
     let right = taken(right, &of_right)?;
-    let options = Options {
+    let options = DiffOptions {
         tolerance,
         nan_differs: args.nan_differs,
         ignore_dtype: args.ignore_dtype,

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use statelens_checkpoint::{Error, Limits, Progress as _, Result, Unwatched};
-use statelens_inspect::runs::{Entry, INDEX, Kind, Looked, NamePattern, Run, parse_index};
+use statelens_inspect::runs::{Entry, INDEX, Looked, NamePattern, Run, RunFile, parse_index};
 
 use crate::args::{Folder, Latest, Runs};
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped, size_text};
@@ -177,7 +177,7 @@ fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result
     let mut table = Table::new(&["file", "what", ">step", ">bytes", ""]);
     for (entry, wrong) in looked {
         let step = match &entry.kind {
-            Kind::Checkpoint(name) => name.step.to_string(),
+            RunFile::Checkpoint(name) => name.step.to_string(),
             _ => String::new(),
         };
         let mut notes = Vec::new();
@@ -187,7 +187,7 @@ fn show(run: &Run, looked: &[(&Entry, String)], printer: &mut Printer) -> Result
         if run.only_folder.contains(&entry.name) {
             notes.push("not in the index".to_owned());
         }
-        if let Kind::Subset { states, of } = &entry.kind {
+        if let RunFile::Subset { states, of } = &entry.kind {
             notes.push(format!("{states} of {of}"));
         }
         if !wrong.is_empty() {

@@ -28,7 +28,7 @@ const MOST: u64 = 1 << 30;
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum ExportFormat {
     Npy,
     Npz,
     Safetensors,
@@ -39,7 +39,7 @@ enum Kind {
 }
 
 pub(crate) fn run(args: &Export) -> Outcome {
-    let kind = Kind::of(&args.output)?;
+    let kind = ExportFormat::of(&args.output)?;
     let dtype = args.dtype.as_deref().map(dtype_named).transpose()?;
     let (checkpoint, sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
@@ -49,19 +49,19 @@ pub(crate) fn run(args: &Export) -> Outcome {
     let tensor = upcast(tensor, dtype, kind)?;
     let (dtype, shape) = (tensor.dtype.clone(), tensor.shape.clone());
     let bytes = match kind {
-        Kind::Csv | Kind::Raw => plain(args, kind, &checkpoint, &sources, &tensor)?,
-        Kind::Png | Kind::Svg => {
+        ExportFormat::Csv | ExportFormat::Raw => plain(args, kind, &checkpoint, &sources, &tensor)?,
+        ExportFormat::Png | ExportFormat::Svg => {
             let title = match slice {
                 Some(slice) => format!("{key}[{slice}]"),
                 None => key.clone(),
             };
-            let is_svg = kind == Kind::Svg;
+            let is_svg = kind == ExportFormat::Svg;
             super::picture::write(args, is_svg, &checkpoint, &sources, &tensor, &visible(&title))?
         }
-        Kind::Npy | Kind::Npz | Kind::Safetensors => {
+        ExportFormat::Npy | ExportFormat::Npz | ExportFormat::Safetensors => {
             let format = match kind {
-                Kind::Npy => "npy",
-                Kind::Npz => "npz",
+                ExportFormat::Npy => "npy",
+                ExportFormat::Npz => "npz",
                 _ => "safetensors",
             };
             let target = writing(format)?.target(&Asked::default())?;
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Export) -> Outcome {
     Ok(true)
 }
 
-impl Kind {
+impl ExportFormat {
     fn of(output: &Path) -> Result<Self> {
         let end = output.extension().map(|end| end.to_string_lossy().to_ascii_lowercase());
         Ok(match end.as_deref() {
@@ -173,8 +173,8 @@ fn wanted(
 }
 
 /// The tensor in the dtype that was asked for; an error if what is written has none like it.
-fn upcast(mut tensor: Tensor, dtype: Option<DType>, kind: Kind) -> Result<Tensor> {
-    let numpy = matches!(kind, Kind::Npy | Kind::Npz);
+fn upcast(mut tensor: Tensor, dtype: Option<DType>, kind: ExportFormat) -> Result<Tensor> {
+    let numpy = matches!(kind, ExportFormat::Npy | ExportFormat::Npz);
     match dtype {
         Some(dtype) => {
             // Fails for what can't be cast.
@@ -207,7 +207,7 @@ fn alone(checkpoint: &Checkpoint, key: &str, tensor: Tensor) -> Result<Checkpoin
 /// Writes its numbers as text, a line for each row, or its bytes.
 fn plain(
     args: &Export,
-    kind: Kind,
+    kind: ExportFormat,
     checkpoint: &Checkpoint,
     sources: &[Arc<FileSource>],
     tensor: &Tensor,
@@ -226,7 +226,7 @@ fn plain(
     let row = tensor.shape.last().copied().unwrap_or(1).max(1);
     let (mut begun, mut number) = (Vec::new(), 0u64);
     drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |piece| {
-        if kind == Kind::Raw {
+        if kind == ExportFormat::Raw {
             bytes += piece.len() as u64;
             return file.write_all(piece).map_err(failed);
         }

@@ -72,8 +72,8 @@ impl Reading<'_> {
     /// The dataset of an object, or why it is none.
     pub(super) fn dataset<'o>(&self, object: &'o Object, key: &Text) -> Result<&'o Dataset> {
         match &object.kind {
-            statelens_hdf5::Kind::Dataset(dataset) => Ok(dataset),
-            statelens_hdf5::Kind::Unreadable(error) => Err(error.clone()),
+            statelens_hdf5::ObjectKind::Dataset(dataset) => Ok(dataset),
+            statelens_hdf5::ObjectKind::Unreadable(error) => Err(error.clone()),
             _ => Err(Error::damaged(format!("{key} is not a dataset"))),
         }
     }

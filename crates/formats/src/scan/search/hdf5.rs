@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Error, ErrorKind, FileSet, Limits, Result};
 use statelens_hdf5::{Class, Datatype, Hdf5File, Object};
 
-use super::{Blob, Kind, Search, Shared};
+use super::{Blob, Container, Search, Shared};
 use crate::keras;
 
 /// Bytes of attributes and datasets that are read at most, all together.
@@ -25,7 +25,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let id = files.main()?;
     let Ok(file) = Hdf5File::open(&files, id, &limits) else { return Ok(()) };
     let start = file.user_block();
-    if !search.is_new(Kind::Hdf5, blob, start, 0) {
+    if !search.is_new(Container::Hdf5, blob, start, 0) {
         return Ok(());
     }
     let tree = match file.tree(&mut search.quiet()) {

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use statelens_checkpoint::Result;
 use statelens_pickle::{Node, NodeId, Object, Pickle};
 
-use super::super::part::{exactly, some};
+use super::super::section::{exactly, some};
 use super::{Blob, Search, Sure};
 
 /// What stands for an array.

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet};
 use statelens_checkpoint::{Finding, Grade, Result, counted};
 use statelens_tensor::crc;
 
-use super::super::part::some;
+use super::super::section::some;
 use super::super::zip::{self, Directory, Entry, Local};
-use super::{Blob, Kind, Search};
+use super::{Blob, Container, Search};
 
 /// Pickles whose checksum is looked at.
 const LONGEST_CHECKED: u64 = 16 << 20;
@@ -45,7 +45,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -
 
 /// A member as a local header alone tells it, where no directory does.
 pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
-    if !search.is_new(Kind::Local, blob, at, 0) {
+    if !search.is_new(Container::Local, blob, at, 0) {
         return;
     }
     let Some(local) = zip::local(&*blob.source, at) else { return };
@@ -58,7 +58,7 @@ pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
 
 fn member(search: &mut Search<'_>, blob: &Blob, entry: &Entry) -> Result<()> {
     let name = String::from_utf8_lossy(&entry.name).into_owned();
-    search.is_new(Kind::Local, blob, entry.header, 0);
+    search.is_new(Container::Local, blob, entry.header, 0);
     let Some(local) = zip::local(&*blob.source, entry.header) else {
         search.tell(
             blob,

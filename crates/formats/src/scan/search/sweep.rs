@@ -4,7 +4,7 @@
 use statelens_checkpoint::Result;
 
 use super::super::packed::Packing;
-use super::super::part::some;
+use super::super::section::some;
 use super::super::{tar, zip};
 use super::{Blob, NUMPY, Search, Sure};
 use super::{hdf5, members};

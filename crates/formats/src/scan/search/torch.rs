@@ -3,7 +3,7 @@
 use statelens_checkpoint::Result;
 use statelens_pickle::{Node, storage_dtype};
 
-use super::super::part::exactly;
+use super::super::section::exactly;
 use super::{Blob, Search, Sure};
 
 /// Runs the pickles of a member in the order in which torch does.

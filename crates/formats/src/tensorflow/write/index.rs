@@ -21,12 +21,12 @@ pub(super) struct Row {
     /// TensorFlow's number of it.
     pub(super) dtype: u64,
     pub(super) shape: Vec<u64>,
-    pub(super) place: Place,
+    pub(super) place: SegmentRef,
 }
 
 /// Where the bytes of a tensor are: which segment of which data file.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct SegmentRef {
     pub(super) shard: u64,
     pub(super) segment: usize,
     /// The masked checksum of what is not a tensor of the source.
@@ -48,7 +48,7 @@ impl Index {
     /// The bytes of the index; `outcome` says what a place turned out to be.
     pub(super) fn encode<'a>(
         &self,
-        outcome: &dyn Fn(&Place) -> Option<&'a Outcome>,
+        outcome: &dyn Fn(&SegmentRef) -> Option<&'a Outcome>,
     ) -> Result<Vec<u8>> {
         let mut table = Table::new();
         let mut header = Vec::new();

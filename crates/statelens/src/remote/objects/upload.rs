@@ -13,7 +13,7 @@ use statelens_checkpoint::{Error, Plan, Result, Segment};
 use statelens_convert::Sink;
 use tokio::task::JoinHandle;
 
-use super::{Place, exists, runtime, told, wait};
+use super::{Location, exists, runtime, told, wait};
 
 /// Bytes of a part, unless there would be more parts than stores allow (10,000).
 const PART: u64 = 16 << 20;
@@ -30,7 +30,7 @@ pub(crate) struct ObjectSink {
 
 /// One object being written.
 struct Upload {
-    place: Place,
+    place: Location,
     warn: fn(&str),
     id: Option<MultipartId>,
     part: usize,
@@ -49,7 +49,7 @@ impl ObjectSink {
     /// `warn` is told of parts that a store may have kept.
     pub(crate) fn new(
         plan: &Plan,
-        places: Vec<Place>,
+        places: Vec<Location>,
         replace: bool,
         warn: fn(&str),
     ) -> Result<Self> {
@@ -188,7 +188,7 @@ impl Upload {
         while self.sending.len() >= AT_ONCE {
             self.sent()?;
         }
-        let Place { parts, path, .. } = self.place.clone();
+        let Location { parts, path, .. } = self.place.clone();
         let send = async move { parts.put_part(&path, &id, at, PutPayload::from(bytes)).await };
         self.sending.push_back((at, runtime()?.spawn(send)));
         Ok(())
@@ -213,7 +213,7 @@ impl Upload {
         if parts.len() != self.parts.len() {
             return Err(Error::io("a part of the new object was not sent"));
         }
-        let Place { parts: store, path, .. } = &self.place;
+        let Location { parts: store, path, .. } = &self.place;
         wait(store.complete_multipart(path, id, parts))?
             .map_err(|error| told(&error, &self.place.address()))?;
         self.complete = true;
@@ -228,7 +228,7 @@ impl Upload {
             part.abort();
             let _ = wait(part);
         }
-        let Place { parts, path, .. } = &self.place;
+        let Location { parts, path, .. } = &self.place;
         let aborted = wait(parts.abort_multipart(path, &id));
         if !matches!(aborted, Ok(Ok(()))) {
             (self.warn)(&format!(

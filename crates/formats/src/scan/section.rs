@@ -7,13 +7,13 @@ use statelens_checkpoint::{Error, ReadAt, Result};
 
 /// `len` bytes of another source from `start`.
 #[derive(Debug, Clone)]
-pub(super) struct Part {
+pub(super) struct Section {
     source: Arc<dyn ReadAt>,
     start: u64,
     len: u64,
 }
 
-impl Part {
+impl Section {
     /// The part, or as much of it as is there.
     pub(super) fn new(source: Arc<dyn ReadAt>, start: u64, len: u64) -> Self {
         let start = start.min(source.len());
@@ -27,7 +27,7 @@ impl Part {
     }
 }
 
-impl ReadAt for Part {
+impl ReadAt for Section {
     fn len(&self) -> u64 {
         self.len
     }
@@ -43,7 +43,7 @@ impl ReadAt for Part {
 
 /// A part that is read from its start.
 pub(super) struct Stream {
-    part: Part,
+    part: Section,
     at: u64,
     buffer: Vec<u8>,
     used: usize,
