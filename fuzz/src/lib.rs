@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    BlockCache, Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, ReadAt, Result, Unwatched,
+    Checkpoint, ErrorKind, FileSet, Limits, Memory, Progress, Result, Unwatched,
 };
-use statelens_convert::{RunOptions, Run, Step, Target, plan};
+use statelens_convert::{Run, RunOptions, Step, Target, plan};
 use statelens_formats::{Asked, writings};
 use statelens_inspect::{Summary, write_manifest};
 
@@ -33,13 +33,13 @@ pub fn examine_files(files: FileSet) {
     }
 }
 
-/// Opens a file whole and through a cache of small blocks, and converts it fed with whole spans and
-/// with pieces as `pieces` cuts them; both must come to the same.
+/// Opens a file as one at hand and as one on a server, which is read in other pieces, and converts it
+/// fed with whole spans and with pieces as `pieces` cuts them; both must come to the same.
 pub fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
     let memory = Memory::from(bytes.to_vec());
-    let block = 1 + usize::from(pieces.first().copied().unwrap_or(0));
-    let blocks = BlockCache::new(Arc::new(memory.clone()), block, 3);
-    let (whole, cached) = match (open(name, memory), open(name, blocks)) {
+    let mut remote = FileSet::default();
+    remote.push_remote(name, Arc::new(memory.clone()), None);
+    let (whole, cached) = match (open(FileSet::single(name, memory)), open(remote)) {
         (Ok(whole), Ok(cached)) => (whole, cached),
         (Err(whole), Err(cached)) => {
             assert_eq!(
@@ -49,7 +49,7 @@ pub fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
             );
             return;
         }
-        (whole, cached) => panic!("whole: {:?}, in blocks: {:?}", whole.err(), cached.err()),
+        (whole, cached) => panic!("whole: {:?}, as from a server: {:?}", whole.err(), cached.err()),
     };
     let texts = |result: Result<String>| result.map_err(|error| error.to_string());
     assert_eq!(texts(manifest(&whole)), texts(manifest(&cached)), "manifests differ");
@@ -67,8 +67,8 @@ pub fn compare(name: &str, bytes: &[u8], pieces: &[u8]) {
     }
 }
 
-fn open(name: &str, source: impl ReadAt + 'static) -> Result<Checkpoint> {
-    statelens_formats::open(FileSet::single(name, source), &Limits::default(), &mut Unwatched)
+fn open(files: FileSet) -> Result<Checkpoint> {
+    statelens_formats::open(files, &Limits::default(), &mut Unwatched)
 }
 
 fn targets() -> impl Iterator<Item = Target> {
