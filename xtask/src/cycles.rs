@@ -21,7 +21,6 @@ const KNOWN: &[(&str, &[&str])] = &[
     // Types that hold each other: a tensor has a layout, and one may be computed of tensors.
     ("checkpoint", &["layout", "tensor"]),
     ("cli", &["args", "commands::serve"]),
-    ("cli", &["commands::convert::report", "commands::edits"]),
     ("inspect", &["share::fingerprint", "share::outline"]),
     ("inspect", &["share::fold", "share::pack"]),
     // Layouts are nested, so that what reads one reads any other in it.

@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use anstyle::{AnsiColor, Style};
 use statelens_checkpoint::{Error, Grade};
 pub(crate) use statelens_inspect::{counted, grouped, size_text};
-use statelens_inspect::{grade_word, visible};
+use statelens_inspect::{grade_word, listed, visible};
 
 /// Why a command ended before it was done.
 #[derive(Debug)]
@@ -85,6 +85,12 @@ impl Printer {
             told => told,
         }
     }
+}
+
+/// The first of some keys, in backticks.
+pub(crate) fn keys_text(keys: &[String]) -> String {
+    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
+    listed(&keys, 3)
 }
 
 /// The word of a grade, in `width` characters: what is dangerous has a colour, if standard output

@@ -23,7 +23,7 @@ use crate::remote;
 use crate::source::FileSource;
 
 pub(crate) use destination::Destination;
-pub(crate) use report::{keys_text, losses_text, refuse_losses};
+pub(crate) use report::{losses_text, refuse_losses};
 
 pub(crate) fn run(args: &Convert) -> Outcome {
     let edit = edits::edit(&args.edits)?;

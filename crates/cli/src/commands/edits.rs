@@ -9,8 +9,7 @@ use statelens_inspect::{Json, visible};
 use statelens_tensor::CastReport;
 
 use crate::args::Edits;
-use crate::commands::convert::keys_text;
-use crate::print::{Failure, Printer, Table, complain, counted, grouped};
+use crate::print::{Failure, Printer, Table, complain, counted, grouped, keys_text};
 use crate::source;
 
 /// Keys that the JSON names with what casts did to them.

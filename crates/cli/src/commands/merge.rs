@@ -8,9 +8,9 @@ use statelens_convert::{Edit, Merging};
 use statelens_formats::Shards;
 
 use crate::args::{Edits, Merge};
-use crate::commands::convert::{Destination, Job, keys_text};
+use crate::commands::convert::{Destination, Job};
 use crate::limits::limits;
-use crate::print::{Outcome, complain, counted};
+use crate::print::{Outcome, complain, counted, keys_text};
 use crate::progress::{Bar, Unit};
 use crate::remote;
 use crate::scratch;

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size, listed};
+use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size};
 use statelens_convert::{Change, Report, Share, shares};
 use statelens_inspect::{Json, visible};
 
 use super::{Destination, Job};
 use crate::commands::edits;
-use crate::print::{Failure, Printer, Table, complain, grouped, size_text};
+use crate::print::{Failure, Printer, Table, complain, grouped, keys_text, size_text};
 
 /// Tells what would be lost, a line each, and refuses.
 pub(crate) fn refuse_losses(losses: &[Loss]) -> Error {
@@ -26,11 +26,6 @@ fn loss_text(loss: &Loss) -> String {
         false => format!("{}: ", keys_text(&loss.keys)),
     };
     format!("{keys}{}.{why}", loss.what)
-}
-
-pub(crate) fn keys_text(keys: &[String]) -> String {
-    let keys: Vec<String> = keys.iter().map(|key| format!("`{key}`")).collect();
-    listed(&keys, 3)
 }
 
 /// What to type to leave keys out, where that is short.
