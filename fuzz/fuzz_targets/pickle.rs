@@ -13,7 +13,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
 
 /// A pickle becomes the same tree whether its objects are let go on the way or not.
 fn lower(mut pickle: Pickle) {
-    let limits = Limits { values: 100_000, ..Limits::default() };
+    let mut limits = Limits::default();
+    limits.values = 100_000;
     let tree = |builder: Builder, Lowered { root, findings }: Lowered| {
         let it = builder.finish(root, FormatInfo::default(), FileSet::default(), findings)?;
         let ids = (0..it.values().len() as u32).map(ValueId);
