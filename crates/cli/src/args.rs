@@ -117,7 +117,7 @@ Examples:
     #[command(after_help = convert::about())]
     Convert(Convert),
 
-    /// Puts the keys of several checkpoints into one
+    /// Merges several checkpoints into one
     #[command(after_help = "\
 Dicts are merged, key by key. A key that two of them have, with other values, is refused by its
 name; with --lossy the last one is taken. Formats may differ; OUT's is that of --to, or of its
@@ -281,7 +281,7 @@ pub(crate) struct Common {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// A further file that the checkpoint links to; those beside it are found without this
+    /// Another file that the checkpoint refers to; files beside it are found without this
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
 
@@ -315,7 +315,7 @@ pub(crate) struct ServeAt {
     #[arg(long, value_name = "PORT", default_value_t = 8650)]
     pub(crate) port: u16,
 
-    /// Prints the address and starts no browser
+    /// Prints the address without starting a browser
     #[arg(long)]
     pub(crate) no_browser: bool,
 }

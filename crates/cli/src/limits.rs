@@ -13,7 +13,7 @@ pub(crate) fn parse(text: &str) -> Result<Limits, String> {
     }
     match text.parse::<u64>() {
         Ok(times) if times > 0 => Ok(Limits::times(times)),
-        _ => Err("it has to be a number of times, as in 10, or none".into()),
+        _ => Err("expected a number such as 10, or none".into()),
     }
 }
 

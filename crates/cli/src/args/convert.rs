@@ -93,7 +93,7 @@ pub(crate) struct Writes {
     #[arg(long)]
     pub(crate) state_file: bool,
 
-    /// Cuts the output into files of at most so many bytes of tensors, e.g. 5GB, with an index
+    /// Splits the output into files of at most this many bytes of tensors, e.g. 5GB, with an index
     /// (safetensors, PyTorch, TensorFlow)
     #[arg(long, value_name = "SIZE", conflicts_with = "shard")]
     pub(crate) shard_size: Option<String>,
@@ -104,7 +104,7 @@ pub(crate) struct Writes {
     #[arg(long, value_name = "PATTERN=NAME")]
     pub(crate) shard: Vec<String>,
 
-    /// Goes on although something is lost; without this the losses are listed and nothing is
+    /// Continues even if something is lost; without this the losses are listed and nothing is
     /// written
     #[arg(long)]
     pub(crate) lossy: bool,

@@ -21,7 +21,7 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "DTYPE")]
     pub(crate) dtype: Vec<String>,
 
-    /// Only tensors of at least so many bytes, e.g. 1MB
+    /// Only tensors of at least this many bytes, e.g. 1MB
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::size)]
     pub(crate) min_bytes: Option<u64>,
 
@@ -29,7 +29,7 @@ pub(crate) struct Ls {
     #[arg(long, value_name = "BY")]
     pub(crate) sort: Option<Sort>,
 
-    /// Turns the order round
+    /// Reverses the order
     #[arg(long)]
     pub(crate) reverse: bool,
 
@@ -41,9 +41,9 @@ pub(crate) struct Ls {
 /// What lists are sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Sort {
-    /// Bytes, the most first
+    /// Bytes, largest first
     Bytes,
-    /// Elements of the tensor, the most first
+    /// Elements of the tensor, largest first
     Params,
     /// The key, numbers in it as numbers
     Name,

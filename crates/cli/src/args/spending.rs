@@ -13,8 +13,8 @@ pub(crate) struct Spending {
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 
-    /// What may be spent on a checkpoint: so many times the usual, as in 10, or none at all to
-    /// hold it back, for a file that you trust
+    /// Raises the limits on memory and work: 10 allows ten times as much, none anything; for a
+    /// file that you trust
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
     pub(crate) limit: Option<Limits>,
 

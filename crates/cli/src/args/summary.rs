@@ -53,7 +53,7 @@ pub(crate) struct Summary {
     #[arg(long, requires = "link")]
     pub(crate) no_findings: bool,
 
-    /// A further file that the checkpoint links to; those beside it are found without this
+    /// Another file that the checkpoint refers to; files beside it are found without this
     #[arg(long, value_name = "FILE")]
     pub(crate) with: Vec<PathBuf>,
 

@@ -33,7 +33,7 @@ Examples:
   statelens diff pytorch_model.bin checkpoint.mdl --prefix model. --select 'model.*'")]
     Diff(Diff),
 
-    /// Tells whether a checkpoint would load into what another one describes; exit status 1 if not
+    /// Checks whether a checkpoint would load into what another one describes; exit status 1 if not
     #[command(after_help = "\
 REFERENCE is a checkpoint, a manifest (`statelens manifest --json`, `statelens ls --json`), or a
 list with `key dtype shape` on each line. No weight is read. As with torch's load_state_dict,
@@ -46,7 +46,7 @@ Examples:
   statelens check old.mdl --against new.mdl --release 2.10")]
     Check(Check),
 
-    /// Reads everything once and tells whether it is sound; exit status 1 if not
+    /// Reads everything once and checks whether it is sound; exit status 1 if not
     #[command(after_help = "\
 Looks at every checksum that the format has (CRC-32 of the members of a zip file, Fletcher-32 and
 gzip's Adler-32 of HDF5 chunks, XXH64 of zstd chunks, CRC-32C of TensorFlow's blocks and tensors,
@@ -159,7 +159,7 @@ pub(crate) struct Diff {
     #[arg(short, long, conflicts_with = "json")]
     pub(crate) quiet: bool,
 
-    /// Takes two NaNs in the same place as different, as torch does
+    /// Treats two NaNs in the same place as different, as torch does
     #[arg(long)]
     pub(crate) nan_differs: bool,
 
@@ -209,7 +209,7 @@ pub(crate) struct Check {
     #[arg(long, value_name = "REFERENCE")]
     pub(crate) against: PathBuf,
 
-    /// Passes over missing and unexpected keys
+    /// Ignores missing and unexpected keys
     #[arg(long)]
     pub(crate) no_strict: bool,
 
@@ -240,7 +240,7 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "MANIFEST")]
     pub(crate) manifest: Option<PathBuf>,
 
-    /// Takes a NaN or an infinite number for a fault
+    /// Counts NaN and infinite values as faults
     #[arg(long)]
     pub(crate) finite: bool,
 }
@@ -262,7 +262,7 @@ pub(crate) struct Upgrade {
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: Option<PathBuf>,
 
-    /// Goes on although something is lost
+    /// Continues even if something is lost
     #[arg(long)]
     pub(crate) lossy: bool,
 
@@ -289,7 +289,7 @@ pub(crate) struct FixCheckpointSpec {
     #[arg(long = "fix_inplace", visible_alias = "fix-inplace")]
     pub(crate) inplace: bool,
 
-    /// Does not ask
+    /// Replaces it without asking
     #[arg(short, long)]
     pub(crate) yes: bool,
 
@@ -406,7 +406,7 @@ pub(crate) struct Prune {
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) every: Option<u64>,
 
-    /// Does it
+    /// Removes them, instead of showing what would be removed
     #[arg(long)]
     pub(crate) apply: bool,
 

@@ -73,7 +73,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "BY")]
     pub(crate) sort: Option<Field>,
 
-    /// Turns the order round
+    /// Reverses the order
     #[arg(long)]
     pub(crate) reverse: bool,
 
@@ -82,7 +82,7 @@ pub(crate) struct StatsArgs {
     #[arg(long = "where", value_name = "TEST")]
     pub(crate) tests: Vec<Test>,
 
-    /// Takes tensors together
+    /// Groups tensors
     #[arg(long, value_name = "GROUP")]
     pub(crate) by: Option<By>,
 

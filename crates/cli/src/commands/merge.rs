@@ -42,7 +42,7 @@ fn files(args: &Merge) -> Result<(Vec<PathBuf>, PathBuf)> {
     let output = args.output.clone().or_else(|| files.pop());
     match output {
         Some(output) if files.len() >= 2 => Ok((files, output)),
-        _ => Err(Error::refused("one checkpoint can't be merged with nothing")
+        _ => Err(Error::refused("merging takes two or more checkpoints")
             .expected("two or more to read, and then the one to write")),
     }
 }

@@ -123,7 +123,7 @@ impl Destination {
         let what = match self {
             Self::File(_) => return Ok(()),
             Self::Output => "standard output holds",
-            Self::InPlace(_) => "in the place of one file there is room for",
+            Self::InPlace(_) => "in place there is room for",
         };
         match plan.files.len() {
             0 | 1 => Ok(()),

@@ -27,9 +27,7 @@ pub(super) fn to_standard_output(
     sink.finish()?;
     read_back.check(vec![source::written(&file)?], limits(), progress)?;
     let failed = |error: io::Error| match error.kind() {
-        io::ErrorKind::BrokenPipe => {
-            Error::io("whoever reads standard output went away before its end")
-        }
+        io::ErrorKind::BrokenPipe => Error::io("standard output was closed before its end"),
         _ => Error::io(format!("writing to standard output failed: {error}")),
     };
     let mut file = &*file;

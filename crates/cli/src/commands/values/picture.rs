@@ -65,7 +65,7 @@ fn map(args: &Export, is_svg: bool, checkpoint: &Checkpoint, tensor: &Tensor) ->
         .advice(format!("Choose one behind the key: [{rest}, :, :].")));
     }
     let matrix = Matrix::of(shape, &[])
-        .ok_or_else(|| Error::refused("a tensor without values, of which there is no picture"))?;
+        .ok_or_else(|| Error::refused("a tensor without values has no picture"))?;
     let unit = if is_svg { UNITS } else { 1 };
     let (across, down) = ((args.width / unit).max(1), (args.height / unit).max(1));
     let blocks = u64::from(across) * u64::from(down);
