@@ -11,8 +11,8 @@ use statelens::{Target, convert};
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 /// What is read around is kept up to a bound, which is not memory of any key: it is reached before.
-const FEWER: usize = 80_000;
-const MORE: usize = 140_000;
+const FEWER: usize = 180_000;
+const MORE: usize = 240_000;
 
 /// One test for all, so that nothing else in the process takes memory meanwhile. The bounds are
 /// what was measured and a little more; each reallocation counts as a copy here.
