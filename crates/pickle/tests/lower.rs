@@ -108,6 +108,78 @@ fn a_state_dict_keeps_its_metadata_beside_its_items() {
     assert_eq!(checkpoint.value(attributes.entries[0].1), &Value::Link(root.entries[0].1));
 }
 
+/// Objects are let go once nothing holds them: what is used again must be there then. Each of
+/// these was another tree with a rule of letting go left out.
+#[test]
+fn what_is_used_again_is_still_there() {
+    // One value under three keys.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("one").unwrap();
+        e.float(1.5);
+        let float = e.memoize();
+        for key in ["two", "three"] {
+            set_str(e, key, |e| e.memoized(float));
+        }
+        e.setitems();
+    });
+    assert_eq!(flat(&checkpoint), ["one float", "two float", "three float"]);
+    // A dict that another is made of later.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("plain").unwrap();
+        e.empty_dict();
+        let plain = e.memoize();
+        e.mark();
+        set_str(e, "a", |e| e.float(1.5));
+        e.setitems();
+        e.str("copy").unwrap();
+        e.named("collections", "OrderedDict").unwrap();
+        e.memoized(plain);
+        e.tuple(TupleLen::One);
+        e.reduce();
+        e.setitems();
+    });
+    assert_eq!(flat(&checkpoint), ["plain.a float", "copy.a float"]);
+    // The attributes of a dict that is lowered before them.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("model").unwrap();
+        e.named("collections", "OrderedDict").unwrap();
+        e.empty_tuple();
+        e.reduce();
+        e.empty_dict();
+        e.mark();
+        set_str(e, "version", |e| e.float(2.5));
+        e.setitems();
+        e.build();
+        e.setitems();
+    });
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let attributes = checkpoint.attributes(root.entries[0].1).unwrap();
+    let Value::Dict(attributes) = checkpoint.value(attributes) else { panic!() };
+    assert_eq!(checkpoint.value(attributes.entries[0].1), &Value::Float(2.5));
+    // A state that was set on a list, and is a value of its own before.
+    let checkpoint = lowered(|e| {
+        e.empty_dict();
+        e.mark();
+        e.str("state").unwrap();
+        e.float(1.5);
+        let state = e.memoize();
+        e.str("list").unwrap();
+        e.empty_list();
+        e.memoized(state);
+        e.build();
+        e.setitems();
+    });
+    let Value::Dict(root) = checkpoint.value(checkpoint.root()) else { panic!() };
+    let attributes = checkpoint.attributes(root.entries[1].1).unwrap();
+    assert_eq!(checkpoint.value(attributes), &Value::Float(1.5));
+}
+
 #[test]
 fn equal_keys_are_one_key_as_in_python() {
     let checkpoint = lowered(|e| {
