@@ -41,10 +41,10 @@ pub struct Structure {
 
 /// What was read of the files of a set.
 #[derive(Default)]
-pub(crate) struct Cache(Mutex<Pieces>);
+pub(crate) struct Cache(Mutex<Kept>);
 
 #[derive(Default)]
-struct Pieces {
+struct Kept {
     /// What was read at once, by file and first byte.
     by_start: BTreeMap<(u32, u64), Piece>,
     /// Bytes in all pieces.
@@ -117,7 +117,7 @@ impl Structure {
     }
 
     /// What is read to have the byte at an offset that is not kept: from where to where.
-    fn around(&self, pieces: &mut Pieces, offset: u64, wanted: u64) -> (u64, u64) {
+    fn around(&self, pieces: &mut Kept, offset: u64, wanted: u64) -> (u64, u64) {
         let (before, after) = pieces.gap(self.file, offset);
         let Some(course) = pieces.files.get_mut(self.file as usize) else {
             return (offset, offset);
@@ -180,7 +180,7 @@ impl fmt::Debug for Structure {
 }
 
 impl Cache {
-    fn lock(&self) -> MutexGuard<'_, Pieces> {
+    fn lock(&self) -> MutexGuard<'_, Kept> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -191,7 +191,7 @@ impl fmt::Debug for Cache {
     }
 }
 
-impl Pieces {
+impl Kept {
     /// The piece that holds a byte.
     fn get(&mut self, file: u32, offset: u64) -> Option<(u64, Arc<Vec<u8>>)> {
         let holds = |start: u64, bytes: &[u8]| {
