@@ -60,6 +60,8 @@ for (const colorScheme of ["light", "dark"]) {
           for (const key of ["c", "f", "s", "v", "?", "u"]) {
             await page.keyboard.press(key);
             await page.waitForSelector('[role="dialog"]');
+            // The button changes its colour once the plan is there.
+            if (key === "c") await page.waitForSelector("#write:not([disabled])");
             await page.waitForTimeout(150);
             await sound(page, `sheet ${key}`);
             await page.keyboard.press("Escape");
