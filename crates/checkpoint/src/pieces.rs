@@ -27,15 +27,27 @@ struct Chunk<T> {
     gone: usize,
 }
 
-/// Items of a chunk; a longer slice has one of its own.
-const CHUNK: usize = 1 << 12;
+/// Bytes of a chunk, at most; a longer slice has one of its own. Those of all lists are about as large, so
+/// that the memory of one that goes fits another that comes.
+const BYTES: usize = 256 << 10;
+
+/// Items of a chunk: a power of two.
+const fn items_of<T>() -> usize {
+    let most = match size_of::<T>() {
+        0 => BYTES,
+        size => BYTES / size,
+    };
+    if most < 2 { 1 } else { 1 << most.ilog2() }
+}
 
 impl<T> Pieces<T> {
+    const CHUNK: usize = items_of::<T>();
+
     /// How many there are, those that were let go of included.
     pub fn len(&self) -> usize {
         // The last chunk stays.
         let last = self.chunks.last().map_or(0, |chunk| chunk.items.len());
-        self.chunks.len().saturating_sub(1) * CHUNK + last
+        self.chunks.len().saturating_sub(1) * Self::CHUNK + last
     }
 
     /// Whether there are none.
@@ -45,12 +57,12 @@ impl<T> Pieces<T> {
 
     /// The item.
     pub fn get(&self, at: usize) -> Option<&T> {
-        self.chunks.get(at / CHUNK)?.items.get(at % CHUNK)
+        self.chunks.get(at / Self::CHUNK)?.items.get(at % Self::CHUNK)
     }
 
     /// The item, to be changed.
     pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.chunks.get_mut(at / CHUNK)?.items.get_mut(at % CHUNK)
+        self.chunks.get_mut(at / Self::CHUNK)?.items.get_mut(at % Self::CHUNK)
     }
 
     /// Those that are there.
@@ -61,7 +73,7 @@ impl<T> Pieces<T> {
     /// Those that are there, with their numbers.
     pub fn numbered(&self) -> impl Iterator<Item = (usize, &T)> {
         self.chunks.iter().enumerate().flat_map(|(chunk, items)| {
-            items.items.iter().enumerate().map(move |(at, item)| (chunk * CHUNK + at, item))
+            items.items.iter().enumerate().map(move |(at, item)| (chunk * Self::CHUNK + at, item))
         })
     }
 
@@ -75,18 +87,20 @@ impl<T> Pieces<T> {
     /// beside it were let go of, and they are not there any more then.
     pub fn take(&mut self, at: usize, instead: T) -> Option<T> {
         let item = std::mem::replace(self.get_mut(at)?, instead);
-        forget(&mut self.chunks, at / CHUNK, 1);
+        forget(&mut self.chunks, at / Self::CHUNK, 1);
         Some(item)
     }
 }
 
 impl<T: Copy> Slices<T> {
+    const CHUNK: usize = items_of::<T>();
+
     /// Adds a list; where it begins.
     pub fn push(&mut self, items: &[T]) -> Result<u32> {
         let chunk = room_for(&mut self.chunks, items.len())?;
         let at = chunk.len();
         chunk.extend_from_slice(items);
-        let start = (self.chunks.len() - 1) * CHUNK + at;
+        let start = (self.chunks.len() - 1) * Self::CHUNK + at;
         Limits::check("items of all tuples", start as u64, u64::from(u32::MAX))?;
         Ok(start as u32)
     }
@@ -94,13 +108,13 @@ impl<T: Copy> Slices<T> {
     /// The list of `len` items that begins at `start`; empty if there is none.
     pub fn get(&self, start: u32, len: u32) -> &[T] {
         let (start, len) = (start as usize, len as usize);
-        let (chunk, at) = (self.chunks.get(start / CHUNK), start % CHUNK);
+        let (chunk, at) = (self.chunks.get(start / Self::CHUNK), start % Self::CHUNK);
         chunk.and_then(|chunk| chunk.items.get(at..at + len)).unwrap_or_default()
     }
 
     /// Lets go of a list, once.
     pub fn forget(&mut self, start: u32, len: u32) {
-        forget(&mut self.chunks, start as usize / CHUNK, len as usize);
+        forget(&mut self.chunks, start as usize / Self::CHUNK, len as usize);
     }
 }
 
@@ -135,10 +149,10 @@ impl<'a, T> IntoIterator for &'a Pieces<T> {
 
 /// The chunk that `more` items have room in.
 fn room_for<T>(chunks: &mut Vec<Chunk<T>>, more: usize) -> Result<&mut Vec<T>> {
-    let fits = chunks.last().is_some_and(|chunk| chunk.items.len() + more <= CHUNK);
+    let fits = chunks.last().is_some_and(|chunk| chunk.items.len() + more <= items_of::<T>());
     if !fits {
         // The first grows, for most lists are small.
-        let room = if chunks.is_empty() { more } else { more.max(CHUNK) };
+        let room = if chunks.is_empty() { more } else { more.max(items_of::<T>()) };
         let items = room::vec(room as u64)?;
         room::push(chunks, Chunk { items, gone: 0 })?;
     }
@@ -174,19 +188,21 @@ impl<T> Index<usize> for Pieces<T> {
     type Output = T;
 
     fn index(&self, at: usize) -> &T {
-        &self.chunks[at / CHUNK].items[at % CHUNK]
+        &self.chunks[at / Self::CHUNK].items[at % Self::CHUNK]
     }
 }
 
 impl<T> IndexMut<usize> for Pieces<T> {
     fn index_mut(&mut self, at: usize) -> &mut T {
-        &mut self.chunks[at / CHUNK].items[at % CHUNK]
+        &mut self.chunks[at / Self::CHUNK].items[at % Self::CHUNK]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const CHUNK: usize = items_of::<usize>();
 
     #[test]
     fn pieces_are_one_list() {
