@@ -7,7 +7,7 @@ import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, truncateSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { command, dropped, drop, fixture, launch, withPage } from "./harness.mjs";
+import { becomes, command, dropped, drop, fixture, launch, withPage } from "./harness.mjs";
 
 let browser;
 let top;
@@ -65,6 +65,17 @@ const rows = (page) =>
     })),
   );
 
+const selected = (page) => page.$eval("#run .row.sel .ck", (cell) => cell.title);
+
+/** Goes to a row above, key by key; the page answers each in a later frame. */
+async function goUp(page, name) {
+  const names = (await rows(page)).map((row) => row.name);
+  const keys = names.indexOf(await selected(page)) - names.indexOf(name);
+  assert.ok(names.includes(name) && keys >= 0, `${keys} rows up to ${name}`);
+  for (let key = 0; key < keys; key++) await page.keyboard.press("k");
+  await becomes(() => selected(page), name);
+}
+
 for (const [name, index] of [
   ["without an index", undefined],
   ["with an index", "- model_dir/checkpoint_500.mdl\n- model_dir/checkpoint_1500.mdl\n- model_dir/checkpoint_9.mdl\n"],
@@ -108,18 +119,17 @@ test("one is opened, and two are compared, by keys; Escape leads back", async ()
   await withPage(browser, async (page) => {
     await choose(page, folder);
     await page.keyboard.press("End");
-    for (let step = 0; step < 20; step++) {
-      if ((await page.$eval("#run .row.sel .ck", (cell) => cell.title)) === "checkpoint_1500.mdl") break;
-      await page.keyboard.press("k");
-    }
+    const names = (await rows(page)).map((row) => row.name);
+    await becomes(() => selected(page), names.at(-1));
+    await goUp(page, "checkpoint_1500.mdl");
     await page.keyboard.press("Enter");
     await page.waitForSelector("#work .row");
     assert.match(await page.textContent("#work .top .name"), /checkpoint_1500\.mdl$/);
     await page.keyboard.press("Escape");
     await page.waitForSelector("#run .row");
-    assert.equal(await page.$eval("#run .row.sel .ck", (cell) => cell.title), "checkpoint_1500.mdl");
+    await becomes(() => selected(page), "checkpoint_1500.mdl");
     await page.keyboard.press("d");
-    while ((await page.$eval("#run .row.sel .ck", (cell) => cell.title)) !== "checkpoint_2000.mdl") await page.keyboard.press("k");
+    await goUp(page, "checkpoint_2000.mdl");
     await page.keyboard.press("d");
     await page.waitForSelector("#save-report:not([disabled])");
     const [download] = await Promise.all([page.waitForEvent("download"), page.click("#save-report")]);
