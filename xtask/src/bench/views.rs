@@ -38,7 +38,9 @@ impl Bench {
         }
         if !chunks.exists() {
             let mut convert = self.ours();
-            shell::run(convert.args(["convert", "--compress", "lz4"]).arg(&span).arg(&chunks))?;
+            // A lone array has no name, which a dataset needs.
+            convert.args(["convert", "--compress", "lz4", "--prefix", "matrix"]);
+            shell::run(convert.arg(&span).arg(&chunks))?;
         }
         if !stream.exists() {
             deflated(&span, &stream)?;
