@@ -27,6 +27,8 @@ pub(in crate::worker) struct Found {
     pub(in crate::worker) looks: Looks,
     /// What is converted.
     pub(super) checkpoint: Arc<Checkpoint>,
+    /// Why what is asked for can't be read as one.
+    pub(super) apart: Option<Error>,
     /// It was in a file for each rank.
     pub(super) ranked: bool,
     /// The config's text.
@@ -65,7 +67,11 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
         _ => Vec::new(),
     };
     let cerebras = !model.of_trainer && recognise::is_cerebras(checkpoint);
+    let adapter = files::adapter(&open.checkpoint.files).filter(|_| ranked.is_none());
+    let adapter = adapter.map(|id| open.checkpoint.files.name(id).to_owned());
+    looks.adapter = adapter.filter(|_| !cerebras).unwrap_or_default();
     looks.optimizer = ranked.is_none()
+        && !asked.fold
         && match cerebras {
             true => recognise::has_optimizer(checkpoint),
             false => files::optimizer(&checkpoint.files).is_some(),
@@ -118,13 +124,15 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
     looks.wrapped = looks.model.is_empty()
         && asked.recipe.is_none()
         && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
-    let unknown =
-        not_fetched(failed).or(apart).or(wrong).or_else(|| source.as_ref().err().cloned());
+    let unknown = not_fetched(failed)
+        .or(apart.clone().filter(|_| !asked.fold))
+        .or(wrong)
+        .or_else(|| source.as_ref().err().cloned());
     let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
     let Model { checkpoint, .. } = model;
-    Found { looks, checkpoint, ranked, config, value, source: source.ok(), recipe, rules }
+    Found { looks, checkpoint, apart, ranked, config, value, source: source.ok(), recipe, rules }
 }
 
 /// The format that a checkpoint of this one is converted to first of all.

@@ -9,4 +9,4 @@ mod plan;
 mod rows;
 
 pub(super) use looks::{Found, MOST_CONFIG, config_name, looks};
-pub(super) use plan::plan;
+pub(super) use plan::{plain, plan, table};
