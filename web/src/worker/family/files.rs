@@ -9,9 +9,11 @@ use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::parts;
 
 use super::library;
-use super::looks::MOST_CONFIG;
 use crate::protocol::family::Asked;
 use crate::worker::session::Open;
+
+/// More bytes than any config has.
+pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
 
 /// What is converted.
 pub(super) struct Model {

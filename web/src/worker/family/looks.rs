@@ -10,16 +10,13 @@ use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::Clues;
 use statelens_recipes::{Format, families, recognise};
 
-use super::files::{self, Model};
+use super::files::{self, MOST_CONFIG, Model};
 use super::library;
 use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
 use crate::state::fmt::plural;
 use crate::worker::session::Open;
 use crate::worker::text;
-
-/// More bytes than any config has.
-pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
 
 /// All that a conversion needs to know.
 pub(in crate::worker) struct Found {
