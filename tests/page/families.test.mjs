@@ -149,6 +149,38 @@ test("an optimizer's moments go with their parameters there and back, as the com
   await withPage(browser, (page) => convert(page, filesOf(there), "Hugging Face", filesOf(join(folder, "untrained", `${model}_to_hf`))));
 });
 
+test("an optimizer that can't be written leaves no weights behind in the browser", async () => {
+  const there = join(folder, "to fail");
+  run("convert-model", fixture("trainer/gpt2"), "--to", "cs-2.9", "-o", there, "--with-optimizer");
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(there));
+    await target(page, "Hugging Face");
+    await page.waitForSelector("#family-keys");
+    await page.check("#family-optimizer");
+    await page.waitForSelector('.cmdline:has-text("--with-optimizer")');
+    await page.waitForSelector("#write:not([disabled])");
+    // The first file is written, the second isn't.
+    await page.workers()[0].evaluate(() => {
+      const own = FileSystemFileHandle.prototype.createSyncAccessHandle;
+      let files = 0;
+      FileSystemFileHandle.prototype.createSyncAccessHandle = function (...words) {
+        files += 1;
+        const full = () => Promise.reject(new DOMException("no room", "QuotaExceededError"));
+        return files > 1 ? full() : own.apply(this, words);
+      };
+    });
+    await page.click("#write");
+    await page.waitForSelector('h2:has-text("Not written")');
+    const left = await page.evaluate(async () => {
+      const root = await navigator.storage.getDirectory();
+      const names = [];
+      for await (const name of (await root.getDirectoryHandle("statelens")).keys()) names.push(name);
+      return names;
+    });
+    assert.deepEqual(left, []);
+  });
+});
+
 for (const [layout, from, opens] of [
   ["meta", SHARDS, (page, there) => drop(page, "body", filesOf(there))],
   // Its files are in a folder for each rank.
@@ -177,6 +209,61 @@ for (const [layout, from, opens] of [
   });
 }
 
+/** The model and the adapter that PEFT has trained on it, as they would lie in one folder. */
+const adapted = () => ["model", "adapter"].map((part) => filesOf(fixture(`peft/llama_bf16/${part}`)));
+
+test("an adapter is folded into its model, beside it or dropped on it, as the command folds it", async () => {
+  const output = join(folder, "folded");
+  run("fold-lora", fixture("peft/llama_bf16/model"), "--adapter", fixture("peft/llama_bf16/adapter"), "-o", output);
+  const expected = readFileSync(join(output, "model_folded/model.safetensors"));
+  const fold = async (page) => {
+    assert.match(await page.textContent("#family"), /Fold the adapter into the model: adapter_model\.safetensors/);
+    await page.click('[role="radio"]:has-text("safetensors")');
+    await page.check("#family-fold");
+    await page.waitForSelector('.cmdline:has-text("fold-lora model.safetensors --adapter adapter_model.safetensors")');
+    const files = Object.values(await written(page, 1));
+    assert.equal(files.length, 1);
+    assert.ok(files[0].equals(expected));
+  };
+  const [model, adapter] = adapted();
+  await withPage(browser, async (page) => {
+    // Whatever comes first in the folder, the model is what is opened.
+    await sheet(page, [...adapter, ...model]);
+    await fold(page);
+  });
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    await drop(page, "body", model);
+    await page.waitForSelector("#work .row");
+    await drop(page, "body", adapter);
+    await page.waitForFunction(() => document.title.startsWith("model.safetensors"));
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.waitForSelector("#family-fold");
+    await fold(page);
+  });
+});
+
+test("an adapter that does not fit says what is wrong and what to do", async () => {
+  const [model, adapter] = adapted();
+  const without = adapter.filter(({ name }) => name !== "adapter_config.json");
+  const config = JSON.parse(readFileSync(fixture("peft/llama_bf16/adapter/adapter_config.json"), "utf8"));
+  const wrong = [...without, { name: "adapter_config.json", bytes: JSON.stringify({ ...config, r: 8 }) }];
+  for (const [files, said] of [
+    [[...model, ...without], /no adapter_config\.json beside the adapter.*open it with the model/],
+    [[...model, ...wrong], /lora_A has 4 rows.*says rank 8.*saved with these weights/],
+    [[...filesOf(fixture("trainer/gpt2"), (name) => name !== "optimizer.pt"), ...adapter], /the model has no such key.*trained on/],
+  ]) {
+    await withPage(browser, async (page) => {
+      await sheet(page, files);
+      await page.check("#family-fold");
+      await page.waitForSelector("#convert .refused h3, .refused h3");
+      assert.match((await page.$$eval(".refused", (all) => all.map((one) => one.textContent).join(" "))).replace(/\s+/g, " "), said);
+      assert.equal(await page.isDisabled("#write"), true);
+    });
+  }
+});
+
 test("an edited rule changes the table and what is written; a wrong one is told by line and rule", async () => {
   await withPage(browser, async (page) => {
     await sheet(page, filesOf(fixture(SHARDS)));
@@ -203,6 +290,29 @@ test("an edited rule changes the table and what is written; a wrong one is told 
     const name = "pytorch_model_to_cs-2.9.mdl";
     assert.ok(files[name].equals(readFileSync(join(output, name))));
     assert.match(await page.textContent("#convert-done .cmd"), /--recipe llama\.recipe/);
+  });
+});
+
+test("of very many keys the table changes with the rules before the file is planned", async () => {
+  await withPage(browser, async (page) => {
+    const keys = Array.from({ length: 25_000 }, (_, at) => `h.${at}.kernel`);
+    await sheet(page, [{ name: "own.safetensors", bytes: safetensors(keys) }]);
+    const rule = (name) => `family mine\nbetween hf and cs-2.9\nh.{n}.kernel <-> ${name}.{n}.weight\n`;
+    await drop(page, "body", [{ name: "mine.recipe", bytes: rule("first") }]);
+    await target(page, "Cerebras 2.9");
+    await page.waitForSelector('#family-table td[title="first.0–24999.weight"]');
+    await page.waitForSelector("#write:not([disabled])");
+    await page.fill("#rules", rule("second"));
+    await page.waitForSelector('#family-table td[title="second.0–24999.weight"]');
+    assert.equal(await page.isDisabled("#write"), true, "the file is not planned yet");
+    // The next edit takes the place of this one.
+    await page.fill("#rules", rule("third"));
+    await page.waitForSelector('#family-table td[title="third.0–24999.weight"]');
+    await page.waitForSelector("#write:not([disabled])");
+    const [file] = Object.values(await written(page, 1));
+    writeFileSync(join(folder, "third.mdl"), file);
+    const listed = run("ls", join(folder, "third.mdl"), "*.24999.weight");
+    assert.match(listed, /third\.24999\.weight/);
   });
 });
 

@@ -387,6 +387,34 @@ test("the config beside a remote model is fetched once it is to be converted as 
   await server.close();
 });
 
+test("the config is asked for once, whatever is chosen while it is on its way", async () => {
+  const of = (name) => readFileSync(fixture(`recipes/llama/alias_llamaV2.hf-to-cs2.9/in/${name}`));
+  const config = of("config.json");
+  const files = { "/m/model.safetensors": of("model-00001-of-00001.safetensors") };
+  let answers = [];
+  const server = await serve(files, (request, response) => {
+    if (!request.url.endsWith("config.json")) return false;
+    answers.push(() => part(request, response, config, '"2"'));
+    return true;
+  });
+  await at(server.at("/m/model.safetensors"), [server.host], async (page) => {
+    await agree(page, server.host);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    for (const name of ["Cerebras", "PyTorch", "safetensors"]) {
+      await page.click(`[role="radio"]:has-text("${name}")`);
+      await page.waitForTimeout(400);
+    }
+    const before = answers.length;
+    answers.forEach((answer) => answer());
+    answers = { push: (answer) => answer() };
+    await page.waitForSelector('#family .looks:has-text("keys, config.json")');
+    await page.waitForSelector("#write:not([disabled])");
+    assert.equal(before, 1);
+  });
+  await server.close();
+});
+
 test("another server that an address leads to is asked when the user says so, once, and shown", async () => {
   const { target, server, close } = await leading();
   await at(server.at("/gpt_small.mdl"), [server.host, target.host], async (page) => {

@@ -364,14 +364,19 @@ pub enum FromWorker {
     Inspected(Inspected),
     /// Values of a tensor.
     Valued(Values),
-    /// The answer to [`ToWorker::Plan`].
+    /// The first answer to [`ToWorker::Plan`], before the files are planned.
+    Family {
+        /// The request it answers.
+        request: u32,
+        /// Which model it is, and what becomes of it; nothing for what is no conversion.
+        family: Option<Box<family::Told>>,
+    },
+    /// The last answer to [`ToWorker::Plan`].
     Planned {
         /// The request it answers.
         request: u32,
         /// The plan, or why there is none.
         plan: Result<Planned, ErrorText>,
-        /// Which model it is, and what becomes of it; nothing for what is no conversion.
-        family: Option<Box<family::Told>>,
     },
     /// Files of families are needed, by their paths, before [`ToWorker::Plan`] can be answered.
     Wants(Vec<String>),

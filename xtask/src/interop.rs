@@ -43,6 +43,7 @@ pub(crate) fn run(root: &Path, statelens: &Path) -> Result<(), String> {
         snippets,
         script("layouts", &python.current),
         script("optimizers", &python.current),
+        script("adapters", &python.current),
         script("bundles", &python.tensorflow),
         script("toolbox", &python.cerebras),
         script("torch_older", &python.cerebras),

@@ -132,6 +132,19 @@ pub struct Product {
     pub right: Tensor,
     /// What each element of the product is multiplied by.
     pub scale: f64,
+    /// What is rounded to a dtype of 16 bits.
+    pub rounding: Rounding,
+}
+
+/// What of a [`Product`] that is added is rounded to a dtype of 16 bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rounding {
+    /// The product, the product times the scale, and the sum.
+    Each,
+    /// The product times the scale, and the sum.
+    Scaled,
+    /// The sum.
+    Sum,
 }
 
 /// One step of a [`Computed`] element.

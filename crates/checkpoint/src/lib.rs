@@ -45,7 +45,7 @@ pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, known_key, separator};
 pub use layout::{
     Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
-    Product, Strided,
+    Product, Rounding, Strided,
 };
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;

@@ -88,6 +88,17 @@ pub struct Conversion {
     pub ends: Vec<usize>,
 }
 
+impl Conversion {
+    /// Keys of the output that are made of random numbers.
+    pub fn random(&self) -> impl Iterator<Item = &str> {
+        let makers = ["= normal(", "= uniform("];
+        let made = self.moves.iter().filter(move |one| {
+            one.from.is_empty() && makers.iter().any(|maker| one.rule.contains(maker))
+        });
+        made.flat_map(|one| &one.to).map(String::as_str)
+    }
+}
+
 /// The steps from one format to another.
 pub fn route(recipe: &Recipe, from: Format, to: Format) -> Result<Vec<Leg>> {
     let mut before: HashMap<Format, Leg> = HashMap::new();

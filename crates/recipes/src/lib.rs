@@ -1,6 +1,7 @@
 //! Model families: recipes that turn the state dict and the config of one implementation of a
 //! model into those of another.
 
+pub mod adapter;
 pub mod catalog;
 pub mod config;
 pub mod conversion;

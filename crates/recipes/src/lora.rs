@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    ByteOrder, Checkpoint, Computed, DictKey, Error, Layout, Product, Result, Tensor,
+    ByteOrder, Checkpoint, Computed, DictKey, Error, Layout, Product, Result, Rounding, Tensor,
 };
 
 use crate::config::Value;
@@ -56,7 +56,8 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
         let rank = first.shape.first().copied().unwrap_or(0);
         let alpha = alpha(&groups, module, rank).map_err(named)?;
         let scale = alpha / rank.max(1) as f64;
-        let tensor = added(weight, first, second, scale, is_embedding).map_err(named)?;
+        let sum = Sum { scale, transposed: is_embedding, rounding: Rounding::Each };
+        let tensor = added(weight, first, second, sum).map_err(named)?;
         folded.set(key.to_owned(), Item::Tensor(tensor, None));
         weights.push(key.to_owned());
     }
@@ -71,14 +72,19 @@ pub fn fold(source: &Checkpoint, config: &Value) -> Result<Folded> {
     Ok(Folded { checkpoint: assembly.finish(root)?, config, weights, notes })
 }
 
+/// How a product is added.
+pub(crate) struct Sum {
+    /// What it is multiplied by.
+    pub(crate) scale: f64,
+    /// Its transpose is added.
+    pub(crate) transposed: bool,
+    /// What is rounded.
+    pub(crate) rounding: Rounding,
+}
+
 /// The weight with the product added.
-fn added(
-    weight: &Tensor,
-    first: &Tensor,
-    second: &Tensor,
-    scale: f64,
-    transposed: bool,
-) -> Result<Tensor> {
+pub(crate) fn added(weight: &Tensor, first: &Tensor, second: &Tensor, sum: Sum) -> Result<Tensor> {
+    let Sum { scale, transposed, rounding } = sum;
     let (first, second) = (View::of(first)?, View::of(second)?);
     let (left, right) = match transposed {
         true => (first.permute(&[1, 0])?, second.permute(&[1, 0])?),
@@ -93,9 +99,10 @@ fn added(
         return Err(Error::refused(format!(
             "a product of {:?} and {:?} does not fit a {} weight of {:?}",
             left.shape, right.shape, weight.dtype, weight.shape
-        )));
+        ))
+        .advice("Open the model that the adapter was trained on, not quantised."));
     }
-    let product = Some(Product { left, right, scale });
+    let product = Some(Product { left, right, scale, rounding });
     let computed = Computed { of: weight.clone(), steps: Vec::new(), product };
     Ok(Tensor {
         stored: weight.dtype.clone(),

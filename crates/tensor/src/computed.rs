@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use statelens_checkpoint as checkpoint;
-use statelens_checkpoint::{Arithmetic, DType, Error, FileSet, Limits, Result, Tensor};
+use statelens_checkpoint::{Arithmetic, DType, Error, FileSet, Limits, Result, Rounding, Tensor};
 
 use crate::cast::Cast;
 use crate::stored::{Context, Stored};
@@ -174,6 +174,7 @@ struct Sum {
     rank: usize,
     columns: usize,
     scale: f32,
+    rounding: Rounding,
 }
 
 impl Sum {
@@ -198,6 +199,7 @@ impl Sum {
             rank: size(rank)?,
             columns: size(columns)?,
             scale: product.scale as f32,
+            rounding: product.rounding,
         })
     }
 
@@ -300,6 +302,14 @@ impl Compute {
                 Precision::As => {}
                 Precision::F32 => add_f32(bytes, product, *index),
                 Precision::F64 => add_f64(bytes, product, *index),
+                Precision::Small { widen, narrow, wide, one }
+                    if product.rounding == Rounding::Sum =>
+                {
+                    widen.run(bytes, wide);
+                    add_f32(wide, product, *index);
+                    narrow.run(wide, one);
+                    std::mem::swap(bytes, one);
+                }
                 Precision::Small { widen, narrow, wide, one } => {
                     // Each of the three operations is rounded.
                     let numbers = (0..whole / size).map(|at| product.at(*index + at as u64));
@@ -311,7 +321,10 @@ impl Compute {
                         let numbers = wide.as_chunks::<4>().0.iter();
                         numbers.map(|number| f32::from_le_bytes(*number)).collect()
                     };
-                    let product_alone = round(numbers.collect());
+                    let product_alone = match product.rounding {
+                        Rounding::Each => round(numbers.collect()),
+                        Rounding::Scaled | Rounding::Sum => numbers.collect(),
+                    };
                     let scale = product.scale;
                     let scaled = round(product_alone.iter().map(|number| number * scale).collect());
                     widen.run(bytes, wide);
@@ -467,7 +480,7 @@ mod tests {
             Tensor::new(DType::F32, vec![rows, columns], Layout::Span(span))
         };
         let (of, left, right) = (matrix(0, 2, 3), matrix(9, 2, 1), matrix(6, 1, 3));
-        let product = checkpoint::Product { left, right, scale: 0.5 };
+        let product = checkpoint::Product { left, right, scale: 0.5, rounding: Rounding::Each };
         let computed = checkpoint::Computed { of, steps: Vec::new(), product: Some(product) };
         let layout = Layout::Computed(Arc::new(computed));
         let tensor = Tensor::new(DType::F32, vec![2, 3], layout);

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use statelens_formats::cerebras::dataloader::is_state_file;
+use statelens_recipes::adapter;
 use web_sys::File;
 use yew::prelude::*;
 
@@ -543,13 +544,19 @@ impl Model {
             }
             FromWorker::Inspected(inspected) => self.inspected = Some(Rc::new(inspected)),
             FromWorker::Valued(values) => self.values = Some(Rc::new(values)),
-            FromWorker::Planned { request, plan, family } => {
+            FromWorker::Family { request, family } => {
+                if let Some(convert) =
+                    self.convert.as_mut().filter(|convert| convert.request == request)
+                {
+                    convert.family = family.map(|told| Rc::new(*told));
+                }
+            }
+            FromWorker::Planned { request, plan } => {
                 if let Some(convert) =
                     self.convert.as_mut().filter(|convert| convert.request == request)
                 {
                     convert.plan = Some(plan.map(Rc::new).map_err(Rc::new));
                     convert.planning = false;
-                    convert.family = family.map(|told| Rc::new(*told));
                 }
             }
             FromWorker::Wants(paths) => {
@@ -671,10 +678,22 @@ impl Model {
             && self.work.is_some()
             && !dropped.is_empty()
             && !self.files.is_empty()
-            && dropped.iter().all(|file| {
-                let name = &file.name.path;
-                is_state_file(base(name)) || self.missing(name).is_some()
-            })
+            && (self.is_adapter(dropped)
+                || dropped.iter().all(|file| {
+                    let name = &file.name.path;
+                    is_state_file(base(name)) || self.missing(name).is_some()
+                }))
+    }
+
+    /// Whether a drop is an adapter for the open model: it is opened again with it.
+    fn is_adapter(&self, dropped: &[Dropped]) -> bool {
+        let is_one = |path: &str| adapter::FILES.contains(&base(path));
+        let mut adapters = dropped.iter().filter(|file| is_one(&file.name.path));
+        let others = dropped.iter().filter(|file| !is_one(&file.name.path));
+        let opened = self.work.as_ref().map_or("", |work| &work.opened.name);
+        adapters.next().is_some()
+            && !is_one(opened)
+            && others.map(|file| &file.name.path).all(|path| !path.ends_with(".safetensors"))
     }
 
     /// The path of the file that the open checkpoint misses under that name.

@@ -24,6 +24,8 @@ pub struct Asked {
     pub unwrap: bool,
     /// The optimizer's moments are carried over.
     pub with_optimizer: bool,
+    /// The adapter beside the model is folded into it first.
+    pub fold: bool,
 }
 
 /// A file of text.
@@ -69,6 +71,8 @@ pub struct Looks {
     pub wrapped: bool,
     /// It has an optimizer's state, or one lies beside it.
     pub optimizer: bool,
+    /// The name of the adapter of PEFT beside it; empty if there is none.
+    pub adapter: String,
     /// All models that can be chosen.
     pub models: Vec<String>,
 }

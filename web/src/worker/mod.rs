@@ -42,6 +42,11 @@ use crate::protocol::{
 };
 use crate::worker::session::{Job, Open, Session, Shared};
 
+/// Keys beyond which files are not planned at once.
+const AT_ONCE: u64 = 20_000;
+/// Milliseconds that planning the files of so many keys waits for the next edit.
+const PAUSE: u32 = 1_000;
+
 /// Starts the worker.
 pub fn start() {
     // The session that is open. Nothing else holds one for longer than an answer takes.
@@ -185,14 +190,20 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 Some(_) => None,
             };
             if let (Some(name), Some(server)) = (wanted, open.sources.server().cloned()) {
+                let plan = ToWorker::Plan { request, options };
+                if !session.borrow_mut().awaits_config(job, plan) {
+                    return;
+                }
                 let (weak, job) = (Rc::downgrade(session), job.clone());
                 return job.clone().spawn(async move {
                     let bytes = remote::beside(&server, name, family::MOST_CONFIG, &job).await;
                     let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
                     if let Some(session) = weak.upgrade() {
                         let config = text.map(|text| Text { name: name.to_owned(), text });
-                        session.borrow_mut().take_config(config);
-                        hear(&session, &job, ToWorker::Plan { request, options }, &JsValue::NULL);
+                        let waiting = session.borrow_mut().take_config(config);
+                        if let Some((job, plan)) = waiting.map(|waiting| *waiting) {
+                            hear(&session, &job, plan, &JsValue::NULL);
+                        }
                     }
                 });
             }
@@ -203,21 +214,48 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 },
                 Some(_) => None,
             };
-            let (made, shown) = match (&found, &options.family.target) {
-                (Some(found), Some(target)) => {
-                    let (made, shown) = family::plan(&open, &options, target, found, job);
-                    (made, Some(shown))
+            let target = options.family.target.as_ref();
+            let (ready, shown) = match found.as_ref().zip(target) {
+                Some((found, target)) => {
+                    let (ready, shown) = family::table(&options, target, found);
+                    (Some(ready), Some(shown))
                 }
-                _ => (planning::plan(&open, &options, job), None),
+                None => (None, None),
             };
-            let (made, plan) = match made {
-                Ok((made, planned)) => (Some((request, made)), Ok(planned)),
-                Err(error) => (None, Err(text::error(&error))),
-            };
-            session.borrow_mut().plan = made;
             let told =
-                |found: Rc<family::Found>| Box::new(Told { looks: found.looks.clone(), shown });
-            job.post(&FromWorker::Planned { request, plan, family: found.map(told) });
+                |found: &Rc<family::Found>| Box::new(Told { looks: found.looks.clone(), shown });
+            job.post(&FromWorker::Family { request, family: found.as_ref().map(told) });
+            let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);
+            let (weak, own) = (Rc::downgrade(session), job.clone());
+            let plan = move || {
+                let made = match (ready, &found) {
+                    (Some(ready), Some(found)) => {
+                        ready.and_then(|ready| family::plan(&open, &options, ready, found, &own))
+                    }
+                    _ => family::plain(&open, &options, found.as_deref(), &own),
+                };
+                let (made, plan) = match made {
+                    Ok((made, planned)) => (Some((request, made)), Ok(planned)),
+                    Err(error) => (None, Err(text::error(&error))),
+                };
+                if let Some(session) = weak.upgrade() {
+                    session.borrow_mut().plan = made;
+                    own.post(&FromWorker::Planned { request, plan });
+                }
+            };
+            if !large {
+                return plan();
+            }
+            // Planning files of very many keys takes seconds in which no message is heard: whoever
+            // edits a rule sees the table meanwhile, and the next edit takes the place of this one.
+            session.borrow_mut().plan = None;
+            let job = job.clone();
+            job.clone().spawn(async move {
+                gloo_timers::future::TimeoutFuture::new(PAUSE).await;
+                if job.check().is_ok() {
+                    plan();
+                }
+            });
         }
         ToWorker::Run { request, sink, falsify } => {
             let session = session.borrow();
@@ -243,7 +281,11 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                             done.millis += more.millis;
                             own.iter().for_each(|file| _ = files.push(&file));
                         }
-                        Err(error) => ran = Err(error),
+                        Err(error) => {
+                            // What was written before it is not handed over, and nobody else removes it.
+                            private::remove_all(files).await;
+                            ran = Err(error);
+                        }
                     }
                 }
                 match ran {

@@ -11,6 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_inspect::Summary;
 use statelens_inspect::share::Entry;
+use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
 
@@ -155,10 +156,12 @@ fn candidates(set: &FileSet, asked: Option<u32>) -> Vec<Candidate> {
             order.push(Candidate { main, name: found.name, members: found.members });
         }
     }
-    // A trainer leaves its optimizer beside the model, which is what is meant.
+    // A trainer leaves its optimizer or an adapter beside the model, which is what is meant.
     order.sort_by_key(|found| {
         let name = found.name.rsplit('/').next();
-        asked != Some(found.main) && name == Some(OPTIMIZER_FILE)
+        let beside =
+            name.is_some_and(|name| name == OPTIMIZER_FILE || adapter::FILES.contains(&name));
+        asked != Some(found.main) && beside
     });
     if order.is_empty() {
         order.extend(statelens_formats::telling(set).map(alone));

@@ -33,6 +33,13 @@ pub async fn remove(name: &str) {
     }
 }
 
+/// Removes those of these finished files that are in it.
+pub async fn remove_all(files: &Array) {
+    for file in files.iter().filter_map(|file| file.dyn_into::<File>().ok()) {
+        remove(&file.name()).await;
+    }
+}
+
 /// Removes what tabs left that are gone.
 pub async fn clean() {
     let Ok(folder) = folder().await else { return };

@@ -18,7 +18,7 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::AbortController;
 
 use crate::protocol::family::{Asked, Text};
-use crate::protocol::{Ended, Fact, FromWorker, JobKind};
+use crate::protocol::{Ended, Fact, FromWorker, JobKind, ToWorker};
 use crate::worker::sources::Sources;
 use crate::worker::{compare, family, found, planning, post_as, share, statistics};
 
@@ -84,8 +84,8 @@ pub(super) struct Session {
     family: Option<(Asked, Rc<family::Found>)>,
     /// Files of families that could not be fetched.
     failed: Vec<String>,
-    /// The config beside a remote model, once it was asked for: its name and text.
-    config: Option<Option<Text>>,
+    /// The config beside a remote model.
+    config: Beside,
     /// What is shared: made when it is first asked for, or opened from a link.
     summary: Option<share::Summary>,
     /// What was found of the values of its tensors.
@@ -98,6 +98,25 @@ pub(super) struct Session {
     jobs: Vec<Weak<Inner>>,
 }
 
+/// The config beside a remote model.
+enum Beside {
+    /// Nobody has asked for it.
+    Unknown,
+    /// It is on its way, and the last plan that was asked for waits for it.
+    Awaited(Box<(Job, ToWorker)>),
+    /// It has come; nothing if there is none.
+    Known(Option<Text>),
+}
+
+impl Beside {
+    fn text(&self) -> Option<Text> {
+        match self {
+            Self::Known(text) => text.clone(),
+            Self::Unknown | Self::Awaited(_) => None,
+        }
+    }
+}
+
 impl Session {
     /// One in which nothing is open yet.
     pub(super) fn begin(id: u32) -> Shared {
@@ -107,7 +126,7 @@ impl Session {
             plan: None,
             family: None,
             failed: Vec::new(),
-            config: None,
+            config: Beside::Unknown,
             summary: None,
             found: found::Kept::default(),
             second: compare::Second::default(),
@@ -168,10 +187,8 @@ impl Session {
         open: &Open,
         asked: &Asked,
     ) -> std::result::Result<Rc<family::Found>, Vec<String>> {
-        let asked = &Asked {
-            config: asked.config.clone().or_else(|| self.config.clone().flatten()),
-            ..asked.clone()
-        };
+        let asked =
+            &Asked { config: asked.config.clone().or_else(|| self.config.text()), ..asked.clone() };
         if let Some((before, found)) = &self.family
             && before == asked
         {
@@ -189,18 +206,29 @@ impl Session {
         Ok(found)
     }
 
-    /// The name of the config beside a remote model, if nobody has asked for it yet.
+    /// The name of the config beside a remote model, if it is not known yet.
     pub(super) fn wants_config(&self, open: &Open, asked: &Asked) -> Option<&'static str> {
         let remote = open.sources.server().is_some();
-        let wants = remote && self.config.is_none() && asked.config.is_none();
+        let known = matches!(self.config, Beside::Known(_));
+        let wants = remote && !known && asked.config.is_none();
         // What no family knows needs none.
         (wants && !family::library::needed(open, asked).is_empty())
             .then(|| family::config_name(&open.checkpoint))
     }
 
-    /// Takes the config beside a remote model, or that there is none.
-    pub(super) fn take_config(&mut self, config: Option<Text>) {
-        self.config = Some(config);
+    /// Notes who waits for the config beside a remote model, in the place of who waited before.
+    /// Whether it has to be asked for: it is not on its way yet.
+    pub(super) fn awaits_config(&mut self, job: &Job, plan: ToWorker) -> bool {
+        let waiting = Beside::Awaited(Box::new((job.clone(), plan)));
+        matches!(std::mem::replace(&mut self.config, waiting), Beside::Unknown)
+    }
+
+    /// Takes the config beside a remote model, or that there is none; gives who waits for it.
+    pub(super) fn take_config(&mut self, config: Option<Text>) -> Option<Box<(Job, ToWorker)>> {
+        match std::mem::replace(&mut self.config, Beside::Known(config)) {
+            Beside::Awaited(waiting) => Some(waiting),
+            Beside::Unknown | Beside::Known(_) => None,
+        }
     }
 
     /// Takes files of families.

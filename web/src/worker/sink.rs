@@ -67,7 +67,13 @@ impl Sink {
     /// If the browser keeps no private files, as in some private windows.
     pub async fn private() -> Result<Self> {
         let file = private::file().await.map_err(|_| no_private_files())?;
-        let access = wait(file.create_sync_access_handle()).await?.unchecked_into();
+        let access = match wait(file.create_sync_access_handle()).await {
+            Ok(access) => access.unchecked_into(),
+            Err(error) => {
+                private::remove(&file.name()).await;
+                return Err(error);
+            }
+        };
         Ok(Self::Private { file, access, buffer: Vec::with_capacity(BUFFER), at: 0 })
     }
 

@@ -29,14 +29,18 @@ Examples:
   statelens convert-model mine.pt --recipe mine.recipe --src-fmt hf --tgt-fmt cs-2.9")]
     Checkpoint(Box<ConvertModel>),
 
-    /// Folds LoRA into the weights of a Cerebras checkpoint
+    /// Folds LoRA into the weights: of a Cerebras checkpoint, or an adapter of PEFT into its model
     #[command(alias = "fold_lora")]
     #[command(after_help = "\
 Does what `fold_lora_checkpoint.py` of Cerebras's Model Zoo does: CKPT_folded.mdl holds the model
 alone, CONFIG_folded.yaml the config without lora_params.
 
+With an adapter it does what `merge_and_unload` of PEFT does: CKPT_folded is a folder with the whole
+model as safetensors and its config.json.
+
 Examples:
-  statelens fold-lora checkpoint_1000.mdl --config params.yaml")]
+  statelens fold-lora checkpoint_1000.mdl --config params.yaml
+  statelens fold-lora Llama-2-7b --adapter my-adapter -o out")]
     FoldLora(FoldLora),
 
     /// Converts a model's config between Hugging Face and Cerebras's releases
@@ -129,9 +133,15 @@ pub(crate) struct ListConverters {
 
 #[derive(Debug, Args)]
 pub(crate) struct FoldLora {
-    /// The checkpoint
+    /// The checkpoint: one of Cerebras's that has LoRA in it, or the model that an adapter of PEFT was
+    /// trained on
     #[arg(value_name = "CKPT")]
     pub(crate) checkpoint: PathBuf,
+
+    /// The adapter: adapter_model.safetensors with adapter_config.json beside it, or their folder;
+    /// else the one in the folder of CKPT
+    #[arg(long, value_name = "ADAPTER", conflicts_with = "config")]
+    pub(crate) adapter: Option<PathBuf>,
 
     /// The config that the model was trained with; else the one beside CKPT
     #[arg(long, short = 'p', value_name = "CONFIG")]
@@ -140,6 +150,10 @@ pub(crate) struct FoldLora {
     /// The folder to write to; made if it is not there. Without it, the one of CKPT
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
+
+    /// Cuts the files of a model with an adapter at this size
+    #[arg(long, value_name = "SIZE", default_value = "10GB")]
+    pub(crate) hf_shard_size: String,
 
     /// Replaces files that exist
     #[arg(long)]

@@ -110,6 +110,10 @@ pub fn looks(actor: &Actor, convert: &Convert) -> Html {
                 { check(actor, "family-unwrap", "Unwrap: take `module.`, `_orig_mod.` and the like out of the keys",
                     convert.options.family.unwrap, |asked| asked.unwrap = !asked.unwrap) }
             }
+            if !looks.adapter.is_empty() {
+                { check(actor, "family-fold", &format!("Fold the adapter into the model: `{}`", looks.adapter),
+                    convert.options.family.fold, |asked| asked.fold = !asked.fold) }
+            }
             if family && looks.optimizer {
                 { check(actor, "family-optimizer", "Carry the optimizer\u{2019}s moments over",
                     convert.options.family.with_optimizer, |asked| asked.with_optimizer = !asked.with_optimizer) }

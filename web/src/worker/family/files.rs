@@ -2,13 +2,18 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, FileId, FileSet, Result, Unwatched};
+use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Result, Unwatched};
+use statelens_recipes::adapter::{self, CONFIG, FILES};
+use statelens_recipes::config::{Language, parse};
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use statelens_recipes::parts;
 
 use super::library;
 use crate::protocol::family::Asked;
 use crate::worker::session::Open;
+
+/// More bytes than any config has.
+pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
 
 /// What is converted.
 pub(super) struct Model {
@@ -26,12 +31,60 @@ pub(super) fn optimizer(files: &FileSet) -> Option<FileId> {
     files.find(&format!("{name}{OPTIMIZER_FILE}")).filter(|id| *id != main)
 }
 
+/// The adapter that PEFT has saved beside the open file; else the only one among the files.
+pub(super) fn adapter(files: &FileSet) -> Option<FileId> {
+    let main = files.main().ok()?;
+    let split = |id| files.name(id).rsplit_once('/').unwrap_or(("", files.name(id)));
+    let is_adapter = |id: &FileId| FILES.contains(&split(*id).1);
+    if is_adapter(&main) {
+        return None;
+    }
+    let all: Vec<FileId> = files.iter().map(|(id, _)| id).filter(is_adapter).collect();
+    let beside = all.iter().copied().find(|id| split(*id).0 == split(main).0);
+    beside.or(match all[..] {
+        [only] => Some(only),
+        _ => None,
+    })
+}
+
+/// The model with the adapter folded into it.
+fn folded(open: &Open, adapter: FileId) -> Result<Checkpoint> {
+    let files = &open.checkpoint.files;
+    let name = files.name(adapter);
+    let beside = match name.rsplit_once('/') {
+        Some((folder, _)) => format!("{folder}/{CONFIG}"),
+        None => CONFIG.to_owned(),
+    };
+    let config = files.find(&beside).ok_or_else(|| {
+        Error::refused(format!("there is no {CONFIG} beside the adapter"))
+            .in_file(name)
+            .advice("It says how the adapter is scaled: open it with the model and the adapter.")
+    })?;
+    let bytes = files.read_vec(config, 0, files.len(config).min(MOST_CONFIG))?;
+    let text = String::from_utf8_lossy(&bytes);
+    let config = parse(&text, Language::Json).map_err(|error| error.in_file(CONFIG))?;
+    let parts = [("model".to_owned(), files.main()?), ("adapter".to_owned(), adapter)];
+    Ok(adapter::fold(&joined(open, &parts)?, &config)?.checkpoint)
+}
+
+/// Several files as one checkpoint.
+fn joined(open: &Open, all: &[(String, FileId)]) -> Result<Checkpoint> {
+    parts::of_set(&open.checkpoint.files, all, &open.limits, &mut |files| {
+        statelens_formats::open(files, &open.limits, &mut Unwatched)
+    })
+}
+
 impl Model {
-    /// What is open, with the other ranks and with the optimizer beside it, if that is asked for.
+    /// What is open, with the other ranks, and with the adapter or the optimizer beside it, if that is
+    /// asked for.
     pub(super) fn of(open: &Open, asked: &Asked) -> Result<Self> {
         let files = &open.checkpoint.files;
         let mut all = Vec::new();
         let ranked = library::ranked(files);
+        if let Some(adapter) = adapter(files).filter(|_| asked.fold && ranked.is_none()) {
+            let checkpoint = Arc::new(folded(open, adapter)?);
+            return Ok(Self { checkpoint, of_trainer: false });
+        }
         let optimizer = optimizer(files).filter(|_| asked.with_optimizer && ranked.is_none());
         if let Some(ranked) = ranked {
             let ids = ranked.files.iter().filter_map(|name| files.find(name)).enumerate();
@@ -41,9 +94,6 @@ impl Model {
         } else {
             return Ok(Self { checkpoint: open.checkpoint.clone(), of_trainer: false });
         }
-        let joined = parts::of_set(files, &all, &open.limits, &mut |files| {
-            statelens_formats::open(files, &open.limits, &mut Unwatched)
-        })?;
-        Ok(Self { checkpoint: Arc::new(joined), of_trainer: optimizer.is_some() })
+        Ok(Self { checkpoint: Arc::new(joined(open, &all)?), of_trainer: optimizer.is_some() })
     }
 }

@@ -10,7 +10,7 @@ use statelens_recipes::language::Recipe;
 use statelens_recipes::proposal::Clues;
 use statelens_recipes::{Format, families, recognise};
 
-use super::files::{self, Model};
+use super::files::{self, MOST_CONFIG, Model};
 use super::library;
 use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
@@ -18,15 +18,14 @@ use crate::state::fmt::plural;
 use crate::worker::session::Open;
 use crate::worker::text;
 
-/// More bytes than any config has.
-pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
-
 /// All that a conversion needs to know.
 pub(in crate::worker) struct Found {
     /// What the page is told.
     pub(in crate::worker) looks: Looks,
     /// What is converted.
     pub(super) checkpoint: Arc<Checkpoint>,
+    /// Why what is asked for can't be read as one.
+    pub(super) apart: Option<Error>,
     /// It was in a file for each rank.
     pub(super) ranked: bool,
     /// The config's text.
@@ -65,7 +64,11 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
         _ => Vec::new(),
     };
     let cerebras = !model.of_trainer && recognise::is_cerebras(checkpoint);
+    let adapter = files::adapter(&open.checkpoint.files).filter(|_| ranked.is_none());
+    let adapter = adapter.map(|id| open.checkpoint.files.name(id).to_owned());
+    looks.adapter = adapter.filter(|_| !cerebras).unwrap_or_default();
     looks.optimizer = ranked.is_none()
+        && !asked.fold
         && match cerebras {
             true => recognise::has_optimizer(checkpoint),
             false => files::optimizer(&checkpoint.files).is_some(),
@@ -118,13 +121,15 @@ pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) ->
     looks.wrapped = looks.model.is_empty()
         && asked.recipe.is_none()
         && !recognise::by_keys(checkpoint, !cerebras, true).is_empty();
-    let unknown =
-        not_fetched(failed).or(apart).or(wrong).or_else(|| source.as_ref().err().cloned());
+    let unknown = not_fetched(failed)
+        .or(apart.clone().filter(|_| !asked.fold))
+        .or(wrong)
+        .or_else(|| source.as_ref().err().cloned());
     let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
     let Model { checkpoint, .. } = model;
-    Found { looks, checkpoint, ranked, config, value, source: source.ok(), recipe, rules }
+    Found { looks, checkpoint, apart, ranked, config, value, source: source.ok(), recipe, rules }
 }
 
 /// The format that a checkpoint of this one is converted to first of all.

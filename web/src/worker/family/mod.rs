@@ -8,5 +8,6 @@ mod looks;
 mod plan;
 mod rows;
 
-pub(super) use looks::{Found, MOST_CONFIG, config_name, looks};
-pub(super) use plan::plan;
+pub(super) use files::MOST_CONFIG;
+pub(super) use looks::{Found, config_name, looks};
+pub(super) use plan::{plain, plan, table};

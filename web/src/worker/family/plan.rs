@@ -22,17 +22,60 @@ use crate::worker::text;
 /// How large a file of Hugging Face's is at most, unless something else is asked for.
 const SHARD: &str = "10GB";
 
-/// Plans it, and tells what becomes of the model, as far as that is known.
-pub(in crate::worker) fn plan(
+/// Plans a conversion that keeps the names, of the model with its adapter folded in if that is asked for.
+pub(in crate::worker) fn plain(
     open: &Open,
+    options: &ConvertOptions,
+    found: Option<&Found>,
+    job: &Job,
+) -> Result<(Made, Planned)> {
+    let folds = |found: &&Found| options.family.fold && !found.looks.adapter.is_empty();
+    let Some(found) = found.filter(folds) else { return planning::plan(open, options, job) };
+    found.apart.clone().map_or(Ok(()), Err)?;
+    let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
+    let folded = Open::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
+    let (made, mut planned) = planning::plan(&folded, options, job)?;
+    let (name, family) = (options.name.clone(), options.family.clone());
+    let only = ConvertOptions { to: "safetensors".to_owned(), name, family, ..Default::default() };
+    let fold = fold_command(open, found);
+    planned.command = match *options == only {
+        true => fold,
+        false => format!("{fold} && {}", planned.command),
+    };
+    Ok((made, planned))
+}
+
+/// The command that folds the adapter.
+fn fold_command(open: &Open, found: &Found) -> String {
+    let source = planning::source_name(open);
+    planning::command_line(&["fold-lora", &source, "--adapter", &found.looks.adapter])
+}
+
+/// What is to be written.
+pub(in crate::worker) struct Ready {
+    to: Format,
+    made: Checkpoint,
+    optimizer: Option<Checkpoint>,
+    config: Option<Text>,
+    keys: u64,
+}
+
+impl Ready {
+    /// How many keys there are.
+    pub(in crate::worker) fn keys(&self) -> u64 {
+        self.keys
+    }
+}
+
+/// Converts it, and tells what becomes of the model, as far as that is known.
+pub(in crate::worker) fn table(
     options: &ConvertOptions,
     target: &str,
     found: &Found,
-    job: &Job,
-) -> (Result<(Made, Planned)>, Shown) {
+) -> (Result<Ready>, Shown) {
     let mut shown = Shown { recipe: found.rules.clone(), ..Shown::default() };
-    let made = planned(open, options, target, found, &mut shown, job);
-    if let Err(error) = &made
+    let ready = converted(options, target, found, &mut shown);
+    if let Err(error) = &ready
         && is_of_rules(error)
     {
         let mut wrong = text::error(error);
@@ -44,7 +87,7 @@ pub(in crate::worker) fn plan(
             error.next_step().map(|text| (text.to_owned(), String::new())).into_iter().collect();
         shown.wrong = Some(wrong);
     }
-    (made, shown)
+    (ready, shown)
 }
 
 /// Whether an error is about a line of the rules.
@@ -54,15 +97,14 @@ fn is_of_rules(error: &Error) -> bool {
         || error.expectation().is_some_and(|text| text.contains("docs/recipes.md"))
 }
 
-fn planned(
-    open: &Open,
+fn converted(
     options: &ConvertOptions,
     target: &str,
     found: &Found,
     shown: &mut Shown,
-    job: &Job,
-) -> Result<(Made, Planned)> {
+) -> Result<Ready> {
     let asked = &options.family;
+    found.apart.clone().map_or(Ok(()), Err)?;
     let recipe = found.recipe.as_ref().map_err(Clone::clone)?;
     let leg = found.leg(target)?;
     let model = match (&asked.model, &asked.recipe) {
@@ -82,10 +124,15 @@ fn planned(
     let done = convert(&found.checkpoint, recipe, &stages, &params, wishes)?;
     shown.rows = rows::rows(&done);
     shown.unmatched = done.unmatched.len() as u64;
+    let random: Vec<String> = done.random().map(|key| format!("`{key}`")).collect();
     let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
     if let (Some(converted), Some(old), Some(new)) = (&converted, &found.config, &config) {
         shown.config = Some(configs::configs(old, new, converted));
         shown.notes = converted.notes.iter().map(|note| text::of_page(note)).collect();
+    }
+    if !random.is_empty() {
+        let keys = random.join(", ");
+        shown.notes.push(format!("Not in the checkpoint, made of random numbers: {keys}"));
     }
     let (made, optimizer) = only(done, converted.as_ref(), shown)?;
     shown.keys = (before(&found.checkpoint, leg), made.leaves().len() as u64);
@@ -99,7 +146,8 @@ fn planned(
             .expected("a rule for each key; they stand at the top of the table")
             .advice("Edit the rules, or leave these keys out."));
     }
-    write(open, options, leg.to, (made, optimizer), found, config, job)
+    let keys = shown.keys.1;
+    Ok(Ready { to: leg.to, made, optimizer, config, keys })
 }
 
 /// The checkpoint that is made, if it is one, and its optimizer where that is a file of its own.
@@ -121,15 +169,15 @@ fn only(
     }
 }
 
-fn write(
+/// Plans the files.
+pub(in crate::worker) fn plan(
     open: &Open,
     options: &ConvertOptions,
-    to: Format,
-    (made, optimizer): (Checkpoint, Option<Checkpoint>),
+    ready: Ready,
     found: &Found,
-    config: Option<Text>,
     job: &Job,
 ) -> Result<(Made, Planned)> {
+    let Ready { to, made, optimizer, config, .. } = ready;
     let shards = match to.is_hf() {
         true => Shards::Numbered(shard_size(options.shard_size.as_deref().unwrap_or(SHARD))?),
         false => Shards::One,
@@ -221,5 +269,9 @@ fn command(open: &Open, options: &ConvertOptions, to: Format, found: &Found) -> 
     ] {
         words.extend(on.then(|| flag.to_owned()));
     }
-    planning::command_line(&words)
+    let command = planning::command_line(&words);
+    match asked.fold && !found.looks.adapter.is_empty() {
+        true => format!("{} && {command}", fold_command(open, found)),
+        false => command,
+    }
 }

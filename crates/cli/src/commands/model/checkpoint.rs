@@ -13,7 +13,7 @@ use statelens_recipes::conversion::{Conversion, Leg, OPTIMIZER_FILE, Wishes, com
 use statelens_recipes::engine::Move;
 use statelens_recipes::language::{Recipe, Side};
 use statelens_recipes::proposal::{self, Clues};
-use statelens_recipes::{Format, families, parts, ranks};
+use statelens_recipes::{Format, adapter, families, parts, ranks};
 
 use super::files::{self, File};
 use crate::args::{ConvertModel, Edits, Writes};
@@ -60,6 +60,10 @@ pub(crate) fn run(args: &ConvertModel) -> Outcome {
     if !args.common.json {
         let mut printer = Printer::new();
         printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, target))?;
+        for key in done.random() {
+            let key = visible(key);
+            printer.line(&format!("`{key}` is not in the source: made of random numbers"))?;
+        }
         printer.finish()?;
     }
     // Whether all can be written is found out before the first is.
@@ -166,30 +170,39 @@ impl Source {
                 (parts.iter().map(part).collect::<Vec<_>>(), None)
             }
         };
-        let mut sets = Vec::new();
-        let mut sources = Vec::new();
-        for (name, path) in paths {
-            let opened = source::open(&path, &[])?;
-            sets.push((name, opened.files.with_scratch(scratch::on_disk())));
-            sources.extend(opened.sources);
-        }
-        let mut bar = Bar::new("opening", Unit::Keys);
-        let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
-            statelens_formats::open(files, limits(), &mut bar)
-        })?;
+        let (checkpoint, sources) = together(paths)?;
         Ok(Self { checkpoint, sources, config, config_path, parts, ranked, of_trainer })
     }
 }
 
-/// Hugging Face's weights in a folder where training has left its optimizer, too.
-fn weights(checkpoint: &Path) -> PathBuf {
+/// Several checkpoints as one, under a name each.
+pub(super) fn together(
+    parts: Vec<(String, PathBuf)>,
+) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+    let mut sets = Vec::new();
+    let mut sources = Vec::new();
+    for (name, path) in parts {
+        let opened = source::open(&path, &[])?;
+        sets.push((name, opened.files.with_scratch(scratch::on_disk())));
+        sources.extend(opened.sources);
+    }
+    let mut bar = Bar::new("opening", Unit::Keys);
+    let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
+        statelens_formats::open(files, limits(), &mut bar)
+    })?;
+    Ok((checkpoint, sources))
+}
+
+/// Hugging Face's weights in a folder where training has left its optimizer or an adapter, too.
+pub(super) fn weights(checkpoint: &Path) -> PathBuf {
     const NAMES: [&str; 4] = [
         "model.safetensors.index.json",
         "model.safetensors",
         "pytorch_model.bin.index.json",
         "pytorch_model.bin",
     ];
-    let training = checkpoint.join(OPTIMIZER_FILE).is_file();
+    let mut left = adapter::FILES.iter().chain(&[OPTIMIZER_FILE]);
+    let training = left.any(|name| checkpoint.join(name).is_file());
     let mut names = NAMES.iter().map(|name| checkpoint.join(name)).filter(|_| training);
     names.find(|path| path.is_file()).unwrap_or_else(|| checkpoint.to_owned())
 }
@@ -375,7 +388,7 @@ fn data_state(config: Option<&Value>) -> Result<Option<(DataState, Loader)>> {
 }
 
 /// The name without its extensions: those that are letters only.
-fn stem(path: &Path) -> Result<String> {
+pub(super) fn stem(path: &Path) -> Result<String> {
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = name
         .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;

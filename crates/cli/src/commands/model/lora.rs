@@ -9,13 +9,16 @@ use statelens_inspect::visible;
 use statelens_recipes::lora;
 
 use super::checkpoint::beside;
-use super::files;
+use super::{adapter, files};
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands;
 use crate::commands::convert::{Destination, Job};
 use crate::print::{Outcome, Printer, complain, counted};
 
 pub(crate) fn run(args: &FoldLora) -> Outcome {
+    if let Some(path) = adapter::of(args)? {
+        return adapter::run(args, &path);
+    }
     let config_path = args.config.clone().or_else(|| beside(&args.checkpoint));
     let config_path = config_path.ok_or_else(|| {
         Error::refused("the config says how LoRA is scaled, and there is none beside it")

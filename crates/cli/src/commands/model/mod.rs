@@ -1,5 +1,6 @@
 //! Commands for model families.
 
+mod adapter;
 mod checkpoint;
 mod config;
 mod converters;

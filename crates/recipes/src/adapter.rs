@@ -1,0 +1,358 @@
+//! Folding an adapter that PEFT has saved into the model that it was trained on.
+//!
+//! `adapter_model.safetensors` has for each module that was trained
+//! `base_model.model.MODULE.lora_A.weight` `[r, in]` and `….lora_B.weight` `[out, r]`, of an embedding
+//! `….lora_embedding_A` `[r, words]` and `….lora_embedding_B` `[width, r]`; what was trained as a whole is there
+//! under its own key. `adapter_config.json` says how the product is scaled. What comes of it is
+//! what `merge_and_unload` of PEFT 0.21 makes of it.
+
+use std::collections::HashMap;
+
+use regex_lite::Regex;
+use statelens_checkpoint::{
+    Checkpoint, Error, Result, Rounding, Tensor, TensorId, Value as Node, ValueId,
+};
+
+use crate::config::{Map, Value};
+use crate::engine::{Assembly, Item, State};
+use crate::lora::{Sum, added};
+
+/// What PEFT calls the file with the matrices.
+pub const FILES: [&str; 2] = ["adapter_model.safetensors", "adapter_model.bin"];
+/// What PEFT calls the file that says how they are scaled.
+pub const CONFIG: &str = "adapter_config.json";
+
+/// What folding made.
+#[derive(Debug)]
+pub struct Folded {
+    /// The model.
+    pub checkpoint: Checkpoint,
+    /// The keys that were changed.
+    pub weights: Vec<String>,
+}
+
+/// Folds an adapter into its model. The top level of `joined` has the model and then the adapter.
+pub fn fold(joined: &Checkpoint, config: &Value) -> Result<Folded> {
+    let config = Config::of(config)?;
+    let Node::Dict(root) = joined.value(joined.root()) else {
+        return Err(Error::refused("there is no model beside the adapter"));
+    };
+    let mut parts = root.entries.iter().map(|(_, id)| State::of(joined, *id));
+    let (Some(model), Some(adapter)) = (parts.next(), parts.next()) else {
+        return Err(Error::refused("there is no model beside the adapter"));
+    };
+    let (model, adapter) = (model?, Adapter::of(&adapter?)?);
+    let names = Names::of(&model, &adapter)?;
+    let mut changed: HashMap<String, Tensor> = HashMap::new();
+    for (name, whole) in &adapter.whole {
+        let key = names.key(name);
+        match model.tensor(&key) {
+            Some(own) if own.shape != whole.shape => {
+                return Err(Error::refused(format!(
+                    "`{key}` has shape {:?} in the model and {:?} in the adapter",
+                    own.shape, whole.shape
+                ))
+                .advice("Resize the model as it was when the adapter was trained."));
+            }
+            None if !config.is_saved(name) => return Err(missing(&key, &config)),
+            _ => changed.insert(key, whole.clone()),
+        };
+    }
+    for (module, thin) in &adapter.modules {
+        let key = names.key(&format!("{module}.weight"));
+        let before = changed.get(&key).or_else(|| model.tensor(&key));
+        let weight = before.ok_or_else(|| missing(&key, &config))?;
+        let named = |error: Error| match error.next_step() {
+            Some(advice) => {
+                let advice = advice.to_owned();
+                Error::refused(format!("`{key}` can't be folded: {}", error.what())).advice(advice)
+            }
+            None => Error::refused(format!("`{key}` can't be folded: {}", error.what())),
+        };
+        let folded = thin.folded(weight, module, &config).map_err(named)?;
+        changed.insert(key, folded);
+    }
+    if changed.is_empty() {
+        return Err(Error::refused("there is no LoRA in the adapter")
+            .expected("keys such as base_model.model.MODULE.lora_A.weight"));
+    }
+    let weights = changed.keys().cloned().collect();
+    let mut assembly = Assembly::of(joined);
+    let root = assembly.state(&replaced(joined, &model, changed)?)?;
+    let mut folded = Folded { checkpoint: assembly.finish(root)?, weights };
+    folded.weights.sort();
+    Ok(folded)
+}
+
+/// The model with what was changed; what is tied to that is changed, too.
+fn replaced(
+    joined: &Checkpoint,
+    model: &State,
+    mut changed: HashMap<String, Tensor>,
+) -> Result<State> {
+    let identity = |from: &Option<ValueId>| Some(joined.tensor_of((*from)?)?.0);
+    let mut tied: HashMap<TensorId, (&str, Tensor)> = HashMap::new();
+    for (key, item) in model.iter() {
+        if let (Item::Tensor(_, from), Some(tensor)) = (item, changed.get(key))
+            && let Some(id) = identity(from)
+            && let Some((other, _)) = tied.insert(id, (key, tensor.clone()))
+        {
+            return Err(Error::refused(format!(
+                "`{other}` and `{key}` are one tensor, and the adapter changes each of them"
+            )));
+        }
+    }
+    let mut state = State::default();
+    for (key, item) in model.iter() {
+        let own = match item {
+            Item::Tensor(_, from) => identity(from).and_then(|id| tied.get(&id)),
+            _ => None,
+        };
+        let new = changed.remove(key).or_else(|| own.map(|(_, tensor)| tensor.clone()));
+        state.set(key.to_owned(), new.map_or_else(|| item.clone(), |new| Item::Tensor(new, None)));
+    }
+    // A head that the model did not have.
+    let mut more: Vec<(String, Tensor)> = changed.into_iter().collect();
+    more.sort_by(|(one, _), (other, _)| one.cmp(other));
+    for (key, tensor) in more {
+        state.set(key, Item::Tensor(tensor, None));
+    }
+    Ok(state)
+}
+
+fn missing(key: &str, config: &Config<'_>) -> Error {
+    let of = config.text("base_model_name_or_path").filter(|of| !of.is_empty());
+    let expected = of.map_or("the model that it was trained on".to_owned(), |of| {
+        format!("the model that it was trained on, {of}")
+    });
+    Error::refused(format!("the adapter changes `{key}`, and the model has no such key"))
+        .expected(expected)
+        .advice("Open the model that adapter_config.json names.")
+}
+
+/// What is in an adapter.
+#[derive(Default)]
+struct Adapter {
+    /// Pairs of thin matrices, by their modules.
+    modules: Vec<(String, Thin)>,
+    /// What was trained as a whole, by its key.
+    whole: Vec<(String, Tensor)>,
+}
+
+impl Adapter {
+    fn of(state: &State) -> Result<Self> {
+        const PARTS: [(&str, &str, bool); 2] = [
+            (".lora_A.weight", ".lora_B.weight", false),
+            (".lora_embedding_A", ".lora_embedding_B", true),
+        ];
+        let mut adapter = Self::default();
+        for (key, item) in state.iter() {
+            let Item::Tensor(tensor, _) = item else { continue };
+            let Some(name) = key.strip_prefix("base_model.model.") else {
+                return Err(Error::refused(format!("`{key}` is not of an adapter of PEFT"))
+                    .expected("keys that begin with base_model.model."));
+            };
+            let half = PARTS.iter().find_map(|(first, second, is_embedding)| {
+                let module = name.strip_suffix(first).map(|module| (module, second, true));
+                let module = module.or_else(|| Some((name.strip_suffix(second)?, first, false)));
+                module.map(|(module, other, first)| (module, *other, first, *is_embedding))
+            });
+            match half {
+                Some((module, other, is_first, is_embedding)) => {
+                    let partner = format!("base_model.model.{module}{other}");
+                    let Some(second) = state.tensor(&partner) else {
+                        return Err(Error::refused(format!(
+                            "the adapter has `{key}` and not `{partner}`"
+                        )));
+                    };
+                    if is_first {
+                        let (first, second) = (tensor.clone(), second.clone());
+                        let thin = Thin { first, second, is_embedding };
+                        adapter.modules.push((module.to_owned(), thin));
+                    }
+                }
+                None if name.contains(".lora_") => {
+                    return Err(Error::unsupported(format!("folding `{key}`"))
+                        .expected("lora_A and lora_B alone: no DoRA and no bias of their own"));
+                }
+                None => {
+                    let own = name.replace(".base_layer.", ".").replace(".modules_to_save.", ".");
+                    adapter.whole.push((own, tensor.clone()));
+                }
+            }
+        }
+        Ok(adapter)
+    }
+}
+
+/// Two thin matrices.
+struct Thin {
+    first: Tensor,
+    second: Tensor,
+    is_embedding: bool,
+}
+
+impl Thin {
+    /// The weight with their product added.
+    fn folded(&self, weight: &Tensor, module: &str, config: &Config<'_>) -> Result<Tensor> {
+        let rank = self.first.shape.first().copied().unwrap_or(0);
+        let scale = config.scale(module, rank)?;
+        let (rows, columns) = (self.second.shape.first(), self.first.shape.get(1));
+        let crosswise = [columns, rows].map(Option::<&u64>::copied);
+        let fits = |shape: [Option<u64>; 2]| {
+            weight.shape.iter().copied().map(Some).eq(shape) && shape.iter().all(Option::is_some)
+        };
+        // GPT-2 keeps its matrices the other way round. Where both ways fit, the config tells.
+        let along = fits([rows.copied(), columns.copied()]);
+        let transposed = self.is_embedding || fits(crosswise) && (!along || config.crosswise);
+        let rounding = if self.is_embedding { Rounding::Scaled } else { Rounding::Sum };
+        added(weight, &self.first, &self.second, Sum { scale, transposed, rounding })
+    }
+}
+
+/// What the keys of the adapter are called in the model: transformers reads `h.0.…` as
+/// `transformer.h.0.…`, too.
+struct Names {
+    without: String,
+    with: String,
+}
+
+/// Beginnings of keys that are tried.
+const MOST_STARTS: usize = 16;
+
+impl Names {
+    fn of(model: &State, adapter: &Adapter) -> Result<Self> {
+        let start = |key: &str| key.split_once('.').map(|(start, _)| format!("{start}."));
+        let mut all = vec![Self { without: String::new(), with: String::new() }];
+        let mut add = |starts: &mut dyn Iterator<Item = String>, take: bool| {
+            let mut seen: Vec<String> = Vec::new();
+            for start in starts {
+                if !seen.contains(&start) && seen.len() < MOST_STARTS {
+                    seen.push(start);
+                }
+            }
+            all.extend(seen.into_iter().map(|start| match take {
+                true => Self { without: start, with: String::new() },
+                false => Self { without: String::new(), with: start },
+            }));
+        };
+        add(&mut adapter.modules.iter().filter_map(|(module, _)| start(module)), true);
+        add(&mut model.keys().filter_map(start), false);
+        let known = |names: &Self| {
+            let weights = adapter.modules.iter().map(|(module, _)| format!("{module}.weight"));
+            weights.filter(|name| model.has(&names.key(name))).count()
+        };
+        // The first of those that know most.
+        let best = all.into_iter().rev().max_by_key(known);
+        best.ok_or_else(|| Error::refused("the adapter has no keys"))
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}{}", self.with, name.strip_prefix(&*self.without).unwrap_or(name))
+    }
+}
+
+/// What `adapter_config.json` says.
+struct Config<'a> {
+    map: &'a Map,
+    crosswise: bool,
+    alphas: Vec<(Regex, f64)>,
+    ranks: Vec<(Regex, f64)>,
+}
+
+impl<'a> Config<'a> {
+    fn of(config: &'a Value) -> Result<Self> {
+        let bad = |what: String| Error::unsupported(what).in_file(CONFIG);
+        let map = config.as_map().ok_or_else(|| {
+            Error::refused("this is not the config of an adapter")
+                .in_file(CONFIG)
+                .expected("a dict with r and lora_alpha")
+        })?;
+        let kind = map.get("peft_type").and_then(Value::as_str).unwrap_or("LORA");
+        if kind != "LORA" {
+            return Err(bad(format!("folding an adapter of type {kind}")).expected("LORA"));
+        }
+        let is_on = |name: &str| match map.get(name) {
+            Some(Value::List(list)) => !list.is_empty(),
+            Some(Value::Map(map)) => !map.is_empty(),
+            other => other.is_some_and(Value::is_true),
+        };
+        let computes = [
+            "use_dora",
+            "use_qalora",
+            "use_bdlora",
+            "lora_bias",
+            "target_parameters",
+            "layer_replication",
+            "kasa_config",
+            "monteclora_config",
+            "arrow_config",
+            "trainable_token_indices",
+        ];
+        if let Some(name) = computes.into_iter().find(|name| is_on(name)) {
+            return Err(bad(format!("folding an adapter with {name}"))
+                .advice("Fold it with PEFT: merge_and_unload()."));
+        }
+        // These change the model's own weights before they train.
+        let begins = map.get("init_lora_weights").and_then(Value::as_str);
+        if let Some(begins) =
+            begins.filter(|how| !matches!(*how, "gaussian" | "eva" | "orthogonal"))
+        {
+            return Err(bad(format!("folding an adapter that began as {begins}"))
+                .advice("Fold it with PEFT: merge_and_unload()."));
+        }
+        let crosswise = is_on("fan_in_fan_out");
+        let (alphas, ranks) = (patterns(map, "alpha_pattern")?, patterns(map, "rank_pattern")?);
+        Ok(Self { map, crosswise, alphas, ranks })
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        self.map.get(name).and_then(Value::as_str)
+    }
+
+    /// Whether what is under this key was trained as a whole.
+    fn is_saved(&self, key: &str) -> bool {
+        let list = self.map.get("modules_to_save").and_then(Value::as_list);
+        let mut saved = list.into_iter().flat_map(|list| list.iter()).filter_map(Value::as_str);
+        saved.any(|module| key.split('.').any(|part| part == module))
+    }
+
+    /// What the product of a module is multiplied by.
+    fn scale(&self, module: &str, rank: u64) -> Result<f64> {
+        let number = |name: &str, own: &[(Regex, f64)]| {
+            let own = own.iter().find(|(pattern, _)| pattern.is_match(module));
+            own.map(|(_, number)| *number).or_else(|| self.map.get(name).and_then(Value::as_f64))
+        };
+        let said = number("r", &self.ranks);
+        if said.is_some_and(|said| said != rank as f64) || rank == 0 {
+            return Err(Error::refused(format!(
+                "lora_A has {rank} rows, and {CONFIG} says rank {}",
+                said.unwrap_or_default()
+            ))
+            .advice("Give the adapter_config.json that was saved with these weights."));
+        }
+        let alpha = number("lora_alpha", &self.alphas).ok_or_else(|| {
+            Error::refused(format!("{CONFIG} has no lora_alpha"))
+                .advice("Give the adapter_config.json that was saved with these weights.")
+        })?;
+        let rank = rank as f64;
+        let rooted = self.map.get("use_rslora").is_some_and(Value::is_true);
+        Ok(alpha / if rooted { rank.sqrt() } else { rank })
+    }
+}
+
+/// Numbers for the modules whose names match, in their order.
+fn patterns(map: &Map, name: &str) -> Result<Vec<(Regex, f64)>> {
+    let Some(all) = map.get(name).and_then(Value::as_map) else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    for pattern in all.keys() {
+        let regex = Regex::new(&format!("^(?:.*\\.)?(?:{pattern})$")).map_err(|error| {
+            Error::refused(format!("`{pattern}` in {name} is not a pattern: {error}"))
+                .in_file(CONFIG)
+        })?;
+        if let Some(number) = all.get(pattern).and_then(Value::as_f64) {
+            found.push((regex, number));
+        }
+    }
+    Ok(found)
+}
