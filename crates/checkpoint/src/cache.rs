@@ -7,9 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Error, ReadAt, Result, order};
 
-/// What is kept of all files of a set together. A cache that is smaller than the structure of a
-/// file would read it again and again.
+/// What is kept of all files of a set together, where each read costs something: a cache that is
+/// smaller than the structure of a file would read it again and again.
 const KEPT: usize = 32 << 20;
+/// The same where reads cost next to nothing ([`ReadAt::overhead`]): the system keeps files, too.
+const KEPT_AT_HAND: usize = 8 << 20;
 /// Structure is read in blocks of this many bytes, and neighbouring ones together. The structure of
 /// some formats lies scattered between the weights, so larger ones would read much for little.
 pub const BLOCK: u64 = 64 << 10;
@@ -36,6 +38,8 @@ pub struct Structure {
     /// Its number in the cache.
     file: u32,
     remote: bool,
+    /// How much of all files is kept for its sake.
+    kept: usize,
     touched: AtomicBool,
 }
 
@@ -47,8 +51,9 @@ pub(crate) struct Cache(Mutex<Kept>);
 struct Kept {
     /// What was read at once, by file and first byte.
     by_start: BTreeMap<(u32, u64), Piece>,
-    /// Bytes in all pieces.
+    /// Bytes in all pieces, and the most there may be.
     bytes: usize,
+    most: usize,
     clock: u64,
     /// The piece that was asked for last: most often it is the next one, too.
     last: Option<(u32, u64, Arc<Vec<u8>>)>,
@@ -96,15 +101,17 @@ impl Structure {
 
     /// Whether all of the file may be kept.
     pub fn is_kept_whole(&self) -> bool {
-        self.source.len() <= KEPT as u64
+        self.source.len() <= self.kept as u64
     }
 
     pub(crate) fn new(cache: &Arc<Cache>, source: Arc<dyn ReadAt>, remote: bool) -> Self {
+        let kept = if remote || source.overhead() > 0 { KEPT } else { KEPT_AT_HAND };
         let mut pieces = cache.lock();
         let file = pieces.files.len() as u32;
         pieces.files.push(Course::default());
+        pieces.most = pieces.most.max(kept);
         drop(pieces);
-        Self { cache: cache.clone(), source, file, remote, touched: AtomicBool::new(false) }
+        Self { cache: cache.clone(), source, file, remote, kept, touched: AtomicBool::new(false) }
     }
 
     /// Notes that it is read from, or forgets that it was.
@@ -157,7 +164,7 @@ impl ReadAt for Structure {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.len());
-        let Some(end) = end.filter(|_| buffer.len() <= KEPT / 4) else {
+        let Some(end) = end.filter(|_| buffer.len() <= self.kept / 4) else {
             self.touch(true);
             return self.source.read_at(offset, buffer);
         };
@@ -233,7 +240,7 @@ impl Kept {
     }
 
     fn keep(&mut self, file: u32, start: u64, bytes: Arc<Vec<u8>>) {
-        if self.bytes + bytes.len() > KEPT {
+        if self.bytes + bytes.len() > self.most {
             // The older half goes at once: to look for the oldest each time would cost more.
             let mut ages: Vec<u64> = self.by_start.values().map(|piece| piece.used).collect();
             order::natural(&mut ages);
