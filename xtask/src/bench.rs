@@ -284,9 +284,7 @@ impl Bench {
         table: &mut Table,
     ) -> Result<()> {
         let source = self.folder.join(format!("keys-{count}.safetensors"));
-        if !source.exists() {
-            many_keys(&source, count)?;
-        }
+        made(&source, |path| many_keys(path, count))?;
         let mut add = |what: String, measured: Measured| {
             let Ran { wall, peak } = measured.ours;
             let each = peak.saturating_sub(baseline) / count;
@@ -363,6 +361,17 @@ impl Bench {
         }
         Ok(())
     }
+}
+
+/// Makes an input unless an earlier run has. It gets its name when it is complete: a run that was
+/// stopped leaves nothing that a later one takes for it.
+fn made(path: &Path, make: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    let part = path.with_added_extension("part");
+    make(&part)?;
+    fs::rename(&part, path).with_context(|| format!("renaming {}", part.display()))
 }
 
 /// A safetensors file of so many tensors of eight bytes.

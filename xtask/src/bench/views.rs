@@ -8,7 +8,7 @@ use anyhow::Result;
 use zip::ZipWriter;
 use zip::write::SimpleFileOptions;
 
-use super::{Bench, Table, measure};
+use super::{Bench, Table, made, measure};
 use crate::{project, shell};
 
 /// Rows and columns of the matrix of float32: 2 GB.
@@ -30,21 +30,15 @@ impl Bench {
         let path = |name: &str| self.folder.join(name);
         let (span, chunks, stream) = (path("matrix.npy"), path("matrix.mdl"), path("matrix.npz"));
         let (columns, written) = (path("columns.npy"), path("transposed"));
-        if !span.exists() {
-            matrix(&span, false)?;
-        }
-        if !columns.exists() {
-            matrix(&columns, true)?;
-        }
+        made(&span, |path| matrix(path, false))?;
+        made(&columns, |path| matrix(path, true))?;
         if !chunks.exists() {
             let mut convert = self.ours();
             // A lone array has no name, which a dataset needs.
             convert.args(["convert", "--compress", "lz4", "--prefix", "matrix"]);
             shell::run(convert.arg(&span).arg(&chunks))?;
         }
-        if !stream.exists() {
-            deflated(&span, &stream)?;
-        }
+        made(&stream, |path| deflated(&span, path))?;
         for (what, source) in
             [("a span", &span), ("LZ4 chunks", &chunks), ("a deflated stream", &stream)]
         {
