@@ -211,6 +211,11 @@ impl ReadAt for Counting {
         self.0.len()
     }
 
+    /// As in a page, where each read costs something.
+    fn overhead(&self) -> u64 {
+        1 << 20
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.1.fetch_add(1, Ordering::Relaxed);
         self.0.read_at(offset, buffer)
