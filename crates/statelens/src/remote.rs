@@ -12,6 +12,8 @@ use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
 };
 use statelens_convert::Report;
+#[cfg(feature = "object-store")]
+use statelens_inspect::ReadBack;
 use statelens_inspect::size_text;
 use statelens_remote::{Address, Meter, Streamed, Wanted, Window};
 
@@ -152,14 +154,16 @@ impl Remote {
 }
 
 /// Writes the files of a plan as objects of a store, which appear when all are complete and
-/// `judge` has nothing against what became of them. `warn` is told of parts that the store may
-/// have kept of what was given up.
+/// `judge` has nothing against what became of them; they are read back within `limits`, and are
+/// removed again if that fails. `warn` is told of what the store may have kept of what was given
+/// up.
 #[cfg(feature = "object-store")]
 pub fn write(
     paths: &[PathBuf],
     plan: Plan,
     replace: bool,
     warn: fn(&str),
+    limits: &Limits,
     judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
@@ -170,10 +174,14 @@ pub fn write(
             Location::Web(address) => Err(no_writing(&address.to_string())),
         })
         .collect::<Result<_>>()?;
+    let read_back = ReadBack::of(&plan);
     let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
     let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;
     judge(&report)?;
-    sink.finish()?;
+    // Nobody can read an object before it is complete, which is when it appears.
+    let mut written = sink.finish()?;
+    read_back.check(written.open()?, limits, progress)?;
+    written.keep();
     Ok(report)
 }
 
@@ -184,6 +192,7 @@ pub fn write(
     _: Plan,
     _: bool,
     _: fn(&str),
+    _: &Limits,
     _: &dyn Fn(&Report) -> Result<()>,
     _: &mut dyn Progress,
 ) -> Result<Report> {

@@ -190,6 +190,20 @@ impl Shelf {
                 self.complete(name, parts.into_values());
                 made("<CompleteMultipartUploadResult><ETag>\"1\"</ETag></CompleteMultipartUploadResult>".into())
             }
+            ("DELETE", None, None) => match self.objects.remove(&name) {
+                Some(_) => (204, String::new(), Vec::new()),
+                None => nothing(),
+            },
+            // What S3 has to remove several at once.
+            ("POST", None, None) if query("delete").is_some() => {
+                let keys = between(&asked.body, "<Key>", "</Key>");
+                let bucket = name.split('/').next().unwrap_or_default();
+                let gone = keys
+                    .iter()
+                    .filter(|key| self.objects.remove(&format!("{bucket}/{key}")).is_some());
+                let gone = gone.map(|key| format!("<Deleted><Key>{key}</Key></Deleted>"));
+                made(format!("<DeleteResult>{}</DeleteResult>", gone.collect::<String>()))
+            }
             ("DELETE", Some(id), None) => match self.uploads.remove(id) {
                 Some(_) => (204, String::new(), Vec::new()),
                 None => nothing(),

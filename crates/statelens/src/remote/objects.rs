@@ -120,6 +120,11 @@ impl Location {
         Ok(Ok(Arc::new(Object { place: self.clone(), len: found.size, tag: found.e_tag })))
     }
 
+    /// Removes the object.
+    fn remove(&self) -> Result<()> {
+        wait(self.store.delete(&self.path))?.map_err(|error| told(&error, &self.address()))
+    }
+
     /// Whether there is such an object.
     fn exists(&self) -> Result<bool> {
         match wait(self.store.head(&self.path))? {
@@ -140,6 +145,10 @@ struct Object {
 impl ReadAt for Object {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn overhead(&self) -> u64 {
+        1 << 20
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -6,10 +6,11 @@
 //! left in the bucket that would be paid for.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use object_store::multipart::PartId;
 use object_store::{MultipartId, PutPayload};
-use statelens_checkpoint::{Error, Plan, Result, Segment};
+use statelens_checkpoint::{Error, Plan, ReadAt, Result, Segment};
 use statelens_convert::Sink;
 use tokio::task::JoinHandle;
 
@@ -85,22 +86,79 @@ impl ObjectSink {
     }
 
     /// Waits until everything is sent, and lets the objects appear.
-    pub(crate) fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<Written> {
         if let Some(last) = self.uploads.get_mut(self.current) {
             last.end()?;
         }
+        let mut written = Written::default();
         for upload in &self.uploads {
-            if !self.replace && upload.place.exists()? {
+            let replaces = upload.place.exists()?;
+            if replaces && !self.replace {
                 return Err(exists().in_file(upload.place.address()));
             }
+            written.objects.push(Appeared {
+                place: upload.place.clone(),
+                replaces,
+                warn: upload.warn,
+            });
         }
-        self.uploads.iter_mut().try_for_each(Upload::complete)
+        for (at, upload) in self.uploads.iter_mut().enumerate() {
+            if let Err(error) = upload.complete() {
+                // Those that have appeared go again.
+                written.objects.truncate(at);
+                return Err(error);
+            }
+        }
+        Ok(written)
     }
 
     fn upload(&mut self) -> Result<&mut Upload> {
         self.uploads.get_mut(self.current).ok_or_else(|| {
             Error::io("a plan writes to a file that it does not name").advice("Please report it.")
         })
+    }
+}
+
+/// Objects that have appeared: removed again unless they are kept.
+#[derive(Default)]
+pub(crate) struct Written {
+    objects: Vec<Appeared>,
+}
+
+struct Appeared {
+    place: Location,
+    /// Another one was there.
+    replaces: bool,
+    warn: fn(&str),
+}
+
+impl Written {
+    /// Opens them, to read them back.
+    pub(crate) fn open(&self) -> Result<Vec<Arc<dyn ReadAt>>> {
+        self.objects.iter().map(|object| object.place.open()?).collect()
+    }
+
+    /// They stay.
+    pub(crate) fn keep(&mut self) {
+        self.objects.clear();
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        for Appeared { place, replaces, warn } in self.objects.drain(..) {
+            let (removed, address) = (place.remove(), place.address());
+            if let Err(error) = removed {
+                warn(&format!(
+                    "{address}: this object is not to be used and could not be removed: {error}"
+                ));
+            }
+            if replaces {
+                warn(&format!(
+                    "{address}: the object that was replaced is gone, unless the bucket keeps versions"
+                ));
+            }
+        }
     }
 }
 
