@@ -38,6 +38,7 @@ pub(crate) struct Archive {
     by_name: Vec<u32>,
     /// The folder that records are found in, with its slash; empty if there is none.
     root: String,
+    comment: String,
     led_by_something: bool,
 }
 
@@ -119,6 +120,7 @@ impl Archive {
         }
         end::check(&*source, span, archive.central_directory_start())?;
         let end = base.saturating_add(archive.central_directory_start());
+        let comment = String::from_utf8_lossy(archive.comment()).into_owned();
         let directory = archive.metadata();
         let mut all = Vec::new();
         for index in 0..archive.len() {
@@ -141,7 +143,8 @@ impl Archive {
         bound(&mut records, end)?;
         let mut by_name = room::collect(0..records.len() as u32)?;
         by_name.sort_unstable_by_key(|index| records[*index as usize].raw_name());
-        Ok(Self { source, file, records, by_name, root: String::new(), led_by_something })
+        let root = String::new();
+        Ok(Self { source, file, records, by_name, root, comment, led_by_something })
     }
 
     /// Finds records in that folder from now on; `root` ends with its slash.
@@ -157,6 +160,11 @@ impl Archive {
     /// All records, in the order of the directory.
     pub(crate) fn records(&self) -> &[Record] {
         &self.records
+    }
+
+    /// What the archive says of itself behind its directory.
+    pub(crate) fn comment(&self) -> &str {
+        &self.comment
     }
 
     /// The folder of all records with its slash, or nothing.

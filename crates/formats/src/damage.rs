@@ -8,7 +8,8 @@ use statelens_checkpoint::{Checkpoint, Finding, Grade, Loss};
 use crate::stray::IMPOSTOR;
 
 /// The name of the mark: in the metadata of safetensors, as an attribute of HDF5, as a record of
-/// a PyTorch archive. What it says is [`mark`].
+/// a PyTorch archive, in front of the comment of a NumPy one. What it says is [`mark`]. A bundle of
+/// TensorFlow has room for variables only.
 pub(crate) const MARK: &str = "statelens.incomplete";
 
 /// The longest text of a mark: the room for attributes of HDF5 is limited.

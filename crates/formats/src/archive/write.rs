@@ -43,8 +43,9 @@ pub(crate) enum Body {
     Led(Vec<u8>, TensorId, u64),
 }
 
-/// The segments of an archive of these records, in this order.
-pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
+/// The segments of an archive of these records, in this order. The comment, of less than 64 KiB,
+/// stands behind the directory.
+pub(crate) fn layout(records: Vec<Record>, comment: &str) -> Result<Vec<Segment>> {
     let mut segments = Vec::new();
     let mut entries: Vec<Entry> = Vec::with_capacity(records.len());
     let mut at = 0u64;
@@ -99,13 +100,19 @@ pub(crate) fn layout(records: Vec<Record>) -> Result<Vec<Segment>> {
             }
         }
     }
-    segments.push(directory(entries, at));
+    segments.push(directory(entries, at, comment));
     Ok(segments)
 }
 
 /// The central directory and the end records. Torch writes the 64-bit end record always; an empty
 /// archive is known by its first bytes, which are those of the other one.
-fn directory(entries: Vec<Entry>, start: u64) -> Segment {
+fn directory(entries: Vec<Entry>, start: u64, comment: &str) -> Segment {
+    // Readers look for the end record from the back: a comment must not hold what begins one.
+    let comment: String = comment.chars().filter(|c| !c.is_control()).collect();
+    let (comment, comment_len) = match u16::try_from(comment.len()) {
+        Ok(len) => (comment, len),
+        Err(_) => (String::new(), 0),
+    };
     let len: u64 = entries.iter().map(|entry| entry.central_len()).sum();
     let count = entries.len() as u64;
     let make = move |outcomes: &Outcomes<'_>| {
@@ -131,11 +138,12 @@ fn directory(entries: Vec<Entry>, start: u64) -> Segment {
         put(&mut out, &count16.to_le_bytes());
         put(&mut out, &capped(len).to_le_bytes());
         put(&mut out, &capped(start).to_le_bytes());
-        put(&mut out, &[0; 2]);
+        put(&mut out, &comment_len.to_le_bytes());
+        put(&mut out, comment.as_bytes());
         Ok(out)
     };
     let wide = if count > 0 { 56 + 20 } else { 0 };
-    Segment::Late { len: Some(len + wide + 22), make: Arc::new(make) }
+    Segment::Late { len: Some(len + wide + 22 + u64::from(comment_len)), make: Arc::new(make) }
 }
 
 #[derive(Clone)]

@@ -12,6 +12,7 @@ use statelens_pickle::{NoStorages, ScanOptions};
 
 use super::header::{Element, Header, MAGIC, PREFIX, lengths};
 use crate::archive::{Archive, Record, names};
+use crate::damage;
 
 /// Opens it.
 pub fn read(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
@@ -100,7 +101,9 @@ fn read_archive(
         entries.push((DictKey::from(key), id));
     }
     progress.check(total, total)?;
-    let Reader { mut builder, findings, .. } = reader;
+    let Reader { mut builder, mut findings, .. } = reader;
+    let mark = archive.comment().strip_prefix(damage::MARK);
+    findings.extend(mark.map(|text| damage::carried(text.trim_start_matches([':', ' ']))));
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() }))?;
     let format = FormatInfo {
         id: "npz",

@@ -18,6 +18,7 @@ use statelens_checkpoint::{
 
 use crate::archive::names;
 use crate::archive::write::{Body, Record, layout};
+use crate::damage;
 
 /// How to write for NumPy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -49,7 +50,10 @@ pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Pl
             losses.name_is_left_out(&source);
             alone(records)?
         }
-        false => layout(records)?,
+        false => {
+            let mark = damage::mark(&source).map(|mark| format!("{}: {mark}", damage::MARK));
+            layout(records, &mark.unwrap_or_default())?
+        }
     };
     let mut losses = losses.finish();
     let leaves = source.leaves();

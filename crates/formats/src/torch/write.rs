@@ -79,5 +79,5 @@ fn file(
     if let Some(mark) = damage::mark(source) {
         records.push(named(damage::MARK, Body::Made(mark.into_bytes())));
     }
-    Ok(PlannedFile { name: name.to_owned(), segments: layout(records)?, head_last: false })
+    Ok(PlannedFile { name: name.to_owned(), segments: layout(records, "")?, head_last: false })
 }
