@@ -104,6 +104,11 @@ impl Structure {
         self.source.len() <= self.kept as u64
     }
 
+    /// Whether it is on a server.
+    pub(crate) fn is_remote(&self) -> bool {
+        self.remote
+    }
+
     pub(crate) fn new(cache: &Arc<Cache>, source: Arc<dyn ReadAt>, remote: bool) -> Self {
         let kept = if remote || source.overhead() > 0 { KEPT } else { KEPT_AT_HAND };
         let mut pieces = cache.lock();

@@ -83,6 +83,11 @@ impl FileSet {
         FileId(self.files.len() as u32 - 1)
     }
 
+    /// Whether some of them are on a server.
+    pub fn is_remote(&self) -> bool {
+        self.files.iter().any(|file| file.structure.is_remote())
+    }
+
     /// All files, in the order they were added.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &File)> {
         self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))

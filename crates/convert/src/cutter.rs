@@ -44,6 +44,12 @@ impl Cutter {
         })
     }
 
+    /// As if so many bytes had come before, to the end of a chunk.
+    pub(crate) fn starting_at(mut self, before: u64) -> Self {
+        self.in_row = before % self.row.max(1);
+        self
+    }
+
     /// Takes logical bytes; `out` gets the encoded bytes of each chunk that is complete. The
     /// offset of the chunk is for `out` to fill in.
     pub(crate) fn feed(

@@ -2,13 +2,14 @@
 
 use statelens_checkpoint::{
     Checksum, Data, Error, FileSet, Outcome, Outcomes, Plan, PlannedFile, Result, Segment, Span,
-    TensorId,
+    StoredChunk, TensorId,
 };
 use statelens_tensor::crc::Summing;
-use statelens_tensor::{BUDGET, Gather, Machine, Need, Out, Receive, verbatim_span};
+use statelens_tensor::{BUDGET, CastReport, Gather, Machine, Need, Out, Receive, verbatim_span};
 
 use crate::casts::Report;
 use crate::cutter::Cutter;
+use crate::parcels::{Parcel, Parcels};
 
 /// Zeros passed on in one step.
 const ZEROS: usize = 64 << 10;
@@ -19,6 +20,9 @@ pub struct RunOptions {
     /// The files are composed of spans rather than written: a span whose checksum is needed is
     /// read for that, passed on to nobody, and then comes as a [`Step::Copy`] too.
     pub compose: bool,
+    /// Large tensors to every byte of which something is done come in parcels: see
+    /// [`Run::parcels`].
+    pub divide: bool,
 }
 
 /// What a [`Run`] waits for.
@@ -62,6 +66,8 @@ enum State {
     Segment,
     Zeros(u64),
     Data(Box<Writing>),
+    /// A tensor whose parcels come.
+    Parcels(Box<Supplied>),
     Copy(Span),
     Head(Vec<u8>),
     Done,
@@ -77,6 +83,16 @@ struct Writing {
     left: u64,
     /// Composed: only the checksum is wanted, and this span comes after it.
     span: Option<Span>,
+}
+
+/// A tensor that comes in parcels.
+struct Supplied {
+    parcels: Parcels,
+    tensor: TensorId,
+    summing: Option<Summing>,
+    cast: CastReport,
+    /// Logical bytes that are still to come.
+    left: u64,
 }
 
 impl Run {
@@ -120,7 +136,7 @@ impl Run {
     pub fn step(&self) -> Step {
         match &self.state {
             State::File => Step::Begin(self.file),
-            State::Segment | State::Zeros(_) => Step::Work,
+            State::Segment | State::Zeros(_) | State::Parcels(_) => Step::Work,
             State::Data(writing) => match writing.gather.need() {
                 Need::Feed(span) => Step::Read(span),
                 Need::Step | Need::Done => Step::Work,
@@ -165,8 +181,56 @@ impl Run {
                 let plan = self.plan.source.clone();
                 self.write_data(out, |gather, put| gather.step(&plan.files, put))
             }
-            State::File | State::Copy(_) | State::Head(_) | State::Done => Ok(()),
+            State::File | State::Parcels(_) | State::Copy(_) | State::Head(_) | State::Done => {
+                Ok(())
+            }
         }
+    }
+
+    /// The parcels of the tensor that comes next, all of which are to be given to [`Run::supply`] in
+    /// their order; nothing where the run reads by itself, as it always does unless
+    /// [`RunOptions::divide`] is set.
+    pub fn parcels(&self) -> Option<&Parcels> {
+        match &self.state {
+            State::Parcels(supplied) => Some(&supplied.parcels),
+            _ => None,
+        }
+    }
+
+    /// Takes the next one of [`Run::parcels`], with what casting did to it;
+    /// `out` gets bytes of the new file.
+    pub fn supply(&mut self, parcel: &Parcel, cast: CastReport, out: &mut Out<'_>) -> Result<()> {
+        let State::Parcels(supplied) = &mut self.state else {
+            return Err(Error::io("a parcel was supplied to a plan that needs none"));
+        };
+        let Supplied { summing, left, cast: all, .. } = &mut **supplied;
+        *left = left.checked_sub(parcel.logical).ok_or_else(too_many)?;
+        all.add(cast);
+        self.done += parcel.logical;
+        let report = &mut self.report;
+        match parcel.chunks.is_empty() {
+            true => put(report, summing.as_mut(), &parcel.bytes, out)?,
+            false => {
+                let mut rest = &*parcel.bytes;
+                for chunk in &parcel.chunks {
+                    let (encoded, after) = rest.split_at((chunk.len as usize).min(rest.len()));
+                    rest = after;
+                    let offset = report.bytes - self.base;
+                    put(report, summing.as_mut(), encoded, out)?;
+                    if let Some(outcome) = current(report) {
+                        outcome.chunks.push(StoredChunk { offset, ..*chunk });
+                    }
+                }
+            }
+        }
+        if supplied.left > 0 {
+            return Ok(());
+        }
+        let (tensor, cast) = (supplied.tensor, supplied.cast);
+        let checksum = supplied.summing.take().map(|summing| summing.value());
+        self.end_tensor(tensor, cast, checksum)?;
+        self.end_segment();
+        Ok(())
     }
 
     /// The first `len` bytes of the span that [`Run::step`] asked to copy are in the new file.
@@ -284,6 +348,17 @@ impl Run {
             left: tensor.nbytes().unwrap_or(0),
             span: span.filter(|_| self.options.compose),
         };
+        // What only goes through is read faster than it is handed over.
+        if self.options.divide
+            && span.is_none()
+            && let Some(parcels) = Parcels::of(&source, data.tensor, data.encoding.as_ref())?
+        {
+            let Writing { tensor, summing, left, .. } = writing;
+            let cast = CastReport::default();
+            self.state =
+                State::Parcels(Box::new(Supplied { parcels, tensor, summing, cast, left }));
+            return Ok(());
+        }
         let nothing = writing.gather.need() == Need::Done;
         self.state = State::Data(Box::new(writing));
         if nothing { self.end_data() } else { Ok(()) }
@@ -333,18 +408,24 @@ impl Run {
         if writing.left > 0 {
             return Err(Error::damaged(format!("a tensor ends {} bytes early", writing.left)));
         }
-        let cast = writing.gather.cast_report();
-        let tensor = self.plan.source.tensor(writing.tensor)?;
-        self.report.count_cast(&tensor.stored, &tensor.dtype, cast);
-        if cast.changed > 0 {
-            self.report.changed.push((writing.tensor, cast));
-        }
-        if let (Some(summing), Some(outcome)) = (writing.summing, current(&mut self.report)) {
-            outcome.checksum = Some(summing.value());
-        }
+        let checksum = writing.summing.map(|summing| summing.value());
+        self.end_tensor(writing.tensor, writing.gather.cast_report(), checksum)?;
         match writing.span {
             Some(span) if span.len > 0 => self.state = State::Copy(span),
             _ => self.end_segment(),
+        }
+        Ok(())
+    }
+
+    /// Notes what became of a tensor.
+    fn end_tensor(&mut self, id: TensorId, cast: CastReport, checksum: Option<u32>) -> Result<()> {
+        let tensor = self.plan.source.tensor(id)?;
+        self.report.count_cast(&tensor.stored, &tensor.dtype, cast);
+        if cast.changed > 0 {
+            self.report.changed.push((id, cast));
+        }
+        if let (Some(checksum), Some(outcome)) = (checksum, current(&mut self.report)) {
+            outcome.checksum = Some(checksum);
         }
         Ok(())
     }
@@ -406,8 +487,8 @@ impl<T: Receive + ?Sized> Machine for Reading<'_, T> {
     fn need(&self) -> Need {
         match self.run.step() {
             Step::Read(span) => Need::Feed(span),
-            Step::Work => Need::Step,
-            Step::Begin(_) | Step::Copy(_) | Step::Head(_) | Step::Done => Need::Done,
+            Step::Work if self.run.parcels().is_none() => Need::Step,
+            Step::Work | Step::Begin(_) | Step::Copy(_) | Step::Head(_) | Step::Done => Need::Done,
         }
     }
 

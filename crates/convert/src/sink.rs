@@ -3,7 +3,7 @@
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 use statelens_tensor::{Buffer, Receive, drive};
 
-use crate::{Reading, Report, Run, RunOptions, Step};
+use crate::{Parcels, Reading, Report, Run, RunOptions, Step};
 
 /// Bytes that are read at once: few enough to stay in the processor's cache until they are
 /// checked and written (4 MiB took half as long again).
@@ -45,7 +45,32 @@ pub fn run_blocking(
     sink: &mut dyn Sink,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
-    let mut run = Run::new(plan, RunOptions::default())?;
+    run(Run::new(plan, RunOptions::default())?, sink, None, progress)
+}
+
+/// Supplies a run with the parcels of one tensor, all of them, in their order; what comes of them
+/// goes to the sink.
+pub type Divide<'a> =
+    dyn Fn(&mut Run, Parcels, &mut dyn Sink, &mut dyn Progress) -> Result<()> + 'a;
+
+/// As [`run_blocking`]; the parcels of large tensors come from `divide`, which may make several at
+/// once.
+pub fn run_divided(
+    plan: Plan,
+    sink: &mut dyn Sink,
+    divide: &Divide<'_>,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
+    let options = RunOptions { divide: true, ..RunOptions::default() };
+    run(Run::new(plan, options)?, sink, Some(divide), progress)
+}
+
+fn run(
+    mut run: Run,
+    sink: &mut dyn Sink,
+    divide: Option<&Divide<'_>>,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
     let mut buffer = Buffer::new(BUFFER);
     loop {
         drive(&mut Reading { run: &mut run, into: sink }, &mut buffer, progress)?;
@@ -63,7 +88,11 @@ pub fn run_blocking(
                 sink.patch_head(&head)?;
                 run.patched();
             }
-            Step::Read(_) | Step::Work => {}
+            Step::Read(_) | Step::Work => {
+                if let Some((divide, parcels)) = divide.zip(run.parcels().cloned()) {
+                    divide(&mut run, parcels, sink, progress)?;
+                }
+            }
             Step::Done => return Ok(run.into_report()),
         }
         let (done, total) = run.progress();

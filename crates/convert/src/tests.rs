@@ -236,7 +236,7 @@ fn every_way_of_running_gives_the_same_file() {
     for compose_it in [false, true] {
         let mut reports = Vec::new();
         for most in (1..30).chain([100, 1000]) {
-            let options = RunOptions { compose: compose_it };
+            let options = RunOptions { compose: compose_it, ..RunOptions::default() };
             let (file, report) = run(sample(), options, most).unwrap();
             assert_eq!(compose(file.into_parts()), expected, "{compose_it} {most}");
             assert_eq!(report.bytes, expected.len() as u64);
@@ -268,7 +268,9 @@ fn every_way_of_running_gives_the_same_file() {
 fn a_composed_file_holds_weights_as_spans() {
     let segments = || vec![bytes(b"a"), data(0, Checksum::Crc32), late(Some(4), crc(1))];
     assert!(composable(&plan(segments(), false)));
-    let (file, report) = run(plan(segments(), false), RunOptions { compose: true }, 7).unwrap();
+    let (file, report) =
+        run(plan(segments(), false), RunOptions { compose: true, ..RunOptions::default() }, 7)
+            .unwrap();
     let parts = file.into_parts();
     assert_eq!(parts.len(), 3);
     assert_eq!(parts[1], Composed::Span(span(8, 60)));

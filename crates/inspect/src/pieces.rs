@@ -3,8 +3,7 @@
 
 use std::ops::Range;
 
-use statelens_checkpoint::{Layout, Result, Tensor};
-use statelens_tensor::BUDGET;
+use statelens_checkpoint::Result;
 
 /// Pieces of one item, at most: how many elements it has is what a file claims.
 const MOST: u64 = 1 << 10;
@@ -83,23 +82,6 @@ impl Pieces {
         }
         *begun = Some(whole);
         None
-    }
-}
-
-/// A tensor can be read from each multiple of so many elements on, with nothing read or decoded
-/// twice by those who read other parts; `None` if it is read as a whole.
-pub(crate) fn grain(tensor: &Tensor) -> Option<u64> {
-    match &tensor.layout {
-        Layout::Span(_) => Some(1),
-        // All chunks that begin at one index of the first dimension, if a gather holds them.
-        Layout::Chunked(chunked) => {
-            let rest =
-                tensor.shape.get(1..)?.iter().try_fold(1u64, |len, dim| len.checked_mul(*dim))?;
-            let elements = chunked.shape.first()?.checked_mul(rest)?;
-            let bytes = elements.checked_mul(tensor.stored.itemsize())?;
-            (elements > 0 && bytes <= BUDGET as u64 / 4).then_some(elements)
-        }
-        _ => None,
     }
 }
 

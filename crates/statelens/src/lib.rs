@@ -35,6 +35,7 @@
 
 mod checkpoint;
 mod conversion;
+pub mod dividing;
 mod element;
 pub mod files;
 mod open;
@@ -64,7 +65,7 @@ pub use tensor::Tensor;
 
 /// State machines that do no input or output: each says which bytes it needs, and is fed them.
 pub mod machines {
-    pub use statelens_convert::{Run, Step};
+    pub use statelens_convert::{Parcel, Parcels, Run, Step};
     pub use statelens_inspect::compare::Comparison;
     pub use statelens_inspect::verify::Verification;
     pub use statelens_inspect::work::{InOrder, Work};

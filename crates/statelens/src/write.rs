@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Progress, Result};
-use statelens_convert::{Report, run_blocking};
+use statelens_convert::Report;
 use statelens_inspect::ReadBack;
 
+use crate::dividing;
 use crate::files::{self, FileSource};
 use crate::output::{Folders, Output, Sync, check_target, keep_all, old_shards, same_file};
 use crate::sink::FileSink;
@@ -65,7 +66,7 @@ pub fn write_files(
     }
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(outputs.iter().map(|output| output.file.clone()).collect());
-    let report = run_blocking(plan, &mut sink, progress)?;
+    let report = dividing::run(plan, &mut sink, progress)?;
     judge(&report)?;
     sink.finish()?;
     let written = outputs.iter().map(|output| files::written(&output.file));

@@ -13,6 +13,23 @@ use crate::{CastReport, Need, Out};
 /// Bytes that a [`Gather`] may hold, unless one says otherwise.
 pub const BUDGET: usize = 16 << 20;
 
+/// A tensor can be read from each multiple of so many elements on, with nothing read or decoded
+/// twice by those who read other parts; `None` if it is read as a whole.
+pub fn grain(tensor: &Tensor) -> Option<u64> {
+    match &tensor.layout {
+        Layout::Span(_) => Some(1),
+        // All chunks that begin at one index of the first dimension, if a gather holds them.
+        Layout::Chunked(chunked) => {
+            let rest =
+                tensor.shape.get(1..)?.iter().try_fold(1u64, |len, dim| len.checked_mul(*dim))?;
+            let elements = chunked.shape.first()?.checked_mul(rest)?;
+            let bytes = elements.checked_mul(tensor.stored.itemsize())?;
+            (elements > 0 && bytes <= BUDGET as u64 / 4).then_some(elements)
+        }
+        _ => None,
+    }
+}
+
 /// Turns the bytes of files into the logical bytes of a tensor, or of a part of it.
 ///
 /// ```

@@ -36,7 +36,7 @@ mod view;
 pub use blocks::{decodes, dequantized, numbers};
 pub use cast::{Cast, CastReport, Narrowing, plain};
 pub use drain::{drain, drain_range, elements};
-pub use gather::{BUDGET, Gather, verbatim_span};
+pub use gather::{BUDGET, Gather, grain, verbatim_span};
 pub use machine::{BUFFER, Buffer, Machine, Need, Out, drive};
 pub use pour::{Pour, Receive};
 

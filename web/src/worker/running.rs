@@ -40,7 +40,7 @@ pub async fn run(
     let planned = plan.source.clone();
     let expected = ReadBack::of(&plan);
     let mut writing = Writing {
-        run: Run::new(plan, RunOptions { compose })?,
+        run: Run::new(plan, RunOptions { compose, ..RunOptions::default() })?,
         driver: Driver::new(&[sources], job),
         telling: Telling { sources, job, began, keys },
     };

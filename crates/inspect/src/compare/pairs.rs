@@ -5,11 +5,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use statelens_checkpoint::{
     Checkpoint, Layout, Leaf, Opaque, Quantizer, Tensor, TensorId, Text, Value, ValueId,
 };
+use statelens_tensor::grain;
 
 use super::report::unravel;
 use super::sets::names;
 use super::{DiffOptions, Numbers, Outcome, Report, Values, What, lane};
-use crate::pieces::grain;
 use crate::{dtype_of, missing, shape_of, text_of, type_name};
 
 /// Two tensors whose elements are to be compared, and the places that ask.

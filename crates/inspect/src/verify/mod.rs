@@ -26,9 +26,9 @@ use statelens_checkpoint::{
     TensorId, order,
 };
 use statelens_formats::checks::{Check, Checks};
-use statelens_tensor::{Buffer, Pour, drive, elements, verbatim_span};
+use statelens_tensor::{Buffer, Pour, drive, elements, grain, verbatim_span};
 
-use crate::pieces::{Pieces, grain};
+use crate::pieces::Pieces;
 use crate::reading::{Repetition, tensors_of};
 use crate::work::{InOrder, Work};
 use passing::{Passed, Passing};

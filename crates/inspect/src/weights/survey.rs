@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{Checkpoint, DType, Layout, Result, Tensor, TensorId};
 use statelens_stats::{Accumulator, Histogram, Scale, Statistics, Summary, has_statistics};
-use statelens_tensor::{BUDGET, Pour, Receive};
+use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
-use crate::pieces::{Pieces, grain};
+use crate::pieces::Pieces;
 use crate::reading::{Repetition, missing};
 use crate::work::{InOrder, Work};
 

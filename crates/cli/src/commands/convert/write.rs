@@ -3,9 +3,10 @@
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::sync::Arc;
 
+use statelens::dividing;
 use statelens::sink::FileSink;
 use statelens_checkpoint::{Error, Plan, Progress, Result};
-use statelens_convert::{Report, run_blocking};
+use statelens_convert::Report;
 use statelens_inspect::ReadBack;
 
 use crate::limits::limits;
@@ -22,7 +23,7 @@ pub(super) fn to_standard_output(
     let file = Arc::new(scratch::unnamed()?);
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(vec![file.clone()]);
-    let report = run_blocking(plan, &mut sink, progress)?;
+    let report = dividing::run(plan, &mut sink, progress)?;
     judge(&report)?;
     sink.finish()?;
     read_back.check(vec![source::written(&file)?], limits(), progress)?;
