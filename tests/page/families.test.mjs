@@ -215,15 +215,17 @@ const adapted = () => ["model", "adapter"].map((part) => filesOf(fixture(`peft/l
 test("an adapter is folded into its model, beside it or dropped on it, as the command folds it", async () => {
   const output = join(folder, "folded");
   run("fold-lora", fixture("peft/llama_bf16/model"), "--adapter", fixture("peft/llama_bf16/adapter"), "-o", output);
-  const expected = readFileSync(join(output, "model_folded/model.safetensors"));
+  const expected = Object.fromEntries(
+    ["model.safetensors", "config.json"].map((name) => [name, readFileSync(join(output, "model_folded", name))]),
+  );
   const fold = async (page) => {
     assert.match(await page.textContent("#family"), /Fold the adapter into the model: adapter_model\.safetensors/);
     await page.click('[role="radio"]:has-text("safetensors")');
     await page.check("#family-fold");
     await page.waitForSelector('.cmdline:has-text("fold-lora model.safetensors --adapter adapter_model.safetensors")');
-    const files = Object.values(await written(page, 1));
-    assert.equal(files.length, 1);
-    assert.ok(files[0].equals(expected));
+    const files = await written(page, 2);
+    assert.equal(Object.keys(files).length, 2);
+    for (const [name, bytes] of Object.entries(expected)) assert.ok(files[name]?.equals(bytes), `${name} of ${Object.keys(files)}`);
   };
   const [model, adapter] = adapted();
   await withPage(browser, async (page) => {

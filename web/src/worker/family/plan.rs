@@ -19,6 +19,8 @@ use crate::worker::planning::{self, Made};
 use crate::worker::session::{Job, Open};
 use crate::worker::text;
 
+/// The config of a model of Hugging Face's.
+const CONFIG: &str = "config.json";
 /// How large a file of Hugging Face's is at most, unless something else is asked for.
 const SHARD: &str = "10GB";
 
@@ -34,7 +36,12 @@ pub(in crate::worker) fn plain(
     found.apart.clone().map_or(Ok(()), Err)?;
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
     let folded = Open::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
-    let (made, mut planned) = planning::plan(&folded, options, job)?;
+    let (mut made, mut planned) = planning::plan(&folded, options, job)?;
+    // What comes of it is loaded from a folder, by its config.
+    let is_its = |config: &Text| config.name.rsplit('/').next() == Some(CONFIG);
+    let config = found.config.clone().filter(is_its);
+    let config = config.filter(|_| options.to == "safetensors");
+    made.texts.extend(config.map(|config| (CONFIG.to_owned(), config.text)));
     let (name, family) = (options.name.clone(), options.family.clone());
     let only = ConvertOptions { to: "safetensors".to_owned(), name, family, ..Default::default() };
     let fold = fold_command(open, found);
@@ -205,7 +212,7 @@ fn new_config(converted: &Converted, to: Format, found: &Found) -> Text {
     };
     let old = found.config.as_ref().map_or("config", |config| stem(&config.name));
     let name = match to.is_hf() {
-        true => "config.json".to_owned(),
+        true => CONFIG.to_owned(),
         false => format!("{old}_to_{to}.{}", converted.language.extension()),
     };
     Text { name, text }
