@@ -225,6 +225,34 @@ test("what casting falsifies is written only when that is asked for, and then as
   });
 });
 
+test("what is not whole is written only when that is asked for, and then as the command does", async () => {
+  await withPage(browser, async (page) => {
+    await withoutDialog(page);
+    const name = "cerebras/errors/no_success.mdl";
+    await drop(page, "body", [dropped(name)]);
+    await page.waitForSelector("#work .row");
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.waitForSelector(".plan:not(.late)");
+    const losses = page.locator(".loss", { hasText: "not written to its end" });
+    assert.equal(await losses.count(), 1);
+    assert.ok(await page.isDisabled("#write"), "nothing is lost without a word");
+    for (const box of await page.$$(".loss input")) await box.check();
+    await page.waitForSelector("#write:not([disabled])");
+    assert.ok((await download(page)).equals(byCommand(name, "torch", "--lossy")));
+  });
+});
+
+test("leaving the optimizer out says that training can't resume", async () => {
+  await withPage(browser, async (page) => {
+    await plan(page, "cerebras/v2.10.0/gpt_small.mdl", "PyTorch");
+    const told = page.locator("[role=dialog]", { hasText: /raining can[\u2019']t resume/ });
+    assert.equal(await told.count(), 0);
+    await page.uncheck('.states label:has-text("optimizer") input');
+    await told.waitFor();
+  });
+});
+
 test("what is tied is written apart when that is asked for, as the command does", async () => {
   const name = "cerebras/v2.10.0/gpt_small.mdl";
   const expected = byCommand(name, "safetensors", "--untie", "--lossy");

@@ -2,11 +2,12 @@
 // the filter finds what it should. How long that takes is the benchmark's, see measure.mjs.
 
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { becomes, launch, withPage } from "./harness.mjs";
+import { becomes, command, launch, withPage } from "./harness.mjs";
 import { safetensors } from "./make.mjs";
 
 const COUNT = 100_000;
@@ -160,3 +161,20 @@ test("layers: lines stay as they were opened, wherever it is scrolled", { timeou
     assert.ok((await elements(page)) < MOST, `${await elements(page)} elements`);
   });
 });
+
+for (const kind of ["pt", "npz", "mdl"]) {
+  test(`of ${COUNT} keys of .${kind}, too, only what is in sight is in the document`, { timeout: 300_000 }, async () => {
+    const keys = Array.from({ length: COUNT }, (_, at) => `${kind}_${at}_weight`);
+    const source = join(folder, `${kind}-source.safetensors`);
+    writeFileSync(source, safetensors(keys));
+    const path = join(folder, `many.${kind}`);
+    execFileSync(command, ["convert", source, path], { stdio: "pipe" });
+    await withPage(browser, async (page) => {
+      await page.setInputFiles("#choose-files", path);
+      await page.waitForSelector("#work .row", { timeout: 120_000 });
+      assert.ok((await elements(page)) < MOST, `${await elements(page)} elements`);
+      await hits(page, "77", keys.filter((key) => key.includes("77")).length);
+      assert.ok((await elements(page)) < MOST, `${await elements(page)} elements`);
+    });
+  });
+}

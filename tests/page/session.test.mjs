@@ -146,6 +146,28 @@ const jobs = {
       return readFileSync(output);
     },
   },
+  scan: {
+    async begin(page) {
+      await page.click("#scan");
+      await page.waitForSelector("#scanning");
+    },
+    async end(page) {
+      await page.waitForSelector("#scanned", { timeout: LONG });
+      // The columns of values, of the rows that are in view.
+      return Buffer.from((await page.locator("#work .row").allTextContents()).join("\n"));
+    },
+    is_going: (page) => page.isVisible("#scanning"),
+    async expected({ a }) {
+      let rows;
+      await tab(async (page) => {
+        await open(page, a);
+        await this.begin(page);
+        rows = await this.end(page);
+      });
+      assert.match(String(rows), /\d\.\d+/);
+      return rows;
+    },
+  },
   // What has a screen of its own: it can only be begun last.
   compare: {
     async begin(page, { b }) {
@@ -368,6 +390,9 @@ const PAIRS = [
   ["measure", "verify"],
   ["measure", "write"],
   ["verify", "write"],
+  ["scan", "verify"],
+  ["scan", "write"],
+  ["scan", "compare"],
   ["measure", "compare"],
   ["verify", "compare"],
   ["write", "compare"],
@@ -385,15 +410,15 @@ for (const pair of PAIRS) {
         await open(page, files.a);
         for (const job of pair) await jobs[job].prepare?.(page);
         for (const job of pair) await jobs[job].begin(page, files);
-        same(ends[0], await jobs[ends[0]].end(page), aloneOf(ends[0], files));
+        same(ends[0], await jobs[ends[0]].end(page), await aloneOf(ends[0], files));
         if (ends[1] === last) assert.ok(await jobs[last].is_going(page), `${last} ended before ${ends[0]}`);
-        same(ends[1], await jobs[ends[1]].end(page), aloneOf(ends[1], files));
+        same(ends[1], await jobs[ends[1]].end(page), await aloneOf(ends[1], files));
       });
     });
   }
 }
 
-const SAID = { measure: /reading all values of c\.safetensors/i, verify: /verifying c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
+const SAID = { scan: /scanning the values of c\.safetensors/i, measure: /reading all values of c\.safetensors/i, verify: /verifying c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
 
 for (const pair of PAIRS) {
   test(`another file that is dropped while ${pair.join(" and ")} go on stops both and gets what is its own`, async () => {
@@ -416,7 +441,7 @@ for (const pair of PAIRS) {
       // The same again, of the other file.
       for (const job of pair) await jobs[job].prepare?.(page);
       for (const job of pair) await jobs[job].begin(page, others);
-      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), aloneOf(job, others));
+      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, others));
     });
   });
 }
@@ -430,7 +455,7 @@ for (const pair of PAIRS.filter((pair) => pair.includes("write"))) {
       for (const job of pair) await jobs[job].begin(page, files);
       await page.setInputFiles("#choose-files", files.c);
       await page.click("#keep-writing");
-      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), aloneOf(job, files));
+      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, files));
     });
   });
 }

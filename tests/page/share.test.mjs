@@ -115,6 +115,31 @@ test("values that were read put statistics and the fingerprint of the content in
   });
 });
 
+test("numbers that are none are told in the files and by the link, as the command tells them", async () => {
+  const file = fixture("stats/values.safetensors");
+  await withPage(browser, async (page) => {
+    await share(page, file);
+    await page.getByRole("button", { name: /^Read all values/ }).click();
+    await page.getByText("The files hold the statistics").waitFor();
+    for (const [name, kind] of [["HTML", "html"], ["Markdown", "md"], ["JSON", "json"]]) {
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: new RegExp(`^${name}`) }).click(),
+      ]);
+      const told = readFileSync(await download.path(), "utf8");
+      assert.equal(told, run(file, "--to", kind, "--stats"), name);
+      if (kind === "json") assert.match(JSON.stringify(JSON.parse(told).findings), /NaN/);
+    }
+    await page.getByLabel("statistics, rounded").check();
+    const link = linkTo(file, "--stats");
+    await page.waitForFunction((text) => document.querySelector(".sheet.sharing .cmd code")?.textContent === text, link);
+    await page.goto("about:blank");
+    await page.goto(link);
+    await page.waitForSelector("#work");
+    await page.getByText(/NaN/).first().waitFor();
+  });
+});
+
 test("reading values can be stopped, and the file stays open", async () => {
   const folder = mkdtempSync(join(tmpdir(), "statelens-share-"));
   try {
