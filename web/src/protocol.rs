@@ -228,6 +228,8 @@ pub struct Agreed {
     pub cap: u64,
     /// Whether other servers may be asked that the address leads to.
     pub follow: bool,
+    /// How many times the usual may be spent on what is there.
+    pub times: u64,
 }
 
 /// A file of a drop: where it was, relative to what was dropped, and how long it is.
@@ -768,6 +770,8 @@ pub enum ErrorKind {
     Unsupported,
     /// More than the limits allow.
     Limit,
+    /// More than one action may fetch.
+    FetchCap,
     /// It would lose data.
     Refused,
     /// The browser could not read or write.

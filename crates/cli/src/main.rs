@@ -28,12 +28,12 @@ fn main() -> ExitCode {
     // Clap exits with 2 for a wrong command line, 0 for help.
     let matches = args::command().get_matches();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if let Some(limits) = cli.command.limit() {
+        limits::set(limits.clone());
+    }
     if let Some(spending) = cli.command.spending() {
         if let Some(cap) = spending.max_fetch {
             remote::allow(cap);
-        }
-        if let Some(limits) = &spending.limit {
-            limits::set(limits.clone());
         }
         if let Some(most) = spending.scratch {
             scratch::allow(most);

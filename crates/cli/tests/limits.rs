@@ -189,6 +189,28 @@ fn limits_can_be_raised() {
     assert!(said.contains("more than the limit") && said.contains("--limit"), "{said}");
     let info = run(["info", "--limit", "20", file]);
     assert_eq!(info.code, Some(0), "{}", info.err);
+    // What is only looked into goes by them, too.
+    let scan = run(["scan", file]);
+    assert_eq!(scan.code, Some(1), "{}", scan.err);
+    assert!(scan.out.contains("too large to be looked at whole"), "{}", scan.out);
+    assert!(!scan.out.contains(".."), "{}", scan.out);
+    assert_eq!(run(["scan", "--limit", "20", file]).ok(), "nothing to report\n");
+    let folder = Folder::new();
+    for name in ["checkpoint_7.mdl", "checkpoint_8.mdl"] {
+        fs::copy(file, folder.file(name)).unwrap();
+    }
+    let path = folder.path().to_str().unwrap();
+    assert_eq!(run(["latest", "--sound", path]).code, Some(1));
+    let newest = run(["latest", "--sound", "--limit", "20", path]).ok();
+    assert!(newest.contains("checkpoint_8.mdl"), "{newest}");
+    assert!(run(["runs", path]).ok().contains("more than the limit"));
+    assert!(!run(["runs", "--limit", "20", path]).ok().contains("limit"));
+    // One that is over them doesn't count as kept, and nothing is removed for its sake.
+    let kept = |more: &[&str]| {
+        run([&["prune", path, "--keep", "1", "--json"], more].concat()).json()["files"].clone()
+    };
+    assert_eq!(kept(&[]).as_array().map(Vec::len), Some(0));
+    assert_eq!(kept(&["--limit", "20"]).as_array().map(Vec::len), Some(1));
 }
 
 #[test]

@@ -100,6 +100,7 @@ impl Meter {
             "this takes more than the {} that one action may fetch from {host}",
             size(cap)
         ))
+        .coded("fetch-cap")
         .advice(self.advice))
     }
 

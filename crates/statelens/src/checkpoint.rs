@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{
-    self as core, Error, Finding, FormatInfo, Limits, Progress, Result, Unwatched,
-};
+use statelens_checkpoint::{self as core, Error, Finding, FormatInfo, Progress, Result, Unwatched};
 use statelens_inspect::compare::{Comparison, DiffOptions, Report as Diff};
 use statelens_inspect::verify::{Report as Verdict, Verification};
 
@@ -74,7 +72,7 @@ impl Checkpoint {
 
     /// As [`Checkpoint::verify`]; tells how far it is in bytes, and stops where `progress` says so.
     pub fn verify_with(&self, progress: &mut dyn Progress) -> Result<Verdict> {
-        let checks = statelens_formats::checks::checks(&self.inner, &Limits::default())?;
+        let checks = statelens_formats::checks::checks(&self.inner, self.inner.files.limits())?;
         let mut verification = Verification::new(self.inner.clone(), checks, false);
         parallel::drive(&mut verification, self.workers(), progress)?;
         verification.into_report(None)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use statelens_checkpoint::{DType, Error, Limits, Loss, Plan, Progress, Result, Unwatched};
+use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
 use statelens_convert::{Cast, Edit, Pattern, Rename, Report, plan, shard_size};
 use statelens_formats::{Asked, Shards};
 
@@ -215,9 +215,10 @@ impl Conversion<'_> {
         if plan.loses() && !self.lossy {
             return Err(named(refused(&plan.losses)));
         }
-        let limits = Limits::default();
+        // What the checkpoint was opened within holds for what is made of it.
+        let limits = self.checkpoint.inner().files.limits();
         let size = plan.size()?.bytes();
-        plan.source.unfolded().writing(size).check("writing the file", &limits).map_err(named)?;
+        plan.source.unfolded().writing(size).check("writing the file", limits).map_err(named)?;
         let files: Vec<PathBuf> =
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
         let losses = plan.losses.clone();
@@ -230,7 +231,7 @@ impl Conversion<'_> {
         let writing = Writing {
             replace: if self.replace { Replace::Any } else { Replace::Nothing },
             sync: if self.sync { Sync::Always } else { Sync::IfReplacing },
-            limits: &limits,
+            limits,
             sources: self.checkpoint.sources(),
         };
         let report = write_files(&files, plan, &writing, &judge, progress).map_err(named)?;

@@ -25,7 +25,7 @@ impl Actor {
         if Address::parse(&url).is_ok_and(|address| address.is_of(&here)) {
             // What the command serves lies on this machine.
             let cap = if served().is_some() { CAPS[2].0 } else { CAPS[0].0 };
-            self.open_address(&url, Agreed { cap, follow: false });
+            self.open_address(&url, Agreed { cap, ..Agreed::default() });
         } else {
             self.act(Action::AskAddress(url.into()));
         }
@@ -111,7 +111,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
         let url = asked.as_ref().ok().map(Address::to_string);
         move || {
             if let Some(url) = &url {
-                actor.open_address(url, Agreed { cap: CAPS[0].0, follow: false });
+                actor.open_address(url, Agreed { cap: CAPS[0].0, ..Agreed::default() });
             }
         }
     };
@@ -234,7 +234,7 @@ pub fn again(actor: &Actor, address: &AttrValue, agreed: Agreed, kind: ErrorKind
     let mut next = agreed;
     let mut hint = ("The server may answer now", "Try again".to_owned());
     match CAPS.iter().find(|(larger, _)| *larger > agreed.cap) {
-        Some((larger, name)) if kind == ErrorKind::Limit => {
+        Some((larger, name)) if kind == ErrorKind::FetchCap => {
             next.cap = *larger;
             hint = ("More may be fetched", format!("Allow {name}"));
         }

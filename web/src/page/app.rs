@@ -35,7 +35,7 @@ use crate::page::verify::VerifySheet;
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
-use crate::protocol::{ErrorKind, ErrorText, FromWorker, How, Posted, ToWorker};
+use crate::protocol::{Agreed, ErrorKind, ErrorText, FromWorker, How, Posted, ToWorker};
 use crate::state::fmt;
 
 /// The page.
@@ -183,12 +183,18 @@ fn raise(
     actor: &Actor,
     error: &ErrorText,
 ) -> Option<Callback<MouseEvent>> {
-    let over = error.kind == ErrorKind::Limit && !model.files.is_empty();
-    over.then(|| {
+    let can = model.address.is_some() || !model.files.is_empty();
+    (error.kind == ErrorKind::Limit && can).then(|| {
         let (model, actor) = (model.clone(), actor.clone());
-        Callback::from(move |_: MouseEvent| {
-            let times = model.times.saturating_mul(10);
-            actor.open_within(model.files.as_ref().clone(), model.asked, times);
+        Callback::from(move |_: MouseEvent| match &model.address {
+            Some(address) => {
+                let times = model.agreed.times.max(1).saturating_mul(10);
+                actor.open_address(address, Agreed { times, ..model.agreed });
+            }
+            None => {
+                let times = model.times.saturating_mul(10);
+                actor.open_within(model.files.as_ref().clone(), model.asked, times);
+            }
         })
     })
 }

@@ -33,7 +33,7 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
         ErrorKind::NotACheckpoint => "Not a checkpoint",
         ErrorKind::Damaged => "Damaged",
         ErrorKind::Unsupported => "Not supported",
-        ErrorKind::Limit => "Over a limit",
+        ErrorKind::Limit | ErrorKind::FetchCap => "Over a limit",
         ErrorKind::Refused => "Refused",
         ErrorKind::Io => "Could not be read",
     }

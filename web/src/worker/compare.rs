@@ -4,7 +4,7 @@
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, ErrorKind, Limits, ReadAt, Result};
+use statelens_checkpoint::{Checkpoint, ErrorKind, ReadAt, Result};
 use statelens_convert::{Edit, Rename};
 use statelens_inspect::check;
 use statelens_inspect::compare::{Comparison, DiffOptions, Difference, Numbers, Tolerance, What};
@@ -52,7 +52,10 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
             Second::forget(&mut session.borrow_mut());
             let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
-            let told = match open::open(&files, handles, main, &Limits::default(), &job) {
+            // Whoever trusts the first with more trusts the second with it, too.
+            let limits = session.borrow().open.as_ref().map(|open| open.limits.clone());
+            let limits = limits.unwrap_or_default();
+            let told = match open::open(&files, handles, main, &limits, &job) {
                 Ok((open, opened)) => {
                     session.borrow_mut().second.open = Some(open);
                     Told::Opened(Box::new(opened))

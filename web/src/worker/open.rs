@@ -107,7 +107,8 @@ pub async fn open_address(
         told(&found.checkpoint, &Candidate { main, name, members: Vec::new() }, Vec::new());
     opened.0.size = files.iter().map(|(id, _)| files.len(id)).sum();
     let effort = (job.meter().fetched(), job.meter().requests());
-    let checkpoint = (found.checkpoint, &Limits::default());
+    let limits = Limits::times(agreed.times);
+    let checkpoint = (found.checkpoint, &limits);
     Ok(finished(checkpoint, Rc::new(found.sources), opened, effort, began))
 }
 

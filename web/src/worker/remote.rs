@@ -71,13 +71,14 @@ pub async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> {
         follow: agreed.follow,
         told: Cell::new(0),
     });
-    let found = found(address, &server, agreed.follow, job).await;
+    let found = found(address, &server, agreed, job).await;
     server.tell(job);
     found
 }
 
-async fn found(address: Address, server: &Rc<Server>, follow: bool, job: &Job) -> Result<Found> {
-    let begun = |address| begun(address, server, job, follow);
+async fn found(address: Address, server: &Rc<Server>, agreed: Agreed, job: &Job) -> Result<Found> {
+    let begun = |address| begun(address, server, job, agreed.follow);
+    let limits = Limits::times(agreed.times);
     let name = address.name();
     let named = |error: Error| error.in_file(name.as_str());
     let main = begun(address.clone()).await.and_then(|found| found).map_err(named)?;
@@ -92,7 +93,7 @@ async fn found(address: Address, server: &Rc<Server>, follow: bool, job: &Job) -
     loop {
         job.check()?;
         let mut watch = Watch::new(job, None);
-        let opened = statelens_formats::open(files.clone(), &Limits::default(), &mut watch);
+        let opened = statelens_formats::open(files.clone(), &limits, &mut watch);
         let before = files.count();
         for some in wanted.next(&files, |name| address.beside(name)).chunks(AT_ONCE) {
             job.check()?;

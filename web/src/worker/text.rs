@@ -73,6 +73,7 @@ pub fn title(text: &str) -> String {
 pub fn error(error: &Error) -> ErrorText {
     let kind = match error.kind() {
         ErrorKind::Damaged => protocol::ErrorKind::Damaged,
+        ErrorKind::Limit if error.code() == "fetch-cap" => protocol::ErrorKind::FetchCap,
         ErrorKind::Limit => protocol::ErrorKind::Limit,
         ErrorKind::Refused => protocol::ErrorKind::Refused,
         ErrorKind::Io | ErrorKind::Cancelled => protocol::ErrorKind::Io,

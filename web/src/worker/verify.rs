@@ -1,6 +1,6 @@
 //! Verifies the open checkpoint: all of it passes through one machine, from a stream.
 
-use statelens_checkpoint::{Error, FileId, FileSet, Limits, Result};
+use statelens_checkpoint::{Error, FileId, FileSet, Result};
 use statelens_formats::checks::checks;
 use statelens_inspect::verify::{Line, Manifest, Verification};
 use statelens_tensor::Machine as _;
@@ -44,7 +44,7 @@ async fn verify(open: &Open, manifest: Option<File>, finite: bool, job: &Job) ->
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);
     let manifest = manifest.map(read).transpose()?;
-    let checks = checks(checkpoint, &Limits::default())?;
+    let checks = checks(checkpoint, &open.limits)?;
     let mut verification = Verification::new(checkpoint.clone(), checks, manifest.is_some());
     drive(&mut verification, &[&open.sources], job, |verification, time| {
         if time {

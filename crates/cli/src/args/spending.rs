@@ -62,4 +62,14 @@ impl Command {
         };
         Some(&common.spending)
     }
+
+    /// What it may spend on each file, if its user says so.
+    pub(crate) fn limit(&self) -> Option<&Limits> {
+        match self {
+            Self::Toolbox(Toolbox::Runs(args)) => args.folder.limit.as_ref(),
+            Self::Toolbox(Toolbox::Latest(args)) => args.folder.limit.as_ref(),
+            Self::Toolbox(Toolbox::Prune(args)) => args.folder.limit.as_ref(),
+            _ => self.spending()?.limit.as_ref(),
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use statelens_checkpoint::Limits;
 
 use super::{Common, Durable, Input, Inputs};
 
@@ -366,6 +367,11 @@ pub(crate) struct Folder {
     /// How checkpoints are named
     #[arg(long, value_name = "PATTERN", default_value = "checkpoint_{step}.mdl")]
     pub(crate) name: String,
+
+    /// Raises the limits on memory and work for each checkpoint: 10 allows ten times as much, none
+    /// anything; for files that you trust
+    #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
+    pub(crate) limit: Option<Limits>,
 }
 
 #[derive(Debug, Args)]

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
+use statelens::dividing;
 use statelens::write::{Replace, write_files};
 use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result, Span};
-use statelens_convert::{Edit, Report, Sink, Target, plan, run_blocking, shards_wanted};
+use statelens_convert::{Edit, Report, Sink, Target, plan, shards_wanted};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
@@ -104,7 +105,7 @@ impl Job<'_> {
                         statelens_convert::plan(checkpoint.clone(), &self.edit, &target, &name)?;
                     remote::check_cap(&again)?;
                     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-                    Some(run_blocking(again, &mut Nowhere, &mut bar)?)
+                    Some(dividing::run(again, &mut Nowhere, &mut bar)?)
                 }
                 false => None,
             };
@@ -134,7 +135,8 @@ impl Job<'_> {
         let written = match &self.destination {
             Destination::Output => write::to_standard_output(plan, &judge, &mut bar),
             Destination::File(path) if remote::address(path).is_some() => {
-                remote::write(&paths, plan, self.writes.force, complain, &judge, &mut bar)
+                let force = self.writes.force;
+                remote::write(&paths, plan, force, complain, limits(), &judge, &mut bar)
             }
             destination => {
                 let writing = statelens::write::Writing {

@@ -4,11 +4,12 @@ mod folder;
 
 use std::path::Path;
 
-use statelens_checkpoint::{Error, FileSet, Finding, Grade, Limits, Result};
+use statelens_checkpoint::{Error, FileSet, Finding, Grade, Result};
 use statelens_formats::ScanOptions;
 use statelens_inspect::{Json, finding_json, grade_word, visible};
 
 use crate::args::Scan;
+use crate::limits::limits;
 use crate::print::{Failure, Outcome, Printer, Table, complain};
 use crate::progress::{Bar, Unit};
 use crate::{remote, source};
@@ -79,7 +80,7 @@ impl Scanning {
         if path.is_dir() {
             return folder::walk(path, &mut |file, files| match files {
                 Ok(files) => self.scan(file, |options, bar| {
-                    statelens_formats::scan_file(files, &Limits::default(), options, bar)
+                    statelens_formats::scan_file(files, limits(), options, bar)
                 }),
                 Err(error) => self.failed(file, &error),
             });
@@ -90,7 +91,7 @@ impl Scanning {
                 Some(url) => remote::files(url, with, bar)?,
                 None => source::open(path, with)?.files,
             };
-            statelens_formats::scan(files, &Limits::default(), options, bar)
+            statelens_formats::scan(files, limits(), options, bar)
         })
     }
 

@@ -303,7 +303,7 @@ struct Element {
 impl Locate for Element {
     fn locate(&self, files: &FileSet, span: Span, shape: &[u64]) -> Result<Layout> {
         let name = files.name(span.file);
-        let mut builder = Builder::new(&Limits::default());
+        let mut builder = Builder::new(files.limits());
         let (lowered, _) = torch::read::part(files.structure(span.file)?, span, 0, &mut builder)
             .map_err(|error| error.at(span.offset).in_file(name))?;
         let wrong = |what: String| {

@@ -554,10 +554,10 @@ impl<'a> Search<'a> {
         let limit = broken.error.kind() == ErrorKind::Limit || broken.starved && (more || blob.cut);
         let finding = match limit {
             true => Finding::new(Grade::UnknownCode, "A pickle is too large to be looked at whole")
-                .detail(format!("{}. What comes before that was looked at.", broken.error))
+                .detail(format!("{} What comes before that was looked at.", broken.error))
                 .advice("Do not load it before you know where it comes from."),
             false => Finding::new(Grade::Damage, "The pickle breaks off")
-                .detail(format!("{}. What comes before that would be run.", broken.error)),
+                .detail(format!("{} What comes before that would be run.", broken.error)),
         };
         self.told.add(finding.place(self.place(blob, at)));
     }

@@ -4,10 +4,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use statelens_checkpoint::{Error, Limits, Progress as _, Result, Unwatched};
+use statelens_checkpoint::{Error, Progress as _, Result, Unwatched};
 use statelens_inspect::runs::{Entry, INDEX, Looked, NamePattern, Run, RunFile, parse_index};
 
 use crate::args::{Folder, Latest, Runs};
+use crate::limits::limits;
 use crate::print::{Failure, Outcome, Printer, Table, complain, counted, grouped, size_text};
 use crate::progress::{Bar, Unit};
 use crate::source::Neighbours;
@@ -53,7 +54,7 @@ fn index(folder: &Path) -> Result<Option<Vec<String>>> {
 /// Opens the structure of one of the folder's files.
 fn look(files: &Neighbours, entry: &Entry) -> Looked {
     let files = files.opened_at(&entry.name);
-    let opened = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
+    let opened = statelens_formats::open(files, limits(), &mut Unwatched);
     Looked::of(opened.as_ref())
 }
 
