@@ -30,7 +30,7 @@ pub(crate) struct ObjectSink {
 
 /// One object being written.
 struct Upload {
-    place: Location,
+    location: Location,
     warn: fn(&str),
     id: Option<MultipartId>,
     part: usize,
@@ -49,14 +49,14 @@ impl ObjectSink {
     /// `warn` is told of parts that a store may have kept.
     pub(crate) fn new(
         plan: &Plan,
-        places: Vec<Location>,
+        locations: Vec<Location>,
         replace: bool,
         warn: fn(&str),
     ) -> Result<Self> {
         let mut uploads = Vec::new();
-        for (file, place) in plan.files.iter().zip(places) {
-            if !replace && place.exists()? {
-                return Err(exists().in_file(place.address()));
+        for (file, location) in plan.files.iter().zip(locations) {
+            if !replace && location.exists()? {
+                return Err(exists().in_file(location.address()));
             }
             let size = file.size(&plan.source)?.bytes();
             let part = PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
@@ -69,7 +69,7 @@ impl ObjectSink {
                 return Err(Error::unsupported("the file is too large to be sent in parts"));
             };
             uploads.push(Upload {
-                place,
+                location,
                 warn,
                 id: None,
                 part,
@@ -90,8 +90,8 @@ impl ObjectSink {
             last.end()?;
         }
         for upload in &self.uploads {
-            if !self.replace && upload.place.exists()? {
-                return Err(exists().in_file(upload.place.address()));
+            if !self.replace && upload.location.exists()? {
+                return Err(exists().in_file(upload.location.address()));
             }
         }
         self.uploads.iter_mut().try_for_each(Upload::complete)
@@ -135,8 +135,8 @@ impl Drop for ObjectSink {
 
 impl Upload {
     fn begin(&mut self) -> Result<()> {
-        let id = wait(self.place.parts.create_multipart(&self.place.path))?;
-        self.id = Some(id.map_err(|error| told(&error, &self.place.address()))?);
+        let id = wait(self.location.parts.create_multipart(&self.location.path))?;
+        self.id = Some(id.map_err(|error| told(&error, &self.location.address()))?);
         // Their numbers are taken; the rest is counted from behind them.
         self.parts = vec![None; self.keep / self.part];
         Ok(())
@@ -188,7 +188,7 @@ impl Upload {
         while self.sending.len() >= AT_ONCE {
             self.sent()?;
         }
-        let Location { parts, path, .. } = self.place.clone();
+        let Location { parts, path, .. } = self.location.clone();
         let send = async move { parts.put_part(&path, &id, at, PutPayload::from(bytes)).await };
         self.sending.push_back((at, runtime()?.spawn(send)));
         Ok(())
@@ -199,7 +199,7 @@ impl Upload {
         let Some((at, part)) = self.sending.pop_front() else { return Ok(()) };
         let part = wait(part)?.map_err(|_| Error::io("sending a part ended unexpectedly"))?;
         let part = part.map_err(|error| {
-            told(&error, &self.place.address()).context("a part could not be written")
+            told(&error, &self.location.address()).context("a part could not be written")
         })?;
         if let Some(slot) = self.parts.get_mut(at) {
             *slot = Some(part);
@@ -213,9 +213,9 @@ impl Upload {
         if parts.len() != self.parts.len() {
             return Err(Error::io("a part of the new object was not sent"));
         }
-        let Location { parts: store, path, .. } = &self.place;
+        let Location { parts: store, path, .. } = &self.location;
         wait(store.complete_multipart(path, id, parts))?
-            .map_err(|error| told(&error, &self.place.address()))?;
+            .map_err(|error| told(&error, &self.location.address()))?;
         self.complete = true;
         Ok(())
     }
@@ -228,13 +228,13 @@ impl Upload {
             part.abort();
             let _ = wait(part);
         }
-        let Location { parts, path, .. } = &self.place;
+        let Location { parts, path, .. } = &self.location;
         let aborted = wait(parts.abort_multipart(path, &id));
         if !matches!(aborted, Ok(Ok(()))) {
             (self.warn)(&format!(
                 "{}: the store did not confirm that the unfinished upload was removed; look for \
                  incomplete multipart uploads in the bucket",
-                self.place.address()
+                self.location.address()
             ));
         }
     }
