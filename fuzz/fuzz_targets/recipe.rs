@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use statelens_checkpoint::{DType, Layout, Tensor};
 use statelens_recipes::config::Value;
-use statelens_recipes::engine::{Configs, Item, Options, State, apply};
+use statelens_recipes::engine::{Configs, Item, ApplyOptions, State, apply};
 use statelens_recipes::families;
 use statelens_recipes::language::{Captures, Pattern, Side};
 
@@ -43,7 +43,7 @@ fuzz_target!(|bytes: &[u8]| {
             }
             let configs = Configs { left: &config, right: &config };
             for ranks in [1, 2] {
-                let options = Options { ranks, ..Options::default() };
+                let options = ApplyOptions { ranks, ..ApplyOptions::default() };
                 let Ok(done) = apply(block, towards, &state, configs, options) else { continue };
                 for (_, item) in done.state.iter() {
                     if let Item::Tensor(tensor, _) = item {

@@ -12,7 +12,7 @@ use crate::wire::{put, put_bytes, take, take_bytes};
 /// What a leaf is. The names are those of the command's manifest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum LeafKind {
     /// A tensor.
     Tensor,
     /// A numpy array.
@@ -45,25 +45,25 @@ pub enum Kind {
     Link,
 }
 
-const KINDS: [Kind; 15] = [
-    Kind::Tensor,
-    Kind::Array,
-    Kind::Int,
-    Kind::Float,
-    Kind::Bool,
-    Kind::Str,
-    Kind::None,
-    Kind::Complex,
-    Kind::Bytes,
-    Kind::Object,
-    Kind::Dict,
-    Kind::List,
-    Kind::Tuple,
-    Kind::Set,
-    Kind::Link,
+const KINDS: [LeafKind; 15] = [
+    LeafKind::Tensor,
+    LeafKind::Array,
+    LeafKind::Int,
+    LeafKind::Float,
+    LeafKind::Bool,
+    LeafKind::Str,
+    LeafKind::None,
+    LeafKind::Complex,
+    LeafKind::Bytes,
+    LeafKind::Object,
+    LeafKind::Dict,
+    LeafKind::List,
+    LeafKind::Tuple,
+    LeafKind::Set,
+    LeafKind::Link,
 ];
 
-impl Kind {
+impl LeafKind {
     /// The word that the table shows for a leaf without dtype.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -99,7 +99,7 @@ pub struct Row {
     /// The key, joined with dots.
     pub key: String,
     /// What it is.
-    pub kind: Kind,
+    pub kind: LeafKind,
     /// The dtype by torch's name; empty for plain values.
     pub dtype: String,
     /// The shape; empty for plain values and for tensors of rank 0.
@@ -264,16 +264,16 @@ fn take_str<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
 mod tests {
     use super::*;
 
-    fn row(key: &str, kind: Kind) -> Row {
+    fn row(key: &str, kind: LeafKind) -> Row {
         Row {
             key: key.into(),
             kind,
-            dtype: if kind == Kind::Tensor { "bfloat16".into() } else { String::new() },
+            dtype: if kind == LeafKind::Tensor { "bfloat16".into() } else { String::new() },
             shape: vec![4096, 11008],
             params: 45_088_768,
             bytes: u64::MAX,
             value: "0.1 é".into(),
-            link: (kind == Kind::Bool).then(|| "a.b".into()),
+            link: (kind == LeafKind::Bool).then(|| "a.b".into()),
         }
     }
 
@@ -283,7 +283,7 @@ mod tests {
             .iter()
             .enumerate()
             .map(|(at, &kind)| row(&format!("model.ä{}.weight", at % 3), kind))
-            .chain([row("", Kind::Int), row("model.ö", Kind::Str)])
+            .chain([row("", LeafKind::Int), row("model.ö", LeafKind::Str)])
             .collect();
         assert_eq!(PackedRows::pack(&rows).unpack(), Some(rows));
     }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn shared_prefixes_are_sent_once() {
         let rows: Vec<Row> = (0..1000)
-            .map(|at| row(&format!("model.layers.{at}.self_attn.weight"), Kind::Tensor))
+            .map(|at| row(&format!("model.layers.{at}.self_attn.weight"), LeafKind::Tensor))
             .collect();
         let packed = PackedRows::pack(&rows);
         assert!(packed.bytes.len() < 1000 * 70, "{} bytes", packed.bytes.len());
@@ -308,7 +308,8 @@ mod tests {
 
     #[test]
     fn cut_bytes_are_refused() {
-        let whole = PackedRows::pack(&[row("model.a", Kind::Bool), row("model.b", Kind::Tensor)]);
+        let whole =
+            PackedRows::pack(&[row("model.a", LeafKind::Bool), row("model.b", LeafKind::Tensor)]);
         for end in 0..whole.bytes.len() {
             let cut = PackedRows { count: 2, bytes: whole.bytes[..end].to_vec() };
             assert_eq!(cut.unpack(), None, "cut at {end}");

@@ -71,9 +71,9 @@ impl Checkpoint {
     pub fn flat_keys(&self, wanted: &HashSet<ValueId>) -> HashMap<ValueId, Text> {
         let mut keys = HashMap::new();
         let mut walk = Walk::new(self);
-        while let Some(step) = walk.next() {
-            if wanted.contains(&step.id) {
-                keys.insert(step.id, Key { parts: walk.path.clone() }.flat());
+        while let Some(reached) = walk.next() {
+            if wanted.contains(&reached.id) {
+                keys.insert(reached.id, Key { parts: walk.path.clone() }.flat());
             }
         }
         keys
@@ -105,19 +105,19 @@ impl Checkpoint {
             }
         }
         let mut walk = Walk::new(self);
-        while let Some(step) = walk.next() {
+        while let Some(reached) = walk.next() {
             let depth = walk.path.len() as u64;
             Limits::check("nesting of containers", depth, limits.depth)?;
-            if step.is_leaf {
+            if reached.is_leaf {
                 parts += depth;
                 Limits::check("steps in all keys together", parts, limits.key_steps)?;
                 unfolded.leaves += 1;
-                let text = text_len(self.value(self.resolve(step.id)));
+                let text = text_len(self.value(self.resolve(reached.id)));
                 unfolded.text_bytes = unfolded.text_bytes.saturating_add(text);
             }
             let linked =
-                if links.is_empty() { 0 } else { links.get(&step.id).copied().unwrap_or(0) };
-            let told = u64::from(step.is_leaf) + linked;
+                if links.is_empty() { 0 } else { links.get(&reached.id).copied().unwrap_or(0) };
+            let told = u64::from(reached.is_leaf) + linked;
             if told > 0 {
                 let len = walk.path.iter().map(flat_len).sum::<u64>() + depth;
                 bytes = bytes.saturating_add(len.saturating_mul(told));
@@ -141,19 +141,19 @@ impl Iterator for Leaves<'_> {
     type Item = Leaf;
 
     fn next(&mut self) -> Option<Leaf> {
-        let step = loop {
-            let step = self.walk.next()?;
-            if step.is_leaf {
-                break step;
+        let reached = loop {
+            let reached = self.walk.next()?;
+            if reached.is_leaf {
+                break reached;
             }
         };
         let checkpoint = self.walk.checkpoint;
         let key = Key { parts: self.walk.path.clone() };
-        let flat = checkpoint.stored_key(step.id).cloned().unwrap_or_else(|| key.flat());
-        let target = checkpoint.resolve(step.id);
-        let alias_of = (target != step.id)
+        let flat = checkpoint.stored_key(reached.id).cloned().unwrap_or_else(|| key.flat());
+        let target = checkpoint.resolve(reached.id);
+        let alias_of = (target != reached.id)
             .then(|| self.names.get(&target).cloned().unwrap_or_else(|| "".into()));
-        Some(Leaf { key, flat, id: step.id, target, alias_of, inside_object: step.inside })
+        Some(Leaf { key, flat, id: reached.id, target, alias_of, inside_object: reached.inside })
     }
 }
 
@@ -164,13 +164,13 @@ struct Walk<'a> {
     /// The path of the value that was last returned.
     path: Vec<KeyPart>,
     /// The containers that are open, the outermost first.
-    open: Vec<Open<'a>>,
+    open: Vec<OpenContainer<'a>>,
     started: bool,
 }
 
 /// A container whose children are being walked.
 #[derive(Debug)]
-struct Open<'a> {
+struct OpenContainer<'a> {
     children: Children<'a>,
     /// Length of its path.
     depth: usize,
@@ -186,7 +186,8 @@ enum Children<'a> {
     Made(vec::IntoIter<(Option<KeyPart>, ValueId)>),
 }
 
-struct Step {
+/// A value that the walk has reached.
+struct Reached {
     id: ValueId,
     is_leaf: bool,
     inside: bool,
@@ -197,7 +198,7 @@ impl<'a> Walk<'a> {
         Self { checkpoint, path: Vec::new(), open: Vec::new(), started: false }
     }
 
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<Reached> {
         if !std::mem::replace(&mut self.started, true) {
             return Some(self.enter(self.checkpoint.root(), false));
         }
@@ -215,8 +216,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The step to a value, whose children come next.
-    fn enter(&mut self, id: ValueId, inside: bool) -> Step {
+    /// Enters a value, whose children come next.
+    fn enter(&mut self, id: ValueId, inside: bool) -> Reached {
         let checkpoint = self.checkpoint;
         let value = checkpoint.value(id);
         let opaque = matches!(value, Value::Opaque(_));
@@ -229,9 +230,9 @@ impl<'a> Walk<'a> {
         };
         let within = inside || opaque;
         if !children.is_empty() && (!within || checkpoint.holds_tensor(id)) {
-            self.open.push(Open { children, depth: self.path.len(), within });
+            self.open.push(OpenContainer { children, depth: self.path.len(), within });
         }
-        Step { id, is_leaf, inside }
+        Reached { id, is_leaf, inside }
     }
 }
 

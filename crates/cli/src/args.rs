@@ -193,7 +193,7 @@ The same as `statelens serve` with the folder of FILE, at FILE.
 Examples:
   statelens open checkpoint_1000.mdl
   statelens open model_dir/model.safetensors.index.json")]
-    Open(Open),
+    Open(OpenArgs),
 
     /// Tells what files would run when they are loaded; exit status 1 unless nothing was found
     #[command(after_help = "\
@@ -300,7 +300,7 @@ pub(crate) struct Serve {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Open {
+pub(crate) struct OpenArgs {
     /// The checkpoint, or a folder with one
     #[arg(value_name = "FILE")]
     pub(crate) file: PathBuf,

@@ -388,7 +388,7 @@ impl Hdf5File {
             return Ok(None);
         }
         Ok(Some(DensePlace {
-            kind: Dense::Attributes,
+            holds: Dense::Attributes,
             heap: info.fractal_heap_address,
             by_name: info.btree_name_index_address,
             by_order: info.btree_creation_order_address,

@@ -23,7 +23,7 @@ use statelens_checkpoint::{Error, Result};
 
 pub use convert::{Converted, StepConfig};
 pub use family::Families;
-pub use plan::{Pair, Step};
+pub use plan::{ConversionStep, Pair};
 pub use recognise::Guess;
 pub use side::Side;
 pub use value::{Key, List, Map, Value};

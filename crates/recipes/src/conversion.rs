@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, DictKey, Error, Limits, Result, Value, Va
 
 use crate::config;
 use crate::engine::{
-    self, Applied, Assembly, Configs, Item, Move, Options, State, Unmatched, apply,
+    self, Applied, ApplyOptions, Assembly, Configs, Item, Move, State, Unmatched, apply,
 };
 use crate::families;
 use crate::format::{Format, Variant};
@@ -181,7 +181,7 @@ pub fn convert(
     }
     let mut done = Conversion::default();
     let mut only_model = false;
-    let options = Options { ranks, ..Options::default() };
+    let options = ApplyOptions { ranks, ..ApplyOptions::default() };
     for stage in stages {
         states = step(recipe, stage, states, options, &mut done, &mut only_model)?;
         done.ends.push(done.moves.len());
@@ -295,7 +295,7 @@ fn carried(
     let dropped: Vec<String> = dropped.flat_map(|one| one.from.iter().cloned()).collect();
     let rename = |key: &str| if wishes.unwrap { unwrapped(key) } else { key.to_owned() };
     let optimizer = Optimizer::of(source, model, &dropped, &rename)?;
-    let options = Options { moments: true, ..Options::default() };
+    let options = ApplyOptions { moments: true, ..ApplyOptions::default() };
     let mut carry = |state: State| {
         let mut states = vec![(None, state)];
         let mut steps = Vec::new();
@@ -345,7 +345,7 @@ fn step(
     recipe: &Recipe,
     stage: &Stage,
     states: States,
-    options: Options,
+    options: ApplyOptions,
     done: &mut Conversion,
     only_model: &mut bool,
 ) -> Result<States> {
@@ -374,7 +374,7 @@ fn step(
         let own = states.iter().find(|(name, _)| name.as_ref() == component);
         let Some((_, source)) = own.or(states.first()) else { continue };
         let nan_to_zero = leg.to.is_hf() && is_sideband(&stage.right);
-        let options = Options { nan_to_zero: nan_to_zero && !options.moments, ..options };
+        let options = ApplyOptions { nan_to_zero: nan_to_zero && !options.moments, ..options };
         let applied = match &block.base {
             None => apply(block, towards, source, configs, options)?,
             Some(base) => on_base(block, base, leg, towards, source, configs, options)?,
@@ -406,7 +406,7 @@ fn on_base(
     towards: Side,
     source: &State,
     configs: Configs<'_>,
-    options: Options,
+    options: ApplyOptions,
 ) -> Result<Applied> {
     let name = match base.eval(&OfConfigs(configs)).map_err(Error::refused)? {
         Scalar::Text(name) => name,
@@ -444,7 +444,7 @@ fn on_base(
                 towards,
                 &first.state,
                 configs,
-                Options { moments: options.moments, ..Options::default() },
+                ApplyOptions { moments: options.moments, ..ApplyOptions::default() },
             )?;
             second.unmatched.splice(0..0, first.unmatched);
             second.moves.splice(0..0, first.moves);
@@ -456,7 +456,7 @@ fn on_base(
                 towards,
                 source,
                 configs,
-                Options { moments: options.moments, ..Options::default() },
+                ApplyOptions { moments: options.moments, ..ApplyOptions::default() },
             )?;
             let mut second = apply(found, towards, &first.state, configs, options)?;
             second.unmatched.splice(0..0, first.unmatched);

@@ -3,7 +3,7 @@
 use statelens_checkpoint::{Error, Result};
 
 use crate::language::Recipe;
-use crate::library::{self, Kind};
+use crate::library::{self, FamilyFile};
 
 #[cfg(feature = "embedded")]
 macro_rules! files {
@@ -94,7 +94,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The text of a family's file.
 pub fn text(name: &str) -> Option<&'static str> {
-    let given = library::all(Kind::Recipe);
+    let given = library::all(FamilyFile::Recipe);
     let mut all = FILES.iter().chain(SHARED).copied().chain(given);
     all.find(|(own, _)| *own == name).map(|(_, text)| text)
 }
@@ -115,7 +115,7 @@ pub fn find(name: &str) -> Result<Recipe> {
 
 /// The families' files, without what several have in common.
 fn files() -> Vec<(&'static str, &'static str)> {
-    let given = library::all(Kind::Recipe);
+    let given = library::all(FamilyFile::Recipe);
     let given = given.into_iter().filter(|(name, _)| !name.contains('/'));
     FILES.iter().copied().chain(given).collect()
 }

@@ -6,15 +6,15 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 /// What a file of a family is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum FamilyFile {
     /// Rules for tensors.
     Recipe,
     /// Rules for configs.
     Table,
 }
 
-/// The files that were given: by kind, place and name.
-type Given = BTreeMap<(Kind, usize, &'static str), &'static str>;
+/// The texts that were given: by what the file is, the place of its family, and its name.
+type Given = BTreeMap<(FamilyFile, usize, &'static str), &'static str>;
 
 static GIVEN: RwLock<Given> = RwLock::new(BTreeMap::new());
 
@@ -33,9 +33,9 @@ pub fn table_path(name: &str) -> String {
 pub fn give(place: usize, path: &str, text: &str) {
     let recipe = path.strip_prefix("families/").and_then(|name| name.strip_suffix(".recipe"));
     let table = path.strip_prefix("configs/").and_then(|name| name.strip_suffix(".yaml"));
-    let (kind, name) = match (recipe, table) {
-        (Some(name), _) => (Kind::Recipe, name),
-        (_, Some(name)) => (Kind::Table, name),
+    let (file, name) = match (recipe, table) {
+        (Some(name), _) => (FamilyFile::Recipe, name),
+        (_, Some(name)) => (FamilyFile::Table, name),
         _ => return,
     };
     if has(path) {
@@ -43,22 +43,22 @@ pub fn give(place: usize, path: &str, text: &str) {
     }
     let mut given = GIVEN.write().unwrap_or_else(PoisonError::into_inner);
     // There are as many as there are families: they are kept for good, like those that are built in.
-    given.insert((kind, place, name.to_owned().leak()), text.to_owned().leak());
+    given.insert((file, place, name.to_owned().leak()), text.to_owned().leak());
 }
 
 /// Whether a file was given.
 pub fn has(path: &str) -> bool {
-    let own = |(kind, _, name): &(Kind, usize, &'static str)| match kind {
-        Kind::Recipe => recipe_path(name) == path,
-        Kind::Table => table_path(name) == path,
+    let own = |(file, _, name): &(FamilyFile, usize, &'static str)| match file {
+        FamilyFile::Recipe => recipe_path(name) == path,
+        FamilyFile::Table => table_path(name) == path,
     };
     given().keys().any(own)
 }
 
-/// The files of a kind that were given, by their place: names and texts.
-pub(crate) fn all(kind: Kind) -> Vec<(&'static str, &'static str)> {
+/// The recipes or the tables that were given, by the places of their families: names and texts.
+pub(crate) fn all(file: FamilyFile) -> Vec<(&'static str, &'static str)> {
     let given = given();
-    let own = given.iter().filter(|((own, ..), _)| *own == kind);
+    let own = given.iter().filter(|((own, ..), _)| *own == file);
     own.map(|((.., name), text)| (*name, *text)).collect()
 }
 

@@ -12,7 +12,7 @@ use crate::Request;
 #[derive(Debug)]
 pub struct Answer {
     status: u16,
-    kind: &'static str,
+    content_type: &'static str,
     headers: Vec<(&'static str, String)>,
     content: Content,
 }
@@ -40,25 +40,30 @@ impl Answer {
     #[must_use]
     pub fn text(status: u16, text: &str) -> Self {
         let content = Content::Bytes(format!("{text}\n").into_bytes().into());
-        Self { status, kind: "text/plain; charset=utf-8", headers: Vec::new(), content }
+        Self { status, content_type: "text/plain; charset=utf-8", headers: Vec::new(), content }
     }
 
     /// Bytes of a content type.
     #[must_use]
-    pub fn bytes(bytes: impl Into<Cow<'static, [u8]>>, kind: &'static str) -> Self {
-        Self { status: 200, kind, headers: Vec::new(), content: Content::Bytes(bytes.into()) }
+    pub fn bytes(bytes: impl Into<Cow<'static, [u8]>>, content_type: &'static str) -> Self {
+        Self {
+            status: 200,
+            content_type,
+            headers: Vec::new(),
+            content: Content::Bytes(bytes.into()),
+        }
     }
 
     /// A regular file, of which a range can be asked for. Its `ETag` changes when it does.
     ///
     /// # Errors
     /// If the system does not tell its length.
-    pub fn file(file: File, kind: &'static str) -> io::Result<Self> {
+    pub fn file(file: File, content_type: &'static str) -> io::Result<Self> {
         let about = file.metadata()?;
         let changed = about.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
         let tag = format!("\"{:x}-{:x}\"", about.len(), changed.as_nanos());
         let content = Content::File(file, about.len(), tag);
-        Ok(Self { status: 200, kind, headers: Vec::new(), content })
+        Ok(Self { status: 200, content_type, headers: Vec::new(), content })
     }
 
     /// With one more header.
@@ -114,7 +119,7 @@ impl Answer {
             head.push_str(value);
             head.push_str("\r\n");
         };
-        line("Content-Type", self.kind);
+        line("Content-Type", self.content_type);
         line("Content-Length", &len.to_string());
         line("Connection", "close");
         line("X-Content-Type-Options", "nosniff");

@@ -218,7 +218,7 @@ impl Sum {
 struct Compute {
     product: Option<Sum>,
     steps: Vec<Arithmetic>,
-    kind: Precision,
+    precision: Precision,
     /// The place of the next element in the tensor.
     index: u64,
     /// The start of an element that is not complete.
@@ -244,7 +244,7 @@ enum Precision {
 
 impl Compute {
     fn new(of: &Tensor, steps: &[Arithmetic], adds: bool, index: u64) -> Result<Self> {
-        let kind = match &of.dtype {
+        let precision = match &of.dtype {
             _ if steps.is_empty() && !adds => Precision::As,
             DType::F32 => Precision::F32,
             DType::F64 => Precision::F64,
@@ -264,7 +264,7 @@ impl Compute {
         Ok(Self {
             product: None,
             steps: steps.to_vec(),
-            kind,
+            precision,
             index,
             part: Vec::new(),
             bytes: Vec::new(),
@@ -272,7 +272,7 @@ impl Compute {
     }
 
     fn run(&mut self, piece: &[u8], out: &mut Out<'_>) -> Result<()> {
-        let size = match &self.kind {
+        let size = match &self.precision {
             Precision::As => return out(piece),
             Precision::F64 => 8,
             Precision::F32 => 4,
@@ -283,9 +283,9 @@ impl Compute {
         self.bytes.clear();
         self.bytes.extend_from_slice(&self.part[..whole]);
         self.part.drain(..whole);
-        let Self { product, steps, kind, index, bytes, .. } = self;
+        let Self { product, steps, precision, index, bytes, .. } = self;
         for step in steps.iter() {
-            match kind {
+            match precision {
                 Precision::As => {}
                 Precision::F32 => each_f32(bytes, *step, *index),
                 Precision::F64 => each_f64(bytes, *step, *index),
@@ -298,7 +298,7 @@ impl Compute {
             }
         }
         if let Some(product) = product {
-            match kind {
+            match precision {
                 Precision::As => {}
                 Precision::F32 => add_f32(bytes, product, *index),
                 Precision::F64 => add_f64(bytes, product, *index),

@@ -13,7 +13,7 @@ use crate::page::model::Action;
 use crate::page::table::holdings;
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::{Inspected, ToWorker, Values};
-use crate::rows::{Kind, Row};
+use crate::rows::{LeafKind, Row};
 use crate::state::fmt;
 use crate::state::instrument::Instrument;
 use crate::state::table::Fold;
@@ -231,7 +231,7 @@ fn stepper(actor: &Actor, layer: &Layer) -> Html {
 fn save_as(actor: &Actor, work: &Work, row: &Row, id: u32) -> Html {
     const KINDS: [&str; 4] = ["npy", "npz", "safetensors", "torch"];
     let targets = &work.opened.targets;
-    if row.kind != Kind::Tensor && row.kind != Kind::Array || work.opened.summary {
+    if row.kind != LeafKind::Tensor && row.kind != LeafKind::Array || work.opened.summary {
         return html! {};
     }
     let found = KINDS.iter().filter_map(|kind| targets.iter().find(|target| target.id == *kind));

@@ -10,7 +10,7 @@ use crate::page::marks::{classes, dtype, key, value_kind, when};
 use crate::page::model::{Action, Tab};
 use crate::page::weights::cells as weights;
 use crate::page::window::{Lines, reveal, use_sight};
-use crate::rows::{Kind, Row};
+use crate::rows::{LeafKind, Row};
 use crate::state::filter::Filter;
 use crate::state::fmt;
 use crate::state::table::{Column, Fold, Item, Pattern, Table, common_kind};
@@ -213,8 +213,8 @@ pub fn holdings(sums: &Sums) -> String {
 
 fn kind_cell(row: &Row) -> Html {
     match row.kind {
-        Kind::Tensor | Kind::Array if row.dtype.is_empty() => value_kind(row.kind.word()),
-        Kind::Tensor | Kind::Array => dtype(&row.dtype),
+        LeafKind::Tensor | LeafKind::Array if row.dtype.is_empty() => value_kind(row.kind.word()),
+        LeafKind::Tensor | LeafKind::Array => dtype(&row.dtype),
         kind => value_kind(kind.word()),
     }
 }

@@ -1,6 +1,6 @@
 //! Dtypes as marks: a short word, a hue for the family, a gauge for the width.
 
-use crate::rows::{Kind, Row};
+use crate::rows::{LeafKind, Row};
 
 /// The family of a dtype: the hue of its mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,7 +150,7 @@ fn short_parts(dtype: &str) -> (&'static str, &str) {
 #[must_use]
 pub fn word(row: &Row) -> String {
     match row.kind {
-        Kind::Tensor | Kind::Array => short(&row.dtype),
+        LeafKind::Tensor | LeafKind::Array => short(&row.dtype),
         kind => kind.word().to_owned(),
     }
 }

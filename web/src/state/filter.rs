@@ -9,7 +9,7 @@ use regex_lite::Regex;
 use statelens_checkpoint::order;
 
 use crate::protocol::weights::RowValues;
-use crate::rows::{Kind, Row};
+use crate::rows::{LeafKind, Row};
 use crate::state::dtype::is_short;
 use crate::state::glob::Glob;
 use crate::state::weights::Measure;
@@ -38,7 +38,7 @@ enum KindTerm {
     Tensor,
     Value,
     Link,
-    Only(Kind),
+    Only(LeafKind),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -354,19 +354,19 @@ fn kind(text: &str) -> Result<Term, String> {
         "tensor" | "tensors" => KindTerm::Tensor,
         "value" | "values" => KindTerm::Value,
         "link" | "links" | "alias" => KindTerm::Link,
-        "ndarray" | "array" => KindTerm::Only(Kind::Array),
-        "int" => KindTerm::Only(Kind::Int),
-        "float" => KindTerm::Only(Kind::Float),
-        "bool" => KindTerm::Only(Kind::Bool),
-        "str" => KindTerm::Only(Kind::Str),
-        "none" => KindTerm::Only(Kind::None),
-        "complex" => KindTerm::Only(Kind::Complex),
-        "bytes" => KindTerm::Only(Kind::Bytes),
-        "object" => KindTerm::Only(Kind::Object),
-        "dict" => KindTerm::Only(Kind::Dict),
-        "list" => KindTerm::Only(Kind::List),
-        "tuple" => KindTerm::Only(Kind::Tuple),
-        "set" => KindTerm::Only(Kind::Set),
+        "ndarray" | "array" => KindTerm::Only(LeafKind::Array),
+        "int" => KindTerm::Only(LeafKind::Int),
+        "float" => KindTerm::Only(LeafKind::Float),
+        "bool" => KindTerm::Only(LeafKind::Bool),
+        "str" => KindTerm::Only(LeafKind::Str),
+        "none" => KindTerm::Only(LeafKind::None),
+        "complex" => KindTerm::Only(LeafKind::Complex),
+        "bytes" => KindTerm::Only(LeafKind::Bytes),
+        "object" => KindTerm::Only(LeafKind::Object),
+        "dict" => KindTerm::Only(LeafKind::Dict),
+        "list" => KindTerm::Only(LeafKind::List),
+        "tuple" => KindTerm::Only(LeafKind::Tuple),
+        "set" => KindTerm::Only(LeafKind::Set),
         _ => {
             return Err(format!(
                 "\u{2018}{text}\u{2019} is not a kind; there are tensor, value, link, int, float, str \u{2026}"

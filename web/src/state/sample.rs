@@ -1,6 +1,6 @@
 //! Rows in the shape of real checkpoints, for tests.
 
-use crate::rows::{Kind, Row};
+use crate::rows::{LeafKind, Row};
 
 /// A tensor.
 pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
@@ -8,7 +8,7 @@ pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
     let width = if dtype.contains("16") { 2 } else { 4 };
     Row {
         key: key.into(),
-        kind: Kind::Tensor,
+        kind: LeafKind::Tensor,
         dtype: dtype.into(),
         shape: shape.to_vec(),
         params,
@@ -22,7 +22,7 @@ pub(crate) fn tensor(key: &str, dtype: &str, shape: &[u64]) -> Row {
 pub(crate) fn value(key: &str, text: &str) -> Row {
     Row {
         key: key.into(),
-        kind: Kind::Float,
+        kind: LeafKind::Float,
         dtype: String::new(),
         shape: Vec::new(),
         params: 0,
@@ -51,7 +51,7 @@ pub(crate) fn gpt(layers: u64) -> Vec<Row> {
     rows.push(value("optimizer.param_groups.0.lr", "0.001"));
     for at in 0..layers * 3 + 2 {
         let mut row = value(&format!("optimizer.param_groups.0.params.{at}"), &at.to_string());
-        row.kind = Kind::Int;
+        row.kind = LeafKind::Int;
         rows.push(row);
     }
     rows.push(value("global_step", "5000"));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use statelens_checkpoint::order;
 use statelens_inspect::fold::{self, Run, Sums, Trie, join};
 
-use crate::rows::{Kind, Row};
+use crate::rows::{LeafKind, Row};
 use crate::state::weights::{Measure, Weights};
 
 /// A column that rows can be sorted by.
@@ -483,7 +483,7 @@ fn natural(key: &str) -> impl Iterator<Item = (u64, &str)> {
 
 /// The kind of some rows, if they are all of one.
 #[must_use]
-pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<Kind> {
+pub fn common_kind(rows: &[Row], ids: &[u32]) -> Option<LeafKind> {
     let first = rows[*ids.first()? as usize].kind;
     ids.iter().all(|&id| rows[id as usize].kind == first).then_some(first)
 }

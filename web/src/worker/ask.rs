@@ -8,7 +8,7 @@ use statelens_tensor::{BUFFER, drain_range};
 
 use crate::protocol::{Fact, Inspected, Values};
 use crate::state::fmt::{exact, shape as shape_text};
-use crate::worker::session::Open;
+use crate::worker::session::OpenCheckpoint;
 use crate::worker::text;
 
 /// A string longer than this is cut even in the inspector.
@@ -18,7 +18,7 @@ const MOST_CHUNKS: u64 = 100_000;
 
 /// Everything about a row; `None` if there is no such row.
 #[must_use]
-pub fn inspect(open: &Open, row: u32) -> Option<Inspected> {
+pub fn inspect(open: &OpenCheckpoint, row: u32) -> Option<Inspected> {
     let leaf = open.leaves.get(row as usize)?;
     let checkpoint = &open.checkpoint;
     let mut facts = Vec::new();
@@ -148,7 +148,7 @@ fn cut(text: &str) -> String {
 
 /// Values of a tensor; `None` if the row is none.
 #[must_use]
-pub fn values(open: &Open, row: u32, start: u64, count: u32) -> Option<Values> {
+pub fn values(open: &OpenCheckpoint, row: u32, start: u64, count: u32) -> Option<Values> {
     let leaf = open.leaves.get(row as usize)?;
     let (_, tensor) = open.checkpoint.tensor_of(leaf.id)?;
     let Some(tensor) = statelens_tensor::numbers(tensor) else {

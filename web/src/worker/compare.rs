@@ -19,7 +19,7 @@ use crate::protocol::{FromWorker, JobKind};
 use crate::worker::blob::BlobSource;
 use crate::worker::planning::command_line;
 use crate::worker::reading::drive;
-use crate::worker::session::{Job, Open, Session, Shared};
+use crate::worker::session::{Job, OpenCheckpoint, Session, Shared};
 use crate::worker::sources::Sources;
 use crate::worker::{files_of, now, open, text};
 
@@ -31,7 +31,7 @@ const STATE: &str = "model";
 /// What the worker holds of a comparison.
 #[derive(Default)]
 pub(super) struct Second {
-    open: Option<Open>,
+    open: Option<OpenCheckpoint>,
     /// What is expected, where it is no checkpoint but says that.
     list: Option<Vec<check::Expected>>,
     report: Option<String>,
@@ -136,8 +136,8 @@ struct Telling {
 /// Compares all but elements.
 fn begin(
     request: u32,
-    left: &Open,
-    right: &Open,
+    left: &OpenCheckpoint,
+    right: &OpenCheckpoint,
     options: &CompareOptions,
 ) -> Result<(Comparison, Telling, protocol::Structure)> {
     for side in [left, right] {
@@ -189,7 +189,7 @@ fn begin(
 }
 
 /// The rows of the leaves of an edited checkpoint, whose values keep their numbers.
-fn rows(open: &Open, edited: &Arc<Checkpoint>) -> Vec<u32> {
+fn rows(open: &OpenCheckpoint, edited: &Arc<Checkpoint>) -> Vec<u32> {
     if Arc::ptr_eq(&open.checkpoint, edited) {
         return (0..open.leaves.len() as u32).collect();
     }
@@ -364,7 +364,7 @@ fn listed(file: Option<File>) -> Result<Option<Vec<check::Expected>>> {
 
 /// Whether the first would load into the second, as `statelens check` says it.
 fn would_load(
-    left: &Open,
+    left: &OpenCheckpoint,
     (reference, reference_has): (Vec<check::Expected>, bool),
     strict: bool,
     release: &str,
@@ -407,8 +407,8 @@ fn would_load(
 }
 
 /// The command that does the same, quoted for a shell.
-fn command(left: &Open, right: &Open, options: &CompareOptions) -> String {
-    let name = |open: &Open| {
+fn command(left: &OpenCheckpoint, right: &OpenCheckpoint, options: &CompareOptions) -> String {
+    let name = |open: &OpenCheckpoint| {
         let files = &open.checkpoint.files;
         files.main().map(|id| files.name(id).to_owned()).unwrap_or_default()
     };

@@ -11,7 +11,7 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
 use crate::protocol::{FromWorker, JobKind};
 use crate::worker::reading::{Pulse, drive};
-use crate::worker::session::{Job, Open, Shared};
+use crate::worker::session::{Job, OpenCheckpoint, Shared};
 use crate::worker::{now, text};
 
 /// So much is read here and there for a first picture.
@@ -51,7 +51,7 @@ fn tell(job: &Job, told: Told) {
     job.post(&FromWorker::Looking(told));
 }
 
-fn tensor<'a>(open: &'a Open, frame: &Frame) -> Result<(Cow<'a, Tensor>, Matrix)> {
+fn tensor<'a>(open: &'a OpenCheckpoint, frame: &Frame) -> Result<(Cow<'a, Tensor>, Matrix)> {
     let leaf = open.leaves.get(frame.row as usize);
     let tensor = leaf.and_then(|leaf| open.checkpoint.tensor_of(leaf.target));
     let (_, tensor) = tensor.ok_or_else(|| Error::refused("this is not a tensor"))?;
@@ -63,7 +63,7 @@ fn tensor<'a>(open: &'a Open, frame: &Frame) -> Result<(Cow<'a, Tensor>, Matrix)
     Ok((numbers, matrix))
 }
 
-async fn overview(open: &Open, frame: &Frame, most: (u32, u32), job: &Job) -> Result<()> {
+async fn overview(open: &OpenCheckpoint, frame: &Frame, most: (u32, u32), job: &Job) -> Result<()> {
     let (tensor, matrix) = tensor(open, frame)?;
     let new = || {
         Overview::new(&tensor.dtype, matrix, most.0, most.1).ok_or_else(|| {
@@ -101,7 +101,7 @@ async fn overview(open: &Open, frame: &Frame, most: (u32, u32), job: &Job) -> Re
 
 /// Reads a row of each row of blocks, where that is quick; whether it was.
 async fn sample(
-    open: &Open,
+    open: &OpenCheckpoint,
     tensor: &Tensor,
     matrix: Matrix,
     coarse: &mut Overview,
@@ -137,7 +137,7 @@ async fn sample(
     Ok(true)
 }
 
-fn cells(open: &Open, frame: &Frame, window: [u64; 4]) -> Result<Cells> {
+fn cells(open: &OpenCheckpoint, frame: &Frame, window: [u64; 4]) -> Result<Cells> {
     let began = now();
     let (tensor, matrix) = tensor(open, frame)?;
     let [top, left, rows, columns] = window;

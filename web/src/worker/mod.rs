@@ -40,7 +40,7 @@ use crate::protocol::family::{Text, Told};
 use crate::protocol::{
     Done, Ended, FILES, FromWorker, HANDLE, Inspected, JobKind, Opened, Posted, ToWorker,
 };
-use crate::worker::session::{Job, Open, Session, Shared};
+use crate::worker::session::{Job, OpenCheckpoint, Session, Shared};
 
 /// Keys beyond which files are not planned at once.
 const AT_ONCE: u64 = 20_000;
@@ -311,7 +311,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
 fn take(
     session: &Shared,
     job: &Job,
-    opened: Result<(Open, Opened), Box<crate::protocol::ErrorText>>,
+    opened: Result<(OpenCheckpoint, Opened), Box<crate::protocol::ErrorText>>,
 ) {
     match opened {
         Ok((open, opened)) => {

@@ -17,9 +17,9 @@ use web_sys::File;
 
 use crate::page::bridge::FIRST;
 use crate::protocol::{Agreed, ErrorText, FileName, Finding, FromWorker, Opened, Severity};
-use crate::rows::{Kind, PackedRows, Row};
+use crate::rows::{LeafKind, PackedRows, Row};
 use crate::worker::blob::Spent;
-use crate::worker::session::{Job, Open};
+use crate::worker::session::{Job, OpenCheckpoint};
 use crate::worker::sources::Sources;
 use crate::worker::{now, planning, remote, repair, share, text};
 
@@ -38,7 +38,7 @@ pub fn open(
     asked: Option<u32>,
     limits: &Limits,
     job: &Job,
-) -> Result<(Open, Opened), Box<ErrorText>> {
+) -> Result<(OpenCheckpoint, Opened), Box<ErrorText>> {
     let began = now();
     let sources = Rc::new(Sources::of_disk(files));
     let set = sources.set(names);
@@ -94,7 +94,7 @@ pub async fn open_address(
     url: &str,
     agreed: Agreed,
     job: &Job,
-) -> Result<(Open, Opened), Box<ErrorText>> {
+) -> Result<(OpenCheckpoint, Opened), Box<ErrorText>> {
     let began = now();
     let found =
         remote::open(url, agreed, job).await.map_err(|error| Box::new(text::error(&error)))?;
@@ -119,7 +119,7 @@ fn finished(
     (mut opened, leaves): (Opened, Vec<Leaf>),
     effort: (u64, u64),
     began: f64,
-) -> (Open, Opened) {
+) -> (OpenCheckpoint, Opened) {
     (opened.read, opened.calls) = effort;
     opened.millis = now() - began;
     let all = checkpoint.unfolded();
@@ -127,7 +127,7 @@ fn finished(
         .is_over(limits)
         .then(|| (all.tensor_bytes.saturating_add(all.text_bytes), all.stored_bytes));
     let (checkpoint, limits) = (Arc::new(checkpoint), limits.clone());
-    (Open::new(checkpoint, leaves.into(), sources, limits), opened)
+    (OpenCheckpoint::new(checkpoint, leaves.into(), sources, limits), opened)
 }
 
 /// A file that may be opened, and what to call the checkpoint that it leads to.
@@ -270,7 +270,7 @@ fn first_row(key: &dyn Display, dtype: &DType, shape: &[u64]) -> Row {
     let tensor = Tensor::new(dtype.clone(), shape.to_vec(), Layout::Inline([].into()));
     Row {
         key: key.to_string(),
-        kind: Kind::Tensor,
+        kind: LeafKind::Tensor,
         dtype: dtype.name().to_owned(),
         params: tensor.numel().unwrap_or(u64::MAX),
         bytes: tensor.nbytes().unwrap_or(u64::MAX),

@@ -15,7 +15,7 @@ use crate::protocol::{self, Choice, ConvertOptions, Loss, Planned, Preview};
 use crate::state::dtype::short;
 use crate::state::fmt::{plural, quoted};
 use crate::worker::preview::preview;
-use crate::worker::session::{Job, Open};
+use crate::worker::session::{Job, OpenCheckpoint};
 use crate::worker::{repair, text};
 
 /// Numbers beyond this lose digits in JS; no file comes near.
@@ -84,7 +84,7 @@ impl From<Plan> for Made {
 ///
 /// # Errors
 /// As the core says them: a pattern that matches nothing, a value that the target can't hold.
-pub fn plan(open: &Open, options: &ConvertOptions, job: &Job) -> Result<(Made, Planned)> {
+pub fn plan(open: &OpenCheckpoint, options: &ConvertOptions, job: &Job) -> Result<(Made, Planned)> {
     if let Some(rewrite) = &options.rewrite {
         let (plan, planned) = repair::plan(open, rewrite, options, job)?;
         return Ok((plan.into(), planned));
@@ -138,7 +138,7 @@ fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<Target> 
 /// # Errors
 /// If the sizes of its files can't be told.
 pub(super) fn told(
-    open: &Open,
+    open: &OpenCheckpoint,
     plan: &Plan,
     options: &ConvertOptions,
     job: &Job,
@@ -225,7 +225,7 @@ impl Planned {
 }
 
 /// That what is small in the source is large in what is written.
-fn much_to_write(open: &Open, bytes: u64) -> Option<Loss> {
+fn much_to_write(open: &OpenCheckpoint, bytes: u64) -> Option<Loss> {
     let all = open.checkpoint.unfolded().writing(bytes);
     let of = |bytes| crate::state::fmt::bytes(bytes);
     all.is_over(&open.limits).then(|| Loss {
@@ -235,7 +235,7 @@ fn much_to_write(open: &Open, bytes: u64) -> Option<Loss> {
 }
 
 /// That a conversion fetches more than an action may without being asked for it.
-fn much_to_fetch(open: &Open, bytes: u64, job: &Job) -> Option<Loss> {
+fn much_to_fetch(open: &OpenCheckpoint, bytes: u64, job: &Job) -> Option<Loss> {
     let host = open.sources.server()?.host();
     (bytes > job.allowance().cap()).then(|| Loss {
         title: format!("This fetches about {} from {host}", crate::state::fmt::bytes(bytes)),
@@ -355,7 +355,7 @@ fn note(loss: &statelens_checkpoint::Loss) -> String {
 }
 
 /// The command that does the same, quoted for a shell.
-fn command(open: &Open, options: &ConvertOptions) -> String {
+fn command(open: &OpenCheckpoint, options: &ConvertOptions) -> String {
     let mut words = vec![
         "convert".into(),
         source_name(open),
@@ -400,7 +400,7 @@ fn command(open: &Open, options: &ConvertOptions) -> String {
 }
 
 /// The name or the address of the file that is open.
-pub(super) fn source_name(open: &Open) -> String {
+pub(super) fn source_name(open: &OpenCheckpoint) -> String {
     let files = &open.checkpoint.files;
     let main = || files.main().map(|main| files.name(main).to_owned()).ok();
     let url = open.sources.server().map(|server| server.url().to_owned());

@@ -9,7 +9,7 @@ use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade,
 use crate::protocol::{ConvertOptions, Finding, Loss, Offer, Planned, Rewrite, Severity};
 use crate::state::fmt::{exact, plural};
 use crate::worker::planning::{command_line, source_name, told};
-use crate::worker::session::{Job, Open};
+use crate::worker::session::{Job, OpenCheckpoint};
 use crate::worker::text;
 
 /// What can be done with the checkpoint as it is; adds findings for what should be.
@@ -54,7 +54,7 @@ pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer
 /// As the command's: what is not whole, a key that is missing under each of its names, a state
 /// file that can't be read.
 pub fn plan(
-    open: &Open,
+    open: &OpenCheckpoint,
     rewrite: &Rewrite,
     options: &ConvertOptions,
     job: &Job,
@@ -296,7 +296,7 @@ fn releases(version: &str) -> &'static str {
 }
 
 /// The command that does the same.
-fn command(open: &Open, rewrite: &Rewrite, name: &str) -> String {
+fn command(open: &OpenCheckpoint, rewrite: &Rewrite, name: &str) -> String {
     let source = source_name(open);
     let words = match rewrite {
         Rewrite::Upgrade { to } => vec!["upgrade", &source, "--to", to, "-o", name],

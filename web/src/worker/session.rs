@@ -30,7 +30,7 @@ pub(super) type Shared = Rc<RefCell<Session>>;
 
 /// An open checkpoint, its leaves by row, and the files that it is read from.
 #[derive(Clone)]
-pub struct Open {
+pub struct OpenCheckpoint {
     /// The checkpoint.
     pub checkpoint: Arc<Checkpoint>,
     /// Its leaves, in the order of the rows that the page was sent.
@@ -43,7 +43,7 @@ pub struct Open {
     parameters: Rc<OnceCell<Parameters>>,
 }
 
-impl Open {
+impl OpenCheckpoint {
     /// An open checkpoint with its leaves.
     pub fn new(
         checkpoint: Arc<Checkpoint>,
@@ -77,7 +77,7 @@ impl Open {
 pub(super) struct Session {
     id: u32,
     /// The checkpoint, once it is open.
-    pub(super) open: Option<Open>,
+    pub(super) open: Option<OpenCheckpoint>,
     /// The plan that was made last, and the request that it answers.
     pub(super) plan: Option<(u32, planning::Made)>,
     /// Which model it is, by what was asked about it last.
@@ -184,7 +184,7 @@ impl Session {
     /// Which model the open checkpoint is of; or the files of families that it takes to tell.
     pub(super) fn family(
         &mut self,
-        open: &Open,
+        open: &OpenCheckpoint,
         asked: &Asked,
     ) -> std::result::Result<Rc<family::Found>, Vec<String>> {
         let asked =
@@ -207,7 +207,11 @@ impl Session {
     }
 
     /// The name of the config beside a remote model, if it is not known yet.
-    pub(super) fn wants_config(&self, open: &Open, asked: &Asked) -> Option<&'static str> {
+    pub(super) fn wants_config(
+        &self,
+        open: &OpenCheckpoint,
+        asked: &Asked,
+    ) -> Option<&'static str> {
         let remote = open.sources.server().is_some();
         let known = matches!(self.config, Beside::Known(_));
         let wants = remote && !known && asked.config.is_none();

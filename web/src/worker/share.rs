@@ -12,12 +12,12 @@ use statelens_inspect::{Statistics, shape_text};
 use statelens_tensor::Machine as _;
 
 use crate::protocol::{ErrorText, FromWorker, Opened};
-use crate::rows::{Kind, PackedRows, Row};
+use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
 use crate::worker::reading::drive;
-use crate::worker::session::{Job, Open};
+use crate::worker::session::{Job, OpenCheckpoint};
 use crate::worker::text;
 
 /// Lines of a link that are shown.
@@ -46,7 +46,7 @@ impl Summary {
 
     /// Of an open checkpoint.
     #[must_use]
-    pub fn of(open: &Open) -> Self {
+    pub fn of(open: &OpenCheckpoint) -> Self {
         Self::new(Outline::new(&open.checkpoint, &open.leaves))
     }
 
@@ -54,7 +54,11 @@ impl Summary {
     ///
     /// # Errors
     /// If some of them can't be read, or it was stopped.
-    pub async fn measured(&self, open: &Open, job: &Job) -> statelens_checkpoint::Result<Self> {
+    pub async fn measured(
+        &self,
+        open: &OpenCheckpoint,
+        job: &Job,
+    ) -> statelens_checkpoint::Result<Self> {
         let mut measuring = Measuring::new(&open.checkpoint, &open.leaves, true);
         // How much it takes was agreed to when it was asked for.
         job.agrees_to_all();
@@ -195,22 +199,22 @@ pub fn row(entry: Entry) -> Row {
     }
 }
 
-fn kind(word: &str) -> Kind {
+fn kind(word: &str) -> LeafKind {
     match word {
-        "tensor" | "sparse" => Kind::Tensor,
-        "ndarray" => Kind::Array,
-        "int" => Kind::Int,
-        "float" => Kind::Float,
-        "bool" => Kind::Bool,
-        "str" => Kind::Str,
-        "none" => Kind::None,
-        "complex" => Kind::Complex,
-        "bytes" => Kind::Bytes,
-        "dict" => Kind::Dict,
-        "list" => Kind::List,
-        "tuple" => Kind::Tuple,
-        "set" => Kind::Set,
-        "link" => Kind::Link,
-        _ => Kind::Object,
+        "tensor" | "sparse" => LeafKind::Tensor,
+        "ndarray" => LeafKind::Array,
+        "int" => LeafKind::Int,
+        "float" => LeafKind::Float,
+        "bool" => LeafKind::Bool,
+        "str" => LeafKind::Str,
+        "none" => LeafKind::None,
+        "complex" => LeafKind::Complex,
+        "bytes" => LeafKind::Bytes,
+        "dict" => LeafKind::Dict,
+        "list" => LeafKind::List,
+        "tuple" => LeafKind::Tuple,
+        "set" => LeafKind::Set,
+        "link" => LeafKind::Link,
+        _ => LeafKind::Object,
     }
 }

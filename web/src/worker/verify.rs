@@ -12,7 +12,7 @@ use crate::protocol::{FromWorker, JobKind, Running};
 use crate::worker::blob::BlobSource;
 use crate::worker::planning::command_line;
 use crate::worker::reading::drive;
-use crate::worker::session::{Job, Open, Shared};
+use crate::worker::session::{Job, OpenCheckpoint, Shared};
 use crate::worker::{files_of, now, text};
 
 /// The longest manifest that is read.
@@ -39,7 +39,12 @@ fn tell(job: &Job, told: Told) {
     job.post(&FromWorker::Verify(told));
 }
 
-async fn verify(open: &Open, manifest: Option<File>, finite: bool, job: &Job) -> Result<Verified> {
+async fn verify(
+    open: &OpenCheckpoint,
+    manifest: Option<File>,
+    finite: bool,
+    job: &Job,
+) -> Result<Verified> {
     let began = now();
     let checkpoint = &open.checkpoint;
     let name = manifest.as_ref().map(File::name);

@@ -16,7 +16,7 @@ use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorVal
 use crate::protocol::{FromWorker, Inspected, JobKind, Running};
 use crate::worker::found::{Found, Kept};
 use crate::worker::reading::{Driver, drive};
-use crate::worker::session::{Job, Open, Shared};
+use crate::worker::session::{Job, OpenCheckpoint, Shared};
 use crate::worker::{now, text};
 
 /// A tensor of so many bytes is read at once, while the page waits.
@@ -64,7 +64,7 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
 }
 
 /// Adds what is known of a row's values, or that they can be read.
-pub(super) fn inspect(open: &Open, found: &Kept, inspected: &mut Inspected) {
+pub(super) fn inspect(open: &OpenCheckpoint, found: &Kept, inspected: &mut Inspected) {
     let Some((id, tensor)) = tensor(open, inspected.row) else { return };
     let Some(numbers) = countable(tensor).filter(|_| inspected.has_values) else { return };
     let known = found.borrow().measured.get(&id).filter(|known| known.is_whole()).cloned();
@@ -90,7 +90,7 @@ pub(super) fn inspect(open: &Open, found: &Kept, inspected: &mut Inspected) {
 }
 
 /// Whether a tensor is read in no time.
-fn is_quick(open: &Open, tensor: &Tensor) -> bool {
+fn is_quick(open: &OpenCheckpoint, tensor: &Tensor) -> bool {
     // Of a compressed storage all is read, however small the tensor in it.
     let packed = matches!(tensor.layout, Layout::Packed(_));
     tensor.nbytes().is_some_and(|bytes| bytes <= SMALL)
@@ -102,12 +102,12 @@ fn tell(job: &Job, told: Told) {
     job.post(&FromWorker::Weights(told));
 }
 
-fn tensor(open: &Open, row: u32) -> Option<(TensorId, &Tensor)> {
+fn tensor(open: &OpenCheckpoint, row: u32) -> Option<(TensorId, &Tensor)> {
     open.checkpoint.tensor_of(open.leaves.get(row as usize)?.target)
 }
 
 /// The rows of each tensor, in their order; links are not rows of it.
-fn rows(open: &Open) -> Vec<(TensorId, u32)> {
+fn rows(open: &OpenCheckpoint) -> Vec<(TensorId, u32)> {
     let checkpoint = &open.checkpoint;
     (0..)
         .zip(open.leaves.iter())
@@ -119,7 +119,7 @@ fn rows(open: &Open) -> Vec<(TensorId, u32)> {
         .collect()
 }
 
-async fn scan(open: &Open, found: &Kept, job: &Job) -> Result<Scanned> {
+async fn scan(open: &OpenCheckpoint, found: &Kept, job: &Job) -> Result<Scanned> {
     let began = now();
     let rows = rows(open);
     let mut of: HashMap<TensorId, Vec<u32>> = HashMap::new();
@@ -160,7 +160,7 @@ async fn scan(open: &Open, found: &Kept, job: &Job) -> Result<Scanned> {
 
 /// Hashes those that may be equal.
 async fn hash(
-    open: &Open,
+    open: &OpenCheckpoint,
     found: &Kept,
     rows: &[(TensorId, u32)],
     told: &mut Telling<'_>,
@@ -179,7 +179,7 @@ async fn hash(
     feed(&mut survey, found, told).await
 }
 
-fn groups(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Vec<TensorId>> {
+fn groups(open: &OpenCheckpoint, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Vec<TensorId>> {
     let mut seen = HashSet::new();
     let known = rows.iter().filter(|(id, _)| seen.insert(*id));
     let known = known.filter_map(|(id, _)| Some((*id, &found.measured.get(id)?.statistics)));
@@ -203,7 +203,7 @@ async fn feed(survey: &mut Survey, found: &Kept, told: &mut Telling<'_>) -> Resu
 /// What a scan has found that the page has not been told of.
 struct Telling<'a> {
     job: &'a Job,
-    open: &'a Open,
+    open: &'a OpenCheckpoint,
     began: f64,
     of: &'a HashMap<TensorId, Vec<u32>>,
     fresh: Vec<RowValues>,
@@ -250,7 +250,7 @@ impl Telling<'_> {
     }
 }
 
-async fn read(open: &Open, found: &Kept, row: u32, job: &Job) -> Result<TensorValues> {
+async fn read(open: &OpenCheckpoint, found: &Kept, row: u32, job: &Job) -> Result<TensorValues> {
     let began = now();
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::new(open.checkpoint.clone(), [id]);
@@ -276,7 +276,7 @@ async fn read(open: &Open, found: &Kept, row: u32, job: &Job) -> Result<TensorVa
 }
 
 /// Bytes in a millisecond, from reading some of a tensor.
-async fn rate(open: &Open, row: u32, job: &Job) -> Result<f64> {
+async fn rate(open: &OpenCheckpoint, row: u32, job: &Job) -> Result<f64> {
     let (id, _) = tensor(open, row).ok_or_else(|| Error::refused("this is not a tensor"))?;
     let mut survey = Survey::new(open.checkpoint.clone(), [id]);
     let mut driver = Driver::new(&[&open.sources], job);
@@ -296,7 +296,7 @@ async fn rate(open: &Open, row: u32, job: &Job) -> Result<f64> {
     }
 }
 
-fn noticed(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed> {
+fn noticed(open: &OpenCheckpoint, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed> {
     let mut seen = HashSet::new();
     let known: Vec<(TensorId, u32, String, Rc<Measured>)> = rows
         .iter()
@@ -341,8 +341,8 @@ fn noticed(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed>
             advice: noticed.advice,
             rows: noticed.tensors.into_iter().filter_map(row).collect(),
             place: noticed
-                .place
-                .and_then(|place| Some((row(place.tensor)?, place.number, place.index))),
+                .element
+                .and_then(|element| Some((row(element.tensor)?, element.number, element.index))),
             series: noticed
                 .series
                 .map(|series| (series.depth, series.values, series.marked as u32, series.expected)),
@@ -351,7 +351,7 @@ fn noticed(open: &Open, found: &Found, rows: &[(TensorId, u32)]) -> Vec<Noticed>
 }
 
 /// The numbers that are no tensors, and tensors of one value.
-fn scalars(open: &Open) -> Vec<(String, f64)> {
+fn scalars(open: &OpenCheckpoint) -> Vec<(String, f64)> {
     let number = |leaf: &statelens_checkpoint::Leaf| {
         let of = open.checkpoint.value(leaf.target);
         let plain = matches!(of, Value::Float(_) | Value::Int(_));

@@ -218,7 +218,7 @@ impl NewKey {
     }
 
     /// The steps of the key.
-    pub(super) fn steps(&self) -> Vec<Step<'_>> {
+    pub(super) fn steps(&self) -> Vec<KeyStep<'_>> {
         let mut steps = Vec::with_capacity(self.dots.len() + 1);
         if self.leaf.key.parts.is_empty() && !self.changed {
             return steps;
@@ -227,28 +227,28 @@ impl NewKey {
         // What the step lies in, and what it leads into.
         let mut from = (!self.above.is_empty()).then_some(0);
         for dot in &self.dots {
-            steps.push(Step { text: &self.text[start..dot.at], from, into: dot.into });
+            steps.push(KeyStep { text: &self.text[start..dot.at], from, into: dot.into });
             start = dot.at + 1;
             from = dot.into;
         }
-        steps.push(Step { text: &self.text[start..], from, into: None });
+        steps.push(KeyStep { text: &self.text[start..], from, into: None });
         steps
     }
 
     /// The step of the old key that a new one is: from the same container, by the same text.
-    pub(super) fn kept_part(&self, step: &Step<'_>) -> Option<&KeyPart> {
+    pub(super) fn kept_part(&self, step: &KeyStep<'_>) -> Option<&KeyPart> {
         self.old_part(step).filter(|part| part_text(part) == step.text)
     }
 
     /// The step of the old key from the container that a new one is from.
-    pub(super) fn old_part(&self, step: &Step<'_>) -> Option<&KeyPart> {
+    pub(super) fn old_part(&self, step: &KeyStep<'_>) -> Option<&KeyPart> {
         self.leaf.key.parts.get(step.from?)
     }
 }
 
 /// One step of a new key.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Step<'a> {
+pub(super) struct KeyStep<'a> {
     pub(super) text: &'a str,
     /// What it lies in was this one of the containers above the leaf, if it was one.
     pub(super) from: Option<usize>,

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     ValueId, order,
 };
 
-use super::keys::{NewKey, Step};
+use super::keys::{KeyStep, NewKey};
 
 /// A container of the new tree.
 struct Node {
@@ -21,7 +21,7 @@ struct Node {
 struct Child {
     key: DictKey,
     text: String,
-    place: LedTo,
+    led_to: LedTo,
 }
 
 /// What a step leads to: a container, or the leaf of a key; by number.
@@ -62,7 +62,7 @@ pub(super) fn moved(checkpoint: &Checkpoint, keys: &[NewKey]) -> Result<Checkpoi
         }
     }
     for (node, place) in nodes.iter().zip(&places) {
-        let children = node.children.iter().map(|child| match child.place {
+        let children = node.children.iter().map(|child| match child.led_to {
             LedTo::Node(index) => places[index],
             LedTo::Leaf(index) => keys[index].leaf.id,
         });
@@ -106,7 +106,7 @@ fn check_names(keys: &[NewKey]) -> Result<()> {
 fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
     let root = keys.iter().find_map(|key| key.above.first().copied());
     let mut nodes = vec![Node { old: root, in_place: true, children: Vec::new() }];
-    let mut places: HashMap<(usize, StepType, String), (LedTo, usize)> = HashMap::new();
+    let mut known: HashMap<(usize, StepType, String), (LedTo, usize)> = HashMap::new();
     for (index, key) in keys.iter().enumerate() {
         let steps = key.steps();
         let mut node = 0;
@@ -121,7 +121,7 @@ fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
             in_place &= part.is_some() && step.from == Some(depth) && step.into == Some(depth + 1);
             let last = depth + 1 == steps.len();
             let at = (node, name, step.text.to_owned());
-            let place = match places.get(&at) {
+            let led_to = match known.get(&at) {
                 Some((LedTo::Node(below), _)) if !last => {
                     node = *below;
                     continue;
@@ -134,10 +134,10 @@ fn grow(keys: &[NewKey]) -> Result<Vec<Node>> {
                     LedTo::Node(nodes.len() - 1)
                 }
             };
-            places.insert(at, (place, index));
-            let child = Child { key: dict_key(key, step), text: step.text.to_owned(), place };
+            known.insert(at, (led_to, index));
+            let child = Child { key: dict_key(key, step), text: step.text.to_owned(), led_to };
             nodes[node].children.push(child);
-            if let LedTo::Node(below) = place {
+            if let LedTo::Node(below) = led_to {
                 node = below;
             }
         }
@@ -162,7 +162,7 @@ fn both(one: &NewKey, other: &NewKey) -> Error {
 }
 
 /// The key in a dict that a step becomes. Numbers stay numbers where the dict had such.
-fn dict_key(key: &NewKey, step: &Step<'_>) -> DictKey {
+fn dict_key(key: &NewKey, step: &KeyStep<'_>) -> DictKey {
     if let Some(KeyPart::Field(kept)) = key.kept_part(step) {
         return kept.clone();
     }

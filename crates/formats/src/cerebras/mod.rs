@@ -52,7 +52,7 @@ pub static FORMAT: Format = Format {
         graphs: false,
         has: |_| false,
         plan: |source, target, name| {
-            let options = write::Options {
+            let options = write::WriteOptions {
                 version: match target.asked.version.as_deref() {
                     Some("0.4") => write::Version::V04,
                     _ => write::Version::V05,

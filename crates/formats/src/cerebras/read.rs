@@ -163,7 +163,7 @@ struct Pending {
 }
 
 /// A container whose children are being read, and the position of the next one.
-struct Open {
+struct OpenBranch {
     branch: Pending,
     next: usize,
 }
@@ -400,7 +400,7 @@ impl<'a> Reading<'a> {
             Limits::check("nesting of containers", depth, self.limits.depth)?;
             if spec.nodes[leaf.node].0.is_some() {
                 ids[leaf.node] = self.builder.push(Value::None)?;
-                open.push(Open { branch: leaf, next: 0 });
+                open.push(OpenBranch { branch: leaf, next: 0 });
                 continue;
             }
             steps += depth;
@@ -503,10 +503,10 @@ impl<'a> Reading<'a> {
 }
 
 /// The next child of the containers that are open, before those of the outer ones.
-fn next(spec: &Spec, open: &mut Vec<Open>) -> Option<Pending> {
+fn next(spec: &Spec, open: &mut Vec<OpenBranch>) -> Option<Pending> {
     loop {
         let depth = open.len();
-        let Open { branch: of, next } = open.last_mut()?;
+        let OpenBranch { branch: of, next } = open.last_mut()?;
         let branch = spec.nodes[of.node].0.as_ref()?;
         let Some((node, step)) = branch.child(*next) else {
             open.pop();

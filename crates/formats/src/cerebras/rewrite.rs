@@ -9,7 +9,7 @@ use statelens_checkpoint::{Checkpoint, Error, Grade, Plan, Result};
 use super::dataloader::{DataState, Loader};
 pub use super::fix::check_format;
 use super::fix::{Fixed, fix, is_legacy};
-use super::write::{self, Options, Version};
+use super::write::{self, Version, WriteOptions};
 
 /// How the title of a finding ends that [`repair`] may settle.
 const MISSING: &str = " missing from the file";
@@ -120,7 +120,7 @@ fn version(id: &str) -> Result<Version> {
 }
 
 fn planned(source: Arc<Checkpoint>, version: Version, name: &str) -> Result<Plan> {
-    let options = Options { version, ..Options::default() };
+    let options = WriteOptions { version, ..WriteOptions::default() };
     crate::plan_by(source, crate::writing("cerebras")?, |source| {
         write::plan(source, &options, name)
     })

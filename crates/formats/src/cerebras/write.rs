@@ -23,7 +23,7 @@ use v04::Style;
 
 /// How to write a Cerebras checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct WriteOptions {
     /// Which format version.
     pub version: Version,
     /// What is done to the bytes of tensors.
@@ -66,7 +66,7 @@ impl Compression {
 }
 
 /// Plans the file. See [`crate::plan`] for errors and losses.
-pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let (planned, losses) = match options.version {
         Version::V05 => v05::plan(&source, options.compression.filter())?,
         Version::V04 => v04::plan(&source, options.compression.filter(), Style::Typed)?,

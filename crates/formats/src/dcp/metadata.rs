@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use statelens_checkpoint::{DType, Error, Limits, Result, Text};
 use statelens_pickle::{Node, NodeId, Pickle};
 
-use super::tree::Step;
+use super::tree::PathStep;
 
 /// Chunks of all tensors together, whatever the limits say: a list that several tensors share is
 /// counted for each.
@@ -18,7 +18,7 @@ pub(super) struct Metadata<'a> {
     pickle: &'a Pickle,
     entries: &'a [(NodeId, NodeId)],
     paths: HashMap<Text, NodeId>,
-    places: HashMap<Index, StorageInfo>,
+    storage_data: HashMap<Index, StorageInfo>,
     /// Version of the format, `1.0.0` of late; may be empty.
     pub(super) version: String,
     chunks: u64,
@@ -75,14 +75,14 @@ impl<'a> Metadata<'a> {
         let paths = paths.iter().filter_map(|(name, path)| Some((pickle.text(*name)?, *path)));
         let stored = field("storage_data").and_then(|dict| pickle.dict(dict)).unwrap_or_default();
         // What can't be read has no place, which is told where it is missed.
-        let places = stored.iter().filter_map(|(index, place)| {
-            Some((read_index(pickle, *index)?, read_place(pickle, *place)?))
+        let storage_data = stored.iter().filter_map(|(index, info)| {
+            Some((read_index(pickle, *index)?, read_storage_info(pickle, *info)?))
         });
         Ok(Self {
             pickle,
             entries,
             paths: paths.collect(),
-            places: places.collect(),
+            storage_data: storage_data.collect(),
             version: field("version").and_then(|id| pickle.str(id)).unwrap_or_default().to_owned(),
             chunks: 0,
             limits: limits.clone(),
@@ -111,26 +111,26 @@ impl<'a> Metadata<'a> {
     }
 
     /// Where a value, or the chunk that begins at `at`, is stored.
-    pub(super) fn place(&self, name: &Text, at: Option<&[u64]>) -> Option<&StorageInfo> {
-        self.places.get(&Index { name: name.clone(), at: at.map(<[u64]>::to_vec) })
+    pub(super) fn storage_info(&self, name: &Text, at: Option<&[u64]>) -> Option<&StorageInfo> {
+        self.storage_data.get(&Index { name: name.clone(), at: at.map(<[u64]>::to_vec) })
     }
 
-    /// All places, in no order.
-    pub(super) fn places(&self) -> impl Iterator<Item = &StorageInfo> {
-        self.places.values()
+    /// Where all of it is stored, in no order.
+    pub(super) fn storage_infos(&self) -> impl Iterator<Item = &StorageInfo> {
+        self.storage_data.values()
     }
 
     /// The path that a name stands for: the name itself where nothing is said.
-    pub(super) fn path(&self, name: &Text) -> Result<Vec<Step>> {
-        let Some(path) = self.paths.get(name) else { return Ok(vec![Step::Key(name.clone())]) };
+    pub(super) fn path(&self, name: &Text) -> Result<Vec<PathStep>> {
+        let Some(path) = self.paths.get(name) else { return Ok(vec![PathStep::Key(name.clone())]) };
         let pickle = self.pickle;
         let steps = pickle.sequence(*path).unwrap_or_default();
         Limits::check("steps of a path", steps.len() as u64, self.limits.depth)?;
         let step = |id: &NodeId| match pickle.node(*id) {
-            Node::Int(index) => Some(Step::Index(index.to_u64()?)),
-            _ => Some(Step::Key(pickle.text(*id)?)),
+            Node::Int(index) => Some(PathStep::Index(index.to_u64()?)),
+            _ => Some(PathStep::Key(pickle.text(*id)?)),
         };
-        let steps: Option<Vec<Step>> = steps.iter().map(step).collect();
+        let steps: Option<Vec<PathStep>> = steps.iter().map(step).collect();
         steps
             .filter(|steps| !steps.is_empty())
             .ok_or_else(|| unclear(&format!("has no sound path for {name:?}")))
@@ -207,7 +207,7 @@ fn read_index(pickle: &Pickle, id: NodeId) -> Option<Index> {
 }
 
 /// `_StorageInfo(relative_path, offset, length, transform_descriptors)`.
-fn read_place(pickle: &Pickle, id: NodeId) -> Option<StorageInfo> {
+fn read_storage_info(pickle: &Pickle, id: NodeId) -> Option<StorageInfo> {
     let state = pickle.state(id)?;
     let number = |name| u64::try_from(pickle.int(pickle.field(state, name)?)?).ok();
     let transforms = pickle.field(state, "transform_descriptors");

@@ -50,7 +50,7 @@ pub(crate) fn places(files: &FileSet, limits: &Limits) -> Result<Vec<Span>> {
     let metadata = Metadata::new(&pickle, limits)?;
     let reading = Reading::new(files, main, Vec::new());
     let mut spans: Vec<Span> =
-        metadata.places().filter_map(|place| reading.span(place).ok()).collect();
+        metadata.storage_infos().filter_map(|info| reading.span(info).ok()).collect();
     spans.sort_unstable_by_key(|span| (span.file, span.offset));
     spans.dedup();
     Ok(spans)
@@ -153,10 +153,10 @@ impl<'a> Reading<'a> {
         let element: Arc<Element> = Arc::new(Element { dtype: dtype.clone() });
         let mut placed = Vec::with_capacity(chunks.len());
         for (at, shape) in chunks {
-            let place = metadata.place(&entry.name, Some(at)).ok_or_else(|| {
+            let info = metadata.storage_info(&entry.name, Some(at)).ok_or_else(|| {
                 Reason::Broken("the metadata does not say where one of its chunks is".into())
             })?;
-            let layout = Layout::Deferred(Deferred::new(self.span(place)?, element.clone()));
+            let layout = Layout::Deferred(Deferred::new(self.span(info)?, element.clone()));
             placed.push(Chunk { at: at.clone(), shape: shape.clone(), layout });
         }
         assemble(shape, placed).map_err(Reason::Broken)
@@ -169,10 +169,10 @@ impl<'a> Reading<'a> {
         entry: &Entry,
         builder: &mut Builder,
     ) -> Result<Result<ValueId, Reason>> {
-        let place = metadata.place(&entry.name, None);
-        let place =
-            place.ok_or_else(|| Reason::Broken("the metadata does not say where it is".into()));
-        let span = match place.and_then(|place| self.span(place)) {
+        let info = metadata.storage_info(&entry.name, None);
+        let info =
+            info.ok_or_else(|| Reason::Broken("the metadata does not say where it is".into()));
+        let span = match info.and_then(|info| self.span(info)) {
             Ok(span) => span,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -188,10 +188,10 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Where a place is; fails if it is not there.
-    fn span(&self, place: &StorageInfo) -> Result<Span, Reason> {
-        let name = place.file.to_lossy();
-        if place.transformed {
+    /// The bytes of what is stored so; fails if they are not there.
+    fn span(&self, info: &StorageInfo) -> Result<Span, Reason> {
+        let name = info.file.to_lossy();
+        if info.transformed {
             return Err(Reason::Broken(
                 "it was compressed or otherwise transformed when it was saved; save the \
                  checkpoint again without that"
@@ -202,10 +202,8 @@ impl<'a> Reading<'a> {
         let file = self.by_name.get(&*path).filter(|id| !stray::is_pointer(self.files, **id));
         let file = file.ok_or(Reason::Absent(path))?;
         let len = self.files.len(*file);
-        match place.offset.checked_add(place.len) {
-            Some(end) if end <= len => {
-                Ok(Span { file: *file, offset: place.offset, len: place.len })
-            }
+        match info.offset.checked_add(info.len) {
+            Some(end) if end <= len => Ok(Span { file: *file, offset: info.offset, len: info.len }),
             _ => Err(Reason::Broken(format!(
                 "{name} ends at byte {len}, before the end of what should be in it; compare its \
                  size with the original"
@@ -242,7 +240,7 @@ impl<'a> Reading<'a> {
 
     fn format(&self, metadata: &Metadata<'_>) -> FormatInfo {
         let files: std::collections::HashSet<&Text> =
-            metadata.places().map(|place| &place.file).collect();
+            metadata.storage_infos().map(|info| &info.file).collect();
         FormatInfo {
             id: "torch-dcp",
             name: "PyTorch distributed checkpoint",

@@ -8,7 +8,7 @@ use statelens_checkpoint::{
 
 /// A step of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum PathStep {
     /// Into a dict.
     Key(Text),
     /// Into a list.
@@ -43,7 +43,12 @@ impl Tree {
 
     /// Puts a value at the end of a path, making the containers on the way. A list that is
     /// entered behind its end is filled up with `None`, as torch does.
-    pub(super) fn insert(&mut self, path: &[Step], value: ValueId, limits: &Limits) -> Result<()> {
+    pub(super) fn insert(
+        &mut self,
+        path: &[PathStep],
+        value: ValueId,
+        limits: &Limits,
+    ) -> Result<()> {
         let mut at = 0;
         for (index, step) in path.iter().enumerate() {
             let fresh = self.nodes.len();
@@ -56,8 +61,8 @@ impl Tree {
                 (Slot::Empty, Some(next)) => {
                     *slot = Slot::Node(fresh);
                     self.nodes.push(match next {
-                        Step::Key(_) => Node::dict(),
-                        Step::Index(_) => Node::List(Vec::new()),
+                        PathStep::Key(_) => Node::dict(),
+                        PathStep::Index(_) => Node::List(Vec::new()),
                     });
                     at = fresh;
                 }
@@ -69,10 +74,10 @@ impl Tree {
     }
 
     /// Where a step from a container leads.
-    fn slot(&mut self, node: usize, step: &Step, limits: &Limits) -> Result<&mut Slot> {
+    fn slot(&mut self, node: usize, step: &PathStep, limits: &Limits) -> Result<&mut Slot> {
         let mut added = 0;
         let slot = match (&mut self.nodes[node], step) {
-            (Node::Dict { places, entries }, Step::Key(key)) => {
+            (Node::Dict { places, entries }, PathStep::Key(key)) => {
                 let place = *places.entry(key.clone()).or_insert(entries.len());
                 if place == entries.len() {
                     entries.push((key.clone(), Slot::Empty));
@@ -80,7 +85,7 @@ impl Tree {
                 }
                 &mut entries[place].1
             }
-            (Node::List(items), Step::Index(index)) => {
+            (Node::List(items), PathStep::Index(index)) => {
                 let len = items.len() as u64;
                 added = index.saturating_add(1).saturating_sub(len);
                 let total = self.slots.saturating_add(added);
@@ -134,10 +139,10 @@ impl Node {
     }
 }
 
-fn clash(step: &Step) -> Error {
+fn clash(step: &PathStep) -> Error {
     let step = match step {
-        Step::Key(key) => format!("{key:?}"),
-        Step::Index(index) => index.to_string(),
+        PathStep::Key(key) => format!("{key:?}"),
+        PathStep::Index(index) => index.to_string(),
     };
     Error::damaged(format!("two values of the metadata have paths that clash at {step}"))
 }
@@ -147,7 +152,7 @@ mod tests {
     use super::*;
     use statelens_checkpoint::{FileSet, FormatInfo};
 
-    fn flat(paths: &[&[Step]]) -> Result<Vec<String>> {
+    fn flat(paths: &[&[PathStep]]) -> Result<Vec<String>> {
         let mut limits = Limits::default();
         limits.values = 100;
         let mut builder = Builder::new(&limits);
@@ -171,13 +176,13 @@ mod tests {
 
     #[test]
     fn paths_become_dicts_and_lists() {
-        let key = |name: &str| Step::Key(name.into());
-        let paths: [&[Step]; 5] = [
+        let key = |name: &str| PathStep::Key(name.into());
+        let paths: [&[PathStep]; 5] = [
             &[key("a"), key("x.y")],
-            &[key("b"), Step::Index(2), key("lr")],
+            &[key("b"), PathStep::Index(2), key("lr")],
             &[key("c")],
             &[key("a"), key("z")],
-            &[key("b"), Step::Index(0), key("lr")],
+            &[key("b"), PathStep::Index(0), key("lr")],
         ];
         assert_eq!(
             flat(&paths).unwrap(),
@@ -187,10 +192,10 @@ mod tests {
             &[&[key("a")][..], &[key("a")]][..],
             &[&[key("a")], &[key("a"), key("b")]],
             &[&[key("a"), key("b")], &[key("a")]],
-            &[&[key("a"), key("b")], &[key("a"), Step::Index(0)]],
+            &[&[key("a"), key("b")], &[key("a"), PathStep::Index(0)]],
             &[&[]],
-            &[&[key("a"), Step::Index(u64::MAX)]],
-            &[&[key("a"), Step::Index(98)], &[key("b"), Step::Index(98)]],
+            &[&[key("a"), PathStep::Index(u64::MAX)]],
+            &[&[key("a"), PathStep::Index(98)], &[key("b"), PathStep::Index(98)]],
         ] {
             assert!(flat(clash).is_err(), "{clash:?}");
         }

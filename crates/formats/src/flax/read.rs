@@ -44,7 +44,7 @@ struct Reader<'a> {
 }
 
 /// A container whose items are still to come.
-enum Open {
+enum OpenContainer {
     Map { left: u64, key: Option<DictKey>, entries: Vec<(DictKey, ValueId)> },
     Array { left: u64, items: Vec<ValueId> },
 }
@@ -68,7 +68,7 @@ const MOST_FINDINGS: usize = 100;
 
 impl Reader<'_> {
     fn tree(&mut self, progress: &mut dyn Progress) -> Result<ValueId> {
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<OpenContainer> = Vec::new();
         let mut seen = 0u64;
         loop {
             seen += 1;
@@ -79,24 +79,28 @@ impl Reader<'_> {
             let head = self.cursor.head()?;
             let mut done = None;
             match (open.last_mut(), head) {
-                (Some(Open::Map { key: key @ None, .. }), head) => *key = Some(self.key(head)?),
-                (_, Head::Map(left)) => {
-                    open.push(Open::Map { left, key: None, entries: Vec::new() });
+                (Some(OpenContainer::Map { key: key @ None, .. }), head) => {
+                    *key = Some(self.key(head)?)
                 }
-                (_, Head::Array(left)) => open.push(Open::Array { left, items: Vec::new() }),
+                (_, Head::Map(left)) => {
+                    open.push(OpenContainer::Map { left, key: None, entries: Vec::new() });
+                }
+                (_, Head::Array(left)) => {
+                    open.push(OpenContainer::Array { left, items: Vec::new() })
+                }
                 (_, head) => done = Some(self.plain(head)?),
             }
             loop {
                 if let Some(id) = done.take() {
                     match open.last_mut() {
                         None => return Ok(id),
-                        Some(Open::Map { left, key, entries }) => {
+                        Some(OpenContainer::Map { left, key, entries }) => {
                             if let Some(key) = key.take() {
                                 entries.push((key, id));
                             }
                             *left = left.saturating_sub(1);
                         }
-                        Some(Open::Array { left, items }) => {
+                        Some(OpenContainer::Array { left, items }) => {
                             items.push(id);
                             *left = left.saturating_sub(1);
                         }
@@ -104,11 +108,13 @@ impl Reader<'_> {
                 }
                 let full = matches!(
                     open.last(),
-                    Some(Open::Map { left: 0, .. } | Open::Array { left: 0, .. })
+                    Some(OpenContainer::Map { left: 0, .. } | OpenContainer::Array { left: 0, .. })
                 );
                 match open.pop() {
-                    Some(Open::Map { entries, .. }) if full => done = Some(self.map(entries)?),
-                    Some(Open::Array { items, .. }) if full => {
+                    Some(OpenContainer::Map { entries, .. }) if full => {
+                        done = Some(self.map(entries)?)
+                    }
+                    Some(OpenContainer::Array { items, .. }) if full => {
                         let list = List { items, ..List::default() };
                         done = Some(self.builder.push(Value::List(list))?);
                     }

@@ -75,8 +75,7 @@ struct Reader<'a> {
 
 /// An array of metadata whose items are still to come.
 struct OpenArray {
-    /// Type of the items.
-    kind: u32,
+    item_type: u32,
     left: u64,
     items: Vec<ValueId>,
 }
@@ -153,13 +152,13 @@ impl Reader<'_> {
     /// One value of the metadata, iteratively.
     fn value(&mut self) -> Result<ValueId> {
         let mut open: Vec<OpenArray> = Vec::new();
-        let mut kind = self.cursor.u32()?;
+        let mut value_type = self.cursor.u32()?;
         loop {
-            let done = match kind {
+            let done = match value_type {
                 9 => {
-                    let kind = self.cursor.u32()?;
+                    let item_type = self.cursor.u32()?;
                     let left = self.cursor.count()?;
-                    match number(kind) {
+                    match number(item_type) {
                         Some(dtype) => Some(self.numbers(dtype, left)?),
                         None if open.len() == DEEPEST => {
                             return Err(Error::limit(format!(
@@ -167,12 +166,12 @@ impl Reader<'_> {
                             )));
                         }
                         None => {
-                            open.push(OpenArray { kind, left, items: Vec::new() });
+                            open.push(OpenArray { item_type, left, items: Vec::new() });
                             None
                         }
                     }
                 }
-                kind => Some(self.plain(kind)?),
+                other => Some(self.plain(other)?),
             };
             let mut done = done;
             loop {
@@ -185,7 +184,7 @@ impl Reader<'_> {
                     array.left = array.left.saturating_sub(1);
                 }
                 if array.left > 0 {
-                    kind = array.kind;
+                    value_type = array.item_type;
                     break;
                 }
                 let items = std::mem::take(&mut array.items);
@@ -209,11 +208,11 @@ impl Reader<'_> {
         self.builder.push(Value::Array(Array { tensor, scalar: false }))
     }
 
-    fn plain(&mut self, kind: u32) -> Result<ValueId> {
+    fn plain(&mut self, value_type: u32) -> Result<ValueId> {
         let cursor = &mut self.cursor;
         let at = cursor.at;
         let int = |value: i64| Value::Int(value.into());
-        let value = match kind {
+        let value = match value_type {
             0 => int(cursor.u8()?.into()),
             1 => int((cursor.u8()? as i8).into()),
             2 => int(cursor.u16()?.into()),
@@ -233,8 +232,8 @@ impl Reader<'_> {
             10 => Value::Int(cursor.u64()?.into()),
             11 => int(cursor.u64()? as i64),
             12 => Value::Float(f64::from_bits(cursor.u64()?)),
-            kind => {
-                return Err(Error::damaged(format!("metadata of the unknown type {kind}"))
+            other => {
+                return Err(Error::damaged(format!("metadata of the unknown type {other}"))
                     .at(at)
                     .expected("a number from 0 to 12"));
             }
@@ -301,17 +300,17 @@ impl Reader<'_> {
         }
         // The file has the dimension that varies fastest first.
         shape.reverse();
-        let kind = self.cursor.u32()?;
+        let ggml_type = self.cursor.u32()?;
         let offset = self.cursor.u64()?;
-        Ok(Described { at, name, shape, kind, offset })
+        Ok(Described { at, name, shape, ggml_type, offset })
     }
 
     fn tensor(&mut self, described: Described, start: u64, cut: &mut u64) -> Result<ValueId> {
-        let Described { at, shape, kind, offset, .. } = described;
-        let Some(dtype) = types::dtype(kind) else {
-            let repr = format!("a tensor of shape {shape:?} and of the unknown type {kind}");
+        let Described { at, shape, ggml_type, offset, .. } = described;
+        let Some(dtype) = types::dtype(ggml_type) else {
+            let repr = format!("a tensor of shape {shape:?} and of the unknown type {ggml_type}");
             self.findings.push(
-                Finding::new(Grade::Warning, format!("A tensor has the unknown type {kind}"))
+                Finding::new(Grade::Warning, format!("A tensor has the unknown type {ggml_type}"))
                     .place(described.name.to_lossy().into_owned()),
             );
             return self.builder.push(unknown(repr));
@@ -353,13 +352,13 @@ struct Described {
     at: u64,
     name: Text,
     shape: Vec<u64>,
-    kind: u32,
+    ggml_type: u32,
     offset: u64,
 }
 
 /// The dtype of a metadata type whose arrays are plain numbers.
-fn number(kind: u32) -> Option<DType> {
-    Some(match kind {
+fn number(value_type: u32) -> Option<DType> {
+    Some(match value_type {
         0 => DType::U8,
         1 => DType::I8,
         2 => DType::U16,

@@ -187,18 +187,19 @@ pub(crate) struct Python<'a> {
 
 impl fmt::Display for Python<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        enum Step<'a> {
+        /// What is still to be printed, the next last.
+        enum Unprinted<'a> {
             Value(Id),
             Text(&'static str),
             Name(&'a Text),
         }
-        let mut steps = Vec::with_capacity(16);
-        steps.push(Step::Value(self.id));
-        while let Some(step) = steps.pop() {
-            match step {
-                Step::Text(text) => f.write_str(text)?,
-                Step::Name(text) => quote(text, f)?,
-                Step::Value(id) => match self.document.node(id) {
+        let mut unprinted = Vec::with_capacity(16);
+        unprinted.push(Unprinted::Value(self.id));
+        while let Some(next) = unprinted.pop() {
+            match next {
+                Unprinted::Text(text) => f.write_str(text)?,
+                Unprinted::Name(text) => quote(text, f)?,
+                Unprinted::Value(id) => match self.document.node(id) {
                     Node::Null => f.write_str("None")?,
                     Node::Bool(true) => f.write_str("True")?,
                     Node::Bool(false) => f.write_str("False")?,
@@ -206,25 +207,25 @@ impl fmt::Display for Python<'_> {
                     Node::Float(float) => f.write_str(&float_repr(*float))?,
                     Node::Str(text) => quote(text, f)?,
                     Node::Array(items) => {
-                        steps.push(Step::Text("]"));
+                        unprinted.push(Unprinted::Text("]"));
                         for (index, item) in items.iter().enumerate().rev() {
-                            steps.push(Step::Value(*item));
-                            steps.push(Step::Text(if index > 0 { ", " } else { "[" }));
+                            unprinted.push(Unprinted::Value(*item));
+                            unprinted.push(Unprinted::Text(if index > 0 { ", " } else { "[" }));
                         }
                         if items.is_empty() {
-                            steps.push(Step::Text("["));
+                            unprinted.push(Unprinted::Text("["));
                         }
                     }
                     Node::Object(entries) => {
-                        steps.push(Step::Text("}"));
+                        unprinted.push(Unprinted::Text("}"));
                         for (index, (name, value)) in entries.iter().enumerate().rev() {
-                            steps.push(Step::Value(*value));
-                            steps.push(Step::Text(": "));
-                            steps.push(Step::Name(name));
-                            steps.push(Step::Text(if index > 0 { ", " } else { "{" }));
+                            unprinted.push(Unprinted::Value(*value));
+                            unprinted.push(Unprinted::Text(": "));
+                            unprinted.push(Unprinted::Name(name));
+                            unprinted.push(Unprinted::Text(if index > 0 { ", " } else { "{" }));
                         }
                         if entries.is_empty() {
-                            steps.push(Step::Text("{"));
+                            unprinted.push(Unprinted::Text("{"));
                         }
                     }
                 },

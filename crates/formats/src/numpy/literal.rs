@@ -21,7 +21,7 @@ pub(super) enum Literal {
 const DEEPEST: usize = 32;
 
 /// A container that is not closed yet.
-struct Open {
+struct OpenContainer {
     closer: char,
     items: Vec<Literal>,
     /// A comma stands behind the last item, or nothing stands here yet.
@@ -33,7 +33,7 @@ struct Open {
 /// Reads one literal and nothing after it but space.
 pub(super) fn parse(text: &str) -> Result<Literal> {
     let mut parser = Parser { rest: text, len: text.len() };
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenContainer> = Vec::new();
     loop {
         parser.skip_space();
         let Some(next) = parser.rest.chars().next() else {
@@ -50,7 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Literal> {
                     '[' => ']',
                     _ => '}',
                 };
-                open.push(Open { closer, items: Vec::new(), comma: true, colons: 0 });
+                open.push(OpenContainer { closer, items: Vec::new(), comma: true, colons: 0 });
                 continue;
             }
             ')' | ']' | '}' => {
@@ -83,8 +83,8 @@ pub(super) fn parse(text: &str) -> Result<Literal> {
     }
 }
 
-fn close(container: Open) -> Option<Literal> {
-    let Open { closer, mut items, comma, colons } = container;
+fn close(container: OpenContainer) -> Option<Literal> {
+    let OpenContainer { closer, mut items, comma, colons } = container;
     Some(match closer {
         ']' => Literal::List(items),
         // Brackets around one thing without a comma are no tuple.

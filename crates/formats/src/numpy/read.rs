@@ -36,7 +36,7 @@ fn read_array(files: FileSet, limits: &Limits) -> Result<Checkpoint> {
         builder: Builder::new(limits),
         limits,
         findings: Vec::new(),
-        place: String::new(),
+        member: String::new(),
         before: None,
     };
     let source = Source::File(&files, main);
@@ -67,7 +67,7 @@ fn read_archive(
         builder: Builder::new(limits),
         limits,
         findings: names::finding(archive.records().iter()).into_iter().collect(),
-        place: String::new(),
+        member: String::new(),
         before: None,
     };
     let mut entries = room::vec(archive.len() as u64)?;
@@ -214,7 +214,7 @@ struct Reader<'a> {
     limits: &'a Limits,
     findings: Vec<Finding>,
     /// The member that is being read; empty for a file that is one array.
-    place: String,
+    member: String,
     /// The description that was read last, and what it says: arrays of one shape follow each other.
     before: Option<(Vec<u8>, Header)>,
 }
@@ -222,17 +222,17 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// A member; one that can't be read does not hide the others.
     fn member(&mut self, archive: &Archive, record: &Record, room: &mut u64) -> Result<ValueId> {
-        self.place = record.name();
+        self.member = record.name();
         match self.try_member(archive, record, room) {
             Ok(id) => Ok(id),
             Err(error) if matches!(error.kind(), ErrorKind::Limit | ErrorKind::Io) => {
-                Err(error.context(&self.place))
+                Err(error.context(&self.member))
             }
             Err(error) => {
                 self.findings.push(
                     Finding::new(Grade::Damage, "A member of the archive can't be read")
                         .detail(error.to_string())
-                        .place(self.place.clone()),
+                        .place(self.member.clone()),
                 );
                 self.builder.push(inert("ndarray", error.what().into()))
             }
@@ -325,7 +325,7 @@ impl Reader<'_> {
             self.findings.push(
                 Finding::new(Grade::Note, format!("{} bytes follow the array", there - wanted))
                     .detail("numpy leaves them alone; they are not shown.")
-                    .place(self.place.clone()),
+                    .place(self.member.clone()),
             );
         }
         let mut rest = source.rest(skip)?;

@@ -10,7 +10,7 @@ mod losses;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use losses::{Kind, Losses};
+use losses::{LossKind, Losses};
 use statelens_checkpoint::{
     Checkpoint, Checksum, DType, Data, Error, Layout, Leaf, Plan, PlannedFile, Result, Segment,
     Tensor, TensorClass, TensorId, Text, Value,
@@ -22,7 +22,7 @@ use crate::damage;
 
 /// How to write for NumPy.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct WriteOptions {
     /// One array, not an archive of arrays.
     pub single: bool,
 }
@@ -33,7 +33,7 @@ const UNNAMED: &str = "arr_0";
 /// Plans the file. See [`crate::plan`] for errors and losses.
 ///
 /// Fails if a single array is asked for and there are none or several.
-pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let mut writer = Writer {
         source: &source,
         records: Vec::new(),
@@ -213,7 +213,7 @@ impl Writer<'_> {
         self.member(key, Body::Made(made))
     }
 
-    fn left_out(&mut self, kind: Kind, key: &str) -> Result<()> {
+    fn left_out(&mut self, kind: LossKind, key: &str) -> Result<()> {
         self.losses.add(kind, key);
         Ok(())
     }
@@ -257,7 +257,7 @@ fn text(points: impl Iterator<Item = u32>) -> (String, Vec<u8>) {
 
 /// For a dtype that numpy lacks: what its bits are written as, how many of those one element is,
 /// and what is lost.
-fn bits(dtype: &DType) -> Option<(&'static str, Option<u64>, Kind)> {
+fn bits(dtype: &DType) -> Option<(&'static str, Option<u64>, LossKind)> {
     Some(match dtype {
         DType::BF16 => ("'<u2'", None, losses::BF16),
         DType::F8E4M3FN

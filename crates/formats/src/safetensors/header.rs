@@ -28,7 +28,7 @@ pub(super) struct Header {
 /// A tensor, as the header has it.
 pub(super) struct Entry {
     pub(super) name: Text,
-    pub(super) kind: &'static HeaderDType,
+    pub(super) header_dtype: &'static HeaderDType,
     pub(super) shape: Vec<u64>,
     /// First byte and the one after the last, from the start of the data.
     pub(super) begin: u64,
@@ -82,8 +82,8 @@ impl Header {
             }
             let entry =
                 entry(parser, name.clone(), limits).map_err(|e| e.context(format!("`{name}`")))?;
-            if entry.kind.packed == 1 {
-                progress.found(&name, &entry.kind.dtype, &entry.shape);
+            if entry.header_dtype.packed == 1 {
+                progress.found(&name, &entry.header_dtype.dtype, &entry.shape);
             }
             match places.get(&name).copied() {
                 Some(place) => {
@@ -168,7 +168,7 @@ impl Entry {
 
     /// Fails unless it begins at `at` and is as long as its shape says.
     fn validate(&self, at: u64) -> Result<()> {
-        let Self { name, kind, shape, begin, end } = self;
+        let Self { name, header_dtype, shape, begin, end } = self;
         if end < begin {
             return Err(Error::damaged(format!(
                 "the data of `{name}` ends before it begins: data_offsets are [{begin}, {end}]"
@@ -188,22 +188,23 @@ impl Entry {
         }
         let shape = Shape(shape);
         let bits = shape.0.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim));
-        let bits = bits.and_then(|count| count.checked_mul(kind.bits)).ok_or_else(|| {
-            Error::damaged(format!(
-                "the size of `{name}`, {} of shape {shape}, does not fit 64 bits",
-                kind.name
-            ))
-        })?;
+        let bits =
+            bits.and_then(|count| count.checked_mul(header_dtype.bits)).ok_or_else(|| {
+                Error::damaged(format!(
+                    "the size of `{name}`, {} of shape {shape}, does not fit 64 bits",
+                    header_dtype.name
+                ))
+            })?;
         if bits % 8 != 0 {
             return Err(Error::damaged(format!(
                 "`{name}`, {} of shape {shape}, takes {bits} bits, which are not whole bytes",
-                kind.name
+                header_dtype.name
             )));
         }
         if bits / 8 != end - begin {
             return Err(Error::damaged(format!(
                 "`{name}`, {} of shape {shape}, takes {} bytes, and its data_offsets leave it {}",
-                kind.name,
+                header_dtype.name,
                 bits / 8,
                 end - begin
             )));
@@ -280,7 +281,7 @@ fn metadata(parser: &mut Parser<'_>) -> Result<Vec<(Text, Text)>> {
 
 /// One tensor.
 fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> {
-    let (mut kind, mut shape, mut offsets) = (None, None, None);
+    let (mut header_dtype, mut shape, mut offsets) = (None, None, None);
     parser.object()?;
     let mut first = true;
     while let Some(field) = parser.entry(&mut first)? {
@@ -293,7 +294,7 @@ fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> 
                         "the dtype {dtype} is none that release 0.8 of the format has"
                     ))
                 })?;
-                kind.replace(known).is_none()
+                header_dtype.replace(known).is_none()
             }
             Some("shape") => {
                 let mut dims = Vec::new();
@@ -308,8 +309,8 @@ fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> 
                 let mut ends = [0; 2];
                 let mut count = 0;
                 naturals(parser, |end| {
-                    let place = ends.get_mut(count).ok_or_else(two_offsets)?;
-                    *place = end;
+                    let slot = ends.get_mut(count).ok_or_else(two_offsets)?;
+                    *slot = end;
                     count += 1;
                     Ok(())
                 })?;
@@ -331,7 +332,7 @@ fn entry(parser: &mut Parser<'_>, name: Text, limits: &Limits) -> Result<Entry> 
     let [begin, end] = offsets.ok_or_else(|| lacks("data_offsets"))?;
     Ok(Entry {
         name,
-        kind: kind.ok_or_else(|| lacks("dtype"))?,
+        header_dtype: header_dtype.ok_or_else(|| lacks("dtype"))?,
         shape: shape.ok_or_else(|| lacks("shape"))?,
         begin,
         end,

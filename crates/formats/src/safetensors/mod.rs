@@ -103,7 +103,7 @@ struct HeaderDType {
 impl HeaderDType {
     /// The dtype of that name.
     fn named(name: &str) -> Option<&'static Self> {
-        DTYPES.iter().find(|kind| kind.name == name)
+        DTYPES.iter().find(|known| known.name == name)
     }
 }
 
@@ -141,7 +141,7 @@ pub static FORMAT: Format = Format {
         graphs: false,
         has: write::has,
         plan: |source, target, name| {
-            write::plan(source, &write::Options { shards: target.shards.clone() }, name)
+            write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
         },
     }),
     notes: "",

@@ -115,11 +115,11 @@ fn tensor(
     (data, there): (u64, u64),
     findings: &mut Vec<Finding>,
 ) -> Tensor {
-    let kind = entry.kind;
+    let header_dtype = entry.header_dtype;
     let is_there = entry.is_there(there);
     let mut shape = entry.shape;
     let last = shape.last().copied().unwrap_or(1);
-    if !last.is_multiple_of(kind.whole) {
+    if !last.is_multiple_of(header_dtype.whole) {
         // All of it is whole bytes: the header's check says so.
         let rows = std::mem::take(&mut shape);
         shape.push(rows.iter().product());
@@ -131,7 +131,7 @@ fn tensor(
         }
     }
     if let Some(last) = shape.last_mut() {
-        *last /= kind.packed;
+        *last /= header_dtype.packed;
     }
     let layout = match is_there {
         true => {
@@ -144,5 +144,5 @@ fn tensor(
             Layout::Missing(why.as_str().into())
         }
     };
-    Tensor::new(kind.dtype.clone(), shape, layout)
+    Tensor::new(header_dtype.dtype.clone(), shape, layout)
 }

@@ -22,7 +22,7 @@ use crate::{damage, json};
 
 /// How to write safetensors.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct WriteOptions {
     /// Into which files.
     pub shards: Shards,
 }
@@ -46,7 +46,7 @@ pub(crate) fn metadata_left_out(source: &Checkpoint) -> Option<Loss> {
 ///
 /// `__metadata__` of a safetensors source goes into every file; which names are tied into the
 /// file of the tensor; plain values into the first.
-pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let state = State::new(&source)?;
     let sizes: Vec<(Text, u64)> =
         state.tensors.iter().map(|tensor| (tensor.name.clone(), tensor.bytes)).collect();
@@ -105,7 +105,7 @@ struct Tensor {
 /// format does not have the dtype.
 fn stored_as(tensor: &statelens_checkpoint::Tensor) -> Option<(usize, Vec<u64>)> {
     let mut shape = tensor.shape.clone();
-    let rank = DTYPES.iter().position(|kind| kind.dtype == tensor.dtype)?;
+    let rank = DTYPES.iter().position(|known| known.dtype == tensor.dtype)?;
     let HeaderDType { packed, .. } = &DTYPES[rank];
     if *packed > 1 {
         match shape.last_mut() {
@@ -118,7 +118,7 @@ fn stored_as(tensor: &statelens_checkpoint::Tensor) -> Option<(usize, Vec<u64>)>
 
 /// Whether the format has the dtype.
 pub(crate) fn has(dtype: &DType) -> bool {
-    DTYPES.iter().any(|kind| kind.dtype == *dtype)
+    DTYPES.iter().any(|known| known.dtype == *dtype)
 }
 
 /// The length of the header and the header.

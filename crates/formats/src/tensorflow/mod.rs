@@ -62,7 +62,7 @@ pub static FORMAT: Format = Format {
         graphs: true,
         has: write::has,
         plan: |source, target, name| {
-            let options = write::Options {
+            let options = write::WriteOptions {
                 object_graph: target.asked.object_graph,
                 state_file: target.asked.state_file,
                 shards: target.shards.clone(),

@@ -32,7 +32,7 @@ use crate::shards::Shards;
 
 /// How to write a bundle.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct WriteOptions {
     /// Names after the objects of the state, with a graph of them: what `tf.train.Checkpoint`
     /// restores. Else the flat keys are the names, as the Saver has them.
     pub object_graph: bool,
@@ -45,7 +45,7 @@ pub struct Options {
 
 /// Plans the files. `name` is the prefix, with or without `.index`. See [`crate::plan`] for errors
 /// and losses.
-pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let prefix = prefix(name)?;
     let (mut items, mut losses) = values::items(&source)?;
     if options.object_graph && graph::count_saves(&mut items) {
@@ -135,30 +135,30 @@ struct Placing {
 
 impl Placing {
     fn place(&mut self, shard: u64, Named { name, item }: Named, segments: &mut Vec<Segment>) {
-        let segment = segments.len();
-        let place = |sum| SegmentRef { shard, segment, sum };
-        let place = match item.body {
+        let index = segments.len();
+        let segment_ref = |sum| SegmentRef { shard, segment: index, sum };
+        let segment = match item.body {
             Body::Tensor(tensor) => self
                 .known
                 .entry(tensor)
                 .or_insert_with(|| {
                     let data = Data { tensor, checksum: Checksum::Crc32c, encoding: None };
                     segments.push(Segment::Data(data));
-                    place(Sum::Written)
+                    segment_ref(Sum::Written)
                 })
                 .clone(),
             Body::Made(bytes, crc) => {
                 segments.push(Segment::Bytes(bytes.into()));
-                place(Sum::Known(crc))
+                segment_ref(Sum::Known(crc))
             }
             Body::Strings(strings) => {
                 let late = strings.clone();
                 let make = move |_: &Outcomes<'_>| Ok(late.encoded()?.0.clone());
                 segments.push(Segment::Late { len: None, make: Arc::new(make) });
-                place(Sum::Strings(strings))
+                segment_ref(Sum::Strings(strings))
             }
         };
-        self.rows.push(Row { name, dtype: item.dtype, shape: item.shape, place });
+        self.rows.push(Row { name, dtype: item.dtype, shape: item.shape, segment });
     }
 }
 
@@ -170,11 +170,11 @@ fn index_file(
 ) -> PlannedFile {
     // Checksums have a fixed length, so any will do to learn how long the index is.
     let len = foreseen(source, data).and_then(|outcomes| {
-        let place = |place: &SegmentRef| outcomes.get(place.shard as usize)?.get(place.segment);
-        Some(index.encode(&place).ok()?.len() as u64)
+        let outcome = |of: &SegmentRef| outcomes.get(of.shard as usize)?.get(of.segment);
+        Some(index.encode(&outcome).ok()?.len() as u64)
     });
     let make = move |outcomes: &Outcomes<'_>| {
-        index.encode(&|place: &SegmentRef| outcomes.file(place.shard as usize).get(place.segment))
+        index.encode(&|of: &SegmentRef| outcomes.file(of.shard as usize).get(of.segment))
     };
     PlannedFile {
         name: format!("{prefix}.index"),

@@ -43,7 +43,7 @@ pub static FORMAT: Format = Format {
         graphs: false,
         has: |_| false,
         plan: |source, target, name| {
-            write::plan(source, &write::Options { shards: target.shards.clone() }, name)
+            write::plan(source, &write::WriteOptions { shards: target.shards.clone() }, name)
         },
     }),
     notes: "",

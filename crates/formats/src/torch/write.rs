@@ -22,7 +22,7 @@ use crate::shards::Shards;
 
 /// How to write a PyTorch zip file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Options {
+pub struct WriteOptions {
     /// Whether it becomes several files with an index, as `pytorch_model.bin` does.
     pub shards: Shards,
 }
@@ -31,7 +31,7 @@ pub struct Options {
 const ROOT: &str = "archive";
 
 /// Plans the file, or the files and their index. See [`crate::plan`] for errors and losses.
-pub fn plan(source: Arc<Checkpoint>, options: &Options, name: &str) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, options: &WriteOptions, name: &str) -> Result<Plan> {
     let mut builder = source.edit();
     let mut files = Vec::new();
     let mut losses = Vec::new();

@@ -72,7 +72,7 @@ pub(crate) enum Dense {
 /// Where such a heap and its indexes are.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DensePlace {
-    pub(crate) kind: Dense,
+    pub(crate) holds: Dense,
     pub(crate) heap: u64,
     pub(crate) by_name: u64,
     pub(crate) by_order: Option<u64>,
@@ -245,7 +245,7 @@ impl Hdf5File {
         troubles: &mut Vec<Error>,
     ) -> Result<()> {
         let place = DensePlace {
-            kind: Dense::Links,
+            holds: Dense::Links,
             heap: info.fractal_heap_address,
             by_name: info.btree_name_index_address,
             by_order: info.btree_creation_order_address,
@@ -308,11 +308,11 @@ impl Hdf5File {
 
     /// What a name index lists: the hashes of names, in order, and the objects' IDs in the heap.
     pub(crate) fn dense_ids(&self, place: DensePlace) -> Result<Vec<Hashed>> {
-        let kind = match place.kind {
+        let record_type = match place.holds {
             Dense::Links => 5,
             Dense::Attributes => 8,
         };
-        let records = self.records(place.by_name, kind)?;
+        let records = self.records(place.by_name, record_type)?;
         let ids: Vec<Hashed> = records
             .into_iter()
             .filter_map(|record| match record {
@@ -330,14 +330,14 @@ impl Hdf5File {
     /// Fails unless the second index, if there is one, lists as many objects: h5py goes by it where a
     /// group keeps the order.
     pub(crate) fn check_order(&self, place: DensePlace, count: usize) -> Result<()> {
-        let kind = match place.kind {
+        let record_type = match place.holds {
             Dense::Links => 6,
             Dense::Attributes => 9,
         };
         let index = place.by_order;
         let index = index.filter(|index| !Cursor::is_undefined_offset(*index, self.widths.offset));
         match index {
-            Some(index) if self.records(index, kind)?.len() != count => {
+            Some(index) if self.records(index, record_type)?.len() != count => {
                 let what = "two indexes of the same names list different numbers of them";
                 Err(Error::damaged(what).at(index))
             }

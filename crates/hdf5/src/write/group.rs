@@ -52,12 +52,12 @@ impl GroupRef {
 
 /// Writes a group into its place. `links` are sorted by the bytes of their names.
 pub(super) fn write(
-    place: GroupRef,
+    group: GroupRef,
     links: &[(&str, Target)],
     attributes: &[Attribute],
     heap: &mut Heap,
 ) {
-    let start = heap.address(place.0);
+    let start = heap.address(group.0);
     let (_, tree_address, heap_address) = GroupRef::addresses(start);
 
     // The empty name at 0 is the lower bound of the B-tree.
@@ -81,7 +81,7 @@ pub(super) fn write(
     keys.extend(leaves.iter().map(|(_, last)| last.to_le_bytes().to_vec()));
     let children: Vec<u64> = leaves.into_iter().map(|(address, _)| address).collect();
     let root = tree::build(tree::NodeType::Group, CHILDREN, children, keys, heap);
-    heap.fill(place.0 + HEAP_HEADER, &root);
+    heap.fill(group.0 + HEAP_HEADER, &root);
 
     let names = (heap.append(&names), names.len() as u64);
     let mut header = Vec::from(*b"HEAP\0\0\0\0");
@@ -89,7 +89,7 @@ pub(super) fn write(
     // No free space.
     header.u64(1);
     header.u64(names.0);
-    heap.fill(place.0, &header);
+    heap.fill(group.0, &header);
 
     let mut table = Vec::new();
     table.u64(tree_address);
@@ -100,7 +100,7 @@ pub(super) fn write(
         let named: Vec<_> = attributes.iter().map(|one| (&*one.name, one.encode(heap))).collect();
         messages.push(kind::ATTRIBUTE_INFO, 0, dense::store(&named, heap));
         // Shorter than that of version 1.
-        return heap.fill(place.0 + HEAP_HEADER + NODE, &messages.header_v2());
+        return heap.fill(group.0 + HEAP_HEADER + NODE, &messages.header_v2());
     }
     let mut more = Messages::default();
     for attribute in attributes {
@@ -117,7 +117,7 @@ pub(super) fn write(
         // Nothing, in the same room.
         messages.push(0, 0, vec![0; 16]);
     }
-    heap.fill(place.0 + HEAP_HEADER + NODE, &messages.header(more.count(), 1));
+    heap.fill(group.0 + HEAP_HEADER + NODE, &messages.header(more.count(), 1));
 }
 
 /// A symbol table entry after its name. What is known of a group is repeated in it.
@@ -127,7 +127,7 @@ fn entry(out: &mut Vec<u8>, target: &Target, heap: &Heap) {
             out.u64(*address);
             out.zeros(24);
         }
-        Target::Group(place) => group_entry(out, heap.address(place.0)),
+        Target::Group(group) => group_entry(out, heap.address(group.0)),
     }
 }
 

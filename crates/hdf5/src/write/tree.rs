@@ -16,7 +16,7 @@ pub(super) enum NodeType {
 /// nodes below it are. `keys` are those before, between and after the children, all of one
 /// length. A node has room for `width` children.
 pub(super) fn build(
-    kind: NodeType,
+    node_type: NodeType,
     width: usize,
     mut children: Vec<u64>,
     mut keys: Vec<Vec<u8>>,
@@ -35,7 +35,7 @@ pub(super) fn build(
             // All nodes have one size and stand side by side.
             let neighbour = |index: usize| first + (index * size) as u64;
             let left = if index == 0 { UNDEFINED } else { neighbour(index - 1) };
-            let mut node = node(kind, level, width, group, node_keys, left, UNDEFINED);
+            let mut node = node(node_type, level, width, group, node_keys, left, UNDEFINED);
             size = node.len();
             if index + 1 < count {
                 let right = first + ((index + 1) * size) as u64;
@@ -47,14 +47,14 @@ pub(super) fn build(
         (children, keys) = (above, above_keys);
         level += 1;
     }
-    node(kind, level, width, &children, &keys, UNDEFINED, UNDEFINED)
+    node(node_type, level, width, &children, &keys, UNDEFINED, UNDEFINED)
 }
 
 /// Where in a node the address of its right neighbour stands.
 const RIGHT: usize = 16;
 
 fn node(
-    kind: NodeType,
+    node_type: NodeType,
     level: u8,
     width: usize,
     children: &[u64],
@@ -63,7 +63,7 @@ fn node(
     right: u64,
 ) -> Vec<u8> {
     let mut out = Vec::from(*b"TREE");
-    out.extend([kind as u8, level]);
+    out.extend([node_type as u8, level]);
     out.u16(children.len() as u16);
     out.u64(left);
     out.u64(right);

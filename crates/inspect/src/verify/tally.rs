@@ -25,7 +25,7 @@ impl NonFinite {
 
 /// Counts and hashes the logical bytes of a tensor, in pieces of any size.
 pub(super) struct Tally {
-    kind: Option<FloatBits>,
+    float_bits: Option<FloatBits>,
     /// Numbers in an element.
     numbers: u64,
     /// Numbers that have passed.
@@ -50,7 +50,7 @@ struct FloatBits {
 }
 
 impl FloatBits {
-    /// The kind of a dtype, and how many numbers an element has; `None` if it is no float.
+    /// The bits of a dtype, and how many numbers an element has; `None` if it is no float.
     fn of(dtype: &DType) -> Option<(Self, u64)> {
         let ieee = |size, exponent, mantissa| Self { size, exponent, mantissa, only: &[] };
         let only = |only| Self { size: 1, exponent: 0, mantissa: 0, only };
@@ -90,9 +90,9 @@ impl FloatBits {
 
 impl Tally {
     pub(super) fn new(tensor: &Tensor, hash: bool) -> Self {
-        let (kind, numbers) = FloatBits::of(&tensor.dtype).unzip();
+        let (float_bits, numbers) = FloatBits::of(&tensor.dtype).unzip();
         Self {
-            kind,
+            float_bits,
             numbers: numbers.unwrap_or(1),
             at: 0,
             waiting: Vec::new(),
@@ -103,7 +103,7 @@ impl Tally {
 
     /// The same, of the elements behind the first `bytes`.
     pub(super) fn behind(mut self, bytes: u64) -> Self {
-        self.at = self.kind.map_or(0, |kind| bytes / kind.size as u64);
+        self.at = self.float_bits.map_or(0, |float_bits| bytes / float_bits.size as u64);
         self
     }
 
@@ -111,45 +111,50 @@ impl Tally {
         if let Some(hasher) = &mut self.hasher {
             hasher.update(bytes);
         }
-        let Some(kind) = self.kind else { return };
+        let Some(float_bits) = self.float_bits else { return };
         if !self.waiting.is_empty() {
-            let missing = (kind.size - self.waiting.len()).min(bytes.len());
+            let missing = (float_bits.size - self.waiting.len()).min(bytes.len());
             let (head, rest) = bytes.split_at(missing);
             self.waiting.extend_from_slice(head);
             bytes = rest;
-            if self.waiting.len() < kind.size {
+            if self.waiting.len() < float_bits.size {
                 return;
             }
             let whole = std::mem::take(&mut self.waiting);
-            self.count(kind, &whole);
+            self.count(float_bits, &whole);
         }
-        let whole = bytes.len() / kind.size * kind.size;
-        self.count(kind, &bytes[..whole]);
+        let whole = bytes.len() / float_bits.size * float_bits.size;
+        self.count(float_bits, &bytes[..whole]);
         self.waiting.extend_from_slice(&bytes[whole..]);
     }
 
     /// Counts whole numbers.
-    fn count(&mut self, kind: FloatBits, bytes: &[u8]) {
-        match kind.size {
-            2 => self.each(kind, bytes.as_chunks().0, |bytes| u16::from_le_bytes(bytes).into()),
-            4 => self.each(kind, bytes.as_chunks().0, |bytes| u32::from_le_bytes(bytes).into()),
-            8 => self.each(kind, bytes.as_chunks().0, u64::from_le_bytes),
-            _ => self.each(kind, bytes.as_chunks().0, |[byte]| byte.into()),
+    fn count(&mut self, float_bits: FloatBits, bytes: &[u8]) {
+        match float_bits.size {
+            2 => {
+                self.each(float_bits, bytes.as_chunks().0, |bytes| u16::from_le_bytes(bytes).into())
+            }
+            4 => {
+                self.each(float_bits, bytes.as_chunks().0, |bytes| u32::from_le_bytes(bytes).into())
+            }
+            8 => self.each(float_bits, bytes.as_chunks().0, u64::from_le_bytes),
+            _ => self.each(float_bits, bytes.as_chunks().0, |[byte]| byte.into()),
         }
     }
 
     fn each<const N: usize>(
         &mut self,
-        kind: FloatBits,
+        float_bits: FloatBits,
         numbers: &[[u8; N]],
         bits: impl Fn([u8; N]) -> u64,
     ) {
         // Nearly all blocks are finite: those are passed in one sweep.
         for block in numbers.chunks(1024) {
-            let odd = block.iter().fold(false, |odd, number| odd | (kind.class(bits(*number)) > 0));
+            let odd =
+                block.iter().fold(false, |odd, number| odd | (float_bits.class(bits(*number)) > 0));
             if odd {
                 for (index, number) in (self.at..).zip(block) {
-                    match kind.class(bits(*number)) {
+                    match float_bits.class(bits(*number)) {
                         0 => continue,
                         1 => self.found.nan += 1,
                         _ => self.found.inf += 1,

@@ -72,7 +72,7 @@ pub struct Noticed {
     /// The tensors that it is about, the first ones if they are very many.
     pub tensors: Vec<usize>,
     /// The value to look at.
-    pub place: Option<ElementRef>,
+    pub element: Option<ElementRef>,
     /// What to draw.
     pub series: Option<Series>,
 }
@@ -118,7 +118,7 @@ fn groups(tensors: &[Read<'_>], dot: char) -> Groups {
 
 fn noticed(grade: Grade, title: String, text: String, tensors: Vec<usize>) -> Noticed {
     let tensors = tensors.into_iter().take(NAMED).collect();
-    Noticed { grade, title, text, advice: String::new(), tensors, place: None, series: None }
+    Noticed { grade, title, text, advice: String::new(), tensors, element: None, series: None }
 }
 
 fn limited(mut found: Vec<Noticed>, rest: &str) -> Vec<Noticed> {
@@ -160,7 +160,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &Groups) -> Vec<Noticed> {
         let what = what.join(" and ");
         let of = tensors[first].statistics;
         let number = if of.nan > 0 { of.first_nan } else { of.first_inf };
-        let place = number.map(|number| ElementRef {
+        let element = number.map(|number| ElementRef {
             tensor: first,
             number,
             index: index(tensors[first].shape, number),
@@ -174,13 +174,13 @@ fn not_finite(tensors: &[Read<'_>], groups: &Groups) -> Vec<Noticed> {
             ),
         };
         let mut text = format!("Of {}", values(sum(|of| of.count)));
-        if let Some(place) = &place {
+        if let Some(element) = &element {
             text += &match odd.len() {
-                1 => format!(", the first at {}", shape_text(&place.index)),
+                1 => format!(", the first at {}", shape_text(&element.index)),
                 _ => format!(
                     ", the first in `{}` at {}",
                     tensors[first].key,
-                    shape_text(&place.index)
+                    shape_text(&element.index)
                 ),
             };
         }
@@ -188,7 +188,7 @@ fn not_finite(tensors: &[Read<'_>], groups: &Groups) -> Vec<Noticed> {
         let advice = "A model that computes with it gives NaN, too. Go back to a checkpoint before it, or look at what wrote it.";
         all.push(Noticed {
             advice: advice.to_owned(),
-            place,
+            element,
             ..noticed(Grade::Warning, title, text, odd)
         });
     }

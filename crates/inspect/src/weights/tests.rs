@@ -157,7 +157,7 @@ fn a_nan_is_told_with_its_index() {
     let found = told(&[("h.0.w", &[3, 4], spread(1.0, 12)), ("h.1.w", &[3, 4], values)]);
     assert_eq!(titles(&found), [(Grade::Warning, "1 NaN in `h.1.w`")]);
     assert_eq!(found[0].text, "Of 12 values, the first at [1, 3].");
-    assert_eq!(found[0].place, Some(ElementRef { tensor: 1, number: 7, index: vec![1, 3] }));
+    assert_eq!(found[0].element, Some(ElementRef { tensor: 1, number: 7, index: vec![1, 3] }));
     // A mask is none.
     let mask = vec![0.0, f32::NEG_INFINITY, 0.0, 0.0];
     let found = told(&[("mask", &[2, 2], mask)]);

@@ -8,7 +8,7 @@ use statelens_checkpoint::{Error, Result};
 use super::family::Families;
 use super::hooks::Work;
 use super::operation::Site;
-use super::plan::Step;
+use super::plan::ConversionStep;
 use super::rule::Action;
 use super::section::{fill, model_section, set_model_section};
 use super::side::Side;
@@ -41,7 +41,7 @@ pub struct Converted {
 #[derive(Debug, Clone)]
 pub struct StepConfig {
     /// The step.
-    pub step: Step,
+    pub step: ConversionStep,
     /// The table of the rules, where the step's own is chosen by the config (`falcon/7b`).
     pub table: String,
     /// The config of the left side: Hugging Face's with its defaults, or the older release's.
@@ -107,7 +107,7 @@ impl Families {
         Ok(converted)
     }
 
-    fn step(&self, model: &str, step: Step, converted: &mut Converted) -> Result<()> {
+    fn step(&self, model: &str, step: ConversionStep, converted: &mut Converted) -> Result<()> {
         let label = match self.model(model) {
             Ok(model) => model.label.clone(),
             Err(_) => model.to_owned(),
@@ -132,7 +132,7 @@ impl Families {
 /// One step under way.
 pub(super) struct Way<'a> {
     pub(super) families: &'a Families,
-    pub(super) step: &'a Step,
+    pub(super) step: &'a ConversionStep,
     pub(super) label: &'a str,
     pub(super) converted: &'a mut Converted,
     /// The part that is converted, in the names of keys that are told.

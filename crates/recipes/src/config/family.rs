@@ -53,9 +53,9 @@ impl Families {
     pub fn known() -> Result<&'static Self> {
         use std::sync::{PoisonError, RwLock};
 
-        use crate::library::{self, Kind};
+        use crate::library::{self, FamilyFile};
         static KNOWN: RwLock<Option<(usize, &'static Families)>> = RwLock::new(None);
-        let files = library::all(Kind::Table);
+        let files = library::all(FamilyFile::Table);
         let known = *KNOWN.read().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, known)) = known.filter(|(count, _)| *count == files.len()) {
             return Ok(known);

@@ -7,12 +7,12 @@ use super::{MAX_DEPTH, float};
 
 /// Reads one JSON value.
 pub(super) fn parse(text: &str) -> Result<Value> {
-    let mut reader = Reader { text, at: 0 };
-    let value = reader.document()?;
-    reader.space();
-    match reader.peek() {
+    let mut parser = Parser { text, at: 0 };
+    let value = parser.document()?;
+    parser.space();
+    match parser.peek() {
         None => Ok(value),
-        Some(_) => Err(reader.error("there is more text after the end of the config")),
+        Some(_) => Err(parser.error("there is more text after the end of the config")),
     }
 }
 
@@ -23,20 +23,20 @@ pub(super) fn write(value: &Value) -> String {
     text
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     text: &'a str,
     at: usize,
 }
 
 /// A list or dict that has begun; for a dict the key whose value comes next.
-enum Open {
+enum OpenContainer {
     List(List),
     Map(Map, Key),
 }
 
-impl Reader<'_> {
+impl Parser<'_> {
     fn document(&mut self) -> Result<Value> {
-        let mut open: Vec<Open> = Vec::new();
+        let mut open: Vec<OpenContainer> = Vec::new();
         loop {
             self.space();
             let mut value = match self.peek() {
@@ -44,7 +44,7 @@ impl Reader<'_> {
                     self.at += 1;
                     self.space();
                     if !self.eat(']') {
-                        self.push(&mut open, Open::List(List::default()))?;
+                        self.push(&mut open, OpenContainer::List(List::default()))?;
                         continue;
                     }
                     Value::List(List::default())
@@ -54,7 +54,7 @@ impl Reader<'_> {
                     self.space();
                     if !self.eat('}') {
                         let key = self.key()?;
-                        self.push(&mut open, Open::Map(Map::new(), key))?;
+                        self.push(&mut open, OpenContainer::Map(Map::new(), key))?;
                         continue;
                     }
                     Value::Map(Map::new())
@@ -66,21 +66,21 @@ impl Reader<'_> {
                 self.space();
                 match open.pop() {
                     None => return Ok(value),
-                    Some(Open::List(mut list)) => {
+                    Some(OpenContainer::List(mut list)) => {
                         list.push(value);
                         if self.eat(',') {
-                            open.push(Open::List(list));
+                            open.push(OpenContainer::List(list));
                             break;
                         }
                         self.expect(']', "a comma or ] after an item of a list")?;
                         value = Value::List(list);
                     }
-                    Some(Open::Map(mut map, key)) => {
+                    Some(OpenContainer::Map(mut map, key)) => {
                         map.set(key, value);
                         if self.eat(',') {
                             self.space();
                             let key = self.key()?;
-                            open.push(Open::Map(map, key));
+                            open.push(OpenContainer::Map(map, key));
                             break;
                         }
                         self.expect('}', "a comma or } after a value")?;
@@ -91,7 +91,7 @@ impl Reader<'_> {
         }
     }
 
-    fn push(&self, open: &mut Vec<Open>, new: Open) -> Result<()> {
+    fn push(&self, open: &mut Vec<OpenContainer>, new: OpenContainer) -> Result<()> {
         if open.len() >= MAX_DEPTH {
             return Err(
                 Error::limit("the config is nested deeper than 100 levels").at(self.at as u64)

@@ -8,7 +8,7 @@ use crate::format::{Format, Release, Variant};
 
 /// One conversion between two formats, by one table.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct ConversionStep {
     /// The format before.
     pub source: Format,
     /// The format after.
@@ -52,7 +52,7 @@ pub(super) const ALL: &str = "all";
 impl Families {
     /// The steps from a format to another: one where there is a converter for both, otherwise one
     /// release after the other.
-    pub fn plan(&self, model: &str, source: Format, target: Format) -> Result<Vec<Step>> {
+    pub fn plan(&self, model: &str, source: Format, target: Format) -> Result<Vec<ConversionStep>> {
         let known = if model == ALL { None } else { Some(self.model(model)?) };
         if source == target {
             return Err(Error::refused(format!("source and target are both {source}"))
@@ -118,8 +118,8 @@ fn described(pairs: &[Pair]) -> String {
     pairs.collect::<Vec<_>>().join("; ")
 }
 
-fn direct(model: Option<&Model>, source: Format, target: Format) -> Option<Step> {
-    let step = |from: Side, table: &str, unchanged: bool| Step {
+fn direct(model: Option<&Model>, source: Format, target: Format) -> Option<ConversionStep> {
+    let step = |from: Side, table: &str, unchanged: bool| ConversionStep {
         source,
         target,
         from,
@@ -156,7 +156,7 @@ fn direct(model: Option<&Model>, source: Format, target: Format) -> Option<Step>
 }
 
 /// Several steps, each to the next release that there is a converter to.
-fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<Step>> {
+fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<ConversionStep>> {
     match (source, target) {
         (Format::Cerebras(_), Format::Cerebras(_)) => walk(model, source, target),
         (Format::HuggingFace, Format::Cerebras(_)) => {
@@ -178,8 +178,8 @@ fn chain(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<St
 fn through(
     model: &Model,
     other: Format,
-    steps: impl Fn(Format) -> Option<Vec<Step>>,
-) -> Option<(Format, Vec<Step>)> {
+    steps: impl Fn(Format) -> Option<Vec<ConversionStep>>,
+) -> Option<(Format, Vec<ConversionStep>)> {
     let other = other.release()?;
     let pivots = model.converters.iter().filter(|one| one.left.contains(&Format::HuggingFace));
     let pivots = pivots
@@ -189,7 +189,7 @@ fn through(
     ways.min_by_key(|(_, steps)| steps.len())
 }
 
-fn walk(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<Step>> {
+fn walk(model: Option<&Model>, source: Format, target: Format) -> Option<Vec<ConversionStep>> {
     let (mut here, goal) = (source.release()?, target.release()?);
     if here.variant != goal.variant {
         return None;

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 
 use statelens_checkpoint::{Error, Result};
 
-use super::plan::Step;
+use super::plan::ConversionStep;
 use super::section::{model_section, set_model_section};
 use super::value::{List, Map, Value};
 use super::yaml;
@@ -25,7 +25,7 @@ pub(super) fn changes() -> Result<&'static Map> {
 pub(super) fn finish(
     mut root: Map,
     model: Map,
-    step: &Step,
+    step: &ConversionStep,
     label: &str,
     notes: &mut Vec<String>,
 ) -> Result<Map> {

@@ -12,6 +12,6 @@ mod state;
 pub use assemble::Assembly;
 pub(crate) use carried::{METADATA, dict, entries, metadata};
 pub(crate) use rules::lookup;
-pub use rules::{Applied, Configs, Move, Options, Unmatched, apply};
+pub use rules::{Applied, ApplyOptions, Configs, Move, Unmatched, apply};
 pub use scaling::is_mup;
 pub use state::{Item, State};

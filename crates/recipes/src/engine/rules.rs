@@ -30,9 +30,9 @@ pub struct Configs<'a> {
     pub right: &'a Value,
 }
 
-/// What else is asked for.
+/// What else is asked of [`apply`].
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct ApplyOptions {
     /// Zero instead of what is not a number, in all floats.
     pub nan_to_zero: bool,
     /// These are moments of an optimizer: what would compute with them is refused.
@@ -78,7 +78,7 @@ pub fn apply(
     towards: Side,
     source: &State,
     configs: Configs<'_>,
-    options: Options,
+    options: ApplyOptions,
 ) -> Result<Applied> {
     let mut source = source.clone();
     prepare(block, towards, &mut source, configs, options)?;
@@ -126,7 +126,7 @@ fn prepare(
     towards: Side,
     source: &mut State,
     configs: Configs<'_>,
-    options: Options,
+    options: ApplyOptions,
 ) -> Result<()> {
     if options.nan_to_zero {
         source.map_tensors(|_, tensor| match tensor.dtype.is_float() {

@@ -8,7 +8,7 @@ use crate::language::Scaling;
 /// What each tensor of a muP model is computed to before it is renamed.
 #[derive(Debug)]
 pub(super) struct Factors<'a> {
-    kind: Scaling,
+    scaling: Scaling,
     config: &'a Value,
     style: Style,
 }
@@ -41,17 +41,17 @@ fn style(config: &Value) -> Option<Style> {
 
 impl<'a> Factors<'a> {
     /// Of a muP model; `None` for any other.
-    pub(super) fn of(kind: Scaling, config: &'a Value) -> Option<Self> {
+    pub(super) fn of(scaling: Scaling, config: &'a Value) -> Option<Self> {
         let style = style(config)?;
-        if kind == Scaling::T5 && style == Style::Scales {
+        if scaling == Scaling::T5 && style == Style::Scales {
             return None;
         }
-        Some(Self { kind, config, style })
+        Some(Self { scaling, config, style })
     }
 
     /// What is done to a tensor of the source.
     pub(super) fn steps(&self, key: &str) -> Result<Vec<Arithmetic>> {
-        match self.kind {
+        match self.scaling {
             Scaling::Decoder => self.decoder(key),
             Scaling::T5 => self.t5(key),
             Scaling::Kept => Ok(Vec::new()),

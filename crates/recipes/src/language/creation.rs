@@ -2,7 +2,7 @@
 
 use super::expression::{Expression, Side};
 use super::line::{arguments, calls, first_word, split_word};
-use super::reader::{Said, name};
+use super::parser::{Said, name};
 use super::recipe::{Block, Creation, Each, Maker};
 
 impl Block {

@@ -4,8 +4,8 @@ mod creation;
 mod expression;
 mod line;
 mod names;
+mod parser;
 mod pattern;
-mod reader;
 mod recipe;
 mod rule;
 

@@ -1,7 +1,7 @@
 //! Expressions of a block: the sides that it has, the names that it sets.
 
 use super::expression::Expression;
-use super::reader::Said;
+use super::parser::Said;
 use super::recipe::Block;
 
 impl Block {

@@ -1,8 +1,8 @@
 //! Rules: `KEY <-> KEY : OPERATIONS when CONDITION`.
 
 use super::line::{Call, arguments, calls, first_word, split_word};
+use super::parser::Said;
 use super::pattern::{Group, Pattern};
-use super::reader::Said;
 use super::recipe::{Arrow, Block, Operation, Rule, Slot};
 
 impl Block {

@@ -117,7 +117,7 @@ impl Location {
             Err(error) if is_absent(&error) => return Ok(Err(told(&error, &self.address()))),
             Err(error) => return Err(told(&error, &self.address())),
         };
-        Ok(Ok(Arc::new(Object { place: self.clone(), len: found.size, tag: found.e_tag })))
+        Ok(Ok(Arc::new(Object { location: self.clone(), len: found.size, tag: found.e_tag })))
     }
 
     /// Removes the object.
@@ -137,7 +137,7 @@ impl Location {
 
 /// An object being read, of the version that was opened.
 struct Object {
-    place: Location,
+    location: Location,
     len: u64,
     tag: Option<String>,
 }
@@ -159,9 +159,9 @@ impl ReadAt for Object {
         let options =
             GetOptions { range: Some(range), if_match: self.tag.clone(), ..Default::default() };
         let got = wait(async {
-            self.place.store.get_opts(&self.place.path, options).await?.bytes().await
+            self.location.store.get_opts(&self.location.path, options).await?.bytes().await
         })?;
-        let bytes = got.map_err(|error| told(&error, &self.place.address()).at(offset))?;
+        let bytes = got.map_err(|error| told(&error, &self.location.address()).at(offset))?;
         if bytes.len() != buffer.len() {
             return Err(Error::io(format!(
                 "the store sent {} of {} bytes",
@@ -177,7 +177,7 @@ impl ReadAt for Object {
 
 impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Object({})", self.place.address())
+        write!(f, "Object({})", self.location.address())
     }
 }
 

@@ -10,7 +10,7 @@ use statelens_recipes::parts;
 
 use super::library;
 use crate::protocol::family::Asked;
-use crate::worker::session::Open;
+use crate::worker::session::OpenCheckpoint;
 
 /// More bytes than any config has.
 pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;
@@ -48,7 +48,7 @@ pub(super) fn adapter(files: &FileSet) -> Option<FileId> {
 }
 
 /// The model with the adapter folded into it.
-fn folded(open: &Open, adapter: FileId) -> Result<Checkpoint> {
+fn folded(open: &OpenCheckpoint, adapter: FileId) -> Result<Checkpoint> {
     let files = &open.checkpoint.files;
     let name = files.name(adapter);
     let beside = match name.rsplit_once('/') {
@@ -68,7 +68,7 @@ fn folded(open: &Open, adapter: FileId) -> Result<Checkpoint> {
 }
 
 /// Several files as one checkpoint.
-fn joined(open: &Open, all: &[(String, FileId)]) -> Result<Checkpoint> {
+fn joined(open: &OpenCheckpoint, all: &[(String, FileId)]) -> Result<Checkpoint> {
     parts::of_set(&open.checkpoint.files, all, &open.limits, &mut |files| {
         statelens_formats::open(files, &open.limits, &mut Unwatched)
     })
@@ -77,7 +77,7 @@ fn joined(open: &Open, all: &[(String, FileId)]) -> Result<Checkpoint> {
 impl Model {
     /// What is open, with the other ranks, and with the adapter or the optimizer beside it, if that is
     /// asked for.
-    pub(super) fn of(open: &Open, asked: &Asked) -> Result<Self> {
+    pub(super) fn of(open: &OpenCheckpoint, asked: &Asked) -> Result<Self> {
         let files = &open.checkpoint.files;
         let mut all = Vec::new();
         let ranked = library::ranked(files);

@@ -7,7 +7,7 @@ use statelens_recipes::catalog::{Catalog, Ranked};
 use statelens_recipes::{library, recognise};
 
 use crate::protocol::family::Asked;
-use crate::worker::session::Open;
+use crate::worker::session::OpenCheckpoint;
 
 /// What there is, without the files themselves.
 pub(super) fn catalog() -> &'static Catalog {
@@ -25,7 +25,7 @@ pub(super) fn ranked(files: &FileSet) -> Option<Ranked<'_>> {
 }
 
 /// The paths of the files that it takes to tell which model it is, and to convert it.
-pub(in crate::worker) fn needed(open: &Open, asked: &Asked) -> Vec<String> {
+pub(in crate::worker) fn needed(open: &OpenCheckpoint, asked: &Asked) -> Vec<String> {
     let catalog = catalog();
     let mut names: Vec<String> = asked.model.iter().cloned().collect();
     if let Some(rules) = &asked.recipe {

@@ -15,7 +15,7 @@ use super::library;
 use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
 use crate::state::fmt::plural;
-use crate::worker::session::Open;
+use crate::worker::session::OpenCheckpoint;
 use crate::worker::text;
 
 /// All that a conversion needs to know.
@@ -40,7 +40,7 @@ pub(in crate::worker) struct Found {
 }
 
 /// Finds out which model it is.
-pub(in crate::worker) fn looks(open: &Open, asked: &Asked, failed: &[String]) -> Found {
+pub(in crate::worker) fn looks(open: &OpenCheckpoint, asked: &Asked, failed: &[String]) -> Found {
     let ranked = library::ranked(&open.checkpoint.files);
     let (model, apart) = match Model::of(open, asked) {
         Ok(model) => (model, None),

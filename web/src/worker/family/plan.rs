@@ -16,7 +16,7 @@ use crate::protocol::family::{Asked, Shown, Text};
 use crate::protocol::{ConvertOptions, Planned};
 use crate::state::fmt::plural;
 use crate::worker::planning::{self, Made};
-use crate::worker::session::{Job, Open};
+use crate::worker::session::{Job, OpenCheckpoint};
 use crate::worker::text;
 
 /// The config of a model of Hugging Face's.
@@ -26,7 +26,7 @@ const SHARD: &str = "10GB";
 
 /// Plans a conversion that keeps the names, of the model with its adapter folded in if that is asked for.
 pub(in crate::worker) fn plain(
-    open: &Open,
+    open: &OpenCheckpoint,
     options: &ConvertOptions,
     found: Option<&Found>,
     job: &Job,
@@ -35,7 +35,7 @@ pub(in crate::worker) fn plain(
     let Some(found) = found.filter(folds) else { return planning::plan(open, options, job) };
     found.apart.clone().map_or(Ok(()), Err)?;
     let (checkpoint, limits) = (found.checkpoint.clone(), open.limits.clone());
-    let folded = Open::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
+    let folded = OpenCheckpoint::new(checkpoint, open.leaves.clone(), open.sources.clone(), limits);
     let (mut made, mut planned) = planning::plan(&folded, options, job)?;
     // What comes of it is loaded from a folder, by its config.
     let is_its = |config: &Text| config.name.rsplit('/').next() == Some(CONFIG);
@@ -53,7 +53,7 @@ pub(in crate::worker) fn plain(
 }
 
 /// The command that folds the adapter.
-fn fold_command(open: &Open, found: &Found) -> String {
+fn fold_command(open: &OpenCheckpoint, found: &Found) -> String {
     let source = planning::source_name(open);
     planning::command_line(&["fold-lora", &source, "--adapter", &found.looks.adapter])
 }
@@ -178,7 +178,7 @@ fn only(
 
 /// Plans the files.
 pub(in crate::worker) fn plan(
-    open: &Open,
+    open: &OpenCheckpoint,
     options: &ConvertOptions,
     ready: Ready,
     found: &Found,
@@ -244,7 +244,7 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
 }
 
 /// The command that does the same.
-fn command(open: &Open, options: &ConvertOptions, to: Format, found: &Found) -> String {
+fn command(open: &OpenCheckpoint, options: &ConvertOptions, to: Format, found: &Found) -> String {
     let asked: &Asked = &options.family;
     let mut words = vec!["convert-model".into(), planning::source_name(open)];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);

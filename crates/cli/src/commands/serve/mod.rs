@@ -8,7 +8,7 @@ use std::path::Path;
 use statelens_checkpoint::{Error, Result};
 use statelens_serve::{Folder, Server};
 
-use crate::args::{Open, Serve, ServeAt};
+use crate::args::{OpenArgs, Serve, ServeAt};
 use crate::commands::serve::site::{PAGE, Served};
 use crate::print::{Outcome, Printer, complain};
 use crate::source;
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Serve) -> Outcome {
     start(folder, None, &args.at)
 }
 
-pub(crate) fn open(args: &Open) -> Outcome {
+pub(crate) fn open(args: &OpenArgs) -> Outcome {
     let is_folder = args.file.is_dir();
     let file = match source::named(&args.file) {
         // The page lists what is in it.

@@ -39,32 +39,34 @@ enum ExportFormat {
 }
 
 pub(crate) fn run(args: &Export) -> Outcome {
-    let kind = ExportFormat::of(&args.output)?;
+    let format = ExportFormat::of(&args.output)?;
     let dtype = args.dtype.as_deref().map(dtype_named).transpose()?;
     let (checkpoint, sources) = crate::commands::open(&args.input.file, &args.input.common.with)?;
     let leaves = checkpoint.leaves();
     let (leaf, slice) = find(&leaves, args)?;
     let key = leaf.flat.to_lossy().into_owned();
     let tensor = wanted(&checkpoint, leaf, slice, &key)?;
-    let tensor = upcast(tensor, dtype, kind)?;
+    let tensor = upcast(tensor, dtype, format)?;
     let (dtype, shape) = (tensor.dtype.clone(), tensor.shape.clone());
-    let bytes = match kind {
-        ExportFormat::Csv | ExportFormat::Raw => plain(args, kind, &checkpoint, &sources, &tensor)?,
+    let bytes = match format {
+        ExportFormat::Csv | ExportFormat::Raw => {
+            plain(args, format, &checkpoint, &sources, &tensor)?
+        }
         ExportFormat::Png | ExportFormat::Svg => {
             let title = match slice {
                 Some(slice) => format!("{key}[{slice}]"),
                 None => key.clone(),
             };
-            let is_svg = kind == ExportFormat::Svg;
+            let is_svg = format == ExportFormat::Svg;
             super::picture::write(args, is_svg, &checkpoint, &sources, &tensor, &visible(&title))?
         }
         ExportFormat::Npy | ExportFormat::Npz | ExportFormat::Safetensors => {
-            let format = match kind {
+            let name = match format {
                 ExportFormat::Npy => "npy",
                 ExportFormat::Npz => "npz",
                 _ => "safetensors",
             };
-            let target = writing(format)?.target(&Asked::default())?;
+            let target = writing(name)?.target(&Asked::default())?;
             let alone = Arc::new(alone(&checkpoint, &key, tensor)?);
             let plan = statelens_formats::plan(alone, &target, file_name(&args.output)?)?;
             let replace = forced(args.force);
@@ -173,8 +175,8 @@ fn wanted(
 }
 
 /// The tensor in the dtype that was asked for; an error if what is written has none like it.
-fn upcast(mut tensor: Tensor, dtype: Option<DType>, kind: ExportFormat) -> Result<Tensor> {
-    let numpy = matches!(kind, ExportFormat::Npy | ExportFormat::Npz);
+fn upcast(mut tensor: Tensor, dtype: Option<DType>, format: ExportFormat) -> Result<Tensor> {
+    let numpy = matches!(format, ExportFormat::Npy | ExportFormat::Npz);
     match dtype {
         Some(dtype) => {
             // Fails for what can't be cast.
@@ -207,7 +209,7 @@ fn alone(checkpoint: &Checkpoint, key: &str, tensor: Tensor) -> Result<Checkpoin
 /// Writes its numbers as text, a line for each row, or its bytes.
 fn plain(
     args: &Export,
-    kind: ExportFormat,
+    format: ExportFormat,
     checkpoint: &Checkpoint,
     sources: &[Arc<FileSource>],
     tensor: &Tensor,
@@ -226,7 +228,7 @@ fn plain(
     let row = tensor.shape.last().copied().unwrap_or(1).max(1);
     let (mut begun, mut number) = (Vec::new(), 0u64);
     drain(&checkpoint.files, tensor, BUFFER, &mut bar, &mut |piece| {
-        if kind == ExportFormat::Raw {
+        if format == ExportFormat::Raw {
             bytes += piece.len() as u64;
             return file.write_all(piece).map_err(failed);
         }

@@ -33,8 +33,8 @@ pub(super) fn read(
                 unread(error.what())
             }
         };
-        if let Some(place) = reading.builder.value_mut(id) {
-            *place = value;
+        if let Some(slot) = reading.builder.value_mut(id) {
+            *slot = value;
         }
     }
     Ok(top)
@@ -114,10 +114,10 @@ impl Leaves for Current {
             .map_err(|error| error.context("its metadata"))?;
         if is_plain(&document, flat) {
             // Almost every value: there is no need to read the spec that says so.
-            let mut place = Place { reading, container: &main, progress };
+            let mut context = ReadContext { reading, container: &main, progress };
             let metadata = Metadata { document: &document, id: document.root() };
             return match document.get(document.root(), &name) {
-                Some(id) => self.object(&mut place, Metadata { id, ..metadata }, flat),
+                Some(id) => self.object(&mut context, Metadata { id, ..metadata }, flat),
                 None => Err(metadata.without("__metadata__")),
             };
         }
@@ -132,8 +132,8 @@ impl Leaves for Current {
         // The spec of one value is a dict with the one key that it goes by.
         let node =
             spec.as_ref().and_then(|spec| Some((spec, spec.nodes.first()?.children().next()?)));
-        let mut place = Place { reading, container: &main, progress };
-        self.nested(&mut place, &document, node, flat, DEEPEST)
+        let mut context = ReadContext { reading, container: &main, progress };
+        self.nested(&mut context, &document, node, flat, DEEPEST)
     }
 }
 
@@ -166,7 +166,7 @@ impl Current {
     /// A value at a node of its own spec: an object, or an object within another's description.
     fn nested(
         &mut self,
-        place: &mut Place<'_, '_, '_>,
+        context: &mut ReadContext<'_, '_, '_>,
         document: &Document,
         node: Option<(&Spec, usize)>,
         key: &Text,
@@ -186,7 +186,7 @@ impl Current {
             is_nested.then_some((spec, node.children().next()?))
         });
         let Some((spec, inner)) = inner else {
-            return self.object(place, metadata(key)?, key);
+            return self.object(context, metadata(key)?, key);
         };
         let outer = metadata(&step(key, "1"))?;
         let id = match &*outer.class()? {
@@ -194,39 +194,39 @@ impl Current {
                 let why = "it is computed by a TorchScript graph, which is never run";
                 let value = match (outer.dtype(), outer.shape("shape")) {
                     (Some(dtype), Some(shape)) => {
-                        place.reading.missing_tensor(dtype, shape, why.into())?
+                        context.reading.missing_tensor(dtype, shape, why.into())?
                     }
                     _ => unread(why),
                 };
-                place.reading.builder.push(value)?
+                context.reading.builder.push(value)?
             }
             _ => {
                 let key = step(key, "0");
                 match (spec.nodes[inner].0.is_none()).then(|| metadata(&key)).transpose()? {
                     Some(link) if link.text("path").is_some() => {
-                        self.linked(place, link, Some(outer), &key)?
+                        self.linked(context, link, Some(outer), &key)?
                     }
-                    Some(metadata) => self.object(place, metadata, &key)?,
-                    None => self.nested(place, document, Some((spec, inner)), &key, depth)?,
+                    Some(metadata) => self.object(context, metadata, &key)?,
+                    None => self.nested(context, document, Some((spec, inner)), &key, depth)?,
                 }
             }
         };
         let raw = outer.raw(&mut self.texts);
-        place.reading.builder.set_raw_attributes(id, raw);
+        context.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
     }
 
     /// A concrete object by its metadata.
     fn object(
         &mut self,
-        place: &mut Place<'_, '_, '_>,
+        context: &mut ReadContext<'_, '_, '_>,
         metadata: Metadata<'_>,
         key: &Text,
     ) -> Result<ValueId> {
         if metadata.text("path").is_some() && metadata.text("key").is_some() {
-            return self.linked(place, metadata, None, key);
+            return self.linked(context, metadata, None, key);
         }
-        let Place { reading, container, .. } = place;
+        let ReadContext { reading, container, .. } = context;
         let class = metadata.class()?;
         let mut raw = metadata.raw(&mut self.texts);
         let id = match &*class {
@@ -276,7 +276,7 @@ impl Current {
     /// An object in another checkpoint; `outer` says what tensor is made of it.
     fn linked(
         &mut self,
-        place: &mut Place<'_, '_, '_>,
+        context: &mut ReadContext<'_, '_, '_>,
         link: Metadata<'_>,
         outer: Option<Metadata<'_>>,
         key: &Text,
@@ -285,22 +285,22 @@ impl Current {
         let there = link.text("key").ok_or_else(|| link.without("key"))?;
         let known = outer.and_then(|outer| outer.dtype_and_shape("shapes").ok());
         if link.class()? == "DeferredSafeTensor" {
-            let value = match place.reading.safetensor(&path, there, place.progress)? {
-                Some(tensor) => place.reading.tensor(tensor)?,
+            let value = match context.reading.safetensor(&path, there, context.progress)? {
+                Some(tensor) => context.reading.tensor(tensor)?,
                 None => unread(&not_given(base_name(&path))),
             };
-            let id = place.reading.builder.push(value)?;
+            let id = context.reading.builder.push(value)?;
             let raw = link.raw(&mut self.texts);
-            place.reading.builder.set_raw_attributes(id, raw);
+            context.reading.builder.set_raw_attributes(id, raw);
             return Ok(id);
         }
-        let Some(other) = place.reading.other(&path)? else {
+        let Some(other) = context.reading.other(&path)? else {
             let why = not_given(base_name(&path));
             let value = match known {
-                Some((dtype, shape)) => place.reading.missing_tensor(dtype, shape, why)?,
+                Some((dtype, shape)) => context.reading.missing_tensor(dtype, shape, why)?,
                 None => unread(&why),
             };
-            return place.reading.builder.push(value);
+            return context.reading.builder.push(value);
         };
         let inner = link.document.get(link.id, "metadata");
         let inner = inner.map_or(link, |id| Metadata { document: link.document, id });
@@ -309,16 +309,17 @@ impl Current {
             (None, class) => class,
         };
         let object = other.find(there)?;
-        let id = stored(place.reading, &other, &object, outer.unwrap_or(inner), key, &class)?;
+        let id = stored(context.reading, &other, &object, outer.unwrap_or(inner), key, &class)?;
         let mut raw = link.raw(&mut self.texts);
         raw.extend(other.raw_attributes(&object, &[]));
-        place.reading.builder.set_raw_attributes(id, raw);
+        context.reading.builder.set_raw_attributes(id, raw);
         Ok(id)
     }
 }
 
-/// Where a value is being read.
-struct Place<'r, 'a, 'p> {
+/// What a value is read with: the reading as a whole, the container that it is in, and whom to tell
+/// how far it is.
+struct ReadContext<'r, 'a, 'p> {
     reading: &'r mut Reading<'a>,
     container: &'r Rc<Container>,
     progress: &'p mut dyn Progress,

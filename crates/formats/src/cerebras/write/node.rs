@@ -16,7 +16,7 @@ pub(super) enum Node {
     /// The next leaf.
     Leaf,
     /// A container of so many children; `keys` if it is a kind of dict.
-    Open { class: Class, keys: Vec<DictKey>, children: usize },
+    Container { class: Class, keys: Vec<DictKey>, children: usize },
 }
 
 /// The containers that the format knows.

@@ -84,7 +84,7 @@ pub(super) fn outline(
         }
         stack.push(Visit::Leave(id));
         let Container { class, keys, children } = container;
-        outline.nodes.push(Node::Open { class, keys, children: children.len() });
+        outline.nodes.push(Node::Container { class, keys, children: children.len() });
         let parent = path.len();
         stack.extend(children.into_iter().rev().map(|(step, id)| Visit::Enter {
             id,

@@ -8,14 +8,14 @@ use statelens_checkpoint::{Error, Loss, Text};
 /// Losses and refusals while they are found.
 #[derive(Default)]
 pub(super) struct Report {
-    losses: Vec<(Kind, Vec<String>)>,
+    losses: Vec<(LossKind, Vec<String>)>,
     refused: Vec<(String, Cow<'static, str>)>,
     advice: Vec<&'static str>,
 }
 
 /// What happens to a value, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct LossKind {
     what: &'static str,
     why: &'static str,
     harmless: bool,
@@ -34,87 +34,87 @@ const SHOWN: usize = 10;
 const FLATTENING: &str =
     "The format knows dict, OrderedDict, defaultdict, list, tuple, set and deque only.";
 
-const fn lost(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: false }
+const fn lost(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: false }
 }
 
-const fn harmless(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: true }
+const fn harmless(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: true }
 }
 
-pub(super) const NAMED: Kind = lost("named tuples become plain tuples", FLATTENING);
-pub(super) const SIZE: Kind = harmless("torch.Size becomes a plain tuple", FLATTENING);
-pub(super) const DICT: Kind = lost("dicts of other classes become plain dicts", FLATTENING);
-pub(super) const DEFAULT: Kind = lost(
+pub(super) const NAMED: LossKind = lost("named tuples become plain tuples", FLATTENING);
+pub(super) const SIZE: LossKind = harmless("torch.Size becomes a plain tuple", FLATTENING);
+pub(super) const DICT: LossKind = lost("dicts of other classes become plain dicts", FLATTENING);
+pub(super) const DEFAULT: LossKind = lost(
     "defaultdicts become plain dicts",
     "The Cerebras library loads a defaultdict only if it has at most two entries and makes \
      missing ones with a class of Python's own.",
 );
-pub(super) const DEFAULT_04: Kind =
+pub(super) const DEFAULT_04: LossKind =
     lost("defaultdicts become plain dicts", "Release 2.0 of the Cerebras library can't load them.");
-pub(super) const MAXLEN: Kind = lost(
+pub(super) const MAXLEN: LossKind = lost(
     "deques lose their greatest length",
     "The Cerebras library can't save a deque that has one.",
 );
-pub(super) const DEQUE_04: Kind =
+pub(super) const DEQUE_04: LossKind =
     lost("deques of tensors become lists", "Release 2.0 of the Cerebras library can't load them.");
-pub(super) const SET_04: Kind = lost(
+pub(super) const SET_04: LossKind = lost(
     "sets of tensors become lists",
     "Format 0.4 holds a set as one pickled object, which has no room for tensors.",
 );
-pub(super) const KEY: Kind = lost(
+pub(super) const KEY: LossKind = lost(
     "keys of other types become strings",
     "The structure holds keys that are strings, numbers, bools and None, which the loader finds \
      again by their text.",
 );
-pub(super) const COPIES: Kind = harmless(
+pub(super) const COPIES: LossKind = harmless(
     "containers that were one object become equal copies",
     "The library flattens each place by itself; the tensors in them stay tied.",
 );
-pub(super) const ATTRIBUTES: Kind = harmless(
+pub(super) const ATTRIBUTES: LossKind = harmless(
     "attributes set on a dict (a state dict's `_metadata`) are left out",
     "The Cerebras library leaves them out as well.",
 );
-pub(super) const PARAMETER: Kind = harmless(
+pub(super) const PARAMETER: LossKind = harmless(
     "parameters become tensors",
     "The Cerebras library stores plain tensors; a module makes parameters of them when it loads \
      its state dict.",
 );
-pub(super) const GRADIENT: Kind = harmless(
+pub(super) const GRADIENT: LossKind = harmless(
     "tensors no longer require a gradient",
     "The Cerebras library stores plain tensors; a module makes parameters of them when it loads \
      its state dict.",
 );
-pub(super) const SUBCLASS: Kind =
+pub(super) const SUBCLASS: LossKind =
     lost("tensors of other classes become plain tensors", "The format holds plain tensors.");
-pub(super) const SHARED: Kind = harmless(
+pub(super) const SHARED: LossKind = harmless(
     "tensors that share memory are written one by one",
     "Only tensors that are equal views of it stay tied, as in the Cerebras library.",
 );
-pub(super) const FLOAT64: Kind = harmless(
+pub(super) const FLOAT64: LossKind = harmless(
     "numpy float64 scalars become floats",
     "The Cerebras library stores them so: to Python they are floats.",
 );
-pub(super) const BFLOAT16: Kind = harmless(
+pub(super) const BFLOAT16: LossKind = harmless(
     "numpy arrays of bfloat16 become tensors of the same values",
     "The Cerebras library loads such arrays as integers.",
 );
-pub(super) const SCALAR: Kind = harmless(
+pub(super) const SCALAR: LossKind = harmless(
     "numpy scalars become arrays without dimensions",
     "Their bytes are not at hand when the file is planned.",
 );
-pub(super) const SCALAR_04: Kind =
+pub(super) const SCALAR_04: LossKind =
     harmless("numpy scalars become arrays without dimensions", "Format 0.4 stores both alike.");
-pub(super) const ARRAY_01: Kind =
+pub(super) const ARRAY_01: LossKind =
     lost("numpy arrays become tensors", "Format 0.1 does not tell them apart.");
-pub(super) const TIES_04: Kind = harmless(
+pub(super) const TIES_04: LossKind = harmless(
     "values that were one object are loaded as two",
     "Format 0.4 has no links; tied tensors share their bytes in the file all the same.",
 );
 
 impl Report {
     /// Notes that `kind` happens to the value at `key`.
-    pub(super) fn lose(&mut self, kind: Kind, key: &Text) {
+    pub(super) fn lose(&mut self, kind: LossKind, key: &Text) {
         let key = key.to_string();
         match self.losses.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, keys)) => keys.push(key),
@@ -141,7 +141,7 @@ impl Report {
     /// The losses, or the refusal of everything that was refused.
     pub(super) fn finish(self, version: &str) -> Result<Vec<Loss>, Error> {
         if self.refused.is_empty() {
-            let loss = |(kind, keys): (Kind, Vec<String>)| Loss {
+            let loss = |(kind, keys): (LossKind, Vec<String>)| Loss {
                 keys,
                 what: kind.what.into(),
                 why: kind.why.into(),

@@ -34,7 +34,7 @@ pub(super) fn single(key: &Text, out: &mut String) {
     out.push('}');
     json::separate(out, true, 2);
     let node =
-        Node::Open { class: Class::Dict, keys: vec![DictKey::Str(key.clone())], children: 1 };
+        Node::Container { class: Class::Dict, keys: vec![DictKey::Str(key.clone())], children: 1 };
     json::quote_str(&treespec(&[node, Node::Leaf]), out);
     json::separate(out, false, 1);
     out.push(']');
@@ -55,7 +55,7 @@ fn treespec(nodes: &[Node]) -> String {
             Node::Leaf => {
                 out.push_str("{\"type\": null, \"context\": null, \"children_spec\": []}");
             }
-            Node::Open { class, keys, children } => {
+            Node::Container { class, keys, children } => {
                 out.push_str("{\"type\": \"");
                 out.push_str(type_name(class));
                 out.push_str("\", \"context\": ");
@@ -67,7 +67,7 @@ fn treespec(nodes: &[Node]) -> String {
                 }
             }
         }
-        close(&mut open, &mut out, matches!(node, Node::Open { .. }));
+        close(&mut open, &mut out, matches!(node, Node::Container { .. }));
     }
     out.push(']');
     out
@@ -146,7 +146,9 @@ fn json_key(key: &DictKey) -> String {
 
 /// Whether Python's JSON can hold the structure: no sets, no deques.
 fn dumpable(nodes: &[Node]) -> bool {
-    nodes.iter().all(|node| !matches!(node, Node::Open { class: Class::Set | Class::Deque, .. }))
+    nodes
+        .iter()
+        .all(|node| !matches!(node, Node::Container { class: Class::Set | Class::Deque, .. }))
 }
 
 /// The structure with `"*"` for every leaf, on a line one level in.
@@ -173,7 +175,7 @@ fn skeleton(nodes: &[Node], out: &mut String) {
         }
         match node {
             Node::Leaf => out.push_str("\"*\""),
-            Node::Open { class, keys, children } => {
+            Node::Container { class, keys, children } => {
                 let (start, end) = match class {
                     Class::Dict | Class::Ordered | Class::Default(_) => ('{', '}'),
                     _ => ('[', ']'),

@@ -11,7 +11,7 @@ use statelens_checkpoint::{
 };
 use statelens_hdf5::{Hdf5File, Object, Tree, Values};
 
-use super::{Compression, Options, Version, plan};
+use super::{Compression, Version, WriteOptions, plan};
 
 const FIXTURES: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures/cerebras/v2.10.0");
@@ -65,7 +65,8 @@ impl Make {
 
 /// The file of a plan without compression.
 fn file(source: &Arc<Checkpoint>, version: Version) -> Result<Vec<u8>> {
-    let plan = plan(source.clone(), &Options { version, compression: Compression::None }, "x.mdl")?;
+    let plan =
+        plan(source.clone(), &WriteOptions { version, compression: Compression::None }, "x.mdl")?;
     let mut out = Vec::new();
     for segment in plan.segments() {
         match segment {
@@ -84,7 +85,7 @@ fn file(source: &Arc<Checkpoint>, version: Version) -> Result<Vec<u8>> {
 }
 
 fn refusal(source: &Arc<Checkpoint>, version: Version) -> String {
-    let options = Options { version, compression: Compression::None };
+    let options = WriteOptions { version, compression: Compression::None };
     plan(source.clone(), &options, "x.mdl").unwrap_err().to_string()
 }
 
@@ -178,7 +179,7 @@ fn files_have_the_attributes_that_the_library_writes() {
         }
         if name == "keys_tuple" {
             // What the library writes here it can't load: the key becomes a string.
-            let plan = plan(source, &Options::default(), "x.mdl").unwrap();
+            let plan = plan(source, &WriteOptions::default(), "x.mdl").unwrap();
             assert_eq!(plan.losses[0].what, "keys of other types become strings");
             continue;
         }
@@ -421,7 +422,7 @@ fn containers_that_the_format_does_not_know_are_losses() {
     let root =
         make.named(vec![("p", point), ("q", deque), ("d", default), ("l", large), ("f", frozen)]);
     let source = make.done(root);
-    let plan = plan(source.clone(), &Options::default(), "x.mdl").unwrap();
+    let plan = plan(source.clone(), &WriteOptions::default(), "x.mdl").unwrap();
     let losses: Vec<_> =
         plan.losses.iter().map(|loss| (loss.keys.join(" "), loss.what.as_str())).collect();
     assert_eq!(

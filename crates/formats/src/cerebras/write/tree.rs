@@ -10,7 +10,7 @@ use statelens_pickle::{Encoder, Memo};
 use super::node::{Class, Node, Outline};
 
 /// A container whose children are being written.
-struct Open {
+struct OpenContainer {
     children: usize,
     left: usize,
     nodes: i64,
@@ -36,14 +36,14 @@ pub(super) fn hex(outline: &Outline) -> Result<String> {
     out.proto(4);
     let frame = out.begin_frame();
     let mut memos = Memos::default();
-    let mut open: Vec<Open> = Vec::new();
+    let mut open: Vec<OpenContainer> = Vec::new();
     for node in &outline.nodes {
         match node {
             Node::Leaf => leaf(&mut out, &mut memos)?,
-            Node::Open { class, keys, children } => {
+            Node::Container { class, keys, children } => {
                 begin(&mut out, &mut memos, class, keys)?;
                 let children = *children;
-                open.push(Open { children, left: children, nodes: 1, leaves: 0 });
+                open.push(OpenContainer { children, left: children, nodes: 1, leaves: 0 });
                 if children > 0 {
                     out.mark();
                     continue;
@@ -53,7 +53,7 @@ pub(super) fn hex(outline: &Outline) -> Result<String> {
         // A leaf, or a container that is complete at once, completes those around it.
         let mut done = match node {
             Node::Leaf => Some((1, 1)),
-            Node::Open { .. } => None,
+            Node::Container { .. } => None,
         };
         while let Some(parent) = open.last_mut() {
             if let Some((nodes, leaves)) = done {

@@ -4,70 +4,71 @@ use statelens_checkpoint::{Checkpoint, Loss};
 
 /// Losses while they are found.
 #[derive(Default)]
-pub(super) struct Losses(Vec<(Kind, Vec<String>)>);
+pub(super) struct Losses(Vec<(LossKind, Vec<String>)>);
 
 /// What happens to values, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct LossKind {
     what: &'static str,
     why: &'static str,
     harmless: bool,
 }
 
-const fn lost(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: false }
+const fn lost(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: false }
 }
 
-const fn harmless(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: true }
+const fn harmless(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: true }
 }
 
 const FLAT: &str = "A NumPy archive is one level of named arrays.";
 const LACKS: &str = "NumPy has no such dtype; the bits are the same.";
 
-pub(super) const NESTING: Kind = harmless("nested entries are named by their whole path", FLAT);
-pub(super) const TIED: Kind = harmless("tied tensors are written once for each name", FLAT);
-pub(super) const SCALAR: Kind =
+pub(super) const NESTING: LossKind = harmless("nested entries are named by their whole path", FLAT);
+pub(super) const TIED: LossKind = harmless("tied tensors are written once for each name", FLAT);
+pub(super) const SCALAR: LossKind =
     harmless("plain values become arrays without dimensions, of the same value", FLAT);
-pub(super) const GRADIENT: Kind =
+pub(super) const GRADIENT: LossKind =
     harmless("parameters and tensors that require a gradient become arrays", FLAT);
-pub(super) const BYTES: Kind = harmless(
+pub(super) const BYTES: LossKind = harmless(
     "byte strings become arrays of uint8",
     "NumPy's own byte strings lose zeros at their end.",
 );
-pub(super) const BIG_INT: Kind =
+pub(super) const BIG_INT: LossKind =
     lost("integers of more than 64 bits become texts of their digits", "NumPy has none.");
-pub(super) const NUL: Kind =
+pub(super) const NUL: LossKind =
     lost("texts lose the NULs at their end", "NumPy pads its strings with them.");
-pub(super) const BF16: Kind = lost("bfloat16 becomes uint16", LACKS);
-pub(super) const F8: Kind = lost("floats of eight and four bits become uint8", LACKS);
-pub(super) const HALVES: Kind =
+pub(super) const BF16: LossKind = lost("bfloat16 becomes uint16", LACKS);
+pub(super) const F8: LossKind = lost("floats of eight and four bits become uint8", LACKS);
+pub(super) const HALVES: LossKind =
     lost("complex numbers of 32 bits get a dimension more: real, imaginary", LACKS);
-pub(super) const BITS: Kind = lost("bits and quantised numbers become plain integers", LACKS);
-pub(super) const QUANTIZER: Kind = lost(
+pub(super) const BITS: LossKind = lost("bits and quantised numbers become plain integers", LACKS);
+pub(super) const QUANTIZER: LossKind = lost(
     "scales and zero points of quantised tensors are left out",
     "NumPy has no place for them.",
 );
-pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain arrays", FLAT);
-pub(super) const SPARSE: Kind =
+pub(super) const SUBCLASS: LossKind = lost("tensors of other classes become plain arrays", FLAT);
+pub(super) const SPARSE: LossKind =
     lost("sparse tensors become an array for each of their parts", "NumPy has no sparse arrays.");
-pub(super) const OUTSIDE: Kind = lost(
+pub(super) const OUTSIDE: LossKind = lost(
     "names that would lead out of the folder have parts of them written as %2E and the like",
     "Whoever unpacks the archive would write elsewhere.",
 );
-pub(super) const UNNAMED: Kind =
+pub(super) const UNNAMED: LossKind =
     harmless("a value without a name is called `arr_0`", "NumPy's own archives call it so.");
-pub(super) const UNKNOWN: Kind = lost("elements of dtypes that NumPy lacks become bytes", LACKS);
-pub(super) const RECORD: Kind = lost(
+pub(super) const UNKNOWN: LossKind =
+    lost("elements of dtypes that NumPy lacks become bytes", LACKS);
+pub(super) const RECORD: LossKind = lost(
     "records become bytes",
     "Their fields overlap, or have no names, which NumPy's files can't tell.",
 );
-pub(super) const NONE: Kind = lost("entries that are None are left out", FLAT);
-pub(super) const OBJECT: Kind =
+pub(super) const NONE: LossKind = lost("entries that are None are left out", FLAT);
+pub(super) const OBJECT: LossKind =
     lost("objects are left out", "NumPy would pickle them, and `allow_pickle=False` refuses that.");
-pub(super) const OTHER: Kind = lost("empty containers, dtypes and devices are left out", FLAT);
+pub(super) const OTHER: LossKind = lost("empty containers, dtypes and devices are left out", FLAT);
 
-pub(super) const NAME: Kind =
+pub(super) const NAME: LossKind =
     harmless("the array's name is left out", "A .npy file holds one array and no name.");
 
 impl Losses {
@@ -80,7 +81,7 @@ impl Losses {
     }
 
     /// Notes that `kind` happens to the entry `key`.
-    pub(super) fn add(&mut self, kind: Kind, key: &str) {
+    pub(super) fn add(&mut self, kind: LossKind, key: &str) {
         match self.0.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, keys)) => keys.push(key.to_owned()),
             None => self.0.push((kind, vec![key.to_owned()])),
@@ -88,7 +89,7 @@ impl Losses {
     }
 
     pub(super) fn finish(self) -> Vec<Loss> {
-        let loss = |(Kind { what, why, harmless }, keys)| Loss {
+        let loss = |(LossKind { what, why, harmless }, keys)| Loss {
             keys,
             what: what.into(),
             why: why.into(),

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Memory, Plan, Result, Segment, Tensor, Text, Unwatched, Value, ValueId,
 };
 
-use super::{Options, plan};
+use super::{WriteOptions, plan};
 use crate::shards::Shards;
 use crate::torch::tests::{fixtures, open};
 
@@ -129,7 +129,7 @@ fn shards_by_size_are_those_of_the_hugging_face_library() {
     let mut all = vec![read(index)];
     all.extend(names.iter().map(|name| read(name)));
     let source = Arc::new(reopen(all.clone()));
-    let options = Options { shards: Shards::BySize(512) };
+    let options = WriteOptions { shards: Shards::BySize(512) };
     let out = files(&plan(source.clone(), &options, "model.safetensors").unwrap());
     assert_eq!(out.len(), 4);
     for (name, bytes) in &out[..3] {
@@ -241,7 +241,7 @@ fn what_the_format_does_not_have_is_told() {
 
 #[test]
 fn names_that_collide_or_are_reserved_are_refused() {
-    let refusal = |source| plan(source, &Options::default(), "m").unwrap_err().to_string();
+    let refusal = |source| plan(source, &WriteOptions::default(), "m").unwrap_err().to_string();
     let source = checkpoint(|builder| {
         let one = tensor(builder, DType::F32, &[1]);
         let inner = vec![("b".into(), one)];
@@ -275,7 +275,7 @@ fn a_set_with_ties_and_values_opens_as_one() {
         let step = builder.push(Value::Int(7i64.into())).unwrap();
         vec![("a".into(), weight), ("b".into(), other), ("c".into(), tied), ("step".into(), step)]
     });
-    let options = Options { shards: Shards::BySize(16) };
+    let options = WriteOptions { shards: Shards::BySize(16) };
     let plan = plan(source, &options, "m.safetensors").unwrap();
     let out = files(&plan);
     let names: Vec<&str> = out.iter().map(|(name, _)| name.as_str()).collect();

@@ -21,7 +21,7 @@ pub(super) struct Row {
     /// TensorFlow's number of it.
     pub(super) dtype: u64,
     pub(super) shape: Vec<u64>,
-    pub(super) place: SegmentRef,
+    pub(super) segment: SegmentRef,
 }
 
 /// Where the bytes of a tensor are: which segment of which data file.
@@ -59,8 +59,8 @@ impl Index {
         for row in &self.rows {
             let unknown =
                 || Error::io("where a tensor was written, and its checksum, is not known");
-            let outcome = outcome(&row.place).ok_or_else(unknown)?;
-            let crc = match &row.place.sum {
+            let outcome = outcome(&row.segment).ok_or_else(unknown)?;
+            let crc = match &row.segment.sum {
                 Sum::Written => crc::mask(outcome.checksum.ok_or_else(unknown)?),
                 Sum::Known(crc) => *crc,
                 Sum::Strings(strings) => strings.encoded()?.1,
@@ -68,7 +68,7 @@ impl Index {
             let mut entry = Vec::new();
             put_number(&mut entry, 1, row.dtype);
             put_bytes(&mut entry, 2, &shape(&row.shape));
-            put_number(&mut entry, 3, row.place.shard);
+            put_number(&mut entry, 3, row.segment.shard);
             put_number(&mut entry, 4, outcome.offset);
             put_number(&mut entry, 5, outcome.len);
             put_fixed32(&mut entry, 6, crc);

@@ -31,11 +31,11 @@ pub(crate) fn dtypes(source: &Checkpoint) -> Option<Loss> {
 
 /// Losses while they are found.
 #[derive(Default)]
-pub(super) struct Losses(Vec<(&'static Kind, Vec<String>)>);
+pub(super) struct Losses(Vec<(&'static LossKind, Vec<String>)>);
 
 /// What happens to a value, and why.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct LossKind {
     what: &'static str,
     why: &'static str,
     harmless: bool,
@@ -43,46 +43,46 @@ pub(super) struct Kind {
 
 const TENSORS: &str = "A TensorFlow checkpoint holds tensors and nothing else.";
 
-const fn lost(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: false }
+const fn lost(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: false }
 }
 
-const fn harmless(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: true }
+const fn harmless(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: true }
 }
 
-pub(super) const SCALAR: Kind =
+pub(super) const SCALAR: LossKind =
     harmless("numbers and strings become tensors without dimensions", TENSORS);
-pub(super) const MUTABLE: Kind = harmless("bytearrays become byte strings", TENSORS);
-pub(super) const UNICODE: Kind =
+pub(super) const MUTABLE: LossKind = harmless("bytearrays become byte strings", TENSORS);
+pub(super) const UNICODE: LossKind =
     harmless("arrays of strings become UTF-8", "Strings are bytes to TensorFlow.");
-pub(super) const TIED: Kind = harmless(
+pub(super) const TIED: LossKind = harmless(
     "tied tensors are stored once and restored each by itself",
     "TensorFlow does not tie variables through a checkpoint.",
 );
-pub(super) const SPARSE: Kind = lost("sparse tensors become their parts", TENSORS);
-pub(super) const BITS: Kind = lost(
+pub(super) const SPARSE: LossKind = lost("sparse tensors become their parts", TENSORS);
+pub(super) const BITS: LossKind = lost(
     "elements become unsigned integers of the same bits",
     "TensorFlow has no such dtype, or can't save it.",
 );
-pub(super) const HALVES: Kind = lost(
+pub(super) const HALVES: LossKind = lost(
     "complex numbers become two real ones, in one more dimension",
     "TensorFlow has no complex dtype of that size.",
 );
-pub(super) const RECORDS: Kind =
+pub(super) const RECORDS: LossKind =
     lost("elements become their bytes", "TensorFlow has no such dtype.");
-pub(super) const SCALE: Kind = lost(
+pub(super) const SCALE: LossKind = lost(
     "quantised tensors lose the scale and zero point",
     "TensorFlow keeps them in tensors of their own, if at all.",
 );
-pub(super) const NONE: Kind = lost("None is left out", TENSORS);
-pub(super) const EMPTY: Kind = lost("empty dicts, lists and sets are left out", TENSORS);
-pub(super) const BIG_INT: Kind =
+pub(super) const NONE: LossKind = lost("None is left out", TENSORS);
+pub(super) const EMPTY: LossKind = lost("empty dicts, lists and sets are left out", TENSORS);
+pub(super) const BIG_INT: LossKind =
     lost("integers of more than 64 bits become strings of their digits", TENSORS);
-pub(super) const TEXT: Kind = lost("dtypes and devices become their names", TENSORS);
-pub(super) const OBJECT: Kind =
+pub(super) const TEXT: LossKind = lost("dtypes and devices become their names", TENSORS);
+pub(super) const OBJECT: LossKind =
     lost("objects become the text that Python prints for them", TENSORS);
-pub(super) const MODULE: Kind = lost("of objects, only the tensors in them are kept", TENSORS);
+pub(super) const MODULE: LossKind = lost("of objects, only the tensors in them are kept", TENSORS);
 
 /// That a checkpoint that is one value gets a name for it.
 pub(super) fn named() -> Loss {
@@ -106,7 +106,7 @@ pub(super) fn counter_added() -> Loss {
 
 impl Losses {
     /// Notes that `kind` happens to the value called `key`.
-    pub(super) fn add(&mut self, kind: &'static Kind, key: &Text) {
+    pub(super) fn add(&mut self, kind: &'static LossKind, key: &Text) {
         let key = key.to_lossy().into_owned();
         match self.0.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, keys)) => keys.push(key),
@@ -115,7 +115,7 @@ impl Losses {
     }
 
     pub(super) fn finish(self) -> Vec<Loss> {
-        let loss = |(kind, keys): (&Kind, Vec<String>)| Loss {
+        let loss = |(kind, keys): (&LossKind, Vec<String>)| Loss {
             keys,
             what: kind.what.into(),
             why: kind.why.into(),

@@ -9,7 +9,7 @@ use statelens_checkpoint::{
     ValueId,
 };
 
-use super::{Options, plan};
+use super::{WriteOptions, plan};
 use crate::shards::Shards;
 use crate::tensorflow::dtype;
 use crate::tensorflow::tests::{expected, files, logical_bytes, open, open_files};
@@ -66,7 +66,7 @@ fn dtypes_of_tensorflow_alone_are_told_where_they_are_lost() {
 }
 
 /// The files of a plan, the index first.
-fn written(source: Checkpoint, options: &Options, name: &str) -> Vec<(String, Vec<u8>)> {
+fn written(source: Checkpoint, options: &WriteOptions, name: &str) -> Vec<(String, Vec<u8>)> {
     let mut files = run(&plan(Arc::new(source), options, name).unwrap());
     files.sort_by_key(|(name, _)| !name.ends_with(".index"));
     files
@@ -87,7 +87,7 @@ fn the_saver_would_have_written_the_same_bytes() {
         let index = format!("{prefix}.index");
         let theirs = files("tf/saver_v2_basic", &index);
         let source = open("tf/saver_v2_basic", &index).unwrap();
-        let ours = written(source, &Options::default(), prefix);
+        let ours = written(source, &WriteOptions::default(), prefix);
         assert_eq!(ours.len(), 2);
         for ours in ours {
             assert!(theirs.contains(&ours), "{}", ours.0);
@@ -101,11 +101,12 @@ fn every_fixture_is_read_as_it_was_after_it_is_written() {
     for (folder, main, _) in expected() {
         let source = open(&folder, &main).unwrap();
         if source.tensors().iter().any(|t| matches!(t.layout, Layout::Missing(_))) {
-            let error = plan(Arc::new(source), &Options::default(), "m").unwrap_err();
+            let error = plan(Arc::new(source), &WriteOptions::default(), "m").unwrap_err();
             assert_eq!(error.kind(), ErrorKind::Refused);
             continue;
         }
-        let again = open_files(&written(source.clone(), &Options::default(), "again")).unwrap();
+        let again =
+            open_files(&written(source.clone(), &WriteOptions::default(), "again")).unwrap();
         assert_eq!(again.findings, [], "{folder}");
         let (ours, theirs) = (again.leaves(), source.leaves());
         assert_eq!(ours.len(), theirs.len());
@@ -171,7 +172,7 @@ fn sample() -> Checkpoint {
 
 #[test]
 fn plain_values_become_tensors_and_what_is_lost_is_told() {
-    let plan = plan(Arc::new(sample()), &Options::default(), "m.index").unwrap();
+    let plan = plan(Arc::new(sample()), &WriteOptions::default(), "m.index").unwrap();
     let lost: Vec<_> = plan.losses.iter().filter(|loss| !loss.harmless).collect();
     assert_eq!(lost.len(), 1);
     assert_eq!((&lost[0].keys[..], &*lost[0].what), (&["none".to_owned()][..], "None is left out"));
@@ -217,7 +218,7 @@ fn several_data_files_hold_what_one_does() {
     };
     let names = whole.leaves().into_iter().map(|leaf| (leaf.flat, "one".to_owned()));
     for shards in [Shards::BySize(64), Shards::Named(Arc::new(names.skip(5).collect()))] {
-        let options = Options { shards, ..Options::default() };
+        let options = WriteOptions { shards, ..WriteOptions::default() };
         let files = written(whole.clone(), &options, "m");
         let count = files.len() - 1;
         assert!(count > 1 && files[1].0 == format!("m.data-00000-of-{count:05}"), "{count}");
@@ -245,7 +246,7 @@ fn what_is_tied_takes_no_room_in_the_data_files() {
     let root = builder.push(dict(&[("a", one), ("b", other), ("c", tied)])).unwrap();
     let source =
         builder.finish(root, FormatInfo::default(), FileSet::default(), Vec::new()).unwrap();
-    let options = Options { shards: Shards::BySize(40), ..Options::default() };
+    let options = WriteOptions { shards: Shards::BySize(40), ..WriteOptions::default() };
     let files = written(source, &options, "m");
     let lengths: Vec<usize> = files.iter().map(|(_, bytes)| bytes.len()).collect();
     assert_eq!(lengths[1..], [40, 40]);
@@ -264,7 +265,7 @@ fn strings_in_a_file_are_read_late() {
     let value = builder.push(Value::Array(array)).unwrap();
     let root = builder.push(dict(&[("s", value)])).unwrap();
     let source = builder.finish(root, FormatInfo::default(), files, Vec::new()).unwrap();
-    let files = written(source, &Options::default(), "m");
+    let files = written(source, &WriteOptions::default(), "m");
     // The zero in the middle is part of its string, and those at the end would not be.
     assert!(files[1].1.ends_with(b"abc\0de"), "{:?}", files[1].1);
     let again = open_files(&files).unwrap();
@@ -275,7 +276,7 @@ fn strings_in_a_file_are_read_late() {
 
 #[test]
 fn an_object_graph_names_what_leads_to_each_value() {
-    let options = Options { object_graph: true, state_file: true, ..Options::default() };
+    let options = WriteOptions { object_graph: true, state_file: true, ..WriteOptions::default() };
     let files = written(sample(), &options, "m");
     let state = files.iter().find(|(name, _)| name == "checkpoint").unwrap();
     let text = String::from_utf8(state.1.clone()).unwrap();
@@ -291,7 +292,7 @@ fn an_object_graph_names_what_leads_to_each_value() {
     // What has a graph of its own keeps it.
     let error = plan(Arc::new(again.clone()), &options, "m").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
-    assert!(plan(Arc::new(again), &Options::default(), "m").is_ok());
+    assert!(plan(Arc::new(again), &WriteOptions::default(), "m").is_ok());
 }
 
 #[test]
@@ -302,11 +303,11 @@ fn two_values_of_one_name_are_refused_with_both_keys() {
     let inner = builder.push(dict(&[("b", one)])).unwrap();
     let root = builder.push(dict(&[("a", inner), ("a.b", other)])).unwrap();
     let source = Arc::new(checkpoint(builder, root));
-    let error = plan(source.clone(), &Options::default(), "m").unwrap_err();
+    let error = plan(source.clone(), &WriteOptions::default(), "m").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Refused);
     assert!(error.to_string().contains("a > b; a.b"), "{error}");
     for name in ["", ".index", "m.data-00000-of-00001"] {
-        assert!(plan(source.clone(), &Options::default(), name).is_err());
+        assert!(plan(source.clone(), &WriteOptions::default(), name).is_err());
     }
 }
 
@@ -323,7 +324,7 @@ fn a_large_index_has_several_blocks() {
         entries.push((DictKey::Str(name.into()), value));
     }
     let root = builder.push(Value::Dict(Dict { entries, ..Dict::default() })).unwrap();
-    let files = written(checkpoint(builder, root), &Options::default(), "m");
+    let files = written(checkpoint(builder, root), &WriteOptions::default(), "m");
     assert!(files[0].1.len() > 3 * (256 << 10));
     let mut set = FileSet::default();
     for (name, bytes) in &files {

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
     Tensor, TensorId, Text, Value,
 };
 
-use super::losses::{self, Kind, Losses};
+use super::losses::{self, LossKind, Losses};
 use super::strings::{self, Late};
 use crate::tensorflow::{crc, dtype};
 
@@ -127,7 +127,7 @@ impl Items<'_> {
         self.push(&leaf.key, dtype::number(name), Vec::new(), body);
     }
 
-    fn text(&mut self, leaf: &Leaf, text: &str, loss: &'static Kind) {
+    fn text(&mut self, leaf: &Leaf, text: &str, loss: &'static LossKind) {
         self.losses.add(loss, &leaf.flat);
         self.strings(leaf, Vec::new(), &[text.as_bytes()]);
     }
@@ -230,7 +230,7 @@ fn string_array<'a>(
 
 /// TensorFlow's number for the elements of a tensor, the shape that they then have, and what they
 /// lose.
-fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<&'static Kind>) {
+fn elements(tensor: &Tensor) -> (u64, Vec<u64>, Option<&'static LossKind>) {
     use DType::*;
     let as_they_are = |number, loss| (number, tensor.shape.clone(), loss);
     let with_one_more =

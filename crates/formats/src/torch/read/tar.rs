@@ -177,14 +177,14 @@ fn number(field: &[u8]) -> Option<u64> {
 }
 
 /// Reads one member from its start.
-struct Reader<'a> {
+struct MemberReader<'a> {
     source: &'a Structure,
     limits: &'a Limits,
     at: u64,
     end: u64,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> MemberReader<'a> {
     fn new(tar: &'a Tar, member: Span, limits: &'a Limits) -> Self {
         let end = member.offset + member.len;
         Self { source: &tar.source, limits, at: member.offset, end }
@@ -259,7 +259,7 @@ impl Table {
     }
 
     fn read_storages(&mut self, tar: &Tar, limits: &Limits) -> Result<()> {
-        let mut reader = Reader::new(tar, tar.storages, limits);
+        let mut reader = MemberReader::new(tar, tar.storages, limits);
         for number in 0..reader.count(10)? {
             let pickle = reader.pickle()?;
             let (key, dtype) = match pickle.sequence(pickle.root()) {
@@ -310,7 +310,7 @@ impl Table {
     }
 
     fn read_tensors(&mut self, tar: &Tar, limits: &Limits) -> Result<()> {
-        let mut reader = Reader::new(tar, tar.tensors, limits);
+        let mut reader = MemberReader::new(tar, tar.tensors, limits);
         for _ in 0..reader.count(18)? {
             let pickle = reader.pickle()?;
             let ids = match pickle.sequence(pickle.root()) {

@@ -6,11 +6,11 @@ use statelens_checkpoint::{Checkpoint, Loss, ValueId};
 
 /// Losses while they are found: values instead of keys, for keys cost a walk of the tree.
 #[derive(Default)]
-pub(super) struct Losses(Vec<(Kind, Vec<ValueId>)>);
+pub(super) struct Losses(Vec<(LossKind, Vec<ValueId>)>);
 
 /// What happens to a value, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Kind {
+pub(super) struct LossKind {
     pub(super) what: &'static str,
     pub(super) why: &'static str,
     pub(super) harmless: bool,
@@ -19,34 +19,36 @@ pub(super) struct Kind {
 const NUMPY: &str = "`torch.load(weights_only=True)` refuses every numpy class.";
 const CLASS: &str = "`torch.load(weights_only=True)` refuses the class.";
 
-const fn lost(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: false }
+const fn lost(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: false }
 }
 
-const fn harmless(what: &'static str, why: &'static str) -> Kind {
-    Kind { what, why, harmless: true }
+const fn harmless(what: &'static str, why: &'static str) -> LossKind {
+    LossKind { what, why, harmless: true }
 }
 
-pub(super) const ARRAY: Kind = harmless("numpy arrays become tensors of the same values", NUMPY);
-pub(super) const SCALAR: Kind =
+pub(super) const ARRAY: LossKind =
+    harmless("numpy arrays become tensors of the same values", NUMPY);
+pub(super) const SCALAR: LossKind =
     harmless("numpy scalars become tensors without dimensions, of the same value", NUMPY);
-pub(super) const PATH: Kind = harmless("paths become strings", CLASS);
-pub(super) const NUMPY_ONLY: Kind =
+pub(super) const PATH: LossKind = harmless("paths become strings", CLASS);
+pub(super) const NUMPY_ONLY: LossKind =
     lost("arrays of strings, records or dates become None", "Torch has no such dtype.");
-pub(super) const NUMPY_DTYPE: Kind = lost("numpy dtypes become their names", NUMPY);
-pub(super) const DEQUE: Kind = lost("deques become lists", CLASS);
-pub(super) const NAMED: Kind = lost("named tuples become plain tuples", CLASS);
-pub(super) const FROZEN: Kind = lost("frozensets become sets", CLASS);
-pub(super) const DICT: Kind = lost("dicts of other classes become plain dicts", CLASS);
-pub(super) const OBJECT: Kind = lost("objects become the text that Python prints for them", CLASS);
-pub(super) const MODULE: Kind = lost("objects become dicts or lists of what they hold", CLASS);
-pub(super) const SUBCLASS: Kind = lost("tensors of other classes become plain tensors", CLASS);
-pub(super) const UNSCALED: Kind = lost(
+pub(super) const NUMPY_DTYPE: LossKind = lost("numpy dtypes become their names", NUMPY);
+pub(super) const DEQUE: LossKind = lost("deques become lists", CLASS);
+pub(super) const NAMED: LossKind = lost("named tuples become plain tuples", CLASS);
+pub(super) const FROZEN: LossKind = lost("frozensets become sets", CLASS);
+pub(super) const DICT: LossKind = lost("dicts of other classes become plain dicts", CLASS);
+pub(super) const OBJECT: LossKind =
+    lost("objects become the text that Python prints for them", CLASS);
+pub(super) const MODULE: LossKind = lost("objects become dicts or lists of what they hold", CLASS);
+pub(super) const SUBCLASS: LossKind = lost("tensors of other classes become plain tensors", CLASS);
+pub(super) const UNSCALED: LossKind = lost(
     "quantised numbers without a scale become plain integers",
     "Torch builds no tensor of them.",
 );
-pub(super) const KEY: Kind = lost("keys of other types become strings", CLASS);
-pub(super) const BIG_INT: Kind = lost(
+pub(super) const KEY: LossKind = lost("keys of other types become strings", CLASS);
+pub(super) const BIG_INT: LossKind = lost(
     "integers of more than 255 bytes become strings of their digits",
     "`torch.load(weights_only=True)` refuses longer ones.",
 );
@@ -55,20 +57,20 @@ const NEWER: &str = "Torch 2.4, which Cerebras 2.10 brings, refuses them with we
                      loads them with weights_only=False, its default; later releases take them \
                      (tried with 2.15).";
 
-pub(super) const BYTES: Kind =
+pub(super) const BYTES: LossKind =
     harmless("byte strings need a later torch than 2.4 to load with weights_only=True", NEWER);
-pub(super) const SET: Kind =
+pub(super) const SET: LossKind =
     harmless("sets need a later torch than 2.4 to load with weights_only=True", NEWER);
-pub(super) const COMPLEX: Kind =
+pub(super) const COMPLEX: LossKind =
     harmless("complex numbers need a later torch than 2.4 to load with weights_only=True", NEWER);
-pub(super) const NEW_DTYPE: Kind = harmless(
+pub(super) const NEW_DTYPE: LossKind = harmless(
     "tensors of float8_e8m0fnu and float4_e2m1fn_x2 need a torch that has these dtypes",
     "Torch 2.4, which Cerebras 2.10 brings, has neither; torch 2.15 has both.",
 );
 
 impl Losses {
     /// Notes that `kind` happens to `id`.
-    pub(super) fn add(&mut self, kind: Kind, id: ValueId) {
+    pub(super) fn add(&mut self, kind: LossKind, id: ValueId) {
         match self.0.iter_mut().find(|(known, _)| *known == kind) {
             Some((_, ids)) => ids.push(id),
             None => self.0.push((kind, vec![id])),
@@ -83,7 +85,7 @@ impl Losses {
         let all: HashSet<ValueId> =
             self.0.iter().flat_map(|(_, ids)| ids.iter().copied()).collect();
         let keys = source.flat_keys(&all);
-        let loss = |(kind, ids): (Kind, Vec<ValueId>)| Loss {
+        let loss = |(kind, ids): (LossKind, Vec<ValueId>)| Loss {
             keys: ids.iter().filter_map(|id| keys.get(id)).map(ToString::to_string).collect(),
             what: kind.what.into(),
             why: kind.why.into(),

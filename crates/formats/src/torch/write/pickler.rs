@@ -472,8 +472,8 @@ impl<'a> Pickler<'a> {
     /// The persistent id of the storage, then offset, size and strides in elements.
     fn storage_and_view(&mut self, id: TensorId, tensor: &Tensor) -> Result<()> {
         let storages = self.storages;
-        let place = storages
-            .places
+        let view = storages
+            .views
             .get(&id)
             .ok_or_else(|| Error::damaged("a tensor is named that has no place in the archive"))?;
         self.encoder.mark();
@@ -481,21 +481,21 @@ impl<'a> Pickler<'a> {
         let elements = match storage_class(written_dtype(tensor)) {
             Some(class) => {
                 self.global("torch", class)?;
-                place.record_len / tensor.dtype.itemsize().max(1)
+                view.record_len / tensor.dtype.itemsize().max(1)
             }
             None => {
                 self.global("torch.storage", "UntypedStorage")?;
-                place.record_len
+                view.record_len
             }
         };
-        self.encoder.str(&place.record.to_string())?;
+        self.encoder.str(&view.record.to_string())?;
         self.word("cpu")?;
         self.encoder.int(&elements.into())?;
         self.encoder.marked_tuple();
         self.encoder.binpersid();
-        self.encoder.int(&place.offset.into())?;
+        self.encoder.int(&view.offset.into())?;
         self.encoder.tuple_of(&tensor.shape, |encoder, dim| encoder.int(&(*dim).into()))?;
-        self.encoder.tuple_of(&place.strides, |encoder, stride| {
+        self.encoder.tuple_of(&view.strides, |encoder, stride| {
             encoder.small_int(*stride);
             Ok(())
         })

@@ -9,9 +9,9 @@ use statelens_checkpoint::{
 
 use crate::views::{self, same_elements, same_view};
 
-/// Where a tensor lies in the archive.
+/// A tensor's view of its storage: where it lies in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StorageView {
     /// The record `data/<record>`.
     pub(super) record: usize,
     /// Bytes in that record.
@@ -22,12 +22,12 @@ pub(super) struct Place {
     pub(super) strides: Vec<i64>,
 }
 
-/// The records and where each tensor lies.
+/// The records, and the views of them by tensor.
 pub(super) struct Storages {
     /// The tensor that each record holds, and its bytes.
     pub(super) records: Vec<(TensorId, u64)>,
-    /// Where each tensor that was asked for lies.
-    pub(super) places: HashMap<TensorId, Place>,
+    /// The view of each tensor that was asked for.
+    pub(super) views: HashMap<TensorId, StorageView>,
 }
 
 /// Places `used` tensors, which are in the order in which they will be named; records are
@@ -44,11 +44,11 @@ pub(super) fn place(
             groups.entry(storage).or_default().push(*id);
         }
     }
-    let mut storages = Storages { records: Vec::new(), places: HashMap::new() };
+    let mut storages = Storages { records: Vec::new(), views: HashMap::new() };
     // For each tensor of a storage that is not written whole: the first tensor of the same view.
     let mut twins: HashMap<TensorId, TensorId> = HashMap::new();
     for id in used {
-        if storages.places.contains_key(id) {
+        if storages.views.contains_key(id) {
             continue;
         }
         let tensor = source.tensor(*id)?;
@@ -60,17 +60,17 @@ pub(super) fn place(
                 continue;
             }
         }
-        let twin = twins.get(id).and_then(|first| storages.places.get(first)).cloned();
-        let place = match twin {
-            Some(place) => place,
+        let twin = twins.get(id).and_then(|first| storages.views.get(first)).cloned();
+        let view = match twin {
+            Some(view) => view,
             None => {
                 let record_len = tensor.nbytes().ok_or_else(unplaced)?;
                 let strides = contiguous_strides(&tensor.shape).ok_or_else(unplaced)?;
                 let record = storages.add(*id, record_len);
-                Place { record, record_len, offset: 0, strides }
+                StorageView { record, record_len, offset: 0, strides }
             }
         };
-        storages.places.insert(*id, place);
+        storages.views.insert(*id, view);
     }
     Ok(storages)
 }
@@ -97,7 +97,7 @@ impl Storages {
             let tensor = source.tensor(*id)?;
             let (run, strides) = footprint(tensor).ok_or_else(unplaced)?;
             let offset = (run.first - start) / tensor.stored.itemsize().max(1);
-            self.places.insert(*id, Place { record, record_len, offset, strides });
+            self.views.insert(*id, StorageView { record, record_len, offset, strides });
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use saphyr_parser::{Event, Parser, ScalarStyle, Tag};
 use statelens_checkpoint::{Error, Result};
 
-use super::resolve::{self, Kind};
+use super::resolve::{self, ScalarType};
 use crate::config::value::{Key, List, Map, Value};
 use crate::config::{MAX_DEPTH, MAX_NODES};
 
@@ -27,14 +27,14 @@ pub(in crate::config) fn parse(text: &str) -> Result<Value> {
 
 #[derive(Default)]
 struct Builder {
-    open: Vec<Open>,
+    open: Vec<OpenContainer>,
     anchored: HashMap<usize, Value>,
     document: Option<Value>,
     nodes: usize,
 }
 
 /// A list or dict that has begun, with its anchor (0: none).
-struct Open {
+struct OpenContainer {
     anchor: usize,
     content: Content,
 }
@@ -67,7 +67,7 @@ impl Builder {
             Event::Scalar(text, style, anchor, tag) => {
                 let merge = style == ScalarStyle::Plain
                     && tag.is_none()
-                    && resolve::kind(&text) == Kind::Merge
+                    && resolve::scalar_type(&text) == ScalarType::Merge
                     && self.expects_key();
                 if merge {
                     return self.merge();
@@ -113,12 +113,12 @@ impl Builder {
     fn expects_key(&self) -> bool {
         matches!(
             self.open.last(),
-            Some(Open { content: Content::Map(Entries { key: None, .. }), .. })
+            Some(OpenContainer { content: Content::Map(Entries { key: None, .. }), .. })
         )
     }
 
     fn merge(&mut self) -> Result<()> {
-        if let Some(Open { content: Content::Map(entries), .. }) = self.open.last_mut() {
+        if let Some(OpenContainer { content: Content::Map(entries), .. }) = self.open.last_mut() {
             entries.key = Some(Pending::Merge);
         }
         Ok(())
@@ -128,12 +128,12 @@ impl Builder {
         if self.open.len() >= MAX_DEPTH {
             return Err(Error::limit("the config is nested deeper than 100 levels"));
         }
-        self.open.push(Open { anchor, content });
+        self.open.push(OpenContainer { anchor, content });
         Ok(())
     }
 
     fn end(&mut self) -> Result<()> {
-        let Some(Open { anchor, content }) = self.open.pop() else {
+        let Some(OpenContainer { anchor, content }) = self.open.pop() else {
             return Err(Error::damaged("something ends that did not begin"));
         };
         let value = match content {
@@ -153,17 +153,20 @@ impl Builder {
         }
         match self.open.last_mut() {
             None => self.document = Some(value),
-            Some(Open { content: Content::List(list), .. }) => list.push(value),
-            Some(Open { content: Content::Map(entries), .. }) => match entries.key.take() {
-                Some(Pending::Key(key)) => entries.own.push((key, value)),
-                Some(Pending::Merge) => entries.merge(value)?,
-                None => {
-                    let key = Key::of(value).ok_or_else(|| {
-                        Error::unsupported("a list or a section can't be a key").expected("a text")
-                    })?;
-                    entries.key = Some(Pending::Key(key));
+            Some(OpenContainer { content: Content::List(list), .. }) => list.push(value),
+            Some(OpenContainer { content: Content::Map(entries), .. }) => {
+                match entries.key.take() {
+                    Some(Pending::Key(key)) => entries.own.push((key, value)),
+                    Some(Pending::Merge) => entries.merge(value)?,
+                    None => {
+                        let key = Key::of(value).ok_or_else(|| {
+                            Error::unsupported("a list or a section can't be a key")
+                                .expected("a text")
+                        })?;
+                        entries.key = Some(Pending::Key(key));
+                    }
                 }
-            },
+            }
         }
         Ok(())
     }
@@ -198,19 +201,19 @@ impl Entries {
 fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>) -> Result<Value> {
     let plain = style == ScalarStyle::Plain;
     let Some(tag) = tag else {
-        let kind = if plain { resolve::kind(text) } else { Kind::Text };
-        return resolve::value(text, kind);
+        let scalar_type = if plain { resolve::scalar_type(text) } else { ScalarType::Text };
+        return resolve::value(text, scalar_type);
     };
-    let kind = match core(tag) {
-        Some("str") => Kind::Text,
-        Some("int") => Kind::Int,
-        Some("float") => Kind::Float,
-        Some("bool") => Kind::Bool,
-        Some("null") => Kind::Null,
-        _ if tag.handle.is_empty() && tag.suffix == "!" => Kind::Text,
+    let scalar_type = match core(tag) {
+        Some("str") => ScalarType::Text,
+        Some("int") => ScalarType::Int,
+        Some("float") => ScalarType::Float,
+        Some("bool") => ScalarType::Bool,
+        Some("null") => ScalarType::Null,
+        _ if tag.handle.is_empty() && tag.suffix == "!" => ScalarType::Text,
         _ => return Err(foreign(tag)),
     };
-    resolve::value(text, kind)
+    resolve::value(text, scalar_type)
 }
 
 fn collection_tag(tag: Option<&Tag>, own: &str) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::config::value::Value;
 
 /// The types that plain scalars have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ScalarType {
     Null,
     Bool,
     Int,
@@ -24,48 +24,48 @@ pub(super) enum Kind {
 }
 
 /// The type of a scalar that stands without quotes and tag.
-pub(super) fn kind(text: &str) -> Kind {
-    let Some(first) = text.chars().next() else { return Kind::Null };
+pub(super) fn scalar_type(text: &str) -> ScalarType {
+    let Some(first) = text.chars().next() else { return ScalarType::Null };
     match first {
         'y' | 'Y' | 'n' | 'N' | 't' | 'T' | 'f' | 'F' | 'o' | 'O' => {
             if truth(text).is_some() {
-                Kind::Bool
+                ScalarType::Bool
             } else if matches!(text, "null" | "Null" | "NULL") {
-                Kind::Null
+                ScalarType::Null
             } else {
-                Kind::Text
+                ScalarType::Text
             }
         }
         '-' | '+' | '0'..='9' | '.' => {
             if FLOAT.is_match(text) {
-                Kind::Float
+                ScalarType::Float
             } else if INT.is_match(text) {
-                Kind::Int
+                ScalarType::Int
             } else if first.is_ascii_digit() && DATE.is_match(text) {
-                Kind::Date
+                ScalarType::Date
             } else {
-                Kind::Text
+                ScalarType::Text
             }
         }
-        '~' if text == "~" => Kind::Null,
-        '<' if text == "<<" => Kind::Merge,
-        '=' if text == "=" => Kind::Equals,
-        _ => Kind::Text,
+        '~' if text == "~" => ScalarType::Null,
+        '<' if text == "<<" => ScalarType::Merge,
+        '=' if text == "=" => ScalarType::Equals,
+        _ => ScalarType::Text,
     }
 }
 
 /// The value of a scalar of a type; what doesn't fit the type is an error.
-pub(super) fn value(text: &str, kind: Kind) -> Result<Value> {
+pub(super) fn value(text: &str, scalar_type: ScalarType) -> Result<Value> {
     let bad =
         |what: &str| Error::damaged(format!("\"{}\" is not {what}", Value::from(text).quoted()));
-    Ok(match kind {
-        Kind::Null => Value::Null,
-        Kind::Bool => Value::Bool(truth(text).ok_or_else(|| bad("true or false"))?),
-        Kind::Int => int(text)?.ok_or_else(|| bad("an integer"))?,
-        Kind::Float => Value::Float(float(text).ok_or_else(|| bad("a number"))?),
-        Kind::Date => Value::Date(text.to_owned()),
-        Kind::Text | Kind::Merge => Value::from(text),
-        Kind::Equals => {
+    Ok(match scalar_type {
+        ScalarType::Null => Value::Null,
+        ScalarType::Bool => Value::Bool(truth(text).ok_or_else(|| bad("true or false"))?),
+        ScalarType::Int => int(text)?.ok_or_else(|| bad("an integer"))?,
+        ScalarType::Float => Value::Float(float(text).ok_or_else(|| bad("a number"))?),
+        ScalarType::Date => Value::Date(text.to_owned()),
+        ScalarType::Text | ScalarType::Merge => Value::from(text),
+        ScalarType::Equals => {
             return Err(Error::damaged("a plain = has no meaning as a value")
                 .advice("Put it in quotes if the text is meant."));
         }
@@ -197,9 +197,9 @@ mod tests {
             ("-", Value::from("-")),
             ("None", Value::from("None")),
         ] {
-            assert_eq!(value(text, kind(text)).unwrap(), expected, "{text}");
+            assert_eq!(value(text, scalar_type(text)).unwrap(), expected, "{text}");
         }
-        assert_eq!(kind("<<"), Kind::Merge);
-        assert!(value("=", kind("=")).is_err());
+        assert_eq!(scalar_type("<<"), ScalarType::Merge);
+        assert!(value("=", scalar_type("=")).is_err());
     }
 }

@@ -4,14 +4,14 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use super::resolve::{self, Kind};
+use super::resolve::{self, ScalarType};
 use crate::config::float;
 use crate::config::value::{Key, Map, Value};
 
 /// Writes one document; each level is set in by `step`.
 pub(in crate::config) fn write(value: &Value, step: usize) -> String {
     let mut writer = Writer { anchors: anchors(value), step, ..Writer::default() };
-    writer.node(value, Place::Root);
+    writer.node(value, NodeRole::Root);
     if writer.open_ended && !matches!(value, Value::List(_) | Value::Map(_)) {
         writer.line_break();
         writer.text.push_str("...");
@@ -24,8 +24,9 @@ const WIDTH: usize = 80;
 /// Keys of this length and more are written behind a question mark.
 const SIMPLE_KEY: usize = 128;
 
+/// What a node is to the one that it is written in.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum NodeRole {
     Root,
     Item,
     Value,
@@ -57,7 +58,7 @@ struct Anchor {
 
 impl Writer {
     /// Depth is bounded: whatever was read or made is.
-    fn node(&mut self, value: &Value, place: Place) {
+    fn node(&mut self, value: &Value, role: NodeRole) {
         if let Some(anchor) = value.shared().and_then(|mark| self.anchors.get_mut(&mark)) {
             let name = format!("id{:03}", anchor.number);
             if anchor.written {
@@ -72,7 +73,7 @@ impl Writer {
             Value::List(list) => {
                 let outer = self.indent;
                 let indentless =
-                    matches!(place, Place::Value | Place::SimpleKey | Place::ComplexKey)
+                    matches!(role, NodeRole::Value | NodeRole::SimpleKey | NodeRole::ComplexKey)
                         && !self.indention;
                 if !indentless {
                     self.increase();
@@ -80,7 +81,7 @@ impl Writer {
                 for item in list.iter() {
                     self.write_indent();
                     self.indicator("-", true, false, true);
-                    self.node(item, Place::Item);
+                    self.node(item, NodeRole::Item);
                 }
                 self.indent = outer;
             }
@@ -96,7 +97,7 @@ impl Writer {
             _ => {
                 let outer = self.indent;
                 self.indent = Some(self.indent.map_or(self.step, |indent| indent + self.step));
-                self.scalar(value, place != Place::SimpleKey);
+                self.scalar(value, role != NodeRole::SimpleKey);
                 self.indent = outer;
             }
         }
@@ -108,15 +109,15 @@ impl Writer {
             Key::Other(value) => (**value).clone(),
         };
         if is_simple(&key) {
-            self.node(&key, Place::SimpleKey);
+            self.node(&key, NodeRole::SimpleKey);
             self.indicator(":", false, false, false);
         } else {
             self.indicator("?", true, false, true);
-            self.node(&key, Place::ComplexKey);
+            self.node(&key, NodeRole::ComplexKey);
             self.write_indent();
             self.indicator(":", true, false, true);
         }
-        self.node(value, Place::Value);
+        self.node(value, NodeRole::Value);
     }
 
     fn increase(&mut self) {
@@ -143,7 +144,9 @@ impl Writer {
 
     fn string(&mut self, text: &str, split: bool) {
         let shape = Shape::of(text);
-        let plain = shape.plain && (split || !shape.multiline) && resolve::kind(text) == Kind::Text;
+        let plain = shape.plain
+            && (split || !shape.multiline)
+            && resolve::scalar_type(text) == ScalarType::Text;
         if plain {
             self.plain(text, split);
         } else if shape.single && (split || !shape.multiline) {

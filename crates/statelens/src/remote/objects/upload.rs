@@ -31,7 +31,7 @@ pub(crate) struct ObjectSink {
 
 /// One object being written.
 struct Upload {
-    place: Location,
+    location: Location,
     warn: fn(&str),
     id: Option<MultipartId>,
     part: usize,
@@ -50,14 +50,14 @@ impl ObjectSink {
     /// `warn` is told of parts that a store may have kept.
     pub(crate) fn new(
         plan: &Plan,
-        places: Vec<Location>,
+        locations: Vec<Location>,
         replace: bool,
         warn: fn(&str),
     ) -> Result<Self> {
         let mut uploads = Vec::new();
-        for (file, place) in plan.files.iter().zip(places) {
-            if !replace && place.exists()? {
-                return Err(exists().in_file(place.address()));
+        for (file, location) in plan.files.iter().zip(locations) {
+            if !replace && location.exists()? {
+                return Err(exists().in_file(location.address()));
             }
             let size = file.size(&plan.source)?.bytes();
             let part = PART.max(size.div_ceil(MOST_PARTS).next_multiple_of(1 << 20));
@@ -70,7 +70,7 @@ impl ObjectSink {
                 return Err(Error::unsupported("the file is too large to be sent in parts"));
             };
             uploads.push(Upload {
-                place,
+                location,
                 warn,
                 id: None,
                 part,
@@ -90,24 +90,20 @@ impl ObjectSink {
         if let Some(last) = self.uploads.get_mut(self.current) {
             last.end()?;
         }
-        let mut written = Written::default();
+        let mut replaces = Vec::new();
         for upload in &self.uploads {
-            let replaces = upload.place.exists()?;
-            if replaces && !self.replace {
-                return Err(exists().in_file(upload.place.address()));
+            replaces.push(upload.location.exists()?);
+            if replaces.last() == Some(&true) && !self.replace {
+                return Err(exists().in_file(upload.location.address()));
             }
-            written.objects.push(Appeared {
-                place: upload.place.clone(),
-                replaces,
-                warn: upload.warn,
-            });
         }
-        for (at, upload) in self.uploads.iter_mut().enumerate() {
-            if let Err(error) = upload.complete() {
-                // Those that have appeared go again.
-                written.objects.truncate(at);
-                return Err(error);
-            }
+        // If one can't be completed, those that have appeared go again.
+        let mut written = Written::default();
+        for (upload, replaces) in self.uploads.iter_mut().zip(replaces) {
+            upload.complete()?;
+            let Upload { location, warn, .. } = upload;
+            let (location, warn) = (location.clone(), *warn);
+            written.objects.push(Appeared { location, replaces, warn });
         }
         Ok(written)
     }
@@ -126,7 +122,7 @@ pub(crate) struct Written {
 }
 
 struct Appeared {
-    place: Location,
+    location: Location,
     /// Another one was there.
     replaces: bool,
     warn: fn(&str),
@@ -135,7 +131,7 @@ struct Appeared {
 impl Written {
     /// Opens them, to read them back.
     pub(crate) fn open(&self) -> Result<Vec<Arc<dyn ReadAt>>> {
-        self.objects.iter().map(|object| object.place.open()?).collect()
+        self.objects.iter().map(|object| object.location.open()?).collect()
     }
 
     /// They stay.
@@ -146,8 +142,8 @@ impl Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        for Appeared { place, replaces, warn } in self.objects.drain(..) {
-            let (removed, address) = (place.remove(), place.address());
+        for Appeared { location, replaces, warn } in self.objects.drain(..) {
+            let (removed, address) = (location.remove(), location.address());
             if let Err(error) = removed {
                 warn(&format!(
                     "{address}: this object is not to be used and could not be removed: {error}"
@@ -193,8 +189,8 @@ impl Drop for ObjectSink {
 
 impl Upload {
     fn begin(&mut self) -> Result<()> {
-        let id = wait(self.place.parts.create_multipart(&self.place.path))?;
-        self.id = Some(id.map_err(|error| told(&error, &self.place.address()))?);
+        let id = wait(self.location.parts.create_multipart(&self.location.path))?;
+        self.id = Some(id.map_err(|error| told(&error, &self.location.address()))?);
         // Their numbers are taken; the rest is counted from behind them.
         self.parts = vec![None; self.keep / self.part];
         Ok(())
@@ -246,7 +242,7 @@ impl Upload {
         while self.sending.len() >= AT_ONCE {
             self.sent()?;
         }
-        let Location { parts, path, .. } = self.place.clone();
+        let Location { parts, path, .. } = self.location.clone();
         let send = async move { parts.put_part(&path, &id, at, PutPayload::from(bytes)).await };
         self.sending.push_back((at, runtime()?.spawn(send)));
         Ok(())
@@ -257,7 +253,7 @@ impl Upload {
         let Some((at, part)) = self.sending.pop_front() else { return Ok(()) };
         let part = wait(part)?.map_err(|_| Error::io("sending a part ended unexpectedly"))?;
         let part = part.map_err(|error| {
-            told(&error, &self.place.address()).context("a part could not be written")
+            told(&error, &self.location.address()).context("a part could not be written")
         })?;
         if let Some(slot) = self.parts.get_mut(at) {
             *slot = Some(part);
@@ -271,9 +267,9 @@ impl Upload {
         if parts.len() != self.parts.len() {
             return Err(Error::io("a part of the new object was not sent"));
         }
-        let Location { parts: store, path, .. } = &self.place;
+        let Location { parts: store, path, .. } = &self.location;
         wait(store.complete_multipart(path, id, parts))?
-            .map_err(|error| told(&error, &self.place.address()))?;
+            .map_err(|error| told(&error, &self.location.address()))?;
         self.complete = true;
         Ok(())
     }
@@ -286,13 +282,13 @@ impl Upload {
             part.abort();
             let _ = wait(part);
         }
-        let Location { parts, path, .. } = &self.place;
+        let Location { parts, path, .. } = &self.location;
         let aborted = wait(parts.abort_multipart(path, &id));
         if !matches!(aborted, Ok(Ok(()))) {
             (self.warn)(&format!(
                 "{}: the store did not confirm that the unfinished upload was removed; look for \
                  incomplete multipart uploads in the bucket",
-                self.place.address()
+                self.location.address()
             ));
         }
     }

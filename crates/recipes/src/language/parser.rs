@@ -34,7 +34,7 @@ fn parse(
     others: &dyn Fn(&str) -> Option<String>,
     depth: usize,
 ) -> Result<Recipe> {
-    let mut reader = Reader {
+    let mut parser = Parser {
         recipe: Recipe::default(),
         header: None,
         about: Vec::new(),
@@ -44,7 +44,7 @@ fn parse(
     };
     for (number, (line, text)) in lines(text).into_iter().enumerate() {
         let result = match number < MOST_LINES {
-            true => reader.line(line, &text).and_then(|()| reader.bounded()),
+            true => parser.line(line, &text).and_then(|()| parser.bounded()),
             false => Err("the file has too many lines".to_owned()),
         };
         result.map_err(|what| {
@@ -53,11 +53,11 @@ fn parse(
                 .advice(format!("The line reads: {text}"))
         })?;
     }
-    if reader.recipe.family.is_empty() {
+    if parser.recipe.family.is_empty() {
         return Err(Error::refused(format!("{file} does not say which family it is about"))
             .expected("a line such as `family my-model`"));
     }
-    Ok(reader.recipe)
+    Ok(parser.recipe)
 }
 
 /// Lines with something in them: a line that ends in `\` goes on in the next.
@@ -83,7 +83,7 @@ fn lines(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-struct Reader<'a> {
+struct Parser<'a> {
     recipe: Recipe,
     /// What blocks of several components share.
     header: Option<Block>,
@@ -99,7 +99,7 @@ struct Reader<'a> {
 /// What was read, or what is wrong with it.
 pub(super) type Said<T> = std::result::Result<T, String>;
 
-impl Reader<'_> {
+impl Parser<'_> {
     fn line(&mut self, number: usize, line: &str) -> Said<()> {
         let (word, rest) = first_word(line);
         match word {
