@@ -14,11 +14,11 @@ use crate::cutter::Cutter;
 
 /// Logical bytes of a parcel, about: a parcel for each processor and some that wait for their turn
 /// are in memory.
-const PARCEL: u64 = 1 << 20;
+const PARCEL: u64 = 512 << 10;
 /// The largest one, where it can't be cut.
 const LARGEST: u64 = 16 << 20;
 /// Tensors of fewer bytes are not worth it.
-const WORTH: u64 = 4 << 20;
+const WORTH: u64 = 2 << 20;
 
 /// How a tensor falls into parcels.
 #[derive(Clone)]
