@@ -7,7 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{Checkpoint, Encoding, Result, StoredChunk, Tensor, TensorId};
+use statelens_checkpoint::{Checkpoint, Encoding, Layout, Result, StoredChunk, Tensor, TensorId};
 use statelens_tensor::{BUDGET, Pour, Receive, grain};
 
 use crate::cutter::Cutter;
@@ -18,7 +18,7 @@ const PARCEL: u64 = 512 << 10;
 /// The largest one, where it can't be cut.
 const LARGEST: u64 = 16 << 20;
 /// Tensors of fewer bytes are not worth it.
-const WORTH: u64 = 2 << 20;
+const WORTH: u64 = 1 << 20;
 
 /// How a tensor falls into parcels.
 #[derive(Clone)]
@@ -51,7 +51,9 @@ impl Parcels {
     ) -> Result<Option<Self>> {
         let tensor = source.tensor(id)?;
         let (Some(numel), Some(bytes)) = (tensor.numel(), tensor.nbytes()) else { return Ok(None) };
-        if bytes < WORTH {
+        // What is only cast is read and written in the time that this takes.
+        let packed = encoding.is_some() || matches!(tensor.layout, Layout::Chunked(_));
+        if bytes < WORTH || !packed {
             return Ok(None);
         }
         let size = grain(tensor).and_then(|read| {
