@@ -10,7 +10,7 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
 
-    /// Fills `buffer` from `offset`. Callers keep within `len()`; [`FileSet`] checks it.
+    /// Fills `buffer` from `offset`. Callers keep within `len()`; [`FileSet`](crate::FileSet) checks it.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// Whether there is nothing in it.
