@@ -86,3 +86,59 @@ pub fn write_files(
     }
     Ok(report)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use statelens_checkpoint::{Segment, Unwatched};
+
+    use super::*;
+
+    fn fixture(name: &str) -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
+    }
+
+    /// Files that don't hold what their plan says: nothing of them is kept, and what had the name
+    /// is as it was.
+    #[test]
+    fn what_does_not_read_back_is_not_kept() {
+        let folder = std::env::temp_dir().join(format!("statelens-wrong-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir_all(&folder).unwrap();
+        let (new, old) = (folder.join("new.safetensors"), folder.join("old.safetensors"));
+        fs::write(&old, b"mine").unwrap();
+        let checkpoint = crate::open(fixture("torch/zip_module_state_dict.pt")).unwrap();
+        let other = fixture("safetensors/f4.safetensors");
+        let other: Arc<[u8]> = fs::read(other).unwrap().into();
+        let nothing: Arc<[u8]> = (*b"weights and nothing else").into();
+        let run = |path: &Path, bytes: Option<&Arc<[u8]>>, replace| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            let conversion = crate::convert(&checkpoint, crate::Target::Safetensors);
+            let mut plan = conversion.plan(name).unwrap();
+            if let Some(bytes) = bytes {
+                plan.files[0].segments = vec![Segment::Bytes(bytes.clone())];
+            }
+            let limits = &Limits::default();
+            let writing = Writing { replace, sync: Sync::IfReplacing, limits, sources: &[] };
+            write_files(&[path.to_owned()], plan, &writing, &|_| Ok(()), &mut Unwatched)
+        };
+        for (bytes, said) in
+            [(&nothing, "can't be opened again"), (&other, "is not in what was written")]
+        {
+            for (path, replace) in [(&new, Replace::Nothing), (&old, Replace::Any)] {
+                let error = run(path, Some(bytes), replace).unwrap_err();
+                assert!(error.to_string().contains(said), "{error}");
+                // No file, no temporary one, and the old one as it was.
+                let names: Vec<_> = fs::read_dir(&folder).unwrap().collect();
+                assert_eq!(names.len(), 1, "{names:?}");
+                assert_eq!(fs::read(&old).unwrap(), b"mine");
+            }
+        }
+        // The plan itself is sound.
+        run(&new, None, Replace::Nothing).unwrap();
+        run(&old, None, Replace::Any).unwrap();
+        assert_eq!(fs::read(&new).unwrap(), fs::read(&old).unwrap());
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

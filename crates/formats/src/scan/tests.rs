@@ -122,6 +122,33 @@ fn bzip2(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
+/// [`BARE`] as Python's `lzma.compress(…, format=FORMAT_ALONE)` and `FORMAT_XZ`, as a member of its
+/// `zipfile` by `ZIP_LZMA`, and as `zstd` 1.5 packs it.
+const LZMA: &str = "5d00008000ffffffffffffffff00319bcac6b27c65dfdf91599fb1d67e2e8a77380de474817125e8cbc7\
+    ffff758c0000";
+const XZ: &str = "fd377a585a000004e6d6b4460200210116000000742fe5a3010016636f730a73797374656d0a28532774\
+    727565270a74522e0000dc543c9435c46d5600012f17810849b11fb6f37d010000000004595a";
+const ZIP_LZMA: &str = "090405005d0000800000319bcac6b27c65dfdf91599fb1d67e2e8a77380de474817125e8cbc7ffff\
+    758c0000";
+const ZSTD: &str = "28b52ffd0458b90000636f730a73797374656d0a28532774727565270a74522e84972bfc";
+
+fn hex(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).unwrap();
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+/// An archive of one member that is [`BARE`], packed by a method.
+fn zip_by(method: u8, packed: &[u8]) -> Vec<u8> {
+    let mut zip = zip(&[member("archive/data.pkl", packed)]);
+    for (magic, at, crc) in [(b"PK\x03\x04", 8, 14), (b"PK\x01\x02", 10, 16)] {
+        let header = zip.windows(4).position(|bytes| bytes == magic).unwrap();
+        zip[header + at] = method;
+        zip[header + crc..][..4].copy_from_slice(&crc32fast::hash(BARE).to_le_bytes());
+        zip[header + crc + 8..][..4].copy_from_slice(&(BARE.len() as u32).to_le_bytes());
+    }
+    zip
+}
+
 fn join(parts: &[&[u8]]) -> Vec<u8> {
     parts.concat()
 }
@@ -154,7 +181,39 @@ fn a_pickle_is_found_whatever_it_hides_in() {
         join(&[&(header.len() as u64).to_le_bytes(), header, b"\0"])
     };
     let weights = noise(200_000);
+    let tensorflow = std::fs::read(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/fixtures/tf/saver_v2_basic/model.ckpt-1.index"),
+    )
+    .unwrap();
+    let footer = &tensorflow[tensorflow.len() - 48..];
+    let behind = |packed: &[u8]| join(&[&weights, packed, &weights]);
     let cases: Vec<(&str, Vec<u8>)> = vec![
+        ("lzma", hex(LZMA)),
+        ("xz", hex(XZ)),
+        ("zstd", hex(ZSTD)),
+        ("member by bzip2", zip_by(12, &bzip2(BARE))),
+        ("member by lzma", zip_by(14, &hex(ZIP_LZMA))),
+        ("member by xz", zip_by(95, &hex(XZ))),
+        ("member by zstd", zip_by(93, &hex(ZSTD))),
+        ("lzma between weights", behind(&hex(LZMA))),
+        ("xz between weights", behind(&hex(XZ))),
+        ("zstd between weights", behind(&hex(ZSTD))),
+        ("bzip2 between weights", behind(&bzip2(BARE))),
+        ("zlib between weights", behind(&zlib(BARE))),
+        ("stored zlib between weights", {
+            let mut encoder = ZlibEncoder::new(Vec::new(), Compression::none());
+            encoder.write_all(BARE).unwrap();
+            behind(&encoder.finish().unwrap())
+        }),
+        ("zlib of much between weights", behind(&zlib(&join(&[&vec![0; 9999], MARKED])))),
+        ("zip behind a table of TensorFlow", join(&[&tensorflow, &torch])),
+        ("zip in front of a table of TensorFlow", join(&[&torch, &tensorflow])),
+        ("zip in front of a footer of TensorFlow", join(&[&torch, footer])),
+        ("zip before the footer of its table", {
+            let table = &tensorflow[..tensorflow.len() - 48];
+            join(&[table, &torch, footer])
+        }),
         ("bare", BARE.to_vec()),
         ("marked", MARKED.to_vec()),
         ("stacked", STACKED.to_vec()),
@@ -222,6 +281,28 @@ fn a_pickle_is_found_whatever_it_hides_in() {
     assert_eq!(wrong, Vec::<&str>::new());
 }
 
+/// By any name: the reader that it stands for looks at all of it, too.
+#[test]
+fn a_name_does_not_say_what_is_looked_for() {
+    let torch = zip(&[member("archive/data.pkl", MARKED), member("archive/version", b"3\n")]);
+    for name in ["a.npz", "a.npy", "a.keras", "a.safetensors", "a.index", "a.gguf", "a.h5", "a"] {
+        assert!(calls_system(&scan(name, torch.clone())), "{name}");
+    }
+}
+
+#[test]
+fn members_that_are_easily_taken_for_each_other_are_told() {
+    let of = |first: &str, second: &str| {
+        let findings = scan("m.pt", zip(&[member(first, PLAIN), member(second, PLAIN)]));
+        findings.into_iter().map(|finding| (finding.grade, finding.title)).collect::<Vec<_>>()
+    };
+    let capitals = (Grade::Warning, "Names in the archive differ in capitals only".to_owned());
+    assert_eq!(of("archive/data.pkl", "archive/DATA.PKL"), [capitals]);
+    let twice = (Grade::Damage, "Two members of the archive have the same name".to_owned());
+    assert_eq!(of("archive/data.pkl", "archive/data.pkl"), [twice]);
+    assert_eq!(of("archive/data.pkl", "archive/other.pkl"), []);
+}
+
 #[test]
 fn what_no_loader_would_run_is_nothing() {
     for (name, bytes) in [
@@ -280,6 +361,9 @@ fn what_unpacks_to_more_than_is_kept_is_told_or_looked_at() {
 fn what_can_not_be_unpacked_is_told() {
     for (name, bytes, grade) in [
         ("m.7z", b"7z\xbc\xaf\x27\x1c\0\0and so on".to_vec(), Grade::UnknownCode),
+        ("m.rar", b"Rar!\x1a\x07\0and so on".to_vec(), Grade::UnknownCode),
+        ("m.rar5", b"Rar!\x1a\x07\x01\0and so on".to_vec(), Grade::UnknownCode),
+        ("m.lz4", b"\x04\x22\x4d\x18and so on".to_vec(), Grade::UnknownCode),
         ("m.gz", gzip(&noise(5000))[..2000].to_vec(), Grade::Damage),
         (
             "m.zip",
@@ -316,6 +400,9 @@ fn hostile_bytes_take_bounded_time() {
         ("ends", b"PK\x05\x06".repeat(1 << 20)),
         ("headers", b"PK\x03\x04\x14\0\0\0\x08\0".repeat(1 << 18)),
         ("gzip", b"\x1f\x8b\x08\0".repeat(1 << 18)),
+        ("zlib", b"\x78\x9c\x4b".repeat(1 << 18)),
+        ("zlib in zlib", zlib(&[]).repeat(1 << 16)),
+        ("lzma", b"\x5d\0\0\x10\0\xff\xff\xff\xff\xff\xff\xff\xff\0".repeat(1 << 16)),
         ("names", b"cos\nsystem\n".repeat(1 << 18)),
         ("stacks", b"\x8c\x02os\x8c\x02os\x93".repeat(1 << 18)),
         ("arrays", b"\x93NUMPY\x01\0\x02\0'O'".repeat(1 << 17)),

@@ -103,6 +103,7 @@ const MODULES: &[(&str, &[&str])] = &[
             "test.support",
             "numpy.f2py",
             "numpy.distutils",
+            "mlflow.projects",
             "torch.utils.cpp_extension",
             "torch.utils.bottleneck",
             "torch.utils.collect_env",

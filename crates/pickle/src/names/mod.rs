@@ -205,4 +205,93 @@ mod tests {
             assert_eq!(grade(module, name), 0, "{line}");
         }
     }
+
+    /// Rows of the table whose names are judged by something else than their own grade, and by
+    /// which test.
+    const ELSEWHERE: &[(&str, &str)] = &[
+        ("`__builtin__.reduce`", "as Python 3 calls them: below"),
+        ("`str(b'os', 'ascii')`", "no name: `attacks2/computed_names.pkl` in the command's tests"),
+        ("a name of a class", "no name: nothing_is_harmless_for_its_module_or_for_how_it_looks"),
+        ("a class or function that nobody knows", "no name: `attacks` in the command's tests"),
+        ("extension codes", "opcodes: the machine's tests"),
+    ];
+
+    /// How a pickle names what the documents write in one word: `idlelib.*` is any name in it, `…`
+    /// stands for steps between, and a word alone is a module or a builtin.
+    fn spelled(span: &str) -> (String, String) {
+        let span = span.replace('…', ".anything.").replace(".*", ".anything");
+        let module = |module: &str| (module.to_owned(), "anything".to_owned());
+        let Some((outer, last)) = span.rsplit_once('.') else {
+            return match &*span {
+                "eval" | "exec" | "__import__" => ("anything.at.all".to_owned(), span),
+                _ => module(&span),
+            };
+        };
+        // What is below a builtin is not a module, however it is written.
+        if let Some(name) = span.strip_prefix("builtins.") {
+            return ("builtins".to_owned(), name.to_owned());
+        }
+        // Modules, written as such.
+        if ["torch.utils.bottleneck", "test.support.script_helper"].contains(&&*span) {
+            return module(&span);
+        }
+        // A method belongs to its class.
+        let class = |step: &str| step.trim_start_matches('_').starts_with(char::is_uppercase);
+        match outer.rsplit_once('.') {
+            Some((outer, step)) if class(step) => (outer.to_owned(), format!("{step}.{last}")),
+            _ => (outer.to_owned(), last.to_owned()),
+        }
+    }
+
+    /// The names that stand in code spans.
+    fn spans(cell: &str) -> Vec<&str> {
+        cell.split('`').skip(1).step_by(2).collect()
+    }
+
+    #[test]
+    fn the_table_in_the_documents_says_what_is_done() {
+        let text = include_str!("../../../../docs/scan.md");
+        let table = text.split("### Names").nth(1).unwrap().split("###").next().unwrap();
+        let (mut rows, mut held, mut wrong) = (0, 0, Vec::new());
+        for row in table.lines().filter(|line| line.starts_with("| ")).skip(1) {
+            let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+            let [trick, _, _, said] = cells[..] else { panic!("{row}") };
+            rows += 1;
+            if ELSEWHERE.iter().any(|(start, _)| trick.starts_with(start)) {
+                continue;
+            }
+            assert!(said.starts_with("danger"), "{row}: held by no test");
+            let alone = spans(said);
+            assert!(!spans(trick).is_empty(), "{row}");
+            for span in spans(trick) {
+                let (module, name) = spelled(span);
+                let expected = if alone.contains(&span) { 1 } else { 2 };
+                held += 1;
+                if grade(&module, &name) != expected {
+                    wrong.push(format!("{span} as {name} of {module}"));
+                }
+            }
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+        assert!(rows > 20 && held > 80, "{rows} {held}");
+        for (start, _) in ELSEWHERE {
+            assert!(table.contains(&format!("\n| {start}")), "{start}: no such row");
+        }
+    }
+
+    #[test]
+    fn names_of_python_2_are_judged_as_python_3_calls_them() {
+        for (pickle, expected) in [
+            (&b"\x80\x02c__builtin__\nreduce\n."[..], "functools.reduce"),
+            (b"\x80\x02ccommands\ngetoutput\n.", "subprocess.getoutput"),
+            (b"\x80\x02ccopy_reg\nadd_extension\n.", "copyreg.add_extension"),
+        ] {
+            let pickle = crate::read(pickle, 0, &statelens_checkpoint::Limits::default()).unwrap();
+            let findings = pickle.scan(&crate::ScanOptions::default());
+            let worst = findings.first().unwrap();
+            assert_eq!(worst.grade, statelens_checkpoint::Grade::Danger, "{worst:?}");
+            let call = worst.call.as_ref().unwrap();
+            assert_eq!(format!("{}.{}", call.module, call.name), expected);
+        }
+    }
 }

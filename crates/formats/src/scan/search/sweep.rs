@@ -78,8 +78,10 @@ impl Search<'_> {
             [0x89, ..] if here.starts_with(b"\x89HDF\r\n\x1a\n") => {
                 hdf5::look(self, &blob.part("HDF5", at, u64::MAX))
             }
-            [0x1f | 0xfd | b'B' | 0x28, ..] => {
-                if let Some(packing) = Packing::of(here) {
+            [0x1f | 0xfd | b'B' | 0x28 | 0x78 | 0x5d, ..] => {
+                if let Some(packing) = Packing::of(here)
+                    && (packing.is_certain() || is_plausible(packing, here))
+                {
                     self.perhaps_packed(blob, at, packing);
                 }
                 Ok(())
@@ -102,7 +104,7 @@ impl Search<'_> {
 /// Bytes that one of these may begin with.
 const STARTS: [bool; 256] = {
     let mut starts = [false; 256];
-    let bytes = [0x80, b'c', b'i', 0x93, b'P', b'u', 0x89, 0x1f, 0xfd, b'B', 0x28];
+    let bytes = [0x80, b'c', b'i', 0x93, b'P', b'u', 0x89, 0x1f, 0xfd, b'B', 0x28, 0x78, 0x5d];
     let mut at = 0;
     while at < bytes.len() {
         starts[bytes[at] as usize] = true;
@@ -110,6 +112,44 @@ const STARTS: [bool; 256] = {
     }
     starts
 };
+
+/// Whether more than the two or three bytes that mark it speaks for such a packing: among weights
+/// those alone are met again and again.
+fn is_plausible(packing: Packing, here: &[u8]) -> bool {
+    match (packing, here) {
+        // The levels that zlib writes, and no preset dictionary.
+        (Packing::Zlib, [_, 0x01 | 0x5e | 0x9c | 0xda, rest @ ..]) => inflates(rest),
+        // No length or one below a terabyte; then the first byte of the code, which is 0.
+        (Packing::Lzma, _) => here.get(5..14).is_some_and(|bytes| {
+            bytes[8] == 0 && (bytes[..8] == [0xff; 8] || bytes[5..8] == [0; 3])
+        }),
+        _ => false,
+    }
+}
+
+/// Whether deflated bytes begin here: a first few of them unpack, or all of a short stream.
+fn inflates(bytes: &[u8]) -> bool {
+    const ENOUGH: usize = 64;
+    let kind = match bytes {
+        // Stored as they are: the length stands there twice, the second time inverted.
+        [first, a, b, c, d, ..] if first & 6 == 0 => return *a == !*c && *b == !*d,
+        [first, ..] => first & 6,
+        [] => return false,
+    };
+    // No kind of block has that number.
+    if kind == 6 {
+        return false;
+    }
+    let mut out = [0; ENOUGH];
+    let mut inflater = flate2::Decompress::new(false);
+    let bytes = &bytes[..bytes.len().min(AHEAD as usize)];
+    let ended = inflater.decompress(bytes, &mut out, flate2::FlushDecompress::None);
+    match ended {
+        Ok(flate2::Status::StreamEnd) => true,
+        Ok(_) => inflater.total_out() == ENOUGH as u64,
+        Err(_) => false,
+    }
+}
 
 /// Whether two lines follow that are names.
 fn names(bytes: &[u8]) -> bool {
