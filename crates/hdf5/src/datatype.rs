@@ -117,11 +117,16 @@ pub struct Member {
 
 /// Records in records in arrays: libhdf5's own tests stop at five.
 const DEEPEST: u32 = 24;
+/// The newest version of datatypes, that of HDF5 2.0.
+const NEWEST: u8 = 5;
 
 impl Datatype {
-    /// Reads a datatype message.
-    pub(crate) fn parse(body: &[u8]) -> Result<Self> {
-        Self::read(&mut Cursor::new(body), DEEPEST)
+    /// Reads a datatype message. Also returns whether a number in it leaves more than half of its
+    /// bits unused: libhdf5 since 1.14.4 takes that for damage, where no checksum says otherwise.
+    pub(crate) fn parse(body: &[u8]) -> Result<(Self, bool)> {
+        let mut sparse = false;
+        let datatype = Self::read(&mut Cursor::new(body), DEEPEST, &mut sparse)?;
+        Ok((datatype, sparse))
     }
 
     /// Two values, FALSE and TRUE, as h5py writes bools.
@@ -153,7 +158,7 @@ impl Datatype {
         }
     }
 
-    fn read(cursor: &mut Cursor<'_>, depth: u32) -> Result<Self> {
+    fn read(cursor: &mut Cursor<'_>, depth: u32, sparse: &mut bool) -> Result<Self> {
         let Some(depth) = depth.checked_sub(1) else {
             return Err(Error::limit(format!("a datatype nests deeper than {DEEPEST} levels")));
         };
@@ -162,12 +167,17 @@ impl Datatype {
         let bits = cursor.read_bytes(3).map_err(from_reader)?;
         let bits = u32::from(bits[0]) | u32::from(bits[1]) << 8 | u32::from(bits[2]) << 16;
         let size = u64::from(cursor.read_u32_le().map_err(from_reader)?);
+        if !(1..=NEWEST).contains(&version) {
+            return Err(Error::damaged(format!("a datatype of version {version}"))
+                .expected(format!("one of 1 to {NEWEST}")));
+        }
         let order = if bits & 1 == 0 { ByteOrder::Little } else { ByteOrder::Big };
         let class = match class {
             0 => {
                 let offset = cursor.read_u16_le().map_err(from_reader)?;
                 let precision = cursor.read_u16_le().map_err(from_reader)?;
                 inside(offset, precision, size)?;
+                *sparse |= is_sparse(offset, precision, size);
                 let signed = bits & 8 != 0;
                 // A number that takes a part of its bits would have to be moved and extended.
                 match offset > 0 || signed && u64::from(precision) < size * 8 {
@@ -179,20 +189,15 @@ impl Datatype {
             }
             1 => {
                 let start = cursor.position();
-                let class = read_float(cursor, bits).map_err(from_reader)?;
+                let class = read_float(cursor, version, bits).map_err(from_reader)?;
                 cursor.set_position(start);
                 let (offset, precision) = (cursor.read_u16_le(), cursor.read_u16_le());
                 let (offset, precision) =
                     (offset.map_err(from_reader)?, precision.map_err(from_reader)?);
                 inside(offset, precision, size)?;
-                // Where exponent and mantissa are, and how long each is.
+                *sparse |= is_sparse(offset, precision, size);
                 let parts = cursor.read_bytes(4).map_err(from_reader)?;
-                for part in parts.chunks(2) {
-                    let end = part.iter().map(|byte| u16::from(*byte)).sum::<u16>();
-                    if end > offset.saturating_add(precision) {
-                        return Err(Error::damaged("a float with parts outside of its bits"));
-                    }
-                }
+                check_float(bits, [parts[0], parts[1], parts[2], parts[3]], offset, precision)?;
                 cursor.skip(4).map_err(from_reader)?;
                 class
             }
@@ -200,25 +205,52 @@ impl Datatype {
                 cursor.skip(2).map_err(from_reader)?;
                 Class::Time
             }
-            3 => Class::Str(match bits & 15 {
-                0 => Padding::Null,
-                1 => Padding::NullPad,
-                _ => Padding::Space,
-            }),
+            3 => Class::Str(padding(bits & 15, bits >> 4 & 15)?),
             4 => {
-                cursor.skip(4).map_err(from_reader)?;
+                let (offset, precision) = (cursor.read_u16_le(), cursor.read_u16_le());
+                let (offset, precision) =
+                    (offset.map_err(from_reader)?, precision.map_err(from_reader)?);
+                *sparse |= is_sparse(offset, precision, size);
                 Class::Bits { order }
             }
             5 => {
+                if bits & 7 != 0 {
+                    return Err(Error::damaged(format!(
+                        "a datatype's tag of {} bytes",
+                        bits & 0xff
+                    ))
+                    .expected("a multiple of 8"));
+                }
                 let tag = cursor.read_bytes((bits & 0xff) as usize).map_err(from_reader)?;
                 Class::Opaque { tag: text(tag) }
             }
-            6 => read_compound(cursor, version, bits & 0xffff, size, depth)?,
-            7 => Class::Reference { region: matches!(bits & 15, 1 | 3) },
-            8 => read_enum(cursor, version, bits & 0xffff, depth)?,
+            6 => read_compound(cursor, version, bits & 0xffff, size, depth, sparse)?,
+            // Since HDF5 1.12 there are three kinds more.
+            7 => match bits & 15 {
+                kind @ (0 | 1) => Class::Reference { region: kind == 1 },
+                kind @ 2..=4 if version >= 4 => Class::Reference { region: kind == 3 },
+                kind => {
+                    let what =
+                        format!("a reference of kind {kind} in a datatype of version {version}");
+                    return Err(Error::damaged(what));
+                }
+            },
+            8 => read_enum(cursor, version, bits & 0xffff, size, depth, sparse)?,
             9 => {
-                let base = Self::read(cursor, depth)?;
-                if bits & 15 == 1 { Class::VlenStr } else { Class::Vlen(base.into()) }
+                let base = Self::read(cursor, depth, sparse)?;
+                match bits & 15 {
+                    0 => Class::Vlen(base.into()),
+                    1 => {
+                        padding(bits >> 4 & 15, bits >> 8 & 15)?;
+                        Class::VlenStr
+                    }
+                    kind => {
+                        return Err(Error::damaged(format!(
+                            "values of variable length of kind {kind}"
+                        ))
+                        .expected("0, sequences, or 1, text"));
+                    }
+                }
             }
             10 => {
                 let rank = cursor.read_u8().map_err(from_reader)?;
@@ -232,14 +264,18 @@ impl Datatype {
                 if version < 3 {
                     cursor.skip(4 * usize::from(rank)).map_err(from_reader)?;
                 }
-                Class::Array { base: Self::read(cursor, depth)?.into(), dims }
+                Class::Array { base: Self::read(cursor, depth, sparse)?.into(), dims }
             }
-            11 => Class::Complex(Self::read(cursor, depth)?.into()),
+            11 if bits != 1 => {
+                return Err(Error::damaged("a complex number of an unknown kind"));
+            }
+            11 => Class::Complex(Self::read(cursor, depth, sparse)?.into()),
             other => {
-                return Err(Error::unsupported(format!("datatypes of class {other}")));
+                return Err(Error::damaged(format!("a datatype of the unknown class {other}"))
+                    .expected("one of 0 to 11"));
             }
         };
-        if size == 0 && !matches!(class, Class::Str(_) | Class::Opaque { .. }) {
+        if size == 0 {
             return Err(Error::damaged("a datatype without a size"));
         }
         Ok(Self { size, class })
@@ -256,7 +292,47 @@ fn inside(offset: u16, precision: u16, size: u64) -> Result<()> {
     }
 }
 
-fn read_float(cursor: &mut Cursor<'_>, bits: u32) -> hdf5_reader::error::Result<Class> {
+/// Whether a number leaves more than half of its bits unused.
+fn is_sparse(offset: u16, precision: u16, size: u64) -> bool {
+    size > 1 && u64::from(offset) + u64::from(precision) < size.saturating_mul(4)
+}
+
+/// That sign, exponent and mantissa are somewhere in a float's bits, each by itself.
+fn check_float(bits: u32, parts: [u8; 4], offset: u16, precision: u16) -> Result<()> {
+    let [exponent, mantissa] = [[parts[0], parts[1]], [parts[2], parts[3]]].map(|[at, len]| {
+        let at = u16::from(at);
+        at..at + u16::from(len)
+    });
+    let sign = (bits >> 8 & 0xff) as u16;
+    let all = offset.saturating_add(precision);
+    let apart = exponent.end <= mantissa.start || mantissa.end <= exponent.start;
+    let sound = [&exponent, &mantissa]
+        .into_iter()
+        .all(|part| !part.is_empty() && part.end <= all && !part.contains(&sign));
+    match sound && apart && sign < all && bits >> 4 & 3 != 3 {
+        true => Ok(()),
+        false => Err(Error::damaged("a float with parts outside of its bits, or over each other")),
+    }
+}
+
+/// How the end of a text is told, by its number; its encoding is ASCII or UTF-8.
+fn padding(number: u32, encoding: u32) -> Result<Padding> {
+    match (number, encoding) {
+        (0, 0 | 1) => Ok(Padding::Null),
+        (1, 0 | 1) => Ok(Padding::NullPad),
+        (2, 0 | 1) => Ok(Padding::Space),
+        _ => Err(Error::damaged(format!(
+            "text of padding {number} and encoding {encoding}, which HDF5 has no meaning for"
+        ))
+        .expected("padding 0 to 2, encoding 0 or 1")),
+    }
+}
+
+fn read_float(
+    cursor: &mut Cursor<'_>,
+    version: u8,
+    bits: u32,
+) -> hdf5_reader::error::Result<Class> {
     let _offset = cursor.read_u16_le()?;
     let precision = cursor.read_u16_le()?;
     let _exponent_at = cursor.read_u8()?;
@@ -264,10 +340,11 @@ fn read_float(cursor: &mut Cursor<'_>, bits: u32) -> hdf5_reader::error::Result<
     let _mantissa_at = cursor.read_u8()?;
     let mantissa = cursor.read_u8()?;
     let bias = cursor.read_u32_le()?;
+    // The VAX's order came with version 3.
     let order = match (bits & 1, bits >> 6 & 1) {
-        (0, 0) => Some(ByteOrder::Little),
-        (1, 0) => Some(ByteOrder::Big),
-        _ => None,
+        (1, 1) if version >= 3 => None,
+        (1, _) => Some(ByteOrder::Big),
+        _ => Some(ByteOrder::Little),
     };
     Ok(Class::Float { format: FloatFormat { precision, exponent, mantissa, bias }, order })
 }
@@ -278,6 +355,7 @@ fn read_compound(
     count: u32,
     size: u64,
     depth: u32,
+    sparse: &mut bool,
 ) -> Result<Class> {
     let mut members = Vec::new();
     for _ in 0..count {
@@ -298,7 +376,7 @@ fn read_compound(
                 }
             }
         }
-        let mut datatype = Datatype::read(cursor, depth)?;
+        let mut datatype = Datatype::read(cursor, depth, sparse)?;
         if !dims.is_empty() {
             let total = dims.iter().try_fold(datatype.size, |size, dim| size.checked_mul(*dim));
             let size = total.ok_or_else(|| Error::damaged("a field of a record is too large"))?;
@@ -309,14 +387,37 @@ fn read_compound(
         }
         members.push(Member { name, offset, datatype });
     }
+    let mut taken: Vec<_> =
+        members.iter().map(|one| (one.offset, one.offset + one.datatype.size)).collect();
+    taken.sort_unstable();
+    if taken.windows(2).any(|pair| pair[0].1 > pair[1].0) || taken.is_empty() {
+        return Err(Error::damaged("a record without fields, or with fields over each other"));
+    }
     Ok(Class::Compound(members))
 }
 
-fn read_enum(cursor: &mut Cursor<'_>, version: u8, count: u32, depth: u32) -> Result<Class> {
-    let base = Datatype::read(cursor, depth)?;
+fn read_enum(
+    cursor: &mut Cursor<'_>,
+    version: u8,
+    count: u32,
+    whole: u64,
+    depth: u32,
+    sparse: &mut bool,
+) -> Result<Class> {
+    let base = Datatype::read(cursor, depth, sparse)?;
+    if base.size != whole {
+        return Err(Error::damaged(format!(
+            "an enum of {whole} bytes of numbers of {}",
+            base.size
+        )));
+    }
     let mut names = Vec::new();
     for _ in 0..count {
-        names.push(read_name(cursor, version < 3).map_err(from_reader)?);
+        let name = read_name(cursor, version < 3).map_err(from_reader)?;
+        if name.is_empty() {
+            return Err(Error::damaged("a value of an enum without a name"));
+        }
+        names.push(name);
     }
     let mut members = Vec::new();
     let size = usize::try_from(base.size).unwrap_or(usize::MAX);

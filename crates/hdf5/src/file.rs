@@ -7,6 +7,7 @@ pub(crate) mod dataset;
 pub(crate) mod dense;
 pub(crate) mod end;
 pub(crate) mod group;
+mod superblock;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -16,8 +17,9 @@ use hdf5_reader::Storage;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::attribute_info;
 use hdf5_reader::messages::{
-    MSG_ATTRIBUTE, MSG_ATTRIBUTE_INFO, MSG_DATA_LAYOUT, MSG_DATATYPE, MSG_EXTERNAL_FILES, MSG_LINK,
-    MSG_LINK_INFO, MSG_SYMBOL_TABLE, link, link_info, symbol_table_msg,
+    MSG_ATTRIBUTE, MSG_ATTRIBUTE_INFO, MSG_DATA_LAYOUT, MSG_DATASPACE, MSG_DATATYPE,
+    MSG_EXTERNAL_FILES, MSG_LINK, MSG_LINK_INFO, MSG_SYMBOL_TABLE, link, link_info,
+    symbol_table_msg,
 };
 use hdf5_reader::superblock::Superblock;
 use statelens_checkpoint::{
@@ -127,6 +129,8 @@ pub struct Groups {
     pub twice: BTreeMap<u64, Vec<Text>>,
     /// Why attributes of objects can't be read: the first of them.
     pub attributes: Vec<Error>,
+    /// Why objects that nobody asked for can't be read: the first of them.
+    pub unread: Vec<Error>,
     /// Positions in `links`, sorted by name, of the groups with more than [`FEW`] of them.
     names: HashMap<u64, Vec<u32>>,
     /// The furthest address that a dataset's data reaches up to, if the file does.
@@ -153,6 +157,7 @@ impl Hdf5File {
                 return Err(name(Error::unsupported(format!("addresses of {width} bytes"))));
             }
         }
+        superblock::check(&whole, &superblock).map_err(name)?;
         let recorded_base =
             end::recorded_base(&whole, base_address, superblock.version, offset_size)
                 .map_err(name)?;
@@ -239,7 +244,14 @@ impl Hdf5File {
         let at = |error: Error| error.at(self.source.base().saturating_add(address));
         let has = |kind: u16| messages.first(kind).is_some();
         let mut links = None;
-        let kind = if has(MSG_DATA_LAYOUT) || has(MSG_EXTERNAL_FILES) {
+        let is_group = has(MSG_SYMBOL_TABLE) || has(MSG_LINK_INFO);
+        let is_dataset = has(MSG_DATA_LAYOUT)
+            || has(MSG_EXTERNAL_FILES)
+            || has(MSG_DATATYPE) && has(MSG_DATASPACE);
+        // As libhdf5 tells them apart; a flipped bit makes a gap in a header a message.
+        let kind = if is_group && (is_dataset || has(MSG_SYMBOL_TABLE) && has(MSG_LINK_INFO)) {
+            return Err(at(Error::damaged("an object header of several kinds of object")));
+        } else if is_dataset {
             match self.read_dataset(&messages) {
                 Ok(dataset) => ObjectKind::Dataset(Box::new(dataset)),
                 Err(error) => ObjectKind::Unreadable(at(error)),
@@ -249,13 +261,18 @@ impl Hdf5File {
                 true => &self.resolve(MSG_DATATYPE, body)?,
                 false => body,
             };
-            match self.datatype(body) {
+            match self.datatype(body, messages.unsealed) {
                 Ok(datatype) => ObjectKind::Datatype(datatype),
                 Err(error) => ObjectKind::Unreadable(at(error)),
             }
-        } else {
+        } else if is_group {
             links = Some(Box::new(self.group(&messages).map_err(at)?));
             ObjectKind::Group
+        } else {
+            return Err(at(Error::damaged(
+                "an object header that does not say what the object is",
+            )
+            .expected("the messages of a group, a dataset or a datatype")));
         };
         let mut object =
             Object { address, kind, attributes: Vec::new(), troubles: Vec::new(), links };
@@ -288,7 +305,7 @@ impl Hdf5File {
         let messages = header::first_messages(&self.source, self.widths, root, &self.limits)?;
         let found =
             messages.iter().filter(|message| message.kind == MSG_ATTRIBUTE && !message.shared);
-        let found = found.map(|message| Attribute::parse(self, message.body));
+        let found = found.map(|message| Attribute::parse(self, message.body, false));
         Ok(found.flatten().any(|attribute| attribute.name == name))
     }
 
@@ -362,13 +379,14 @@ impl Hdf5File {
     /// Reads an object's attributes but those in dense storage; returns where those are.
     fn attributes(&self, messages: &Messages, object: &mut Object) -> Vec<DensePlace> {
         let mut dense = Vec::new();
+        let unsealed = messages.unsealed;
         object.attributes.reserve_exact(messages.count(MSG_ATTRIBUTE));
         for Message { kind, shared, body } in messages.iter() {
             match (kind, shared) {
-                (MSG_ATTRIBUTE, false) => object.add(Attribute::parse(self, body)),
+                (MSG_ATTRIBUTE, false) => object.add(Attribute::parse(self, body, unsealed)),
                 (MSG_ATTRIBUTE, true) => {
                     let body = self.resolve(MSG_ATTRIBUTE, body);
-                    object.add(body.and_then(|body| Attribute::parse(self, &body)));
+                    object.add(body.and_then(|body| Attribute::parse(self, &body, false)));
                 }
                 (MSG_ATTRIBUTE_INFO, _) => match self.dense_place(body) {
                     Ok(place) => dense.extend(place),
@@ -481,6 +499,7 @@ impl Groups {
             troubles: BTreeMap::new(),
             twice: BTreeMap::new(),
             attributes: Vec::new(),
+            unread: Vec::new(),
             names: HashMap::new(),
             data_end: 0,
         }

@@ -39,6 +39,8 @@ pub(crate) struct Messages {
     bodies: Vec<u8>,
     /// Kind, whether it is shared, and where its body ends.
     entries: Vec<(u16, bool, usize)>,
+    /// The header has no checksums: it is of version 1.
+    pub(crate) unsealed: bool,
 }
 
 impl Messages {
@@ -108,9 +110,17 @@ fn read(
     let at = |error: Error| error.at(source.base().saturating_add(address));
     match &*prefix {
         [b'O', b'H', b'D', b'R', ..] => walk.version_2(address).map_err(at)?,
-        [1, _, _, _, _, _, _, _, a, b, c, d, ..] => {
+        [1, _, n0, n1, _, _, _, _, a, b, c, d, ..] => {
+            walk.messages.unsealed = true;
+            let said = usize::from(u16::from_le_bytes([*n0, *n1]));
             let size = u32::from_le_bytes([*a, *b, *c, *d]);
-            walk.run_1(address + 16, u64::from(size)).map_err(at)?;
+            let first = walk.run_1(address.saturating_add(16), u64::from(size)).map_err(at)?;
+            // libhdf5 counts those of the first block only, and takes too high a number.
+            if first > said || first == 0 && said > 0 {
+                let what = format!("an object header with {first} messages in its first block");
+                return Err(at(Error::damaged(what)
+                    .expected(format!("the {said} that it says it has, or fewer"))));
+            }
         }
         _ => {
             return Err(at(
@@ -128,7 +138,7 @@ fn read(
         }
         match &*prefix {
             [b'O', ..] => walk.continuation_2(start, len).map_err(at)?,
-            _ => walk.run_1(start, len).map_err(at)?,
+            _ => drop(walk.run_1(start, len).map_err(at)?),
         }
     }
     Ok(walk.messages)
@@ -171,16 +181,18 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn spend(&mut self, len: u64) -> Result<()> {
+    /// Counts a block that is to be read, and remembers where it ends.
+    fn spend(&mut self, start: u64, len: u64) -> Result<()> {
+        self.source.room(start, len)?;
         self.spent = self.spent.saturating_add(len);
         self.source.spend(len)?;
         Limits::check("bytes of one object header", self.spent, self.limit)
     }
 
-    /// A block of version 1: messages and nothing else.
-    fn run_1(&mut self, start: u64, len: u64) -> Result<()> {
-        self.spend(len)?;
-        self.source.reach(start.saturating_add(len));
+    /// A block of version 1: messages and nothing else. Returns how many there are.
+    fn run_1(&mut self, start: u64, len: u64) -> Result<usize> {
+        self.spend(start, len)?;
+        let mut count = 0;
         let bytes = self.source.bytes(start, len)?;
         self.messages.bodies.reserve(bytes.len());
         let mut rest = &*bytes;
@@ -194,10 +206,11 @@ impl Walk<'_> {
                 return Err(Error::damaged("a header message whose size is not a multiple of 8"));
             }
             self.push(kind, *flags, body)?;
+            count += 1;
             rest = tail;
         }
         match rest {
-            [] => Ok(()),
+            [] => Ok(count),
             _ => Err(Error::damaged("an object header ends within a message")),
         }
     }
@@ -233,8 +246,7 @@ impl Walk<'_> {
 
     /// A block of version 2: `head` bytes, messages, a checksum.
     fn block_2(&mut self, start: u64, len: u64, head: u64) -> Result<()> {
-        self.spend(len)?;
-        self.source.reach(start.saturating_add(len));
+        self.spend(start, len)?;
         let bytes = self.source.bytes(start, len)?;
         let Some((body, sum)) = bytes.split_last_chunk::<4>() else {
             return Err(Error::damaged("a block of an object header is too short"));
@@ -263,11 +275,20 @@ impl Walk<'_> {
         check_flags(kind, flags)?;
         match kind {
             MSG_NIL => {}
+            MSG_TIME_OLD | MSG_TIME => check_time(kind, body)?,
+            MSG_REFERENCES if self.messages.unsealed => {
+                return Err(Error::damaged(
+                    "a number of references in an object header of version 1",
+                ));
+            }
             MSG_CONTINUATION => {
                 let Widths { offset, length } = self.widths;
                 let mut cursor = Cursor::new(body);
                 let next = continuation::parse(&mut cursor, offset, length, body.len());
                 let next = next.map_err(from_reader)?;
+                if next.length == 0 {
+                    return Err(Error::damaged("an object header goes on in a block of 0 bytes"));
+                }
                 self.blocks.push_back((next.offset, next.length));
             }
             _ => {
@@ -283,6 +304,7 @@ impl Walk<'_> {
 /// then (bits 0 to 7 of `H5Opkg.h`).
 const SHARED: u8 = 0x02;
 const DONT_SHARE: u8 = 0x04;
+const FAIL_TO_WRITE_IF_UNKNOWN: u8 = 0x08;
 const MARK_IF_UNKNOWN: u8 = 0x10;
 const WAS_UNKNOWN: u8 = 0x20;
 const SHAREABLE: u8 = 0x40;
@@ -292,13 +314,31 @@ const SHAREABLE_KINDS: [u16; 6] = [0x01, 0x03, 0x04, 0x05, 0x0b, 0x0c];
 /// The last kind of message that libhdf5 1.14 knows.
 const LAST_KIND: u16 = 0x18;
 
+/// Messages that libhdf5 reads with the header: when an object was changed, as text and as seconds,
+/// and how many links lead to it.
+const MSG_TIME_OLD: u16 = 0x0e;
+const MSG_TIME: u16 = 0x12;
+const MSG_REFERENCES: u16 = 0x16;
+
+/// That a time is written as one: 14 digits, or version 1.
+fn check_time(kind: u16, body: &[u8]) -> Result<()> {
+    let sound = match kind {
+        MSG_TIME => body.len() >= 8 && body[0] == 1,
+        _ => body.get(..14).is_some_and(|digits| digits.iter().all(u8::is_ascii_digit)),
+    };
+    match sound {
+        true => Ok(()),
+        false => Err(Error::damaged("the time of an object's last change is not written as one")),
+    }
+}
+
 /// Flags that libhdf5 refuses the whole object for.
 fn check_flags(kind: u16, flags: u8) -> Result<()> {
     let has = |bits: u8| flags & bits == bits;
     let unshareable = kind <= LAST_KIND && !SHAREABLE_KINDS.contains(&kind);
     if has(SHARED | DONT_SHARE)
-        || has(WAS_UNKNOWN) && !has(MARK_IF_UNKNOWN)
-        || has(SHAREABLE) && unshareable
+        || has(WAS_UNKNOWN) && (!has(MARK_IF_UNKNOWN) || has(FAIL_TO_WRITE_IF_UNKNOWN))
+        || (has(SHAREABLE) || has(SHARED)) && unshareable
     {
         return Err(Error::damaged(format!("a header message with the flags {flags:#04x}"))
             .expected("flags that do not contradict each other"));

@@ -30,9 +30,14 @@ impl Names {
     ) -> Result<Self> {
         let heap = LocalHeap::parse_at_storage(source, address, widths.offset, widths.length)
             .map_err(from_reader)?;
-        Limits::check("bytes of the names of a group", heap.data_segment_size, limits.structure)?;
-        source.spend(heap.data_segment_size)?;
-        Ok(Self(source.bytes(heap.data_segment_address, heap.data_segment_size)?))
+        let len = heap.data_segment_size;
+        source.room(heap.data_segment_address, len)?;
+        Limits::check("bytes of the names of a group", len, limits.structure)?;
+        source.spend(len)?;
+        let bytes = source.bytes(heap.data_segment_address, len)?;
+        let free = free_list(&bytes, heap.free_list_offset, usize::from(widths.length));
+        free.map_err(|error| error.at(source.base().saturating_add(address)))?;
+        Ok(Self(bytes))
     }
 
     /// The NUL-terminated name at an offset.
@@ -44,6 +49,27 @@ impl Names {
         }
     }
 }
+
+/// Follows the list of what is free in a local heap: libhdf5 reads it with the heap, and opens no
+/// group whose list leads outside. Each piece holds where the next is, or 1, and its own length.
+fn free_list(heap: &[u8], first: u64, width: usize) -> Result<()> {
+    let bad = || Error::damaged("the list of what is free in the heap of a group's names is none");
+    let mut next = first;
+    // Pieces don't overlap, so a list of more leads in a circle.
+    let mut left = heap.len() / (2 * width).max(1);
+    while next != NONE_FREE {
+        let start = usize::try_from(next).ok().filter(|start| *start > 0).ok_or_else(bad)?;
+        let piece = heap.get(start..).and_then(|piece| piece.get(..2 * width)).ok_or_else(bad)?;
+        let (after, len) = piece.split_at(width);
+        let end = next.checked_add(little(len)).filter(|end| *end <= heap.len() as u64);
+        left = left.checked_sub(1).filter(|_| end.is_some()).ok_or_else(bad)?;
+        next = little(after);
+    }
+    Ok(())
+}
+
+/// Ends the list of what is free.
+const NONE_FREE: u64 = 1;
 
 /// Variable-length values, many to a collection. Keeps the collections that were read last.
 #[derive(Debug, Default)]
@@ -102,13 +128,16 @@ impl GlobalHeap {
         if len == 0 || address == 0 || Cursor::is_undefined_offset(address, widths.offset) {
             return Ok(Held(None));
         }
-        Limits::check("bytes of one string", len, limits.string)?;
-        source.spend(len)?;
         let collection = self.collection(source, widths, address, limits)?;
         let place = u16::try_from(index).ok().and_then(|index| collection.place(index));
         let (offset, held) = place.ok_or_else(outside)?;
-        let len = usize::try_from(len).ok().filter(|len| *len <= held).ok_or_else(outside)?;
-        Ok(Held(Some((collection, offset..offset + len))))
+        // As libhdf5 since 1.14: a value is all of its object.
+        if len != held as u64 {
+            return Err(outside());
+        }
+        Limits::check("bytes of one string", len, limits.string)?;
+        source.spend(len)?;
+        Ok(Held(Some((collection, offset..offset + held))))
     }
 
     fn collection(
@@ -138,6 +167,10 @@ impl GlobalHeap {
     }
 }
 
+fn unlisted() -> Error {
+    Error::damaged("a global heap collection is not full of the objects that it lists")
+}
+
 fn outside() -> Error {
     Error::damaged("a variable-length value is not in the heap that it names")
 }
@@ -150,23 +183,34 @@ impl Collection {
             return Err(Error::damaged("there is no global heap where a value says so"));
         };
         let size = little(size);
+        source.room(address, size)?;
         Limits::check("bytes of one heap collection", size, limits.structure)?;
         source.spend(size)?;
         let bytes = source.bytes_apart(address, size)?;
-        let mut objects = Vec::new();
+        let (mut objects, mut free) = (Vec::new(), false);
         let mut at = 8 + width;
         while let Some(head) = bytes.get(at..at + 8 + width) {
             let index = u16::from_le_bytes([head[0], head[1]]);
-            if index == 0 {
-                // The free space at the end.
-                break;
-            }
             let start = at + 8 + width;
             let len = usize::try_from(little(&head[8..])).ok();
-            let end = len.and_then(|len| start.checked_add(len)).filter(|end| *end <= bytes.len());
-            let (Some(len), Some(end)) = (len, end) else { return Err(outside()) };
+            if index == 0 {
+                // Free space, which is one piece; its length counts from its own head.
+                let end = len.and_then(|len| at.checked_add(len));
+                let end = end.filter(|end| (start..=bytes.len()).contains(end));
+                at = end.filter(|_| !free).ok_or_else(unlisted)?;
+                free = true;
+                continue;
+            }
+            let end = len.and_then(|len| start.checked_add(len)?.checked_next_multiple_of(8));
+            let (Some(len), Some(end)) = (len, end.filter(|end| *end <= bytes.len())) else {
+                return Err(unlisted());
+            };
             objects.push((index, start, len));
-            at = end.next_multiple_of(8);
+            at = end;
+        }
+        // What is too short for an object is free space too.
+        if free && at < bytes.len() {
+            return Err(unlisted());
         }
         // Writers count up.
         if !objects.is_sorted_by_key(|(index, ..)| *index) {

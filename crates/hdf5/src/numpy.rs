@@ -228,7 +228,7 @@ mod tests {
     fn dates_have_a_byte_order_and_integers_all_their_bits() {
         // Datatype messages as h5py writes them.
         let name = |message: &[u8]| {
-            let element = Datatype::parse(message).unwrap().element().unwrap();
+            let element = Datatype::parse(message).unwrap().0.element().unwrap();
             (element.dtype.to_string(), element.order)
         };
         let date = [&[0x15, 16, 0, 0, 8, 0, 0, 0][..], b"NUMPY:>M8[s]\0\0\0\0"].concat();

@@ -42,6 +42,22 @@ impl Source {
         Ok(if self.inner.is_kept_whole() { bytes } else { StorageBuffer::from_vec(bytes.to_vec()) })
     }
 
+    /// Fails if a range is not in the file: what runs past its end is damage, whatever its length.
+    pub(crate) fn check(&self, address: u64, len: u64) -> Result<()> {
+        match address.checked_add(len).is_some_and(|end| end <= Storage::len(self)) {
+            true => Ok(()),
+            false => Err(self.past_end(address, len)),
+        }
+    }
+
+    /// As [`Source::check`], for the room that something takes of which less is read; it is
+    /// remembered as reached.
+    pub(crate) fn room(&self, address: u64, len: u64) -> Result<()> {
+        self.check(address, len)?;
+        self.reach(address.saturating_add(len));
+        Ok(())
+    }
+
     /// Counts bytes of structure that were made something of.
     ///
     /// In a sound file nearly every byte belongs to one object. A hostile one can let ten

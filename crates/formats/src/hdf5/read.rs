@@ -108,7 +108,8 @@ pub(crate) fn about_structure(groups: &Groups) -> Vec<Finding> {
     });
     let attributes =
         groups.attributes.iter().map(|error| damage("An attribute can't be read", error));
-    names.chain(twice).chain(attributes).take(MOST_FINDINGS).collect()
+    let unread = groups.unread.iter().map(|error| damage("An object can't be read", error));
+    names.chain(twice).chain(attributes).chain(unread).take(MOST_FINDINGS).collect()
 }
 
 fn format(file: &Hdf5File) -> FormatInfo {

@@ -114,7 +114,8 @@ impl Values {
 
 impl Attribute {
     /// Reads an attribute message, or an attribute in dense storage: they are the same.
-    pub(crate) fn parse(file: &Hdf5File, body: &[u8]) -> Result<Self> {
+    /// `unsealed`: no checksum covers it.
+    pub(crate) fn parse(file: &Hdf5File, body: &[u8], unsealed: bool) -> Result<Self> {
         let short = || Error::damaged("an attribute that ends too early");
         let [version, flags, n0, n1, t0, t1, s0, s1, rest @ ..] = body else {
             return Err(short());
@@ -124,7 +125,10 @@ impl Attribute {
             2 => (*flags, rest),
             // What the name is written in.
             3 => (*flags, rest.get(1..).ok_or_else(short)?),
-            _ => return Err(Error::unsupported(format!("an attribute of version {version}"))),
+            _ => {
+                return Err(Error::damaged(format!("an attribute of version {version}"))
+                    .expected("version 1, 2 or 3"));
+            }
         };
         let mut part = |low: u8, high: u8| {
             let size = usize::from(u16::from_le_bytes([low, high]));
@@ -135,13 +139,17 @@ impl Attribute {
             Ok(part)
         };
         let name = part(*n0, *n1)?;
+        // A NUL ends it, and nothing stands behind that.
+        if name.iter().position(|byte| *byte == 0) != name.len().checked_sub(1) {
+            return Err(Error::damaged("the name of an attribute is not as long as it says"));
+        }
         let name = file.shared(name.split(|byte| *byte == 0).next().unwrap_or_default());
         let datatype = part(*t0, *t1)?;
         let space = part(*s0, *s1)?;
         let context = |error: Error| error.context(format_args!("attribute {name}"));
         let datatype = match flags & 1 {
-            0 => file.datatype(datatype),
-            _ => file.resolve(MSG_DATATYPE, datatype).and_then(|body| file.datatype(&body)),
+            0 => file.datatype(datatype, unsealed),
+            _ => file.resolve(MSG_DATATYPE, datatype).and_then(|body| file.datatype(&body, false)),
         };
         let datatype = datatype.map_err(context)?;
         let shape = match flags & 2 {
@@ -271,13 +279,19 @@ impl Hdf5File {
         texts.text(bytes).unwrap_or_else(|_| whole_text(bytes))
     }
 
-    /// The datatype of a message body; equal ones are one.
-    pub(crate) fn datatype(&self, body: &[u8]) -> Result<Arc<Datatype>> {
+    /// The datatype of a message body; equal ones are one. `unsealed`: no checksum covers it.
+    pub(crate) fn datatype(&self, body: &[u8], unsealed: bool) -> Result<Arc<Datatype>> {
         let mut types = self.types.lock().unwrap_or_else(PoisonError::into_inner);
         let parse = |body: &[u8]| {
-            Ok(Parsed { body: body.into(), datatype: Arc::new(Datatype::parse(body)?) })
+            let (datatype, sparse) = Datatype::parse(body)?;
+            Ok(Parsed { body: body.into(), datatype: Arc::new(datatype), sparse })
         };
-        types.get(body, parse).map(|parsed| parsed.datatype)
+        let Parsed { datatype, sparse, .. } = types.get(body, parse)?;
+        match sparse && unsealed {
+            false => Ok(datatype),
+            true => Err(Error::damaged("numbers that leave more than half of their bits unused")
+                .advice("libhdf5 since 1.14.4 takes that for damage. `h5repack --low=2` of an older one writes the same with checksums.")),
+        }
     }
 
     /// Shape and maximum shape; no shape is the null dataspace.
@@ -290,7 +304,18 @@ impl Hdf5File {
         let DataspaceMessage { dims, max_dims, dataspace_type, .. } =
             dataspace::parse(&mut cursor, self.widths.offset, self.widths.length, body.len())
                 .map_err(from_reader)?;
+        if dims.len() > MOST_DIMENSIONS {
+            return Err(Error::damaged(format!("a shape of {} dimensions", dims.len()))
+                .expected(format!("{MOST_DIMENSIONS} or fewer")));
+        }
         Limits::check("dimensions of a dataset", dims.len() as u64, self.limits.rank)?;
+        let most = max_dims.as_deref().unwrap_or_default();
+        if let Some((dim, most)) = dims.iter().zip(most).find(|(dim, most)| dim > most) {
+            return Err(Error::damaged(format!("a dimension of {dim}, which may grow to {most}")));
+        }
+        if dataspace_type != DataspaceType::Simple && !dims.is_empty() {
+            return Err(Error::damaged("one value, or none, that has dimensions"));
+        }
         Ok(match dataspace_type {
             DataspaceType::Null => (None, None),
             DataspaceType::Scalar | DataspaceType::Simple => (Some(dims), max_dims),
@@ -303,11 +328,15 @@ impl Hdf5File {
     }
 }
 
+/// As many as HDF5 has.
+const MOST_DIMENSIONS: usize = 32;
+
 /// A datatype, and what it was read from.
 #[derive(Debug, Clone)]
 pub(crate) struct Parsed {
     body: Arc<[u8]>,
     datatype: Arc<Datatype>,
+    sparse: bool,
 }
 
 impl AsRef<[u8]> for Parsed {

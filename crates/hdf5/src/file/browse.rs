@@ -177,8 +177,17 @@ impl Browse {
             let mut next = Vec::new();
             for address in level {
                 if !self.seen.contains(&address) {
-                    // What can't be read is told where it is asked for.
-                    drop(self.read(address));
+                    // What is asked for is told of there.
+                    let unread = match self.read(address) {
+                        Ok(Object { kind: ObjectKind::Unreadable(error), .. }) | Err(error) => {
+                            Some(error)
+                        }
+                        Ok(_) => None,
+                    };
+                    let unread = unread.filter(|error| error.kind() == ErrorKind::Damaged);
+                    if self.groups.unread.len() < MOST_TROUBLES {
+                        self.groups.unread.extend(unread);
+                    }
                     if self.seen.len().is_multiple_of(1000) {
                         progress.check(self.seen.len() as u64, 0)?;
                     }

@@ -187,6 +187,7 @@ impl DatasetChunks {
             element: self.element,
             width: self.width,
             most: self.most,
+            end: self.end,
         }
     }
 

@@ -117,7 +117,9 @@ impl Hdf5File {
             Some(message) => Ok(Some(Cow::Borrowed(message.body))),
         };
         let missing = |what: &str| Error::damaged(format!("a dataset without {what}"));
-        let datatype = self.datatype(&body(MSG_DATATYPE)?.ok_or_else(|| missing("a datatype"))?)?;
+        let described = body(MSG_DATATYPE)?.ok_or_else(|| missing("a datatype"))?;
+        let unsealed = messages.unsealed && matches!(described, Cow::Borrowed(_));
+        let datatype = self.datatype(&described, unsealed)?;
         let space = body(MSG_DATASPACE)?.ok_or_else(|| missing("a dataspace"))?;
         let (shape, max_shape) = self.dataspace(&space)?;
         let Widths { offset, length } = self.widths;
@@ -129,6 +131,7 @@ impl Hdf5File {
                     .filters
             }
         };
+        crate::filters::check_names(&filters)?;
         let (new, old) = (body(MSG_FILL_VALUE)?, body(MSG_FILL_VALUE_OLD)?);
         let fill = self.fill(&datatype, new.as_deref(), old.as_deref())?;
         let stored = match (body(MSG_EXTERNAL_FILES)?, body(MSG_DATA_LAYOUT)?) {
@@ -138,6 +141,13 @@ impl Hdf5File {
             }
             (None, None) => return Err(missing("a layout")),
         };
+        if let Stored::Compact(data) = &stored {
+            let bytes = count(shape.as_deref())?.checked_mul(datatype.size);
+            if bytes != Some(data.len() as u64) {
+                return Err(Error::damaged(format!("compact data of {} bytes", data.len()))
+                    .expected("as many as its elements take"));
+            }
+        }
         Ok(Dataset { datatype, shape, max_shape, filters: filters.into(), fill, stored })
     }
 
@@ -167,6 +177,9 @@ impl Hdf5File {
         let Widths { offset, length } = self.widths;
         let message = external_files::parse(&mut Cursor::new(body), offset, length, body.len());
         let message = message.map_err(from_reader)?;
+        if body.first() != Some(&1) {
+            return Err(Error::damaged("a list of other files of an unknown version"));
+        }
         // Fails early with the reason if the heap is no heap.
         LocalHeap::parse_at_storage(&self.source, message.heap_address, offset, length)
             .map_err(from_reader)?;
@@ -185,7 +198,7 @@ impl Hdf5File {
             return Err(Error::damaged("a layout message that ends too early"));
         };
         let class = if version < 3 { third } else { second };
-        if (3..=5).contains(&version) && class == 3 {
+        if (4..=5).contains(&version) && class == 3 {
             return Ok(Stored::Elsewhere(
                 "a virtual dataset: its elements are in other datasets, which are not followed"
                     .into(),
@@ -198,14 +211,23 @@ impl Hdf5File {
         Ok(match message.map_err(from_reader)?.layout {
             DataLayout::Compact { data } => Stored::Compact(data.into()),
             DataLayout::Contiguous { address: at, .. } => Stored::Contiguous(address(at)),
-            DataLayout::Chunked { address: at, mut dims, chunk_indexing, .. } => {
-                // Since version 4 the element's size stands after the chunk's shape.
-                if dims.len() == rank + 1
-                    && let Some(size) = dims.pop()
-                    && u64::from(size) != element
-                {
+            DataLayout::Chunked { address: at, mut dims, element_size, chunk_indexing } => {
+                // Since version 4 the element's size stands after the chunk's shape, for
+                // hdf5-reader too.
+                let size = match version {
+                    3 => Some(element_size),
+                    _ if dims.len() == rank + 1 => dims.pop(),
+                    _ => None,
+                };
+                if let Some(size) = size.filter(|size| u64::from(*size) != element) {
                     return Err(Error::damaged(format!("chunks of elements of {size} bytes"))
                         .expected(format!("the {element} bytes of the datatype")));
+                }
+                // What a key of the old index says of a chunk's size is of 32 bits.
+                let bytes = dims.iter().try_fold(element, |n, dim| n.checked_mul((*dim).into()));
+                if version == 3 && bytes.is_none_or(|bytes| bytes > u64::from(u32::MAX)) {
+                    return Err(Error::damaged(format!("chunks of shape {dims:?}"))
+                        .expected("less than 4 GiB in each"));
                 }
                 Stored::Chunked(ChunkPlace {
                     address: address(at),

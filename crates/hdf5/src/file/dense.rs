@@ -145,7 +145,7 @@ impl DenseAttributes {
 impl Hdf5File {
     /// An attribute in dense storage, which is indexed under the hash of its name.
     pub(crate) fn hashed_attribute(&self, hash: u32, body: &[u8]) -> Result<Attribute> {
-        let attribute = Attribute::parse(self, body)?;
+        let attribute = Attribute::parse(self, body, false)?;
         match is_hash(hash, attribute.name.as_bytes()) {
             true => Ok(attribute),
             false => Err(Error::damaged(format!(

@@ -115,6 +115,17 @@ impl Hdf5File {
                 false => order::by(&mut found, |(_, a), (_, b)| a.name.cmp(&b.name)),
             }
         }
+        let unfound = |(_, link): &&(u64, Link)| {
+            let name = link.name.as_bytes();
+            name.is_empty() || name.contains(&b'/')
+        };
+        if let Some((_, link)) = found.iter().find(unfound) {
+            let what = format!(
+                "the name {:?} of a group's link is none that a path leads to",
+                link.name.to_lossy()
+            );
+            troubles.push(Error::damaged(what).expected("a name without a slash"));
+        }
         // As many as there are: the list that they are taken from has room for more.
         let mut links = room::vec(found.len() as u64)?;
         links.extend(found.into_iter().map(|(_, link)| link));
@@ -146,7 +157,7 @@ impl Hdf5File {
                 // A name is behind the key before its node, and at most the one after it.
                 let of = found.get(from..).unwrap_or_default();
                 let behind = |name: &Text| low.as_ref().is_none_or(|low| name > low);
-                rising &= of.first().is_none_or(|(_, link)| behind(&link.name) || low == high)
+                rising &= of.first().is_none_or(|(_, link)| behind(&link.name))
                     && of
                         .last()
                         .zip(high.as_ref())
@@ -156,16 +167,17 @@ impl Hdf5File {
             }
             let head = self.source.bytes(address, 8)?;
             let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
+            // Nodes are as long as full ones; libhdf5 reads all of each.
+            let (wide, key) = (u64::from(offset), u64::from(length));
+            let room = self.group_tree_width;
+            self.source.room(address, 8 + 2 * wide + room * wide + (room + 1) * key)?;
             if used > self.group_tree_width {
                 return Err(at(Error::damaged(format!(
                     "a node of a group's names with {used} of them, and room for {}",
                     self.group_tree_width
                 ))));
             }
-            let len = 8
-                + 2 * u64::from(offset)
-                + used * u64::from(offset)
-                + (used + 1) * u64::from(length);
+            let len = 8 + 2 * wide + used * wide + (used + 1) * key;
             let bytes = self.source.bytes(address, len)?;
             let node = BTreeV1Node::parse(&mut Cursor::new(&bytes), offset, length, None);
             let node = node.map_err(from_reader).map_err(at)?;
@@ -210,13 +222,15 @@ impl Hdf5File {
         let Widths { offset, length } = self.widths;
         let head = self.source.bytes(address, 8)?;
         let used = u64::from(u16::from_le_bytes([head[6], head[7]]));
+        let entry = 2 * u64::from(offset) + 24;
+        self.source.room(address, 8 + self.group_leaf_width * entry)?;
         if used > self.group_leaf_width {
             return Err(Error::damaged(format!(
                 "a list of a group's names with {used} of them, and room for {}",
                 self.group_leaf_width
             )));
         }
-        let len = 8 + used * (2 * u64::from(offset) + 24);
+        let len = 8 + used * entry;
         self.source.spend(len)?;
         let bytes = self.source.bytes(address, len)?;
         let node = SymbolTableNode::parse(&mut Cursor::new(&bytes), offset, length);

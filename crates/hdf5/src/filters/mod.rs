@@ -53,6 +53,34 @@ const NAMES: &[(u16, &str)] = &[
     (32026, "blosc2"),
 ];
 
+/// What programs write beside the numbers of these filters.
+const WRITTEN: &[(&str, u16)] = &[
+    ("deflate", id::DEFLATE),
+    ("shuffle", id::SHUFFLE),
+    ("fletcher32", id::FLETCHER32),
+    ("szip", id::SZIP),
+    ("nbit", id::NBIT),
+    ("scaleoffset", id::SCALEOFFSET),
+    ("lzf", id::LZF),
+];
+
+/// Fails where a filter has the name of another one: its number was changed. An unknown number
+/// alone is no damage.
+pub fn check_names(filters: &[FilterDescription]) -> Result<()> {
+    let written = |filter: &&FilterDescription| {
+        let name = filter.name.as_deref().unwrap_or_default().trim_end_matches('\0');
+        WRITTEN.iter().any(|(known, id)| *known == name && *id != filter.id)
+    };
+    match filters.iter().find(written) {
+        None => Ok(()),
+        Some(filter) => Err(Error::damaged(format!(
+            "filter {} has the name {}, which is that of another",
+            filter.id,
+            filter.name.as_deref().unwrap_or_default()
+        ))),
+    }
+}
+
 /// What people call a filter: its common name, else the one in the file, else its number.
 pub fn name(filter: &FilterDescription) -> String {
     let known = NAMES.iter().find(|(id, _)| *id == filter.id).map(|(_, name)| (*name).to_owned());

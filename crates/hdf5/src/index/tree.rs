@@ -28,6 +28,8 @@ pub(crate) struct Tree<'a> {
     pub(crate) width: u64,
     /// As many chunks as may be listed.
     pub(crate) most: u64,
+    /// Where the container says that it ends.
+    pub(crate) end: Option<u64>,
 }
 
 /// As hdf5-reader bounds its own walks: past any real tree.
@@ -98,7 +100,8 @@ impl Tree<'_> {
         }
         // Nodes are as long as full ones; libhdf5 reads all of each.
         let whole = 8 + 2 * wide + self.width * wide + (self.width + 1) * key;
-        if address.checked_add(whole).is_none_or(|end| end > Storage::len(self.source)) {
+        let most = self.end.unwrap_or(u64::MAX).min(Storage::len(self.source));
+        if address.checked_add(whole).is_none_or(|end| end > most) {
             return Err(Error::damaged("a node of a dataset's chunks runs past the file's end"));
         }
         let len = 8 + 2 * wide + used * wide + (used + 1) * key;
