@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use statelens_checkpoint::{DType, Layout, Tensor};
 use statelens_recipes::config::Value;
-use statelens_recipes::engine::{Configs, Item, ApplyOptions, State, apply};
+use statelens_recipes::engine::{ApplyOptions, Configs, Item, State, apply};
 use statelens_recipes::families;
 use statelens_recipes::language::{Captures, Pattern, Side};
 
