@@ -28,12 +28,12 @@ test("what is over a limit is opened with higher ones when that is asked for", a
 
 test("far more than the file holds is read and written only after a question", async () => {
   await withPage(browser, async (page) => {
-    await drop(page, "body", [dropped("attacks2/h5_fill_64GB.h5")]);
+    await drop(page, "body", [dropped("attacks2/h5_fill_2000x1GB.h5")]);
     await page.waitForSelector("#work .row");
     await page.keyboard.press("v");
     await page.waitForSelector("#verify-begin");
     assert.ok(await page.isDisabled("#verify-begin"));
-    assert.match(await page.textContent("#verify-form"), /Go through [\d.]+ GB that the file has in [\d.]+ kB/);
+    assert.match(await page.textContent("#verify-form"), /Go through 2(\.00)? TB that the file has in [\d.]+ kB/);
     await page.check("#verify-form .far-more");
     assert.ok(await page.isEnabled("#verify-begin"));
     await page.keyboard.press("Escape");
@@ -47,7 +47,7 @@ test("far more than the file holds is read and written only after a question", a
     await page.keyboard.press("c");
     await page.click('[role="radio"]:has-text("PyTorch")');
     await page.waitForSelector(".plan:not(.late) .loss");
-    assert.match(await page.textContent(".plan"), /This writes [\d.]+ GB of what the source has in/);
+    assert.match(await page.textContent(".plan"), /This writes 2(\.00)? TB of what the source has in/);
     assert.ok(await page.isDisabled("#write"));
   });
 });
