@@ -251,6 +251,31 @@ fn what_is_wrong_is_named_with_its_place_and_what_was_expected() {
 }
 
 #[test]
+fn where_nothing_has_a_checksum_nothing_is_said_to_be_sound() {
+    for name in
+        ["pickle/numpy_proto2.pkl", "flax/flax_model.msgpack", "numpy/f4.npy", "gguf/types_v3.gguf"]
+    {
+        let said = run(["verify", fixture(name).to_str().unwrap()]).ok();
+        assert!(
+            said.contains("no checksums in this format: changed values can't be seen"),
+            "{name}: {said}"
+        );
+        assert!(
+            said.contains("structure sound") && !said.contains("it is sound"),
+            "{name}: {said}"
+        );
+    }
+    let folder = Folder::new();
+    // {"step": 7}: no tensors, and nothing that would tell if it were 8.
+    let path = text(&folder.with("plain.msgpack", b"\x81\xa4step\x07"));
+    let said = run(["verify", &path]).ok();
+    assert!(
+        said.contains("changed values can't be seen") && !said.contains("it is sound"),
+        "{said}"
+    );
+}
+
+#[test]
 fn numbers_that_are_none_are_counted_and_a_fault_if_asked() {
     let folder = Folder::new();
     let header = br#"{"a":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}}"#;

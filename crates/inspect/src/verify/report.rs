@@ -204,7 +204,7 @@ impl Report {
     /// The answer as a sentence: that it is sound only where every value was read, is a finite
     /// number, and has a checksum or a manifest that it was held against.
     pub fn verdict(&self, finite: bool) -> String {
-        let held = self.manifest.is_some() || self.unchecked == 0;
+        let held = self.manifest.is_some() || self.is_covered();
         let mut text = match (self.answer(finite), self.problems.len() as u64) {
             (true, _) if held && self.numbers.is_empty() && self.unread.is_empty() => {
                 "it is sound".to_owned()
@@ -262,6 +262,11 @@ impl Report {
             .collect()
     }
 
+    /// Whether checksums cover all there is: of plain values alone, those of the structure do.
+    fn is_covered(&self) -> bool {
+        self.unchecked == 0 && (self.tensors > 0 || self.summed)
+    }
+
     /// What was looked at: a label and a text of each kind.
     pub fn looked_at(&self) -> Vec<(&'static str, String)> {
         let sums = self.checksums.iter().filter(|(_, count)| *count > 0);
@@ -269,7 +274,7 @@ impl Report {
             sums.map(|(kind, count)| format!("{} {kind}", grouped(*count))).collect();
         let unseen = "changed values can't be seen";
         let mut checksums = match sums.is_empty() {
-            true if self.unchecked == 0 => "none are needed for what is here".to_owned(),
+            true if self.is_covered() => "none are needed for what is here".to_owned(),
             true if self.summed => format!("none of values in this file: {unseen}"),
             true => format!("no checksums in this format: {unseen}"),
             false => sums.join(", "),
