@@ -283,6 +283,18 @@ fn a_variable_of_tensorflow_has_one_name_everywhere() {
     // Either name finds it.
     assert_eq!(run(["show", "--json", &file, short]).json()["entries"][0]["key"], key);
     assert_eq!(run(["show", "--json", &file, key]).json()["entries"][0]["key"], key);
+    // And either is renamed and cast.
+    let folder = Folder::new();
+    for (n, name) in [short, key].into_iter().enumerate() {
+        let out = folder.path().join(format!("{n}.safetensors")).to_string_lossy().into_owned();
+        let (rename, cast) = (format!("{name}=kernel"), format!("{name}=float16"));
+        run(["convert", &file, &out, "--rename", &rename, "--cast", &cast, "--lossy"]).ok();
+        let written = run(["ls", "--json", &out]).json();
+        let entries = written["entries"].as_array().unwrap();
+        let kernel = entries.iter().find(|one| one["key"] == "kernel");
+        assert_eq!(kernel.expect(name)["dtype"], "float16", "{name}");
+        assert!(entries.iter().all(|one| one["key"] != key), "{name}");
+    }
 }
 
 #[test]
