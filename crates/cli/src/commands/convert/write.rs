@@ -1,6 +1,6 @@
 //! Running a plan whose file goes to standard output.
 
-use std::io::{self, Read as _, Seek as _, Write as _};
+use std::io::{self, Read as _, Seek as _, Write};
 use std::sync::Arc;
 
 use statelens::dividing;
@@ -20,6 +20,15 @@ pub(super) fn to_standard_output(
     judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
+    to(&mut io::stdout(), plan, judge, progress)
+}
+
+fn to(
+    out: &mut dyn Write,
+    plan: Plan,
+    judge: &dyn Fn(&Report) -> Result<()>,
+    progress: &mut dyn Progress,
+) -> Result<Report> {
     let file = Arc::new(scratch::unnamed()?);
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(vec![file.clone()]);
@@ -33,7 +42,6 @@ pub(super) fn to_standard_output(
     };
     let mut file = &*file;
     file.rewind().map_err(failed)?;
-    let mut out = io::stdout().lock();
     let mut buffer = vec![0; 256 << 10];
     loop {
         let read = file.read(&mut buffer).map_err(failed)?;
@@ -44,4 +52,28 @@ pub(super) fn to_standard_output(
     }
     out.flush().map_err(failed)?;
     Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use statelens_checkpoint::{Segment, Unwatched};
+
+    use super::*;
+
+    #[test]
+    fn what_does_not_read_back_is_not_printed() {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures");
+        let source = format!("{fixtures}/torch/zip_module_state_dict.pt");
+        let checkpoint = statelens::open(source).unwrap();
+        let conversion = statelens::convert(&checkpoint, statelens::Target::Safetensors);
+        let plan = conversion.plan("out.safetensors").unwrap();
+        let mut printed = Vec::new();
+        let mut wrong = plan.clone();
+        wrong.files[0].segments = vec![Segment::Bytes((*b"weights and nothing else").into())];
+        let error = to(&mut printed, wrong, &|_| Ok(()), &mut Unwatched).unwrap_err();
+        assert!(error.to_string().contains("can't be opened again"), "{error}");
+        assert!(printed.is_empty());
+        let report = to(&mut printed, plan, &|_| Ok(()), &mut Unwatched).unwrap();
+        assert_eq!(printed.len() as u64, report.bytes);
+    }
 }
