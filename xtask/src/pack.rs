@@ -71,10 +71,11 @@ fn rewritten(page: &str, name: &str, bytes: &[u8], packed: &[u8]) -> Result<Stri
 fn xz(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut options = XzOptions::with_preset(9);
     options.set_check_sum_type(CheckType::Crc32);
-    options.lzma_options.dict_size = 4 << 20;
+    options.lzma_options.dict_size = 8 << 20;
     options.lzma_options.lc = 4;
     options.lzma_options.pb = 0;
     options.lzma_options.nice_len = 273;
+    options.lzma_options.depth_limit = 1000;
     let mut writer = XzWriter::new(Vec::new(), options)?;
     writer.write_all(bytes)?;
     Ok(writer.finish()?)
