@@ -29,6 +29,8 @@ pub struct Checks {
     pub without: u64,
     /// Whether the format has checksums at all; those of HDF5 are not in the list.
     pub summed: bool,
+    /// Whether they cover the structure, and with it what values stand in that.
+    pub structure: bool,
 }
 
 /// A checksum that a file has of a run of its bytes.

@@ -197,10 +197,16 @@ impl Hdf5File {
     /// Whether bytes that start like this may be a container: its signature may stand at byte 0,
     /// 512, 1024, 2048 and so on.
     pub fn is_likely(head: &[u8]) -> bool {
+        Self::likely_version(head).is_some()
+    }
+
+    /// The version of the superblock where [`Hdf5File::is_likely`].
+    pub fn likely_version(head: &[u8]) -> Option<u8> {
         let starts = [0].into_iter().chain((9..).map(|power| 1usize << power));
         starts
             .take_while(|start| *start < head.len())
-            .any(|start| head[start..].starts_with(b"\x89HDF\r\n\x1a\n"))
+            .find_map(|start| head[start..].strip_prefix(b"\x89HDF\r\n\x1a\n"))
+            .map(|rest| rest.first().copied().unwrap_or(0))
     }
 
     /// Version of the superblock.

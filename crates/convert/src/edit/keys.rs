@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, ValueId, known_key};
+use statelens_checkpoint::{Checkpoint, DictKey, Error, KeyPart, Leaf, Result, ValueId};
 
 use crate::{Edit, Rename};
 
@@ -129,13 +129,8 @@ impl NewKey {
     }
 
     fn rename(&mut self, rename: &Rename, root: ValueId, nested: &Nested) {
-        let mut places = rename.places(&self.text);
-        if places.is_empty() {
-            // Whoever knows it by its shorter name means that, to its end.
-            places = rename.places(known_key(&self.text));
-        }
         // From the last match to the first, so that what is still to be replaced stays in place.
-        for (range, replacement) in places.into_iter().rev() {
+        for (range, replacement) in rename.places(&self.text).into_iter().rev() {
             self.replace(range, &replacement, root, nested);
         }
     }

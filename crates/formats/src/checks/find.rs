@@ -14,18 +14,20 @@ pub fn checks(checkpoint: &Checkpoint, limits: &Limits) -> Result<Checks> {
     if let Some(checks) = own.map(|own| own(checkpoint, files, limits)).transpose()?.flatten() {
         return Ok(checks);
     }
-    let hdf5 = |file: FileId| -> Result<bool> {
-        let head = files.read_vec(file, 0, files.len(file).min(HEAD))?;
-        Ok(statelens_hdf5::Hdf5File::is_likely(&head))
-    };
-    let mut checks = Checks { summed: hdf5(files.main()?)?, ..Checks::default() };
+    let main = files.main()?;
+    let head = files.read_vec(main, 0, files.len(main).min(HEAD))?;
+    let hdf5 = statelens_hdf5::Hdf5File::likely_version(&head);
+    // The blocks of a file have checksums from this version of the superblock on.
+    let structure = hdf5.is_some_and(|version| version >= 2);
+    let mut checks = Checks { summed: hdf5.is_some(), structure, ..Checks::default() };
     let mut used: BTreeSet<FileId> = checkpoint.tensors().iter().flat_map(files_of).collect();
-    used.insert(files.main()?);
+    used.insert(main);
     for file in used {
         let len = files.len(file);
         checks.archive(files, Span { file, offset: 0, len }, limits)?;
     }
     checks.summed |= !checks.checks.is_empty() || checks.without > 0;
+    checks.structure |= !checks.checks.is_empty();
     Ok(checks)
 }
 

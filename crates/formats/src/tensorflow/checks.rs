@@ -14,7 +14,7 @@ use crate::checks::{Algorithm, Check, Checks};
 /// Finds them; reads the index, and the strings, whose checksum is not just of their bytes.
 pub(crate) fn checks(files: &FileSet, limits: &Limits) -> Result<Checks> {
     let tables = members::find(files)?;
-    let mut checks = Checks::default();
+    let mut checks = Checks { structure: true, ..Checks::default() };
     for id in &tables.ids {
         let mut table = Table::open(files, *id, limits)?;
         checks.checks.extend(table.checks()?);

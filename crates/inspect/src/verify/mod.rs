@@ -101,6 +101,7 @@ impl Verification {
         let (keys, order) = keys_of(&checkpoint, &leaves);
         let mut report =
             Report { without: checks.without, summed: checks.summed, ..Report::default() };
+        report.structure = checks.structure;
         report.problems = checkpoint
             .findings
             .iter()
@@ -199,14 +200,9 @@ impl Verifying {
                 }
                 continue;
             }
-            let lies = match tensor.layout {
-                Layout::Fill(_) => false,
-                // With the structure, which the checksums of a format cover.
-                Layout::Inline(_) => !report.summed,
-                _ => true,
-            };
-            let covered = places.checked.get(*id).is_some() || covered(&tensor.layout, &spans);
-            report.unchecked += u64::from(lies && nbytes > 0 && !covered);
+            let covered = places.checked.get(*id).is_some()
+                || covered(&tensor.layout, &spans, report.structure);
+            report.unchecked += u64::from(nbytes > 0 && !covered);
             alone.push(Inner { range: 0..nbytes, tensor: *id });
         }
         for (_, job) in &mut jobs {
@@ -476,8 +472,9 @@ fn around(span: Span, spans: &[(Span, usize)]) -> Option<(Span, usize)> {
     inside(span, outer).then_some((outer, job))
 }
 
-/// Whether a storage, or all parts of a whole, lie in bytes that some check is of.
-fn covered(layout: &Layout, spans: &[(Span, usize)]) -> bool {
+/// Whether a storage, or all parts of a whole, lie in bytes that some check is of, as the
+/// `structure` may.
+fn covered(layout: &Layout, spans: &[(Span, usize)], structure: bool) -> bool {
     let mut open = vec![layout];
     while let Some(layout) = open.pop() {
         let found = match layout {
@@ -504,7 +501,8 @@ fn covered(layout: &Layout, spans: &[(Span, usize)]) -> bool {
                 open.extend(computed.layouts());
                 true
             }
-            Layout::Fill(_) | Layout::Inline(_) => true,
+            Layout::Inline(_) => structure,
+            Layout::Fill(_) => true,
             Layout::Chunked(_) | Layout::Missing(_) => false,
         };
         if !found {

@@ -23,6 +23,8 @@ pub struct Report {
     pub unchecked: u64,
     /// Whether the format has checksums at all, be it of structures only.
     pub summed: bool,
+    /// Whether checksums cover the structure.
+    pub structure: bool,
     /// Logical bytes of the tensors that were read.
     pub bytes: u64,
     /// Tensors that have no bytes, or a few that are repeated beyond measure: key and reason.
@@ -264,7 +266,7 @@ impl Report {
 
     /// Whether checksums cover all there is: of plain values alone, those of the structure do.
     fn is_covered(&self) -> bool {
-        self.unchecked == 0 && (self.tensors > 0 || self.summed)
+        self.unchecked == 0 && (self.tensors > 0 || self.structure)
     }
 
     /// What was looked at: a label and a text of each kind.
