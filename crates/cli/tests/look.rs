@@ -272,8 +272,9 @@ fn a_link_shows_its_value_and_what_it_is_a_link_to() {
 fn a_variable_of_tensorflow_has_one_name_everywhere() {
     let file = path("tf/tf2_checkpoint/ckpt-1.index");
     let listed = run(["ls", "--json", &file]).json();
-    let variable =
-        listed["entries"].as_array().unwrap().iter().find(|one| !one["short"].is_null()).unwrap();
+    let mut entries = listed["entries"].as_array().unwrap().iter();
+    let is_float = |one: &&serde_json::Value| one["dtype"] == "float32";
+    let variable = entries.find(|one| is_float(one) && !one["short"].is_null()).unwrap();
     let (key, short) = (variable["key"].as_str().unwrap(), variable["short"].as_str().unwrap());
     assert_eq!(key, format!("{short}/.ATTRIBUTES/VARIABLE_VALUE"));
     let table = run(["ls", &file]).ok();
@@ -285,15 +286,19 @@ fn a_variable_of_tensorflow_has_one_name_everywhere() {
     assert_eq!(run(["show", "--json", &file, key]).json()["entries"][0]["key"], key);
     // And either is renamed and cast.
     let folder = Folder::new();
-    for (n, name) in [short, key].into_iter().enumerate() {
-        let out = folder.path().join(format!("{n}.safetensors")).to_string_lossy().into_owned();
-        let (rename, cast) = (format!("{name}=kernel"), format!("{name}=float16"));
-        run(["convert", &file, &out, "--rename", &rename, "--cast", &cast, "--lossy"]).ok();
-        let written = run(["ls", "--json", &out]).json();
-        let entries = written["entries"].as_array().unwrap();
-        let kernel = entries.iter().find(|one| one["key"] == "kernel");
-        assert_eq!(kernel.expect(name)["dtype"], "float16", "{name}");
+    let out = folder.path().join("out.safetensors").to_string_lossy().into_owned();
+    let written = |edit: &[&str]| {
+        let args = ["convert", &file, &out, "--lossy", "--force"];
+        run([&args, edit].concat()).ok();
+        run(["ls", "--json", &out]).json()["entries"].as_array().unwrap().clone()
+    };
+    for (name, new) in [(short, "kernel/.ATTRIBUTES/VARIABLE_VALUE"), (key, "kernel")] {
+        let entries = written(&["--rename", &format!("^{name}$=>kernel")]);
+        assert!(entries.iter().any(|one| one["key"] == new), "{entries:?}");
         assert!(entries.iter().all(|one| one["key"] != key), "{name}");
+        let entries = written(&["--cast", &format!("{name}=float16")]);
+        let one = entries.iter().find(|one| one["key"] == key).unwrap();
+        assert_eq!(one["dtype"], "float16", "{name}");
     }
 }
 

@@ -12,7 +12,9 @@ mod unused;
 use std::collections::{HashMap, HashSet};
 
 use regex_lite::Regex;
-use statelens_checkpoint::{Checkpoint, DType, Error, Leaf, Result, Text, Value, ValueId};
+use statelens_checkpoint::{
+    Checkpoint, DType, Error, Leaf, Result, Text, Value, ValueId, known_key,
+};
 
 use crate::Pattern;
 
@@ -114,8 +116,15 @@ impl Rename {
         &self.text
     }
 
-    /// What is replaced in a key, in order: where, and by what.
+    /// What is replaced in a key, in order: where, and by what. A key with a shorter name, too, is
+    /// looked at by that one where nothing matches the whole.
     fn places(&self, key: &str) -> Vec<(std::ops::Range<usize>, String)> {
+        let places = self.places_in(key);
+        let known = known_key(key);
+        if places.is_empty() && known != key { self.places_in(known) } else { places }
+    }
+
+    fn places_in(&self, key: &str) -> Vec<(std::ops::Range<usize>, String)> {
         match &self.rule {
             Rule::Expression(pattern, replacement) => {
                 let place = |captures: regex_lite::Captures<'_>| {
