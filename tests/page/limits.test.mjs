@@ -2,6 +2,9 @@
 // a limit can be opened all the same.
 
 import assert from "node:assert/strict";
+import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { drop, dropped, launch, withPage } from "./harness.mjs";
 
@@ -50,4 +53,45 @@ test("far more than the file holds is read and written only after a question", a
     assert.match(await page.textContent(".plan"), /This writes 2(\.00)? TB of what the source has in/);
     assert.ok(await page.isDisabled("#write"));
   });
+});
+
+test("a tensor that would be gone through too often to put it in order is, if that is asked for", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "statelens-limits-"));
+  try {
+    // 4 GiB, by columns. It takes no room on most disks.
+    const path = join(folder, "columns.npy");
+    const text = "{'descr': '<f4', 'fortran_order': True, 'shape': (32768, 32768), }";
+    const head = Buffer.from(`\x93NUMPY\x01\x00..${text.padEnd(117)}\n`, "latin1");
+    head.writeUInt16LE(118, 8);
+    writeFileSync(path, head);
+    truncateSync(path, 128 + 32768 * 32768 * 4);
+    await withPage(browser, async (page) => {
+      await page.addInitScript(() => delete window.showSaveFilePicker);
+      await page.reload();
+      const write = async () => {
+        await page.waitForSelector("#work .row");
+        await page.keyboard.press("c");
+        await page.click('[role="radio"]:has-text("safetensors")');
+        await page.waitForSelector(".plan:not(.late)");
+        for (const box of await page.$$(".loss input")) await box.check();
+        await page.click("#write");
+      };
+      await page.setInputFiles("#choose-files", path);
+      await write();
+      const failed = page.locator(".runbody[role=alert]");
+      await failed.waitFor();
+      assert.match(await failed.textContent(), /Over a limit.* lie crosswise in the file.* have to be gone through \d+ times here, [\d,]+ bytes in all/);
+      assert.match(await failed.textContent(), /with scratch space on disk/);
+      await page.click("#raise");
+      await page.waitForSelector("#convert-run, .sheet", { state: "detached" });
+      await write();
+      await page.waitForSelector("#convert-run");
+      await page.waitForTimeout(2000);
+      assert.equal(await page.$("[role=alert].runbody"), null);
+      await page.click("#cancel");
+      await page.waitForSelector("#write");
+    });
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });

@@ -32,6 +32,9 @@ pub struct Limits {
     /// How many times its own size a checkpoint may unfold to before it is asked about, see
     /// [`crate::Unfolded`].
     pub unfold: u64,
+    /// Bytes that are gone through, again and again, to put one tensor in order where there is no
+    /// [`Scratch`](crate::Scratch) to do it in.
+    pub again: u64,
     /// How many times the usual; `None` where the bounds stay as they are.
     pub(crate) times: Option<u64>,
     /// The size of the file that they were fitted to.
@@ -40,6 +43,9 @@ pub struct Limits {
 
 /// How many times its own size a checkpoint may unfold to.
 const UNFOLD: u64 = 1_000;
+
+/// Some minutes of reading.
+const AGAIN: u64 = 256 << 30;
 
 /// The most that is spent by default: a page has 4 GB for everything, a program what there is.
 const MOST_VALUES: u64 = if cfg!(target_pointer_width = "32") { 8 << 20 } else { 24 << 20 };
@@ -59,6 +65,7 @@ impl Default for Limits {
             chunk: 64 << 20,
             members: 4_000_000,
             unfold: UNFOLD,
+            again: AGAIN,
             times: Some(1),
             fitted: None,
         }
@@ -80,6 +87,7 @@ impl Limits {
             chunk: most,
             members: most,
             unfold: most,
+            again: most,
             times: None,
             fitted: None,
         }
@@ -120,6 +128,7 @@ impl Limits {
             chunk: usual.chunk.saturating_mul(times),
             members: within(500_000, 1, MOST_VALUES),
             unfold: usual.unfold.saturating_mul(times),
+            again: usual.again.saturating_mul(times),
             times: Some(times),
             fitted: Some(size),
         }

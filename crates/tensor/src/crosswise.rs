@@ -22,8 +22,7 @@ use crate::sweep::Sweep;
 use crate::tiles::{Grid, Tiles};
 use crate::view::{View, check_view};
 
-/// What is read at most without scratch where that is many times the bytes that are wanted.
-const MOST_WORK: u64 = 256 << 30;
+/// How often what is wanted may be gone through without scratch, however much that is.
 const MOST_TIMES: u64 = 16;
 
 /// Times that a stream is gone through rather than unpacked into scratch.
@@ -47,16 +46,16 @@ pub(crate) fn start(
 /// `work` the bytes that go through in all.
 pub(crate) fn bearable(context: &Context<'_>, times: u64, work: u64, wanted: u64) -> Result<()> {
     if context.files.scratch().is_some()
-        || work <= MOST_WORK
+        || work <= context.files.limits().again
         || work <= wanted.saturating_mul(MOST_TIMES)
     {
         return Ok(());
     }
     Err(Error::limit(format!(
         "the elements of a tensor lie crosswise in the file: to put its {wanted} bytes in order, \
-         the same bytes would be gone through {times} times here, {work} bytes in all"
+         the same bytes have to be gone through {times} times here, {work} bytes in all"
     ))
-    .advice("The command `statelens` does it with scratch space on disk."))
+    .advice("The command `statelens` goes through them once, with scratch space on disk."))
 }
 
 fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) -> Result<Stored> {

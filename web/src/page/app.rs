@@ -108,7 +108,7 @@ pub fn App() -> Html {
             <input ref={actor.files.clone()} id="choose-files" type="file" multiple={true} hidden={true} onchange={chosen.clone()} />
             <input ref={actor.folder.clone()} id="choose-folder" type="file" multiple={true} hidden={true} onchange={chosen} />
             { screen(&model, &actor) }
-            { sheet(&model) }
+            { sheet(&model, &actor) }
             { stopping::dialog(&model, &actor) }
             { stopping::notice(&model, &actor) }
             <NewVersion />
@@ -257,7 +257,7 @@ fn loading(model: &Model) -> Option<&Dropped> {
     error.and_then(about).or_else(first)
 }
 
-fn sheet(model: &UseReducerHandle<Model>) -> Html {
+fn sheet(model: &UseReducerHandle<Model>, actor: &Actor) -> Html {
     if let Some(sheet) = address::sheet(model) {
         return sheet;
     }
@@ -269,7 +269,11 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
     };
     match (model.sheet, &model.convert) {
         (Some(Sheet::Convert), Some(convert)) => {
-            html! { <ConvertSheet work={work.clone()} convert={convert.clone()} /> }
+            let raise = match &convert.phase {
+                Phase::Failed(error) => raise(model, actor, error),
+                _ => None,
+            };
+            html! { <ConvertSheet work={work.clone()} convert={convert.clone()} {raise} /> }
         }
         (Some(Sheet::Share), _) => {
             html! { <ShareSheet work={work.clone()} shared={model.shared.clone()} measure={model.measure.clone()}
@@ -280,7 +284,11 @@ fn sheet(model: &UseReducerHandle<Model>) -> Html {
         }
         (Some(Sheet::Verify), _) => {
             let cap = model.address.as_ref().map(|_| model.agreed.cap);
-            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} /> }
+            let raise = match &model.verification.stage {
+                Stage::Failed(error) => raise(model, actor, error),
+                _ => None,
+            };
+            html! { <VerifySheet work={work.clone()} verification={model.verification.clone()} {cap} {raise} /> }
         }
         (Some(Sheet::Keys), _) => html! { <ShortcutsSheet /> },
         (Some(Sheet::Beside), _) => {

@@ -28,6 +28,8 @@ pub struct ConvertProps {
     pub work: Work,
     /// What is asked for, and how far it is.
     pub convert: Convert,
+    /// Opens what was over a limit within ten times as much.
+    pub raise: Option<Callback<MouseEvent>>,
 }
 
 /// The convert sheet.
@@ -52,7 +54,7 @@ pub fn ConvertSheet(props: &ConvertProps) -> Html {
         Phase::Form => form(&actor, props),
         Phase::Running { now, past } => running_body(&actor, convert, now, past),
         Phase::Done { done, file } => done_body(&actor, convert, done, file.as_ref()),
-        Phase::Failed(error) => failed_body(&actor, convert, error),
+        Phase::Failed(error) => failed_body(&actor, convert, error, props.raise.clone()),
     };
     html! { <SheetFrame {title} {aside}>{ body }</SheetFrame> }
 }

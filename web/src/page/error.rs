@@ -96,10 +96,7 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
                     if let Some(address) = failed.address {
                         { address::again(&again, address, failed.agreed, error.kind) }
                     }
-                    if let Some(onclick) = failed.raise.clone() {
-                        <div class="hint"><span>{ "You trust the file: ten times as much may be spent on it. That may take some GB of memory and minutes; Esc stops it" }</span>
-                            <button class="btn" id="raise" {onclick}>{ "Open it with higher limits" }</button></div>
-                    }
+                    { higher(failed.raise.clone()) }
                     <div class="hint"><span>{ "You have another copy of it" }</span>
                         <button class="btn" onclick={choose}>{ "Open it" }</button></div>
                     <div class="hint"><span>{ "Think this is a mistake?" }</span>
@@ -112,4 +109,14 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
             </div></main>
         </div>
     }
+}
+
+/// Asks whether what was over a limit is to be opened within ten times as much.
+pub fn higher(raise: Option<Callback<MouseEvent>>) -> Html {
+    raise.map_or_else(Html::default, |onclick| {
+        html! {
+            <div class="hint"><span>{ "You trust the file: ten times as much may be spent on it. That may take some GB of memory and minutes; Esc stops it" }</span>
+                <button class="btn" id="raise" {onclick}>{ "Open it with higher limits" }</button></div>
+        }
+    })
 }

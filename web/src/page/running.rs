@@ -9,7 +9,7 @@ use crate::page::actor::Actor;
 use crate::page::conversion::{Convert, Phase};
 use crate::page::convert::output_parts;
 use crate::page::drop::Dropped;
-use crate::page::error::kind_word;
+use crate::page::error::{higher, kind_word};
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::Action;
 use crate::page::tape::TapeView;
@@ -227,7 +227,12 @@ fn read_back(wrong: Option<&ErrorText>) -> Html {
 }
 
 /// A conversion that failed.
-pub fn failed_body(actor: &Actor, convert: &Convert, error: &Rc<ErrorText>) -> Html {
+pub fn failed_body(
+    actor: &Actor,
+    convert: &Convert,
+    error: &Rc<ErrorText>,
+    raise: Option<Callback<MouseEvent>>,
+) -> Html {
     let back = {
         let actor = actor.clone();
         Callback::from(move |_: MouseEvent| {
@@ -250,6 +255,7 @@ pub fn failed_body(actor: &Actor, convert: &Convert, error: &Rc<ErrorText>) -> H
                 if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
                 if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
                 { for error.next.iter().map(|(text, command)| html! { <p>{ prose(text) }{ " " }<code>{ command }</code></p> }) }
+                { higher(raise) }
             </div>
             <footer>
                 <span class="grow dim">{ "Nothing was left behind, and the source was not changed." }</span>

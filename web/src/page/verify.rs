@@ -8,7 +8,7 @@ use yew::prelude::*;
 
 use crate::page::actor::{Actor, click};
 use crate::page::drop::{Dropped, save_text};
-use crate::page::error::kind_word;
+use crate::page::error::{higher, kind_word};
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::{Action, Model, Sheet};
 use crate::page::running::{figure, figures};
@@ -136,6 +136,8 @@ pub struct VerifyProps {
     pub verification: Verification,
     /// How many bytes one action may fetch, if all of it is fetched.
     pub cap: Option<u64>,
+    /// Opens what was over a limit within ten times as much.
+    pub raise: Option<Callback<MouseEvent>>,
 }
 
 /// The sheet.
@@ -148,7 +150,7 @@ pub fn VerifySheet(props: &VerifyProps) -> Html {
         Stage::Form => form(&actor, props, &chosen),
         Stage::Now(now, past) => running(&actor, &props.work, now, past),
         Stage::Done(done) => result(&actor, &props.work, done),
-        Stage::Failed(error) => failed(&actor, error),
+        Stage::Failed(error) => failed(&actor, error, props.raise.clone()),
     };
     html! { <SheetFrame title="Verify" class="findings" {aside}>{ body }</SheetFrame> }
 }
@@ -353,7 +355,7 @@ fn found(
     html! { <><dt>{ severity(*grade) }<span {class}>{ word }</span></dt><dd>{ name }<p>{ prose(text) }</p></dd></> }
 }
 
-fn failed(actor: &Actor, error: &ErrorText) -> Html {
+fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>) -> Html {
     html! {
         <>
             <div class="runbody" role="alert">
@@ -362,6 +364,7 @@ fn failed(actor: &Actor, error: &ErrorText) -> Html {
                 if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
                 if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
                 { for error.next.iter().map(|(text, _)| html! { <p>{ prose(text) }</p> }) }
+                { higher(raise) }
             </div>
             <footer><span class="grow dim">{ "It was not read to its end: that says nothing about the rest." }</span>{ again(actor) }</footer>
         </>
