@@ -225,6 +225,28 @@ test("what casting falsifies is written only when that is asked for, and then as
   });
 });
 
+test("how far the numbers go that are cast is told where their values were read", async () => {
+  const source = join(folder, "known_numbers.safetensors");
+  writeFileSync(source, floats({ b: [0.5, -1], w: [1, 70000, -2] }));
+  const notes = async (page) => {
+    await page.keyboard.press("c");
+    await page.click('[role="radio"]:has-text("PyTorch")');
+    await page.click('[role="radio"]:has-text("f16") >> nth=-1');
+    await page.locator(".plan:not(.late)", { hasText: "float32 becomes float16" }).waitFor();
+    const text = await page.textContent(".plan");
+    await page.keyboard.press("Escape");
+    return text;
+  };
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", source);
+    await page.waitForSelector("#work .row");
+    assert.doesNotMatch(await notes(page), /are known/);
+    await page.click("#scan");
+    await page.waitForSelector("#scanned");
+    assert.match(await notes(page), /the values are known: \|x\| goes up to 70000, those of 1 tensor do not fit/);
+  });
+});
+
 test("what is not whole is written only when that is asked for, and then as the command does", async () => {
   await withPage(browser, async (page) => {
     await withoutDialog(page);

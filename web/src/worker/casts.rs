@@ -1,10 +1,15 @@
 //! What casts did, in the page's words; and the refusal where they did more than round.
 
-use statelens_checkpoint::{Checkpoint, Error, Result};
+use std::collections::HashMap;
+
+use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId};
 use statelens_convert::Report;
+use statelens_tensor::Narrowing;
 
 use crate::protocol::FALSIFIED;
 use crate::state::fmt::{exact, plural};
+use crate::state::weights::number;
+use crate::worker::found::Found;
 
 /// Tensors that a refusal names.
 const NAMED: usize = 5;
@@ -23,6 +28,54 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
         )
     };
     report.pairs.iter().map(line).collect()
+}
+
+/// How far the numbers go that are to be cast, as far as values were read: a line for each pair of
+/// dtypes in which numbers may not fit. `source` is `open` after the edit.
+pub(super) fn ranges(open: &Checkpoint, source: &Checkpoint, found: &Found) -> Vec<String> {
+    let mut pairs: HashMap<(&DType, &DType), Ranges> = HashMap::new();
+    for (id, tensor) in (0..).map(TensorId).zip(source.tensors()) {
+        let (from, to) = (&tensor.stored, &tensor.dtype);
+        let narrowing = Narrowing::of(from, to).filter(Narrowing::overflows);
+        let Some(narrowing) = narrowing.filter(|_| from != to) else { continue };
+        let pair = pairs.entry((from, to)).or_default();
+        pair.tensors += 1;
+        let same = open.tensor(id).is_ok_and(|of| of.dtype == *from && of.shape == tensor.shape);
+        let Some(known) = found.measured.get(&id).filter(|_| same) else { continue };
+        pair.known += 1;
+        if let (Some(min), Some(max)) = (known.statistics.min, known.statistics.max) {
+            pair.far = pair.far.max(-min).max(max);
+            pair.beyond += u64::from(!narrowing.fits(min, max));
+        }
+    }
+    let mut lines: Vec<String> = pairs
+        .into_iter()
+        .filter(|(_, of)| of.known > 0)
+        .map(|((from, to), of)| {
+            let read = match of.known == of.tensors {
+                true => "the values".to_owned(),
+                false => format!("the values of {} of {}", exact(of.known), exact(of.tensors)),
+            };
+            let far = number(of.far);
+            let fit = match of.beyond {
+                0 => "all finite ones fit".to_owned(),
+                1 => "those of 1 tensor do not fit".to_owned(),
+                count => format!("those of {} tensors do not fit", exact(count)),
+            };
+            format!("{from} becomes {to}: {read} are known: |x| goes up to {far}, {fit}")
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// What is known of the tensors of one cast.
+#[derive(Default)]
+struct Ranges {
+    tensors: u64,
+    known: u64,
+    far: f64,
+    beyond: u64,
 }
 
 /// Refuses what casts falsified.

@@ -227,13 +227,21 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
             job.post(&FromWorker::Family { request, family: found.as_ref().map(told) });
             let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);
             let (weak, own) = (Rc::downgrade(session), job.clone());
+            // Of what is computed of them, as where an adapter is folded in, nothing is known.
+            let copies = ready.is_none() && !options.family.fold;
+            let values = session.borrow().found.clone();
             let plan = move || {
-                let made = match (ready, &found) {
+                let mut made = match (ready, &found) {
                     (Some(ready), Some(found)) => {
                         ready.and_then(|ready| family::plan(&open, &options, ready, found, &own))
                     }
                     _ => family::plain(&open, &options, found.as_deref(), &own),
                 };
+                if let (Ok((made, planned)), true) = (&mut made, copies) {
+                    let source = &made.plan.source;
+                    let ranges = casts::ranges(&open.checkpoint, source, &values.borrow());
+                    planned.notes.extend(ranges);
+                }
                 let (made, plan) = match made {
                     Ok((made, planned)) => (Some((request, made)), Ok(planned)),
                     Err(error) => (None, Err(text::error(&error))),

@@ -67,6 +67,12 @@ impl Narrowing {
         self.overflow.is_some() || self.unsigned
     }
 
+    /// Whether numbers from `min` to `max` fit, if they are finite.
+    pub fn fits(&self, min: f64, max: f64) -> bool {
+        self.overflow.is_none_or(|most| min >= -most && max <= most)
+            && !(self.unsigned && min < 0.0)
+    }
+
     /// What can happen, as parts of a sentence.
     pub fn text(&self) -> String {
         let mut parts = Vec::new();
