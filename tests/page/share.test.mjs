@@ -140,6 +140,34 @@ test("numbers that are none are told in the files and by the link, as the comman
   });
 });
 
+test("what a scan has found is in the files and the link without reading it again", async () => {
+  const file = fixture("stats/values.safetensors");
+  await withPage(browser, async (page) => {
+    await page.setInputFiles("#choose-files", file);
+    await page.waitForSelector("#work");
+    const json = async () => {
+      await page.keyboard.press("s");
+      const [download] = await Promise.all([
+        page.waitForEvent("download"),
+        page.getByRole("button", { name: /^JSON/ }).click(),
+      ]);
+      return JSON.parse(readFileSync(await download.path(), "utf8"));
+    };
+    assert.equal((await json()).keys[0].statistics, undefined);
+    await page.keyboard.press("Escape");
+    await page.click("#scan");
+    await page.waitForSelector("#scanned");
+    const told = await json();
+    const expected = JSON.parse(run(file, "--to", "json", "--stats"));
+    assert.deepEqual(told.keys, expected.keys);
+    assert.deepEqual(told.findings, expected.findings);
+    // Nobody has read all bytes as they are stored.
+    assert.equal(told.fingerprints.content ?? null, null);
+    await page.getByText("The statistics of what was scanned are in it already.").waitFor();
+    await page.getByLabel("statistics, rounded").check();
+  });
+});
+
 test("reading values can be stopped, and the file stays open", async () => {
   const folder = mkdtempSync(join(tmpdir(), "statelens-share-"));
   try {

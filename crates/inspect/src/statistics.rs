@@ -53,9 +53,14 @@ impl Statistician {
 
     /// What they come to.
     pub fn finish(mut self) -> Statistics {
-        let of = self.accumulator.finish().statistics();
+        Statistics::from(&self.accumulator.finish().statistics())
+    }
+}
+
+impl From<&statelens_stats::Statistics> for Statistics {
+    fn from(of: &statelens_stats::Statistics) -> Self {
         let float = |value: Option<f64>| value.unwrap_or(f64::NAN);
-        Statistics {
+        Self {
             count: of.count,
             nan: of.nan,
             infinite: of.pos_inf + of.neg_inf,

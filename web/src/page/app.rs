@@ -31,7 +31,7 @@ use crate::page::share::{ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::start_screen;
 use crate::page::stopping;
-use crate::page::verify::VerifySheet;
+use crate::page::verify::{Stage, VerifySheet};
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;

@@ -205,6 +205,7 @@ fn statistics(actor: &Actor, props: &ShareProps, sure: &UseStateHandle<bool>) ->
             <>
             if let Some(unfolds) = unfolds { { far_more(unfolds, **sure, onsure) } }
             <button class="btn" disabled={unfolds.is_some() && !**sure} onclick={measure(true)}>{ "Read all values" }<span class="m dim">{ format!(" {}", fmt::bytes(bytes)) }</span></button>
+            if props.shared.as_ref().is_some_and(|shared| shared.measured) { <p>{ "The statistics of what was scanned are in it already." }</p> }
             <p class="dim">{ "Puts smallest and largest value, mean and deviation of each tensor into the files, and the link if you like, and gives the content a fingerprint." }
                 if let Some(host) = &props.host { <b>{ format!(" This fetches about {} from {host}.", fmt::bytes(bytes)) }</b> }</p></>
         },

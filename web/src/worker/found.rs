@@ -14,6 +14,8 @@ pub(super) struct Found {
     pub(super) measured: HashMap<TensorId, Rc<Measured>>,
     /// Why some were not read.
     pub(super) unread: HashMap<TensorId, String>,
+    /// Whether all were asked for.
+    pub(super) scanned: bool,
     /// SHA-256 of those that may be equal to others.
     pub(super) hashes: HashMap<TensorId, [u8; 32]>,
 }

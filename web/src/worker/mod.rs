@@ -332,11 +332,10 @@ fn take(
 
 /// Reads all values, beside messages.
 fn measure(session: &Shared, job: Job) {
-    let summary = session.borrow_mut().summary();
-    let Some((open, summary)) = session.borrow().open.clone().zip(summary) else { return };
+    let Some(open) = session.borrow().open.clone() else { return };
     let session = Rc::downgrade(session);
     job.clone().spawn(async move {
-        let measured = summary.measured(&open, &job).await;
+        let measured = share::Summary::measured(&open, &job).await;
         job.post(&FromWorker::Measured(match measured {
             Ok(summary) => {
                 // Else another one is open by now.

@@ -253,9 +253,16 @@ impl Session {
     /// What can be shared of what is open.
     pub(super) fn summary(&mut self) -> Option<share::Summary> {
         if self.summary.is_none() {
-            self.summary = self.open.as_ref().map(share::Summary::of);
+            let found = self.found.borrow();
+            self.summary = self.open.as_ref().map(|open| share::Summary::of(open, &found));
         }
         self.summary.clone()
+    }
+
+    /// All values were asked for: what was found of them is shared from now on.
+    pub(super) fn scanned(&mut self) {
+        self.found.borrow_mut().scanned = true;
+        self.summary.take_if(|summary| !summary.is_measured());
     }
 
     /// Statistics of a row that the summary has.

@@ -16,6 +16,7 @@ use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
 use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
+use crate::worker::found::Found;
 use crate::worker::reading::drive;
 use crate::worker::session::{Job, OpenCheckpoint};
 use crate::worker::text;
@@ -44,21 +45,27 @@ impl Summary {
         Self { outline: Rc::new(outline), sizes }
     }
 
-    /// Of an open checkpoint.
-    #[must_use]
-    pub fn of(open: &OpenCheckpoint) -> Self {
-        Self::new(Outline::new(&open.checkpoint, &open.leaves))
+    /// Of an open checkpoint, with what a scan found of its values.
+    pub(super) fn of(open: &OpenCheckpoint, found: &Found) -> Self {
+        let mut outline = Outline::new(&open.checkpoint, &open.leaves);
+        if found.scanned {
+            let known =
+                |id| found.measured.get(&id).map(|known| Statistics::from(&known.statistics));
+            outline.take_statistics(&open.checkpoint, &open.leaves, known);
+        }
+        Self::new(outline)
     }
 
-    /// With what all values tell: statistics, and the fingerprint of the content.
+    /// Whether it has what all values tell.
+    pub(super) fn is_measured(&self) -> bool {
+        self.outline.content.is_some()
+    }
+
+    /// Of an open checkpoint, with what all values tell: statistics, and the fingerprint of the content.
     ///
     /// # Errors
     /// If some of them can't be read, or it was stopped.
-    pub async fn measured(
-        &self,
-        open: &OpenCheckpoint,
-        job: &Job,
-    ) -> statelens_checkpoint::Result<Self> {
+    pub async fn measured(open: &OpenCheckpoint, job: &Job) -> statelens_checkpoint::Result<Self> {
         let mut measuring = Measuring::new(&open.checkpoint, &open.leaves, true);
         // How much it takes was agreed to when it was asked for.
         job.agrees_to_all();
@@ -70,7 +77,7 @@ impl Summary {
             }
         })
         .await?;
-        let mut outline = (*self.outline).clone();
+        let mut outline = Outline::new(&open.checkpoint, &open.leaves);
         measuring.finish(&mut outline)?;
         Ok(Self::new(outline))
     }

@@ -38,10 +38,14 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
         let Some(open) = session.open.clone() else { return };
         (open, session.found.clone())
     };
+    let session = Rc::downgrade(session);
     job.clone().spawn(async move {
         match ask {
             Ask::Scan(_) => {
                 let ended = scan(&open, &found, &job).await.map(Box::new);
+                if let Some(session) = session.upgrade() {
+                    session.borrow_mut().scanned();
+                }
                 tell(&job, Told::Scanned(ended.map_err(|error| text::error(&error))));
             }
             Ask::Read(Some(row)) => {

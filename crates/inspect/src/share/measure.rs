@@ -39,11 +39,7 @@ impl<'a> Measuring<'a> {
     pub fn finish(self, outline: &mut Outline) -> Result<()> {
         let Values { checkpoint, leaves, hashes, statistics } = self.sum;
         if let Some(found) = statistics {
-            for (entry, leaf) in outline.entries.iter_mut().zip(leaves) {
-                let tensor = checkpoint.tensor_of(leaf.target);
-                entry.statistics = tensor.and_then(|(id, _)| found.get(&id).copied());
-            }
-            outline.findings.extend(not_finite(&outline.entries));
+            outline.take_statistics(checkpoint, leaves, |id| found.get(&id).copied());
         }
         let mut hashes = Hashes::new(checkpoint, hashes);
         let line = |leaf| hashes.columns(leaf).join("\t") + "\n";
@@ -60,6 +56,22 @@ impl TakesHashes for Values<'_> {
         }
         self.hashes.insert(id, hashed.hash());
         Ok(())
+    }
+}
+
+impl Outline {
+    /// Takes in what is known of tensors' values, and the finding that some are no finite numbers.
+    pub fn take_statistics(
+        &mut self,
+        checkpoint: &Checkpoint,
+        leaves: &[Leaf],
+        of: impl Fn(TensorId) -> Option<Statistics>,
+    ) {
+        for (entry, leaf) in self.entries.iter_mut().zip(leaves) {
+            let tensor = checkpoint.tensor_of(leaf.target);
+            entry.statistics = tensor.and_then(|(id, _)| of(id));
+        }
+        self.findings.extend(not_finite(&self.entries));
     }
 }
 
