@@ -119,8 +119,8 @@ Examples:
 
     /// Merges several checkpoints into one
     #[command(after_help = "\
-Dicts are merged, key by key. A key that two of them have, with other values, is refused by its
-name; with --lossy the last one is taken. Formats may differ; OUT's is that of --to, or of its
+Dicts are merged, key by key. A key that two of them have is refused by its name, unless it is the
+same plain value in both (tensors are not compared); with --lossy the last one is taken. Formats may differ; OUT's is that of --to, or of its
 extension.
 
 Examples:

@@ -96,7 +96,8 @@ fn every_attack_has_its_verdict() {
         for (command, expected) in [("scan", scan), ("verify", verify)] {
             let ran = run([OsStr::new(command), path.as_os_str()]);
             if ran.code != Some(*expected) {
-                wrong.push(format!("{command} {name}: {:?}, not {expected}: {}", ran.code, ran.out));
+                wrong
+                    .push(format!("{command} {name}: {:?}, not {expected}: {}", ran.code, ran.out));
             }
         }
     }

@@ -20,7 +20,8 @@ pub struct Merging {
     collisions: Vec<Collision>,
 }
 
-/// A key that two checkpoints have, with other values.
+/// A key that two checkpoints have: of tensors, whose values are not compared, or of values that
+/// differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Collision {
     /// The key, its steps joined with dots.

@@ -217,8 +217,6 @@ impl Conversion<'_> {
         }
         // What the checkpoint was opened within holds for what is made of it.
         let limits = self.checkpoint.inner().files.limits();
-        let size = plan.size()?.bytes();
-        plan.source.unfolded().writing(size).check("writing the file", limits).map_err(named)?;
         let files: Vec<PathBuf> =
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
         let losses = plan.losses.clone();

@@ -32,14 +32,15 @@ pub struct Writing<'a> {
     pub replace: Replace,
     /// Whether to wait until they are on the disk.
     pub sync: Sync,
-    /// What may be spent on reading them back.
+    /// What may be spent on what is written, and on reading it back.
     pub limits: &'a Limits,
     /// The files that the plan reads, which are not written over unless that is asked for.
     pub sources: &'a [Arc<FileSource>],
 }
 
 /// Writes the files of a plan, which get the names `paths` when all are complete, were read back,
-/// and `judge` has nothing against what became of them. Whatever fails before leaves nothing.
+/// and `judge` has nothing against what became of them. Whatever fails before leaves nothing. What
+/// would be far more than its source holds is refused within `limits`.
 pub fn write_files(
     paths: &[PathBuf],
     plan: Plan,
@@ -48,6 +49,7 @@ pub fn write_files(
     progress: &mut dyn Progress,
 ) -> Result<Report> {
     let size = plan.size()?.bytes();
+    plan.source.unfolded().writing(size).check("writing the file", writing.limits)?;
     let in_place = writing.replace == Replace::Source;
     let replace = writing.replace != Replace::Nothing;
     for path in paths.iter().filter(|_| !in_place) {

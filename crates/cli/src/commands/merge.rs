@@ -72,11 +72,8 @@ fn merged(files: &[PathBuf], args: &Merge) -> Result<(Checkpoint, Vec<Arc<FileSo
     let text = format!(
         "{}: {}",
         match keys.len() {
-            1 => "1 key is in several checkpoints with other values".to_owned(),
-            many => format!(
-                "{} are in several checkpoints with other values",
-                counted(many as u64, "key")
-            ),
+            1 => "1 key is in several checkpoints".to_owned(),
+            many => format!("{} are in several checkpoints", counted(many as u64, "key")),
         },
         keys_text(&keys)
     );

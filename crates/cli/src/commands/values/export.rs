@@ -48,6 +48,9 @@ pub(crate) fn run(args: &Export) -> Outcome {
     let tensor = wanted(&checkpoint, leaf, slice, &key)?;
     let tensor = upcast(tensor, dtype, format)?;
     let (dtype, shape) = (tensor.dtype.clone(), tensor.shape.clone());
+    let all = checkpoint.unfolded().writing(tensor.nbytes().unwrap_or(u64::MAX));
+    let named = |error: Error| error.in_file(args.input.file.display().to_string());
+    all.check("saving it", limits()).map_err(named)?;
     let bytes = match format {
         ExportFormat::Csv | ExportFormat::Raw => {
             plain(args, format, &checkpoint, &sources, &tensor)?
