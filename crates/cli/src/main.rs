@@ -11,9 +11,11 @@ mod remote;
 mod scratch;
 mod source;
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::FromArgMatches as _;
+use statelens_inspect::visible;
 
 use crate::args::{Cli, Command};
 use crate::print::{Failure, complain};
@@ -26,8 +28,8 @@ const FAILED: u8 = 2;
 fn main() -> ExitCode {
     output::fail_instead_of_aborting(FAILED);
     // Clap exits with 2 for a wrong command line, 0 for help.
-    let matches = args::command().get_matches();
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let matches = args::command().try_get_matches().unwrap_or_else(|error| wrong(&error));
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| wrong(&error));
     if let Some(limits) = cli.command.limit() {
         limits::set(limits.clone());
     }
@@ -69,6 +71,19 @@ fn main() -> ExitCode {
             failed()
         }
     }
+}
+
+/// Says what is wrong with the command line, or prints the help that it asks for. An argument may be
+/// the name of a file that a stranger gave it.
+fn wrong(error: &clap::Error) -> ! {
+    let text = error.render().to_string();
+    let seen: Vec<String> = text.lines().map(visible).collect();
+    if error.use_stderr() && text.lines().ne(seen.iter()) {
+        // Who has closed standard error reads no errors.
+        let _ = writeln!(std::io::stderr(), "{}", seen.join("\n"));
+        std::process::exit(FAILED.into());
+    }
+    error.exit()
 }
 
 /// What a shell tells of a program that a signal ended, if one did: 130 for Ctrl-C.

@@ -7,7 +7,7 @@ use statelens_checkpoint::{Checkpoint, Leaf, TensorId, known_key, separator};
 use statelens_convert::Pattern;
 use statelens_inspect::weights::Outcome as Found;
 use statelens_inspect::{
-    Json, bars, fold, index, natural_order, number_text, shape_text, statistics_json,
+    Json, bars, fold, index, natural_order, number_text, shape_text, statistics_json, visible,
 };
 use statelens_stats::{Histogram, Statistics, Summary};
 
@@ -266,7 +266,7 @@ impl<'a> All<'a> {
             {
                 if let Some(first) = first {
                     let at = shape_text(&index(&tensor.shape, first));
-                    let key = leaf.flat.to_lossy();
+                    let key = visible(&leaf.flat.to_lossy());
                     printer
                         .line(&format!("{key}: {} {what}, the first at {at}", grouped(count)))?;
                 }
