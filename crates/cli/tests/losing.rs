@@ -195,6 +195,55 @@ fn a_cast_that_overflows_is_not_kept() {
 }
 
 #[test]
+fn the_worst_keys_come_first() {
+    let folder = Folder::new();
+    let source = tensors(
+        &folder,
+        "a.safetensors",
+        &[
+            // 0.1 is rounded; a half is not. The rest loses 1 of 4, 2 of 4 and all to zero, and
+            // numbers that don't fit come before those.
+            ("exact", "F32", "[2]", singles(&[0.5, 2.0])),
+            ("rounded", "F32", "[2]", singles(&[0.5, 0.1])),
+            ("quarter", "F32", "[4]", singles(&[1.0, 1.0, 1.0, 1e-9])),
+            ("one", "F32", "[2]", singles(&[1e6, 1.0])),
+            ("half", "F32", "[4]", singles(&[1.0, 1.0, 1e-9, 1e-9])),
+            ("all", "F32", "[2]", singles(&[1e-9, -1e-9])),
+            ("two", "F32", "[2]", singles(&[1e6, -1e6])),
+        ],
+    );
+    let target = folder.file("b.pt");
+    let done = convert(&source, &target, &["--cast", "float16", "--lossy", "--json"]).json();
+    let keys = done["cast"]["keys"].as_array().unwrap();
+    let keys: Vec<&str> = keys.iter().map(|one| one["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["two", "one", "all", "half", "quarter", "rounded"]);
+    // A refusal names them in the same order.
+    let refused = convert(&source, &folder.file("c.pt"), &["--cast", "float16"]).err;
+    let places: Vec<usize> =
+        ["`two`", "`one`", "`all`", "`half`"].map(|key| refused.find(key).unwrap()).to_vec();
+    assert!(places.is_sorted(), "{refused}");
+}
+
+#[test]
+fn one_number_in_a_hundred_may_become_zero() {
+    let folder = Folder::new();
+    // Zeros that were zero before don't count.
+    let with = |flushed: usize| {
+        let mut values = vec![0.0; 1_000];
+        values.extend(vec![1e-9; flushed]);
+        values.extend(vec![1.0; 300 - flushed]);
+        singles(&values)
+    };
+    for (flushed, code) in [(3, 0), (4, 2)] {
+        let source = tensors(&folder, "a.safetensors", &[("w", "F32", "[1300]", with(flushed))]);
+        let target = folder.file("b.pt");
+        let ran = convert(&source, &target, &["--cast", "float16", "--force"]);
+        assert_eq!(ran.code, Some(code), "{flushed}: {}{}", ran.out, ran.err);
+        assert!(code == 0 || ran.err.contains("4 of 300"), "{}", ran.err);
+    }
+}
+
+#[test]
 fn second_moments_do_not_become_zeros_unasked() {
     let folder = Folder::new();
     let moments: Vec<f32> = (1..=4096).map(|at| at as f32 * 1e-12).collect();
