@@ -167,6 +167,10 @@ impl ReadAt for Structure {
         self.source.len()
     }
 
+    fn release(&self) {
+        self.source.release();
+    }
+
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let end = offset.checked_add(buffer.len() as u64).filter(|end| *end <= self.len());
         let Some(end) = end.filter(|_| buffer.len() <= self.kept / 4) else {

@@ -23,6 +23,9 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
     fn overhead(&self) -> u64 {
         0
     }
+
+    /// It was looked at and does not belong to the checkpoint: what holds it open may be let go.
+    fn release(&self) {}
 }
 
 /// A source that is in memory.

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use statelens_checkpoint::{Error, FileSet, ReadAt, Result, listed};
 use statelens_formats::sets::{Found, ORBAX};
@@ -20,7 +20,7 @@ const MOST_DEPTH: usize = 2;
 pub struct FileSource {
     path: PathBuf,
     len: u64,
-    file: OnceLock<Arc<fs::File>>,
+    file: RwLock<Option<Arc<fs::File>>>,
 }
 
 /// The files of a checkpoint, and the system's files behind them by number.
@@ -275,12 +275,12 @@ impl FileSource {
                      input, which is `-`.",
                 ));
         }
-        Ok(Self { path: path.to_owned(), len: metadata.len(), file: OnceLock::new() })
+        Ok(Self { path: path.to_owned(), len: metadata.len(), file: RwLock::default() })
     }
 
     /// An open file that has no name.
     pub fn unnamed(file: Arc<fs::File>, len: u64) -> Self {
-        Self { path: PathBuf::new(), len, file: OnceLock::from(file) }
+        Self { path: PathBuf::new(), len, file: RwLock::new(Some(file)) }
     }
 
     /// Where it is.
@@ -288,24 +288,31 @@ impl FileSource {
         &self.path
     }
 
-    /// Whether it was read, or is the one that was asked for.
+    /// Whether it is read: it is the one that was asked for, or belongs to it.
     pub fn is_open(&self) -> bool {
-        self.file.get().is_some()
+        self.file.read().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// The open file.
     pub fn file(&self) -> Result<Arc<fs::File>> {
-        if let Some(file) = self.file.get() {
+        if let Some(file) = &*self.file.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(file.clone());
         }
         let file = fs::File::open(&self.path).map_err(|error| open_error(&error, &self.path))?;
-        Ok(self.file.get_or_init(|| Arc::new(file)).clone())
+        let mut held = self.file.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(held.get_or_insert_with(|| Arc::new(file)).clone())
     }
 }
 
 impl ReadAt for FileSource {
     fn len(&self) -> u64 {
         self.len
+    }
+
+    fn release(&self) {
+        if !self.path.as_os_str().is_empty() {
+            self.file.write().unwrap_or_else(PoisonError::into_inner).take();
+        }
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -77,7 +77,10 @@ pub fn write_files(
     keep_all(outputs, writing.sync)?;
     folders.keep();
     // Only now that nothing names them any more. The checkpoint that was read may be among them.
-    let read = |old: &PathBuf| writing.sources.iter().any(|source| same_file(old, source.path()));
+    let read = |old: &PathBuf| {
+        let mut open = writing.sources.iter().filter(|source| source.is_open());
+        open.any(|source| same_file(old, source.path()))
+    };
     for shard in old.iter().filter(|old| !read(old)) {
         fs::remove_file(shard).map_err(|error| {
             Error::io(format!("this shard of the replaced checkpoint can't be removed: {error}"))

@@ -49,6 +49,7 @@ impl Sharded {
             {
                 return Ok(Some(Self::indexed(files, index)));
             }
+            files.source(id)?.release();
         }
         let Some(number) = number else { return Ok(None) };
         let shards = number.all(|name| files.find(name).is_some());
