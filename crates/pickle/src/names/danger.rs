@@ -15,20 +15,19 @@ pub(crate) const SYSTEM: &str = "It reaches into the interpreter or the system."
 
 /// Why a name is dangerous, if it is known to be.
 pub(super) fn reason(module: &str, name: &str) -> Option<&'static str> {
-    let whole = MODULES.iter().find_map(|(reason, modules)| {
-        modules.iter().any(|bad| is_within(module, bad)).then_some(*reason)
-    });
-    if whole.is_some() {
-        return whole;
-    }
     let mut steps = name.split('.');
     let first = steps.next().unwrap_or(name);
     let single = NAMES
         .iter()
         .find(|(bad, names, _)| *bad == module && (names.contains(&first) || names.contains(&name)))
         .map(|(_, _, reason)| *reason);
-    if single.is_some() {
-        return single;
+    let whole = || {
+        MODULES.iter().find_map(|(reason, modules)| {
+            modules.iter().any(|bad| is_within(module, bad)).then_some(*reason)
+        })
+    };
+    if let Some(reason) = single.or_else(whole) {
+        return Some(reason);
     }
     let last = name.rsplit('.').next().unwrap_or(name);
     if let Some((_, reason)) = ANYWHERE.iter().find(|(names, _)| names.contains(&last)) {
@@ -336,6 +335,7 @@ const MODULES: &[(&str, &[&str])] = &[
 /// Single names that are dangerous in modules that are not, and what hangs below them.
 #[rustfmt::skip]
 const NAMES: &[(&str, &[&str], &str)] = &[
+    ("imaplib", &["IMAP4_stream"], RUNS),
     ("builtins", &["eval", "exec", "execfile", "compile", "breakpoint", "help"], CODE),
     ("builtins", &["__import__", "reload", "__build_class__", "__loader__"], IMPORTS),
     ("builtins", &["getattr", "setattr", "delattr", "hasattr", "vars", "globals", "locals"], REACH),
