@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync, truncateSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { drop, dropped, launch, withPage } from "./harness.mjs";
+import { choosing, drop, dropped, fixture, launch, withPage } from "./harness.mjs";
 
 let browser;
 before(async () => {
@@ -52,6 +52,19 @@ test("far more than the file holds is read and written only after a question", a
     await page.waitForSelector(".plan:not(.late) .loss");
     assert.match(await page.textContent(".plan"), /This writes 2(\.00)? TB of what the source has in/);
     assert.ok(await page.isDisabled("#write"));
+  });
+});
+
+test("far more than the file holds is not compared unasked", async () => {
+  const name = "attacks2/torch_expand_8GB.pt";
+  await withPage(browser, async (page) => {
+    await drop(page, "body", [dropped(name)]);
+    await page.waitForSelector("#work .row");
+    const chooser = await choosing(page, () => page.keyboard.press("d"));
+    await chooser.setFiles(fixture(name));
+    await page.locator("#verdict", { hasText: "Not compared." }).waitFor();
+    assert.match(await page.textContent("#compare"), /Over a limit.*more than 1000 times its size/);
+    assert.ok(await page.isDisabled("#save-report"));
   });
 });
 
