@@ -55,6 +55,9 @@ enum Task {
     /// Take pictures of every screen, in both widths and colours, into target/pictures, and those of the
     /// documents into docs/images.
     Pictures,
+    /// Measure how long the page takes to start: packed and not, first visit and later ones, from several
+    /// hosts. Prints; never fails by time.
+    Startup,
     /// Compare what we read and write with the real libraries (torch, cerebras-pytorch, h5py).
     Interop,
     /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Task::Test { quick } => return test::run(quick),
         Task::TestPage { filter } => page::test(filter.as_deref()),
         Task::Pictures => page::pictures(),
+        Task::Startup => page::startup(),
         Task::Interop => test::interop(),
         Task::Bench { families } => bench::run(families),
         Task::Dist => dist::run(),

@@ -177,6 +177,23 @@ pub(crate) fn measure(command: &Path, folder: &Path) -> Result<()> {
     shell::run(node.arg(project::root().join("tests/page/measure.mjs")).arg(folder))
 }
 
+/// Measures how long the page takes to start, packed as it is shipped and as Trunk builds it, from hosts
+/// that compress and from such that don't.
+pub(crate) fn startup() -> Result<()> {
+    build()?;
+    let env = setup::page()?;
+    let plain = project::target().join("plain");
+    let mut trunk = trunk(&env);
+    trunk.args(["build", "--offline", "--skip-version-check", "--release", "--dist"]);
+    shell::run(trunk.arg(&plain))?;
+    site::finish(&plain, true)?;
+    let folder = |name: &str, path: &Path| format!("{name}={}", path.display());
+    let mut node = shell::command("node");
+    node.env("STATELENS_CHROMIUM", setup::page_tests()?);
+    node.arg(project::root().join("tests/page/startup.mjs"));
+    shell::run(node.args([folder("packed", &project::site()), folder("plain", &plain)]))
+}
+
 /// Takes pictures: of every screen that axe looks at in the tests, and those of the documents.
 pub(crate) fn pictures() -> Result<()> {
     build()?;
