@@ -283,10 +283,7 @@ for (const [first, second] of [
       for (const job of [first, second]) await jobs[job].prepare?.(page);
       await jobs[first].begin(page, given);
       await jobs[second].begin(page, given);
-      if (second !== "compare") {
-        assert.ok(await jobs[first].is_going(page), `${first} goes on while ${second} does`);
-        assert.ok(await jobs[second].is_going(page), `${second} goes on while ${first} does`);
-      }
+      // That they go on at once is seen below, in pages that read slowly; here one may be over already.
       same(second, await jobs[second].end(page), await expected(second));
       same(first, await jobs[first].end(page), await expected(first));
     });
