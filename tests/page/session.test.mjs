@@ -265,31 +265,6 @@ test("a conversion that goes on when values were read writes its own file, whate
   });
 });
 
-for (const [first, second] of [
-  ["measure", "verify"],
-  ["verify", "measure"],
-  ["measure", "write"],
-  ["write", "measure"],
-  ["verify", "write"],
-  ["write", "verify"],
-  ["measure", "compare"],
-  ["verify", "compare"],
-  ["write", "compare"],
-]) {
-  test(`${first} and ${second} at once give what each gives alone`, async () => {
-    const given = await files();
-    await tab(async (page) => {
-      await open(page, given.a);
-      for (const job of [first, second]) await jobs[job].prepare?.(page);
-      await jobs[first].begin(page, given);
-      await jobs[second].begin(page, given);
-      // That they go on at once is seen below, in pages that read slowly; here one may be over already.
-      same(second, await jobs[second].end(page), await expected(second));
-      same(first, await jobs[first].end(page), await expected(first));
-    });
-  });
-}
-
 for (const job of ["measure", "verify", "write"]) {
   test(`what is asked during ${job} is answered as ever, and changes nothing about it`, async () => {
     const given = await files();
