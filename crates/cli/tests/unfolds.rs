@@ -79,3 +79,32 @@ fn with_a_word_it_is_done() {
     assert_eq!(told["tensors"][0]["count"], 270_000_000);
     assert_eq!(told["tensors"][0]["mean"], 1.0);
 }
+
+#[test]
+fn every_command_goes_on_with_it() {
+    let folder = Folder::new();
+    // One text of 4 kB that is named so often that it is 72 MB, more than nobody is asked about:
+    // they are gone through quickly.
+    let mut pickle = b"\x80\x02](X".to_vec();
+    pickle.extend(4096u32.to_le_bytes());
+    pickle.extend([b'x'; 4096]);
+    pickle.extend(b"q\0");
+    pickle.extend(b"h\0".repeat(17_499));
+    pickle.extend(b"e.");
+    let members: [(&str, &[u8]); 2] = [("a/data.pkl", &pickle), ("a/version", b"3\n")];
+    let file = text(&folder.with("texts.pt", &stored_zip(&members)));
+    let out = |name: &str| text(&folder.file(name));
+    for args in [
+        &["stats", &file][..],
+        &["diff", &file, &file],
+        &["verify", &file],
+        &["manifest", &file],
+        &["summary", "--stats", &file],
+        &["convert", "--dry-run", "--scan", "--cast", "float16", &file, &out("a.pt")],
+        &["convert", "--dry-run", &file, &out("a.safetensors")],
+    ] {
+        let said = run(args).failed();
+        assert!(said.contains("--limit 10"), "{args:?}: {said}");
+        run([args, &["--limit", "10"]].concat()).ok();
+    }
+}
