@@ -2,6 +2,7 @@
 //! kept before others are deleted. A replaced file keeps its owner.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::print_stdout, reason = "what was not looked at is told with --nocapture")]
 
 mod common;
 
