@@ -140,10 +140,17 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     search.tell_opened(label, vec![finding]);
 }
 
-/// Errors that end a scan: the file can't be read, or the user stops it.
+/// Whether there was no memory for it. A limit of ours says nothing of what to do; see `room`.
+fn lacks_memory(error: &statelens_checkpoint::Error) -> bool {
+    error.kind() == ErrorKind::Limit && error.next_step().is_some()
+}
+
+/// Errors that end a scan: the file can't be read, the user stops it, or there is no memory for it. What
+/// wasn't looked at must not pass for harmless.
 fn fatal(error: &statelens_checkpoint::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Cancelled => Err(error.clone()),
+        ErrorKind::Limit if lacks_memory(error) => Err(error.clone()),
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use statelens_checkpoint::ReadAt;
+use statelens_checkpoint::{ReadAt, room};
 
 use super::section::{Section, Stream, exactly, some};
 
@@ -197,7 +197,7 @@ pub(super) fn fill(reader: &mut dyn Read, bytes: &mut Vec<u8>, most: u64) -> io:
         match reader.read(&mut piece[..rest]) {
             Ok(0) => break,
             Ok(read) => {
-                bytes.try_reserve(read).map_err(io::Error::other)?;
+                room::make_room(bytes, read as u64).map_err(io::Error::other)?;
                 bytes.extend_from_slice(&piece[..read]);
                 if bytes.len() > 64 << 10 {
                     piece.resize(64 << 10, 0);

@@ -20,6 +20,7 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
+use super::lacks_memory;
 use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
@@ -434,6 +435,11 @@ impl<'a> Search<'a> {
                     format!("It is far longer than the file: {at} bytes of it were unpacked.");
                 self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
                 return Ok(());
+            }
+            let why =
+                done.as_ref().err().and_then(|error| error.get_ref()?.downcast_ref::<Error>());
+            if let Some(error) = why.filter(|error| lacks_memory(error)) {
+                return Err(error.clone());
             }
             if read == 0 || done.is_err() {
                 return Ok(());

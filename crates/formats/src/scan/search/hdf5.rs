@@ -6,6 +6,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{Error, ErrorKind, FileSet, Limits, Result};
 use statelens_hdf5::{Class, Datatype, Hdf5File, Object};
 
+use super::super::lacks_memory;
 use super::{Blob, Container, Search, Shared};
 use crate::keras;
 
@@ -23,7 +24,10 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     limits.structure = 8 << 20;
     let files = FileSet::single("", Shared(blob.source.clone()));
     let id = files.main()?;
-    let Ok(file) = Hdf5File::open(&files, id, &limits) else { return Ok(()) };
+    let file = match Hdf5File::open(&files, id, &limits) {
+        Ok(file) => file,
+        Err(error) => return stopped(error),
+    };
     let start = file.user_block();
     if !search.is_new(Container::Hdf5, blob, start, 0) {
         return Ok(());
@@ -33,16 +37,28 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
         Err(error) => return stopped(error),
     };
     let mut spent = 0;
-    for object in tree.objects.values().flatten() {
-        let mut values = attributes(&file, object);
+    for object in tree.objects.values() {
+        let object = match object {
+            Ok(object) => object,
+            Err(error) => {
+                stopped(error.clone())?;
+                continue;
+            }
+        };
+        let mut values = attributes(&file, object)?;
         if let Some(dataset) = object.dataset()
             && may_hold(&dataset.datatype)
             && dataset
                 .count()
                 .is_ok_and(|count| count.saturating_mul(dataset.datatype.size) <= LONGEST)
-            && let Ok(data) = file.read(dataset, &files)
         {
-            values.push(("a dataset".to_owned(), elements(&file, &dataset.datatype, &data)));
+            match file.read(dataset, &files) {
+                Ok(data) => {
+                    let elements = elements(&file, &dataset.datatype, &data)?;
+                    values.push(("a dataset".to_owned(), elements));
+                }
+                Err(error) => stopped(error)?,
+            }
         }
         for (name, values) in values {
             for bytes in values {
@@ -68,12 +84,12 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
 }
 
 /// The values of the attributes of an object that may be pickles, by their names.
-fn attributes(file: &Hdf5File, object: &Object) -> Vec<(String, Vec<Vec<u8>>)> {
+fn attributes(file: &Hdf5File, object: &Object) -> Result<Vec<(String, Vec<Vec<u8>>)>> {
     let attributes = object.attributes.iter().filter(|attribute| may_hold(&attribute.datatype));
     attributes
         .map(|attribute| {
             let name = attribute.name.to_lossy().into_owned();
-            (name, elements(file, &attribute.datatype, &attribute.data))
+            Ok((name, elements(file, &attribute.datatype, &attribute.data)?))
         })
         .collect()
 }
@@ -93,21 +109,26 @@ fn is_byte(datatype: &Arc<Datatype>) -> bool {
 }
 
 /// The bytes of each element; numbers of one byte are one run.
-fn elements(file: &Hdf5File, datatype: &Datatype, data: &[u8]) -> Vec<Vec<u8>> {
-    match &datatype.class {
-        Class::VlenStr | Class::Vlen(_) => file.vlen_elements(datatype, data).unwrap_or_default(),
+fn elements(file: &Hdf5File, datatype: &Datatype, data: &[u8]) -> Result<Vec<Vec<u8>>> {
+    Ok(match &datatype.class {
+        Class::VlenStr | Class::Vlen(_) => match file.vlen_elements(datatype, data) {
+            Ok(elements) => elements,
+            Err(error) => stopped(error).map(|()| Vec::new())?,
+        },
         Class::Int { .. } => vec![data.to_vec()],
         _ => {
             let size = usize::try_from(datatype.size).unwrap_or(usize::MAX).max(1);
             data.chunks_exact(size).map(<[u8]>::to_vec).collect()
         }
-    }
+    })
 }
 
-/// The user's wish to stop is the only error that ends a scan.
+/// The user's wish to stop ends a scan, and a lack of memory: what wasn't looked at must not pass for
+/// harmless.
 fn stopped(error: Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Cancelled => Err(error),
+        _ if lacks_memory(&error) => Err(error),
         _ => Ok(()),
     }
 }
