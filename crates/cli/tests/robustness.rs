@@ -27,7 +27,7 @@ use statelens_checkpoint::Progress;
 static ALLOCATOR: PeakAlloc = PeakAlloc;
 
 const MAX_MEMORY: usize = 256 << 20;
-const MAX_TIME: Duration = Duration::from_secs(10);
+const MAX_TIME: Duration = Duration::from_secs(2);
 /// What the attacks would leave behind if anything of theirs was run.
 const CANARY: &str = "statelens-canary-PWNED";
 

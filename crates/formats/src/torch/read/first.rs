@@ -58,7 +58,10 @@ fn tensors(broken: &Broken, limits: &Limits) -> Option<Vec<(String, DType, Vec<u
             return None;
         }
     }
-    let mut builder = Builder::new(limits);
+    // Tensors take no more: what else stands there is no reason to go through all of it now.
+    let mut few = limits.clone();
+    few.values = few.values.min(16 * FEWEST as u64);
+    let mut builder = Builder::new(&few);
     let mut found = Vec::new();
     let mut seen = HashSet::new();
     for (key, value) in entries(broken, dict)? {
@@ -131,7 +134,13 @@ mod tests {
     /// What is told of a file whose pickle is that, up to the thousands of tensors that a dict is
     /// still being filled with.
     fn told(start: &[u8]) -> Vec<String> {
-        let mut pickle = [b"\x80\x02", start, b"ccollections\nOrderedDict\n)R("].concat();
+        told_after(start, b"")
+    }
+
+    /// The same where `entry` is set in that dict before them.
+    fn told_after(start: &[u8], entry: &[u8]) -> Vec<String> {
+        let dict = b"ccollections\nOrderedDict\n)R(";
+        let mut pickle = [b"\x80\x02", start, dict, entry].concat();
         for at in 0..30_000 {
             pickle.extend(tensor(at));
             if at % 1000 == 999 {
@@ -167,6 +176,11 @@ mod tests {
         assert_eq!(told(&set), [""; 0]);
         // In a list.
         assert_eq!(told(b"]("), [""; 0]);
+        // Behind what holds far more than tensors do, and would be gone through first.
+        let large = [&text("own")[..], b"cmy\nOwn\n(", &b"K\x01".repeat(5_000), b"tR"].concat();
+        assert_eq!(told_after(b"", &large), [""; 0]);
+        let small = [&text("own")[..], b"cmy\nOwn\n(K\x01tR"].concat();
+        assert_eq!(told_after(b"", &small).len(), FEWEST);
         // Under a number, and under what is no key at all.
         assert_eq!(told(b"}(K\x03"), [""; 0]);
         assert_eq!(told(b"("), [""; 0]);
