@@ -6,6 +6,9 @@ use std::hash::Hash;
 
 use crate::{Error, Result};
 
+/// The code of errors that say so.
+pub const CODE: &str = "memory";
+
 /// Makes room for `more` items in a vector.
 pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
     let bytes = more.saturating_mul(size_of::<T>().max(1) as u64);
@@ -84,6 +87,7 @@ pub fn push<T>(vec: &mut Vec<T>, item: T) -> Result<()> {
 
 fn no_room(bytes: u64) -> Error {
     Error::limit(format!("there is no memory for {bytes} more bytes"))
+        .coded(CODE)
         .advice("Close other programs, or use a machine with more memory.")
 }
 
@@ -94,7 +98,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_an_error() {
         assert!(zeros(u64::MAX).is_err());
-        assert!(zeros(1 << 60).is_err());
+        assert_eq!(zeros(1 << 60).unwrap_err().code(), CODE);
         assert_eq!(zeros(3).unwrap(), [0, 0, 0]);
         let mut words: Vec<u64> = Vec::new();
         assert!(make_room(&mut words, 1 << 58).is_err());

@@ -159,6 +159,29 @@ fn too_little_memory_is_a_failure_and_never_a_crash() {
     assert!(failed > 20, "{failed} of 60 had too little");
 }
 
+/// What a scan has no memory to look at must not pass for harmless.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_scan_with_too_little_memory_fails_or_says_what_it_says_with_enough() {
+    let folder = Folder::new();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let keys = path("keys.safetensors");
+    many(Path::new(&keys), 20_000);
+    let mut failed = 0;
+    for kind in ["pt", "npz", "mdl"] {
+        let file = path(&format!("keys.{kind}"));
+        run(["convert", &keys, &file]).ok();
+        let whole = run(["scan", &file]).ok();
+        for megabytes in (20..110).step_by(10) {
+            let ran = within(megabytes, &["scan", &file]);
+            let fails = ran.code == Some(2) && ran.out.is_empty();
+            assert!(fails || ran.out == whole, "{kind}, {megabytes} MB: {}", ran.out);
+            failed += u32::from(fails);
+        }
+    }
+    assert!(failed > 5, "{failed} of 27 had too little");
+}
+
 #[test]
 fn what_unfolds_beyond_measure_is_told_and_wants_a_word() {
     let folder = Folder::new();

@@ -15,7 +15,9 @@ mod zip;
 
 use std::collections::BTreeSet;
 
-use statelens_checkpoint::{ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result};
+use statelens_checkpoint::{
+    ErrorKind, FileId, FileSet, Finding, Grade, Limits, Progress, Result, room,
+};
 use statelens_pickle::ScanOptions;
 
 use self::search::Search;
@@ -140,9 +142,9 @@ fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     search.tell_opened(label, vec![finding]);
 }
 
-/// Whether there was no memory for it. A limit of ours says nothing of what to do; see `room`.
+/// Whether there was no memory for it.
 fn lacks_memory(error: &statelens_checkpoint::Error) -> bool {
-    error.kind() == ErrorKind::Limit && error.next_step().is_some()
+    error.code() == room::CODE
 }
 
 /// Errors that end a scan: the file can't be read, the user stops it, or there is no memory for it. What
@@ -150,7 +152,7 @@ fn lacks_memory(error: &statelens_checkpoint::Error) -> bool {
 fn fatal(error: &statelens_checkpoint::Error) -> Result<()> {
     match error.kind() {
         ErrorKind::Io | ErrorKind::Cancelled => Err(error.clone()),
-        ErrorKind::Limit if lacks_memory(error) => Err(error.clone()),
+        _ if lacks_memory(error) => Err(error.clone()),
         _ => Ok(()),
     }
 }

@@ -4,8 +4,9 @@ use std::io::{self, BufReader, Read};
 use std::sync::Arc;
 
 use flate2::read::{DeflateDecoder, MultiGzDecoder, ZlibDecoder};
-use statelens_checkpoint::{ReadAt, room};
+use statelens_checkpoint::{Error, ReadAt, Result, room};
 
+use super::lacks_memory;
 use super::section::{Section, Stream, exactly, some};
 
 /// How bytes are compressed.
@@ -173,20 +174,28 @@ pub(super) struct Unpacked {
     pub(super) more: Option<Box<dyn Read>>,
 }
 
-/// Unpacks up to `most` bytes.
-pub(super) fn unpack(source: &Arc<dyn ReadAt>, packing: Packing, most: u64) -> Unpacked {
-    let none = |why| Unpacked { bytes: Vec::new(), broken: Some(why), more: None };
+/// Unpacks up to `most` bytes. Fails only where there is no memory for them.
+pub(super) fn unpack(source: &Arc<dyn ReadAt>, packing: Packing, most: u64) -> Result<Unpacked> {
+    let mut bytes = Vec::new();
     let part = Section::new(source.clone(), 0, u64::MAX);
     let mut reader = match packing.reader(part) {
         Ok(reader) => reader,
-        Err(why) => return none(why),
+        Err(why) => return Ok(Unpacked { bytes, broken: Some(why), more: None }),
     };
-    let mut bytes = Vec::new();
-    match fill(&mut reader, &mut bytes, most) {
-        Ok(()) if (bytes.len() as u64) < most => Unpacked { bytes, broken: None, more: None },
-        Ok(()) => Unpacked { bytes, broken: None, more: Some(reader) },
-        Err(error) => Unpacked { bytes, broken: Some(error.to_string()), more: None },
-    }
+    let broken = match fill(&mut reader, &mut bytes, most) {
+        Ok(()) => None,
+        Err(error) => match no_memory(&error) {
+            Some(error) => return Err(error.clone()),
+            None => Some(error.to_string()),
+        },
+    };
+    let more = broken.is_none() && bytes.len() as u64 >= most;
+    Ok(Unpacked { bytes, broken, more: more.then_some(reader) })
+}
+
+/// What says that there was no memory for it, if that is what went wrong.
+pub(super) fn no_memory(error: &io::Error) -> Option<&Error> {
+    error.get_ref()?.downcast_ref::<Error>().filter(|error| lacks_memory(error))
 }
 
 /// Reads on until there are `most` bytes or no more come. What came before an error is kept.

@@ -20,7 +20,6 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
-use super::lacks_memory;
 use super::packed::{self, Packing, Unpacked};
 use super::section::{Section, some};
 use super::tar;
@@ -387,7 +386,7 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let most = (self.limits.structure >> blob.unpacked).min(self.unpack);
-        let Unpacked { bytes, broken, more } = packed::unpack(&blob.source, packing, most);
+        let Unpacked { bytes, broken, more } = packed::unpack(&blob.source, packing, most)?;
         self.unpack = self.unpack.saturating_sub(bytes.len() as u64);
         if broken.is_none() {
             self.spaces[blob.space].unpacked.insert(blob.base);
@@ -436,9 +435,7 @@ impl<'a> Search<'a> {
                 self.unseen(blob, &format!("the rest of {}", blob.describe()), &why);
                 return Ok(());
             }
-            let why =
-                done.as_ref().err().and_then(|error| error.get_ref()?.downcast_ref::<Error>());
-            if let Some(error) = why.filter(|error| lacks_memory(error)) {
+            if let Some(error) = done.as_ref().err().and_then(packed::no_memory) {
                 return Err(error.clone());
             }
             if read == 0 || done.is_err() {
