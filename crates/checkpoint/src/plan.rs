@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Checkpoint, Result, TensorId};
+use crate::{Checkpoint, Limits, Result, TensorId};
 
 /// Files to be written: one, or several that are a checkpoint together.
 #[derive(Debug, Clone)]
@@ -176,6 +176,14 @@ impl Plan {
     /// How large the files will be together; an error if that does not fit 64 bits.
     pub fn size(&self) -> Result<Size> {
         size_of(self.segments(), &self.source)
+    }
+
+    /// Bytes of the files together, at most. Fails where that is far more than the source holds: whoever
+    /// writes them asks first.
+    pub fn bounded(&self, limits: &Limits) -> Result<u64> {
+        let size = self.size()?.bytes();
+        self.source.unfolded().writing(size).check("writing the file", limits)?;
+        Ok(size)
     }
 
     /// The segments of all files, first to last.

@@ -174,6 +174,7 @@ pub fn write(
             Location::Web(address) => Err(no_writing(&address.to_string())),
         })
         .collect::<Result<_>>()?;
+    plan.bounded(limits)?;
     let read_back = ReadBack::of(&plan);
     let mut sink = objects::ObjectSink::new(&plan, places, replace, warn)?;
     let report = statelens_convert::run_blocking(plan, &mut sink, progress)?;

@@ -48,8 +48,7 @@ pub fn write_files(
     judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
-    let size = plan.size()?.bytes();
-    plan.source.unfolded().writing(size).check("writing the file", writing.limits)?;
+    let size = plan.bounded(writing.limits)?;
     let in_place = writing.replace == Replace::Source;
     let replace = writing.replace != Replace::Nothing;
     for path in paths.iter().filter(|_| !in_place) {

@@ -120,8 +120,6 @@ impl Job<'_> {
         if plan.loses() && !self.writes.lossy {
             return Err(refuse_losses(&plan.losses).into());
         }
-        let unfolded = checkpoint.unfolded().writing(size.bytes());
-        unfolded.check("writing the file", limits()).map_err(|error| self.named(error))?;
         // What is written may be another one: that of a large file would be in memory twice.
         drop(checkpoint);
         remote::check_cap(&plan)?;

@@ -29,6 +29,7 @@ fn to(
     judge: &dyn Fn(&Report) -> Result<()>,
     progress: &mut dyn Progress,
 ) -> Result<Report> {
+    plan.bounded(limits())?;
     let file = Arc::new(scratch::unnamed()?);
     let read_back = ReadBack::of(&plan);
     let mut sink = FileSink::new(vec![file.clone()]);
