@@ -240,10 +240,10 @@ test("how far the numbers go that are cast is told where their values were read"
   await withPage(browser, async (page) => {
     await page.setInputFiles("#choose-files", source);
     await page.waitForSelector("#work .row");
-    assert.doesNotMatch(await notes(page), /are known/);
+    assert.doesNotMatch(await notes(page), /goes up to/);
     await page.click("#scan");
     await page.waitForSelector("#scanned");
-    assert.match(await notes(page), /the values are known: \|x\| goes up to 70000, those of 1 tensor do not fit/);
+    assert.match(await notes(page), /float32 becomes float16: \|x\| goes up to 70000; 1 tensor has numbers that do not fit/);
   });
 });
 

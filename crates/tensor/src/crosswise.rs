@@ -51,9 +51,11 @@ pub(crate) fn bearable(context: &Context<'_>, times: u64, work: u64, wanted: u64
     {
         return Ok(());
     }
+    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+    let (wanted, work) = (gigabytes(wanted), gigabytes(work));
     Err(Error::limit(format!(
-        "the elements of a tensor lie crosswise in the file: to put its {wanted} bytes in order, \
-         the same bytes have to be gone through {times} times here, {work} bytes in all"
+        "the elements of a tensor lie crosswise in the file: to put its {wanted} in order, the same \
+         bytes have to be gone through {times} times here, {work} in all"
     ))
     .advice("The command `statelens` goes through them once, with scratch space on disk."))
 }

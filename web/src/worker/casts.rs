@@ -52,17 +52,21 @@ pub(super) fn ranges(open: &Checkpoint, source: &Checkpoint, found: &Found) -> V
         .into_iter()
         .filter(|(_, of)| of.known > 0)
         .map(|((from, to), of)| {
-            let read = match of.known == of.tensors {
-                true => "the values".to_owned(),
-                false => format!("the values of {} of {}", exact(of.known), exact(of.tensors)),
+            let which = match of.known == of.tensors {
+                true => String::new(),
+                false => format!(
+                    "in the {} of {} that were read, ",
+                    exact(of.known),
+                    plural(of.tensors, "tensor")
+                ),
             };
             let far = number(of.far);
             let fit = match of.beyond {
-                0 => "all finite ones fit".to_owned(),
-                1 => "those of 1 tensor do not fit".to_owned(),
-                count => format!("those of {} tensors do not fit", exact(count)),
+                0 => "all finite numbers fit".to_owned(),
+                1 => "1 tensor has numbers that do not fit".to_owned(),
+                count => format!("{} tensors have numbers that do not fit", exact(count)),
             };
-            format!("{from} becomes {to}: {read} are known: |x| goes up to {far}, {fit}")
+            format!("{from} becomes {to}: {which}|x| goes up to {far}; {fit}")
         })
         .collect();
     lines.sort();
