@@ -58,7 +58,7 @@ impl Changed {
                 self.dtype
             )
         });
-        let flush = (flushed.saturating_mul(100) > nonzero).then(|| {
+        let flush = self.cast.is_flushed().then(|| {
             format!(
                 "{} of {} numbers that are not 0 become 0 in {}",
                 grouped(flushed),

@@ -43,7 +43,12 @@ impl CastReport {
     /// Whether more than rounding happened: a number overflowed, or more than a hundredth of those
     /// that were not zero are zero now.
     pub fn is_false(&self) -> bool {
-        self.overflowed > 0 || self.flushed.saturating_mul(100) > self.nonzero
+        self.overflowed > 0 || self.is_flushed()
+    }
+
+    /// Whether more than 1 % of the numbers that are not zero became zero.
+    pub fn is_flushed(&self) -> bool {
+        self.flushed.saturating_mul(100) > self.nonzero
     }
 }
 
