@@ -3,10 +3,13 @@
 use crate::damaged_copies::damaged_copies;
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
-use statelens_checkpoint::{FileSet, Finding, Grade, Limits, Memory, Unwatched};
+use statelens_checkpoint::{
+    Error, FileSet, Finding, Grade, Limits, Memory, ReadAt, Result, Unwatched, room,
+};
 
 use crate::ScanOptions;
 
@@ -379,6 +382,36 @@ fn what_can_not_be_unpacked_is_told() {
         let findings = scan(name, bytes);
         assert!(findings.iter().any(|finding| finding.grade == grade), "{name}: {findings:?}");
     }
+}
+
+/// Bytes that there is no memory to read.
+#[derive(Debug)]
+struct TooLarge;
+
+impl ReadAt for TooLarge {
+    fn len(&self) -> u64 {
+        1000
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        room::zeros(u64::MAX).map(|_| ())
+    }
+}
+
+/// What it had no memory to look at would pass for harmless.
+#[test]
+fn a_lack_of_memory_ends_a_scan() {
+    let files = FileSet::single("m.pt", TooLarge);
+    let ended = super::scan(files, &Limits::default(), &ScanOptions::default(), &mut Unwatched);
+    let error = ended.unwrap_err();
+    assert_eq!(error.code(), room::CODE, "{error}");
+    // Also where what else goes wrong is told and passed over.
+    assert!(super::fatal(&error).is_err());
+    assert!(super::fatal(&Error::limit("more than the limit")).is_ok());
+    assert!(super::fatal(&Error::damaged("cut short")).is_ok());
+    let source: Arc<dyn ReadAt> = Arc::new(TooLarge);
+    let packed = super::packed::unpack(&source, super::packed::Packing::Gzip, 100);
+    assert_eq!(packed.err().map(|error| error.code()), Some(room::CODE));
 }
 
 #[test]

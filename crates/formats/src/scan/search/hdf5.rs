@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, ErrorKind, FileSet, Limits, Result};
+use statelens_checkpoint::{FileSet, Limits, Result};
 use statelens_hdf5::{Class, Datatype, Hdf5File, Object};
 
-use super::super::lacks_memory;
+use super::super::fatal;
 use super::{Blob, Container, Search, Shared};
 use crate::keras;
 
@@ -26,7 +26,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     let id = files.main()?;
     let file = match Hdf5File::open(&files, id, &limits) {
         Ok(file) => file,
-        Err(error) => return stopped(error),
+        Err(error) => return fatal(&error),
     };
     let start = file.user_block();
     if !search.is_new(Container::Hdf5, blob, start, 0) {
@@ -34,14 +34,14 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
     }
     let tree = match file.tree(&mut search.quiet()) {
         Ok(tree) => tree,
-        Err(error) => return stopped(error),
+        Err(error) => return fatal(&error),
     };
     let mut spent = 0;
     for object in tree.objects.values() {
         let object = match object {
             Ok(object) => object,
             Err(error) => {
-                stopped(error.clone())?;
+                fatal(error)?;
                 continue;
             }
         };
@@ -57,7 +57,7 @@ pub(super) fn look(search: &mut Search<'_>, blob: &Blob) -> Result<()> {
                     let elements = elements(&file, &dataset.datatype, &data)?;
                     values.push(("a dataset".to_owned(), elements));
                 }
-                Err(error) => stopped(error)?,
+                Err(error) => fatal(&error)?,
             }
         }
         for (name, values) in values {
@@ -113,7 +113,7 @@ fn elements(file: &Hdf5File, datatype: &Datatype, data: &[u8]) -> Result<Vec<Vec
     Ok(match &datatype.class {
         Class::VlenStr | Class::Vlen(_) => match file.vlen_elements(datatype, data) {
             Ok(elements) => elements,
-            Err(error) => stopped(error).map(|()| Vec::new())?,
+            Err(error) => fatal(&error).map(|()| Vec::new())?,
         },
         Class::Int { .. } => vec![data.to_vec()],
         _ => {
@@ -121,14 +121,4 @@ fn elements(file: &Hdf5File, datatype: &Datatype, data: &[u8]) -> Result<Vec<Vec
             data.chunks_exact(size).map(<[u8]>::to_vec).collect()
         }
     })
-}
-
-/// The user's wish to stop ends a scan, and a lack of memory: what wasn't looked at must not pass for
-/// harmless.
-fn stopped(error: Error) -> Result<()> {
-    match error.kind() {
-        ErrorKind::Cancelled => Err(error),
-        _ if lacks_memory(&error) => Err(error),
-        _ => Ok(()),
-    }
 }
