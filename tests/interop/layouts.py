@@ -1,8 +1,9 @@
-"""Layouts that models have elsewhere: Meta's files in ranks, Megatron's, stacked experts, split
+"""Layouts that models have elsewhere: Meta's files in ranks, Megatron's, OpenAI's, stacked experts, split
 projections. What we make of them is what the facts named in each recipe say, bit for bit, and gives
 in transformers the answers of a model that reads the other layout. Small ones, random weights."""
 
 import argparse
+import copy
 import json
 import shutil
 import subprocess
@@ -11,7 +12,10 @@ from pathlib import Path
 
 import safetensors.torch
 import torch
+import torch.distributed as dist
 import transformers as hf
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.fsdp import FullyShardedDataParallel
 
 import verdicts
 
@@ -51,11 +55,14 @@ class Converter:
     def __init__(self, statelens, work):
         self.statelens, self.work = statelens, work
 
+    def run(self, source, to, out, *more):
+        command = [self.statelens, "convert-model", source, "--to", to, "-o", out, *more]
+        return subprocess.run(list(map(str, command)), capture_output=True, text=True)
+
     def __call__(self, source, to, out, *more):
         """The folder that is written."""
         out = self.work / out
-        command = [self.statelens, "convert-model", source, "--to", to, "-o", out, *more]
-        done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+        done = self.run(source, to, out, *more)
         assert done.returncode == 0, f"{source} to {to}: {done.stderr.strip()}"
         (found,) = out.glob(f"*_to_{to}")
         return found
@@ -225,6 +232,11 @@ def megatron(convert, ranks):
     again = loaded(hf.GPT2LMHeadModel, back, config)
     tokens = torch.randint(0, 97, (2, 12))
     assert torch.equal(answer(model, tokens), answer(again, tokens))
+    # A part of the model would be taken for all of it.
+    if ranks > 1:
+        shutil.rmtree(there / f"mp_rank_{ranks - 1:02}")
+        done = convert.run(there, "hf", convert.work / f"{name}-part")
+        assert done.returncode and "some of its files are missing" in done.stderr, done.stderr
 
 
 def experts(convert, name, model):
@@ -235,7 +247,7 @@ def experts(convert, name, model):
     same(dict(model.state_dict()), tensors(there))
     assert any(key.endswith("experts.gate_up_proj") for key in tensors(there))
     shutil.copy(source / "config.json", there)
-    back = convert(there, "hf", name + "-back", "--export-safetensors", "--src-fmt", "stacked")
+    back = convert(there, "hf", name + "-back", "--export-safetensors")
     same(tensors(source), tensors(back))
     again = loaded(type(model), back, model.config)
     tokens = torch.randint(0, 96, (2, 12))
@@ -249,7 +261,7 @@ def phi3(convert):
     source = convert.saved("phi3", model)
     there = convert(source, "split", "phi3-there", "--export-safetensors")
     shutil.copy(source / "config.json", there)
-    back = convert(there, "hf", "phi3-back", "--export-safetensors", "--src-fmt", "split")
+    back = convert(there, "hf", "phi3-back", "--export-safetensors")
     same(tensors(source), tensors(back))
     theta = config.rope_parameters["rope_theta"]
     other = hf.LlamaConfig(
@@ -259,6 +271,152 @@ def phi3(convert):
     tokens = torch.randint(0, 96, (2, 12))
     ours, theirs = answer(llama, tokens), answer(model, tokens)
     assert torch.allclose(ours, theirs, rtol=1e-5, atol=1e-5), (ours - theirs).abs().max()
+
+
+# gpt-oss, as OpenAI's gpt_oss/torch/model.py computes it.
+FP4 = torch.tensor([0.0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])
+
+
+def unpacked(blocks, scales):
+    """MXFP4: 16 bytes are 32 numbers, the lower half of a byte first, times a power of two."""
+    numbers = FP4[torch.stack([blocks & 15, blocks >> 4], dim=-1).int()].flatten(-2)
+    return torch.ldexp(numbers, scales.int()[..., None] - 127).flatten(-2)
+
+
+def openai_answer(weights, tokens, config):
+    heads, kv, size = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+    weights = {key: tensor if tensor.dtype == torch.uint8 else tensor.float() for key, tensor in weights.items()}
+    length = len(tokens)
+    angles = config.rope_parameters["rope_theta"] ** (-torch.arange(0, size, 2).float() / size)
+    angles = torch.outer(torch.arange(length).float(), angles)[:, None]
+
+    def norm(x, name):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * weights[name]
+
+    def linear(x, name):
+        return x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+
+    def turned(x):
+        one, other = x.chunk(2, dim=-1)
+        return torch.cat(
+            [one * angles.cos() - other * angles.sin(), other * angles.cos() + one * angles.sin()], dim=-1
+        )
+
+    x = weights["embedding.weight"][tokens]
+    for n in range(config.num_hidden_layers):
+        at = f"block.{n}.attn."
+        q, k, v = linear(norm(x, at + "norm.scale"), at + "qkv").split([heads * size, kv * size, kv * size], -1)
+        q, k = turned(q.view(length, heads, size)), turned(k.view(length, kv, size))
+        k, v = (part.repeat_interleave(heads // kv, dim=1) for part in (k, v.view(length, kv, size)))
+        scores = torch.einsum("qhd,khd->hqk", q, k) / size**0.5
+        hidden = torch.ones(length, length).triu(1)
+        if n % 2 == 0:
+            hidden += torch.ones(length, length).tril(-config.sliding_window)
+        scores = scores.masked_fill(hidden.bool(), float("-inf"))
+        sinks = weights[at + "sinks"].view(heads, 1, 1).expand(heads, length, 1)
+        shares = torch.cat([scores, sinks], -1).softmax(-1)[..., :-1]
+        x = x + linear(torch.einsum("hqk,khd->qhd", shares, v).flatten(1), at + "out")
+        at = f"block.{n}.mlp."
+        h = norm(x, at + "norm.scale")
+        best = linear(h, at + "gate").topk(config.num_experts_per_tok, dim=-1)
+        one, two = (
+            (unpacked(weights[f"{at}{name}_weight.blocks"], weights[f"{at}{name}_weight.scales"])[best.indices],
+             weights[f"{at}{name}_bias"][best.indices])
+            for name in ("mlp1", "mlp2")
+        )
+        inner = torch.einsum("beck,bk->bec", one[0], h) + one[1]
+        gate, up = inner[..., ::2].clamp(max=7), inner[..., 1::2].clamp(-7, 7)
+        inner = gate * torch.sigmoid(1.702 * gate) * (up + 1)
+        outer = torch.einsum("beck,bek->bec", two[0], inner) + two[1]
+        x = x + torch.einsum("bec,be->bc", outer, best.values.softmax(-1))
+    return norm(x, "norm.scale") @ weights["unembedding.weight"].T
+
+
+def gpt_oss(convert):
+    hidden, inner, experts, heads, kv, size = 64, 32, 4, 4, 2, 16
+    config = hf.GptOssConfig(
+        **dict(SIZES, hidden_size=hidden, intermediate_size=inner, num_hidden_layers=2),
+        head_dim=size,
+        num_local_experts=experts,
+        num_experts_per_tok=2,
+        sliding_window=4,
+        rope_parameters=dict(rope_type="default", rope_theta=150000.0),
+    )
+    shapes = {"embedding.weight": (96, hidden), "norm.scale": (hidden,), "unembedding.weight": (96, hidden)}
+    packed = {}
+    for n in range(2):
+        at, mlp = f"block.{n}.attn.", f"block.{n}.mlp."
+        shapes |= {
+            at + "norm.scale": (hidden,),
+            at + "qkv.weight": ((heads + 2 * kv) * size, hidden),
+            at + "qkv.bias": ((heads + 2 * kv) * size,),
+            at + "sinks": (heads,),
+            at + "out.weight": (hidden, heads * size),
+            at + "out.bias": (hidden,),
+            mlp + "norm.scale": (hidden,),
+            mlp + "gate.weight": (experts, hidden),
+            mlp + "gate.bias": (experts,),
+            mlp + "mlp1_bias": (experts, 2 * inner),
+            mlp + "mlp2_bias": (experts, hidden),
+        }
+        packed |= {mlp + "mlp1_weight": (experts, 2 * inner, hidden), mlp + "mlp2_weight": (experts, hidden, inner)}
+    weights = {
+        key: (torch.randn(shape) * 0.2 + (1 if key.endswith("norm.scale") else 0)).bfloat16()
+        for key, shape in shapes.items()
+    }
+    for key, (*front, last) in packed.items():
+        weights[key + ".blocks"] = torch.randint(0, 256, (*front, last // 32, 16), dtype=torch.uint8)
+        weights[key + ".scales"] = torch.randint(122, 126, (*front, last // 32), dtype=torch.uint8)
+    folder = convert.work / "gpt-oss"
+    folder.mkdir()
+    safetensors.torch.save_file(weights, folder / "model.safetensors")
+    # What OpenAI's config.json says, which has no model_type.
+    own = dict(num_hidden_layers=2, num_attention_heads=heads, num_key_value_heads=kv, head_dim=size)
+    (folder / "config.json").write_text(json.dumps(own))
+
+    there = convert(folder, "hf", "gpt-oss-there", "--export-safetensors")
+    kept = ["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"]
+    config.quantization_config = {"quant_method": "mxfp4", "modules_to_not_convert": kept}
+    model = loaded(hf.GptOssForCausalLM, there, config).float()
+    tokens = torch.randint(0, 96, (12,))
+    ours, theirs = answer(model, tokens[None])[0], openai_answer(weights, tokens, config)
+    assert torch.allclose(ours, theirs, rtol=1e-3, atol=1e-3), (ours - theirs).abs().max()
+    back = convert(there, "openai", "gpt-oss-back", "--export-safetensors")
+    same(weights, tensors(back))
+
+
+def wrapped(convert):
+    """What torch puts into keys is told of, and taken out by --unwrap."""
+    config = hf.GPT2Config(vocab_size=97, n_embd=32, n_layer=2, n_head=4, n_positions=64)
+    model = shaken(hf.GPT2LMHeadModel(config))
+    source = convert.saved("unwrapped", model)
+
+    def made(source, name, *more):
+        there = convert(source, "megatron", name, "--model", "gpt2-megatron", *more)
+        return flat(torch.load(there / "mp_rank_00/model_optim_rng.pt", weights_only=True)["model"])
+
+    expected = made(source, "unwrapped-there")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    for at, wrap in enumerate((torch.nn.DataParallel, torch.compile, sharded)):
+        folder = convert.work / f"wrapped-{at}"
+        folder.mkdir()
+        keys = dict(wrap(copy.deepcopy(model)).named_parameters())
+        assert not any(key in keys for key in model.state_dict()), list(keys)[:3]
+        torch.save({key: tensor.detach().clone() for key, tensor in keys.items()}, folder / "pytorch_model.bin")
+        config.save_pretrained(folder)
+        done = convert.run(folder, "cs-2.9", folder / "refused")
+        assert done.returncode and "--unwrap" in done.stderr, done.stderr
+        same(expected, made(folder, f"wrapped-{at}-there", "--unwrap"))
+    dist.destroy_process_group()
+
+
+def sharded(model):
+    """By FullyShardedDataParallel, its blocks apart, with their activations checkpointed."""
+    cpu = torch.device("cpu")
+    blocks = model.transformer.h
+    for at, block in enumerate(blocks):
+        blocks[at] = FullyShardedDataParallel(checkpoint_wrapper(block), use_orig_params=True, device_id=cpu)
+    return FullyShardedDataParallel(model, use_orig_params=True, device_id=cpu)
 
 
 MOE = dict(SIZES, moe_intermediate_size=24)
@@ -318,6 +476,8 @@ CASES = {
     ),
     "OLMoE": lambda c: experts(c, "olmoe", hf.OlmoeForCausalLM(hf.OlmoeConfig(**SIZES, num_experts=4, num_experts_per_tok=2))),
     "Phi-3": phi3,
+    "gpt-oss": gpt_oss,
+    "wrapped by torch": wrapped,
 }
 
 

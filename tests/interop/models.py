@@ -1,5 +1,6 @@
 """Models of transformers, converted to Cerebras's release 2.9 and back: they load with no key missing
-or left over, and give the very numbers that they gave before. Small ones with random weights."""
+or left over, and give the very numbers that they gave before. Small ones with random weights. One is cast
+on the way, and has the very bits that torch's own casts give."""
 
 import argparse
 import shutil
@@ -67,9 +68,9 @@ def main():
     hf.logging.set_verbosity_error()
     hf.logging.disable_progress_bar()
 
-    def convert(source, config, family, of, to, out):
+    def convert(source, config, family, of, to, out, *more):
         command = [options.statelens, "convert-model", source, "--config", config, "--model", family]
-        command += ["--src-fmt", of, "--tgt-fmt", to, "--output-dir", out]
+        command += ["--src-fmt", of, "--tgt-fmt", to, "--output-dir", out, *more]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
         if done.returncode:
             raise AssertionError(f"{of} to {to}: {done.stderr.strip()}")
@@ -101,7 +102,36 @@ def main():
         after = answer(again.eval(), tokens)
         assert torch.equal(before, after), f"off by {(before - after).abs().max().item()}"
 
-    return verdicts.run("models", "families there and back", MODELS, check)
+    def cast(_):
+        work = options.work / "cast"
+        shutil.rmtree(work, ignore_errors=True)
+        torch.manual_seed(0)
+        model = MODELS["llama"][0]()
+        with torch.no_grad():
+            # Numbers of all magnitudes: too large for float16, and subnormal in it or zero.
+            for tensor in model.parameters():
+                tensor.copy_(torch.randn_like(tensor) * 10 ** torch.empty_like(tensor).uniform_(-9, 6))
+        model.save_pretrained(work / "hf")
+        source, config = work / "hf/model.safetensors", work / "hf/config.json"
+        convert(source, config, "llama", "hf", "cs-2.9", work / "plain")
+        dtypes = {"*norm*": torch.bfloat16, "*": torch.float16}
+        casts = [f"--cast={pattern}={str(dtype)}" for pattern, dtype in dtypes.items()]
+        convert(source, config, "llama", "hf", "cs-2.9", work / "cast", *casts, "--lossy")
+        states = []
+        for kind in ("plain", "cast"):
+            (state,) = (work / kind).glob("*.mdl")
+            flat = work / f"{kind}.pt"
+            subprocess.run([options.statelens, "convert", state, flat], check=True, capture_output=True)
+            states.append(torch.load(flat)["model"])
+        plain, ours = states
+        assert plain.keys() == ours.keys()
+        for key, tensor in plain.items():
+            expected = tensor.to(dtypes["*norm*" if "norm" in key else "*"])
+            assert ours[key].dtype == expected.dtype, f"{key}: {ours[key].dtype}"
+            assert torch.equal(ours[key].view(torch.int16), expected.view(torch.int16)), key
+
+    failed = verdicts.run("models", "families there and back", MODELS, check)
+    return verdicts.run("models", "cast on the way, as torch casts", ["llama"], cast) or failed
 
 
 if __name__ == "__main__":

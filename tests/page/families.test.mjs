@@ -2,13 +2,13 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { copyFileSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { command, drop, fixture, launch, withPage } from "./harness.mjs";
-import { safetensors } from "./make.mjs";
+import { floats, safetensors } from "./make.mjs";
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const SHARDS = "recipes/llama/inv_freq_bin_2shards.hf-to-cs2.9/in";
@@ -57,11 +57,11 @@ async function sheet(page, files) {
 const target = (page, name) => page.click(`.famtargets [role="radio"]:has-text("${name}")`);
 
 /** Writes, and collects what is saved, by name. */
-async function written(page, count) {
-  await page.waitForSelector("#write:not([disabled])");
+async function written(page, count, button = "#write") {
+  await page.waitForSelector(`${button}:not([disabled])`);
   const downloads = [];
   page.on("download", (download) => downloads.push(download));
-  await page.click("#write");
+  await page.click(button);
   await page.waitForSelector("#convert-done");
   for (let tries = 0; downloads.length < count && tries < 100; tries++) await page.waitForTimeout(50);
   const files = {};
@@ -209,6 +209,58 @@ for (const [layout, from, opens] of [
   });
 }
 
+const GPT_OSS = [
+  "embedding.weight",
+  "unembedding.weight",
+  "norm.scale",
+  ...["attn.norm.scale", "attn.qkv.bias", "attn.sinks", "attn.out.bias", "mlp.gate.bias", "mlp.mlp1_weight.blocks"].map((key) => `block.0.${key}`),
+];
+
+test("gpt-oss in OpenAI's files is recognised and becomes Hugging Face's and back, as the command writes it", async () => {
+  const there = join(folder, "gpt-oss");
+  mkdirSync(there);
+  const config = JSON.stringify({ num_attention_heads: 2, num_key_value_heads: 1 });
+  writeFileSync(join(there, "model.safetensors"), safetensors(GPT_OSS));
+  writeFileSync(join(there, "config.json"), config);
+  const source = filesOf(there);
+  run("convert-model", there, "--to", "hf", "--export-safetensors", "-o", there);
+  const made = join(there, "model_to_hf");
+  const expected = filesOf(made);
+  writeFileSync(join(made, "config.json"), config);
+  const theirs = filesOf(made);
+  run("convert-model", made, "--to", "openai", "--export-safetensors", "-o", there);
+  const [name] = readdirSync(there).filter((name) => name.endsWith("_to_openai"));
+  const back = filesOf(join(there, name));
+  const convert = async (page, name, files) => {
+    await target(page, name);
+    await page.waitForSelector("#family-keys");
+    const saved = await written(page, files.length);
+    assert.deepEqual(Object.keys(saved).sort(), files.map(({ name }) => name).sort());
+    for (const { name, bytes } of files) assert.ok(saved[name].equals(bytes), name);
+  };
+  await withPage(browser, async (page) => {
+    await sheet(page, source);
+    await page.waitForSelector('#family .looks:has-text("gpt-oss")');
+    assert.match(await page.textContent("#family .looks"), /looks like gpt-oss in OpenAI's files \u00b7 openai/);
+    await convert(page, "Hugging Face", expected);
+  });
+  await withPage(browser, async (page) => {
+    await sheet(page, theirs);
+    await page.selectOption("#family-model", "gpt-oss");
+    await page.waitForSelector(".famtargets");
+    await convert(page, "openai", back);
+  });
+});
+
+test("what a page can't write says which command does", async () => {
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(fixture(SHARDS)));
+    await page.selectOption("#family-model", "llama-meta");
+    await page.waitForSelector("#family .refused");
+    assert.match(await page.textContent("#family .refused"), /statelens convert-model CKPT --to meta --ranks N/);
+  });
+});
+
 /** The model and the adapter that PEFT has trained on it, as they would lie in one folder. */
 const adapted = () => ["model", "adapter"].map((part) => filesOf(fixture(`peft/llama_bf16/${part}`)));
 
@@ -263,6 +315,70 @@ test("an adapter that does not fit says what is wrong and what to do", async () 
       assert.equal(await page.isDisabled("#write"), true);
     });
   }
+});
+
+/** A GPT-2 of width 2, of whose keys one number does not fit float16. */
+function gpt2(there) {
+  mkdirSync(there);
+  writeFileSync(join(there, "model.safetensors"), floats({
+    "transformer.wte.weight": [[0.5, -1]],
+    "transformer.wpe.weight": [[0.25, 3]],
+    "transformer.h.0.attn.c_attn.weight": [[1, 2, 3, 70000, 5, 6], [0.1, 8, 9, -10, 11, 12]],
+  }));
+  writeFileSync(join(there, "config.json"), JSON.stringify({
+    architectures: ["GPT2LMHeadModel"], model_type: "gpt2", vocab_size: 1, n_embd: 2, n_head: 1, n_layer: 1, n_positions: 1, n_inner: 8,
+    activation_function: "gelu_new", resid_pdrop: 0.1, embd_pdrop: 0.1, attn_pdrop: 0.1, layer_norm_epsilon: 1e-5, initializer_range: 0.02,
+  }));
+  return there;
+}
+
+test("casts are told as what they lose before writing, and written as the command writes them", async () => {
+  const there = gpt2(join(folder, "cast"));
+  const name = "model_to_cs-2.9.mdl";
+  const byCommand = (...casts) => {
+    run("convert-model", there, "--to", "cs-2.9", "-o", join(folder, "cast on the way"), "--force", ...casts.flatMap((cast) => ["--cast", cast]), "--lossy");
+    return readFileSync(join(folder, "cast on the way", name));
+  };
+  const plan = (page, text) => page.locator(".plan:not(.late)", { hasText: text }).waitFor();
+  const f16 = '[aria-label^="Cast:"] [role="radio"]:has-text("f16") >> nth=-1';
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(there));
+    await target(page, "Cerebras 2.9");
+    await page.click(f16);
+    await plan(page, "float32 becomes float16: numbers beyond 65504 become infinite");
+    assert.doesNotMatch(await page.textContent(".plan"), /goes up to/);
+    await page.keyboard.press("Escape");
+    await page.click("#scan");
+    await page.waitForSelector("#scanned");
+    await page.keyboard.press("c");
+    await target(page, "Cerebras 2.9");
+    // Queries, keys and values are cut of one tensor, which is one that was read.
+    const rules = page.locator('label.field:has-text("Rules") textarea');
+    await rules.fill("*proj_*=float16");
+    await plan(page, "float32 becomes float16: |x| goes up to 70000; 1 tensor has numbers that do not fit");
+    assert.match(await page.textContent(".cmdline"), /--cast '\*proj_\*=float16'/);
+    await page.click("#write");
+    await page.waitForSelector("#falsify");
+    assert.match(await page.textContent(".sheet"), /proj_k_dense_layer\.weight.*1 of 4 numbers does not fit float16/);
+    const files = await written(page, 2, "#falsify");
+    assert.ok(files[name].equals(byCommand("*proj_*=float16")));
+    assert.match(await page.textContent("#casts"), /float32 to float16, 3 tensors: .*1 did not fit/);
+  });
+  await withPage(browser, async (page) => {
+    await sheet(page, filesOf(there));
+    await target(page, "Cerebras 2.9");
+    const rules = page.locator('label.field:has-text("Rules") textarea');
+    await rules.fill("transformer.h.*=float16");
+    await page.waitForSelector('.refused:has-text("no floating-point tensor has a key that matches")');
+    // The rules are of the format's own keys.
+    await target(page, "Cerebras 2.10");
+    assert.equal(await rules.inputValue(), "");
+    await target(page, "Cerebras 2.9");
+    await rules.fill("*proj_q*=bfloat16");
+    await plan(page, "1 cast to bf16");
+    const files = await written(page, 2);
+    assert.ok(files[name].equals(byCommand("*proj_q*=bfloat16")));
+  });
 });
 
 test("an edited rule changes the table and what is written; a wrong one is told by line and rule", async () => {

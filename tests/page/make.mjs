@@ -25,6 +25,20 @@ export function safetensors(keys) {
   return Buffer.concat([length, text, Buffer.alloc(keys.length * 16)]);
 }
 
+/** A safetensors file of tensors of float32: lists of numbers, or of rows of numbers. */
+export function floats(tensors) {
+  const head = {};
+  let at = 0;
+  for (const [key, values] of Object.entries(tensors)) {
+    const shape = Array.isArray(values[0]) ? [values.length, values[0].length] : [values.length];
+    head[key] = { dtype: "F32", shape, data_offsets: [at, (at += 4 * values.flat().length)] };
+  }
+  const text = Buffer.from(JSON.stringify(head));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  return Buffer.concat([length, text, ...Object.values(tensors).map((values) => Buffer.from(Float32Array.from(values.flat()).buffer))]);
+}
+
 /**
  * A PyTorch zip file with tensors of zeros, written sparsely: it takes no room on most disks.
  * @param {string} path where

@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { after, before, test } from "node:test";
 import { choosing, command, fixture, launch, root, site } from "./harness.mjs";
 
-const example = readFileSync(`${root}web/examples/gpt_small.mdl`);
+const example = readFileSync(`${root}tests/fixtures/cerebras/v2.10.0/gpt_small.mdl`);
 
 let browser;
 let folder;
@@ -166,7 +166,7 @@ test("only what is needed is fetched of a large file", async () => {
 test("what is written from a remote checkpoint is what the command writes from the file", async () => {
   const server = await serve({ "/gpt_small.mdl": example });
   const output = join(folder, "out.safetensors");
-  execFileSync(command, ["convert", `${root}web/examples/gpt_small.mdl`, output, "--lossy"], { stdio: "pipe" });
+  execFileSync(command, ["convert", `${root}tests/fixtures/cerebras/v2.10.0/gpt_small.mdl`, output, "--lossy"], { stdio: "pipe" });
   const expected = readFileSync(output);
   await at(server.at("/gpt_small.mdl"), [server.host], async (page) => {
     await agree(page, server.host);
@@ -566,7 +566,7 @@ test("a conversion that waits for its server can be cancelled, and asks for noth
 
 test("all values of a remote checkpoint are read when it was said how much that fetches", async () => {
   const server = await serve({ "/gpt_small.mdl": example });
-  const stats = execFileSync(command, ["summary", `${root}web/examples/gpt_small.mdl`, "--to", "json", "--stats"], { encoding: "utf8", maxBuffer: 1 << 26 });
+  const stats = execFileSync(command, ["summary", `${root}tests/fixtures/cerebras/v2.10.0/gpt_small.mdl`, "--to", "json", "--stats"], { encoding: "utf8", maxBuffer: 1 << 26 });
   await at(server.at("/gpt_small.mdl"), [server.host], async (page) => {
     await agree(page, server.host);
     await page.waitForSelector("#work .row");

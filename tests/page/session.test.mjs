@@ -2,27 +2,12 @@
 // another file, none is lost without a word, and each gives what it gives alone.
 
 import assert from "node:assert/strict";
-import { execFileSync, spawnSync } from "node:child_process";
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { basename, join } from "node:path";
-import { after, before, test } from "node:test";
-import { choosing, command, launch, root, site, withPage, withSlowPage } from "./harness.mjs";
+import { test } from "node:test";
+import { root, site } from "./harness.mjs";
+import { LONG, browser, folder, isWritten, jobs, laid, open, run, same, saved, tab } from "./jobs.mjs";
 import { denseCheckpoint } from "./make.mjs";
-
-/** A loaded machine reads slowly. */
-const LONG = 300_000;
-
-let browser;
-let folder;
-before(async () => {
-  browser = await launch();
-  folder = mkdtempSync(join(tmpdir(), "statelens-session-"));
-});
-after(async () => {
-  await browser.close();
-  rmSync(folder, { recursive: true });
-});
 
 /** Two files, large enough that reading one takes a while. */
 let made;
@@ -48,153 +33,6 @@ async function files() {
     }
   })();
   return made;
-}
-
-/** A page that saves what it writes as downloads. */
-const tab = (work) =>
-  withPage(browser, async (page) => {
-    await page.addInitScript(() => delete window.showSaveFilePicker);
-    await page.reload();
-    await page.waitForSelector("#start");
-    await work(page);
-  });
-
-async function open(page, file) {
-  await page.setInputFiles("#choose-files", file);
-  await page.locator("#work .top .name", { hasText: basename(file) }).waitFor({ timeout: LONG });
-}
-
-/** Reports and summaries are saved as downloads, too. */
-const isWritten = (download) => /\.(pt|mdl)$/.test(download.suggestedFilename());
-
-async function saved(page, click, predicate = (download) => !isWritten(download)) {
-  const [download] = await Promise.all([page.waitForEvent("download", { predicate, timeout: LONG }), click()]);
-  return readFileSync(await download.path());
-}
-
-const run = (...args) => {
-  const { status, stdout, stderr } = spawnSync(command, args, { maxBuffer: 1 << 28 });
-  assert.ok(status === 0 || status === 1, String(stderr));
-  return stdout;
-};
-
-/** What can be done at once: begins it and leaves it alone; whether it is still at it; waits for what comes of it. */
-const jobs = {
-  measure: {
-    async begin(page) {
-      await page.keyboard.press("s");
-      await page.getByRole("button", { name: /^Read all values/ }).click();
-      await page.getByRole("progressbar", { name: "Reading values" }).waitFor();
-      await page.keyboard.press("Escape");
-      await page.waitForSelector(".sheet", { state: "detached" });
-    },
-    async end(page) {
-      await page.keyboard.press("s");
-      await page.getByText("The files hold the statistics").waitFor({ timeout: LONG });
-      const json = await saved(page, () => page.getByRole("button", { name: /^JSON/ }).click());
-      await page.keyboard.press("Escape");
-      return json;
-    },
-    async is_going(page) {
-      await page.keyboard.press("s");
-      await page.waitForSelector(".sheet.sharing");
-      const going = await page.getByRole("progressbar", { name: "Reading values" }).isVisible();
-      await page.keyboard.press("Escape");
-      return going;
-    },
-    expected: ({ a }) => run("summary", a, "--to", "json", "--stats"),
-  },
-  verify: {
-    async begin(page) {
-      await page.keyboard.press("v");
-      await page.click("#verify-begin");
-      await page.waitForSelector("#verify-run");
-      await page.getByRole("button", { name: "Browse meanwhile" }).click();
-    },
-    async end(page) {
-      await page.click("#verify");
-      await page.waitForSelector("#verify-done", { timeout: LONG });
-      const report = await saved(page, () => page.click("#verify-save"));
-      await page.keyboard.press("Escape");
-      return report;
-    },
-    is_going: async (page) => /verifying/.test(await page.textContent("#verify")),
-    expected: ({ a }) => run("verify", a, "--json"),
-  },
-  write: {
-    /** Lays out what is written, so that it can begin at once. */
-    async prepare(page) {
-      await laid(page);
-      await page.keyboard.press("Escape");
-    },
-    async begin(page) {
-      await page.keyboard.press("c");
-      await page.waitForSelector("#write:not([disabled])");
-      page.written = page.waitForEvent("download", { predicate: isWritten, timeout: LONG });
-      page.written.catch(() => {});
-      await page.click("#write");
-      await page.waitForSelector("#convert-run");
-      await page.getByRole("button", { name: "Browse meanwhile" }).click();
-    },
-    async end(page) {
-      return readFileSync(await (await page.written).path());
-    },
-    is_going: async (page) => /writing \d+ %/.test(await page.textContent(".status")),
-    expected: ({ a }) => {
-      const output = join(folder, "expected.pt");
-      execFileSync(command, ["convert", a, output, "--to", "torch", "--lossy", "--force"], { stdio: "pipe" });
-      return readFileSync(output);
-    },
-  },
-  scan: {
-    async begin(page) {
-      await page.click("#scan");
-      await page.waitForSelector("#scanning");
-    },
-    async end(page) {
-      await page.waitForSelector("#scanned", { timeout: LONG });
-      // The columns of values, of the rows that are in view.
-      return Buffer.from((await page.locator("#work .row").allTextContents()).join("\n"));
-    },
-    is_going: (page) => page.isVisible("#scanning"),
-    async expected({ a }) {
-      let rows;
-      await tab(async (page) => {
-        await open(page, a);
-        // Alone it can be over before anything is seen of it.
-        await page.click("#scan");
-        rows = await this.end(page);
-      });
-      assert.match(String(rows), /\d\.\d+/);
-      return rows;
-    },
-  },
-  // What has a screen of its own: it can only be begun last.
-  compare: {
-    async begin(page, { b }) {
-      const chooser = await choosing(page, () => page.keyboard.press("d"));
-      await chooser.setFiles(b);
-      await page.waitForSelector("#compare");
-    },
-    async end(page) {
-      await page.waitForSelector("#save-report:not([disabled])", { timeout: LONG });
-      const report = await saved(page, () => page.click("#save-report"));
-      await page.keyboard.press("Escape");
-      await page.waitForSelector("#work");
-      return report;
-    },
-    is_going: async () => true,
-    expected: ({ a, b }) => run("diff", a, b, "--json"),
-  },
-};
-
-/** Opens the convert sheet and waits for the plan of a PyTorch file. */
-async function laid(page) {
-  await page.keyboard.press("c");
-  await page.click('[role="radio"]:has-text("PyTorch")');
-  await page.waitForSelector(".plan:not(.late)");
-  for (const box of await page.$$(".loss input")) await box.check();
-  await page.waitForSelector("#write:not([disabled])");
 }
 
 /** What is answered at once, as it is shown. */
@@ -223,10 +61,6 @@ async function expected(job) {
   const given = await files();
   alone ??= {};
   return (alone[job] ??= jobs[job].expected(given));
-}
-
-function same(name, got, wanted) {
-  assert.ok(got.equals(wanted), `${name}: ${got.length} bytes, expected ${wanted.length}, which are others`);
 }
 
 test("a conversion that goes on when values were read writes its own file, whatever is dropped", async (t) => {
@@ -328,107 +162,6 @@ for (const [job, words] of [
       assert.doesNotMatch(await page.textContent(".status"), /writing/);
       await page.getByRole("button", { name: "OK" }).click();
       assert.equal(await page.$("#notice"), null);
-    });
-  });
-}
-
-/** Three small files, for pages that read slowly. */
-let few;
-function small() {
-  few ??= ["c", "d", "e"].reduce((made, name, at) => {
-    const path = join(folder, `${name}.safetensors`);
-    denseCheckpoint(path, 6 + at, 2000 * (at + 1));
-    return { ...made, ["abc"[at]]: path };
-  }, {});
-  return few;
-}
-
-/** What a job gives of a file when nothing goes on beside it. */
-const given = {};
-const aloneOf = (job, files) => (given[`${job} ${files.a}`] ??= jobs[job].expected(files));
-
-/** Milliseconds that each piece of a file takes in a slowed page. */
-const [SLOW, SLOWER] = [8, 40];
-
-/** A page whose worker reads files slowly, and that saves what it writes as downloads. */
-const slowed = (slowness, work) =>
-  withSlowPage(browser, slowness, async (page) => {
-    await page.addInitScript(() => delete window.showSaveFilePicker);
-    await page.reload();
-    await page.waitForSelector("#start");
-    await work(page);
-  });
-
-const PAIRS = [
-  ["measure", "verify"],
-  ["measure", "write"],
-  ["verify", "write"],
-  ["scan", "verify"],
-  ["scan", "write"],
-  ["scan", "compare"],
-  ["measure", "compare"],
-  ["verify", "compare"],
-  ["write", "compare"],
-];
-
-for (const pair of PAIRS) {
-  for (const last of pair) {
-    test(`${pair.join(" and ")} at once, of which ${last} ends last, give what each gives alone`, async () => {
-      const files = small();
-      // A comparison has a screen of its own, which has to be left before others are looked at; and it works longer.
-      const compares = pair.includes("compare");
-      const ends = [...pair].sort((one, other) => (compares ? (one === "compare" ? -1 : 1) : one === last ? 1 : other === last ? -1 : 0));
-      const slower = compares ? 4 * SLOWER : SLOWER;
-      await slowed({ streams: last === pair[0] ? [slower, SLOW] : [SLOW, slower] }, async (page) => {
-        await open(page, files.a);
-        for (const job of pair) await jobs[job].prepare?.(page);
-        for (const job of pair) await jobs[job].begin(page, files);
-        same(ends[0], await jobs[ends[0]].end(page), await aloneOf(ends[0], files));
-        if (ends[1] === last) assert.ok(await jobs[last].is_going(page), `${last} ended before ${ends[0]}`);
-        same(ends[1], await jobs[ends[1]].end(page), await aloneOf(ends[1], files));
-      });
-    });
-  }
-}
-
-const SAID = { scan: /scanning the values of c\.safetensors/i, measure: /reading all values of c\.safetensors/i, verify: /verifying c\.safetensors/i, write: /writing c\.pt/i, compare: /comparing c\.safetensors/i };
-
-for (const pair of PAIRS) {
-  test(`another file that is dropped while ${pair.join(" and ")} go on stops both and gets what is its own`, async () => {
-    const files = small();
-    // Not the one that it is compared with: a dialog that gives the same file again tells of no change.
-    const others = { a: files.c, b: files.a };
-    await slowed({ streams: [SLOWER] }, async (page) => {
-      const downloads = [];
-      page.on("download", (download) => downloads.push(download.suggestedFilename()));
-      await open(page, files.a);
-      for (const job of pair) await jobs[job].prepare?.(page);
-      for (const job of pair) await jobs[job].begin(page, files);
-      await page.setInputFiles("#choose-files", files.c);
-      if (pair.includes("write")) await page.click("#stop-and-open");
-      await page.locator("#work .top .name", { hasText: basename(files.c) }).waitFor({ timeout: LONG });
-      const notice = await page.textContent("#notice");
-      for (const job of pair) assert.match(notice, SAID[job]);
-      await page.getByRole("button", { name: "OK" }).click();
-      assert.deepEqual(downloads, [], "nothing of what was stopped is saved");
-      // The same again, of the other file.
-      for (const job of pair) await jobs[job].prepare?.(page);
-      for (const job of pair) await jobs[job].begin(page, others);
-      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, others));
-    });
-  });
-}
-
-for (const pair of PAIRS.filter((pair) => pair.includes("write"))) {
-  test(`${pair.join(" and ")} go on when the file that is dropped is not to be opened`, async () => {
-    const files = small();
-    await slowed({ streams: [SLOWER] }, async (page) => {
-      await open(page, files.a);
-      for (const job of pair) await jobs[job].prepare?.(page);
-      for (const job of pair) await jobs[job].begin(page, files);
-      await page.setInputFiles("#choose-files", files.c);
-      await page.click("#keep-writing");
-      for (const job of [...pair].reverse()) same(job, await jobs[job].end(page), await aloneOf(job, files));
     });
   });
 }

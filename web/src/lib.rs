@@ -7,9 +7,11 @@
 //!
 //! It is not a library for others: the binary, which is both page and worker, is its only user.
 
+pub mod messages;
 pub mod page;
 pub mod protocol;
 pub mod rows;
 pub mod state;
+pub mod text;
 pub mod wire;
 pub mod worker;

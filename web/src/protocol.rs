@@ -8,13 +8,14 @@
 pub mod compare;
 pub mod family;
 pub mod looking;
+pub mod share;
 pub mod verify;
 pub mod weights;
 
 use serde::{Deserialize, Serialize};
 
+use self::share::{ShareOptions, Shared, SummaryKind};
 use crate::rows::PackedRows;
-use crate::state::share::{ShareOptions, Shared, SummaryKind};
 
 /// The field of a posted object that holds the message itself.
 pub const MESSAGE: &str = "message";
@@ -642,7 +643,7 @@ pub struct Planned {
     pub exact: bool,
     /// Bytes made by the writer: headers, pickles, indexes.
     pub made: u64,
-    /// Bytes that are spans of the source as they lie.
+    /// Bytes that are spans of the source, copied unchanged.
     pub copied: u64,
     /// Bytes that are decoded, gathered or cast on the way.
     pub computed: u64,

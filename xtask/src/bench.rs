@@ -33,8 +33,28 @@ const LARGE_ROWS: u32 = 22_523;
 /// Numbers of keys that are opened, listed and converted.
 const KEYS: [u64; 2] = [100_000, 700_000];
 
-/// Measures everything and prints it; or the model families alone.
-pub(crate) fn run(families: bool) -> Result<()> {
+/// What can be measured by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Part {
+    /// Very many keys, and very many tensors.
+    Keys,
+    /// Conversions beside Cerebras's library, and `cp`.
+    Conversions,
+    /// From format to format.
+    Formats,
+    Casts,
+    /// Tensors that lie transposed.
+    Views,
+    /// Model families; STATELENS_BENCH_GB says how large the model is.
+    Families,
+    /// 5 GB.
+    Large,
+    /// The page in a browser.
+    Page,
+}
+
+/// Measures these parts, or all where there are none, and prints what came of it.
+pub(crate) fn run(parts: &[Part]) -> Result<()> {
     shell::run(shell::command("cargo").args([
         "build",
         "--release",
@@ -50,25 +70,37 @@ pub(crate) fn run(families: bool) -> Result<()> {
     };
     fs::create_dir_all(&bench.folder)?;
     let mut table = Table::default();
-    if families {
+    let asked = |part: Part| parts.is_empty() || parts.contains(&part);
+    if asked(Part::Keys) {
+        bench.listing(&mut table)?;
+        bench.many_keys(&mut table)?;
+        bench.many_tensors(&mut table)?;
+    }
+    if asked(Part::Conversions) {
+        for (name, rows) in INPUTS {
+            bench.conversions(name, rows, &mut table)?;
+        }
+    }
+    if asked(Part::Formats) {
+        bench.formats(&mut table)?;
+    }
+    if asked(Part::Casts) {
+        bench.casts(&mut table)?;
+    }
+    if asked(Part::Views) {
+        bench.views(&mut table)?;
+    }
+    if asked(Part::Families) {
         bench.families(&mut table)?;
-        println!("\n{}\n", machine());
-        table.print();
-        return Ok(());
     }
-    bench.listing(&mut table)?;
-    bench.many_keys(&mut table)?;
-    bench.many_tensors(&mut table)?;
-    for (name, rows) in INPUTS {
-        bench.conversions(name, rows, &mut table)?;
+    if asked(Part::Large) {
+        bench.large(&mut table)?;
     }
-    bench.formats(&mut table)?;
-    bench.casts(&mut table)?;
-    bench.views(&mut table)?;
-    bench.families(&mut table)?;
-    bench.large(&mut table)?;
     println!("\n{}\n", machine());
     table.print();
+    if !asked(Part::Page) {
+        return Ok(());
+    }
     println!("\nThe page in a browser:");
     page::measure(&bench.statelens, &bench.folder.join("page"))?;
     page_weight()

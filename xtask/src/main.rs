@@ -62,9 +62,8 @@ enum Task {
     Interop,
     /// Measure times and peak memory, against the real library and `cp`. Prints; never fails by time.
     Bench {
-        /// Only the model families; STATELENS_BENCH_GB says how large the model is.
-        #[arg(long)]
-        families: bool,
+        /// Only these parts.
+        parts: Vec<bench::Part>,
     },
     /// Make the static site, as a folder, as a zip and as one file: target/dist/statelens, .zip and .html.
     Dist,
@@ -97,7 +96,7 @@ fn main() -> ExitCode {
         Task::Pictures => page::pictures(),
         Task::Startup => page::startup(),
         Task::Interop => test::interop(),
-        Task::Bench { families } => bench::run(families),
+        Task::Bench { parts } => bench::run(&parts),
         Task::Dist => dist::run(),
         Task::Fuzz { seconds, filter } => fuzz::run(seconds, filter.as_deref()),
         Task::Finish => site::finish(&project::site(), false),

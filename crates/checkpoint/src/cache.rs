@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::{Error, ReadAt, Result, order};
+use crate::{Error, ReadAt, Result, order, room};
 
 /// What is kept of all files of a set together, where each read costs something: a cache that is
 /// smaller than the structure of a file would read it again and again.
@@ -92,7 +92,7 @@ impl Structure {
         let (start, end) = self.around(&mut pieces, offset, end);
         // Others read meanwhile, at worst the same.
         drop(pieces);
-        let mut bytes = vec![0; (end - start) as usize];
+        let mut bytes = room::zeros(end - start)?;
         self.source.read_at(start, &mut bytes)?;
         let bytes = Arc::new(bytes);
         self.cache.lock().keep(self.file, start, bytes.clone());

@@ -114,6 +114,12 @@ impl Checkpoint {
         self.unfolded
     }
 
+    /// Fails where there is no memory for `each` bytes for each leaf: asked before lists and tables of
+    /// all leaves are made by what can't fail itself.
+    pub fn room(&self, each: u64) -> Result<()> {
+        room::ahead(self.unfolded.leaves.saturating_mul(each))
+    }
+
     /// A builder that holds everything this checkpoint does, to be changed and finished with
     /// [`Builder::rebuild`].
     pub fn edit(&self) -> Builder {

@@ -19,7 +19,7 @@ const SLOTS: usize = 256;
 const LONGEST: usize = 48;
 
 impl<T: AsRef<[u8]> + Clone> Recent<T> {
-    /// What is made of these bytes, which is to say that it was (`as_ref`).
+    /// What `make` makes of these bytes, or has made of equal ones that are still kept.
     pub fn get<E>(
         &mut self,
         bytes: &[u8],

@@ -15,7 +15,6 @@ mod ids;
 mod int;
 mod interner;
 mod key;
-mod layout;
 mod leaves;
 mod limits;
 mod numpy;
@@ -43,10 +42,6 @@ pub use ids::{TensorId, ValueId};
 pub use int::Int;
 pub use interner::{Interner, Recent};
 pub use key::{Key, KeyPart, known_key, separator};
-pub use layout::{
-    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
-    Product, Rounding, Strided,
-};
 pub use leaves::{Leaf, Leaves};
 pub use limits::Limits;
 pub use plan::{
@@ -57,7 +52,11 @@ pub use progress::{Progress, Unwatched};
 pub use read_at::{Memory, ReadAt};
 pub use scratch::{Area, MemoryScratch, Scratch};
 pub use source::{File, FileId, FileSet, Span};
-pub use tensor::{ByteOrder, Quantizer, Tensor, TensorClass, contiguous_strides, fortran_strides};
+pub use tensor::{
+    Arithmetic, ByteOrder, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate,
+    Packed, Part, Product, Quantizer, Rounding, Strided, Tensor, TensorClass, contiguous_strides,
+    fortran_strides,
+};
 pub use text::Text;
 pub use unfolded::Unfolded;
 pub use value::{

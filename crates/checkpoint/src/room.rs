@@ -3,14 +3,33 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::{Error, Result};
 
 /// The code of errors that say so.
 pub const CODE: &str = "memory";
 
+/// Whether the system has refused memory that could not be asked for.
+static SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Notes that the system has refused memory, for an allocator that keeps a reserve for this case: from now
+/// on all that asks for room fails, so that the program ends before the reserve does. Allocates nothing.
+pub fn run_short() {
+    SHORT.store(true, Ordering::Relaxed);
+}
+
+/// Fails once memory has run short: to be asked where something is done for each of very many keys.
+pub fn check() -> Result<()> {
+    match SHORT.load(Ordering::Relaxed) {
+        true => Err(short()),
+        false => Ok(()),
+    }
+}
+
 /// Makes room for `more` items in a vector.
 pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
+    check()?;
     let bytes = more.saturating_mul(size_of::<T>().max(1) as u64);
     let size = usize::try_from(more).map_err(|_| no_room(bytes))?;
     vec.try_reserve(size).map_err(|_| no_room(bytes))
@@ -18,6 +37,7 @@ pub fn make_room<T>(vec: &mut Vec<T>, more: u64) -> Result<()> {
 
 /// So many zeros.
 pub fn zeros(len: u64) -> Result<Vec<u8>> {
+    check()?;
     let mut bytes = Vec::new();
     let size = usize::try_from(len).map_err(|_| no_room(len))?;
     bytes.try_reserve_exact(size).map_err(|_| no_room(len))?;
@@ -27,6 +47,7 @@ pub fn zeros(len: u64) -> Result<Vec<u8>> {
 
 /// An empty vector with room for `len` items.
 pub fn vec<T>(len: u64) -> Result<Vec<T>> {
+    check()?;
     let mut vec = Vec::new();
     let bytes = len.saturating_mul(size_of::<T>().max(1) as u64);
     let size = usize::try_from(len).map_err(|_| no_room(bytes))?;
@@ -60,6 +81,7 @@ pub fn collect<T>(items: impl IntoIterator<Item = T>) -> Result<Vec<T>> {
 
 /// Makes room for `more` entries in a map.
 pub fn make_room_in_map<K: Eq + Hash, V>(map: &mut HashMap<K, V>, more: usize) -> Result<()> {
+    check()?;
     let bytes = (more as u64).saturating_mul(size_of::<(K, V)>() as u64);
     map.try_reserve(more).map_err(|_| no_room(bytes))
 }
@@ -72,21 +94,39 @@ pub fn insert<K: Eq + Hash, V>(map: &mut HashMap<K, V>, key: K, value: V) -> Res
 
 /// Adds to a set, and whether it was not there; fails where there is no memory for it.
 pub fn add<T: Eq + Hash>(set: &mut HashSet<T>, item: T) -> Result<bool> {
+    check()?;
     set.try_reserve(1).map_err(|_| no_room(size_of::<T>() as u64))?;
     Ok(set.insert(item))
 }
 
 /// Adds an item; fails where there is no memory for it.
 pub fn push<T>(vec: &mut Vec<T>, item: T) -> Result<()> {
-    if vec.len() == vec.capacity() {
-        make_room(vec, 1)?;
+    match vec.len() == vec.capacity() {
+        true => make_room(vec, 1)?,
+        false => check()?,
     }
     vec.push(item);
     Ok(())
 }
 
+/// Fails where there is no memory for so many bytes that are about to be taken by what can't fail itself,
+/// such as a thread or sorting.
+pub fn ahead(bytes: u64) -> Result<()> {
+    // Seen, or the compiler leaves out what is let go of unused.
+    std::hint::black_box(vec::<u8>(bytes)?);
+    Ok(())
+}
+
 fn no_room(bytes: u64) -> Error {
-    Error::limit(format!("there is no memory for {bytes} more bytes"))
+    lack(format!("there is no memory for {bytes} more bytes"))
+}
+
+fn short() -> Error {
+    lack("there is no memory left".to_owned())
+}
+
+fn lack(text: String) -> Error {
+    Error::limit(text)
         .coded(CODE)
         .advice("Close other programs, or use a machine with more memory.")
 }
@@ -106,6 +146,7 @@ mod tests {
         assert_eq!(words, [7]);
         assert!(vec::<u64>(1 << 60).is_err());
         assert!(filled(0u64, 1 << 59).is_err());
+        assert!(ahead(1 << 60).is_err() && ahead(1 << 10).is_ok());
         assert_eq!(filled(5u8, 2).unwrap(), [5, 5]);
         assert_eq!(copied(&[1, 2]).unwrap(), [1, 2]);
         assert_eq!(collect((0..9).filter(|n| n % 2 == 0)).unwrap(), [0, 2, 4, 6, 8]);

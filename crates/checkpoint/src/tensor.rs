@@ -1,6 +1,13 @@
 //! A tensor: what its elements are and where they lie.
 
-use crate::{DType, Layout, Text, ValueId};
+mod layout;
+
+use crate::{DType, Text, ValueId};
+
+pub use layout::{
+    Arithmetic, Chunk, Chunked, Chunks, Computed, Concat, Deferred, Layout, Locate, Packed, Part,
+    Product, Rounding, Strided,
+};
 
 /// An array of elements and where its bytes are.
 ///

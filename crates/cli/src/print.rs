@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 
 use anstyle::{AnsiColor, Style};
-use statelens_checkpoint::{Error, Grade};
+use statelens_checkpoint::{Error, Grade, room};
 pub(crate) use statelens_inspect::{counted, grouped, size_text};
 use statelens_inspect::{grade_word, listed, visible};
 
@@ -63,6 +63,8 @@ impl Printer {
         if self.closed {
             return Ok(());
         }
+        // What is printed is made of small texts, for each of very many keys.
+        room::check()?;
         let written = self.out.write_all(bytes);
         self.told(written)
     }
@@ -125,6 +127,8 @@ fn failure(error: io::Error) -> Failure {
 pub(crate) struct Table {
     right: Vec<bool>,
     rows: Vec<Vec<String>>,
+    /// That there was no memory for all rows.
+    lack: Option<Error>,
 }
 
 impl Table {
@@ -132,12 +136,15 @@ impl Table {
     pub(crate) fn new(heads: &[&str]) -> Self {
         let right = heads.iter().map(|head| head.starts_with('>')).collect();
         let heads = heads.iter().map(|head| head.trim_start_matches('>').to_owned()).collect();
-        Self { right, rows: vec![heads] }
+        Self { right, rows: vec![heads], lack: None }
     }
 
-    /// Adds a row; control characters are made visible.
+    /// Adds a row; control characters are made visible. Where there is no memory for it, printing fails.
     pub(crate) fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells.iter().map(|cell| visible(cell)).collect());
+        if self.lack.is_none() {
+            let row = cells.iter().map(|cell| visible(cell)).collect();
+            self.lack = room::push(&mut self.rows, row).err();
+        }
     }
 
     /// The width of a column.
@@ -147,16 +154,19 @@ impl Table {
     }
 
     /// Prints it with its heads.
-    pub(crate) fn print(&self, printer: &mut Printer) -> Result<(), Failure> {
+    pub(crate) fn print(self, printer: &mut Printer) -> Result<(), Failure> {
         self.print_from(0, printer)
     }
 
     /// Prints it without its heads.
-    pub(crate) fn print_body(&self, printer: &mut Printer) -> Result<(), Failure> {
+    pub(crate) fn print_body(self, printer: &mut Printer) -> Result<(), Failure> {
         self.print_from(1, printer)
     }
 
-    fn print_from(&self, first: usize, printer: &mut Printer) -> Result<(), Failure> {
+    fn print_from(self, first: usize, printer: &mut Printer) -> Result<(), Failure> {
+        if let Some(lack) = self.lack {
+            return Err(lack.into());
+        }
         let mut widths = vec![0; self.right.len()];
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {

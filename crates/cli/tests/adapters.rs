@@ -1,9 +1,10 @@
-//! `fold-lora` of adapters that PEFT has saved.
+//! LoRA, folded: adapters that PEFT has saved, and what Cerebras's checkpoints hold.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
 
 use std::fs;
+use std::io::Read as _;
 use std::path::Path;
 
 use common::{Folder, fixture, run};
@@ -93,4 +94,56 @@ fn what_does_not_fit_is_told_and_nothing_is_written() {
         "{said}"
     );
     assert!(said.contains("the model that it was trained on, tiny-llama"), "{said}");
+}
+
+/// The hashes of a checkpoint's tensors, by key.
+fn hashes(path: &Path) -> Vec<String> {
+    let json = run(["manifest", "--json", &text(path)]).json();
+    json["entries"].as_array().unwrap().iter().map(|one| one.to_string()).collect()
+}
+
+#[test]
+fn an_adapter_is_folded_on_the_way_to_another_format() {
+    let folder = Folder::new();
+    let (all, out) = (text(&together(&folder)), folder.file("out"));
+    let to = ["--to", "cs-2.9", "-o", &text(&out)];
+    run([&["convert-model", &all, "--fold-lora"], &to[..]].concat()).ok();
+    let merged = text(&fixture("peft/llama_bf16/merged/model.safetensors"));
+    let config = format!("{all}/config.json");
+    let apart = folder.file("apart");
+    let to = ["--to", "cs-2.9", "--config", &config, "-o", &text(&apart)];
+    run([&["convert-model", &merged], &to[..]].concat()).ok();
+    let sorted = |folder: &Path| {
+        let mut hashes = hashes(&folder.join("model_to_cs-2.9.mdl"));
+        hashes.sort();
+        hashes
+    };
+    assert_eq!(sorted(&out), sorted(&apart));
+    let model = text(&fixture("peft/llama_bf16/model"));
+    let said = run([&["convert-model", &model, "--fold-lora"], &to[..]].concat()).failed();
+    assert!(said.contains("no adapter beside it"), "{said}");
+}
+
+#[test]
+fn lora_of_cerebras_is_folded_on_the_way_to_hugging_face() {
+    let folder = Folder::new();
+    let case = fixture("recipes/lora/list_groups");
+    let config = folder.with("params.yaml", &fs::read(case.join("in/params.yaml")).unwrap());
+    let packed = fs::read(case.join("in/checkpoint.mdl.zst")).unwrap();
+    let mut unpacked = Vec::new();
+    ruzstd::decoding::StreamingDecoder::new(&packed[..])
+        .unwrap()
+        .read_to_end(&mut unpacked)
+        .unwrap();
+    let source = text(&folder.with("checkpoint.mdl", &unpacked));
+    let to = ["--model", "gpt2", "--src-fmt", "cs-2.9", "--to", "hf", "--export-safetensors"];
+    let said = run([&["convert-model", &source], &to[..]].concat()).failed();
+    assert!(said.contains("lora_A") && said.contains("--fold-lora"), "{said}");
+    run([&["convert-model", &source, "--fold-lora"], &to[..]].concat()).ok();
+    run(["fold-lora", &source, "--config", &text(&config)]).ok();
+    let folded = text(&folder.file("checkpoint_folded.mdl"));
+    let its = text(&folder.file("params_folded.yaml"));
+    run([&["convert-model", &folded, "--config", &its], &to[..]].concat()).ok();
+    let written = |name: &str| folder.file(name).join("model-00001-of-00001.safetensors");
+    assert_eq!(hashes(&written("checkpoint_to_hf")), hashes(&written("checkpoint_folded_to_hf")));
 }

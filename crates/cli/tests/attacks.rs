@@ -11,7 +11,7 @@ use std::fs;
 use common::{Folder, fixture, run};
 
 /// Each file and folder of `attacks2`: how scan ends, and how verify does. 1 is a finding; 2 is that
-/// it is no checkpoint, or that far more would be gone through than the file holds.
+/// it is not a checkpoint, or that far more would be gone through than the file holds.
 ///
 /// `dcp_trail` is called an attack where it comes from; but its three files are what torch writes,
 /// and nothing in them would be run.

@@ -68,7 +68,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
 const UNSIGNED: &str = "a byte each, with the same value as uint8; the file's name is an attribute";
 const NOT_LISTED: &str = "numpy's list of arrays leaves out members that are not arrays";
 const OPAQUE: &str = "h5py gave bytes; the attribute `dtype` says that they are bfloat16";
-const BIG_ENDIAN: &str = "the expectation hashed the bytes as they lie, big-endian";
+const BIG_ENDIAN: &str = "the expectation hashed the bytes as they are in the file, big-endian";
 const ONE_DATASET: &str = "two leaves with one flat key: the file holds one, and the other is it";
 const MODULE: &str = "the expectation has no entries for a pickled module; its tensors are listed";
 

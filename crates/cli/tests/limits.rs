@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use common::{Folder, Ran, fixture, run, stored_zip};
+use common::{Folder, fixture, run, stored_zip, texts, within};
 
 const ATTACKS: [&str; 9] = [
     "zz_strs_3.9M.pt",
@@ -22,18 +22,6 @@ const ATTACKS: [&str; 9] = [
     "h5_exp_hard.h5",
     "torch_expand_8GB.pt",
 ];
-
-/// Runs the command with so many MB of memory: asked for more, the system refuses.
-#[cfg(target_os = "linux")]
-fn within(megabytes: u64, args: &[&str]) -> Ran {
-    let mut command = std::process::Command::new("sh");
-    command
-        .args(["-c", &format!("ulimit -v {}; exec \"$0\" \"$@\"", megabytes << 10)])
-        .arg(env!("CARGO_BIN_EXE_statelens"))
-        .args(args)
-        .stdin(std::process::Stdio::null());
-    Ran::from(command.output().unwrap())
-}
 
 /// Views of one storage of 4 MB, each beginning at another element.
 fn views(path: &Path, count: u32) {
@@ -61,18 +49,6 @@ fn views(path: &Path, count: u32) {
     let storage = vec![0; 4 << 20];
     let members: [(&str, &[u8]); 3] =
         [("a/data.pkl", &pickle), ("a/version", b"3\n"), ("a/data/0", &storage)];
-    fs::write(path, stored_zip(&members)).unwrap();
-}
-
-/// A list that names one text of 4 kB so many times.
-fn texts(path: &Path, count: usize) {
-    let mut pickle = b"\x80\x02](X".to_vec();
-    pickle.extend(4096u32.to_le_bytes());
-    pickle.extend([b'x'; 4096]);
-    pickle.extend(b"q\0");
-    pickle.extend(b"h\0".repeat(count - 1));
-    pickle.extend(b"e.");
-    let members: [(&str, &[u8]); 2] = [("a/data.pkl", &pickle), ("a/version", b"3\n")];
     fs::write(path, stored_zip(&members)).unwrap();
 }
 
@@ -119,67 +95,6 @@ fn small_files_that_name_much_take_little_time_and_memory() {
         assert!(!out.exists() || fs::metadata(&out).unwrap().len() < 1 << 30, "convert {file}");
         let _ = fs::remove_file(out);
     }
-}
-
-/// Whatever memory there is, a command does what it was asked or says that it can't.
-#[cfg(target_os = "linux")]
-#[test]
-fn too_little_memory_is_a_failure_and_never_a_crash() {
-    let folder = Folder::new();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (keys, bomb) = (path("keys.safetensors"), path("texts.pt"));
-    many(Path::new(&keys), 100_000);
-    texts(Path::new(&bomb), 400_000);
-    let mut files = vec![keys.clone(), bomb];
-    for kind in ["pt", "npz"] {
-        let file = path(&format!("keys.{kind}"));
-        run(["convert", &keys, &file]).ok();
-        files.push(file);
-    }
-    let out = path("out");
-    let mut failed = 0;
-    for megabytes in [40, 60, 80, 100, 140] {
-        for file in &files {
-            let convert = ["convert", "--to", "torch", "--force", file, &out];
-            for args in [&["info", file][..], &["ls", file], &convert] {
-                let ran = within(megabytes, args);
-                // Killed, it has no exit status.
-                let code =
-                    ran.code.unwrap_or_else(|| panic!("{megabytes} MB, {args:?}: {}", ran.err));
-                assert!(matches!(code, 0 | 2), "{megabytes} MB, {args:?}: {code}, {}", ran.err);
-                if code == 2 {
-                    failed += 1;
-                    assert!(ran.err.contains("memory"), "{megabytes} MB, {args:?}: {}", ran.err);
-                    assert!(args[0] != "convert" || !Path::new(&out).exists(), "{megabytes} MB");
-                }
-                let _ = fs::remove_file(&out);
-            }
-        }
-    }
-    assert!(failed > 20, "{failed} of 60 had too little");
-}
-
-/// What a scan has no memory to look at must not pass for harmless.
-#[cfg(target_os = "linux")]
-#[test]
-fn a_scan_with_too_little_memory_fails_or_says_what_it_says_with_enough() {
-    let folder = Folder::new();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let keys = path("keys.safetensors");
-    many(Path::new(&keys), 20_000);
-    let mut failed = 0;
-    for kind in ["pt", "npz", "mdl"] {
-        let file = path(&format!("keys.{kind}"));
-        run(["convert", &keys, &file]).ok();
-        let whole = run(["scan", &file]).ok();
-        for megabytes in (20..110).step_by(10) {
-            let ran = within(megabytes, &["scan", &file]);
-            let fails = ran.code == Some(2) && ran.out.is_empty();
-            assert!(fails || ran.out == whole, "{kind}, {megabytes} MB: {}", ran.out);
-            failed += u32::from(fails);
-        }
-    }
-    assert!(failed > 5, "{failed} of 27 had too little");
 }
 
 #[test]

@@ -86,6 +86,7 @@ fn nothing_is_written_where_a_key_has_no_rule() {
         error.contains("no rule is about") && error.contains("--drop-unmatched-keys"),
         "{error}"
     );
+    assert!(error.contains("`transformer.unknown.weight` (the nearest rule is about "), "{error}");
     assert!(!out.exists());
     run(asked.into_iter().chain(["--drop-unmatched-keys"]));
     assert_eq!(names(&out), ["config_to_cs-2.9.yaml", "model_to_cs-2.9.mdl"]);

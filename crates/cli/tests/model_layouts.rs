@@ -98,10 +98,90 @@ fn llama_goes_to_the_files_of_meta_s_ranks_and_back() {
         let back = out.join("model_to_meta_to_hf/model-00001-of-00001.safetensors");
         assert_eq!(hashes(&back), hashes(&source), "{ranks}");
     }
+    // A part of the model would be taken for all of it.
+    let there = folder.file("out2/model_to_meta");
+    fs::remove_file(there.join("consolidated.01.pth")).unwrap();
+    let asked = ["convert-model", &text(&there), "--to", "hf", "-o", &text(&folder.file("part"))];
+    let error = run(asked).failed();
+    assert!(error.contains("some of its files are missing"), "{error}");
     // More ranks than heads of keys hold the same heads several times, which nothing here undoes.
     let asked = ["convert-model", &text(&source), "--to", "meta", "--ranks", "4"];
     let error = run(asked).failed();
     assert!(error.contains("more ranks than heads of keys"), "{error}");
+}
+
+const OPENAI: &[(&str, &[u64])] = &[
+    ("embedding.weight", &[8, 8]),
+    ("block.0.attn.norm.scale", &[8]),
+    ("block.0.attn.qkv.weight", &[16, 8]),
+    ("block.0.attn.qkv.bias", &[16]),
+    ("block.0.attn.sinks", &[4]),
+    ("block.0.attn.out.weight", &[8, 8]),
+    ("block.0.attn.out.bias", &[8]),
+    ("block.0.mlp.norm.scale", &[8]),
+    ("block.0.mlp.gate.weight", &[2, 8]),
+    ("block.0.mlp.gate.bias", &[2]),
+    ("block.0.mlp.mlp1_weight.blocks", &[2, 12, 1, 4]),
+    ("block.0.mlp.mlp1_weight.scales", &[2, 12, 1]),
+    ("block.0.mlp.mlp1_bias", &[2, 12]),
+    ("block.0.mlp.mlp2_weight.blocks", &[2, 8, 1, 4]),
+    ("block.0.mlp.mlp2_weight.scales", &[2, 8, 1]),
+    ("block.0.mlp.mlp2_bias", &[2, 8]),
+    ("norm.scale", &[8]),
+    ("unembedding.weight", &[8, 8]),
+];
+
+#[test]
+fn gpt_oss_goes_from_openai_s_files_to_hugging_face_and_back() {
+    let folder = Folder::new();
+    let source = folder.with("model.safetensors", &model(OPENAI));
+    // OpenAI's config has no model_type: the keys say which model it is.
+    let config = br#"{"num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 2}"#;
+    folder.with("config.json", config);
+    let out = text(&folder.file("out"));
+    let flags = ["--export-safetensors", "-o", &out];
+    let said = run([&["convert-model", &text(&source), "--to", "hf"], &flags[..]].concat());
+    assert!(said.ok().contains("gpt-oss from openai to hf"));
+    let there = Path::new(&out).join("model_to_hf");
+    let file = there.join("model-00001-of-00001.safetensors");
+    let rows = numbers(&source, "block.0.attn.qkv.weight");
+    let at = |name| numbers(&file, &format!("model.layers.0.self_attn.{name}_proj.weight"));
+    assert_eq!([at("q"), at("k"), at("v")], [&rows[..64], &rows[64..96], &rows[96..]]);
+    fs::write(there.join("config.json"), config).unwrap();
+    let again = folder.file("again");
+    let to = ["--to", "openai", "--export-safetensors", "-o", &text(&again)];
+    run([&["convert-model", &text(&there)], &to[..]].concat()).ok();
+    let back = fs::read_dir(&again).unwrap().next().unwrap().unwrap().path();
+    assert_eq!(hashes(&back), hashes(&source));
+
+    let unpacked = [("model.layers.0.mlp.experts.down_proj", &[2, 6, 8][..])];
+    let unpacked = folder.with("unpacked.safetensors", &model(&unpacked));
+    let asked = [
+        "convert-model",
+        &text(&unpacked),
+        "--model",
+        "gpt-oss",
+        "--src-fmt",
+        "hf",
+        "--to",
+        "openai",
+    ];
+    let error = run(asked).failed();
+    assert!(error.contains("MXFP4"), "{error}");
+}
+
+#[test]
+fn what_is_a_layout_already_is_told_by_its_keys() {
+    let folder = Folder::new();
+    let tensors = [("model.layers.0.mlp.experts.gate_up_proj", &[2, 12, 8][..])];
+    let source = folder.with("model.safetensors", &model(&tensors));
+    folder.with("config.json", br#"{"model_type": "qwen3_moe", "num_experts": 2}"#);
+    let said = run(["convert-model", &text(&source), "--to", "hf", "--dry-run"]).ok();
+    assert!(said.contains("moe-experts from stacked to hf"), "{said}");
+    // Another model may have such a key, too.
+    folder.with("config.json", br#"{"model_type": "llama", "num_experts": 2}"#);
+    let error = run(["convert-model", &text(&source), "--to", "hf", "--dry-run"]).failed();
+    assert!(error.contains("nothing says which model this is"), "{error}");
 }
 
 #[test]
@@ -128,7 +208,7 @@ fn experts_are_stacked_and_taken_apart() {
     assert_eq!(both, [part("w1"), part("w3")].concat());
     fs::copy(folder.file("config.json"), there.with_file_name("config.json")).unwrap();
     let out = folder.file("out");
-    let asked = ["convert-model", &text(&there), "--src-fmt", "stacked", "--to", "hf", "-o"];
+    let asked = ["convert-model", &text(&there), "--to", "hf", "-o"];
     run(asked.into_iter().chain([&*text(&out), "--export-safetensors"])).ok();
     let back = fs::read_dir(&out).unwrap().next().unwrap().unwrap().path();
     assert_eq!(hashes(&back), hashes(&source));
@@ -194,7 +274,7 @@ fn layouts_are_listed_beside_the_models() {
     let all = run(["list-converters", "--json"]).json();
     let models = all["models"].as_array().unwrap();
     let names: Vec<&str> = models.iter().map(|one| one["model"].as_str().unwrap()).collect();
-    for name in ["llama", "qwen2", "mixtral-experts", "gpt2-megatron", "phi3-split"] {
+    for name in ["llama", "qwen2", "mixtral-experts", "gpt2-megatron", "gpt-oss", "phi3-split"] {
         assert_eq!(names.iter().filter(|own| **own == name).count(), 1, "{name}");
     }
 }

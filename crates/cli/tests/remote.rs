@@ -117,7 +117,11 @@ fn part(asked: &Asked, bytes: &[u8], tag: &str) -> Answer {
 }
 
 fn example() -> Vec<u8> {
-    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/examples/gpt_small.mdl")).unwrap()
+    fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/cerebras/v2.10.0/gpt_small.mdl"
+    ))
+    .unwrap()
 }
 
 fn text(path: &std::path::Path) -> String {

@@ -22,7 +22,7 @@ fn text(path: &Path) -> String {
 /// opened.
 fn report(name: &str, bytes: &[u8], others: &[PathBuf]) -> Option<(Report, String)> {
     let checkpoint = corpus::open(name, bytes.to_vec(), others).ok()?;
-    let checks = statelens_formats::checks::checks(&checkpoint, &Limits::default()).ok()?;
+    let checks = statelens_formats::checks(&checkpoint, &Limits::default()).ok()?;
     let manifest = corpus::manifest(&checkpoint, &mut Unwatched).unwrap_or_default();
     let report = verify(Arc::new(checkpoint), checks, None, &mut Unwatched).unwrap();
     Some((report, manifest))

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use statelens_checkpoint::{Checkpoint, DType, Loss, Plan};
+use statelens_checkpoint::{Checkpoint, DType, Loss, Plan, Tensor};
 use statelens_tensor::Narrowing;
 
 use crate::Change;
@@ -12,12 +12,7 @@ use crate::Change;
 /// and is told; what became of the numbers is counted when they are written.
 pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
     let mut pairs: Vec<(&DType, &DType, Narrowing, Vec<String>)> = Vec::new();
-    let narrowed = |tensor: &statelens_checkpoint::Tensor| {
-        (tensor.stored != tensor.dtype)
-            .then(|| Narrowing::of(&tensor.stored, &tensor.dtype))
-            .flatten()
-    };
-    if !source.tensors().iter().any(|tensor| narrowed(tensor).is_some()) {
+    if !narrows(source) {
         return Vec::new();
     }
     for leaf in source.leaves() {
@@ -40,6 +35,16 @@ pub(crate) fn of_casts(source: &Checkpoint) -> Vec<Loss> {
         harmless: true,
     };
     pairs.into_iter().map(loss).collect()
+}
+
+/// Whether a cast gives some tensor a dtype that holds fewer numbers.
+pub fn narrows(source: &Checkpoint) -> bool {
+    source.tensors().iter().any(|tensor| narrowed(tensor).is_some())
+}
+
+fn narrowed(tensor: &Tensor) -> Option<Narrowing> {
+    let cast = tensor.stored != tensor.dtype;
+    cast.then(|| Narrowing::of(&tensor.stored, &tensor.dtype)).flatten()
 }
 
 /// That training can't go on without the optimizer's tensors that are left out: by the edit, or

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{
     Checksum, Data, Error, FileSet, Outcome, Outcomes, Plan, PlannedFile, Result, Segment, Span,
-    StoredChunk, TensorId,
+    StoredChunk, TensorId, room,
 };
 use statelens_tensor::crc::Summing;
 use statelens_tensor::{BUDGET, CastReport, Gather, Machine, Need, Out, Receive, verbatim_span};
@@ -290,7 +290,7 @@ impl Run {
         let head = file.head_last && self.segment == 0;
         let offset = self.report.bytes - self.base;
         if let Some(outcomes) = self.report.outcomes.last_mut() {
-            outcomes.push(Outcome { offset, ..Outcome::default() });
+            room::push(outcomes, Outcome { offset, ..Outcome::default() })?;
         }
         match segment {
             Segment::Bytes(bytes) => {

@@ -111,6 +111,7 @@ impl Archive {
             true => ArchiveOffset::Detect,
         };
         let adapter = Adapter { source: source.clone(), base, len, at: 0 };
+        end::room(&*source, span)?;
         let archive =
             ZipArchive::with_config(Config { archive_offset }, adapter).map_err(damaged)?;
         Limits::check("records of the archive", archive.len() as u64, limits.members)?;

@@ -9,9 +9,6 @@
 //! | HDF5 | of structures and of chunks: whoever reads those is told, so there is no list |
 //! | all others | none |
 
-mod find;
-
-pub use find::checks;
 use statelens_checkpoint::{Error, FileSet, Layout, Limits, Result, Span};
 use statelens_tensor::crc::Summing;
 

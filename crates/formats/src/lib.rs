@@ -7,6 +7,7 @@ mod archive;
 mod blocks;
 pub mod cerebras;
 pub mod checks;
+mod checksums;
 mod damage;
 #[cfg(test)]
 mod damaged_copies;
@@ -35,6 +36,7 @@ mod views;
 
 use std::sync::Arc;
 
+pub use checksums::checks;
 pub use format::{
     Asked, Choice, FindChecks, Format, Target, Writing, format_of, markdown, writing,
     writing_for_name, writing_of, writings,
@@ -43,10 +45,10 @@ pub use probe::{Probe, Score};
 pub use scan::{scan, scan_file};
 pub use shards::Shards;
 use statelens_checkpoint::{
-    Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result,
+    Checkpoint, FileSet, Finding, Grade, Limits, Loss, Plan, Progress, Result, room,
 };
 pub use statelens_pickle::ScanOptions;
-pub use stray::{is_named_so, telling};
+pub use stray::{STAND_IN, is_named_so, telling};
 
 /// Every format, in the order in which they are shown; of equal scores, the first one's file it is.
 pub static FORMATS: &[&Format] = &[
@@ -96,6 +98,8 @@ pub fn open_with(
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
     checkpoint.findings.extend(stray::impostors(&checkpoint));
     checkpoint.findings.extend(damage::of_root(&checkpoint));
+    // A part that can't be read is a finding. What there was no memory for is no fault of the file's.
+    room::check()?;
     Ok(checkpoint)
 }
 

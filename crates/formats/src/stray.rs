@@ -1,4 +1,4 @@
-//! Files that are no checkpoints and are found where checkpoints are expected: what they are, and
+//! Files that are not checkpoints and are found where checkpoints are expected: what they are, and
 //! what to do about it.
 
 use statelens_checkpoint::{Checkpoint, Error, FileId, FileSet, Finding, Grade, Loss, grouped};
@@ -36,6 +36,10 @@ const LONGEST_ANSWER: usize = 1024;
 /// What a file of OCDBT, TensorStore's key-value store, begins with: manifest and tree nodes.
 const OCDBT: &[u8] = &[0x0c, 0xdb];
 
+/// The code of the error for a small text that is where a checkpoint should be: a Git LFS pointer, a web
+/// page, what a server says instead. Its first lines show what happened.
+pub const STAND_IN: &str = "stand-in";
+
 /// The error for a file that no format claims: says what it is, if that can be told.
 pub(crate) fn explain(probe: &Probe<'_>) -> Error {
     let error = match kind(probe) {
@@ -50,6 +54,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
             Error::unsupported(format!(
                 "this is a Git LFS pointer to a file{of}, not the checkpoint itself"
             ))
+            .coded(STAND_IN)
             .advice(format!(
                 "Download the file itself from the repository's page, or fetch it in the clone that \
                  this one came from: `git lfs pull --include {name}`."
@@ -58,6 +63,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         Stray::WebPage => Error::unsupported(
             "this is a web page that was saved under the name of a model",
         )
+        .coded(STAND_IN)
         .advice(
             "Open it in a browser to see what the server said; you may need to log in, then \
                  download the file again.",
@@ -65,6 +71,7 @@ pub(crate) fn explain(probe: &Probe<'_>) -> Error {
         Stray::ServerError => Error::unsupported(
             "this is a server's error message that was saved under the name of a model",
         )
+        .coded(STAND_IN)
         .advice(
             "Open it in a text editor to see what the server said, then download the file again.",
         ),
@@ -260,7 +267,7 @@ mod tests {
 
     use statelens_checkpoint::{FileSet, Finding, Limits, Memory, Unwatched};
 
-    /// Files that are no checkpoints, by name and first bytes, and a word of what is said of them.
+    /// Files that are not checkpoints, by name and first bytes, and a word of what is said of them.
     #[test]
     fn what_is_no_checkpoint_is_told_and_what_to_do() {
         let onnx = b"\x08\x08\x12\x07pytorch\x1a\x052.6.0\x3a\x9c\x01\x0a\x10";

@@ -12,7 +12,7 @@ use hdf5_reader::checksum::jenkins_lookup3;
 use hdf5_reader::io::Cursor;
 use hdf5_reader::messages::shared::SharedMessage;
 use hdf5_reader::messages::{MSG_CONTINUATION, MSG_NIL, continuation, shared};
-use statelens_checkpoint::{Error, Limits, Result};
+use statelens_checkpoint::{Error, Limits, Result, room};
 
 use crate::error::from_reader;
 use crate::source::Source;
@@ -194,7 +194,7 @@ impl Walk<'_> {
         self.spend(start, len)?;
         let mut count = 0;
         let bytes = self.source.bytes(start, len)?;
-        self.messages.bodies.reserve(bytes.len());
+        room::make_room(&mut self.messages.bodies, bytes.len() as u64)?;
         let mut rest = &*bytes;
         while let [k0, k1, s0, s1, flags, _, _, _, tail @ ..] = rest {
             let size = usize::from(u16::from_le_bytes([*s0, *s1]));

@@ -39,7 +39,10 @@ impl Source {
     /// [`Source::bytes`], to be kept: they don't hold on to what was read around them.
     pub(crate) fn bytes_apart(&self, address: u64, len: u64) -> Result<StorageBuffer> {
         let bytes = self.bytes(address, len)?;
-        Ok(if self.inner.is_kept_whole() { bytes } else { StorageBuffer::from_vec(bytes.to_vec()) })
+        Ok(match self.inner.is_kept_whole() {
+            true => bytes,
+            false => StorageBuffer::from_vec(room::copied(&bytes)?),
+        })
     }
 
     /// Fails if a range is not in the file: what runs past its end is damage, whatever its length.

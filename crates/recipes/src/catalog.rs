@@ -23,6 +23,9 @@ struct Family {
     aliases: Vec<String>,
     recipes: Vec<String>,
     blocks: Vec<Keys>,
+    /// Keys of a layout that is neither Cerebras's nor in files of ranks, and what they are called at
+    /// Hugging Face.
+    named: Vec<Pattern>,
     /// Formats in a file for each rank, and what these files are called.
     ranks: Vec<(Format, String)>,
 }
@@ -83,6 +86,7 @@ impl Catalog {
                 let ranks = &mut self.families.last_mut()?.ranks;
                 ranks.push((format.parse().ok()?, file.to_owned()));
             }
+            "named" => self.families.last_mut()?.named.push(Pattern::parse(rest).ok()?),
             "keys" => {
                 let prefix = Some(rest.to_owned()).filter(|prefix| prefix != "-");
                 let keys = Keys { prefix, ..Keys::default() };
@@ -113,6 +117,16 @@ impl Catalog {
         found.map(|family| &*family.name).collect()
     }
 
+    /// The families with a layout of their own in which some of the keys have names, or from which
+    /// they come.
+    pub fn layouts(&self, keys: &[String]) -> Vec<&str> {
+        let kinds = Kinds::of(keys);
+        let names = |family: &&Family| {
+            kinds.any(|key| family.named.iter().any(|pattern| pattern.matches(key).is_some()))
+        };
+        self.families.iter().filter(names).map(|family| &*family.name).collect()
+    }
+
     /// The files of all ranks, if a file is called like one of them.
     pub fn ranked<'a>(&'a self, main: &'a str, has: &dyn Fn(&str) -> bool) -> Option<Ranked<'a>> {
         let all = self.families.iter();
@@ -133,7 +147,10 @@ impl Catalog {
     /// The models that can be chosen.
     pub fn models(&self) -> impl Iterator<Item = &str> {
         let models = self.tables.iter().flat_map(|table| &table.models);
-        models.map(String::as_str).filter(|model| self.family(model).is_some())
+        let of_tables = models.map(String::as_str).filter(|model| self.family(model).is_some());
+        let in_table = |name: &String| self.tables.iter().any(|table| table.models.contains(name));
+        let layouts = self.families.iter().filter(move |family| !in_table(&family.name));
+        of_tables.chain(layouts.map(|family| &*family.name))
     }
 
     /// The paths of all files that a family, by its name or an alias, or a recipe that others are
@@ -193,7 +210,8 @@ mod written {
 
     use super::{Catalog, Error, Result};
     use crate::config::Families;
-    use crate::language::{Arrow, Recipe, Side};
+    use crate::language::{Arrow, Block, Recipe, Side};
+    use crate::recognise::tells;
     use crate::{families, ranks};
 
     impl Catalog {
@@ -232,15 +250,19 @@ mod written {
                 line(out, format_args!("ranks {format} {}", ranks.file))?;
             }
         }
-        let whole = recipe.blocks.iter().filter(|block| {
-            block.component.is_none()
-                && block.base.is_none()
-                && block.left.iter().any(|format| format.is_hf())
-                && block.right.iter().any(|format| format.is_cerebras())
-        });
-        for block in whole {
+        for block in recipe.blocks.iter().filter(|block| is_layout(block)) {
+            let keys = block.rules.iter().flat_map(|rule| [rule.left.first(), rule.right.first()]);
+            let keys: BTreeSet<&str> = keys.flatten().map(|pattern| pattern.text()).collect();
+            for key in keys.into_iter().filter(|key| *key != "{any}") {
+                line(out, format_args!("named {key}"))?;
+            }
+        }
+        for block in recipe.blocks.iter().filter(|block| tells(block, false)) {
             line(out, format_args!("keys {}", block.prefix.as_deref().unwrap_or("-")))?;
-            for (word, towards) in [("hf", Side::Right), ("cs", Side::Left)] {
+            for (word, hf, towards) in [("hf", true, Side::Right), ("cs", false, Side::Left)] {
+                if !tells(block, hf) {
+                    continue;
+                }
                 let mut patterns = BTreeSet::new();
                 for rule in &block.rules {
                     let keys = match (towards, rule.arrow) {
@@ -256,6 +278,12 @@ mod written {
             }
         }
         Ok(())
+    }
+
+    /// Whether a block leads to a format that is neither Cerebras's nor in files of ranks.
+    fn is_layout(block: &Block) -> bool {
+        let mut formats = block.left.iter().chain(&block.right);
+        block.ranks.is_none() && formats.all(|format| !format.is_cerebras())
     }
 
     fn line(out: &mut String, text: std::fmt::Arguments<'_>) -> Result<()> {
@@ -295,6 +323,17 @@ mod tests {
     }
 
     #[test]
+    fn layouts_are_told_from_some_of_their_keys() {
+        let catalog = catalog();
+        let found = |key: &str| catalog.layouts(&["x".to_owned(), key.to_owned()]);
+        assert_eq!(found("block.11.attn.qkv.weight"), ["gpt-oss"]);
+        let experts = found("model.layers.7.mlp.experts.12.gate_proj.weight");
+        assert!(experts.contains(&"moe-experts") && !experts.contains(&"gpt-oss"), "{experts:?}");
+        assert!(found("tok_embeddings.weight").is_empty());
+        assert!(catalog.models().any(|model| model == "gpt-oss"));
+    }
+
+    #[test]
     fn files_of_ranks_are_told_by_their_names() {
         let catalog = catalog();
         let there = ["a/consolidated.00.pth", "a/consolidated.01.pth", "a/consolidated.03.pth"];
@@ -318,7 +357,11 @@ mod tests {
         for model in catalog.models() {
             let files = catalog.files(model);
             assert!(files.iter().any(|path| path.starts_with("families/")), "{model}");
-            assert!(files.iter().any(|path| path.starts_with("configs/")), "{model}");
+            let table = files.iter().any(|path| path.starts_with("configs/"));
+            let layout = catalog
+                .family(model)
+                .is_some_and(|own| !own.named.is_empty() || !own.ranks.is_empty());
+            assert!(table != layout, "{model}");
         }
         assert!(catalog.models().count() > 50);
         assert!(Catalog::parse("family x").is_err() && Catalog::parse("hf x").is_err());

@@ -1,6 +1,7 @@
 //! Model configs: reading and writing them as Python does, and converting them between formats.
 
 mod convert;
+mod dtype;
 mod expression;
 mod family;
 mod float;

@@ -190,6 +190,7 @@ pub fn convert(
         return Err(unmatched(&done.unmatched));
     }
     for (name, mut state) in states {
+        state.room()?;
         if !last.to.is_cerebras() {
             check_tensors(&state)?;
         }
@@ -541,8 +542,14 @@ fn unmatched(all: &[Unmatched]) -> Error {
         1 => "1 key".to_owned(),
         many => format!("{many} keys"),
     };
+    let of_lora = all.iter().any(|one| one.key.ends_with(".lora_A"));
     Error::refused(format!("no rule is about {count}: {}", lines.join(", "))).advice(
-        "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE.",
+        match of_lora {
+            true => "Fold what LoRA has learnt into the weights: --fold-lora.",
+            false => {
+                "Leave them out with --drop-unmatched-keys, or write rules for them: --recipe FILE."
+            }
+        },
     )
 }
 

@@ -5,82 +5,14 @@ use statelens_checkpoint::{Error, Result};
 use crate::language::Recipe;
 use crate::library::{self, FamilyFile};
 
+/// Names and texts, in the order in which families are tried when nothing says which it is: that of
+/// their files' names.
 #[cfg(feature = "embedded")]
-macro_rules! files {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_str!(concat!("../families/", $name, ".recipe")))),*]
-    };
-}
-
-/// Names and texts, in the order in which families are tried when nothing says which it is.
-#[cfg(feature = "embedded")]
-const FILES: &[(&str, &str)] = files![
-    "bert-qa",
-    "bert-sequence-classifier",
-    "bert-summarization",
-    "bert-token-classifier",
-    "bert",
-    "bloom-headless",
-    "bloom",
-    "btlm-headless",
-    "btlm",
-    "clip-vit",
-    "codegen-headless",
-    "codegen",
-    "dpo",
-    "dpr",
-    "dragon",
-    "esm-2",
-    "falcon-headless",
-    "falcon",
-    "gemma2",
-    "gpt-backbone",
-    "gpt-neox-headless",
-    "gpt-neox",
-    "gpt2-headless",
-    "gpt2-megatron",
-    "gpt2",
-    "gptj-headless",
-    "gptj",
-    "jais",
-    "llama-headless",
-    "llama-meta",
-    "llama",
-    "llava",
-    "mistral-headless",
-    "mistral",
-    "mixtral-experts",
-    "mixtral-headless",
-    "mixtral",
-    "mmsimple-llava",
-    "moe-experts",
-    "phi3-split",
-    "qwen2",
-    "roberta",
-    "santacoder-headless",
-    "santacoder",
-    "starcoder-headless",
-    "starcoder",
-    "t5",
-    "vit-headless",
-    "vit",
-];
+const FILES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/families.rs"));
 
 /// What several families have in common.
 #[cfg(feature = "embedded")]
-const SHARED: &[(&str, &str)] = files![
-    "steps/bert-1.6",
-    "steps/bert-2.1",
-    "steps/decoder-2.1",
-    "steps/finetune-1.6",
-    "steps/t5-1.6",
-    "steps/t5-1.8",
-    "steps/t5-2.0",
-    "steps/t5-2.1",
-    "steps/tied-1.8",
-    "steps/tied-1.9",
-    "steps/unchanged-1.7",
-];
+const SHARED: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/families-steps.rs"));
 
 #[cfg(not(feature = "embedded"))]
 const FILES: &[(&str, &str)] = &[];
@@ -135,6 +67,19 @@ fn is_alias(text: &str, name: &str) -> bool {
 #[cfg(all(test, feature = "embedded"))]
 mod tests {
     use super::*;
+
+    /// A family is a file and nothing else: none has to be named in a source file.
+    #[test]
+    fn each_file_is_a_family() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/families");
+        let count = |folder: &str| {
+            let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name());
+            files.filter(|name| name.to_string_lossy().ends_with(".recipe")).count()
+        };
+        assert_eq!(names().count(), count(folder));
+        assert_eq!(SHARED.len(), count(&format!("{folder}/steps")));
+        assert!(text("steps/t5-2.1").is_some_and(|text| text.contains("between")));
+    }
 
     #[test]
     fn all_families_are_read() {

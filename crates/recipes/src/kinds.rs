@@ -21,6 +21,11 @@ impl Kinds {
         Self { kinds, all: keys.len() }
     }
 
+    /// Whether any key is.
+    pub(crate) fn any(&self, is: impl Fn(&str) -> bool) -> bool {
+        self.kinds.keys().any(|kind| is(kind))
+    }
+
     /// How many keys are known; `None` if it is less than nine tenths of them. As soon as too many
     /// are unknown, the others don't matter.
     pub(crate) fn known(&self, knows: impl Fn(&str) -> bool) -> Option<usize> {

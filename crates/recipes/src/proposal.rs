@@ -4,7 +4,8 @@
 use statelens_checkpoint::{Checkpoint, Error, Result};
 
 use crate::config::{Converted, Families, Guess, Value};
-use crate::conversion::{Leg, Stage, route};
+use crate::conversion::{Leg, Stage, components, route};
+use crate::format::{Release, Variant};
 use crate::language::Recipe;
 use crate::{Format, families, recognise};
 
@@ -22,6 +23,8 @@ pub struct Clues<'a> {
     /// It was put together of several files, as no release of Cerebras's is: a `model` in it is
     /// Hugging Face's.
     pub of_trainer: bool,
+    /// The folders of a model of several parts, which it was put together of.
+    pub parts: &'a [String],
 }
 
 impl Clues<'_> {
@@ -31,6 +34,7 @@ impl Clues<'_> {
         let cerebras = !self.of_trainer && recognise::is_cerebras(self.checkpoint);
         match asked {
             Some("cs-auto") | None if cerebras => recognise::release(self.checkpoint)
+                .map(|format| self.variant(format))
                 .or_else(|| {
                     let of_config = self.guesses.iter().map(|guess| guess.format);
                     of_config.into_iter().find(|format| !format.is_hf())
@@ -43,21 +47,48 @@ impl Clues<'_> {
             Some("cs-auto") => Err(Error::refused("it has no `model` state as Cerebras's have")
                 .advice("Is it Hugging Face's? Then say --src-fmt hf.")),
             Some(text) => text.parse(),
-            None => Ok(Format::HuggingFace),
+            None => Ok(match self.of_trainer {
+                true => Format::HuggingFace,
+                false => {
+                    recognise::layout(self.checkpoint, self.config).unwrap_or(Format::HuggingFace)
+                }
+            }),
+        }
+    }
+
+    /// A release as the config says that it is laid out, which the checkpoint doesn't.
+    fn variant(&self, format: Format) -> Format {
+        let of_config = self.guesses.iter().find_map(|guess| guess.format.release());
+        match (format, of_config) {
+            (Format::Cerebras(release), Some(config)) => {
+                Format::Cerebras(Release { variant: config.variant, ..release })
+            }
+            _ => format,
         }
     }
 
     /// The model that the config names, if its rules are about the keys; of several, the first whose
     /// config can be converted.
     pub fn model(&self, format: Format, target: Format) -> Result<String> {
+        // Else a lack of it would pass for a model that nothing knows.
+        self.checkpoint.room(4_000)?;
         let named = |format: Format| !format.is_hf() && !format.is_cerebras();
         if named(format) || named(target) {
             return self.layout(format, target);
         }
-        let by_keys = recognise::by_keys(self.checkpoint, format.is_hf(), self.unwrap);
+        if let Some(only) = of_variant(format, target) {
+            return Ok(only);
+        }
+        let by_keys = match self.parts {
+            [] => recognise::by_keys(self.checkpoint, format.is_hf(), self.unwrap),
+            parts => recognise::by_parts(self.checkpoint, parts, target),
+        };
+        let best = by_keys.first().map_or(0, |guess| guess.known);
         let fits = |name: &str| {
             let family = families::find(name).map(|recipe| recipe.family);
-            family.is_ok_and(|family| by_keys.iter().any(|guess| guess.family == family))
+            family.is_ok_and(|family| {
+                by_keys.iter().any(|guess| guess.family == family && guess.known == best)
+            })
         };
         let told: Vec<&str> = self
             .guesses
@@ -65,12 +96,16 @@ impl Clues<'_> {
             .filter(|guess| guess.format.is_hf() == format.is_hf() && fits(&guess.model))
             .map(|guess| &*guess.model)
             .collect();
-        let best = by_keys.first().map_or(0, |guess| guess.known);
         let first: Vec<&str> = by_keys
             .iter()
             .filter(|guess| guess.known == best)
             .map(|guess| &*guess.family)
             .collect();
+        // Where the keys are the same, with its head is what a model mostly is.
+        let whole = |name: &&str| {
+            name.strip_suffix("-headless").is_none_or(|whole| !first.contains(&whole))
+        };
+        let first: Vec<&str> = first.iter().copied().filter(whole).collect();
         let known = Families::known()?;
         let converts = |name: &&str| {
             let converted = |config| known.convert(name, format, target, config).is_ok();
@@ -108,7 +143,10 @@ impl Clues<'_> {
             [] => Err(Error::refused(format!(
                 "no recipe between {format} and {target} names its keys"
             ))
-            .advice(advice)),
+            .advice(
+                "`statelens list-converters` lists all formats. Name a model by --model, or a recipe of \
+                 yours by --recipe.",
+            )),
             [first, second, ..] if first.known == second.known => {
                 Err(Error::refused("nothing says which recipe it is for")
                     .expected(format!("one of {}, {}", first.family, second.family))
@@ -117,6 +155,51 @@ impl Clues<'_> {
             [first, ..] => Ok(first.family.clone()),
         }
     }
+}
+
+/// The folders in which Hugging Face has a model of several parts, if all that a family has are there.
+pub fn parts_in(has: &dyn Fn(&str) -> bool) -> Vec<String> {
+    let recipes = families::names().filter_map(|name| families::find(name).ok());
+    let mut all = recipes.map(|recipe| folders(&recipe));
+    all.find(|parts| !parts.is_empty() && parts.iter().all(|part| has(part))).unwrap_or_default()
+}
+
+/// The folders that a model of several parts has at Hugging Face.
+pub fn folders(recipe: &Recipe) -> Vec<String> {
+    let releases = recipe.blocks.iter().flat_map(|block| block.right.iter().copied());
+    let mut found = Vec::new();
+    for to in releases {
+        for name in components(recipe, Leg { from: Format::HuggingFace, to }) {
+            if !found.contains(&name) {
+                found.push(name);
+            }
+        }
+    }
+    found
+}
+
+/// The formats of a recipe that are neither Cerebras's nor Hugging Face's, nor in files of ranks.
+pub fn layouts(recipe: &Recipe) -> Vec<Format> {
+    let blocks = recipe.blocks.iter().filter(|block| block.ranks.is_none());
+    let mut all: Vec<Format> =
+        blocks.flat_map(|block| block.left.iter().chain(&block.right)).copied().collect();
+    all.retain(|format| !format.is_hf() && !format.is_cerebras());
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The only family with such a layout of a release, as `cs-2.9-dpo`.
+fn of_variant(format: Format, target: Format) -> Option<String> {
+    let plain = |format: Format| format.release().is_none_or(|own| own.variant == Variant::Plain);
+    if plain(format) && plain(target) {
+        return None;
+    }
+    let leads = |name: &&str| {
+        families::find(name).is_ok_and(|recipe| route(&recipe, format, target).is_ok())
+    };
+    let mut found = families::names().filter(leads);
+    found.next().filter(|_| found.next().is_none()).map(str::to_owned)
 }
 
 /// The steps from one format to another with the configs of both sides, and the new config; there

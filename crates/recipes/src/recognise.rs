@@ -3,12 +3,12 @@
 use statelens_checkpoint::{Checkpoint, Value};
 
 use crate::config;
-use crate::conversion::{model_of, unwrapped};
+use crate::conversion::{Leg, components, model_of, unwrapped};
 use crate::engine::{self, State};
 use crate::families;
 use crate::format::Format;
 use crate::kinds::Kinds;
-use crate::language::Side;
+use crate::language::{Block, Side};
 use crate::optimizer;
 
 /// A family whose keys these may be.
@@ -65,12 +65,7 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     let mut guesses = Vec::new();
     for name in families::names() {
         let Ok(recipe) = families::find(name) else { continue };
-        let blocks = recipe.blocks.iter().filter(|block| {
-            block.component.is_none()
-                && block.base.is_none()
-                && block.left.iter().any(|format| format.is_hf())
-                && block.right.iter().any(|format| format.is_cerebras())
-        });
+        let blocks = recipe.blocks.iter().filter(|block| tells(block, hf));
         let counts = blocks.filter_map(|block| kinds.known(|key| block.knows(towards, key)));
         if let Some(known) = counts.max().filter(|known| *known > 0) {
             guesses.push(Guess { family: name.to_owned(), known, keys: keys.len() });
@@ -78,6 +73,72 @@ pub fn by_keys(checkpoint: &Checkpoint, hf: bool, unwrap: bool) -> Vec<Guess> {
     }
     guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
     guesses
+}
+
+/// Whether the keys of a block's side tell a family. Cerebras's checkpoint holds all parts of a model,
+/// so that the rules for each are about all keys; at Hugging Face a part's keys are those of another
+/// family, and so are those of a model that is trained by DPO.
+pub(crate) fn tells(block: &Block, hf: bool) -> bool {
+    (!hf || block.component.is_none() && block.base.is_none())
+        && block.left.iter().any(|format| format.is_hf())
+        && block.right.iter().any(|format| format.is_cerebras())
+}
+
+/// The families of several parts whose folders these are, whose rules know the most of the keys below
+/// each, the best first.
+pub fn by_parts(checkpoint: &Checkpoint, parts: &[String], target: Format) -> Vec<Guess> {
+    let leg = Leg { from: Format::HuggingFace, to: target };
+    let part = |name: &str| {
+        let part = engine::dict(checkpoint, checkpoint.root(), name)?;
+        let state = State::of(checkpoint, part).ok()?;
+        Some(state.keys().map(str::to_owned).collect::<Vec<_>>())
+    };
+    let keys: Vec<_> = parts.iter().map(|name| (name, part(name).unwrap_or_default())).collect();
+    let mut guesses = Vec::new();
+    for name in families::names() {
+        let Ok(recipe) = families::find(name) else { continue };
+        if parts.is_empty() || components(&recipe, leg).len() != parts.len() {
+            continue;
+        }
+        let known = keys.iter().map(|(name, keys)| {
+            let own = recipe.blocks.iter().filter(|block| block.component.as_ref() == Some(name));
+            let counts =
+                own.filter_map(|block| Kinds::of(keys).known(|key| block.knows(Side::Right, key)));
+            counts.max()
+        });
+        if let Some(known) = known.sum::<Option<usize>>() {
+            let keys = keys.iter().map(|(_, keys)| keys.len()).sum();
+            guesses.push(Guess { family: name.to_owned(), known, keys });
+        }
+    }
+    guesses.sort_by_key(|guess| std::cmp::Reverse(guess.known));
+    guesses
+}
+
+/// The format that a checkpoint is in, if it is one between which and Hugging Face's a recipe leads and
+/// that is neither Cerebras's nor in files of ranks: its rules name some keys of the model that the
+/// config says it is, or all keys where the config says nothing.
+pub fn layout(checkpoint: &Checkpoint, config: Option<&config::Value>) -> Option<Format> {
+    let keys = keys(checkpoint, true, false);
+    let kind = config.and_then(model_type);
+    families::names().filter_map(|name| families::find(name).ok()).find_map(|recipe| {
+        let told = kind.map(|kind| recipe.model_types.iter().any(|own| own == kind));
+        recipe.blocks.iter().filter(|block| block.ranks.is_none()).find_map(|block| {
+            let (format, towards) = match (&block.left[..], &block.right[..]) {
+                ([left], [right]) if left.is_hf() => (*right, Side::Left),
+                ([left], [right]) if right.is_hf() => (*left, Side::Right),
+                _ => return None,
+            };
+            let named = keys.iter().filter(|key| block.names(towards, key)).count();
+            let is_so = named > 0 && told.unwrap_or(named == keys.len());
+            (!format.is_cerebras() && is_so).then_some(format)
+        })
+    })
+}
+
+/// What Hugging Face's config calls the model.
+fn model_type(config: &config::Value) -> Option<&str> {
+    config.as_map()?.get("model_type")?.as_str()
 }
 
 /// The families with a step between these formats, of which one is neither Cerebras's nor Hugging
@@ -94,8 +155,7 @@ pub fn between(
         return Vec::new();
     };
     let keys: Vec<&str> = state.keys().collect();
-    let kind =
-        config.as_map().and_then(|map| map.get("model_type")).and_then(config::Value::as_str);
+    let kind = model_type(config);
     let mut guesses = Vec::new();
     for name in families::names() {
         let Ok(recipe) = families::find(name) else { continue };

@@ -72,7 +72,7 @@ impl Checkpoint {
 
     /// As [`Checkpoint::verify`]; tells how far it is in bytes, and stops where `progress` says so.
     pub fn verify_with(&self, progress: &mut dyn Progress) -> Result<Verdict> {
-        let checks = statelens_formats::checks::checks(&self.inner, self.inner.files.limits())?;
+        let checks = statelens_formats::checks(&self.inner, self.inner.files.limits())?;
         let mut verification = Verification::new(self.inner.clone(), checks, false);
         parallel::drive(&mut verification, self.workers(), progress)?;
         verification.into_report(None)

@@ -6,9 +6,10 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::Builder;
 use std::time::Duration;
 
-use statelens_checkpoint::{Error, Progress, Result};
+use statelens_checkpoint::{Error, Progress, Result, room};
 use statelens_inspect::work::{InOrder, Work};
 use statelens_tensor::{Buffer, drive as drive_one};
 
@@ -22,6 +23,10 @@ const BUFFER: usize = 128 << 10;
 
 /// Results that may wait for one before them, for each worker.
 const AHEAD: usize = 4;
+
+/// Memory that a thread takes at its start, where nobody can say that there is none: a stack for it and
+/// one for its signals, and what the allocator keeps for it.
+const THREAD: u64 = 4 << 20;
 
 /// How often progress is told.
 const TICK: Duration = Duration::from_millis(100);
@@ -59,11 +64,12 @@ where
     let (send, receive) = mpsc::channel();
     let stopped = || shared.stop.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
+        let mut started = 0;
         for _ in 0..workers {
             let send = send.clone();
             let (shared, next, delivered, turn) = (&shared, &next, &delivered, &turn);
             let (stopped, end) = (&stopped, parts.end);
-            scope.spawn(move || {
+            let worker = move || {
                 let mut buffer = Buffer::new(BUFFER);
                 loop {
                     let part = next.fetch_add(1, Ordering::Relaxed);
@@ -92,13 +98,21 @@ where
                         return;
                     }
                 }
-            });
+            };
+            // One is enough: what there is no memory for takes longer.
+            match thread().and_then(|thread| thread.spawn_scoped(scope, worker).map_err(no_thread))
+            {
+                Ok(_) => started += 1,
+                Err(error) if started == 0 => return Err(error),
+                Err(_) => break,
+            }
         }
         drop(send);
         let mut waiting = BTreeMap::new();
         let mut deliver = || loop {
             match receive.recv_timeout(TICK) {
                 Ok((part, found)) => {
+                    room::check()?;
                     waiting.insert(part, found);
                     while let Some(found) = waiting.remove(&sums.next()) {
                         sums.take(work, found)?;
@@ -122,6 +136,19 @@ where
         }
         outcome
     })
+}
+
+/// A thread that can be started: the system has memory for it.
+pub(crate) fn thread() -> Result<Builder> {
+    room::ahead(THREAD)?;
+    Ok(Builder::new())
+}
+
+/// The system refuses a thread.
+#[expect(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(crate) fn no_thread(error: std::io::Error) -> Error {
+    Error::limit(format!("no thread can be started for it: {error}"))
+        .advice("Each wants memory for its stack, and counts among the processes of its user.")
 }
 
 /// How far all workers are, and whether they are to stop.

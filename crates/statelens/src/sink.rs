@@ -6,10 +6,12 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span};
+use statelens_checkpoint::{Error, FileSet, ReadAt, Result, Span, room};
 use statelens_convert::Sink;
 
 use statelens_inspect::grouped;
+
+use crate::parallel::{no_thread, thread};
 
 /// Bytes that are written at once, beginning at a multiple of it: so few that what was read is in
 /// the processor's cache still, and so many that the system keeps them as few large pages.
@@ -118,7 +120,10 @@ impl FileSink {
         }
         self.written += piece.len as u64;
         let job = Job { file: self.file()?, at: self.end - piece.len as u64, piece };
-        let crew = self.crew.get_or_insert_with(|| Crew::new(&self.empty));
+        let crew = match &mut self.crew {
+            Some(crew) => crew,
+            none => none.insert(Crew::new(&self.empty)?),
+        };
         // The writers hang up only when one has failed.
         match crew.jobs.send(job) {
             Ok(()) => Ok(()),
@@ -142,9 +147,12 @@ impl FileSink {
     }
 
     /// The place of the next `len` bytes of the piece.
-    fn next(&mut self, len: usize) -> &mut [u8] {
-        let empty = || self.emptied.try_recv().unwrap_or_else(|_| Buffer::new());
-        self.piece.made.get_or_insert_with(empty).part(self.piece.len, len)
+    fn next(&mut self, len: usize) -> Result<&mut [u8]> {
+        let buffer = match &mut self.piece.made {
+            Some(buffer) => buffer,
+            none => none.insert(self.emptied.try_recv().or_else(|_| Buffer::new())?),
+        };
+        Ok(buffer.part(self.piece.len, len))
     }
 
     fn file(&self) -> Result<Arc<fs::File>> {
@@ -187,23 +195,24 @@ impl FileSink {
 }
 
 impl Crew {
-    fn new(empty: &Sender<Buffer>) -> Self {
+    fn new(empty: &Sender<Buffer>) -> Result<Self> {
         let (jobs, waiting) = sync_channel(WAITING);
         let waiting = Arc::new(Mutex::new(Some(waiting)));
         let writer = |_| {
-            let (waiting, empty) = (waiting.clone(), empty.clone());
-            std::thread::spawn(move || write_all(&waiting, &empty))
+            let (waiting, empty, own) = (waiting.clone(), empty.clone(), Buffer::new()?);
+            thread()?.spawn(move || write_all(&waiting, &empty, own)).map_err(no_thread)
         };
-        let writers = (0..WRITERS).map(writer).collect();
-        Self { jobs, writers }
+        // Those that were started end when nobody has work for them any more.
+        let writers = (0..WRITERS).map(writer).collect::<Result<_>>()?;
+        Ok(Self { jobs, writers })
     }
 }
 
 impl Buffer {
-    fn new() -> Self {
-        let bytes = vec![0; PIECE + ALIGNMENT];
+    fn new() -> Result<Self> {
+        let bytes = room::zeros((PIECE + ALIGNMENT) as u64)?;
         let start = bytes.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self { bytes, start }
+        Ok(Self { bytes, start })
     }
 
     fn part(&mut self, from: usize, len: usize) -> &mut [u8] {
@@ -215,10 +224,9 @@ impl Buffer {
 /// Where jobs come from, for several threads; gone once one of them has failed.
 type Waiting = Mutex<Option<Receiver<Job>>>;
 
-fn write_all(waiting: &Waiting, empty: &Sender<Buffer>) -> Outcome {
+/// `own` is for pieces of which nothing was made: what this thread read last is in its processor's cache.
+fn write_all(waiting: &Waiting, empty: &Sender<Buffer>, mut own: Buffer) -> Outcome {
     let lock = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
-    // For pieces of which nothing was made: what this thread read last is in its processor's cache.
-    let mut own = Buffer::new();
     loop {
         let mut jobs = Some(lock());
         let job = jobs.as_ref().and_then(|jobs| jobs.as_ref()?.recv().ok());
@@ -287,7 +295,7 @@ impl Sink for FileSink {
     fn write(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(self.room().min(bytes.len()));
-            self.next(now.len()).copy_from_slice(now);
+            self.next(now.len())?.copy_from_slice(now);
             self.added(now.len())?;
             bytes = later;
         }
@@ -301,7 +309,7 @@ impl Sink for FileSink {
         while left > 0 {
             let len = self.room().min(usize::try_from(left).unwrap_or(PIECE));
             if len < LONG {
-                files.read(span.file, offset, self.next(len))?;
+                files.read(span.file, offset, self.next(len)?)?;
             } else {
                 let (source, name) = (source.clone(), files.name(span.file).to_owned());
                 self.piece.copied.push(Copied { from: self.piece.len, len, source, name, offset });

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use statelens::machines::{Buffer, Comparison, InOrder, Verification, Work, drive};
 use statelens::parallel;
 use statelens::parts::checkpoint::{Checkpoint, FileSet, Memory, Unwatched};
-use statelens::parts::formats::checks::checks;
+use statelens::parts::formats::checks;
 use statelens::parts::inspect::ManifestWriter;
 use statelens::parts::inspect::share::{Measuring, Outline};
 use statelens::parts::inspect::weights::Survey;

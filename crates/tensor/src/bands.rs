@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use statelens_checkpoint::Result;
 
-use crate::stored::count;
+use crate::shape::count;
 
 /// A box of an array whose elements are neighbours in C order: single indices, then a range of
 /// one dimension, then whole dimensions.

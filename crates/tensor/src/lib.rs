@@ -11,11 +11,7 @@
 mod bands;
 mod blocks;
 mod cast;
-mod chunked;
-mod computed;
-mod concat;
 pub mod crc;
-mod crosswise;
 mod drain;
 mod gather;
 mod inflate;
@@ -24,12 +20,8 @@ mod pieces;
 mod pour;
 mod runs;
 mod scatter;
-mod spread;
-mod staged;
+mod shape;
 mod stored;
-mod strided;
-mod sweep;
-mod tiles;
 mod transform;
 mod view;
 

@@ -1,7 +1,7 @@
 //! What every state machine of the core is to whoever drives it, and the driver for callers that
 //! may block.
 
-use statelens_checkpoint::{Error, FileSet, Progress, Result, Span};
+use statelens_checkpoint::{Error, FileSet, Progress, Result, Span, room};
 
 /// Receives bytes as they come.
 pub type Out<'a> = dyn FnMut(&[u8]) -> Result<()> + 'a;
@@ -69,7 +69,7 @@ impl Buffer {
         files.check(span)?;
         let len = span.len.min(self.size as u64) as usize;
         if self.bytes.len() < len {
-            self.bytes.resize(len, 0);
+            self.bytes = room::zeros(len as u64)?;
         }
         files.read(span.file, span.offset, &mut self.bytes[..len])?;
         Ok(&self.bytes[..len])
@@ -83,9 +83,12 @@ pub fn drive(
     progress: &mut dyn Progress,
 ) -> Result<()> {
     loop {
+        // A machine may do without bytes that can't be read, but not without memory.
+        room::check()?;
         match machine.need() {
             Need::Feed(span) => match buffer.read(machine.files(), span) {
                 Ok(bytes) => machine.feed(bytes)?,
+                Err(error) if error.code() == room::CODE => return Err(error),
                 Err(error) => machine.unread(error)?,
             },
             Need::Step => machine.step()?,

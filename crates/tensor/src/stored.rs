@@ -1,25 +1,40 @@
-//! Stored bytes: elements in C order, still in the file's dtype and byte order.
+//! Stored bytes: elements in C order, still in the file's dtype and byte order. Layouts are nested, and what
+//! reads one reads any other in it, as a [`Stored`].
+
+mod cells;
+mod chunked;
+mod computed;
+mod concat;
+mod crosswise;
+mod spread;
+mod staged;
+mod strided;
+mod sweep;
+mod tiles;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Area, Error, FileSet, Layout, Result, Span};
 
-use crate::chunked::Chunked;
-use crate::computed::Computed;
-use crate::concat::{self, Concat};
-use crate::crosswise;
+use self::chunked::Chunked;
+use self::computed::Computed;
+use self::concat::Concat;
+use self::spread::Spread;
+use self::staged::Staged;
+use self::strided::Strided;
+use self::sweep::Sweep;
+use self::tiles::Tiles;
 use crate::inflate::Inflate;
-use crate::spread::Spread;
-use crate::staged::Staged;
-use crate::strided::Strided;
-use crate::sweep::Sweep;
-use crate::tiles::Tiles;
+use crate::shape::count;
 use crate::view::dense_start;
 use crate::{Need, Out};
 
 /// Concatenations of concatenations: more of them than any reader makes.
 const MAX_DEPTH: u32 = 8;
+
+/// How often what is wanted may be gone through without scratch, however much that is.
+const MOST_TIMES: u64 = 16;
 
 /// Bytes of a constant passed on at once, and in one step.
 const FILL_PIECE: usize = 64 << 10;
@@ -35,6 +50,26 @@ pub(crate) struct Context<'a> {
     pub(crate) itemsize: u64,
     pub(crate) budget: usize,
     pub(crate) depth: u32,
+}
+
+impl Context<'_> {
+    /// Fails where reading the same bytes again and again would take too long. `times` is how often, and
+    /// `work` the bytes that go through in all.
+    pub(crate) fn bearable(&self, times: u64, work: u64, wanted: u64) -> Result<()> {
+        if self.files.scratch().is_some()
+            || work <= self.files.limits().again
+            || work <= wanted.saturating_mul(MOST_TIMES)
+        {
+            return Ok(());
+        }
+        let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
+        let (wanted, work) = (gigabytes(wanted), gigabytes(work));
+        Err(Error::limit(format!(
+            "the elements of a tensor lie crosswise in the file: to put its {wanted} in order, the same \
+             bytes have to be gone through {times} times here, {work} in all"
+        ))
+        .advice("The command `statelens` goes through them once, with scratch space on disk."))
+    }
 }
 
 /// The machine for one layout.
@@ -285,15 +320,6 @@ impl Stored {
             Self::Done | Self::Span(_) | Self::Inflate(_) => Ok(()),
         }
     }
-}
-
-/// Number of elements of a shape.
-pub(crate) fn count(shape: &[u64]) -> Result<u64> {
-    if shape.contains(&0) {
-        return Ok(0);
-    }
-    let count = shape.iter().try_fold(1u64, |count, dim| count.checked_mul(*dim));
-    count.ok_or_else(|| Error::damaged(format!("shape {shape:?} has too many elements to count")))
 }
 
 /// Fails if the span is not within its file.

@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{self as checkpoint, Error, Layout, Result, Span};
 
-use crate::stored::count;
+use crate::shape::count;
 
 /// A view without what doesn't matter to how it is read: dimensions of one index are left out, and
 /// neighbours that count as one dimension are one. Its elements in C order are the same.

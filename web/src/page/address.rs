@@ -4,9 +4,9 @@ use statelens_remote::Address;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::hooks::use_focus_trap;
-use crate::page::marks::{cross, good, severity};
+use crate::page::marks::{cross, good, severity, typed};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Sheet};
 use crate::page::offers::served;
 use crate::protocol::{Agreed, ErrorKind, Fetched, Severity, ToWorker};
@@ -100,8 +100,8 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
     let oninput = {
         let text = text.clone();
         Callback::from(move |event: InputEvent| {
-            if let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() {
-                text.set(input.value());
+            if let Some(value) = typed(&event) {
+                text.set(value);
             }
         })
     };
@@ -161,7 +161,7 @@ pub fn AddressSheet(props: &AddressProps) -> Html {
 fn judged(text: &str) -> Result<Address, String> {
     let address = Address::parse(text).map_err(|error| {
         let advice = error.next_step().unwrap_or_default();
-        format!("{} {advice}", crate::worker::text::sentence(error.what()))
+        format!("{} {advice}", crate::text::sentence(error.what()))
     })?;
     if address.is_open_road() && origin().starts_with("https:") {
         return Err("A page that came by https can\u{2019}t ask servers by plain http: the browser forbids it. Use the https address of the file, or the command.".into());

@@ -7,7 +7,6 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::actor::{Actor, VALUES};
 use crate::page::address::{self, use_address_of_page};
 use crate::page::arriving::{dropover, take, use_drops};
 use crate::page::bridge::Bridge;
@@ -23,15 +22,18 @@ use crate::page::hooks::{Same, use_small};
 use crate::page::keys::use_keys;
 use crate::page::loading::loading_screen;
 use crate::page::looking::{Expanded, use_looking};
+use crate::page::model::actor::{Actor, VALUES};
+use crate::page::model::comparison::Compare;
+use crate::page::model::verification::Stage;
 use crate::page::model::{Action, Model, Screen, Sheet};
-use crate::page::offers::use_desktop_files;
 use crate::page::offline::NewVersion;
+use crate::page::remembered::use_desktop_files;
 use crate::page::run::{self, RunScreen};
 use crate::page::share::{ShareSheet, use_link_of_page};
 use crate::page::shortcuts::ShortcutsSheet;
 use crate::page::start::start_screen;
 use crate::page::stopping;
-use crate::page::verify::{Stage, VerifySheet};
+use crate::page::verify::VerifySheet;
 use crate::page::weights::use_instrument;
 use crate::page::workspace::Workspace;
 use crate::protocol::compare::Told;
@@ -200,7 +202,7 @@ fn raise(
 }
 
 /// What the sides of a comparison are called.
-fn side_names(model: &Model, second: &compare::Compare) -> (AttrValue, AttrValue) {
+fn side_names(model: &Model, second: &Compare) -> (AttrValue, AttrValue) {
     let file = model.files.get(model.asked.unwrap_or(0) as usize);
     let path = |file: Option<&Dropped>| file.map(|file| file.name.path.clone()).unwrap_or_default();
     let first = compare::Side {

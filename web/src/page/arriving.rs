@@ -6,11 +6,11 @@ use wasm_bindgen_futures::spawn_local;
 use web_sys::{DragEvent, Event};
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::compare;
 use crate::page::drop::{self, Dropped};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{classes, when};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Sheet};
 use crate::page::{family, run, verify};
 
@@ -136,7 +136,7 @@ pub fn dropover(model: &Model) -> Html {
     let half = |beside: bool| classes(&[when(beside == model.over_beside, "on")]);
     html! {
         <div class="dropover halves">
-            <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It takes the place of what is open." }</span></div>
+            <div class={half(false)}><b>{ over_text(model.over) }</b><span>{ "It replaces the open checkpoint." }</span></div>
             <div class={half(true)}><b>{ "Release to compare." }</b><span>{ format!("Beside {}.", work.opened.name) }</span></div>
         </div>
     }

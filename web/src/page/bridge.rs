@@ -6,18 +6,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use gloo_timers::callback::Timeout;
-use js_sys::{Function, Object, Promise};
-use serde::{Serialize, de::DeserializeOwned};
-use serde_wasm_bindgen::Serializer;
+use js_sys::{Function, Promise};
 use wasm_bindgen::prelude::*;
 use web_sys::{MessageEvent, Worker, WorkerOptions};
 use yew::Callback;
 
-use crate::protocol::{FILES, FromWorker, HANDLE, JobKind, MESSAGE, Posted, ToWorker};
+use crate::messages::{FIRST, LOCK, envelope, get, message, set};
+use crate::protocol::{FILES, FromWorker, HANDLE, JobKind, Posted, ToWorker};
 use crate::rows::PackedRows;
-
-/// How the locks begin by which tabs tell each other that they are there.
-pub const LOCK: &str = "statelens-";
 
 /// Milliseconds that a worker may take to hear that something else is opened, before it is ended: it
 /// may wait for a server, and can't listen meanwhile.
@@ -25,8 +21,6 @@ const PATIENCE: u32 = 1_500;
 
 /// Of more keys than that, the first are shown by themselves first.
 const MANY: u32 = 5_000;
-/// How many are shown then: more than fit on a screen.
-pub const FIRST: u32 = 100;
 /// Milliseconds in which a browser draws them.
 const FRAMES: u32 = 30;
 
@@ -318,34 +312,6 @@ fn hold(tab: &str) {
     let until_gone = Closure::once_into_js(|| Promise::new(&mut |_, _| {}));
     // A browser that refuses goes by the age of the files.
     let _ = request.call2(&locks, &tab.into(), &until_gone);
-}
-
-/// An object to post, with a message in it.
-///
-/// 64-bit numbers are `BigInt`s, since not all of them fit a JavaScript number. An error is a defect
-/// of this program: every type that a message has can be written.
-pub fn envelope(message: &impl Serialize) -> Result<Object, JsValue> {
-    let serializer = Serializer::new()
-        .serialize_missing_as_null(true)
-        .serialize_large_number_types_as_bigints(true);
-    let envelope = Object::new();
-    set(&envelope, MESSAGE, &message.serialize(&serializer)?);
-    Ok(envelope)
-}
-
-/// The message in an object that [`envelope`] made; an error for any other.
-pub fn message<T: DeserializeOwned>(posted: &JsValue) -> Result<T, JsValue> {
-    Ok(serde_wasm_bindgen::from_value(get(posted, MESSAGE))?)
-}
-
-/// A property of a JS object; undefined if there is none.
-pub fn get(object: &JsValue, name: &str) -> JsValue {
-    js_sys::Reflect::get(object, &name.into()).unwrap_or(JsValue::UNDEFINED)
-}
-
-/// Sets a property of a plain JS object, which can't fail.
-pub fn set(object: &JsValue, name: &str, value: &JsValue) {
-    let _ = js_sys::Reflect::set(object, &name.into(), value);
 }
 
 fn died(message: &str) -> crate::protocol::ErrorText {

@@ -4,21 +4,21 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::{change, choices};
 use crate::page::conversion::{Convert, Phase};
 use crate::page::edits;
-use crate::page::error::kind_word;
+use crate::page::error::what;
 use crate::page::family;
 use crate::page::files;
 use crate::page::marks::{classes, copy, good, one_of, prose, severity, when};
+use crate::page::model::actor::Actor;
 use crate::page::repair;
 use crate::page::running::{done_body, failed_body, running_body};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
-use crate::protocol::{Choice, ErrorText, Loss, Planned, Severity, Target};
-use crate::state::dtype::{self, short};
+use crate::page::tape::output_parts;
+use crate::protocol::{ErrorText, Loss, Planned, Severity, Target};
 use crate::state::fmt;
-use crate::state::tape::StateShare;
 use crate::state::work::Work;
 
 /// The convert sheet.
@@ -76,14 +76,13 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
                     { targets(actor, work, convert, target) }
                     { family::looks(actor, convert) }
                     if convert.options.family.target.is_some() {
+                        { edits::casts(actor, convert, target) }
                         { family::fields(actor, convert) }
                     } else {
                     { versions(actor, convert, target) }
                     { edits::states(actor, work, convert) }
                     { edits::keys(actor, convert) }
-                    { choices(actor, "Cast", "the dtype of floating point tensors", &target.casts, convert.options.cast.as_deref(),
-                        |convert, id| convert.options.cast = id) }
-                    { edits::casts(actor, convert) }
+                    { edits::casts(actor, convert, target) }
                     { choices(actor, "Compress", "how tensors are stored", &target.compressions, convert.options.compress.as_deref(),
                         |convert, id| convert.options.compress = id) }
                     { files::shards(actor, convert, target) }
@@ -101,16 +100,6 @@ fn form(actor: &Actor, props: &ConvertProps) -> Html {
 
 /// What is written for a family.
 const FAMILY: &str = "Keys, shapes and config as that implementation of the model has them. Tensors are renamed, transposed, cut and joined as they are copied.";
-
-/// Changes what is asked for, and asks for the plan of it.
-pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
-    actor.convert(move |convert| {
-        change(convert);
-        convert.follow();
-        convert.request += 1;
-        convert.planning = true;
-    });
-}
 
 fn targets(actor: &Actor, work: &Work, convert: &Convert, chosen: &Target) -> Html {
     let plain = convert.options.family.target.is_none();
@@ -160,48 +149,6 @@ fn versions(actor: &Actor, convert: &Convert, target: &Target) -> Html {
     )
 }
 
-/// A row of choices, the first of which is the default; nothing if there is no choice.
-pub(super) fn choices(
-    actor: &Actor,
-    title: &'static str,
-    about: &'static str,
-    list: &[Choice],
-    chosen: Option<&str>,
-    set: fn(&mut Convert, Option<String>),
-) -> Html {
-    if list.len() < 2 {
-        return html! {};
-    }
-    html! {
-        <div class="fs"><span class="lab">{ title }</span><div>
-            { radios(actor, &format!("{title}: {about}"), list, chosen, set) }
-        </div></div>
-    }
-}
-
-/// The choices alone.
-pub(super) fn radios(
-    actor: &Actor,
-    about: &str,
-    list: &[Choice],
-    chosen: Option<&str>,
-    set: fn(&mut Convert, Option<String>),
-) -> Html {
-    html! {
-        <span class="seg" role="radiogroup" aria-label={about.to_owned()}>
-            { for list.iter().enumerate().map(|(at, choice)| {
-                let on = chosen.map_or(at == 0, |id| id == choice.id);
-                let (actor, id) = (actor.clone(), (at > 0).then(|| choice.id.clone()));
-                let onclick = Callback::from(move |_: MouseEvent| {
-                    let id = id.clone();
-                    change(&actor, move |convert| set(convert, id));
-                });
-                one_of("radio", on, &choice.name, onclick)
-            }) }
-        </span>
-    }
-}
-
 fn name(actor: &Actor, convert: &Convert) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
@@ -237,25 +184,13 @@ fn plan_side(actor: &Actor, work: &Work, convert: &Convert) -> Html {
 fn refused(error: &Rc<ErrorText>) -> Html {
     html! {
         <div class="refused" role="alert">
-            <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
-            <h3>{ prose(&error.title) }</h3>
-            if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
-            { for error.next.iter().map(|(text, _)| html! { <p>{ prose(text) }</p> }) }
+            { what(error, "", false) }
         </div>
     }
 }
 
-/// The output as the parts of a tape.
-pub fn output_parts(plan: &Planned) -> Rc<Vec<StateShare>> {
-    let runs =
-        plan.runs.iter().map(|(name, bytes)| (short(name), dtype::family(name), *bytes)).collect();
-    Rc::new(vec![StateShare { name: String::new(), runs }])
-}
-
 fn planned(actor: &Actor, work: &Work, convert: &Convert, plan: &Planned) -> Html {
-    let moved =
-        if plan.zero_copy { "no extra: the file is composed of slices" } else { "one 4 MB buffer" };
+    let moved = if plan.zero_copy { "no extra memory" } else { "one 4 MB buffer" };
     let shown = convert.family.as_ref().and_then(|told| told.shown.as_ref());
     let keys = match shown {
         Some(shown) => format!("{} become {}", fmt::exact(shown.keys.0), fmt::exact(shown.keys.1)),

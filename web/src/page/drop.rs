@@ -9,7 +9,7 @@ use web_sys::{
     FileSystemEntry, FileSystemFileEntry,
 };
 
-use crate::page::bridge::get;
+use crate::messages::get;
 use crate::protocol::FileName;
 
 /// A file with the path that it had in what was dropped.

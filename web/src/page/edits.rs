@@ -3,12 +3,12 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::{change, choices};
 use crate::page::conversion::Convert;
-use crate::page::convert::change;
-use crate::page::marks::{classes, good, key, when};
-use crate::page::table::holdings;
-use crate::protocol::{KeyChange, Preview};
+use crate::page::marks::holdings;
+use crate::page::marks::{classes, good, key, typed, when};
+use crate::page::model::actor::Actor;
+use crate::protocol::{KeyChange, Preview, Target};
 use crate::state::fmt;
 use crate::state::work::Work;
 
@@ -80,8 +80,7 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
                 set: fn(&mut Convert, String)| {
         let actor = actor.clone();
         let oninput = Callback::from(move |event: InputEvent| {
-            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
-            let value = input.value();
+            let Some(value) = typed(&event) else { return };
             change(&actor, move |convert| set(convert, value));
         });
         html! {
@@ -89,17 +88,17 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
                 <span class="inp"><input type="text" value={value.to_owned()} {oninput} {placeholder} autocomplete="off" autocapitalize="off" spellcheck="false" /></span></label>
         }
     };
-    let nest = {
+    let check = |label: &'static str,
+                 id: &'static str,
+                 checked: bool,
+                 about: &'static str,
+                 toggle: fn(&mut Convert)| {
         let actor = actor.clone();
-        Callback::from(move |_: Event| {
-            change(&actor, |convert| convert.options.nest = !convert.options.nest);
-        })
-    };
-    let untie = {
-        let actor = actor.clone();
-        Callback::from(move |_: Event| {
-            change(&actor, |convert| convert.options.untie = !convert.options.untie);
-        })
+        let onchange = Callback::from(move |_: Event| change(&actor, toggle));
+        html! {
+            <label class="field"><span class="lab">{ label }</span>
+                <span class="check"><input type="checkbox" class="cb" {id} {checked} {onchange} /><span>{ about }</span></span></label>
+        }
     };
     html! {
         <div class="fs"><span class="lab">{ "Keys" }</span><div class="fields">
@@ -108,28 +107,37 @@ pub fn keys(actor: &Actor, convert: &Convert) -> Html {
             { text("Remove prefix", &options.strip_prefix, "e.g. model.", |convert, text| convert.options.strip_prefix = text) }
             { lines("Rename", &options.rename, "regex=>replacement, with $1 for a group; one per line", |convert, list| convert.options.rename = list) }
             { text("Add prefix", &options.prefix, "e.g. model.", |convert, text| convert.options.prefix = text) }
-            <label class="field"><span class="lab">{ "Nest" }</span>
-                <span class="check"><input type="checkbox" class="cb" id="nest" checked={options.nest} onchange={nest} />
-                    <span>{ "Split names at their dots into dicts" }</span></span></label>
-            <label class="field"><span class="lab">{ "Untie" }</span>
-                <span class="check"><input type="checkbox" class="cb" id="untie" checked={options.untie} onchange={untie} />
-                    <span>{ "Write a copy of its own for each name of tied tensors" }</span></span></label>
+            { check("Nest", "nest", options.nest, "Split names at their dots into dicts", |convert| convert.options.nest = !convert.options.nest) }
+            { check("Untie", "untie", options.untie, "Write a copy of its own for each name of tied tensors", |convert| convert.options.untie = !convert.options.untie) }
             if let Some(Ok(plan)) = &convert.plan { { table(&plan.preview) } }
         </div></div>
     }
 }
 
-/// Dtypes for keys that match.
-pub fn casts(actor: &Actor, convert: &Convert) -> Html {
+/// The dtype of all tensors, and of keys that match.
+pub fn casts(actor: &Actor, convert: &Convert, target: &Target) -> Html {
+    let for_all = choices(
+        actor,
+        "Cast",
+        "the dtype of floating point tensors",
+        &target.casts,
+        convert.options.cast.as_deref(),
+        |convert, id| convert.options.cast = id,
+    );
     let actor = actor.clone();
     let onchange = Callback::from(move |list: Vec<String>| {
         change(&actor, move |convert| convert.options.casts = list);
     });
+    // The keys of another format are other ones: its rules begin anew.
+    let format = convert.options.family.target.clone().unwrap_or_default();
     html! {
-        <div class="fs"><span class="lab">{ "Cast by key" }</span><div class="fields">
-            <Lines label="Rules" value={convert.options.casts.clone()} {onchange}
-                placeholder="none; or *.norm.*=float32, one per line; the first that matches wins" />
-        </div></div>
+        <>
+            { for_all }
+            <div class="fs"><span class="lab">{ "Cast by key" }</span><div class="fields">
+                <Lines key={format} label="Rules" value={convert.options.casts.clone()} {onchange}
+                    placeholder="none; or *.norm.*=float32, one per line; the first that matches wins" />
+            </div></div>
+        </>
     }
 }
 

@@ -2,10 +2,10 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::address;
 use crate::page::marks::{Copy, cap, logo, prose, severity};
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 use crate::protocol::{Agreed, ErrorKind, ErrorText, Severity};
 use crate::state::fmt;
 
@@ -36,6 +36,34 @@ pub fn kind_word(kind: ErrorKind) -> &'static str {
         ErrorKind::Limit | ErrorKind::FetchCap => "Over a limit",
         ErrorKind::Refused => "Refused",
         ErrorKind::Io => "Could not be read",
+    }
+}
+
+/// What went wrong, where, and what to do next, also by which commands; in sheets.
+pub fn what(error: &ErrorText, class: &'static str, commands: bool) -> Html {
+    html! {
+        <>
+            { kind(error) }
+            <h3 {class}>{ prose(&error.title) }</h3>
+            { about(error) }
+            { for error.next.iter().map(|(text, command)| html! {
+                <p>{ prose(text) }
+                    if commands && !command.is_empty() { <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span> }</p>
+            }) }
+        </>
+    }
+}
+
+fn kind(error: &ErrorText) -> Html {
+    html! { <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div> }
+}
+
+fn about(error: &ErrorText) -> Html {
+    html! {
+        <>
+            if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
+            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+        </>
     }
 }
 
@@ -72,13 +100,9 @@ pub fn error_screen(actor: &Actor, failed: &Failed<'_>) -> Html {
                 <span class="acts"><button class="btn" onclick={choose.clone()}>{ "Open files " }{ cap("O") }</button></span>
             </header>
             <main class="body"><div role="alert">
-                <div class="kindline">
-                    { severity(Severity::Warning) }
-                    <span class="w-warn">{ kind_word(error.kind) }</span>
-                </div>
+                { kind(error) }
                 <h1>{ prose(&error.title) }</h1>
-                if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-                if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
+                { about(error) }
                 if !error.lines.is_empty() {
                     <pre class="pre">{ for error.lines.iter().enumerate().map(|(at, line)| html! {
                         <><span class="ln">{ at + 1 }</span>{ format!("{line}\n") }</>

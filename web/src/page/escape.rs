@@ -2,8 +2,9 @@
 
 use wasm_bindgen::JsCast;
 
-use crate::page::actor::Actor;
 use crate::page::conversion::Convert;
+use crate::page::model::actor::Actor;
+use crate::page::model::verification::Stage;
 use crate::page::model::{Action, Model, Pending, Screen, Sheet, Why};
 use crate::page::{compare, run, verify};
 use crate::protocol::ToWorker;
@@ -21,7 +22,7 @@ pub fn escape(model: &Model, actor: &Actor, target: Option<&web_sys::Element>) -
             let stop = |actor: &Actor| actor.ask(&ToWorker::Cancel);
             actor.act(Action::Ask(Some(Pending::new(Why::Stop, stop))));
         } else if model.sheet == Some(Sheet::Verify)
-            && matches!(model.verification.stage, verify::Stage::Now(..))
+            && matches!(model.verification.stage, Stage::Now(..))
         {
             verify::stop(actor);
         } else {

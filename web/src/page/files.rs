@@ -2,11 +2,11 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::{change, radios};
 use crate::page::conversion::Convert;
-use crate::page::convert::{change, radios};
 use crate::page::edits::Lines;
-use crate::page::marks::prose;
+use crate::page::marks::check;
+use crate::page::model::actor::Actor;
 use crate::protocol::{Choice, Target};
 
 /// What the choice of files by names of tensors is called.
@@ -54,11 +54,7 @@ pub fn objects(actor: &Actor, convert: &Convert, target: &Target) -> Html {
     }
     let line = |id: &'static str, on: bool, text: &'static str, turn: fn(&mut Convert)| {
         let actor = actor.clone();
-        let onchange = Callback::from(move |_: Event| change(&actor, turn));
-        html! {
-            <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} />
-                <span>{ prose(text) }</span></label>
-        }
+        check(id, on, text, Callback::from(move |_: Event| change(&actor, turn)))
     };
     let options = &convert.options;
     html! {

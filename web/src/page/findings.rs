@@ -3,8 +3,8 @@
 use statelens_checkpoint::order;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::marks::{self, cap, chip, classes, prose, severity, severity_word, when};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::repair;
 use crate::page::sheet::SheetFrame;

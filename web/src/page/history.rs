@@ -9,12 +9,12 @@ use wasm_bindgen::prelude::*;
 use web_sys::{Event, PopStateEvent};
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::compare;
 use crate::page::drop::Dropped;
 use crate::page::hooks::use_window_event;
+use crate::page::model::actor::Actor;
+use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Model, Pending, Screen, Why};
-use crate::page::run::RunView;
 use crate::protocol::{Agreed, JobKind};
 
 /// Something that is shown, and all that it takes to show it again.

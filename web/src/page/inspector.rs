@@ -4,13 +4,13 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::actor::{Actor, VALUES};
 use crate::page::code::CodeSection;
 use crate::page::hooks::use_size;
 use crate::page::looking;
+use crate::page::marks::holdings;
 use crate::page::marks::{Copy, copy, cut_text, dtype, value_kind, when, wrapped_key};
 use crate::page::model::Action;
-use crate::page::table::holdings;
+use crate::page::model::actor::{Actor, VALUES};
 use crate::page::weights::{GoTo, StatisticsSection};
 use crate::protocol::{Inspected, ToWorker, Values};
 use crate::rows::{LeafKind, Row};

@@ -2,13 +2,14 @@
 
 use statelens_checkpoint::order;
 use wasm_bindgen::JsCast;
-use web_sys::{Event, HtmlInputElement, KeyboardEvent};
+use web_sys::{Event, KeyboardEvent};
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::escape::escape;
+use crate::page::focus::{focus, focus_filter};
 use crate::page::hooks::use_window_event;
 use crate::page::marks::copy;
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Screen, Sheet};
 use crate::page::{compare, looking, run, share};
 use crate::state::fmt;
@@ -159,40 +160,6 @@ fn arrow_in_group(target: &web_sys::Element, key: &str) -> bool {
         let _ = next.focus();
     }
     next.is_some()
-}
-
-/// Leaves the filter box for the table, at its first row if none was looked at.
-pub fn enter_table(model_has_row: bool, actor: &Actor) {
-    let grid = web_sys::window()
-        .and_then(|window| window.document())
-        .and_then(|document| document.query_selector("#work [role=grid]").ok().flatten())
-        .and_then(|node| node.dyn_into::<web_sys::HtmlElement>().ok());
-    if let Some(grid) = grid {
-        let _ = grid.focus();
-        if !model_has_row {
-            actor.work(|work| work.step_to_end(false));
-        }
-    }
-}
-
-/// Puts the cursor into the filter box.
-pub fn focus_filter() -> bool {
-    focus("filter")
-}
-
-/// Focuses a box that there may be.
-fn focus(id: &str) -> bool {
-    let input = web_sys::window()
-        .and_then(|window| window.document())
-        .and_then(|document| document.get_element_by_id(id))
-        .and_then(|node| node.dyn_into::<HtmlInputElement>().ok());
-    match input {
-        Some(input) => {
-            input.select();
-            input.focus().is_ok()
-        }
-        None => false,
-    }
 }
 
 /// Opens the next checkpoint of the same drop.

@@ -2,9 +2,9 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::marks::{cap, logo};
 use crate::page::model::Loading;
+use crate::page::model::actor::Actor;
 use crate::page::table::TablePane;
 use crate::state::fmt;
 

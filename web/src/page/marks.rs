@@ -3,6 +3,8 @@
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
 
+use statelens_inspect::fold::Sums;
+
 use crate::protocol::Severity;
 use crate::state::dtype::{family, gauge, short, title};
 use crate::state::fmt::{self, key_parts};
@@ -43,6 +45,23 @@ pub fn one_of(role: &'static str, on: bool, name: &str, onclick: Callback<MouseE
 
 /// What the chip that folds layers says of itself, wherever it is.
 pub const FOLD: Option<&str> = Some("Fold repeated layers (L)");
+
+/// What is in the field that an event is of.
+pub fn typed(event: &Event) -> Option<String> {
+    event.target_dyn_into::<web_sys::HtmlInputElement>().map(|input| input.value())
+}
+
+/// What is chosen in the list that an event is of.
+pub fn chosen(event: &Event) -> Option<String> {
+    event.target_dyn_into::<web_sys::HtmlSelectElement>().map(|list| list.value())
+}
+
+/// Something that is done only if its box is checked.
+pub fn check(id: &'static str, on: bool, text: &str, onchange: Callback<Event>) -> Html {
+    html! {
+        <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ prose(text) }</span></label>
+    }
+}
 
 /// A chip that is on or off.
 pub fn chip(
@@ -131,7 +150,7 @@ pub fn dtype(name: &str) -> Html {
     }
 }
 
-/// The hollow mark and the word of a value that is no tensor.
+/// The hollow mark and the word of a value that is not a tensor.
 pub fn value_kind(word: &str) -> Html {
     html! { <span class="dt val"><i></i>{ word.to_owned() }</span> }
 }
@@ -277,4 +296,15 @@ pub fn copy(text: &str) {
 /// A key cap.
 pub fn cap(text: &str) -> Html {
     html! { <kbd>{ text.to_owned() }</kbd> }
+}
+
+/// What a state holds: `291 tensors, 304 values`.
+pub fn holdings(sums: &Sums) -> String {
+    match (sums.tensors, sums.values) {
+        (0, values) => fmt::plural(values, "value"),
+        (tensors, 0) => fmt::plural(tensors, "tensor"),
+        (tensors, values) => {
+            format!("{}, {}", fmt::plural(tensors, "tensor"), fmt::plural(values, "value"))
+        }
+    }
 }

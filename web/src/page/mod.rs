@@ -1,6 +1,5 @@
 //! The page: Yew components, one file for each screen, sheet or pane.
 
-pub mod actor;
 pub mod address;
 pub mod app;
 pub mod arriving;
@@ -9,6 +8,7 @@ pub mod bridge;
 pub mod code;
 pub mod columns;
 pub mod compare;
+mod controls;
 pub mod conversion;
 pub mod convert;
 pub mod drop;
@@ -18,6 +18,7 @@ pub mod escape;
 pub mod family;
 pub mod files;
 pub mod findings;
+mod focus;
 pub mod history;
 pub mod hooks;
 pub mod inspector;
@@ -29,6 +30,7 @@ pub mod model;
 pub mod naming;
 pub mod offers;
 pub mod offline;
+pub mod remembered;
 pub mod repair;
 pub mod rows;
 pub mod run;

@@ -1,5 +1,10 @@
 //! The page's state and everything that changes it.
 
+pub mod actor;
+pub mod comparison;
+pub mod folder;
+pub mod verification;
+
 use std::rc::Rc;
 
 use statelens_formats::cerebras::dataloader::is_state_file;
@@ -7,12 +12,13 @@ use statelens_recipes::adapter;
 use web_sys::File;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
-use crate::page::compare::Compare;
+use self::actor::Actor;
+use self::comparison::Compare;
+use self::folder::RunView;
+use self::verification::Verification;
 use crate::page::conversion::{Convert, Phase};
 use crate::page::drop::Dropped;
-use crate::page::run::RunView;
-use crate::page::verify::Verification;
+use crate::protocol::share::Shared;
 use crate::protocol::{
     Agreed, ErrorKind, ErrorText, Fetched, FromWorker, Inspected, JobKind, Opened, Posted, Running,
     Values,
@@ -20,9 +26,8 @@ use crate::protocol::{
 use crate::rows::PackedRows;
 use crate::state::instrument::Instrument;
 use crate::state::looking::Looking;
-use crate::state::share::Shared;
 use crate::state::work::Work;
-use crate::worker::text;
+use crate::text;
 
 /// What fills the window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

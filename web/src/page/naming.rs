@@ -27,10 +27,11 @@ pub fn default_name(opened: &Opened, options: &ConvertOptions) -> String {
 
 /// The name that the command gives a model of another implementation.
 fn converted_model(base: &str, options: &ConvertOptions) -> String {
-    match (options.family.target.as_deref(), &*options.to) {
-        (Some("hf"), "safetensors") => "model.safetensors".to_owned(),
-        (Some("hf"), _) => "pytorch_model.bin".to_owned(),
-        (target, _) => format!("{}_to_{}.mdl", stem(base), target.unwrap_or_default()),
+    let target = options.family.target.as_deref().unwrap_or_default();
+    match &*options.to {
+        _ if !options.family.is_folder() => format!("{}_to_{target}.mdl", stem(base)),
+        "safetensors" => "model.safetensors".to_owned(),
+        _ => "pytorch_model.bin".to_owned(),
     }
 }
 

@@ -1,17 +1,17 @@
 //! What can be opened with one click: the checkpoints of the folder that the command serves, the
 //! files that were opened before, or the bundled examples.
 
-use js_sys::{Array, Function, Promise};
+use js_sys::Array;
 use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
-use web_sys::{Event, File, HtmlInputElement};
+use web_sys::{Event, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
-use crate::page::bridge::get;
-use crate::page::drop::Dropped;
+use crate::messages::get;
 use crate::page::hooks::use_window_event;
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
+use crate::page::remembered::{call, dropped, global, remembers, settled};
 use crate::protocol::{ErrorKind, ErrorText};
 use crate::state::fmt;
 
@@ -58,33 +58,6 @@ pub fn served() -> Option<AttrValue> {
     let document = web_sys::window()?.document()?;
     let mark = document.query_selector("meta[name=files]").ok()??;
     mark.get_attribute("content").map(AttrValue::from)
-}
-
-/// True if files that are opened are to be remembered, which a dialog of its own does.
-#[must_use]
-pub fn remembers() -> bool {
-    call("on", &JsValue::UNDEFINED).is_some_and(|on| on.is_truthy())
-}
-
-/// Shows that dialog; what is chosen comes as what the desktop opens does.
-pub fn choose() {
-    call("choose", &JsValue::UNDEFINED);
-}
-
-/// Opens what is pasted, and what the desktop opens with the installed page.
-#[hook]
-pub fn use_desktop_files(open: Callback<Vec<Dropped>>) {
-    let latest = use_mut_ref(Callback::noop);
-    *latest.borrow_mut() = open;
-    use_effect_with((), move |()| {
-        let opened = Closure::<dyn FnMut(JsValue)>::new(move |files: JsValue| {
-            let open = latest.borrow().clone();
-            open.emit(dropped(&files));
-        });
-        call("start", opened.as_ref());
-        // It listens for as long as the page is there.
-        opened.forget();
-    });
 }
 
 #[derive(Properties, PartialEq)]
@@ -259,30 +232,4 @@ fn list(object: &JsValue, name: &str) -> Array {
 /// A text in a JS object; empty if there is none.
 fn text(object: &JsValue, name: &str) -> String {
     get(object, name).as_string().unwrap_or_default()
-}
-
-/// An array of files as files to open.
-fn dropped(files: &JsValue) -> Vec<Dropped> {
-    Array::from(files)
-        .iter()
-        .filter_map(|file| file.dyn_into::<File>().ok())
-        .map(Dropped::new)
-        .collect()
-}
-
-/// What `web/files.js` gives.
-fn global() -> Option<JsValue> {
-    let window = web_sys::window()?;
-    Some(get(&window, "files")).filter(JsValue::is_object)
-}
-
-fn call(name: &str, argument: &JsValue) -> Option<JsValue> {
-    let files = global()?;
-    let function: Function = get(&files, name).dyn_into().ok()?;
-    function.call1(&files, argument).ok()
-}
-
-async fn settled(name: &str, argument: &JsValue) -> Result<JsValue, JsValue> {
-    let promise = call(name, argument).and_then(|promise| promise.dyn_into::<Promise>().ok());
-    JsFuture::from(promise.ok_or(JsValue::UNDEFINED)?).await
 }

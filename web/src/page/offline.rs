@@ -5,7 +5,7 @@ use wasm_bindgen::prelude::*;
 use web_sys::Event;
 use yew::prelude::*;
 
-use crate::page::bridge::get;
+use crate::messages::get;
 use crate::page::hooks::use_window_event;
 
 /// Says that a newer version of the page is there, until it is taken or put off. It is never taken

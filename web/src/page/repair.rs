@@ -3,11 +3,11 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::{change, choices};
 use crate::page::conversion::{Convert, Phase, first_options};
-use crate::page::convert::{change, choices};
-use crate::page::marks::{one_of, prose};
+use crate::page::marks::{check, one_of, prose, typed};
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 use crate::protocol::{Choice, ConvertOptions, Offer, Opened, Rewrite};
 use crate::state::work::Work;
 
@@ -97,8 +97,7 @@ pub fn fields(actor: &Actor, work: &Work, convert: &Convert, rewrite: &Rewrite) 
             });
             html! {
                 <div class="fs"><span class="lab">{ "Upgrade" }</span><div>
-                    <label class="check one"><input type="checkbox" class="cb" id="fix-upgrade" {checked} {onchange} />
-                        <span>{ "Also write format 0.5, which releases 2.5 to 2.10 load" }</span></label>
+                    { check("fix-upgrade", checked, "Also write format 0.5, which releases 2.5 to 2.10 load", onchange) }
                     <p class="dim">{ prose("The same as `--upgrade`. Without it the file is what the original script writes, for releases up to 2.5.") }</p>
                 </div></div>
             }
@@ -141,8 +140,7 @@ fn dataloader(actor: &Actor, iterable: bool, seed: &str, to: &str) -> Html {
     let oninput = {
         let actor = actor.clone();
         Callback::from(move |event: InputEvent| {
-            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
-            let value = input.value();
+            let Some(value) = typed(&event) else { return };
             set(&actor, move |rewrite| {
                 if let Rewrite::Dataloader { seed, .. } = rewrite {
                     *seed = value;

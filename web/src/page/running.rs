@@ -5,14 +5,14 @@ use std::rc::Rc;
 use web_sys::File;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::conversion::{Convert, Phase};
-use crate::page::convert::output_parts;
 use crate::page::drop::Dropped;
-use crate::page::error::{higher, kind_word};
+use crate::page::error::{higher, what};
 use crate::page::marks::{Copy, cap, good, key, prose, severity};
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 use crate::page::tape::TapeView;
+use crate::page::tape::output_parts;
 use crate::protocol::{Done, ErrorText, FALSIFIED, How, Planned, Running, Severity, ToWorker};
 use crate::state::{fmt, tape};
 
@@ -250,11 +250,7 @@ pub fn failed_body(
     html! {
         <>
             <div class="runbody" role="alert">
-                <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
-                <h3 class="failed">{ prose(&error.title) }</h3>
-                if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-                if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
-                { for error.next.iter().map(|(text, command)| html! { <p>{ prose(text) }{ " " }<code>{ command }</code></p> }) }
+                { what(error, "failed", true) }
                 { higher(raise) }
             </div>
             <footer>

@@ -6,16 +6,17 @@ use std::rc::Rc;
 use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::hooks::use_window_event;
 use crate::page::marks::{Copy, cap, classes, copy, key, one_of, when};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Measure};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
 use crate::page::verify::far_more;
 use crate::protocol::ToWorker;
+use crate::protocol::share::{Keys, ShareOptions, Shared};
 use crate::state::fmt;
-use crate::state::share::{KINDS, Keys, ShareOptions, Shared, fits, is_reachable, to_be_told};
+use crate::state::share::{KINDS, fits, is_reachable, to_be_told};
 use crate::state::work::Work;
 
 /// The most characters of a link, as the core has it.

@@ -2,10 +2,10 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::cross;
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 
 /// A sheet.
 #[derive(Properties, PartialEq)]

@@ -2,10 +2,10 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{cap, cross};
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 
 type Shortcut = (&'static str, &'static [&'static str]);
 type Group = (&'static str, &'static [Shortcut]);

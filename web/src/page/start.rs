@@ -2,9 +2,9 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::art::{art, heading};
 use crate::page::marks::{cap, classes, good, logo, when};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::offers::offers;
 

@@ -6,11 +6,11 @@ use wasm_bindgen::prelude::*;
 use web_sys::Event;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
-use crate::page::bridge::set;
+use crate::messages::set;
 use crate::page::conversion::Convert;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::{good, severity};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Pending, Screen, Why};
 use crate::protocol::{Severity, ToWorker};
 

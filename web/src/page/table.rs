@@ -1,12 +1,13 @@
 //! The flattened state: virtual rows, of which only those in sight are in the document.
 
-use statelens_inspect::fold::{Sums, join, values_text};
+use statelens_inspect::fold::{join, values_text};
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::columns::Grip;
 use crate::page::hooks::{Same, use_small};
+use crate::page::marks::holdings;
 use crate::page::marks::{classes, dtype, key, value_kind, when};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Tab};
 use crate::page::weights::cells as weights;
 use crate::page::window::{Lines, reveal, use_sight};
@@ -200,17 +201,6 @@ fn state_row(work: &Work, state: usize, place: Option<(usize, f64)>) -> Html {
     }
 }
 
-/// What a state holds: `291 tensors, 304 values`.
-pub fn holdings(sums: &Sums) -> String {
-    match (sums.tensors, sums.values) {
-        (0, values) => fmt::plural(values, "value"),
-        (tensors, 0) => fmt::plural(tensors, "tensor"),
-        (tensors, values) => {
-            format!("{}, {}", fmt::plural(tensors, "tensor"), fmt::plural(values, "value"))
-        }
-    }
-}
-
 fn kind_cell(row: &Row) -> Html {
     match row.kind {
         LeafKind::Tensor | LeafKind::Array if row.dtype.is_empty() => value_kind(row.kind.word()),
@@ -399,7 +389,7 @@ fn bytes_cell(bytes: Option<u64>, largest: u64) -> Html {
 /// Control characters would break a line or hide: they are shown as their pictures.
 fn shown(key: &str) -> String {
     if key.is_empty() {
-        return "(the state itself)".into();
+        return "(root object)".into();
     }
     key.chars()
         .map(|c| match c {

@@ -6,7 +6,9 @@ use yew::prelude::*;
 
 use crate::page::hooks::{use_size, use_small};
 use crate::page::marks::{classes, when};
+use crate::protocol::Planned;
 use crate::state::dtype::Family;
+use crate::state::dtype::{self, short};
 use crate::state::fmt;
 use crate::state::tape::{StateShare, Tape, lay_out};
 
@@ -207,4 +209,11 @@ fn lens(x: f64, top: f64, small: bool) -> Html {
             <path d={format!("M{x:.1} {}v18", top - 3.0)} stroke="var(--accent)" stroke-width="1.5" />
         </g>
     }
+}
+
+/// What is written, as the parts of a tape.
+pub fn output_parts(plan: &Planned) -> Rc<Vec<StateShare>> {
+    let runs =
+        plan.runs.iter().map(|(name, bytes)| (short(name), dtype::family(name), *bytes)).collect();
+    Rc::new(vec![StateShare { name: String::new(), runs }])
 }

@@ -3,9 +3,9 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::hooks::use_small;
 use crate::page::marks::{classes, when};
+use crate::page::model::actor::Actor;
 use crate::page::window::{Lines, reveal, use_sight};
 use crate::state::fmt;
 use crate::state::work::Work;

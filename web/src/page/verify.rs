@@ -6,63 +6,20 @@ use wasm_bindgen::JsValue;
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::actor::{Actor, click};
 use crate::page::drop::{Dropped, save_text};
-use crate::page::error::{higher, kind_word};
-use crate::page::marks::{Copy, cap, good, key, prose, severity};
+use crate::page::error::{higher, what};
+use crate::page::marks::{Copy, cap, check, good, key, prose, severity};
+use crate::page::model::actor::{Actor, click};
+use crate::page::model::verification::{Stage, Verification};
 use crate::page::model::{Action, Model, Sheet};
 use crate::page::running::{figure, figures};
 use crate::page::sheet::SheetFrame;
 use crate::page::tape::TapeView;
-use crate::protocol::verify::{Told, Verified};
+use crate::protocol::verify::Verified;
 use crate::protocol::{ErrorText, Running, Severity, ToWorker};
 use crate::state::fmt;
 use crate::state::work::Work;
-use crate::worker::text::title;
-
-/// A verification of the open checkpoint.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Verification {
-    /// What it is held against.
-    pub manifest: Option<File>,
-    /// Whether numbers that are not finite are wrong.
-    pub finite: bool,
-    /// Whether far more may be gone through than the files hold.
-    pub sure: bool,
-    /// Where it is.
-    pub stage: Stage,
-}
-
-/// Where a verification is.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub enum Stage {
-    /// Not begun.
-    #[default]
-    Form,
-    /// The last that the worker said; bytes and milliseconds at each repaint.
-    Now(Running, Rc<Vec<(u64, f64)>>),
-    /// It is complete.
-    Done(Rc<Verified>),
-    /// It could not go on.
-    Failed(Rc<ErrorText>),
-}
-
-impl Verification {
-    /// Takes in what the worker said.
-    pub(super) fn hear(&mut self, told: Told) {
-        // Nothing is heard of what was stopped.
-        let Stage::Now(_, past) = &self.stage else { return };
-        self.stage = match told {
-            Told::Progress(now) => {
-                let mut past = past.as_ref().clone();
-                past.push((now.done, now.millis));
-                Stage::Now(now, Rc::new(past))
-            }
-            Told::Ended(Ok(verified)) => Stage::Done(Rc::new(*verified)),
-            Told::Ended(Err(error)) => Stage::Failed(Rc::new(error)),
-        };
-    }
-}
+use crate::text::title;
 
 impl Actor {
     fn verify(&self, change: impl FnOnce(&mut Verification) + 'static) {
@@ -222,8 +179,7 @@ fn form(actor: &Actor, props: &VerifyProps, chosen: &NodeRef) -> Html {
                     <p class="dim">{ prose("Tells whether it is still the same as when `statelens manifest FILE -o MANIFEST` was made of it. Not needed for the rest.") }</p>
                 </div></div>
                 <div class="fs"><span class="lab">{ "Numbers" }</span><div>
-                    <label class="check one"><input type="checkbox" class="cb" id="finite" checked={props.verification.finite} onchange={finite} />
-                        <span>{ "Count NaN and infinity as a problem" }</span></label>
+                    { check("finite", props.verification.finite, "Count NaN and infinity as a problem", finite) }
                     <p class="dim">{ "Unchecked, they are reported as a warning only." }</p>
                 </div></div>
                 if let Some(unfolds) = unfolds {
@@ -359,11 +315,7 @@ fn failed(actor: &Actor, error: &ErrorText, raise: Option<Callback<MouseEvent>>)
     html! {
         <>
             <div class="runbody" role="alert">
-                <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
-                <h3 class="failed">{ prose(&error.title) }</h3>
-                if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-                if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
-                { for error.next.iter().map(|(text, _)| html! { <p>{ prose(text) }</p> }) }
+                { what(error, "failed", false) }
                 { higher(raise) }
             </div>
             <footer><span class="grow dim">{ "It was not read to its end: that says nothing about the rest." }</span>{ again(actor) }</footer>

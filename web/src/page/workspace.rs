@@ -5,18 +5,20 @@ use std::rc::Rc;
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::address;
+use crate::page::focus::enter_table;
 use crate::page::inspector::Inspector;
-use crate::page::keys::enter_table;
 use crate::page::marks::{
-    FOLD, cap, chip, classes, good, logo, one_of, prose, severity, severity_count, when,
+    FOLD, cap, chip, chosen, classes, good, logo, one_of, prose, severity, severity_count, typed,
+    when,
 };
+use crate::page::model::actor::Actor;
+use crate::page::model::verification::Stage;
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::table::TablePane;
 use crate::page::tape::TapeView;
 use crate::page::tree::TreePane;
-use crate::page::verify::{self, Stage};
+use crate::page::verify;
 use crate::page::weights;
 use crate::protocol::{Fetched, Inspected, Severity, Values};
 use crate::state::fmt;
@@ -215,8 +217,7 @@ fn FilterBar(props: &FilterProps) -> Html {
     let oninput = {
         let actor = actor.clone();
         Callback::from(move |event: InputEvent| {
-            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
-            let text = input.value();
+            let Some(text) = typed(&event) else { return };
             actor.work(move |work| work.set_filter(&text));
         })
     };
@@ -232,10 +233,7 @@ fn FilterBar(props: &FilterProps) -> Html {
     let choose = |family: &'static str| {
         let actor = actor.clone();
         Callback::from(move |event: Event| {
-            let Some(select) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else {
-                return;
-            };
-            let value = select.value();
+            let Some(value) = chosen(&event) else { return };
             let word = if value.is_empty() { String::new() } else { format!("{family}{value}") };
             actor.work(move |work| work.toggle_term(&word, family));
         })
@@ -317,8 +315,7 @@ fn sorting(actor: &Actor, work: &Work) -> Html {
     let current = of(by).map(|(_, name)| (*name).to_owned()).unwrap_or_default();
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
-        let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
-        let value = select.map(|select| select.value()).unwrap_or_default();
+        let value = chosen(&event).unwrap_or_default();
         let column = columns.iter().find(|(_, name)| *name == value).map(|(column, _)| *column);
         actor.work(move |work| match column {
             Some(column) => work.sort_by(column),

@@ -62,7 +62,7 @@ pub enum Told {
     Opened(Box<Opened>),
     /// It could not be opened.
     OpenFailed(ErrorText),
-    /// It is no checkpoint but a manifest or a list of so many keys.
+    /// It is not a checkpoint but a manifest or a list of so many keys.
     Listed(u64),
     /// What is known without reading an element.
     Structure {

@@ -28,6 +28,13 @@ pub struct Asked {
     pub fold: bool,
 }
 
+impl Asked {
+    /// Whether a folder is written, as Hugging Face has it, and not a file of one of Cerebras's releases.
+    pub fn is_folder(&self) -> bool {
+        self.target.as_ref().is_some_and(|target| !target.starts_with("cs-"))
+    }
+}
+
 /// A file of text.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Text {

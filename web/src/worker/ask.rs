@@ -8,8 +8,8 @@ use statelens_tensor::{BUFFER, drain_range};
 
 use crate::protocol::{Fact, Inspected, Values};
 use crate::state::fmt::{exact, shape as shape_text};
-use crate::worker::session::OpenCheckpoint;
-use crate::worker::text;
+use crate::text;
+use crate::worker::opened::OpenCheckpoint;
 
 /// A string longer than this is cut even in the inspector.
 const LONGEST: usize = 64 << 10;

@@ -1,15 +1,16 @@
 //! What casts did, in the page's words; and the refusal where they did more than round.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId};
-use statelens_convert::Report;
+use statelens_convert::{Origins, Report};
 use statelens_tensor::Narrowing;
 
 use crate::protocol::FALSIFIED;
 use crate::state::fmt::{exact, plural};
 use crate::state::weights::number;
 use crate::worker::found::Found;
+use crate::worker::planning::Made;
 
 /// Tensors that a refusal names.
 const NAMED: usize = 5;
@@ -31,21 +32,37 @@ pub(super) fn lines(report: &Report) -> Vec<String> {
 }
 
 /// How far the numbers go that are to be cast, as far as values were read: a line for each pair of
-/// dtypes in which numbers may not fit. `source` is `open` after the edit.
-pub(super) fn ranges(open: &Checkpoint, source: &Checkpoint, found: &Found) -> Vec<String> {
+/// dtypes in which numbers may not fit. Of tensors that were cut, turned or joined, those of `open` are told that they
+/// were before.
+pub(super) fn ranges(open: &Checkpoint, made: &Made, found: &Found) -> Vec<String> {
+    let read = found.measured.keys().filter_map(|id| Some((*id, open.tensor(*id).ok()?)));
+    let origins = Origins::of(read);
     let mut pairs: HashMap<(&DType, &DType), Ranges> = HashMap::new();
-    for (id, tensor) in (0..).map(TensorId).zip(source.tensors()) {
+    let sources = std::iter::once(&made.plan).chain(&made.more).map(|plan| &plan.source);
+    for (id, tensor) in sources.flat_map(|source| (0..).map(TensorId).zip(source.tensors())) {
         let (from, to) = (&tensor.stored, &tensor.dtype);
         let narrowing = Narrowing::of(from, to).filter(Narrowing::overflows);
         let Some(narrowing) = narrowing.filter(|_| from != to) else { continue };
         let pair = pairs.entry((from, to)).or_default();
-        pair.tensors += 1;
-        let same = open.tensor(id).is_ok_and(|of| of.dtype == *from && of.shape == tensor.shape);
-        let Some(known) = found.measured.get(&id).filter(|_| same) else { continue };
-        pair.known += 1;
-        if let (Some(min), Some(max)) = (known.statistics.min, known.statistics.max) {
-            pair.far = pair.far.max(-min).max(max);
-            pair.beyond += u64::from(!narrowing.fits(min, max));
+        let same = open.tensor(id).is_ok_and(|of| of.dtype == *from && of.layout == tensor.layout);
+        let own = match same && found.measured.contains_key(&id) {
+            true => Some(vec![id]),
+            false => origins.trace(&tensor.layout),
+        };
+        let Some(own) = own else {
+            pair.tensors += 1;
+            continue;
+        };
+        for id in own {
+            let Some(known) = found.measured.get(&id).filter(|_| pair.seen.insert(id)) else {
+                continue;
+            };
+            pair.tensors += 1;
+            pair.known += 1;
+            if let (Some(min), Some(max)) = (known.statistics.min, known.statistics.max) {
+                pair.far = pair.far.max(-min).max(max);
+                pair.beyond += u64::from(!narrowing.fits(min, max));
+            }
         }
     }
     let mut lines: Vec<String> = pairs
@@ -76,6 +93,7 @@ pub(super) fn ranges(open: &Checkpoint, source: &Checkpoint, found: &Found) -> V
 /// What is known of the tensors of one cast.
 #[derive(Default)]
 struct Ranges {
+    seen: HashSet<TensorId>,
     tensors: u64,
     known: u64,
     far: f64,

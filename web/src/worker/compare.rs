@@ -16,40 +16,33 @@ use crate::protocol::compare::{
     self as protocol, Ask, CompareOptions, End, NO_ROW, Progress, Told,
 };
 use crate::protocol::{FromWorker, JobKind};
+use crate::text;
 use crate::worker::blob::BlobSource;
-use crate::worker::planning::command_line;
+use crate::worker::command_line::command_line;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::{Job, OpenCheckpoint, Session, Shared};
+use crate::worker::second::Second;
+use crate::worker::session::{Session, Shared};
 use crate::worker::sources::Sources;
-use crate::worker::{files_of, now, open, text};
+use crate::worker::{files_of, now, open};
 
 /// The longest list of keys that is read.
 const LONGEST: f64 = 64e6;
 /// The state that is checked, which is what the command checks unless another one is named.
 const STATE: &str = "model";
 
-/// What the worker holds of a comparison.
-#[derive(Default)]
-pub(super) struct Second {
-    open: Option<OpenCheckpoint>,
-    /// What is expected, where it is no checkpoint but says that.
-    list: Option<Vec<check::Expected>>,
-    report: Option<String>,
-}
-
-impl Second {
-    /// Nothing is beside the open checkpoint any more.
-    fn forget(session: &mut Session) {
-        session.stop(JobKind::Compare);
-        session.second = Self::default();
-    }
+/// Nothing is beside the open checkpoint any more.
+fn forget(session: &mut Session) {
+    session.jobs.stop(JobKind::Compare);
+    session.second = Second::default();
 }
 
 /// Does what the page asks.
 pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
     match ask {
         Ask::Open { files, main } => {
-            Second::forget(&mut session.borrow_mut());
+            forget(&mut session.borrow_mut());
             let handles = files_of(data);
             let listing = if let [one] = handles.as_slice() { Some(one.clone()) } else { None };
             // Whoever trusts the first with more trusts the second with it, too.
@@ -94,7 +87,7 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
                 }
             }
         }
-        Ask::Stop => session.borrow().stop(JobKind::Compare),
+        Ask::Stop => session.borrow().jobs.stop(JobKind::Compare),
         Ask::Check { strict, release } => {
             let session = session.borrow();
             let Some(left) = &session.open else { return };
@@ -113,7 +106,7 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask, data: &JsValue) {
                 tell(&job, Told::Report(report.clone()));
             }
         }
-        Ask::Close => Second::forget(&mut session.borrow_mut()),
+        Ask::Close => forget(&mut session.borrow_mut()),
     }
 }
 

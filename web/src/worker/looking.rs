@@ -10,9 +10,12 @@ use statelens_tensor::{BUDGET, BUFFER, Machine as _, Pour, drain_range};
 
 use crate::protocol::looking::{Ask, Cells, Frame, Packed, Progress, Told};
 use crate::protocol::{FromWorker, JobKind};
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::now;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Pulse, drive};
-use crate::worker::session::{Job, OpenCheckpoint, Shared};
-use crate::worker::{now, text};
+use crate::worker::session::Shared;
 
 /// So much is read here and there for a first picture.
 const COARSE: u64 = 64 << 20;
@@ -26,7 +29,7 @@ const MOST: u64 = 1 << 15;
 /// Answers the page.
 pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     if ask == Ask::Overview(None) {
-        return session.borrow().stop(JobKind::Overview);
+        return session.borrow().jobs.stop(JobKind::Overview);
     }
     let Some(open) = session.borrow().open.clone() else { return };
     match ask {

@@ -1,15 +1,20 @@
 //! The dedicated worker: opens files with synchronous reads, answers questions about them, and
 //! runs conversions on streams.
 
+mod address;
 pub mod ask;
 pub mod blob;
 mod casts;
 pub mod check;
+mod command_line;
 pub mod compare;
 mod family;
 mod found;
+mod job;
 pub mod looking;
 pub mod open;
+mod opened;
+mod planned;
 pub mod planning;
 mod preview;
 pub mod private;
@@ -18,13 +23,14 @@ pub mod remote;
 pub mod repair;
 pub mod run;
 pub mod running;
+mod second;
 pub mod session;
 pub mod share;
 pub mod sink;
 pub mod sources;
 pub mod statistics;
-pub mod text;
 pub mod verify;
+mod watch;
 pub mod weights;
 
 use std::cell::RefCell;
@@ -35,12 +41,15 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::spawn_local;
 use web_sys::{DedicatedWorkerGlobalScope, File, MessageEvent};
 
-use crate::page::bridge::{envelope, get, message, set};
+use crate::messages::{envelope, get, message, set};
 use crate::protocol::family::{Text, Told};
 use crate::protocol::{
     Done, Ended, FILES, FromWorker, HANDLE, Inspected, JobKind, Opened, Posted, ToWorker,
 };
-use crate::worker::session::{Job, OpenCheckpoint, Session, Shared};
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::session::{Session, Shared};
 
 /// Keys beyond which files are not planned at once.
 const AT_ONCE: u64 = 20_000;
@@ -105,8 +114,8 @@ fn answer(current: &RefCell<Shared>, posted: Posted<ToWorker>, data: &JsValue) {
     if session.borrow().id() != id {
         return post_as(id, job, &FromWorker::Ended(Ended::Refused), &JsValue::UNDEFINED);
     }
-    let writes = session.borrow().is_doing(JobKind::Write);
-    let job = session.borrow_mut().job(job, message.kind());
+    let writes = session.borrow().jobs.is_doing(JobKind::Write);
+    let job = session.borrow_mut().jobs.begin(job, message.kind());
     if writes && message.kind() == JobKind::Write {
         let error = Error::refused("another file is being written");
         return job.post(&FromWorker::Stopped { error: Some(text::error(&error)) });
@@ -125,7 +134,7 @@ fn answer(current: &RefCell<Shared>, posted: Posted<ToWorker>, data: &JsValue) {
 fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
     match message {
         ToWorker::OpenAddress { url, agreed } => {
-            session.borrow_mut().allow(agreed.cap);
+            session.borrow_mut().jobs.allow(agreed.cap);
             let (weak, job) = (Rc::downgrade(session), job.clone());
             job.clone().spawn(async move {
                 let opened = open::open_address(&url, agreed, &job).await;
@@ -134,7 +143,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 }
             });
         }
-        ToWorker::Allow { cap } => session.borrow_mut().allow(cap),
+        ToWorker::Allow { cap } => session.borrow_mut().jobs.allow(cap),
         ToWorker::Open { files, main, times } => {
             let limits = Limits::times(times);
             let opened = open::open(&files, files_of(data), main, &limits, job);
@@ -152,7 +161,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 job.post(&FromWorker::Shared(Box::new(summary.shared(options))));
             }
         }
-        ToWorker::Measure { go: false } => session.borrow().stop(JobKind::Measure),
+        ToWorker::Measure { go: false } => session.borrow().jobs.stop(JobKind::Measure),
         ToWorker::Measure { go: true } => measure(session, job.clone()),
         ToWorker::Summarize { kind } => {
             if let Some(summary) = session.borrow_mut().summary() {
@@ -227,8 +236,6 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
             job.post(&FromWorker::Family { request, family: found.as_ref().map(told) });
             let large = matches!(&ready, Some(Ok(ready)) if ready.keys() > AT_ONCE);
             let (weak, own) = (Rc::downgrade(session), job.clone());
-            // Of what is computed of them, as where an adapter is folded in, nothing is known.
-            let copies = ready.is_none() && !options.family.fold;
             let values = session.borrow().found.clone();
             let plan = move || {
                 let mut made = match (ready, &found) {
@@ -237,10 +244,8 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                     }
                     _ => family::plain(&open, &options, found.as_deref(), &own),
                 };
-                if let (Ok((made, planned)), true) = (&mut made, copies) {
-                    let source = &made.plan.source;
-                    let ranges = casts::ranges(&open.checkpoint, source, &values.borrow());
-                    planned.notes.extend(ranges);
+                if let Ok((made, planned)) = &mut made {
+                    planned.notes.extend(casts::ranges(&open.checkpoint, made, &values.borrow()));
                 }
                 let (made, plan) = match made {
                     Ok((made, planned)) => (Some((request, made)), Ok(planned)),
@@ -286,6 +291,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                         Ok((more, own)) => {
                             done.names.extend(more.names);
                             done.bytes += more.bytes;
+                            done.casts.extend(more.casts);
                             done.millis += more.millis;
                             own.iter().for_each(|file| _ = files.push(&file));
                         }
@@ -304,7 +310,7 @@ fn hear(session: &Shared, job: &Job, message: ToWorker, data: &JsValue) {
                 }
             });
         }
-        ToWorker::Cancel => session.borrow().stop(JobKind::Write),
+        ToWorker::Cancel => session.borrow().jobs.stop(JobKind::Write),
         ToWorker::Compare(ask) => compare::answer(session, job.clone(), ask, data),
         ToWorker::Verify(finite) => verify::answer(session, job.clone(), finite, data),
         ToWorker::Weights(ask) => weights::answer(session, job.clone(), ask),

@@ -1,13 +1,11 @@
 //! Opening: finds which file to open, reads its structure, and tells it as rows.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt::Display;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Checkpoint, DType, Error, FileId, FileSet, Layout, Leaf, Limits, Progress, Tensor, Unwatched,
-    order,
+    Checkpoint, Error, FileId, FileSet, Layout, Leaf, Limits, Unwatched, order,
 };
 use statelens_inspect::Summary;
 use statelens_inspect::share::Entry;
@@ -15,16 +13,15 @@ use statelens_recipes::adapter;
 use statelens_recipes::conversion::OPTIMIZER_FILE;
 use web_sys::File;
 
-use crate::page::bridge::FIRST;
-use crate::protocol::{Agreed, ErrorText, FileName, Finding, FromWorker, Opened, Severity};
-use crate::rows::{LeafKind, PackedRows, Row};
-use crate::worker::blob::Spent;
-use crate::worker::session::{Job, OpenCheckpoint};
+use crate::protocol::{Agreed, ErrorText, FileName, Finding, Opened, Severity};
+use crate::rows::{PackedRows, Row};
+use crate::text;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::sources::Sources;
-use crate::worker::{now, planning, remote, repair, share, text};
+use crate::worker::watch::Watch;
+use crate::worker::{address, now, planning, repair, share};
 
-/// Milliseconds that opening takes at least before the first keys are told of by themselves.
-const MOMENT: f64 = 80.0;
 /// Files that are tried before a drop of many is given up.
 const TRIES: usize = 8;
 
@@ -86,7 +83,7 @@ pub fn open(
     )))
 }
 
-/// Opens the file at an address; see [`remote::open`].
+/// Opens the file at an address; see [`address::open`].
 ///
 /// # Errors
 /// The text of why it can't be opened.
@@ -97,7 +94,7 @@ pub async fn open_address(
 ) -> Result<(OpenCheckpoint, Opened), Box<ErrorText>> {
     let began = now();
     let found =
-        remote::open(url, agreed, job).await.map_err(|error| Box::new(text::error(&error)))?;
+        address::open(url, agreed, job).await.map_err(|error| Box::new(text::error(&error)))?;
     let files = &found.files;
     let main = files.main().unwrap_or(FileId(0));
     let name = files.name(main);
@@ -177,7 +174,7 @@ fn explained(set: &FileSet, file: FileId, error: &Error) -> ErrorText {
     // Of a set, it is a file that something is wrong with.
     let file = error.file().and_then(|name| set.find(name)).unwrap_or(file);
     let head = set.read_vec(file, 0, set.len(file).min(1024)).unwrap_or_default();
-    text::explain(text::error(error), &head)
+    text::explained(error, &head)
 }
 
 /// The first file that is named like a checkpoint and belongs to none.
@@ -205,79 +202,6 @@ fn why_not(set: &FileSet, file: FileId) -> Option<ErrorText> {
     let files = set.opened_at(file);
     let error = statelens_formats::open(files, &Limits::default(), &mut Unwatched).err()?;
     Some(explained(set, file, &error))
-}
-
-/// Tells the page how far it is, four times a second at most.
-pub struct Watch {
-    job: Job,
-    /// What is read of the disk; `None` where it is fetched.
-    spent: Option<Arc<Spent>>,
-    began: f64,
-    last: f64,
-    /// How many tensors were found, and the first of them until the page is told.
-    found: u32,
-    first: Vec<Row>,
-}
-
-impl Watch {
-    /// For a job that opens files; `spent` is noted of those of the disk.
-    pub fn new(job: &Job, spent: Option<&Arc<Spent>>) -> Self {
-        let (began, last) = (now(), now());
-        Self { job: job.clone(), spent: spent.cloned(), began, last, found: 0, first: Vec::new() }
-    }
-}
-
-impl Watch {
-    /// Tells of the first tensors once. What is open in a moment is shown as a whole.
-    fn tell(&mut self) {
-        if !self.first.is_empty() && now() - self.began >= MOMENT {
-            let rows = std::mem::take(&mut self.first);
-            self.job.post(&FromWorker::Found(PackedRows::pack(&rows)));
-        }
-    }
-}
-
-impl Progress for Watch {
-    fn report(&mut self, done: u64, _total: u64) -> bool {
-        let time = now();
-        if self.found >= FIRST {
-            self.tell();
-        }
-        if time - self.last >= 250.0 {
-            self.last = time;
-            let meter = self.job.meter();
-            let fetched = || (meter.fetched(), meter.requests());
-            let (read, calls) = self.spent.as_ref().map_or_else(fetched, |spent| spent.so_far());
-            self.job.post(&FromWorker::Opening { doing: String::new(), keys: done, read, calls });
-        }
-        // Opening is stopped by ending the worker: it could not hear the wish.
-        true
-    }
-
-    fn found(&mut self, key: &dyn Display, dtype: &DType, shape: &[u64]) {
-        if self.found < FIRST {
-            self.first.push(first_row(key, dtype, shape));
-        }
-        self.found += 1;
-        if self.found.is_multiple_of(FIRST) {
-            self.tell();
-        }
-    }
-}
-
-/// A tensor of which no more is known than what it is.
-fn first_row(key: &dyn Display, dtype: &DType, shape: &[u64]) -> Row {
-    let tensor = Tensor::new(dtype.clone(), shape.to_vec(), Layout::Inline([].into()));
-    Row {
-        key: key.to_string(),
-        kind: LeafKind::Tensor,
-        dtype: dtype.name().to_owned(),
-        params: tensor.numel().unwrap_or(u64::MAX),
-        bytes: tensor.nbytes().unwrap_or(u64::MAX),
-        shape: tensor.shape,
-        value: String::new(),
-        link: None,
-    }
 }
 
 fn not_opened(name: &str, error: &ErrorText) -> Finding {

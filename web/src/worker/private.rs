@@ -6,7 +6,7 @@ use wasm_bindgen::prelude::*;
 use wasm_bindgen_futures::JsFuture;
 use web_sys::{File, FileSystemDirectoryHandle, FileSystemFileHandle};
 
-use crate::page::bridge::{LOCK, get};
+use crate::messages::{LOCK, get};
 use crate::worker::scope;
 
 /// The folder of the files.

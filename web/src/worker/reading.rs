@@ -16,11 +16,11 @@ use web_sys::{
     ReadableStreamReaderMode,
 };
 
-use crate::page::bridge::get;
+use crate::messages::get;
 use crate::worker::blob::{self, BlobSource};
+use crate::worker::job::Job;
 use crate::worker::now;
 use crate::worker::remote::{self, File};
-use crate::worker::session::Job;
 use crate::worker::sources::{Bulk, Sources};
 
 /// The stream's buffer.

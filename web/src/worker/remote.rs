@@ -5,13 +5,12 @@
 //! can be given up when a server begins to send everything instead of a part.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use js_sys::{ArrayBuffer, Uint8Array};
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Memory, ReadAt, Result};
+use statelens_checkpoint::{Error, FileSet, Memory, ReadAt, Result};
 use statelens_remote::{
-    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, Wanted, begin,
+    Address, Allowance, Begin, FIRST, Fetch, Head, Identity, Next, Remote, Verdict, begin,
     length_unknown, unreachable,
 };
 use wasm_bindgen::prelude::*;
@@ -21,16 +20,12 @@ use web_sys::{
     ResponseType, XmlHttpRequest, XmlHttpRequestResponseType,
 };
 
-use crate::protocol::{Agreed, Fetched, FromWorker};
-use crate::worker::open::Watch;
-use crate::worker::session::Job;
-use crate::worker::sources::Sources;
+use crate::protocol::{Fetched, FromWorker};
+use crate::worker::job::Job;
 use crate::worker::{now, scope};
 
 /// Milliseconds after which a request has failed, and how many more for each 50 kB.
 const PATIENCE: u32 = 15_000;
-/// Files that are asked for at once.
-const AT_ONCE: usize = 6;
 
 /// Where the open checkpoint is, and what has been fetched from there, for the page to show.
 pub struct Server {
@@ -47,72 +42,6 @@ pub struct Server {
 /// A file that is read by parts.
 pub type File = Remote<Xhr>;
 
-/// The files of a remote checkpoint, and what reading their structure gave.
-pub struct Found {
-    /// The files.
-    pub files: FileSet,
-    /// The same, as they are read from one end to the other.
-    pub sources: Sources,
-    /// The checkpoint.
-    pub checkpoint: Checkpoint,
-}
-
-/// Opens the file at an address, with the files that belong to it and lie beside it.
-///
-/// # Errors
-/// As the server or the core says it.
-pub async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> {
-    let address = Address::parse(url)?;
-    let server = Rc::new(Server {
-        url: address.to_string(),
-        host: address.host().to_owned(),
-        via: RefCell::default(),
-        whole: Cell::new(false),
-        follow: agreed.follow,
-        told: Cell::new(0),
-    });
-    let found = found(address, &server, agreed, job).await;
-    server.tell(job);
-    found
-}
-
-async fn found(address: Address, server: &Rc<Server>, agreed: Agreed, job: &Job) -> Result<Found> {
-    let begun = |address| begun(address, server, job, agreed.follow);
-    let limits = Limits::times(agreed.times);
-    let name = address.name();
-    let named = |error: Error| error.in_file(name.as_str());
-    let main = begun(address.clone()).await.and_then(|found| found).map_err(named)?;
-    let mut files = FileSet::default().noting_missed();
-    let mut parts = Vec::new();
-    let mut push = |files: &mut FileSet, name: &str, (bytes, file): Begun| {
-        files.push_remote(name, bytes, None);
-        parts.push(file);
-    };
-    push(&mut files, &name, main);
-    let mut wanted = Wanted::default();
-    loop {
-        job.check()?;
-        let mut watch = Watch::new(job, None);
-        let opened = statelens_formats::open(files.clone(), &limits, &mut watch);
-        let before = files.count();
-        for some in wanted.next(&files, |name| address.beside(name)).chunks(AT_ONCE) {
-            job.check()?;
-            let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
-            for ((name, _), found) in some.iter().zip(all(asked).await) {
-                // A file that is not there is missing, which the checkpoint says by itself.
-                if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {
-                    push(&mut files, name, source);
-                }
-            }
-            server.tell(job);
-        }
-        if files.count() == before {
-            let sources = Sources::of_server(server.clone(), parts);
-            return Ok(Found { files, sources, checkpoint: opened? });
-        }
-    }
-}
-
 /// The bytes of a small file beside the open one, if the server has it.
 pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option<Vec<u8>> {
     let address = Address::parse(&server.url).ok()?.beside(name)?;
@@ -126,6 +55,18 @@ pub async fn beside(server: &Server, name: &str, most: u64, job: &Job) -> Option
 }
 
 impl Server {
+    /// The server of an address; `follow` if the user agreed to others that it leads to.
+    pub(super) fn of(address: &Address, follow: bool) -> Self {
+        Self {
+            url: address.to_string(),
+            host: address.host().to_owned(),
+            via: RefCell::default(),
+            whole: Cell::new(false),
+            follow,
+            told: Cell::new(0),
+        }
+    }
+
     /// The address that was opened.
     pub fn url(&self) -> &str {
         &self.url
@@ -153,11 +94,11 @@ impl Server {
 }
 
 /// A file's bytes, and the file itself if it is read by parts.
-type Begun = (Arc<dyn ReadAt>, Option<Arc<File>>);
+pub(super) type Begun = (Arc<dyn ReadAt>, Option<Arc<File>>);
 
 /// The first request for a file. `Ok(Err(…))` where the server has no such file. Unless that was
 /// agreed to, no other server is asked than the one of the address, or its own.
-async fn begun(
+pub(super) async fn begun(
     address: Address,
     server: &Server,
     job: &Job,
@@ -295,7 +236,7 @@ async fn first(
 fn request(offset: u64, len: u64) -> RequestInit {
     let headers = js_sys::Object::new();
     let range = format!("bytes={offset}-{}", offset + len - 1);
-    crate::page::bridge::set(&headers, "Range", &range.into());
+    crate::messages::set(&headers, "Range", &range.into());
     let init = RequestInit::new();
     init.set_headers(&headers);
     init
@@ -338,26 +279,7 @@ fn silent(host: &str, why: &str) -> Error {
 }
 
 fn text(error: &JsValue) -> String {
-    crate::page::bridge::get(error, "message").as_string().unwrap_or_default()
-}
-
-/// Waits for all of some futures, which are under way together.
-async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
-    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    std::future::poll_fn(|context| {
-        let mut ready = true;
-        for (future, done) in &mut waiting {
-            if done.is_none()
-                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
-            {
-                *done = Some(value);
-            }
-            ready &= done.is_some();
-        }
-        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
-    waiting.into_iter().filter_map(|(_, done)| done).collect()
+    crate::messages::get(error, "message").as_string().unwrap_or_default()
 }
 
 /// Synchronous requests; with an address, those must not be led to a server that is not its own.

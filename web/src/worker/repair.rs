@@ -8,9 +8,11 @@ use statelens_formats::cerebras::rewrite::{check_whole, is_old, repair, upgrade,
 
 use crate::protocol::{ConvertOptions, Finding, Loss, Offer, Planned, Rewrite, Severity};
 use crate::state::fmt::{exact, plural};
-use crate::worker::planning::{command_line, source_name, told};
-use crate::worker::session::{Job, OpenCheckpoint};
-use crate::worker::text;
+use crate::text;
+use crate::worker::command_line::command_line;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::planned;
 
 /// What can be done with the checkpoint as it is; adds findings for what should be.
 pub fn offers(checkpoint: &Checkpoint, findings: &mut Vec<Finding>) -> Vec<Offer> {
@@ -110,7 +112,7 @@ pub fn plan(
     let plan = plan.ok_or_else(|| {
         Error::refused("there is nothing to change: the checkpoint is as it should be")
     })?;
-    let mut planned = told(open, &plan, options, job)?;
+    let mut planned = planned::told(open, &plan, options, job)?;
     planned.losses.extend(replaced);
     planned.changes = changes;
     planned.command = command(open, rewrite, name);
@@ -297,7 +299,7 @@ fn releases(version: &str) -> &'static str {
 
 /// The command that does the same.
 fn command(open: &OpenCheckpoint, rewrite: &Rewrite, name: &str) -> String {
-    let source = source_name(open);
+    let source = open.source_name();
     let words = match rewrite {
         Rewrite::Upgrade { to } => vec!["upgrade", &source, "--to", to, "-o", name],
         Rewrite::Fix { upgrade } => {

@@ -9,7 +9,7 @@ use wasm_bindgen::JsValue;
 
 use crate::protocol::{FileName, FromWorker, Looked};
 use crate::worker::files_of;
-use crate::worker::session::Job;
+use crate::worker::job::Job;
 use crate::worker::sources::Sources;
 
 /// Opens those of the files that are asked for, one after the other, until something else is

@@ -9,11 +9,12 @@ use statelens_inspect::ReadBack;
 use wasm_bindgen::prelude::*;
 
 use crate::protocol::{self, Done, FromWorker, Running};
+use crate::text;
+use crate::worker::job::Job;
 use crate::worker::reading::Driver;
-use crate::worker::session::Job;
 use crate::worker::sink::Sink;
 use crate::worker::sources::Sources;
-use crate::worker::{casts, check, now, private, text};
+use crate::worker::{casts, check, now, private};
 
 /// Runs a plan of what these files are. What comes back is what was written, and the finished files.
 ///

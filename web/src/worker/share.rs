@@ -11,15 +11,16 @@ use statelens_inspect::share::{
 use statelens_inspect::{Statistics, shape_text};
 use statelens_tensor::Machine as _;
 
+use crate::protocol::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
 use crate::protocol::{ErrorText, FromWorker, Opened};
 use crate::rows::{LeafKind, PackedRows, Row};
 use crate::state::dtype::{Family, family};
 use crate::state::fmt::cell;
-use crate::state::share::{Keys, ShareOptions, Shared, SharedLine, SummaryKind};
+use crate::text;
 use crate::worker::found::Found;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::{Job, OpenCheckpoint};
-use crate::worker::text;
 
 /// Lines of a link that are shown.
 const SHOWN: usize = 200;

@@ -206,7 +206,7 @@ impl Sink {
             Self::Chosen { file, stream, .. } => {
                 let _ = JsFuture::from(stream.abort()).await;
                 // The dialog made the file; it stays empty unless the browser lets it be removed.
-                let remove = crate::page::bridge::get(&file, "remove");
+                let remove = crate::messages::get(&file, "remove");
                 if let Ok(remove) = remove.dyn_into::<js_sys::Function>()
                     && let Ok(promise) = remove.call0(&file)
                 {
@@ -249,7 +249,7 @@ async fn wait(promise: js_sys::Promise) -> Result<JsValue> {
 }
 
 fn full(error: &JsValue) -> Error {
-    let name = crate::page::bridge::get(error, "name").as_string().unwrap_or_default();
+    let name = crate::messages::get(error, "name").as_string().unwrap_or_default();
     match name.as_str() {
         "QuotaExceededError" => disk_full(),
         "NotAllowedError" | "SecurityError" => {
@@ -258,7 +258,7 @@ fn full(error: &JsValue) -> Error {
         }
         "NotReadableError" | "NotFoundError" => blob::gone(""),
         _ => {
-            let message = crate::page::bridge::get(error, "message").as_string().unwrap_or(name);
+            let message = crate::messages::get(error, "message").as_string().unwrap_or(name);
             Error::io(format!("the browser could not write: {message}"))
         }
     }

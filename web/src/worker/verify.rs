@@ -1,7 +1,7 @@
 //! Verifies the open checkpoint: all of it passes through one machine, from a stream.
 
 use statelens_checkpoint::{Error, FileId, FileSet, Result};
-use statelens_formats::checks::checks;
+use statelens_formats::checks;
 use statelens_inspect::verify::{Line, Manifest, Verification};
 use statelens_tensor::Machine as _;
 use wasm_bindgen::JsValue;
@@ -9,11 +9,14 @@ use web_sys::File;
 
 use crate::protocol::verify::{Told, Verified};
 use crate::protocol::{FromWorker, JobKind, Running};
+use crate::text;
 use crate::worker::blob::BlobSource;
-use crate::worker::planning::command_line;
+use crate::worker::command_line::command_line;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::drive;
-use crate::worker::session::{Job, OpenCheckpoint, Shared};
-use crate::worker::{files_of, now, text};
+use crate::worker::session::Shared;
+use crate::worker::{files_of, now};
 
 /// The longest manifest that is read.
 const LONGEST: u64 = 256 << 20;
@@ -22,7 +25,7 @@ const SHOWN: usize = 200;
 
 /// Begins, with the manifest that may come beside the message; or stops.
 pub(super) fn answer(session: &Shared, job: Job, finite: Option<bool>, data: &JsValue) {
-    let Some(finite) = finite else { return session.borrow().stop(JobKind::Verify) };
+    let Some(finite) = finite else { return session.borrow().jobs.stop(JobKind::Verify) };
     let Some(open) = session.borrow().open.clone() else { return };
     let manifest = files_of(data).into_iter().next();
     job.clone().spawn(async move {

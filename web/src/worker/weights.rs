@@ -14,10 +14,13 @@ use statelens_tensor::{BUFFER, Machine as _, drain};
 
 use crate::protocol::weights::{Ask, Bins, Noticed, RowValues, Scanned, TensorValues, Told};
 use crate::protocol::{FromWorker, Inspected, JobKind, Running};
+use crate::text;
 use crate::worker::found::{Found, Kept};
+use crate::worker::job::Job;
+use crate::worker::now;
+use crate::worker::opened::OpenCheckpoint;
 use crate::worker::reading::{Driver, drive};
-use crate::worker::session::{Job, OpenCheckpoint, Shared};
-use crate::worker::{now, text};
+use crate::worker::session::Shared;
 
 /// A tensor of so many bytes is read at once, while the page waits.
 const SMALL: u64 = 4 << 20;
@@ -31,8 +34,8 @@ pub(super) fn answer(session: &Shared, job: Job, ask: Ask) {
     let (open, found) = {
         let session = session.borrow();
         match ask {
-            Ask::Scan(false) => return session.stop(JobKind::Scan),
-            Ask::Read(None) => return session.stop(JobKind::Read),
+            Ask::Scan(false) => return session.jobs.stop(JobKind::Scan),
+            Ask::Read(None) => return session.jobs.stop(JobKind::Read),
             _ => {}
         }
         let Some(open) = session.open.clone() else { return };

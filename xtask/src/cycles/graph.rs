@@ -51,14 +51,16 @@ impl Graph {
         Self { uses }
     }
 
-    /// Modules that use each other in a circle, each circle with its members in order.
+    /// Modules that use each other in a circle, each circle with its members in order. Those of one parent
+    /// are held against each other, each with all that is below it.
     pub(super) fn circles(&self) -> Vec<Vec<String>> {
+        let siblings = self.siblings();
         let mut circles = BTreeSet::new();
-        for module in self.uses.keys() {
-            let from = self.reached(module);
+        for module in siblings.keys() {
+            let from = reached(&siblings, module);
             let circle: Vec<String> = from
                 .iter()
-                .filter(|other| self.reached(other).contains(module))
+                .filter(|other| reached(&siblings, other).contains(module))
                 .map(|other| other.join("::"))
                 .collect();
             if circle.len() > 1 {
@@ -66,6 +68,19 @@ impl Graph {
             }
         }
         circles.into_iter().collect()
+    }
+
+    /// Who uses whom among modules of one parent, where what is below a module counts as the module.
+    fn siblings(&self) -> BTreeMap<Path, BTreeSet<Path>> {
+        let mut siblings: BTreeMap<Path, BTreeSet<Path>> = BTreeMap::new();
+        for (module, used) in &self.uses {
+            for other in used {
+                let common = module.iter().zip(other).take_while(|(one, two)| one == two).count();
+                let of = |path: &Path| path.iter().take(common + 1).cloned().collect::<Path>();
+                siblings.entry(of(module)).or_default().insert(of(other));
+            }
+        }
+        siblings
     }
 
     /// The modules at the top, and which others of them each uses.
@@ -79,19 +94,19 @@ impl Graph {
         }
         top
     }
+}
 
-    /// All that a module leads to, itself included if it does.
-    fn reached(&self, from: &Path) -> BTreeSet<Path> {
-        let (mut found, mut open) = (BTreeSet::new(), vec![from]);
-        while let Some(module) = open.pop() {
-            for used in self.uses.get(module).into_iter().flatten() {
-                if found.insert(used.clone()) {
-                    open.push(used);
-                }
+/// All that a module leads to, itself included if it does.
+fn reached(uses: &BTreeMap<Path, BTreeSet<Path>>, from: &Path) -> BTreeSet<Path> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![from]);
+    while let Some(module) = open.pop() {
+        for used in uses.get(module).into_iter().flatten() {
+            if found.insert(used.clone()) {
+                open.push(used);
             }
         }
-        found
     }
+    found
 }
 
 /// The module where what a path names is defined; `None` if that is not in this crate.
@@ -161,11 +176,22 @@ mod tests {
         let deep = ("a::deep", "use super::A; fn f() -> A { super::A }");
         let through = |text| circles(&[root, a, deep, ("b", text), ("c", "")]);
         assert_eq!(through("pub struct B;"), [""; 0]);
-        // What it uses leads back to its own family only.
-        assert_eq!(through("pub struct B; fn f() { crate::a::deep::f(); }"), [""; 0]);
+        // What is below a module is a part of it.
+        assert_eq!(through("pub struct B; fn f() { crate::a::deep::f(); }"), ["a b"]);
         assert_eq!(through("use crate::a::A; pub struct B(A);"), ["a b"]);
         assert_eq!(through("pub struct B; fn f() { let a = super::A; }"), ["a b"]);
         assert_eq!(through("pub struct B; #[cfg(test)] mod tests { use crate::a::A; }"), [""; 0]);
         assert_eq!(through("use crate::c::{self}; pub struct B; "), [""; 0]);
+        assert_eq!(through("pub struct B; fn f() { html! { <p>{ super::a::f() }</p> } }"), ["a b"]);
+        // No file leads back to itself, but each folder leads to the other.
+        let folders = [
+            ("", "mod a; mod b;"),
+            ("a", "mod above; mod below;"),
+            ("a::above", "use crate::b::middle::M;"),
+            ("a::below", "pub struct S;"),
+            ("b", "pub mod middle;"),
+            ("b::middle", "use crate::a::below::S; pub struct M;"),
+        ];
+        assert_eq!(circles(&folders), ["a b"]);
     }
 }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use syn::buffer::{Cursor, TokenBuffer};
 use syn::visit::Visit;
-use syn::{Attribute, File, ItemMod, ItemUse, Meta, UseTree};
+use syn::{Attribute, File, ItemMod, ItemUse, Macro, Meta, UseTree};
 
 /// Paths by their parts, `crate`, `self` and `super` included.
 pub(super) type Path = Vec<String>;
@@ -24,6 +25,31 @@ impl Paths {
         let mut paths = Self::default();
         paths.visit_file(file);
         paths
+    }
+
+    /// Paths in what a macro is given, which need not be Rust: `html!` has paths among its tags.
+    fn tokens(&mut self, mut cursor: Cursor<'_>) {
+        let mut path = Path::new();
+        while !cursor.eof() {
+            if let Some((name, rest)) = cursor.ident() {
+                path.push(name.to_string());
+                cursor = rest;
+                let colons = cursor.punct().filter(|(colon, _)| colon.as_char() == ':');
+                let colons = colons.and_then(|(_, rest)| rest.punct());
+                if let Some((_, rest)) = colons.filter(|(colon, _)| colon.as_char() == ':') {
+                    cursor = rest;
+                    continue;
+                }
+            } else if let Some((inside, _, _, rest)) = cursor.any_group() {
+                self.tokens(inside);
+                cursor = rest;
+            } else if let Some((_, rest)) = cursor.token_tree() {
+                cursor = rest;
+            }
+            if !path.is_empty() {
+                self.used.push(std::mem::take(&mut path));
+            }
+        }
     }
 
     fn tree(&mut self, tree: &UseTree, begun: &Path, shown: bool) {
@@ -76,6 +102,11 @@ impl<'a> Visit<'a> for Paths {
         if !item.attrs.iter().any(is_test) {
             syn::visit::visit_item_fn(self, item);
         }
+    }
+
+    fn visit_macro(&mut self, call: &'a Macro) {
+        self.tokens(TokenBuffer::new2(call.tokens.clone()).begin());
+        syn::visit::visit_macro(self, call);
     }
 
     fn visit_path(&mut self, path: &'a syn::Path) {

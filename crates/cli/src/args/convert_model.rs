@@ -55,6 +55,11 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) with_optimizer: bool,
 
+    /// Folds LoRA into the weights first: that of one of Cerebras's checkpoints, or PEFT's adapter in the
+    /// folder of CKPT, as `statelens fold-lora` does
+    #[arg(long, conflicts_with = "with_optimizer")]
+    pub(crate) fold_lora: bool,
+
     /// In how many files a format is written that has one for each rank of tensor parallelism (meta,
     /// megatron)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
@@ -64,9 +69,24 @@ pub(crate) struct ConvertModel {
     #[arg(long, value_name = "FILE")]
     pub(crate) recipe: Option<PathBuf>,
 
-    /// Shows which keys become which, and writes nothing
+    /// Converts floating-point tensors to this dtype, e.g. bfloat16, or those that match a pattern
+    /// of new keys; may be repeated, the first match wins
+    #[arg(long, value_name = "[PATTERN=]DTYPE")]
+    pub(crate) cast: Vec<String>,
+
+    /// Shows which keys become which and what casts may lose, and writes nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
+
+    /// With --dry-run: reads what would be cast, and tells how many values would change, overflow
+    /// or become zero
+    #[arg(long, requires = "dry_run")]
+    pub(crate) scan: bool,
+
+    /// Continues even if something is lost; without this the losses are listed and nothing is
+    /// written
+    #[arg(long)]
+    pub(crate) lossy: bool,
 
     /// Replaces files that exist
     #[arg(long)]

@@ -21,11 +21,17 @@ hf: a folder NAME_to_hf with shards, their index and config.json. Releases: NAME
 CONFIG_to_FORMAT.yaml. Without --model, --src-fmt and --config they are recognised: from the keys, from
 what the checkpoint says of itself, and from the config beside it.
 
+--cast is that of `statelens convert`: its patterns are of the new keys, and a file in which numbers
+overflow or more than 1 % of a tensor's become 0 is not kept without --lossy. A torch_dtype in the new
+config.json follows if all weights are cast to one dtype.
+
 Examples:
   statelens convert-model model_dir --to cs-2.9 -o out
   statelens convert-model checkpoint_1000.mdl --to hf --export-safetensors
   statelens convert-model checkpoint.mdl --config params.yaml --model gpt2 --src-fmt cs-1.8 --tgt-fmt cs-2.9
   statelens convert-model checkpoint.mdl --to hf --dry-run
+  statelens convert-model model_dir --to cs-2.9 --cast bfloat16 --dry-run --scan
+  statelens convert-model checkpoint.mdl --to hf --cast '*norm*=float32' --cast bfloat16
   statelens convert-model mine.pt --recipe mine.recipe --src-fmt hf --tgt-fmt cs-2.9")]
     Checkpoint(Box<ConvertModel>),
 

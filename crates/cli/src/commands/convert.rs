@@ -1,6 +1,7 @@
 //! `statelens convert`, and writing what other commands made.
 
 mod destination;
+mod forecast;
 mod report;
 mod write;
 
@@ -8,10 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use statelens::dividing;
 use statelens::write::{Replace, write_files};
-use statelens_checkpoint::{Checkpoint, Error, FileSet, Plan, Result, Span};
-use statelens_convert::{Edit, Report, Sink, Target, plan, shards_wanted};
+use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
+use statelens_convert::{Edit, Report, Target, plan, shards_wanted};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
@@ -24,6 +24,7 @@ use crate::remote;
 use crate::source::FileSource;
 
 pub(crate) use destination::Destination;
+pub(crate) use forecast::Forecast;
 pub(crate) use report::{losses_text, refuse_losses};
 
 pub(crate) fn run(args: &Convert) -> Outcome {
@@ -35,6 +36,7 @@ pub(crate) fn run(args: &Convert) -> Outcome {
         destination = Some(Destination::of(&args.input, output, &args.edits, &args.writes)?);
     }
     let (checkpoint, sources) = super::open(&args.input, &args.common.with)?;
+    checkpoint.room(1_000)?;
     let (destination, writing) = match destination {
         Some(found) => found,
         None => Destination::in_place(&args.input, &checkpoint, &sources, &args.writes)?,
@@ -79,34 +81,35 @@ pub(crate) struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Plans it, and writes it unless that is not asked for.
-    pub(crate) fn run(&self, checkpoint: Checkpoint, sources: &[Arc<FileSource>]) -> Outcome {
-        let (target, format) = self.target(&checkpoint)?;
-        let checkpoint = Arc::new(checkpoint);
-        let target =
-            target.sharded(self.shards(&checkpoint)?).map_err(|error| self.named(error))?;
+    /// What is to be written of a checkpoint, and what its format is called.
+    fn planned(&self, checkpoint: &Arc<Checkpoint>) -> Result<(Plan, String)> {
+        let (target, format) = self.target(checkpoint)?;
+        let target = target.sharded(self.shards(checkpoint)?).map_err(|error| self.named(error))?;
         // PyTorch's files hold a text once that is named again and again.
         if target.writing.id != "torch" {
-            limits::check_texts(&checkpoint, "writing the file")?;
+            limits::check_texts(checkpoint, "writing the file")?;
         }
-        edits::warn_of_unused(self.edits, &self.edit, &checkpoint)?;
+        edits::warn_of_unused(self.edits, &self.edit, checkpoint)?;
         let plan = plan(checkpoint.clone(), &self.edit, &target, &self.destination.file_name()?)?;
         self.destination.check(&plan)?;
+        Ok((plan, format))
+    }
+
+    /// Plans it, and writes it unless that is not asked for.
+    pub(crate) fn run(
+        &self,
+        checkpoint: impl Into<Arc<Checkpoint>>,
+        sources: &[Arc<FileSource>],
+    ) -> Outcome {
+        let checkpoint = checkpoint.into();
+        let (plan, format) = self.planned(&checkpoint)?;
         let size = plan.size()?;
         if self.dry_run {
             let mut printer = Printer::new();
             let changes =
                 if self.edit.is_empty() { Vec::new() } else { self.edit.preview(&checkpoint)? };
             let scanned = match self.scan {
-                true => {
-                    limits::check(&checkpoint, "reading all values")?;
-                    let name = self.destination.file_name()?;
-                    let again =
-                        statelens_convert::plan(checkpoint.clone(), &self.edit, &target, &name)?;
-                    remote::check_cap(&again)?;
-                    let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);
-                    Some(dividing::run(again, &mut Nowhere, &mut bar)?)
-                }
+                true => Some(forecast::counted(&checkpoint, plan.clone())?),
                 false => None,
             };
             report::show(self, &format, &plan, size, &changes, scanned.as_ref(), &mut printer)?;
@@ -212,26 +215,5 @@ impl Job<'_> {
         let Writes { shard_size, shard, .. } = self.writes;
         let shards = shards_wanted(shard_size.as_deref(), shard, edited)?;
         Ok(shards.unwrap_or_else(|| self.cut.clone()))
-    }
-}
-
-/// Where nothing is written: what a run reads, it reads for its report.
-struct Nowhere;
-
-impl Sink for Nowhere {
-    fn begin(&mut self, _index: usize) -> Result<()> {
-        Ok(())
-    }
-
-    fn write(&mut self, _bytes: &[u8]) -> Result<()> {
-        Ok(())
-    }
-
-    fn copy(&mut self, _files: &FileSet, _span: Span) -> Result<()> {
-        Ok(())
-    }
-
-    fn patch_head(&mut self, _head: &[u8]) -> Result<()> {
-        Ok(())
     }
 }

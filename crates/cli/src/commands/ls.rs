@@ -20,12 +20,14 @@ pub(crate) fn run(args: &Ls) -> Outcome {
     let found = checkpoint.each_leaf().filter(|leaf| wanted.is(checkpoint, leaf));
     let mut printer = Printer::new();
     if args.tree {
+        checkpoint.room(1_000)?;
         let leaves: Vec<Leaf> = found.collect();
         match leaves.is_empty() {
             true => printer.line(nothing(args))?,
             false => tree::print(checkpoint, &leaves, &mut printer)?,
         }
     } else if args.sort.is_some() || args.reverse {
+        checkpoint.room(100)?;
         let mut leaves: Vec<Leaf> = found.collect();
         sort(checkpoint, args.sort, &mut leaves);
         if args.reverse {

@@ -32,6 +32,13 @@ use crate::source::{self, FileSource};
 
 /// Opens a checkpoint and keeps the files behind it.
 fn open(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+    let (checkpoint, sources) = open_any(file, with)?;
+    // For the list of its leaves and what is counted of them; whoever makes more of each asks again.
+    checkpoint.room(300)?;
+    Ok((checkpoint, sources))
+}
+
+fn open_any(file: &Path, with: &[PathBuf]) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
     let mut bar = Bar::new("opening", Unit::Keys);
     if let Some(url) = remote::address(file) {
         return Ok((remote::open(url, with, &mut bar)?, Vec::new()));

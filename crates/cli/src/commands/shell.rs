@@ -7,13 +7,18 @@ use crate::print::{Outcome, Printer};
 
 pub(crate) fn completions(shell: Shell) -> Outcome {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut crate::args::command(), "statelens", &mut script);
+    clap_complete::generate(
+        shell,
+        &mut crate::args::command(super::serve::has_page()),
+        "statelens",
+        &mut script,
+    );
     print(&script)
 }
 
 /// One page: the command, then every subcommand with its options.
 pub(crate) fn man() -> Outcome {
-    let mut command = crate::args::command().disable_help_subcommand(true);
+    let mut command = crate::args::command(super::serve::has_page()).disable_help_subcommand(true);
     // Built, so that subcommands know their full names.
     command.build();
     let mut page = Vec::new();

@@ -17,6 +17,7 @@ use crate::{limits, remote};
 
 pub(crate) fn run(args: &Summary) -> Outcome {
     let (checkpoint, sources) = super::open(&args.file, &args.with)?;
+    checkpoint.room(750)?;
     let leaves = checkpoint.leaves();
     let mut outline = Outline::new(&checkpoint, &leaves);
     let text = match &args.link {

@@ -27,6 +27,17 @@ pub(crate) fn run<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) 
     Ran::from(statelens().args(args).output().expect("the command starts"))
 }
 
+/// Runs it with so many MiB of memory: asked for more, the system refuses.
+#[cfg(target_os = "linux")]
+pub(crate) fn within(mebibytes: u64, args: &[&str]) -> Ran {
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -v {}; exec \"$0\" \"$@\"", mebibytes << 10)]);
+    // Under such a limit glibc would try in vain to map an arena at each allocation of a thread.
+    command.env("MALLOC_ARENA_MAX", "1");
+    command.arg(env!("CARGO_BIN_EXE_statelens")).args(args).stdin(Stdio::null());
+    Ran::from(command.output().expect("the command starts"))
+}
+
 /// What a run printed, and how it ended.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -167,6 +178,18 @@ impl Drop for Folder {
         // What a test leaves behind in the target folder does no harm.
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// A list that names one text of 4 kB so many times.
+pub(crate) fn texts(path: &Path, count: usize) {
+    let mut pickle = b"\x80\x02](X".to_vec();
+    pickle.extend(4096u32.to_le_bytes());
+    pickle.extend([b'x'; 4096]);
+    pickle.extend(b"q\0");
+    pickle.extend(b"h\0".repeat(count - 1));
+    pickle.extend(b"e.");
+    let members: [(&str, &[u8]); 2] = [("a/data.pkl", &pickle), ("a/version", b"3\n")];
+    std::fs::write(path, stored_zip(&members)).expect("it is written");
 }
 
 /// A safetensors file: names, dtypes, shapes and bytes.

@@ -33,7 +33,11 @@ fn run(store: &Store, args: &[&str]) -> Ran {
 }
 
 fn example() -> Vec<u8> {
-    fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../web/examples/gpt_small.mdl")).unwrap()
+    fs::read(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../tests/fixtures/cerebras/v2.10.0/gpt_small.mdl"
+    ))
+    .unwrap()
 }
 
 /// A safetensors file of one tensor whose bytes tell where they are.

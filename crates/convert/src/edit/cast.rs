@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId, Value, ValueId, known_key};
 
-use crate::Pattern;
+use crate::{Edit, Pattern};
 
 /// A dtype for floating tensors: those whose keys match, or all.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,41 @@ impl Cast {
             None => (None, text),
         };
         Ok(Self { pattern, dtype: dtype_named(name)? })
+    }
+
+    /// The dtype that every floating tensor has after these casts, if they say one for all.
+    pub fn of_all(casts: &[Self]) -> Option<&DType> {
+        let first = &casts.first()?.dtype;
+        let for_all = |cast: &Self| {
+            cast.pattern.as_ref().is_none_or(|pattern| matches!(pattern.as_str(), "*" | "**"))
+        };
+        let alike = casts.iter().all(|cast| cast.dtype == *first);
+        (alike && casts.iter().any(for_all)).then_some(first)
+    }
+
+    /// The casts of each of several checkpoints that are written together: those without a pattern, and
+    /// those whose pattern names something in it. Fails as [`Edit::apply`] does where one can be applied
+    /// to none of them.
+    pub fn for_each(casts: Vec<Self>, parts: &[&Checkpoint]) -> Result<Vec<Vec<Self>>> {
+        let mut all: Vec<Vec<Self>> = vec![Vec::new(); parts.len()];
+        for cast in casts {
+            let alone = Edit { casts: vec![cast.clone()], ..Edit::default() };
+            let mut refused = None;
+            let mut used = false;
+            for (own, part) in all.iter_mut().zip(parts) {
+                match alone.apply(part) {
+                    Ok(_) => {
+                        own.push(cast.clone());
+                        used = true;
+                    }
+                    Err(error) => refused = Some(error),
+                }
+            }
+            if let Some(error) = refused.filter(|_| !used) {
+                return Err(error);
+            }
+        }
+        Ok(all)
     }
 }
 

@@ -422,6 +422,33 @@ fn many_keys_take_a_moment() {
 }
 
 #[test]
+fn of_several_checkpoints_each_gets_the_casts_that_name_something_in_it() {
+    let casts = |texts: &[&str]| -> Vec<Cast> {
+        texts.iter().map(|text| Cast::parse(text).unwrap()).collect()
+    };
+    let (one, other) = (trained(), renames(&["^model=>m"]).apply(&trained()).unwrap());
+    let split = |texts: &[&str]| Cast::for_each(casts(texts), &[&one, &other]);
+    let all = split(&["model.*=bf16", "m.*=f16", "f32"]).unwrap();
+    assert_eq!(all, [casts(&["model.*=bf16", "f32"]), casts(&["m.*=f16", "f32"])]);
+    let error = split(&["m.*=f16", "n.*=f16"]).unwrap_err().to_string();
+    assert!(error.contains("matches n.*"), "{error}");
+}
+
+#[test]
+fn casts_that_are_of_all_say_one_dtype() {
+    let of_all = |texts: &[&str]| -> Option<String> {
+        let casts: Vec<Cast> = texts.iter().map(|text| Cast::parse(text).unwrap()).collect();
+        Cast::of_all(&casts).map(|dtype| dtype.name().to_owned())
+    };
+    for texts in [&["bf16"][..], &["*=bf16"], &["**=bf16"], &["a.*=bf16", "bf16"]] {
+        assert_eq!(of_all(texts).as_deref(), Some("bfloat16"), "{texts:?}");
+    }
+    for texts in [&[][..], &["a.*=bf16"], &["a.*=f32", "bf16"], &["/norm/=bf16"]] {
+        assert_eq!(of_all(texts), None, "{texts:?}");
+    }
+}
+
+#[test]
 fn casts_reach_arrays_where_there_are_no_tensors_or_a_pattern_names_them() {
     let source = |beside: Option<DType>| {
         let mut tree = Tree::new();

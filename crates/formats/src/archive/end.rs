@@ -30,6 +30,13 @@ pub(super) fn check(source: &dyn ReadAt, archive: Span, start: u64) -> Result<()
     Ok(())
 }
 
+/// Fails where there is no memory for what `zip` makes of the directory: about 400 bytes for an entry,
+/// which takes 75 and more in the file.
+pub(super) fn room(source: &dyn ReadAt, archive: Span) -> Result<()> {
+    let size = size(source, archive)?.filter(|size| *size <= archive.len);
+    room::ahead(size.unwrap_or(0).saturating_mul(5))
+}
+
 /// How long the directory is said to be; `None` if there is no end record where one may be.
 fn size(source: &dyn ReadAt, archive: Span) -> Result<Option<u64>> {
     let within = (LARGE_LEN + LOCATOR_LEN + END_LEN + MOST_COMMENT).min(archive.len);

@@ -162,7 +162,7 @@ impl<'a> Reading<'a> {
         assemble(shape, placed).map_err(Reason::Broken)
     }
 
-    /// A value that is no tensor; the inner error is about it alone.
+    /// A value that is not a tensor; the inner error is about it alone.
     fn plain(
         &mut self,
         metadata: &Metadata<'_>,

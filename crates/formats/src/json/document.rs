@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use statelens_checkpoint::{Interner, Limits, Result, Text, float_repr};
+use statelens_checkpoint::{Interner, Limits, Result, Text, float_repr, room};
 
 use super::node::{Id, Node};
 use super::parser::Parser;
@@ -44,7 +44,7 @@ impl Document {
             Limits::check("values in one JSON text", nodes.len() as u64 + 1, MOST_NODES)?;
             let id =
                 Id(u32::try_from(nodes.len()).map_err(|_| parser.bad("more values than fit"))?);
-            nodes.push(node);
+            room::push(&mut nodes, node)?;
             if let Some(parent) = open.last() {
                 match (nodes.get_mut(parent.0 as usize), name.take()) {
                     (Some(Node::Array(items)), _) => items.push(id),

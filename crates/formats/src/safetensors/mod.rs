@@ -119,7 +119,7 @@ const fn six(name: &'static str) -> Block {
 /// Longest header in bytes: the reference library refuses longer ones.
 const MOST_HEADER: u64 = 100_000_000;
 
-/// The key of the header's entry that is no tensor.
+/// The key of the header's entry that is not a tensor.
 const METADATA: &str = "__metadata__";
 
 /// The format, as it is listed.

@@ -128,7 +128,7 @@ fn ranks(probe: &Probe<'_>, limits: &Limits) -> BTreeSet<FileId> {
     ranks
 }
 
-/// Says of a file that it is no checkpoint.
+/// Says of a file that it is not a checkpoint.
 fn unknown(search: &mut Search<'_>, label: &str, probe: &Probe<'_>) {
     let what = stray::explain(probe);
     let found = search.told.is_suspicious();

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use statelens_checkpoint::{
-    Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
+    Error, ErrorKind, FileSet, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, room,
 };
 use statelens_pickle::{Broken, GlobalUse, Node, Pickle, ScanOptions, is_stream};
 
@@ -172,6 +172,7 @@ impl<'a> Search<'a> {
     fn run(&mut self) -> Result<()> {
         while let Some(task) = self.tasks.pop() {
             self.progress.check(0, 0)?;
+            room::check()?;
             match task {
                 Task::Look(blob) => self.look(&blob)?,
                 Task::Unpack(blob, packing, told) => self.unpack(blob, packing, told)?,
@@ -236,6 +237,7 @@ impl<'a> Search<'a> {
 
     /// Tells how far the bytes of the file are gone through; fails if the user wants to stop.
     pub(super) fn at(&mut self, blob: &Blob, at: u64) -> Result<()> {
+        room::check()?;
         let (at, len) = if self.is_file(blob) { (at, blob.source.len()) } else { (0, 0) };
         self.progress.check(at, len)
     }

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use statelens_checkpoint::{Error, ReadAt, Result};
+use statelens_checkpoint::{Error, ReadAt, Result, room};
 
 /// `len` bytes of another source from `start`.
 #[derive(Debug, Clone)]
@@ -59,6 +59,8 @@ impl Read for Stream {
         if self.used == self.buffer.len() {
             let len = self.piece.min(self.part.len - self.at);
             self.piece = PIECE.min(self.piece * 2);
+            let more = len.saturating_sub(self.buffer.len() as u64);
+            room::make_room(&mut self.buffer, more).map_err(io::Error::other)?;
             self.buffer.resize(len as usize, 0);
             self.part.read_at(self.at, &mut self.buffer).map_err(io::Error::other)?;
             self.at += len;
@@ -75,7 +77,7 @@ impl Read for Stream {
 /// Up to `len` bytes from `at`: fewer where the source ends.
 pub(super) fn some(source: &dyn ReadAt, at: u64, len: u64) -> Result<Vec<u8>> {
     let len = len.min(source.len().saturating_sub(at));
-    let mut bytes = vec![0; len as usize];
+    let mut bytes = room::zeros(len)?;
     if len > 0 {
         source.read_at(at, &mut bytes)?;
     }

@@ -217,7 +217,7 @@ fn keras_shards(names: &Names<'_>) -> Vec<Found> {
 /// Files of which an Orbax checkpoint, a folder, has one at least; what says most comes first.
 pub const ORBAX: [&str; 3] = ["_CHECKPOINT_METADATA", "_METADATA", "manifest.ocdbt"];
 
-/// What Orbax writes. Nothing of it is read; its pieces are no checkpoints of their own, though,
+/// What Orbax writes. Nothing of it is read; its pieces are not checkpoints of their own, though,
 /// and opening it says what it is. All that is there, of several steps perhaps, is one.
 fn orbax(names: &Names<'_>) -> Vec<Found> {
     let all: Vec<&str> = names.iter().filter(|name| ORBAX.contains(&base(name))).collect();

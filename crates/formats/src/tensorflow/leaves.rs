@@ -2,7 +2,7 @@
 
 use statelens_checkpoint::{
     Array, Builder, ByteOrder, Checkpoint, DType, Dict, DictKey, FileSet, Finding, FormatInfo,
-    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId,
+    Global, Grade, Layout, Limits, Opaque, Result, Tensor, Text, Value, ValueId, room,
 };
 
 use super::graph::Named;
@@ -92,8 +92,7 @@ impl Leaves {
             true => Value::Array(Array { tensor, scalar: false }),
             false => Value::Tensor(tensor),
         })?;
-        self.found.push(Found { key: key.to_vec(), value, attributes });
-        Ok(())
+        room::push(&mut self.found, Found { key: key.to_vec(), value, attributes })
     }
 
     /// A tensor of strings, or why they can't be had.

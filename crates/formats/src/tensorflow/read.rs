@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use statelens_checkpoint::{
     Checkpoint, Error, FileId, FileSet, Finding, FormatInfo, Grade, Layout, Limits, Progress,
-    Result, Span,
+    Result, Span, room,
 };
 
 use super::bundle::{Entry, Header};
@@ -57,7 +57,7 @@ fn bundle(
             .map_err(|error| error.context(format!("`{}`", String::from_utf8_lossy(key))))?;
         match key {
             [0, ..] => drop(parts.insert(key.to_vec(), entry)),
-            key => tensors.push((key.to_vec(), entry)),
+            key => room::push(&mut tensors, (key.to_vec(), entry))?,
         }
         Ok(())
     })?;

@@ -313,7 +313,7 @@ const EXCEPT: &[(&str, &[&str])] = &[
     ("torch_crafted/rebuild_parameter_cuda.pt", &["w"]),
 ];
 
-/// Files that are no checkpoints, and a word of the error.
+/// Files that are not checkpoints, and a word of the error.
 const REFUSED: &[(&str, &str)] = &[
     ("torch_crafted/lfs_pointer.bin", "Git LFS"),
     ("torch_crafted/truncated.pt", "cut short"),

@@ -44,6 +44,19 @@ impl Attribute {
         Self { name: name.into(), value }
     }
 
+    /// Bytes that it takes in a file, about.
+    pub(super) fn len(&self) -> usize {
+        use AttributeValue as V;
+        let value = match &self.value {
+            V::F64(_) | V::I64(_) | V::Bool(_) | V::NoF64(_) => 0,
+            V::Text(text) => text.len(),
+            V::Texts(texts) => texts.iter().map(|text| text.len() + 32).sum(),
+            V::I64s(_, values) => values.len() * 8,
+            V::Bytes(bytes) => bytes.len(),
+        };
+        self.name.len() + value + 128
+    }
+
     /// The body of an attribute message; strings go to `heap`.
     pub(super) fn encode(&self, heap: &mut Heap) -> Vec<u8> {
         use AttributeValue as V;

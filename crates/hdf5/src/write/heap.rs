@@ -1,5 +1,7 @@
 //! The block of metadata that grows, and the global heap collections in it.
 
+use statelens_checkpoint::{Result, room};
+
 use super::bytes::Put;
 
 /// Everything in a file but its superblock and its data: one block, which knows where in the
@@ -32,6 +34,11 @@ impl Heap {
     /// multiple of 8.
     pub(super) fn new(base: u64, lead: usize) -> Self {
         Self { base, bytes: vec![0; lead], open: None, next_size: SMALLEST }
+    }
+
+    /// Makes room for so many more bytes, and some.
+    pub(super) fn room(&mut self, bytes: u64) -> Result<()> {
+        room::make_room(&mut self.bytes, bytes.saturating_add(64 << 10))
     }
 
     /// Where in the file a position in the block is.

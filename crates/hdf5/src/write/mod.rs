@@ -15,6 +15,11 @@ mod encode;
 mod group;
 mod heap;
 mod message;
+/// Bytes that attributes take in a file, about.
+fn len_of(attributes: &[Attribute]) -> u64 {
+    attributes.iter().map(|attribute| attribute.len() as u64).sum()
+}
+
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -28,6 +33,7 @@ pub use encode::Filter;
 pub use message::Space;
 use statelens_checkpoint::{
     Checksum, Data, Encoding, Error, Outcome, Outcomes, Result, Segment, StoredChunk, TensorId,
+    room,
 };
 
 use bytes::{Put, UNDEFINED};
@@ -106,7 +112,7 @@ impl File {
         }
         let id = DatasetId(self.datasets.len());
         self.place(path, id)?;
-        self.datasets.push((dataset, 1));
+        room::push(&mut self.datasets, (dataset, 1))?;
         Ok(id)
     }
 
@@ -193,6 +199,7 @@ impl File {
             end = end.checked_add(padded).ok_or_else(too_large)?;
         }
         head[..SUPERBLOCK as usize].copy_from_slice(&superblock(SUPERBLOCK, end));
+        room::ahead(head.len() as u64)?;
         segments[0] = Segment::Bytes(head.into());
         Ok(Planned { segments, head_last: false })
     }
@@ -200,7 +207,7 @@ impl File {
     fn structure_last(self, filter: Filter) -> Result<Planned> {
         let mut segments = vec![Segment::Zeros(SUPERBLOCK)];
         // The segment of each dataset's data, and how it is encoded, into how many chunks.
-        let mut places = Vec::with_capacity(self.datasets.len());
+        let mut places = room::vec(self.datasets.len() as u64)?;
         let mut most = 0;
         for (dataset, _) in &self.datasets {
             let Content::Tensor(tensor) = dataset.content else {
@@ -274,14 +281,16 @@ impl File {
         stored: &dyn Fn(usize) -> Stored<'a>,
     ) -> Result<Vec<Option<usize>>> {
         let places: Vec<_> = self.groups.iter().map(|_| group::GroupRef::reserve(heap)).collect();
-        let mut headers = Vec::with_capacity(self.datasets.len());
-        let mut positions = Vec::with_capacity(self.datasets.len());
+        let mut headers = room::vec(self.datasets.len() as u64)?;
+        let mut positions = room::vec(self.datasets.len() as u64)?;
         for (index, (dataset, links)) in self.datasets.iter().enumerate() {
+            heap.room(len_of(&dataset.attributes))?;
             let (header, position) = dataset.write(stored(index), *links, heap)?;
             headers.push(header);
             positions.push(position);
         }
         for (index, (group, place)) in self.groups.iter().zip(&places).enumerate() {
+            room::ahead(LINK * group.len() as u64)?;
             let links: Vec<_> = group
                 .iter()
                 .map(|(name, link)| match link {
@@ -290,6 +299,7 @@ impl File {
                 })
                 .collect();
             let attributes = if index == 0 { self.attributes.as_slice() } else { &[] };
+            heap.room(len_of(attributes) + LINK * links.len() as u64)?;
             group::write(*place, &links, attributes, heap);
         }
         Ok(positions)
@@ -382,6 +392,8 @@ impl Dataset {
 
 /// Arrays of fewer bytes are not cut into chunks: an index of chunks takes up to 2 KiB.
 const LEAST_CHUNKED: u64 = 4096;
+/// Bytes of a name and an address in the list of a group, about, and of what is made of that.
+const LINK: u64 = 128;
 
 /// Bytes of the superblock.
 const SUPERBLOCK: u64 = 96;

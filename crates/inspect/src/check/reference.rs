@@ -12,7 +12,7 @@ pub struct Expected {
     pub key: String,
     /// Torch's name of the dtype, without `torch.`.
     pub dtype: Option<String>,
-    /// The shape; `None` for what is no tensor, or if nobody said.
+    /// The shape; `None` for what is not a tensor, or if nobody said.
     pub shape: Option<Vec<u64>>,
 }
 

@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use statelens_checkpoint::{DType, Error, Result};
 
 use super::Entry;
-use super::outline::is_tensor;
-use super::pack::{Unpacker, put, put_bytes, put_signed};
+use super::bytes::{Unpacker, put, put_bytes, put_signed};
+use super::entry::is_tensor;
 
 /// Where a number stood in a text: a byte that UTF-8 has no use for.
 const HOLE: u8 = 0xff;

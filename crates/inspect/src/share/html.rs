@@ -3,7 +3,7 @@
 
 use sha2::{Digest, Sha256};
 
-use super::pack::{put, put_bytes};
+use super::bytes::{put, put_bytes};
 use super::{Line, Outline, base64, lines, link, pack, structure_fingerprint};
 
 const PAGE: &str = include_str!("page.html");

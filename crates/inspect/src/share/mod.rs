@@ -3,6 +3,8 @@
 //! same checkpoint gives the same bytes, from the command and from the page.
 
 mod base64;
+mod bytes;
+mod entry;
 mod fingerprint;
 mod fold;
 mod folded;
@@ -17,6 +19,7 @@ mod pack;
 mod tests;
 mod words;
 
+pub use entry::Entry;
 pub use fingerprint::{Fingerprint, structure_fingerprint};
 pub use folded::{Line, lines};
 pub use html::write_html;
@@ -24,4 +27,4 @@ pub use json::write_json;
 pub use link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link, without_link};
 pub use markdown::{write_markdown, write_text};
 pub use measure::Measuring;
-pub use outline::{Entry, Outline, Totals};
+pub use outline::{Outline, Totals};

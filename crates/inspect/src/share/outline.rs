@@ -2,14 +2,12 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, Finding, Leaf, Sparse, Value, separator};
+use statelens_checkpoint::{Checkpoint, Finding, Leaf, separator};
 
-use crate::fold::Foldable;
-use crate::statistics::Statistics;
 use crate::summary::slot;
-use crate::{Count, State, Summary, dtype_of, kind_of, shape_of, text_of};
+use crate::{Count, State, Summary};
 
-use super::Fingerprint;
+use super::{Entry, Fingerprint};
 
 /// What is in a checkpoint, without its tensors' values.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -32,29 +30,6 @@ pub struct Outline {
     pub findings: Vec<Finding>,
     /// The fingerprint of the content, if the content was read.
     pub content: Option<Fingerprint>,
-}
-
-/// A leaf.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Entry {
-    /// The key, joined with dots.
-    pub key: String,
-    /// What it is, links followed: `tensor`, `int`, ….
-    pub kind: &'static str,
-    /// The dtype of a tensor or array by torch's name; else empty.
-    pub dtype: String,
-    /// The shape of a tensor or array.
-    pub shape: Vec<u64>,
-    /// How many values a tensor holds.
-    pub params: u64,
-    /// Its logical bytes.
-    pub bytes: u64,
-    /// The value as text, cut if long; of a tensor what is known without reading it.
-    pub value: String,
-    /// The key of the leaf that this one is, if it is a link.
-    pub link: Option<String>,
-    /// Statistics of a tensor, if they were computed.
-    pub statistics: Option<Statistics>,
 }
 
 /// What a list of entries comes to.
@@ -129,98 +104,10 @@ impl Outline {
     }
 }
 
-impl Entry {
-    /// Of a leaf.
-    pub fn new(checkpoint: &Checkpoint, leaf: &Leaf) -> Self {
-        let dtype = dtype_of(checkpoint, leaf.target);
-        let (params, bytes) = match checkpoint.value(leaf.target) {
-            Value::Sparse(sparse) => sparse_size(checkpoint, sparse),
-            _ => checkpoint.tensor_of(leaf.target).map_or((0, 0), |(_, tensor)| {
-                (tensor.numel().unwrap_or(u64::MAX), tensor.nbytes().unwrap_or(u64::MAX))
-            }),
-        };
-        Self {
-            key: leaf.flat.to_lossy().into_owned(),
-            kind: kind_of(checkpoint, leaf),
-            dtype: dtype.map(|dtype| dtype.name().to_owned()).unwrap_or_default(),
-            shape: shape_of(checkpoint, leaf.target).map(<[u64]>::to_vec).unwrap_or_default(),
-            params,
-            bytes,
-            // The value itself; what it is a link to stands beside it.
-            value: text_of(checkpoint, leaf.target),
-            link: leaf.alias_of.as_ref().map(|key| key.to_lossy().into_owned()),
-            statistics: None,
-        }
-    }
-
-    /// Whether it has a dtype and a shape.
-    pub fn is_tensor(&self) -> bool {
-        is_tensor(self.kind)
-    }
-
-    /// The dtype, or the kind of what has none.
-    pub fn type_word(&self) -> &str {
-        if self.dtype.is_empty() { self.kind } else { &self.dtype }
-    }
-}
-
-impl Foldable for Entry {
-    fn key(&self) -> &str {
-        &self.key
-    }
-
-    fn kind(&self) -> &str {
-        self.kind
-    }
-
-    fn dtype(&self) -> &str {
-        &self.dtype
-    }
-
-    fn shape(&self) -> &[u64] {
-        &self.shape
-    }
-
-    fn is_tensor(&self) -> bool {
-        is_tensor(self.kind)
-    }
-
-    fn link(&self) -> Option<&str> {
-        self.link.as_deref()
-    }
-
-    fn params(&self) -> u64 {
-        self.params
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn value(&self) -> &str {
-        &self.value
-    }
-}
-
-/// Whether what is of this kind has a dtype and a shape.
-pub(super) fn is_tensor(kind: &str) -> bool {
-    matches!(kind, "tensor" | "ndarray" | "sparse")
-}
-
 fn add(count: &mut Count, entry: &Entry) {
     count.tensors += 1;
     count.elements = count.elements.saturating_add(entry.params);
     count.bytes = count.bytes.saturating_add(entry.bytes);
-}
-
-/// The values and bytes that a sparse tensor stores.
-fn sparse_size(checkpoint: &Checkpoint, sparse: &Sparse) -> (u64, u64) {
-    let parts =
-        sparse.parts.iter().filter_map(|(name, id)| Some((*name, checkpoint.tensor_of(*id)?.1)));
-    parts.fold((0, 0), |(params, bytes): (u64, u64), (name, tensor)| {
-        let count = if name == "values" { tensor.numel().unwrap_or(0) } else { 0 };
-        (params.saturating_add(count), bytes.saturating_add(tensor.nbytes().unwrap_or(0)))
-    })
 }
 
 /// The name of a file without its folders.

@@ -1,14 +1,15 @@
 //! An outline as bytes: what links and HTML pages hold.
 //!
-//! Numbers are LEB128 (signed ones zigzag), texts are their length and UTF-8. In order: name,
+//! Numbers and texts are as in `bytes.rs`. In order: name,
 //! format id, format, version, producer; the size of the files; patterns, nodes and numbers as
 //! `fold.rs` has them; findings; statistics.
 
-use statelens_checkpoint::{Call, Error, Finding, Grade, Result};
+use statelens_checkpoint::{Call, Finding, Grade, Result};
 
 use crate::statistics::Statistics;
 
 use super::Outline;
+use super::bytes::{Unpacker, cut, put, put_bytes, put_signed};
 use super::fold::Folded;
 
 /// The outline as bytes.
@@ -210,87 +211,4 @@ fn statistics(from: &mut Unpacker<'_>) -> Result<Statistics> {
         (from.number()?, from.number()?, from.number()?, from.number()?);
     let (min, max, mean, std) = (from.single()?, from.single()?, from.single()?, from.single()?);
     Ok(Statistics { count, nan, infinite, zeros, min, max, mean, std })
-}
-
-pub(super) fn put(out: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        out.push((number & 0x7f) as u8 | 0x80);
-        number >>= 7;
-    }
-    out.push(number as u8);
-}
-
-pub(super) fn put_signed(out: &mut Vec<u8>, number: i64) {
-    put(out, ((number << 1) ^ (number >> 63)) as u64);
-}
-
-pub(super) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put(out, bytes.len() as u64);
-    out.extend_from_slice(bytes);
-}
-
-/// Reads what the functions above write.
-pub(super) struct Unpacker<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Unpacker<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes }
-    }
-
-    pub(super) fn byte(&mut self) -> Result<u8> {
-        let (byte, rest) = self.rest.split_first().ok_or_else(cut)?;
-        self.rest = rest;
-        Ok(*byte)
-    }
-
-    pub(super) fn number(&mut self) -> Result<u64> {
-        let mut number = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.byte()?;
-            let bits = u64::from(byte & 0x7f);
-            if shift == 63 && bits > 1 {
-                break;
-            }
-            number |= bits << shift;
-            if byte < 0x80 {
-                return Ok(number);
-            }
-        }
-        Err(cut())
-    }
-
-    pub(super) fn signed(&mut self) -> Result<i64> {
-        let number = self.number()?;
-        Ok((number >> 1) as i64 ^ -((number & 1) as i64))
-    }
-
-    /// How many things follow, of a byte or more each.
-    pub(super) fn count(&mut self) -> Result<usize> {
-        let count = usize::try_from(self.number()?).unwrap_or(usize::MAX);
-        if count <= self.rest.len() { Ok(count) } else { Err(cut()) }
-    }
-
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
-        let length = self.count()?;
-        let (bytes, rest) = self.rest.split_at_checked(length).ok_or_else(cut)?;
-        self.rest = rest;
-        Ok(bytes)
-    }
-
-    pub(super) fn text(&mut self) -> Result<String> {
-        String::from_utf8(self.bytes()?.to_vec()).map_err(|_| cut())
-    }
-
-    fn single(&mut self) -> Result<f64> {
-        let (bytes, rest) = self.rest.split_first_chunk().ok_or_else(cut)?;
-        self.rest = rest;
-        Ok(f32::from_le_bytes(*bytes).into())
-    }
-}
-
-/// What bytes that are not an outline's are.
-fn cut() -> Error {
-    Error::damaged("the summary is cut short, or was not made by Statelens")
 }

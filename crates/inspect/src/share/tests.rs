@@ -1,8 +1,9 @@
 //! Folding and links, on lists like those of real models and on fragments that nobody made.
 
+use super::bytes::{put, put_bytes};
 use super::fold::Folded;
 use super::link::{KeysAs, LinkOptions, LinkParts, MOST_CHARACTERS, link, open_link};
-use super::pack::{pack, pack_rounded, put, put_bytes, unpack, unpack_rounded};
+use super::pack::{pack, pack_rounded, unpack, unpack_rounded};
 use super::{Entry, Outline, base64, lines, structure_fingerprint};
 use crate::Statistics;
 use statelens_checkpoint::{ErrorKind, Finding, Grade};

@@ -82,7 +82,10 @@ impl Families {
 
     fn of_cerebras(&self, root: &Map, model: &Map) -> Vec<Guess> {
         let format = release(root, model);
-        let Some(label) = model.get("name").and_then(Value::as_str) else { return Vec::new() };
+        let name = model.get("name").unwrap_or(&Value::Null);
+        // Of Jais the original writes Hugging Face's whole config where the name belongs.
+        let kind = name.as_map().and_then(|config| config.get("model_type"));
+        let Some(label) = kind.unwrap_or(name).as_str() else { return Vec::new() };
         let format = match (model.get("dpo"), format.release()) {
             (Some(_), Some(release)) => Format::Cerebras(crate::format::Release {
                 variant: crate::format::Variant::Dpo,
@@ -135,6 +138,12 @@ mod tests {
         let config = parse(text, Language::Yaml).unwrap();
         let guesses = Families::known().unwrap().recognise(&config);
         guesses.into_iter().map(|guess| format!("{} {}", guess.model, guess.format)).collect()
+    }
+
+    #[test]
+    fn by_the_config_that_the_original_writes_as_a_name() {
+        assert_eq!(guesses("{model: {name: {model_type: jais}}}"), ["jais cs-2.9"]);
+        assert_eq!(guesses("{model: {name: {n_head: 4}}}"), Vec::<String>::new());
     }
 
     #[test]

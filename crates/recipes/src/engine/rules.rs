@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Tensor};
+use statelens_checkpoint::{Arithmetic, Error, Layout, Limits, Result, Tensor, room};
 
 use super::makers;
 use super::operations::{Way, said};
@@ -103,7 +103,9 @@ pub fn apply(
         };
         job.lets.insert(set.name.clone(), value);
     }
+    source.room()?;
     for (key, item) in source.iter() {
+        room::check()?;
         let found = job.find(key)?;
         match found {
             Some(found) => job.run(key, item, &found)?,

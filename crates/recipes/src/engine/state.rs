@@ -1,9 +1,12 @@
 //! A state dict between its file and its recipe.
 
 use indexmap::IndexMap;
-use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId};
+use statelens_checkpoint::{Checkpoint, DictKey, Error, Result, Tensor, Value, ValueId, room};
 
 use crate::language::Scalar;
+
+/// About what a key takes in a state or a step, in bytes: names, shapes, the rule that was followed.
+const EACH: u64 = 2_000;
 
 /// What a state dict holds under each of its keys, in order.
 #[derive(Debug, Clone, Default)]
@@ -34,7 +37,9 @@ impl State {
             )));
         };
         let mut state = Self::default();
+        room::ahead(dict.entries.len() as u64 * EACH)?;
         for (key, id) in &dict.entries {
+            room::check()?;
             let DictKey::Str(key) = key else {
                 return Err(Error::refused(format!("the key {key} of the model is not a text")));
             };
@@ -80,6 +85,11 @@ impl State {
     /// Number of keys.
     pub fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Fails where there is no memory for another state of as many keys.
+    pub fn room(&self) -> Result<()> {
+        room::ahead(self.entries.len() as u64 * EACH)
     }
 
     /// Whether there are no keys.

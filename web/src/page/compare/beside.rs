@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::drop::Dropped;
 use crate::page::hooks::use_focus_trap;
 use crate::page::marks::cross;
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::work::Work;
 

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use yew::prelude::*;
 
 use super::loads::loads;
-use super::model::Compare;
 use super::table::{float, mark, share};
-use crate::page::actor::Actor;
 use crate::page::marks::{Copy, dtype, value_kind, wrapped_key};
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::Compare;
 use crate::protocol::compare::{Difference, Numbers, What};
 use crate::rows::Row;
 use crate::state::compare::{Mark, Pair, Pairs};

@@ -2,14 +2,14 @@
 
 use yew::prelude::*;
 
-use super::model::Compare;
-use crate::page::actor::Actor;
-use crate::page::marks::{Copy, chip, good, key, prose, severity};
+use crate::page::marks::{Copy, chip, chosen, good, key, prose, severity};
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::Compare;
 use crate::page::workspace::menu;
 use crate::protocol::Severity;
 use crate::protocol::compare::Checked;
 use crate::state::fmt;
-use crate::worker::text::title;
+use crate::text::title;
 
 /// Lines that are shown, fewer where nothing stands against it.
 const SHOWN: (usize, usize) = (12, 4);
@@ -26,8 +26,7 @@ pub(super) fn loads(actor: &Actor, compare: &Compare) -> Html {
     let release = {
         let actor = actor.clone();
         Callback::from(move |event: Event| {
-            let select = event.target_dyn_into::<web_sys::HtmlSelectElement>();
-            let value = select.map(|select| select.value()).unwrap_or_default();
+            let value = chosen(&event).unwrap_or_default();
             actor.compare(|compare| compare.release = value);
         })
     };

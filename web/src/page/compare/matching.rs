@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::edits::Lines;
-use crate::page::marks::{Copy, one_of};
+use crate::page::marks::{Copy, one_of, typed};
+use crate::page::model::actor::Actor;
 use crate::protocol::compare::CompareOptions;
 use crate::state::fmt;
 
@@ -32,7 +32,7 @@ pub(super) fn Matching(props: &MatchingProps) -> Html {
                 set: fn(&mut CompareOptions, String)| {
         let actor = actor.clone();
         let onchange = Callback::from(move |event: Event| {
-            if let Some(value) = value_of(&event) {
+            if let Some(value) = typed(&event) {
                 actor.compare(move |compare| compare.ask(|options| set(options, value)));
             }
         });
@@ -118,7 +118,7 @@ fn Tolerance(props: &ToleranceProps) -> Html {
     let number = |label: &'static str, value: f64, set: fn(&mut (f64, f64), f64)| {
         let actor = actor.clone();
         let onchange = Callback::from(move |event: Event| {
-            let value = value_of(&event).and_then(|text| text.trim().parse::<f64>().ok());
+            let value = typed(&event).and_then(|text| text.trim().parse::<f64>().ok());
             // What is no number, or none that makes sense, changes nothing.
             if let Some(value) = value.filter(|value| *value >= 0.0) {
                 actor.compare(move |compare| {
@@ -148,8 +148,4 @@ fn Tolerance(props: &ToleranceProps) -> Html {
             }
         </div>
     }
-}
-
-fn value_of(event: &Event) -> Option<String> {
-    event.target_dyn_into::<web_sys::HtmlInputElement>().map(|input| input.value())
 }

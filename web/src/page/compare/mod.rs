@@ -4,7 +4,6 @@ mod beside;
 mod detail;
 mod loads;
 mod matching;
-mod model;
 mod names;
 mod screen;
 mod summary;
@@ -16,14 +15,14 @@ use wasm_bindgen::JsValue;
 use yew::prelude::*;
 
 pub use beside::BesideDialog;
-pub use model::{Compare, Reading};
 pub use names::{Side, apart};
 pub use screen::CompareScreen;
 
-use crate::page::actor::Actor;
 use crate::page::drop::Dropped;
 use crate::page::hooks::Same;
 use crate::page::marks::copy;
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, Model, Screen, Sheet, Tab};
 use crate::protocol::compare::Ask;
 use crate::protocol::{JobKind, ToWorker};
@@ -151,7 +150,7 @@ pub fn press(model: &Model, actor: &Actor, key: &str, tag: &str, inside: bool) -
         "m" => actor.compare(|compare| compare.matching = !compare.matching),
         "x" => swap(model, actor),
         "d" => offer(model, actor),
-        "/" => return crate::page::keys::focus_filter(),
+        "/" => return crate::page::focus::focus_filter(),
         "y" => match (&compare.known, compare.pair()) {
             (Some(known), Some(pair)) => match known.row(&pair) {
                 Some(row) => copy(&row.key),

@@ -6,12 +6,12 @@ use yew::prelude::*;
 
 use super::detail::Detail;
 use super::matching::{Matching, suggestion};
-use super::model::{Compare, Reading};
 use super::summary::summary;
 use super::table::{DifferenceTable, FilterBar};
-use crate::page::actor::Actor;
-use crate::page::error::kind_word;
-use crate::page::marks::{Copy, cap, classes, logo, prose, severity};
+use crate::page::error::what;
+use crate::page::marks::{cap, classes, logo, severity};
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::{Compare, Reading};
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::workspace::tabs;
 use crate::protocol::compare::Ask;
@@ -146,14 +146,7 @@ fn failed(actor: &Actor, error: &Rc<ErrorText>, compare: &Compare) -> Html {
     };
     html! {
         <div class="failed" role="alert">
-            <div class="kindline">{ severity(Severity::Warning) }<span class="w-warn">{ kind_word(error.kind) }</span></div>
-            <h3 class="failed">{ prose(&error.title) }</h3>
-            if !error.text.is_empty() { <p class="mid-ink">{ prose(&error.text) }</p> }
-            if !error.place.is_empty() { <p class="m dim">{ &error.place }</p> }
-            { for error.next.iter().map(|(text, command)| html! {
-                <p>{ prose(text) }
-                    if !command.is_empty() { <span class="cmd"><code>{ command }</code><Copy text={command.clone()} what="command" /></span> }</p>
-            }) }
+            { what(error, "failed", true) }
             <p class="do">
                 if compare.opened.is_none() { <button class="btn" onclick={choose}>{ "Choose another file" }</button> }
                 else if !compare.matching { <button class="btn" onclick={options}>{ "Change the matching" }</button> }

@@ -3,9 +3,9 @@
 
 use yew::prelude::*;
 
-use super::model::{Compare, Reading};
-use crate::page::actor::Actor;
 use crate::page::marks::{cap, classes, good, severity, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::{Compare, Reading};
 use crate::protocol::compare::{Ask, CompareOptions};
 use crate::protocol::{Severity, ToWorker};
 use crate::state::compare::{MARKS, Mark};
@@ -66,7 +66,7 @@ fn end(actor: &Actor, compare: &Compare) -> Html {
     };
     let again = {
         let actor = actor.clone();
-        Callback::from(move |_: MouseEvent| actor.compare(super::model::Compare::again))
+        Callback::from(move |_: MouseEvent| actor.compare(Compare::again))
     };
     match &compare.reading {
         Reading::Structure => html! {},

@@ -4,10 +4,10 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use super::model::Compare;
-use crate::page::actor::Actor;
 use crate::page::hooks::use_small;
 use crate::page::marks::{self, FOLD, classes, dtype, key, value_kind, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::comparison::Compare;
 use crate::page::model::{Action, Tab};
 use crate::page::rows::Rows;
 use crate::protocol::compare::What;
@@ -54,8 +54,7 @@ pub(super) fn FilterBar(props: &TableProps) -> Html {
     let oninput = {
         let actor = actor.clone();
         Callback::from(move |event: InputEvent| {
-            let Some(input) = event.target_dyn_into::<web_sys::HtmlInputElement>() else { return };
-            let text = input.value();
+            let Some(text) = marks::typed(&event) else { return };
             actor.compare(move |compare| compare.show(|view| view.filter = text));
         })
     };

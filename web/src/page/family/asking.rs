@@ -1,7 +1,7 @@
 //! Changing what is asked about the family.
 
-use crate::page::actor::Actor;
-use crate::page::convert::change;
+use crate::page::controls::change;
+use crate::page::model::actor::Actor;
 
 /// Changes what is asked about the family.
 pub(super) fn set(actor: &Actor, with: impl FnOnce(&mut crate::protocol::family::Asked) + 'static) {

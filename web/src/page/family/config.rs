@@ -2,11 +2,11 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::conversion::Convert;
 use crate::page::drop::save_text;
 use crate::page::family::asking::set;
 use crate::page::marks::{classes, prose, when};
+use crate::page::model::actor::Actor;
 use crate::protocol::family::{Configs, Told};
 use crate::state::fmt::plural;
 

@@ -2,11 +2,11 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::choices;
 use crate::page::conversion::Convert;
-use crate::page::convert::choices;
 use crate::page::family::{config, rules};
 use crate::page::marks::{prose, severity};
+use crate::page::model::actor::Actor;
 use crate::protocol::family::Told;
 use crate::protocol::{Choice, Severity};
 
@@ -25,9 +25,9 @@ pub fn fields(actor: &Actor, convert: &Convert) -> Html {
     }
 }
 
-/// As which files Hugging Face's models are written.
+/// As which files a folder of a model is written.
 fn written(actor: &Actor, convert: &Convert) -> Html {
-    if convert.options.family.target.as_deref() != Some("hf") {
+    if !convert.options.family.is_folder() {
         return html! {};
     }
     let choice = |id: &str, name: &str| Choice { id: id.into(), name: name.into() };

@@ -4,11 +4,11 @@ use wasm_bindgen_futures::{JsFuture, spawn_local};
 use web_sys::{File, HtmlInputElement};
 use yew::prelude::*;
 
-use crate::page::actor::{Actor, click};
+use crate::page::controls::change;
 use crate::page::conversion::Phase;
-use crate::page::convert::change;
 use crate::page::drop::{Dropped, asset_text};
 use crate::page::family::asking::set;
+use crate::page::model::actor::{Actor, click};
 use crate::page::model::{Action, Model, Sheet};
 use crate::protocol::ToWorker;
 use crate::protocol::family::Text;

@@ -4,13 +4,13 @@ use gloo_timers::callback::Timeout;
 use web_sys::HtmlTextAreaElement;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::change;
 use crate::page::conversion::Convert;
-use crate::page::convert::change;
 use crate::page::drop::save_text;
 use crate::page::family::asking::set;
 use crate::page::family::table::FamilyTable;
-use crate::page::marks::{good, prose, severity};
+use crate::page::marks::{check, good, prose, severity};
+use crate::page::model::actor::Actor;
 use crate::protocol::family::{Text, Told};
 use crate::protocol::{ErrorText, Severity};
 use crate::state::fmt::{exact, plural};
@@ -83,12 +83,12 @@ fn counts(actor: &Actor, convert: &Convert, told: &Told) -> Html {
     if shown.rows.is_empty() {
         return html! {};
     }
-    let check = |id: &'static str, on: bool, text: String, put: fn(&mut Convert)| {
+    let onchange = {
         let actor = actor.clone();
-        let onchange = Callback::from(move |_: Event| change(&actor, put));
-        html! {
-            <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ text }</span></label>
-        }
+        let put = |convert: &mut Convert| {
+            convert.options.family.drop_unmatched = !convert.options.family.drop_unmatched;
+        };
+        Callback::from(move |_: Event| change(&actor, put))
     };
     let done = shown.rows.iter().filter(|row| row.how != "copy" && !row.new.is_empty());
     let done: u64 = done.map(|row| row.times).sum();
@@ -102,8 +102,7 @@ fn counts(actor: &Actor, convert: &Convert, told: &Told) -> Html {
             </p>
             if shown.unmatched > 0 {
                 { check("drop-unmatched", asked.drop_unmatched,
-                    format!("Leave out {} that no rule is about", plural(shown.unmatched, "key")),
-                    |convert| convert.options.family.drop_unmatched = !convert.options.family.drop_unmatched) }
+                    &format!("Leave out {} that no rule is about", plural(shown.unmatched, "key")), onchange) }
             }
         </>
     }

@@ -2,13 +2,13 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::controls::change;
 use crate::page::conversion::Convert;
-use crate::page::convert::change;
 use crate::page::error::kind_word;
 use crate::page::family::asking::set;
 use crate::page::family::files::Choose;
-use crate::page::marks::{classes, good, prose, severity, when};
+use crate::page::marks::{self, classes, good, one_of, prose, severity, when};
+use crate::page::model::actor::Actor;
 use crate::protocol::family::{Looks, Text};
 use crate::protocol::{Choice, ErrorKind, ErrorText, Severity};
 
@@ -28,33 +28,23 @@ pub fn targets(actor: &Actor, convert: &Convert) -> Html {
         let on = chosen == Some(&*target.id);
         let (actor, id) = (actor.clone(), target.id.clone());
         let onclick = Callback::from(move |_: MouseEvent| choose(&actor, Some(id.clone())));
-        html! {
-            <button role="radio" aria-checked={on.to_string()} tabindex={if on { "0" } else { "-1" }} class={classes(&[when(on, "on")])} {onclick}>{ &target.name }</button>
-        }
+        one_of("radio", on, &target.name, onclick)
     };
     let onchange = {
         let actor = actor.clone();
         Callback::from(move |event: Event| {
-            let Some(list) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else { return };
-            let id = list.value();
-            if !id.is_empty() {
+            if let Some(id) = marks::chosen(&event).filter(|id| !id.is_empty()) {
                 choose(&actor, Some(id));
             }
         })
     };
-    let in_list = others.iter().any(|target| chosen == Some(&*target.id));
+    let chosen = chosen.filter(|id| others.iter().any(|target| target.id == *id));
+    let all = others.iter().map(|target| (&*target.id, &*target.name)).collect();
     html! {
         <div class="famtargets">
             <span class="seg">{ for buttons.iter().map(button) }</span>
             if !others.is_empty() {
-                <label class={classes(&["inp", "pick", when(in_list, "on")])}>
-                    <select aria-label="Another release" {onchange}>
-                        <option value="" selected={!in_list}>{ "another release" }</option>
-                        { for others.iter().map(|target| html! {
-                            <option value={target.id.clone()} selected={chosen == Some(&*target.id)}>{ &target.name }</option>
-                        }) }
-                    </select>
-                </label>
+                { list("", "Another release", "family-release", "another release", all, chosen, onchange) }
             }
         </div>
     }
@@ -64,12 +54,12 @@ pub fn targets(actor: &Actor, convert: &Convert) -> Html {
 pub(super) fn choose(actor: &Actor, target: Option<String>) {
     change(actor, move |convert| {
         let options = &mut convert.options;
-        let hf = target.as_deref() == Some("hf");
-        if target.is_some() {
-            let was_hf = options.family.target.as_deref() == Some("hf");
-            if !hf {
+        let was_folder = options.family.is_folder();
+        options.family.target = target;
+        if options.family.target.is_some() {
+            if !options.family.is_folder() {
                 options.to = "cerebras".to_owned();
-            } else if !was_hf {
+            } else if !was_folder {
                 options.to = "safetensors".to_owned();
             }
             options.version = None;
@@ -80,7 +70,6 @@ pub(super) fn choose(actor: &Actor, target: Option<String>) {
             options.casts.clear();
             (options.object_graph, options.state_file) = (false, false);
         }
-        options.family.target = target;
         convert.acknowledged.clear();
         convert.named = false;
     });
@@ -156,46 +145,57 @@ fn unknown(error: &ErrorText, looks: &Looks) -> Html {
             <p>{ severity(Severity::Note) }<span>{ " " }{ prose(&error.title) }
                 if !error.text.is_empty() { { " " }{ prose(&error.text) } }
                 if looks.model.is_empty() && error.kind != ErrorKind::Io { { " Choose the model, or open a recipe of your own." } }</span></p>
+            { for error.next.iter().filter(|(_, command)| !command.is_empty()).map(|(text, command)| html! {
+                <p>{ prose(text) }{ ": " }<code>{ command }</code></p>
+            }) }
             if !error.place.is_empty() { <p class="m dim">{ format!("{}: {}", kind_word(error.kind), error.place) }</p> }
         </div>
     }
 }
 
 fn model(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
-    let chosen = convert.options.family.model.clone();
+    let chosen = convert.options.family.model.as_deref();
+    let own = (chosen.is_none() && !looks.model.is_empty()).then_some(&*looks.model);
     let onchange = picked(actor, |asked, model| {
         asked.model = model;
         asked.recipe = None;
     });
-    let own = match chosen.is_none() && !looks.model.is_empty() {
-        true => format!("{}, as recognised", looks.model),
-        false => "as recognised".to_owned(),
-    };
-    html! {
-        <label class="inp pick"><span class="ph">{ "model" }</span>
-            <select aria-label="Model" id="family-model" {onchange}>
-                <option value="" selected={chosen.is_none()}>{ own }</option>
-                { for looks.models.iter().map(|name| html! {
-                    <option value={name.clone()} selected={chosen.as_ref() == Some(name)}>{ name }</option>
-                }) }
-            </select></label>
-    }
+    let all = looks.models.iter().map(|name| (&**name, &**name)).collect();
+    list("model", "Model", "family-model", &recognised(own), all, chosen, onchange)
 }
 
 fn source(actor: &Actor, convert: &Convert, looks: &Looks) -> Html {
-    let chosen = convert.options.family.source.clone();
-    let onchange = picked(actor, |asked, source| asked.source = source);
+    let chosen = convert.options.family.source.as_deref();
     let own = looks.sources.iter().find(|one| one.id == looks.source);
-    let own = match own.filter(|_| chosen.is_none()) {
-        Some(own) => format!("{}, as recognised", own.name),
-        None => "as recognised".to_owned(),
-    };
+    let own = own.filter(|_| chosen.is_none()).map(|own| &*own.name);
+    let onchange = picked(actor, |asked, source| asked.source = source);
+    let all = looks.sources.iter().map(|one| (&*one.id, &*one.name)).collect();
+    list("from", "From", "family-source", &recognised(own), all, chosen, onchange)
+}
+
+/// What is called what was recognised.
+fn recognised(own: Option<&str>) -> String {
+    own.map_or_else(String::new, |own| format!("{own}, ")) + "as recognised"
+}
+
+/// A list of ids and names below a first choice that is none of them, with a word before it.
+fn list(
+    word: &'static str,
+    name: &'static str,
+    id: &'static str,
+    first: &str,
+    all: Vec<(&str, &str)>,
+    chosen: Option<&str>,
+    onchange: Callback<Event>,
+) -> Html {
+    let on = when(word.is_empty() && chosen.is_some(), "on");
     html! {
-        <label class="inp pick"><span class="ph">{ "from" }</span>
-            <select aria-label="From" id="family-source" {onchange}>
-                <option value="" selected={chosen.is_none()}>{ own }</option>
-                { for looks.sources.iter().map(|one| html! {
-                    <option value={one.id.clone()} selected={chosen.as_ref() == Some(&one.id)}>{ &one.name }</option>
+        <label class={classes(&["inp", "pick", on])}>
+            if !word.is_empty() { <span class="ph">{ word }</span> }
+            <select aria-label={name} {id} {onchange}>
+                <option value="" selected={chosen.is_none()}>{ first.to_owned() }</option>
+                { for all.into_iter().map(|(id, name)| html! {
+                    <option value={id.to_owned()} selected={chosen == Some(id)}>{ name }</option>
                 }) }
             </select></label>
     }
@@ -208,8 +208,7 @@ fn picked(
 ) -> Callback<Event> {
     let actor = actor.clone();
     Callback::from(move |event: Event| {
-        let Some(list) = event.target_dyn_into::<web_sys::HtmlSelectElement>() else { return };
-        let value = Some(list.value()).filter(|value| !value.is_empty());
+        let value = marks::chosen(&event).filter(|value| !value.is_empty());
         set(&actor, move |asked| put(asked, value));
     })
 }
@@ -223,10 +222,7 @@ fn check(
     toggle: fn(&mut crate::protocol::family::Asked),
 ) -> Html {
     let actor = actor.clone();
-    let onchange = Callback::from(move |_: Event| set(&actor, toggle));
-    html! {
-        <label class="check one"><input type="checkbox" class="cb" {id} checked={on} {onchange} /><span>{ prose(text) }</span></label>
-    }
+    marks::check(id, on, text, Callback::from(move |_: Event| set(&actor, toggle)))
 }
 
 /// Opens a recipe or a config of the user's.

@@ -1,11 +1,11 @@
 //! What is looked at and how: slice, index, zoom, scale.
 
 use statelens_inspect::picture::{Scaling, Show};
-use web_sys::{HtmlInputElement, HtmlSelectElement};
+use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
-use crate::page::marks::{cap, chip};
+use crate::page::marks::{self, cap, chip, chosen};
+use crate::page::model::actor::Actor;
 use crate::page::weights::number_of;
 use crate::state::fmt;
 use crate::state::looking::Looking;
@@ -97,17 +97,16 @@ fn slice(actor: &Actor, looking: &Looking, dim: usize, index: u64) -> Html {
             actor.looking(move |looking| looking.slice(leading));
         })
     };
-    let of = |event: &Event| event.target_dyn_into::<HtmlInputElement>().map(|input| input.value());
     let typed = {
         let take = take.clone();
         Callback::from(move |event: Event| {
-            if let Some(text) = of(&event) {
+            if let Some(text) = marks::typed(&event) {
                 take.emit(text);
             }
         })
     };
     let dragged = Callback::from(move |event: InputEvent| {
-        if let Some(text) = of(&event) {
+        if let Some(text) = marks::typed(&event) {
             take.emit(text);
         }
     });
@@ -130,8 +129,7 @@ fn choice<T: Copy + PartialEq + 'static>(
 ) -> Html {
     let actor = actor.clone();
     let onchange = Callback::from(move |event: Event| {
-        let select = event.target_dyn_into::<HtmlSelectElement>();
-        let text = select.map(|select| select.value()).unwrap_or_default();
+        let text = chosen(&event).unwrap_or_default();
         if let Some((choice, _)) = choices.iter().find(|(_, text_of)| *text_of == text) {
             let choice = *choice;
             actor.looking(move |looking| set(looking, choice));

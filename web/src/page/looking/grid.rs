@@ -5,9 +5,9 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use super::canvas::{Canvas, Cells};
-use crate::page::actor::Actor;
 use crate::page::hooks::use_size;
 use crate::page::marks::{classes, copy, when};
+use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::looking::{Looking, RowColumn};
 use crate::state::weights::number;

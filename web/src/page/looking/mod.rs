@@ -11,7 +11,7 @@ mod side;
 use gloo_timers::callback::Timeout;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model, Screen};
 use crate::protocol::ToWorker;
 use crate::protocol::looking::Ask;

@@ -8,8 +8,8 @@ use web_sys::Element;
 use yew::prelude::*;
 
 use super::canvas::{Canvas, Cells};
-use crate::page::actor::Actor;
 use crate::page::hooks::use_size;
+use crate::page::model::actor::Actor;
 use crate::state::fmt;
 use crate::state::looking::{Held, Looking, RowColumn};
 use crate::state::weights::number;

@@ -8,7 +8,7 @@ use yew::prelude::*;
 
 use super::grid::facts;
 use super::save::What;
-use crate::page::actor::Actor;
+use crate::page::model::actor::Actor;
 use crate::protocol::Inspected;
 use crate::state::fmt;
 use crate::state::looking::{Held, Looking};

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use statelens_inspect::runs::{INDEX, RunFile};
 use yew::prelude::*;
 
-use super::model::RunView;
-use super::screen::{kind_word, notes};
-use crate::page::actor::Actor;
+use super::words::{kind_word, notes};
 use crate::page::marks::{Copy, severity};
+use crate::page::model::actor::Actor;
+use crate::page::model::folder::RunView;
 use crate::protocol::Severity;
 use crate::state::fmt;
 use crate::state::run::{step, timestamp};

@@ -1,9 +1,9 @@
 //! A run folder: the screen, its state, and how it is reached.
 
 mod aside;
-mod model;
 mod screen;
 mod timeline;
+mod words;
 
 use std::rc::Rc;
 
@@ -11,13 +11,13 @@ use wasm_bindgen::JsValue;
 use wasm_bindgen_futures::{JsFuture, spawn_local};
 use yew::prelude::*;
 
-pub use model::RunView;
 pub use screen::RunScreen;
 
-use crate::page::actor::Actor;
 use crate::page::compare;
 use crate::page::drop::Dropped;
 use crate::page::marks::copy;
+use crate::page::model::actor::Actor;
+use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Model, Screen};
 use crate::protocol::{FileName, ToWorker};
 use crate::state::run::{find, index_of, sort};

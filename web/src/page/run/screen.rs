@@ -6,12 +6,13 @@ use statelens_inspect::runs::RunFile;
 use yew::prelude::*;
 
 use super::aside::Aside;
-use super::model::RunView;
 use super::timeline::Timeline;
-use crate::page::actor::Actor;
+use super::words::{kind_word, notes};
 use crate::page::drop;
 use crate::page::hooks::use_small;
 use crate::page::marks::{cap, classes, good, logo, severity, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::folder::RunView;
 use crate::page::model::{Action, Sheet, Tab};
 use crate::page::rows::Rows;
 use crate::page::stopping;
@@ -124,36 +125,6 @@ fn top(actor: &Actor, view: &Rc<RunView>) -> Html {
             </span>
         </header>
     }
-}
-
-/// The word for what a file is.
-pub(super) fn kind_word(kind: &RunFile) -> &'static str {
-    match kind {
-        RunFile::Checkpoint(_) => "full",
-        RunFile::Temporary => "leftover",
-        other => other.word(),
-    }
-}
-
-/// What should be known about an entry.
-pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
-    let mut notes = Vec::new();
-    let Some(of) = view.sorted.run.entries.get(entry) else { return notes };
-    match of.kind {
-        RunFile::Temporary => {
-            notes.push("A writer stopped before this was complete. It is not a checkpoint.".into())
-        }
-        RunFile::NoDate => notes
-            .push("The timestamp in its name is not a date: the trainer passes it over.".into()),
-        _ => {}
-    }
-    if !view.wrong(entry).is_empty() {
-        notes.push(view.wrong(entry).to_owned());
-    }
-    if view.sorted.run.only_folder.contains(&of.name) {
-        notes.push("The index does not list it: autoload passes over it.".into());
-    }
-    notes
 }
 
 fn line(actor: &Actor, view: &Rc<RunView>, gone: &[String], at: usize, each: f64) -> Html {

@@ -3,10 +3,10 @@
 use statelens_inspect::runs::{Entry, RunFile};
 use yew::prelude::*;
 
-use super::model::RunView;
-use crate::page::actor::Actor;
 use crate::page::hooks::use_size;
 use crate::page::marks::{classes, when};
+use crate::page::model::actor::Actor;
+use crate::page::model::folder::RunView;
 use crate::state::fmt;
 use crate::state::run::{step, ticks};
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use statelens_inspect::fold::pattern;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::marks::{classes, good, prose, severity};
 use crate::page::model::Action;
+use crate::page::model::actor::Actor;
 use crate::protocol::Severity;
 use crate::protocol::weights::{Noticed, Scanned};
 use crate::state::fmt;

@@ -2,8 +2,8 @@
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::marks::{good, severity};
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Sheet};
 use crate::page::running::recent;
 use crate::protocol::{Running, Severity};

@@ -3,7 +3,7 @@
 use web_sys::HtmlInputElement;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::model::actor::Actor;
 use crate::state::fmt;
 
 /// The box.

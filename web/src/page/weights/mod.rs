@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
+use crate::page::model::actor::Actor;
 use crate::page::model::{Action, Model};
 use crate::protocol::weights::Ask;
 use crate::protocol::{Running, ToWorker};

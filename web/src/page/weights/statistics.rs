@@ -5,8 +5,8 @@ use std::rc::Rc;
 use statelens_checkpoint::float_repr;
 use yew::prelude::*;
 
-use crate::page::actor::Actor;
 use crate::page::marks::copy;
+use crate::page::model::actor::Actor;
 use crate::page::weights::gauge::of_total;
 use crate::page::weights::histogram::HistogramView;
 use crate::protocol::Inspected;

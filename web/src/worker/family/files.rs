@@ -10,7 +10,7 @@ use statelens_recipes::parts;
 
 use super::library;
 use crate::protocol::family::Asked;
-use crate::worker::session::OpenCheckpoint;
+use crate::worker::opened::OpenCheckpoint;
 
 /// More bytes than any config has.
 pub(in crate::worker) const MOST_CONFIG: u64 = 16 << 20;

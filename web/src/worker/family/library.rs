@@ -7,7 +7,7 @@ use statelens_recipes::catalog::{Catalog, Ranked};
 use statelens_recipes::{library, recognise};
 
 use crate::protocol::family::Asked;
-use crate::worker::session::OpenCheckpoint;
+use crate::worker::opened::OpenCheckpoint;
 
 /// What there is, without the files themselves.
 pub(super) fn catalog() -> &'static Catalog {
@@ -46,6 +46,10 @@ pub(in crate::worker) fn needed(open: &OpenCheckpoint, asked: &Asked) -> Vec<Str
         names = families(asked.unwrap);
         if names.is_empty() {
             names = families(true);
+        }
+        if names.is_empty() {
+            let keys = recognise::keys(&open.checkpoint, hf, asked.unwrap);
+            names = catalog.layouts(&keys).into_iter().map(str::to_owned).collect();
         }
     }
     let mut files: Vec<String> = names.iter().flat_map(|name| catalog.files(name)).collect();

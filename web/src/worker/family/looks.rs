@@ -7,16 +7,16 @@ use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
 use statelens_recipes::config::{Families, Guess, Language, Value, parse};
 use statelens_recipes::conversion::{Leg, route};
 use statelens_recipes::language::Recipe;
-use statelens_recipes::proposal::Clues;
-use statelens_recipes::{Format, families, recognise};
+use statelens_recipes::proposal::{self, Clues};
+use statelens_recipes::{Format, families, ranks, recognise};
 
 use super::files::{self, MOST_CONFIG, Model};
 use super::library;
 use crate::protocol::Choice;
 use crate::protocol::family::{Asked, Looks, Text};
 use crate::state::fmt::plural;
-use crate::worker::session::OpenCheckpoint;
-use crate::worker::text;
+use crate::text;
+use crate::worker::opened::OpenCheckpoint;
 
 /// All that a conversion needs to know.
 pub(in crate::worker) struct Found {
@@ -79,6 +79,7 @@ pub(in crate::worker) fn looks(open: &OpenCheckpoint, asked: &Asked, failed: &[S
         guesses: &guesses,
         unwrap: asked.unwrap,
         of_trainer: model.of_trainer,
+        parts: &[],
     };
     let towards = if cerebras { Format::HuggingFace } else { Format::CURRENT };
     let target = asked.target.as_deref().and_then(|name| name.parse().ok()).unwrap_or(towards);
@@ -113,10 +114,11 @@ pub(in crate::worker) fn looks(open: &OpenCheckpoint, asked: &Asked, failed: &[S
     };
     looks.source = source.as_ref().map(Format::to_string).unwrap_or_default();
     let own = ranked.as_ref().map(|ranked| ranked.format);
-    looks.sources = formats().chain(own).map(choice).collect();
+    let layouts: Vec<Format> = recipe.as_ref().map(proposal::layouts).unwrap_or_default();
+    looks.sources = formats().chain(own).chain(layouts.iter().copied()).map(choice).collect();
     if let (Ok(recipe), Ok(source), Ok(known)) = (&recipe, &source, &known) {
         let leads = |target: &Format| leads(recipe, known, &looks.model, *source, *target);
-        looks.targets = formats().filter(leads).map(choice).collect();
+        looks.targets = formats().chain(layouts).filter(leads).map(choice).collect();
     }
     looks.wrapped = looks.model.is_empty()
         && asked.recipe.is_none()
@@ -125,6 +127,8 @@ pub(in crate::worker) fn looks(open: &OpenCheckpoint, asked: &Asked, failed: &[S
         .or(apart.clone().filter(|_| !asked.fold))
         .or(wrong)
         .or_else(|| source.as_ref().err().cloned());
+    let of_ranks = recipe.as_ref().ok().filter(|_| looks.targets.is_empty()).and_then(of_ranks);
+    let unknown = unknown.or(of_ranks);
     let unknown = unknown.or_else(|| named.err().filter(|_| asked.recipe.is_none()));
     looks.unknown = unknown.as_ref().map(text::error);
     let ranked = ranked.is_some();
@@ -222,6 +226,15 @@ fn not_fetched(failed: &[String]) -> Option<Error> {
         Error::io(format!("the page could not fetch {first}, which tells of a family of models"))
             .advice("Try again when there is a network, or copy the whole site."),
     )
+}
+
+/// That a page can't write what a recipe leads to.
+fn of_ranks(recipe: &Recipe) -> Option<Error> {
+    let (block, _) = ranks::of(recipe).next()?;
+    let format = block.left.iter().chain(&block.right).find(|format| !format.is_hf())?;
+    let error = Error::unsupported("a page can\u{2019}t write a file for each rank");
+    let command = format!("statelens convert-model CKPT --to {format} --ranks N");
+    Some(error.advice(format!("The command can: `{command}`.")))
 }
 
 /// The config beside the checkpoint, or in a folder: `config.json`, `params.yaml`, `params.json`, or

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Error, Result, Value};
-use statelens_convert::{plan_edited, shard_size};
+use statelens_convert::{Cast, Edit, plan_edited, shard_size};
 use statelens_formats::{Asked as Versions, Shards};
 use statelens_recipes::Format;
 use statelens_recipes::config::{self, Converted, Families, Language};
@@ -15,9 +15,12 @@ use super::{configs, loads, rows};
 use crate::protocol::family::{Asked, Shown, Text};
 use crate::protocol::{ConvertOptions, Planned};
 use crate::state::fmt::plural;
+use crate::text;
+use crate::worker::command_line::command_line;
+use crate::worker::job::Job;
+use crate::worker::opened::OpenCheckpoint;
+use crate::worker::planned;
 use crate::worker::planning::{self, Made};
-use crate::worker::session::{Job, OpenCheckpoint};
-use crate::worker::text;
 
 /// The config of a model of Hugging Face's.
 const CONFIG: &str = "config.json";
@@ -54,8 +57,8 @@ pub(in crate::worker) fn plain(
 
 /// The command that folds the adapter.
 fn fold_command(open: &OpenCheckpoint, found: &Found) -> String {
-    let source = planning::source_name(open);
-    planning::command_line(&["fold-lora", &source, "--adapter", &found.looks.adapter])
+    let source = open.source_name();
+    command_line(&["fold-lora", &source, "--adapter", &found.looks.adapter])
 }
 
 /// What is to be written.
@@ -64,6 +67,7 @@ pub(in crate::worker) struct Ready {
     made: Checkpoint,
     optimizer: Option<Checkpoint>,
     config: Option<Text>,
+    casts: Vec<Cast>,
     keys: u64,
 }
 
@@ -118,7 +122,7 @@ fn converted(
         (None, Some(_)) => &recipe.family,
         _ => &found.looks.model,
     };
-    let (stages, converted) = stages(recipe, model, leg, found.value.as_ref())?;
+    let (stages, mut converted) = stages(recipe, model, leg, found.value.as_ref())?;
     let params = converted.as_ref().map(|converted| converted.config.clone());
     let params = params.or(found.value.clone()).unwrap_or(config::Value::Null);
     // All that no rule is about is told, whether or not it may be left out.
@@ -132,11 +136,17 @@ fn converted(
     shown.rows = rows::rows(&done);
     shown.unmatched = done.unmatched.len() as u64;
     let random: Vec<String> = done.random().map(|key| format!("`{key}`")).collect();
+    let casts = planning::casts(options);
+    let stays = match (&mut converted, &casts) {
+        (Some(converted), Ok(casts)) if !casts.is_empty() => converted.cast(Cast::of_all(casts)),
+        _ => None,
+    };
     let config = converted.as_ref().map(|converted| new_config(converted, leg.to, found));
     if let (Some(converted), Some(old), Some(new)) = (&converted, &found.config, &config) {
         shown.config = Some(configs::configs(old, new, converted));
         shown.notes = converted.notes.iter().map(|note| text::of_page(note)).collect();
     }
+    shown.notes.extend(stays);
     if !random.is_empty() {
         let keys = random.join(", ");
         shown.notes.push(format!("Not in the checkpoint, made of random numbers: {keys}"));
@@ -149,12 +159,16 @@ fn converted(
     shown.loads = Some(loads::told(&made, leg.to, checked, shown.unmatched)?);
     if shown.unmatched > 0 && !asked.drop_unmatched {
         let what = plural(shown.unmatched, "key");
+        let of_lora = shown.rows.iter().any(|row| row.unmatched && row.old.ends_with(".lora_A"));
         return Err(Error::refused(format!("no rule is about {what}"))
             .expected("a rule for each key; they stand at the top of the table")
-            .advice("Edit the rules, or leave these keys out."));
+            .advice(match of_lora {
+                true => "The command folds what LoRA has learnt into the weights: `statelens fold-lora`.",
+                false => "Edit the rules, or leave these keys out.",
+            }));
     }
     let keys = shown.keys.1;
-    Ok(Ready { to: leg.to, made, optimizer, config, keys })
+    Ok(Ready { to: leg.to, made, optimizer, config, casts: casts?, keys })
 }
 
 /// The checkpoint that is made, if it is one, and its optimizer where that is a file of its own.
@@ -184,19 +198,25 @@ pub(in crate::worker) fn plan(
     found: &Found,
     job: &Job,
 ) -> Result<(Made, Planned)> {
-    let Ready { to, made, optimizer, config, .. } = ready;
-    let shards = match to.is_hf() {
-        true => Shards::Numbered(shard_size(options.shard_size.as_deref().unwrap_or(SHARD))?),
-        false => Shards::One,
+    let Ready { to, made, optimizer, config, casts, .. } = ready;
+    let all: Vec<&Checkpoint> = std::iter::once(&made).chain(&optimizer).collect();
+    let mut edits = Cast::for_each(casts, &all)?.into_iter();
+    let mut edited = |made: Checkpoint| match edits.next() {
+        Some(casts) if !casts.is_empty() => Edit { casts, ..Edit::default() }.apply(&made),
+        _ => Ok(made),
+    };
+    let shards = match to.is_cerebras() {
+        true => Shards::One,
+        false => Shards::Numbered(shard_size(options.shard_size.as_deref().unwrap_or(SHARD))?),
     };
     let target = statelens_formats::writing(&options.to)?.target(&Versions::default())?;
-    let plan = plan_edited(Arc::new(made), &[], &target.sharded(shards)?, &options.name)?;
-    let mut planned = planning::told(open, &plan, options, job)?;
+    let plan = plan_edited(Arc::new(edited(made)?), &[], &target.sharded(shards)?, &options.name)?;
+    let mut planned = planned::told(open, &plan, options, job)?;
     let mut more = Vec::new();
     if let Some(optimizer) = optimizer {
         let torch = statelens_formats::writing("torch")?.target(&Versions::default())?;
-        let plan = plan_edited(Arc::new(optimizer), &[], &torch, OPTIMIZER_FILE)?;
-        planned.add(planning::told(open, &plan, options, job)?);
+        let plan = plan_edited(Arc::new(edited(optimizer)?), &[], &torch, OPTIMIZER_FILE)?;
+        planned.add(planned::told(open, &plan, options, job)?);
         more.push(plan);
     }
     planned.command = command(open, options, to, found);
@@ -246,7 +266,7 @@ fn left_out(source: &Checkpoint, leg: Leg, with_optimizer: bool) -> Option<Strin
 /// The command that does the same.
 fn command(open: &OpenCheckpoint, options: &ConvertOptions, to: Format, found: &Found) -> String {
     let asked: &Asked = &options.family;
-    let mut words = vec!["convert-model".into(), planning::source_name(open)];
+    let mut words = vec!["convert-model".into(), open.source_name()];
     let mut add = |flag: &str, value: &str| words.extend([flag.to_owned(), value.to_owned()]);
     add("--to", &to.to_string());
     let known = Families::known()
@@ -263,7 +283,8 @@ fn command(open: &OpenCheckpoint, options: &ConvertOptions, to: Format, found: &
     if let Some(rules) = &asked.recipe {
         add("--recipe", &rules.name);
     }
-    if to.is_hf()
+    options.casts.iter().chain(&options.cast).for_each(|cast| add("--cast", cast));
+    if !to.is_cerebras()
         && let Some(size) = &options.shard_size
     {
         add("--hf-shard-size", size);
@@ -276,7 +297,7 @@ fn command(open: &OpenCheckpoint, options: &ConvertOptions, to: Format, found: &
     ] {
         words.extend(on.then(|| flag.to_owned()));
     }
-    let command = planning::command_line(&words);
+    let command = command_line(&words);
     match asked.fold && !found.looks.adapter.is_empty() {
         true => format!("{} && {command}", fold_command(open, found)),
         false => command,

@@ -167,7 +167,7 @@ fn files_json(json: &mut Json, paths: &[PathBuf]) {
     });
 }
 
-fn losses_json(json: &mut Json, losses: &[Loss]) {
+pub(super) fn losses_json(json: &mut Json, losses: &[Loss]) {
     json.name("losses").array(|json| {
         for loss in losses {
             json.object(|json| {

@@ -8,7 +8,7 @@ use statelens_formats::Shards;
 use statelens_inspect::visible;
 use statelens_recipes::lora;
 
-use super::checkpoint::beside;
+use super::beside::beside;
 use super::{adapter, files};
 use crate::args::{Edits, FoldLora, Writes};
 use crate::commands;

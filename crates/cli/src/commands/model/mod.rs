@@ -1,11 +1,17 @@
 //! Commands for model families.
 
 mod adapter;
+mod asked;
+mod beside;
 mod checkpoint;
 mod config;
 mod converters;
 mod files;
+mod folding;
 mod lora;
+mod parts;
+mod preview;
+mod source;
 
 use crate::args::Model;
 use crate::print::Outcome;

@@ -45,6 +45,7 @@ pub(crate) fn run(args: &Diff) -> Outcome {
     };
     let (left, right) = (Arc::new(left), Arc::new(right));
     let mut bar = Bar::new("comparing", Unit::Bytes).stopped_by(stop_signal()?);
+    left.room(850)?;
     let mut comparison = Comparison::new(left.clone(), right.clone(), options);
     let workers = remote::workers(&[&args.left, &args.right]);
     parallel::drive(&mut comparison, workers, &mut bar)?;

@@ -58,7 +58,8 @@ fn look(file: &Path, args: &Verify, manifest: Option<&Manifest>) -> Result<(Repo
     match super::open(file, &args.inputs.common.with) {
         Ok((checkpoint, _)) => {
             limits::check(&checkpoint, "reading all values")?;
-            let checks = statelens_formats::checks::checks(&checkpoint, limits::limits())?;
+            let checks = statelens_formats::checks(&checkpoint, limits::limits())?;
+            checkpoint.room(600)?;
             let mut bar = Bar::new("verifying", Unit::Bytes).stopped_by(stop_signal()?);
             let checkpoint = Arc::new(checkpoint);
             let mut verification = Verification::new(checkpoint, checks, manifest.is_some());

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use statelens_checkpoint::{Checkpoint, Leaf, TensorId, known_key, separator};
+use statelens_checkpoint::{Checkpoint, Leaf, Result, TensorId, known_key, room, separator};
 use statelens_convert::Pattern;
 use statelens_inspect::weights::Outcome as Found;
 use statelens_inspect::{
@@ -20,19 +20,17 @@ const SMALL: usize = 16;
 
 pub(crate) fn run(args: &StatsArgs) -> Outcome {
     let patterns = args.patterns.iter().map(|text| Pattern::parse(text));
-    let patterns = patterns.collect::<statelens_checkpoint::Result<Vec<_>>>()?;
+    let patterns = patterns.collect::<Result<Vec<_>>>()?;
     let checkpoint = crate::commands::open_for_good(&args.input.file, &args.input.common.with)?;
     let wanted = |leaf: &Leaf| {
         let key = leaf.flat.to_lossy();
         let matches = |it: &Pattern| it.matches(&key) || it.matches(known_key(&key));
         patterns.is_empty() || patterns.iter().any(matches)
     };
+    checkpoint.room(800)?;
     let leaves: Vec<Leaf> = checkpoint.leaves().into_iter().filter(wanted).collect();
     let mut all = All::new(args, checkpoint, &leaves);
-    measure::each(&args.input.file, checkpoint, &leaves, |id, found| {
-        all.take(id, found);
-        Ok(())
-    })?;
+    measure::each(&args.input.file, checkpoint, &leaves, |id, found| all.take(id, found))?;
     let answer = !all.tensors.values().any(|tensor| fails(&args.fail_on, &tensor.of));
     let rows = all.rows(&leaves);
     let mut printer = Printer::for_verdict();
@@ -110,8 +108,8 @@ impl<'a> All<'a> {
         }
     }
 
-    fn take(&mut self, id: TensorId, found: Found) {
-        let Some(leaf) = self.firsts.get(&id) else { return };
+    fn take(&mut self, id: TensorId, found: Found) -> Result<()> {
+        let Some(leaf) = self.firsts.get(&id) else { return Ok(()) };
         let key = leaf.flat.to_lossy().into_owned();
         match found {
             Found::Without(why) => self.without.push((key, why)),
@@ -124,9 +122,10 @@ impl<'a> All<'a> {
                 if self.args.tests.iter().all(|test| test.is(&of)) {
                     self.add_to_groups(leaf, &key, &summary);
                 }
-                self.tensors.insert(id, Measured { of, histogram });
+                room::insert(&mut self.tensors, id, Measured { of, histogram })?;
             }
         }
+        Ok(())
     }
 
     fn add_to_groups(&mut self, leaf: &Leaf, key: &str, summary: &Summary) {

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use statelens_checkpoint::{
-    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId,
+    Array, Checkpoint, DType, Loss, Result, Tensor, TensorId, Text, Value, ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, DatasetId, Datatype, File, Filter, Planned, Space,
@@ -41,8 +41,9 @@ pub(super) fn plan(
     let mut writer = Writer { source, file: File::new(), report, style };
     let mut names = HashSet::new();
     // The dataset of each leaf, for the leaves that are the same object.
-    let mut written: Vec<Option<DatasetId>> = Vec::with_capacity(outline.leaves.len());
+    let mut written: Vec<Option<DatasetId>> = room::vec(outline.leaves.len() as u64)?;
     for leaf in &outline.leaves {
+        room::check()?;
         let name = quote(&leaf.key);
         if leaf.key.as_str().is_none() {
             let why = "a name that holds half a surrogate pair, which the loader can't read";

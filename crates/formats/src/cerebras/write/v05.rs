@@ -3,7 +3,7 @@
 
 use statelens_checkpoint::{
     Array, Checkpoint, DType, Layout, Loss, Result, Tensor, TensorClass, TensorId, Text, Value,
-    ValueId,
+    ValueId, room,
 };
 use statelens_hdf5::write::{
     Attribute, AttributeValue, Content, Dataset, Datatype, File, Filter, Planned, Space,
@@ -27,6 +27,8 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
     let mut report = Report::default();
     let outline = outline::outline(source, Family::V05, ROOM - OTHERS, &mut report)?;
     let mut writer = Writer { source, file: File::new(), report };
+    // A text of all keys, put together in a list that doubles.
+    room::ahead(outline.nodes.len() as u64 * 256)?;
     let attribute = |name: &'static str, value| Attribute::new(name, value);
     writer.file.attributes = vec![
         attribute("__spec__", AttributeValue::Text(spec::root(&outline.nodes))),
@@ -34,6 +36,7 @@ pub(super) fn plan(source: &Checkpoint, filter: Option<Filter>) -> Result<(Plann
     ];
     let mut names = std::collections::HashSet::new();
     for leaf in &outline.leaves {
+        room::check()?;
         if names.insert(&leaf.key) {
             writer.leaf(leaf, &outline.leaves);
         } else {

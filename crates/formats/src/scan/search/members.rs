@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use statelens_checkpoint::{Finding, Grade, Result, counted};
+use statelens_checkpoint::{Finding, Grade, Result, counted, room};
 use statelens_tensor::crc;
 
 use super::super::section::some;
@@ -14,15 +14,16 @@ const LONGEST_CHECKED: u64 = 16 << 20;
 
 /// Looks at all that a directory lists.
 pub(super) fn look(search: &mut Search<'_>, blob: &Blob, directory: Directory) -> Result<()> {
-    let mut entries = Vec::new();
+    let (mut entries, mut listed) = (Vec::new(), Ok(()));
     let source = blob.source.clone();
     zip::entries(&source, directory, &mut |entry| {
         let may = search.may_enter(blob);
         if may {
-            entries.push(entry);
+            listed = room::push(&mut entries, entry);
         }
-        may
+        may && listed.is_ok()
     });
+    listed?;
     oddities(search, blob, &entries);
     if let Some(first) = entries.iter().map(|entry| entry.header).min().filter(|first| *first > 0)
         && blob.root
@@ -57,6 +58,8 @@ pub(super) fn orphan(search: &mut Search<'_>, blob: &Blob, at: u64) {
 }
 
 fn member(search: &mut Search<'_>, blob: &Blob, entry: &Entry) -> Result<()> {
+    // There may be very many, and where each was seen is kept.
+    room::check()?;
     let name = String::from_utf8_lossy(&entry.name).into_owned();
     search.is_new(Container::Local, blob, entry.header, 0);
     let Some(local) = zip::local(&*blob.source, entry.header) else {

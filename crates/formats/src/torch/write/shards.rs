@@ -44,7 +44,7 @@ pub(super) fn cut(source: &Checkpoint, shards: &Shards, name: &str) -> Result<Op
             .advice("Write one file."));
     }
     refuse_twins(&units)?;
-    // What is no tensor goes into the first file.
+    // What is not a tensor goes into the first file.
     let file_of = |group: &Option<usize>| group.map_or(0, |group| of[group]);
     let mut parts = Vec::with_capacity(files.len());
     for (number, file) in files.iter().enumerate() {
@@ -207,7 +207,7 @@ mod tests {
 
     use super::*;
 
-    /// `a` and `c` share memory; `n` is nested; `step` is no tensor.
+    /// `a` and `c` share memory; `n` is nested; `step` is not a tensor.
     fn source(nested: bool) -> Checkpoint {
         let mut builder = Builder::new(&Limits::default());
         let mut tensor = |len: u64, storage: u32| {

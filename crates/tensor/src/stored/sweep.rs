@@ -4,11 +4,11 @@ use std::fmt;
 
 use statelens_checkpoint::{FileSet, Result};
 
+use super::Stored;
+use super::strided::Boxes;
 use crate::pieces::Elements;
 use crate::runs::Runs;
 use crate::scatter::Scatter;
-use crate::stored::Stored;
-use crate::strided::Boxes;
 use crate::view::View;
 use crate::{Need, Out};
 

@@ -5,8 +5,8 @@ use std::ops::Range;
 use statelens_checkpoint as checkpoint;
 use statelens_checkpoint::{Arithmetic, DType, Error, FileSet, Limits, Result, Rounding, Tensor};
 
+use super::{Context, Stored};
 use crate::cast::Cast;
-use crate::stored::{Context, Stored};
 use crate::transform::Transform;
 use crate::{Need, Out};
 

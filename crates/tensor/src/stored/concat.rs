@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{self as checkpoint, Area, Error, FileSet, Layout, Part, Result};
 
-use crate::stored::{Context, Stored, count};
+use super::{Context, Stored};
+use crate::shape::count;
 use crate::view::dense_start;
 use crate::{Need, Out};
 

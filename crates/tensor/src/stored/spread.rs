@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{Chunk, Chunks, Result, Span};
+use statelens_checkpoint::{Chunk, Chunks, Error, Result, Span};
 
-use crate::chunked::decode;
 use crate::{Need, Out};
 
 /// Passes on the elements of all chunks that are stored, in the order of the table.
@@ -55,4 +54,22 @@ impl Spread {
     pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
         if self.need() == Need::Step { self.feed(&[], out) } else { Ok(()) }
     }
+}
+
+/// Decodes a chunk; fails unless it has `size` bytes then.
+pub(crate) fn decode(
+    chunks: &dyn Chunks,
+    chunk: &Chunk,
+    stored: &[u8],
+    plain: &mut Vec<u8>,
+    size: usize,
+) -> Result<()> {
+    plain.clear();
+    chunks.decode(chunk, stored, plain).map_err(|error| error.at(chunk.span.offset))?;
+    if plain.len() == size {
+        return Ok(());
+    }
+    Err(Error::damaged(format!("a chunk has {} bytes when decoded", plain.len()))
+        .at(chunk.span.offset)
+        .expected(size.to_string()))
 }

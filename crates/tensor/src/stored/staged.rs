@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Area, FileSet, Result};
 
-use crate::stored::Stored;
+use super::Stored;
 use crate::{Need, Out};
 
 /// Runs one machine, whose bytes go to scratch as they come, and then another that reads them.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Area, FileSet, Layout, Result};
 
+use super::{Context, Stored};
 use crate::bands::Band;
 use crate::pieces::Elements;
 use crate::runs::Runs;
 use crate::scatter::Scatter;
-use crate::stored::{Context, Stored};
 use crate::view::View;
 use crate::{Need, Out};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use statelens_checkpoint::{Checkpoint, FileId, Layout, Limits, Result, Span, Tensor};
 
-use super::Checks;
+use crate::checks::Checks;
 use crate::format_of;
 
 /// Finds the checksums of all files that a checkpoint lies in; reads what says where they are.

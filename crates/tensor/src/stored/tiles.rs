@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Area, Result};
 
+use super::Context;
+use super::cells::{Cells, Piece, copy_box};
 use crate::bands::{Band, Bands};
-use crate::chunked::{Cells, Piece, copy_box, linear};
-use crate::stored::Context;
+use crate::shape::linear;
 use crate::{Need, Out};
 
 /// Where the tiles of an array are.

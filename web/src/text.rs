@@ -153,11 +153,12 @@ pub fn finding(finding: &Finding) -> protocol::Finding {
     }
 }
 
-/// Adds the first lines of a small text file, where they show why it is no checkpoint.
+/// [`error`], with the first lines of a small text that is where the checkpoint should be: they show why.
 #[must_use]
-pub fn explain(mut error: ErrorText, head: &[u8]) -> ErrorText {
-    let text = String::from_utf8_lossy(head);
-    if error.title.contains("LFS pointer") || error.title.contains("saved under the name") {
+pub fn explained(of: &Error, head: &[u8]) -> ErrorText {
+    let mut error = error(of);
+    if of.code() == statelens_formats::STAND_IN {
+        let text = String::from_utf8_lossy(head);
         error.kind = protocol::ErrorKind::NotACheckpoint;
         let lines = text.lines().take(5);
         error.lines = lines.map(|line| line.chars().take(160).collect()).collect();
@@ -225,7 +226,7 @@ mod tests {
             b"version https://git-lfs.github.com/spec/v1\noid sha256:61c9\nsize 4938993736\n";
         let files = FileSet::single("dir/model.mdl", Memory::from(head.to_vec()));
         let failed = statelens_formats::open(files, &Limits::default(), &mut Unwatched);
-        let text = explain(error(&failed.unwrap_err()), head);
+        let text = explained(&failed.unwrap_err(), head);
         assert_eq!(text.kind, protocol::ErrorKind::NotACheckpoint);
         assert!(text.title.contains("4,938,993,736 bytes"), "{}", text.title);
         assert_eq!(text.lines.len(), 3);

@@ -48,7 +48,7 @@ pub struct Compare {
     pub opened: Option<Rc<Opened>>,
     /// Its rows.
     pub rows: Rc<Vec<Row>>,
-    /// How many keys it lists, if it is no checkpoint but says what is expected of one.
+    /// How many keys it lists, if it is not a checkpoint but says what is expected of one.
     pub listed: Option<u64>,
     /// Why it can't be opened, or be compared.
     pub error: Option<Rc<ErrorText>>,

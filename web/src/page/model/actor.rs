@@ -11,7 +11,7 @@ use yew::prelude::*;
 use crate::page::bridge::Bridge;
 use crate::page::drop::{self, Dropped};
 use crate::page::model::{Action, Model, Pending, Why};
-use crate::page::offers;
+use crate::page::remembered;
 use crate::protocol::{ErrorKind, ErrorText, JobKind, Planned, Sink, ToWorker};
 
 /// How many values the inspector asks for at a time.
@@ -25,13 +25,13 @@ pub struct Actor {
     /// Speaks to the worker.
     pub bridge: Bridge,
     /// The worker's session that is shown.
-    pub(super) session: u32,
+    pub(in crate::page) session: u32,
     /// The dialog for files.
-    pub(super) files: NodeRef,
+    pub(in crate::page) files: NodeRef,
     /// The dialog for a folder.
-    pub(super) folder: NodeRef,
+    pub(in crate::page) folder: NodeRef,
     /// True while a dialog is for a second checkpoint.
-    pub(super) beside: Rc<Cell<bool>>,
+    pub(in crate::page) beside: Rc<Cell<bool>>,
 }
 
 impl Actor {
@@ -50,7 +50,7 @@ impl Actor {
         self.bridge.ask_with(self.session, message, files, handle)
     }
 
-    /// Does what takes the place of what is open; asks first if a file is being written.
+    /// Does what replaces the open checkpoint; asks first if a file is being written.
     pub fn instead(&self, then: impl Fn(&Self) + 'static) {
         self.unless_written(Why::Open, then);
     }
@@ -93,8 +93,8 @@ impl Actor {
     /// A dialog for files.
     pub fn choose_files(&self) {
         self.beside.set(false);
-        if offers::remembers() {
-            offers::choose();
+        if remembered::remembers() {
+            remembered::choose();
         } else {
             click(&self.files);
         }
@@ -196,7 +196,7 @@ impl Actor {
 }
 
 /// Opens the dialog of an input for files.
-pub(super) fn click(input: &NodeRef) {
+pub(in crate::page) fn click(input: &NodeRef) {
     if let Some(input) = input.cast::<HtmlInputElement>() {
         input.set_value("");
         input.click();
@@ -206,15 +206,15 @@ pub(super) fn click(input: &NodeRef) {
 /// True where the browser has a save dialog for streams.
 fn can_pick() -> bool {
     web_sys::window()
-        .is_some_and(|window| crate::page::bridge::get(&window, "showSaveFilePicker").is_function())
+        .is_some_and(|window| crate::messages::get(&window, "showSaveFilePicker").is_function())
 }
 
 async fn pick(name: &str) -> Option<JsValue> {
     let window = web_sys::window()?;
     let show: js_sys::Function =
-        crate::page::bridge::get(&window, "showSaveFilePicker").dyn_into().ok()?;
+        crate::messages::get(&window, "showSaveFilePicker").dyn_into().ok()?;
     let options = js_sys::Object::new();
-    crate::page::bridge::set(&options, "suggestedName", &name.into());
+    crate::messages::set(&options, "suggestedName", &name.into());
     let promise: js_sys::Promise = show.call1(&window, &options).ok()?.dyn_into().ok()?;
     wasm_bindgen_futures::JsFuture::from(promise).await.ok()
 }

@@ -13,17 +13,15 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{self as checkpoint, Area, Error, Result};
 
+use super::staged::Staged;
+use super::strided::{Storage, Strided};
+use super::sweep::Sweep;
+use super::tiles::{Grid, Tiles};
+use super::{Context, Stored};
 use crate::bands::{Band, Bands};
 use crate::runs::Runs;
-use crate::staged::Staged;
-use crate::stored::{Context, Stored, count};
-use crate::strided::{Storage, Strided};
-use crate::sweep::Sweep;
-use crate::tiles::{Grid, Tiles};
+use crate::shape::count;
 use crate::view::{View, check_view};
-
-/// How often what is wanted may be gone through without scratch, however much that is.
-const MOST_TIMES: u64 = 16;
 
 /// Times that a stream is gone through rather than unpacked into scratch.
 const FEW_PASSES: u64 = 2;
@@ -40,24 +38,6 @@ pub(crate) fn start(
     // What is wrong with the storage is told now, not at the first step.
     storage.open(context, 0..view.storage_len)?;
     plan(context, View::new(shape, view), storage, range)
-}
-
-/// Fails where reading the same bytes again and again would take too long. `times` is how often, and
-/// `work` the bytes that go through in all.
-pub(crate) fn bearable(context: &Context<'_>, times: u64, work: u64, wanted: u64) -> Result<()> {
-    if context.files.scratch().is_some()
-        || work <= context.files.limits().again
-        || work <= wanted.saturating_mul(MOST_TIMES)
-    {
-        return Ok(());
-    }
-    let gigabytes = |bytes: u64| format!("{:.1} GB", bytes as f64 / 1e9);
-    let (wanted, work) = (gigabytes(wanted), gigabytes(work));
-    Err(Error::limit(format!(
-        "the elements of a tensor lie crosswise in the file: to put its {wanted} in order, the same \
-         bytes have to be gone through {times} times here, {work} in all"
-    ))
-    .advice("The command `statelens` goes through them once, with scratch space on disk."))
 }
 
 fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) -> Result<Stored> {
@@ -78,7 +58,7 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
             return direct(context, view, storage, range);
         }
         let Some(scratch) = context.files.scratch() else {
-            bearable(context, bands, bytes.saturating_mul(bands), wanted)?;
+            context.bearable(bands, bytes.saturating_mul(bands), wanted)?;
             return direct(context, view, storage, range);
         };
         let stream = storage.open(context, first * itemsize..(last + 1) * itemsize)?;
@@ -100,7 +80,7 @@ fn plan(context: &Context<'_>, view: View, storage: Storage, range: Range<u64>) 
     let part = range.end - range.start < numel / 2;
     if part || gap == 0 || context.files.scratch().is_none() {
         if gap > 0 {
-            bearable(context, bands, work, wanted)?;
+            context.bearable(bands, work, wanted)?;
         }
         return direct(context, view, storage, range);
     }

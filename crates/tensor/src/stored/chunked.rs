@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{self as checkpoint, Chunk, Chunks, Error, Limits, Result, Span, order};
 
+use super::cells::{Cells, Piece, copy_box};
+use super::spread::{Spread, decode};
+use super::staged::Staged;
+use super::tiles::{Grid, Tiles};
+use super::{Context, Stored, check_span};
 use crate::bands::{Band, Bands};
-use crate::crosswise::bearable;
-use crate::spread::Spread;
-use crate::staged::Staged;
-use crate::stored::{Context, Stored, check_span, count};
-use crate::tiles::{Grid, Tiles};
+use crate::shape::{count, linear};
 use crate::{Need, Out};
 
 /// Times that chunks are decoded rather than kept in scratch, on average.
@@ -52,14 +53,6 @@ struct Now {
     one_piece: bool,
     /// The chunk that is being read: its index in the table, and what was not fed yet.
     reading: Option<(usize, Span)>,
-}
-
-/// The chunks that a band touches: first and number along each dimension.
-#[derive(Debug)]
-pub(crate) struct Cells {
-    first: Vec<u64>,
-    counts: Vec<u64>,
-    pub(crate) total: u64,
 }
 
 impl Chunked {
@@ -275,28 +268,6 @@ impl Now {
     }
 }
 
-impl Cells {
-    pub(crate) fn new(band: &Band, chunk: &[u64]) -> Self {
-        let first: Vec<u64> = band.start.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
-        let counts: Vec<u64> = (0..chunk.len())
-            .map(|dim| (band.start[dim] + band.shape[dim]).div_ceil(chunk[dim]) - first[dim])
-            .collect();
-        let total = counts.iter().product();
-        Self { first, counts, total }
-    }
-
-    /// One of them, counted in C order, as indices in the grid.
-    pub(crate) fn cell(&self, number: u64) -> Vec<u64> {
-        let mut rest = number;
-        let mut cell = self.first.clone();
-        for dim in (0..cell.len()).rev() {
-            cell[dim] += rest % self.counts[dim];
-            rest /= self.counts[dim];
-        }
-        cell
-    }
-}
-
 /// The machine that decodes each chunk once, into scratch, where bands touch the same chunks again
 /// and again; `None` where that isn't so, or where there is no scratch.
 fn crosswise(
@@ -328,7 +299,7 @@ fn crosswise(
     let Some(scratch) = context.files.scratch() else {
         let work = decoded.saturating_mul(size);
         let times = decoded.div_ceil(stored.max(1));
-        return bearable(context, times, work, wanted.saturating_mul(itemsize)).map(|()| None);
+        return context.bearable(times, work, wanted.saturating_mul(itemsize)).map(|()| None);
     };
     let area = scratch.area(stored.saturating_mul(size))?;
     let places = table.iter().zip(0..).map(|((number, _), index)| (*number, index * size));
@@ -342,24 +313,6 @@ fn crosswise(
     let next = Tiles::new(context, places, area.clone(), fill, range)?;
     let spread = Spread::new(layout.chunks.clone(), table.clone(), size as usize);
     Ok(Some(Staged::before(Stored::Spread(Box::new(spread)), area, Stored::Tiles(Box::new(next)))))
-}
-
-/// Decodes a chunk; fails unless it has `size` bytes then.
-pub(crate) fn decode(
-    chunks: &dyn Chunks,
-    chunk: &Chunk,
-    stored: &[u8],
-    plain: &mut Vec<u8>,
-    size: usize,
-) -> Result<()> {
-    plain.clear();
-    chunks.decode(chunk, stored, plain).map_err(|error| error.at(chunk.span.offset))?;
-    if plain.len() == size {
-        return Ok(());
-    }
-    Err(Error::damaged(format!("a chunk has {} bytes when decoded", plain.len()))
-        .at(chunk.span.offset)
-        .expected(size.to_string()))
 }
 
 /// The chunks by their number in the grid; fails for chunks that are twice there, off the grid,
@@ -401,71 +354,4 @@ fn sorted(
 /// The largest chunk that is decoded: what the limits allow, or the budget if that is more.
 fn chunk_limit(context: &Context<'_>) -> u64 {
     context.files.limits().chunk.max(context.budget as u64)
-}
-
-/// The place of an index in the C order of `shape`.
-pub(crate) fn linear(index: &[u64], shape: &[u64]) -> u64 {
-    index.iter().zip(shape).fold(0, |at, (index, dim)| at * dim + index)
-}
-
-/// A run of an array: its bytes, the shape of the array, where in it a box starts, and the place
-/// of the run's first element in C order.
-pub(crate) struct Piece<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) shape: &'a [u64],
-    pub(crate) start: &'a [u64],
-    pub(crate) first: u64,
-}
-
-/// Copies a box of `shape` from a run of one array to another array in memory, which is given as its
-/// bytes, its shape, and where the box starts in it.
-pub(crate) fn copy_box(
-    shape: &[u64],
-    Piece { bytes: from, shape: from_shape, start: from_start, first }: Piece<'_>,
-    (to, to_shape, to_start): (&mut [u8], &[u64], &[u64]),
-    itemsize: usize,
-) {
-    let Some((run, outer)) = shape.split_last() else {
-        to[..itemsize].copy_from_slice(&from[..itemsize]);
-        return;
-    };
-    let run = *run as usize * itemsize;
-    let (from_steps, to_steps) = (steps(from_shape, itemsize), steps(to_shape, itemsize));
-    let mut from_at = place(from_start, &from_steps) - first as usize * itemsize;
-    let mut to_at = place(to_start, &to_steps);
-    let mut index = vec![0; outer.len()];
-    loop {
-        to[to_at..to_at + run].copy_from_slice(&from[from_at..from_at + run]);
-        // To the next row: one step in the last dimension that has one left, back in those after.
-        let mut dim = outer.len();
-        loop {
-            if dim == 0 {
-                return;
-            }
-            dim -= 1;
-            index[dim] += 1;
-            from_at += from_steps[dim];
-            to_at += to_steps[dim];
-            if index[dim] < outer[dim] {
-                break;
-            }
-            index[dim] = 0;
-            from_at -= from_steps[dim] * outer[dim] as usize;
-            to_at -= to_steps[dim] * outer[dim] as usize;
-        }
-    }
-}
-
-/// Bytes from one index to the next, for each dimension of an array in memory.
-fn steps(shape: &[u64], itemsize: usize) -> Vec<usize> {
-    let mut steps = vec![itemsize; shape.len()];
-    for dim in (1..shape.len()).rev() {
-        steps[dim - 1] = steps[dim] * shape[dim] as usize;
-    }
-    steps
-}
-
-/// The byte at which an element of an array in memory begins.
-fn place(index: &[u64], steps: &[usize]) -> usize {
-    index.iter().zip(steps).map(|(index, step)| *index as usize * step).sum()
 }

@@ -1,0 +1,134 @@
+//! What `convert-model` is asked for: which model, from which format to which, and where it goes.
+
+use std::path::{Path, PathBuf};
+
+use statelens_checkpoint::Result;
+use statelens_convert::shard_size;
+use statelens_formats::Shards;
+use statelens_recipes::config::{Converted, Families};
+use statelens_recipes::conversion::OPTIMIZER_FILE;
+use statelens_recipes::language::{Recipe, Side};
+use statelens_recipes::proposal::Clues;
+use statelens_recipes::{Format, ranks};
+
+use super::beside::{stem, weights};
+use super::files::{self, File};
+use super::source::{Source, recipe};
+use crate::args::ConvertModel;
+use crate::source;
+
+/// What is converted, from what to what.
+pub(super) struct Asked {
+    pub(super) recipe: Recipe,
+    pub(super) model: String,
+    pub(super) source: Format,
+    pub(super) target: Format,
+    /// It is in several folders.
+    several: bool,
+    /// It is in a file for each rank.
+    ranked: bool,
+}
+
+impl Asked {
+    pub(super) fn of(args: &ConvertModel, source: &Source, target: Format) -> Result<Self> {
+        let shown = || args.checkpoint.display().to_string();
+        let guesses = match &source.config {
+            Some(config) if source.parts.is_empty() => Families::known()?.recognise(config),
+            _ => Vec::new(),
+        };
+        let clues = Clues {
+            checkpoint: &source.checkpoint,
+            config: source.config.as_ref(),
+            guesses: &guesses,
+            unwrap: args.unwrap,
+            of_trainer: source.of_trainer || !source.parts.is_empty(),
+            parts: &source.parts,
+        };
+        let asked = args.src_fmt.as_deref();
+        let format = match (&source.ranked, asked) {
+            (Some((_, format)), None) => *format,
+            _ => clues.source(asked, target).map_err(|error| error.in_file(shown()))?,
+        };
+        let model = match (&args.model, &args.recipe) {
+            (Some(model), _) => model.clone(),
+            (None, Some(_)) => recipe(args, "")?.family,
+            (None, None) if let Some((family, _)) = &source.ranked => family.clone(),
+            (None, None) => clues.model(format, target).map_err(|error| error.in_file(shown()))?,
+        };
+        let recipe = recipe(args, &model)?;
+        let several = !source.parts.is_empty();
+        let ranked = source.ranked.is_some();
+        Ok(Self { recipe, model, source: format, target, several, ranked })
+    }
+
+    /// The new configs, by the names that the original tool gives them.
+    pub(super) fn configs(
+        &self,
+        args: &ConvertModel,
+        source: &Source,
+        mut converted: Converted,
+    ) -> Result<Vec<File>> {
+        let folder = self.folder(args);
+        converted.locate(&folder.display().to_string());
+        if self.target.is_hf() && converted.parts.is_empty() {
+            let path = folder.join(self.stem(args)?).join("config.json");
+            return Ok(vec![(path, converted.config.to_json())]);
+        }
+        let config = source.config_path.as_deref().unwrap_or(&args.checkpoint);
+        let stem = match source.parts.is_empty() {
+            true => stem(config)?,
+            false => "config".to_owned(),
+        };
+        let name = format!("{stem}_to_{}.{}", self.target, converted.language.extension());
+        Ok(files::of(&converted, &folder, &name))
+    }
+
+    /// Where a part's checkpoint goes, and how it is cut.
+    pub(super) fn output(
+        &self,
+        args: &ConvertModel,
+        part: Option<&str>,
+    ) -> Result<(PathBuf, Shards)> {
+        let folder = self.folder(args);
+        if self.target.is_cerebras() {
+            return Ok((folder.join(format!("{}.mdl", self.stem(args)?)), Shards::One));
+        }
+        let ranked = ranks::of(&self.recipe).any(|(block, ranks)| {
+            let side = if ranks.side == Side::Left { &block.left } else { &block.right };
+            side.contains(&self.target)
+        });
+        if let Some(file) = part.filter(|_| ranked) {
+            return Ok((folder.join(self.stem(args)?).join(file), Shards::One));
+        }
+        if part == Some(OPTIMIZER_FILE) {
+            return Ok((folder.join(self.stem(args)?).join(OPTIMIZER_FILE), Shards::One));
+        }
+        let folder = folder.join(part.map_or(self.stem(args)?, str::to_owned));
+        let name = if args.export_safetensors { "model.safetensors" } else { "pytorch_model.bin" };
+        Ok((folder.join(name), Shards::Numbered(shard_size(&args.hf_shard_size)?)))
+    }
+
+    fn folder(&self, args: &ConvertModel) -> PathBuf {
+        match &args.output_dir {
+            Some(folder) => folder.clone(),
+            None if args.checkpoint.is_dir() => args.checkpoint.clone(),
+            None => args.checkpoint.parent().map(Path::to_owned).unwrap_or_default(),
+        }
+    }
+
+    /// `NAME_to_FORMAT`.
+    fn stem(&self, args: &ConvertModel) -> Result<String> {
+        let name = match self.several {
+            true => "pytorch_model".to_owned(),
+            // The files of all ranks have one name; the folder's says more.
+            false if self.ranked => {
+                let folder = args.checkpoint.canonicalize().unwrap_or(args.checkpoint.clone());
+                let folder = if folder.is_dir() { Some(&*folder) } else { folder.parent() };
+                let name = folder.and_then(Path::file_name);
+                name.map_or("model".to_owned(), |name| name.to_string_lossy().into_owned())
+            }
+            false => stem(&source::named(&weights(&args.checkpoint))?)?,
+        };
+        Ok(format!("{name}_to_{}", self.target))
+    }
+}

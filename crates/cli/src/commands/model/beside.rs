@@ -1,0 +1,73 @@
+//! Where the files of a model are, and what lies beside them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Result};
+use statelens_recipes::config::Language;
+use statelens_recipes::conversion::OPTIMIZER_FILE;
+use statelens_recipes::{adapter, parts, proposal};
+
+use crate::limits::limits;
+use crate::progress::{Bar, Unit};
+use crate::scratch;
+use crate::source::{self, FileSource};
+
+/// Several checkpoints as one, under a name each.
+pub(super) fn together(
+    parts: Vec<(String, PathBuf)>,
+) -> Result<(Checkpoint, Vec<Arc<FileSource>>)> {
+    let mut sets = Vec::new();
+    let mut sources = Vec::new();
+    for (name, path) in parts {
+        let opened = source::open(&path, &[])?;
+        sets.push((name, opened.files.with_scratch(scratch::on_disk())));
+        sources.extend(opened.sources);
+    }
+    let mut bar = Bar::new("opening", Unit::Keys);
+    let checkpoint = parts::together(sets, limits(), &mut |files: FileSet| {
+        statelens_formats::open(files, limits(), &mut bar)
+    })?;
+    Ok((checkpoint, sources))
+}
+
+/// Hugging Face's weights in a folder where training has left its optimizer or an adapter, too.
+pub(super) fn weights(checkpoint: &Path) -> PathBuf {
+    const NAMES: [&str; 4] = [
+        "model.safetensors.index.json",
+        "model.safetensors",
+        "pytorch_model.bin.index.json",
+        "pytorch_model.bin",
+    ];
+    let mut left = adapter::FILES.iter().chain(&[OPTIMIZER_FILE]);
+    let training = left.any(|name| checkpoint.join(name).is_file());
+    let mut names = NAMES.iter().map(|name| checkpoint.join(name)).filter(|_| training);
+    names.find(|path| path.is_file()).unwrap_or_else(|| checkpoint.to_owned())
+}
+
+/// The config beside a checkpoint: `config.json`, `params.yaml`, `params.json`, or the only YAML file.
+pub(super) fn beside(checkpoint: &Path) -> Option<PathBuf> {
+    let folder = match checkpoint.is_dir() {
+        true => checkpoint,
+        false => checkpoint.parent()?,
+    };
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    let known = ["config.json", "params.yaml", "params.json"].map(|name| folder.join(name));
+    if let Some(found) = known.iter().find(|path| path.is_file()) {
+        return Some(found.clone());
+    }
+    let entries = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    let mut yaml = entries.filter(|path| {
+        path.is_file() && Language::of_name(&path.display().to_string()) == Some(Language::Yaml)
+    });
+    let first = yaml.next()?;
+    yaml.next().is_none().then_some(first)
+}
+
+/// The name without its extensions: those that are letters only.
+pub(super) fn stem(path: &Path) -> Result<String> {
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = name
+        .ok_or_else(|| Error::refused("this names no file").in_file(path.display().to_string()))?;
+    Ok(proposal::stem(&name).to_owned())
+}

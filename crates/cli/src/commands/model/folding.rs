@@ -1,0 +1,43 @@
+//! LoRA that is folded on the way from one format to another.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Error, Result};
+use statelens_recipes::config::Value;
+use statelens_recipes::{lora, recognise};
+
+use super::adapter;
+use crate::print::complain;
+use crate::source::FileSource;
+
+/// What is converted in place of what was read.
+pub(super) struct Folded {
+    pub(super) checkpoint: Checkpoint,
+    /// The files that are read instead, where the adapter is in one of its own.
+    pub(super) sources: Option<Vec<Arc<FileSource>>>,
+    /// The config without LoRA, where it was in it.
+    pub(super) config: Option<Value>,
+}
+
+/// Folds what is in the checkpoint, if it is one of Cerebras's, or the adapter beside it.
+pub(super) fn fold(path: &Path, read: &Checkpoint, config: Option<&Value>) -> Result<Folded> {
+    if recognise::is_cerebras(read) {
+        let config = config.ok_or_else(|| {
+            Error::refused("the config says how LoRA is scaled, and there is none beside it")
+                .in_file(path.display().to_string())
+                .advice("Name it by --config.")
+        })?;
+        let folded = lora::fold(read, config)?;
+        folded.notes.iter().for_each(|note| complain(note));
+        let config = Some(folded.config);
+        return Ok(Folded { checkpoint: folded.checkpoint, sources: None, config });
+    }
+    let adapter = adapter::beside(path).ok_or_else(|| {
+        Error::refused("there is no adapter beside it")
+            .in_file(path.display().to_string())
+            .advice("Fold one from elsewhere first: `statelens fold-lora MODEL --adapter ADAPTER`.")
+    })?;
+    let (folded, sources) = adapter::folded(path, &adapter)?;
+    Ok(Folded { checkpoint: folded.checkpoint, sources: Some(sources), config: None })
+}

@@ -1,0 +1,101 @@
+//! The checkpoints that a model is written to: one, or one for each part, rank, and its optimizer.
+
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Result};
+use statelens_convert::{Cast, Edit};
+use statelens_formats::Shards;
+use statelens_recipes::conversion::OPTIMIZER_FILE;
+
+use super::asked::Asked;
+use crate::args::{ConvertModel, Edits, Writes};
+use crate::commands::convert::{Destination, Forecast, Job};
+use crate::print::Failure;
+use crate::source::FileSource;
+
+/// The checkpoints that are written, and how.
+pub(super) struct Parts<'a> {
+    args: &'a ConvertModel,
+    parts: Vec<(Part, Arc<Checkpoint>)>,
+}
+
+struct Part {
+    edits: Edits,
+    edit: Edit,
+    destination: Destination,
+    writes: Writes,
+    cut: Shards,
+}
+
+impl<'a> Parts<'a> {
+    /// What `made` is written to. Casts go to the parts that they name something in.
+    pub(super) fn new(
+        args: &'a ConvertModel,
+        asked: &Asked,
+        made: Vec<(Option<String>, Checkpoint)>,
+        casts: Vec<Cast>,
+    ) -> Result<Self> {
+        let all: Vec<&Checkpoint> = made.iter().map(|(_, checkpoint)| checkpoint).collect();
+        let casts = Cast::for_each(casts, &all)?;
+        let parts = made.into_iter().zip(casts).map(|((name, checkpoint), casts)| {
+            let to = match name.as_deref() {
+                Some(OPTIMIZER_FILE) => "torch",
+                _ if asked.target.is_cerebras() => "cerebras",
+                _ if args.export_safetensors => "safetensors",
+                _ => "torch",
+            };
+            let (path, cut) = asked.output(args, name.as_deref())?;
+            let plain = Writes::plain(to, args.force, args.durable);
+            let part = Part {
+                edits: Edits::default(),
+                edit: Edit { casts, ..Edit::default() },
+                destination: Destination::File(path),
+                writes: Writes { lossy: args.lossy, ..plain },
+                cut,
+            };
+            Ok((part, Arc::new(checkpoint)))
+        });
+        Ok(Self { args, parts: parts.collect::<Result<_>>()? })
+    }
+
+    /// What casts would lose in each part that has some, by the name of its file.
+    pub(super) fn forecasts(&self) -> Result<Vec<(String, Forecast)>> {
+        let cast = self.parts.iter().filter(|(part, _)| !part.edit.casts.is_empty());
+        cast.map(|(part, checkpoint)| {
+            let forecast = part.job(self.args)?.forecast(checkpoint, self.args.scan)?;
+            Ok((part.destination.name(), forecast))
+        })
+        .collect()
+    }
+
+    /// Refuses what would be refused after the first part was written.
+    pub(super) fn check(&self) -> Result<()> {
+        let mut later = self.parts.iter().skip(1);
+        later.try_for_each(|(part, checkpoint)| part.job(self.args)?.check(checkpoint))
+    }
+
+    /// Writes them, one after the other.
+    pub(super) fn write(self, sources: &[Arc<FileSource>]) -> std::result::Result<(), Failure> {
+        for (part, checkpoint) in self.parts {
+            part.job(self.args)?.run(checkpoint, sources)?;
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn job<'j>(&'j self, args: &'j ConvertModel) -> Result<Job<'j>> {
+        let to = self.writes.to.as_deref().unwrap_or_default();
+        Ok(Job {
+            destination: self.destination.clone(),
+            writing: statelens_formats::writing(to)?,
+            edits: &self.edits,
+            edit: self.edit.clone(),
+            writes: &self.writes,
+            common: &args.common,
+            dry_run: false,
+            scan: false,
+            cut: self.cut.clone(),
+        })
+    }
+}

@@ -1,0 +1,87 @@
+//! `statelens convert-model --dry-run`.
+
+use statelens_inspect::{Json, visible};
+use statelens_recipes::conversion::Conversion;
+use statelens_recipes::engine::Move;
+
+use super::asked::Asked;
+use super::parts::Parts;
+use crate::args::ConvertModel;
+use crate::commands::convert::Forecast;
+use crate::print::{Outcome, Printer, counted};
+
+/// Which keys become which, and what casts would lose.
+pub(super) fn show(
+    args: &ConvertModel,
+    asked: &Asked,
+    done: &Conversion,
+    parts: &Parts<'_>,
+) -> Outcome {
+    let casts = parts.forecasts()?;
+    let mut printer = Printer::new();
+    if args.common.json {
+        printer.line(&json(asked, done, &casts))?;
+    } else {
+        moves(asked, done, &mut printer)?;
+        casts.iter().try_for_each(|(_, forecast)| forecast.text(&mut printer))?;
+    }
+    printer.finish()?;
+    if !args.lossy {
+        casts.iter().try_for_each(|(_, forecast)| forecast.refuse())?;
+    }
+    Ok(true)
+}
+
+fn moves(
+    asked: &Asked,
+    done: &Conversion,
+    printer: &mut Printer,
+) -> Result<(), crate::print::Failure> {
+    printer.line(&format!("{} from {} to {}", asked.recipe.family, asked.source, asked.target))?;
+    for Move { from, to, rule } in &done.moves {
+        let side = |keys: &[String]| match keys {
+            [] => "-".to_owned(),
+            keys => keys.join(" + "),
+        };
+        let operations = rule.split_once(" : ").map_or("", |(_, operations)| operations);
+        let line = format!("{} -> {}  {operations}", side(from), side(to));
+        printer.line(visible(line.trim_end()).as_ref())?;
+    }
+    let left_out = done.unmatched.len() as u64;
+    if left_out > 0 {
+        printer.line(&format!("{} left out", counted(left_out, "key")))?;
+    }
+    Ok(())
+}
+
+fn json(asked: &Asked, done: &Conversion, casts: &[(String, Forecast)]) -> String {
+    let mut json = Json::new();
+    json.object(|json| {
+        json.name("statelens").number(1);
+        json.name("model").str(&asked.recipe.family);
+        json.name("from").str(&asked.source.to_string());
+        json.name("to").str(&asked.target.to_string());
+        json.name("moves").array(|json| {
+            for one in &done.moves {
+                json.object(|json| {
+                    json.name("from").array(|json| one.from.iter().for_each(|key| json.str(key)));
+                    json.name("to").array(|json| one.to.iter().for_each(|key| json.str(key)));
+                    json.name("rule").str(&one.rule);
+                });
+            }
+        });
+        json.name("unmatched")
+            .array(|json| done.unmatched.iter().for_each(|one| json.str(&one.key)));
+        if !casts.is_empty() {
+            json.name("casts").array(|json| {
+                for (output, forecast) in casts {
+                    json.object(|json| {
+                        json.name("output").str(output);
+                        forecast.json(json);
+                    });
+                }
+            });
+        }
+    });
+    json.take()
+}

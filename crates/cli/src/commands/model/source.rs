@@ -1,0 +1,142 @@
+//! What `convert-model` reads: the checkpoint, its config, and the rules.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Result};
+use statelens_recipes::config::Value;
+use statelens_recipes::conversion::OPTIMIZER_FILE;
+use statelens_recipes::language::{Recipe, Side};
+use statelens_recipes::proposal;
+use statelens_recipes::{Format, families, ranks};
+
+use super::beside::{beside, together, weights};
+use super::files;
+use crate::args::ConvertModel;
+use crate::commands;
+use crate::source::FileSource;
+
+/// What is read.
+pub(super) struct Source {
+    pub(super) checkpoint: Checkpoint,
+    pub(super) sources: Vec<Arc<FileSource>>,
+    pub(super) config: Option<Value>,
+    pub(super) config_path: Option<PathBuf>,
+    /// The folders of a model of several parts.
+    pub(super) parts: Vec<String>,
+    /// The family and format whose files of ranks these are.
+    pub(super) ranked: Option<(String, Format)>,
+    /// The optimizer's state was in a file of its own, as Hugging Face's trainer writes it.
+    pub(super) of_trainer: bool,
+}
+
+impl Source {
+    pub(super) fn open(args: &ConvertModel) -> Result<Self> {
+        let named = args.model.as_deref().map(|name| recipe(args, name)).transpose()?;
+        let parts = match &named {
+            Some(recipe) if args.checkpoint.is_dir() => {
+                let all = proposal::folders(recipe).into_iter();
+                all.filter(|part| args.checkpoint.join(part).is_dir()).collect()
+            }
+            None if args.recipe.is_none() => {
+                proposal::parts_in(&|part| args.checkpoint.join(part).is_dir())
+            }
+            _ => Vec::new(),
+        };
+        let config_path = match &args.config {
+            Some(path) => Some(path.clone()),
+            None if parts.is_empty() => beside(&args.checkpoint),
+            None => Some(args.checkpoint.clone()),
+        };
+        let config = config_path.as_deref().map(|path| files::read_config(path, &parts));
+        let config = config.transpose()?;
+        let of_ranks = RankFiles::beside(args, named.as_ref());
+        let weights = weights(&args.checkpoint);
+        let optimizer = weights.with_file_name(OPTIMIZER_FILE);
+        let of_trainer = args.with_optimizer && weights.is_file() && optimizer.is_file();
+        let optimizer = of_trainer.then_some(optimizer);
+        if parts.is_empty() && of_ranks.is_none() && optimizer.is_none() {
+            let (checkpoint, sources) = commands::open(&weights, &args.common.with)?;
+            return Ok(Self {
+                checkpoint,
+                sources,
+                config,
+                config_path,
+                parts,
+                ranked: None,
+                of_trainer: false,
+            });
+        }
+        let (paths, ranked) = match of_ranks {
+            Some(RankFiles { family, format, paths }) => {
+                let paths = paths.into_iter().enumerate();
+                let named = paths.map(|(rank, path)| (rank.to_string(), path)).collect();
+                (named, Some((family, format)))
+            }
+            None if let Some(path) = optimizer.filter(|_| parts.is_empty()) => {
+                let model = ("model".to_owned(), weights);
+                (vec![model, ("optimizer".to_owned(), path)], None)
+            }
+            None => {
+                let part = |part: &String| (part.clone(), args.checkpoint.join(part));
+                (parts.iter().map(part).collect::<Vec<_>>(), None)
+            }
+        };
+        let (checkpoint, sources) = together(paths)?;
+        Ok(Self { checkpoint, sources, config, config_path, parts, ranked, of_trainer })
+    }
+}
+
+/// A checkpoint in a file for each rank.
+struct RankFiles {
+    family: String,
+    format: Format,
+    paths: Vec<PathBuf>,
+}
+
+impl RankFiles {
+    /// Those in the folder of the checkpoint, or of which it is the first: of the recipe that was
+    /// named, or of any.
+    fn beside(args: &ConvertModel, named: Option<&Recipe>) -> Option<Self> {
+        let all = families::names().filter(|_| named.is_none());
+        let others = all.filter_map(|name| families::find(name).ok());
+        named.cloned().into_iter().chain(others).find_map(|recipe| {
+            ranks::of(&recipe).find_map(|(block, ranks)| {
+                let formats = match ranks.side {
+                    Side::Left => &block.left,
+                    Side::Right => &block.right,
+                };
+                let format = *formats.first()?;
+                let asked = args.src_fmt.as_ref();
+                if asked.is_some_and(|asked| *asked != format.to_string()) {
+                    return None;
+                }
+                let folder = match args.checkpoint.is_dir() {
+                    true => args.checkpoint.clone(),
+                    false => below(&args.checkpoint, &ranks.name(0))?,
+                };
+                let paths = (0..ranks::MOST).map(|rank| folder.join(ranks.name(rank)));
+                let paths: Vec<PathBuf> = paths.take_while(|path| path.is_file()).collect();
+                let family = recipe.family.clone();
+                (!paths.is_empty()).then_some(Self { family, format, paths })
+            })
+        })
+    }
+}
+
+/// The folder below which a path has this name.
+fn below(path: &Path, name: &str) -> Option<PathBuf> {
+    let mut folder = path;
+    path.ends_with(name).then_some(())?;
+    for _ in Path::new(name).components() {
+        folder = folder.parent()?;
+    }
+    Some(folder.to_owned())
+}
+
+/// The user's recipe, or that of a model.
+pub(super) fn recipe(args: &ConvertModel, model: &str) -> Result<Recipe> {
+    let Some(path) = &args.recipe else { return families::find(model) };
+    let text = files::read_text(path)?;
+    families::parse(&path.display().to_string(), &text)
+}

@@ -1,0 +1,175 @@
+// What the page can do at once, how each is begun and ended, and what the command gives for it.
+
+import assert from "node:assert/strict";
+import { execFileSync, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join } from "node:path";
+import { after, before } from "node:test";
+import { choosing, command, launch, withPage } from "./harness.mjs";
+
+/** A loaded machine reads slowly. */
+export const LONG = 300_000;
+
+/** Of the file of tests that runs: each has its own process. */
+export let browser;
+export let folder;
+before(async () => {
+  browser = await launch();
+  folder = mkdtempSync(join(tmpdir(), "statelens-session-"));
+});
+after(async () => {
+  await browser.close();
+  rmSync(folder, { recursive: true });
+});
+
+/** A page that saves what it writes as downloads. */
+export const tab = (work) =>
+  withPage(browser, async (page) => {
+    await page.addInitScript(() => delete window.showSaveFilePicker);
+    await page.reload();
+    await page.waitForSelector("#start");
+    await work(page);
+  });
+
+export async function open(page, file) {
+  await page.setInputFiles("#choose-files", file);
+  await page.locator("#work .top .name", { hasText: basename(file) }).waitFor({ timeout: LONG });
+}
+
+/** Reports and summaries are saved as downloads, too. */
+export const isWritten = (download) => /\.(pt|mdl)$/.test(download.suggestedFilename());
+
+export async function saved(page, click, predicate = (download) => !isWritten(download)) {
+  const [download] = await Promise.all([page.waitForEvent("download", { predicate, timeout: LONG }), click()]);
+  return readFileSync(await download.path());
+}
+
+export const run = (...args) => {
+  const { status, stdout, stderr } = spawnSync(command, args, { maxBuffer: 1 << 28 });
+  assert.ok(status === 0 || status === 1, String(stderr));
+  return stdout;
+};
+
+/** What can be done at once: begins it and leaves it alone; whether it is still at it; waits for what comes of it. */
+export const jobs = {
+  measure: {
+    async begin(page) {
+      await page.keyboard.press("s");
+      await page.getByRole("button", { name: /^Read all values/ }).click();
+      await page.getByRole("progressbar", { name: "Reading values" }).waitFor();
+      await page.keyboard.press("Escape");
+      await page.waitForSelector(".sheet", { state: "detached" });
+    },
+    async end(page) {
+      await page.keyboard.press("s");
+      await page.getByText("The files hold the statistics").waitFor({ timeout: LONG });
+      const json = await saved(page, () => page.getByRole("button", { name: /^JSON/ }).click());
+      await page.keyboard.press("Escape");
+      return json;
+    },
+    async is_going(page) {
+      await page.keyboard.press("s");
+      await page.waitForSelector(".sheet.sharing");
+      const going = await page.getByRole("progressbar", { name: "Reading values" }).isVisible();
+      await page.keyboard.press("Escape");
+      return going;
+    },
+    expected: ({ a }) => run("summary", a, "--to", "json", "--stats"),
+  },
+  verify: {
+    async begin(page) {
+      await page.keyboard.press("v");
+      await page.click("#verify-begin");
+      await page.waitForSelector("#verify-run");
+      await page.getByRole("button", { name: "Browse meanwhile" }).click();
+    },
+    async end(page) {
+      await page.click("#verify");
+      await page.waitForSelector("#verify-done", { timeout: LONG });
+      const report = await saved(page, () => page.click("#verify-save"));
+      await page.keyboard.press("Escape");
+      return report;
+    },
+    is_going: async (page) => /verifying/.test(await page.textContent("#verify")),
+    expected: ({ a }) => run("verify", a, "--json"),
+  },
+  write: {
+    /** Lays out what is written, so that it can begin at once. */
+    async prepare(page) {
+      await laid(page);
+      await page.keyboard.press("Escape");
+    },
+    async begin(page) {
+      await page.keyboard.press("c");
+      await page.waitForSelector("#write:not([disabled])");
+      page.written = page.waitForEvent("download", { predicate: isWritten, timeout: LONG });
+      page.written.catch(() => {});
+      await page.click("#write");
+      await page.waitForSelector("#convert-run");
+      await page.getByRole("button", { name: "Browse meanwhile" }).click();
+    },
+    async end(page) {
+      return readFileSync(await (await page.written).path());
+    },
+    is_going: async (page) => /writing \d+ %/.test(await page.textContent(".status")),
+    expected: ({ a }) => {
+      const output = join(folder, "expected.pt");
+      execFileSync(command, ["convert", a, output, "--to", "torch", "--lossy", "--force"], { stdio: "pipe" });
+      return readFileSync(output);
+    },
+  },
+  scan: {
+    async begin(page) {
+      await page.click("#scan");
+      await page.waitForSelector("#scanning");
+    },
+    async end(page) {
+      await page.waitForSelector("#scanned", { timeout: LONG });
+      // The columns of values, of the rows that are in view.
+      return Buffer.from((await page.locator("#work .row").allTextContents()).join("\n"));
+    },
+    is_going: (page) => page.isVisible("#scanning"),
+    async expected({ a }) {
+      let rows;
+      await tab(async (page) => {
+        await open(page, a);
+        // Alone it can be over before anything is seen of it.
+        await page.click("#scan");
+        rows = await this.end(page);
+      });
+      assert.match(String(rows), /\d\.\d+/);
+      return rows;
+    },
+  },
+  // What has a screen of its own: it can only be begun last.
+  compare: {
+    async begin(page, { b }) {
+      const chooser = await choosing(page, () => page.keyboard.press("d"));
+      await chooser.setFiles(b);
+      await page.waitForSelector("#compare");
+    },
+    async end(page) {
+      await page.waitForSelector("#save-report:not([disabled])", { timeout: LONG });
+      const report = await saved(page, () => page.click("#save-report"));
+      await page.keyboard.press("Escape");
+      await page.waitForSelector("#work");
+      return report;
+    },
+    is_going: async () => true,
+    expected: ({ a, b }) => run("diff", a, b, "--json"),
+  },
+};
+
+/** Opens the convert sheet and waits for the plan of a PyTorch file. */
+export async function laid(page) {
+  await page.keyboard.press("c");
+  await page.click('[role="radio"]:has-text("PyTorch")');
+  await page.waitForSelector(".plan:not(.late)");
+  for (const box of await page.$$(".loss input")) await box.check();
+  await page.waitForSelector("#write:not([disabled])");
+}
+
+export function same(name, got, wanted) {
+  assert.ok(got.equals(wanted), `${name}: ${got.length} bytes, expected ${wanted.length}, which are others`);
+}

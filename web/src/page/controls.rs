@@ -1,0 +1,65 @@
+//! Controls of what is converted: each change asks for the plan anew.
+
+use yew::prelude::*;
+
+use crate::page::conversion::Convert;
+use crate::page::marks::one_of;
+use crate::page::model::actor::Actor;
+use crate::protocol::Choice;
+
+/// Changes what is asked for, and asks for the plan of it.
+pub(super) fn change(actor: &Actor, change: impl FnOnce(&mut Convert) + 'static) {
+    change_boxed(actor, Box::new(change));
+}
+
+/// The same, compiled once for all changes.
+fn change_boxed(actor: &Actor, change: Box<dyn FnOnce(&mut Convert)>) {
+    actor.convert(move |convert| {
+        change(convert);
+        convert.follow();
+        convert.request += 1;
+        convert.planning = true;
+    });
+}
+
+/// A row of choices, the first of which is the default; nothing if there is no choice.
+pub(super) fn choices(
+    actor: &Actor,
+    title: &'static str,
+    about: &'static str,
+    list: &[Choice],
+    chosen: Option<&str>,
+    set: fn(&mut Convert, Option<String>),
+) -> Html {
+    if list.len() < 2 {
+        return html! {};
+    }
+    html! {
+        <div class="fs"><span class="lab">{ title }</span><div>
+            { radios(actor, &format!("{title}: {about}"), list, chosen, set) }
+        </div></div>
+    }
+}
+
+/// The choices alone.
+pub(super) fn radios(
+    actor: &Actor,
+    about: &str,
+    list: &[Choice],
+    chosen: Option<&str>,
+    set: fn(&mut Convert, Option<String>),
+) -> Html {
+    html! {
+        <span class="seg" role="radiogroup" aria-label={about.to_owned()}>
+            { for list.iter().enumerate().map(|(at, choice)| {
+                let on = chosen.map_or(at == 0, |id| id == choice.id);
+                let (actor, id) = (actor.clone(), (at > 0).then(|| choice.id.clone()));
+                let onclick = Callback::from(move |_: MouseEvent| {
+                    let id = id.clone();
+                    change(&actor, move |convert| set(convert, id));
+                });
+                one_of("radio", on, &choice.name, onclick)
+            }) }
+        </span>
+    }
+}

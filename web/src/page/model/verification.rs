@@ -1,0 +1,52 @@
+//! The state of a verification.
+
+use std::rc::Rc;
+
+use web_sys::File;
+
+use crate::protocol::verify::{Told, Verified};
+use crate::protocol::{ErrorText, Running};
+
+/// A verification of the open checkpoint.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Verification {
+    /// What it is held against.
+    pub manifest: Option<File>,
+    /// Whether numbers that are not finite are wrong.
+    pub finite: bool,
+    /// Whether far more may be gone through than the files hold.
+    pub sure: bool,
+    /// Where it is.
+    pub stage: Stage,
+}
+
+/// Where a verification is.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Stage {
+    /// Not begun.
+    #[default]
+    Form,
+    /// The last that the worker said; bytes and milliseconds at each repaint.
+    Now(Running, Rc<Vec<(u64, f64)>>),
+    /// It is complete.
+    Done(Rc<Verified>),
+    /// It could not go on.
+    Failed(Rc<ErrorText>),
+}
+
+impl Verification {
+    /// Takes in what the worker said.
+    pub(in crate::page) fn hear(&mut self, told: Told) {
+        // Nothing is heard of what was stopped.
+        let Stage::Now(_, past) = &self.stage else { return };
+        self.stage = match told {
+            Told::Progress(now) => {
+                let mut past = past.as_ref().clone();
+                past.push((now.done, now.millis));
+                Stage::Now(now, Rc::new(past))
+            }
+            Told::Ended(Ok(verified)) => Stage::Done(Rc::new(*verified)),
+            Told::Ended(Err(error)) => Stage::Failed(Rc::new(error)),
+        };
+    }
+}

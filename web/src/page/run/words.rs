@@ -1,0 +1,35 @@
+//! What is said of the entries of a run folder.
+
+use statelens_inspect::runs::RunFile;
+
+use crate::page::model::folder::RunView;
+
+/// The word for what a file is.
+pub(super) fn kind_word(kind: &RunFile) -> &'static str {
+    match kind {
+        RunFile::Checkpoint(_) => "full",
+        RunFile::Temporary => "leftover",
+        other => other.word(),
+    }
+}
+
+/// What should be known about an entry.
+pub(super) fn notes(view: &RunView, entry: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    let Some(of) = view.sorted.run.entries.get(entry) else { return notes };
+    match of.kind {
+        RunFile::Temporary => {
+            notes.push("A writer stopped before this was complete. It is not a checkpoint.".into())
+        }
+        RunFile::NoDate => notes
+            .push("The timestamp in its name is not a date: the trainer passes it over.".into()),
+        _ => {}
+    }
+    if !view.wrong(entry).is_empty() {
+        notes.push(view.wrong(entry).to_owned());
+    }
+    if view.sorted.run.only_folder.contains(&of.name) {
+        notes.push("The index does not list it: autoload passes over it.".into());
+    }
+    notes
+}

@@ -1,0 +1,93 @@
+//! Opens what is at an address, with the files that belong to it and lie beside it.
+
+use std::rc::Rc;
+
+use statelens_checkpoint::{Checkpoint, Error, FileSet, Limits, Result};
+use statelens_remote::{Address, Wanted};
+
+use crate::protocol::Agreed;
+use crate::worker::job::Job;
+use crate::worker::remote::{Begun, Server, begun};
+use crate::worker::sources::Sources;
+use crate::worker::watch::Watch;
+
+/// Files that are asked for at once.
+const AT_ONCE: usize = 6;
+
+/// The files of a remote checkpoint, and what reading their structure gave.
+pub(super) struct Found {
+    /// The files.
+    pub(super) files: FileSet,
+    /// The same, as they are read from one end to the other.
+    pub(super) sources: Sources,
+    /// The checkpoint.
+    pub(super) checkpoint: Checkpoint,
+}
+
+/// Opens the file at an address, with the files that belong to it and lie beside it.
+///
+/// # Errors
+/// As the server or the core says it.
+pub(super) async fn open(url: &str, agreed: Agreed, job: &Job) -> Result<Found> {
+    let address = Address::parse(url)?;
+    let server = Rc::new(Server::of(&address, agreed.follow));
+    let found = found(address, &server, agreed, job).await;
+    server.tell(job);
+    found
+}
+
+async fn found(address: Address, server: &Rc<Server>, agreed: Agreed, job: &Job) -> Result<Found> {
+    let begun = |address| begun(address, server, job, agreed.follow);
+    let limits = Limits::times(agreed.times);
+    let name = address.name();
+    let named = |error: Error| error.in_file(name.as_str());
+    let main = begun(address.clone()).await.and_then(|found| found).map_err(named)?;
+    let mut files = FileSet::default().noting_missed();
+    let mut parts = Vec::new();
+    let mut push = |files: &mut FileSet, name: &str, (bytes, file): Begun| {
+        files.push_remote(name, bytes, None);
+        parts.push(file);
+    };
+    push(&mut files, &name, main);
+    let mut wanted = Wanted::default();
+    loop {
+        job.check()?;
+        let mut watch = Watch::new(job, None);
+        let opened = statelens_formats::open(files.clone(), &limits, &mut watch);
+        let before = files.count();
+        for some in wanted.next(&files, |name| address.beside(name)).chunks(AT_ONCE) {
+            job.check()?;
+            let asked: Vec<_> = some.iter().map(|(_, address)| begun(address.clone())).collect();
+            for ((name, _), found) in some.iter().zip(all(asked).await) {
+                // A file that is not there is missing, which the checkpoint says by itself.
+                if let Ok(source) = found.map_err(|error| error.in_file(name.as_str()))? {
+                    push(&mut files, name, source);
+                }
+            }
+            server.tell(job);
+        }
+        if files.count() == before {
+            let sources = Sources::of_server(server.clone(), parts);
+            return Ok(Found { files, sources, checkpoint: opened? });
+        }
+    }
+}
+
+/// Waits for all of some futures, which are under way together.
+async fn all<T>(futures: Vec<impl Future<Output = T>>) -> Vec<T> {
+    let mut waiting: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    std::future::poll_fn(|context| {
+        let mut ready = true;
+        for (future, done) in &mut waiting {
+            if done.is_none()
+                && let std::task::Poll::Ready(value) = future.as_mut().poll(context)
+            {
+                *done = Some(value);
+            }
+            ready &= done.is_some();
+        }
+        if ready { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    waiting.into_iter().filter_map(|(_, done)| done).collect()
+}

@@ -1,0 +1,64 @@
+//! An open checkpoint, as whatever is done with it needs it.
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use statelens_checkpoint::{Checkpoint, Leaf, Limits};
+use statelens_inspect::{Parameter, Parameters};
+
+use crate::worker::job::Job;
+use crate::worker::sources::Sources;
+
+/// An open checkpoint, its leaves by row, and the files that it is read from.
+#[derive(Clone)]
+pub struct OpenCheckpoint {
+    /// The checkpoint.
+    pub checkpoint: Arc<Checkpoint>,
+    /// Its leaves, in the order of the rows that the page was sent.
+    pub leaves: Arc<[Leaf]>,
+    /// Its files.
+    pub sources: Rc<Sources>,
+    /// Within what it was opened.
+    pub limits: Limits,
+    /// What optimizers' numbers stand for, once that was asked.
+    parameters: Rc<OnceCell<Parameters>>,
+}
+
+impl OpenCheckpoint {
+    /// An open checkpoint with its leaves.
+    pub fn new(
+        checkpoint: Arc<Checkpoint>,
+        leaves: Arc<[Leaf]>,
+        sources: Rc<Sources>,
+        limits: Limits,
+    ) -> Self {
+        Self { checkpoint, leaves, sources, limits, parameters: Rc::default() }
+    }
+
+    /// The parameter that an entry of an optimizer's state belongs to.
+    #[must_use]
+    pub fn parameter(&self, leaf: &Leaf) -> Option<&Parameter> {
+        let flat = leaf.flat.to_lossy();
+        if !flat.contains("state.") {
+            return None;
+        }
+        let all = self.parameters.get_or_init(|| Parameters::of(&self.checkpoint, &self.leaves));
+        all.of_key(&flat)
+    }
+
+    /// The name or the address of the file that is open.
+    pub(super) fn source_name(&self) -> String {
+        let files = &self.checkpoint.files;
+        let main = || files.main().map(|main| files.name(main).to_owned()).ok();
+        let url = self.sources.server().map(|server| server.url().to_owned());
+        url.or_else(main).unwrap_or_default()
+    }
+
+    /// Tells the page what has been fetched of it, if it is a remote one.
+    pub(super) fn tell_fetched(&self, job: &Job) {
+        if let Some(server) = self.sources.server() {
+            server.tell(job);
+        }
+    }
+}
