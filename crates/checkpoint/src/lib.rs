@@ -17,6 +17,7 @@ mod interner;
 mod key;
 mod leaves;
 mod limits;
+mod memo;
 mod numpy;
 pub mod order;
 pub mod pieces;

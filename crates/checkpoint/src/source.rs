@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cache::{BLOCK, Cache, Structure};
+use crate::memo::Memo;
 use crate::{Error, Limits, ReadAt, Result, Scratch, room};
 
 /// One file of a [`FileSet`].
@@ -39,6 +40,8 @@ pub struct FileSet {
     main: u32,
     /// What was read of their structure, of all of them together.
     cache: Arc<Cache>,
+    /// What was made of that last.
+    memo: Arc<Memo>,
     /// Names that were looked for in vain, where they are noted.
     missed: Option<Arc<Mutex<BTreeSet<String>>>>,
     /// What may be spent on reading them.
@@ -118,6 +121,7 @@ impl FileSet {
     #[must_use]
     pub fn within(mut self, limits: &Limits) -> Self {
         self.limits = Arc::new(limits.clone());
+        self.memo = Arc::default();
         self
     }
 
@@ -174,6 +178,19 @@ impl FileSet {
     /// The file's name; empty for an id of another set.
     pub fn name(&self, id: FileId) -> &str {
         self.files.get(id.0 as usize).map_or("", |file| &file.name)
+    }
+
+    /// What `make` makes of the files' structure for `key`, unless that was made a moment ago: for what
+    /// many parts of one tensor need. Only the last two things are kept.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn recent<K, V>(&self, key: K, make: impl FnOnce() -> Result<V>) -> Result<Arc<V>>
+    where
+        K: PartialEq + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        self.memo.recent(key, make)
     }
 
     /// The file's bytes, past the cache: for weights.

@@ -10,6 +10,7 @@ mod spread;
 mod staged;
 mod strided;
 mod sweep;
+mod table;
 mod tiles;
 
 use std::ops::Range;

@@ -3,19 +3,23 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use statelens_checkpoint::{self as checkpoint, Chunk, Chunks, Error, Limits, Result, Span, order};
+use statelens_checkpoint::{self as checkpoint, Chunks, Error, Limits, Result, Span};
 
 use super::cells::{Cells, Piece, copy_box};
 use super::spread::{Spread, decode};
 use super::staged::Staged;
+use super::table::{Table, chunk_limit};
 use super::tiles::{Grid, Tiles};
-use super::{Context, Stored, check_span};
+use super::{Context, Stored};
 use crate::bands::{Band, Bands};
 use crate::shape::{count, linear};
 use crate::{Need, Out};
 
 /// Times that chunks are decoded rather than kept in scratch, on average.
 const FEW_TIMES: u64 = 2;
+
+/// Bytes of a band where whole rows of chunks fit into so few.
+const SMALL: u64 = 2 << 20;
 
 /// Gathers a chunked array band by band, decoding each chunk that a band touches.
 #[derive(Debug)]
@@ -27,7 +31,7 @@ pub(crate) struct Chunked {
     grid: Vec<u64>,
     itemsize: usize,
     /// The stored chunks, by their number in the grid in C order.
-    table: Arc<Vec<(u64, Chunk)>>,
+    table: Arc<Table>,
     fill: Vec<u8>,
     /// Some chunks are not stored.
     sparse: bool,
@@ -84,29 +88,20 @@ impl Chunked {
         }
         let grid: Vec<u64> =
             shape.iter().zip(chunk).map(|(dim, chunk)| dim.div_ceil(*chunk)).collect();
-        let table = sorted(layout.chunks.table(context.files)?, shape, chunk, &grid)?;
-        for (_, chunk) in &table {
-            check_span(context.files, &chunk.span)?;
-            Limits::check(
-                "bytes of a stored chunk",
-                chunk.span.len,
-                chunk_limit(context).saturating_mul(2),
-            )?;
-        }
-        if table.is_empty() {
+        let table = Table::of(context, shape, layout, &range)?;
+        if table.chunks.is_empty() {
             return Stored::fill(&fill, context.itemsize, range.end - range.start);
         }
-        let table = Arc::new(table);
         if let Some(staged) = crosswise(context, shape, layout, &table, &fill, range.clone())? {
             return Ok(staged);
         }
-        let max = context.budget as u64 / context.itemsize.max(1);
+        let max = band(shape, chunk, context.itemsize, context.budget as u64);
         Ok(Stored::Chunked(
             Box::new(Self {
                 chunks: layout.chunks.clone(),
                 chunk: chunk.clone(),
                 itemsize: context.itemsize as usize,
-                sparse: (table.len() as u64) < count(&grid)?,
+                sparse: (table.chunks.len() as u64) < count(&grid)?,
                 grid,
                 table,
                 fill,
@@ -162,20 +157,21 @@ impl Chunked {
     pub(crate) fn step(&mut self, out: &mut Out<'_>) -> Result<()> {
         let Some(now) = &mut self.now else { return Ok(()) };
         let number = now.number(&self.grid);
-        let Ok(index) = self.table.binary_search_by_key(&number, |(number, _)| *number) else {
+        let Ok(index) = self.table.chunks.binary_search_by_key(&number, |(number, _)| *number)
+        else {
             // Not stored: the band was filled before.
             return if now.one_piece { self.fill_band(out) } else { self.advance(out) };
         };
         if self.decoded == Some(index) {
             return self.place(out);
         }
-        let span = self.table[index].1.span;
+        let span = self.table.chunks[index].1.span;
         now.reading = Some((index, span));
         if span.len == 0 { self.feed(&[], out) } else { Ok(()) }
     }
 
     fn decode(&mut self, index: usize, stored: &[u8]) -> Result<()> {
-        let chunk = &self.table[index].1;
+        let chunk = &self.table.chunks[index].1;
         self.decoded = None;
         // Checked when the machine started: it fits.
         let size = self.chunk.iter().product::<u64>() as usize * self.itemsize;
@@ -268,13 +264,25 @@ impl Now {
     }
 }
 
+/// Elements of a band at most. Where a row of chunks fits into the budget, a few of them are enough: they
+/// stay in the processor's cache until they are passed on.
+fn band(shape: &[u64], chunk: &[u64], itemsize: u64, budget: u64) -> u64 {
+    let max = budget / itemsize.max(1);
+    let rest = shape.iter().skip(1).try_fold(1u64, |all, len| all.checked_mul(*len));
+    let row = chunk.first().zip(rest).and_then(|(first, rest)| first.checked_mul(rest));
+    match row {
+        Some(row) if row <= max => max.min(row.max(SMALL / itemsize.max(1))),
+        _ => max,
+    }
+}
+
 /// The machine that decodes each chunk once, into scratch, where bands touch the same chunks again
 /// and again; `None` where that isn't so, or where there is no scratch.
 fn crosswise(
     context: &Context<'_>,
     shape: &[u64],
     layout: &checkpoint::Chunked,
-    table: &Arc<Vec<(u64, Chunk)>>,
+    table: &Arc<Table>,
     fill: &[u8],
     range: Range<u64>,
 ) -> Result<Option<Stored>> {
@@ -289,7 +297,7 @@ fn crosswise(
     let bands = wanted.div_ceil(band.count);
     let touched = u128::from(Cells::new(&band, chunk).total) * u128::from(bands);
     // Of those that it touches, as many are stored as of all.
-    let stored = table.len() as u64;
+    let stored = table.chunks.len() as u64;
     let decoded = touched * u128::from(stored) / u128::from(count(&grid)?.max(1));
     let decoded = u64::try_from(decoded).unwrap_or(u64::MAX);
     if bands < 2 || decoded <= stored.saturating_mul(FEW_TIMES) {
@@ -302,7 +310,7 @@ fn crosswise(
         return context.bearable(times, work, wanted.saturating_mul(itemsize)).map(|()| None);
     };
     let area = scratch.area(stored.saturating_mul(size))?;
-    let places = table.iter().zip(0..).map(|((number, _), index)| (*number, index * size));
+    let places = table.chunks.iter().zip(0..).map(|((number, _), index)| (*number, index * size));
     let places = Grid {
         shape: shape.to_vec(),
         tile: chunk.clone(),
@@ -313,45 +321,4 @@ fn crosswise(
     let next = Tiles::new(context, places, area.clone(), fill, range)?;
     let spread = Spread::new(layout.chunks.clone(), table.clone(), size as usize);
     Ok(Some(Staged::before(Stored::Spread(Box::new(spread)), area, Stored::Tiles(Box::new(next)))))
-}
-
-/// The chunks by their number in the grid; fails for chunks that are twice there, off the grid,
-/// or out of the array.
-fn sorted(
-    table: Vec<Chunk>,
-    shape: &[u64],
-    chunk: &[u64],
-    grid: &[u64],
-) -> Result<Vec<(u64, Chunk)>> {
-    let mut numbered = Vec::with_capacity(table.len());
-    for entry in table {
-        let at = &entry.at;
-        let sound = at.len() == shape.len()
-            && at.iter().zip(shape).all(|(at, dim)| at < dim)
-            && at.iter().zip(chunk).all(|(at, chunk)| at % chunk == 0);
-        if !sound {
-            return Err(Error::damaged(format!(
-                "a chunk is said to start at {at:?} of a tensor of shape {shape:?} in chunks of \
-                 {chunk:?}"
-            ))
-            .at(entry.span.offset));
-        }
-        let cell: Vec<u64> = at.iter().zip(chunk).map(|(at, chunk)| at / chunk).collect();
-        numbered.push((linear(&cell, grid), entry));
-    }
-    order::by_key(&mut numbered, |(number, _)| *number);
-    if let Some(pair) = numbered.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-        let [(_, first), (_, second)] = pair else { return Ok(numbered) };
-        return Err(Error::damaged(format!(
-            "the chunk that starts at {:?} is there twice",
-            first.at
-        ))
-        .at(second.span.offset));
-    }
-    Ok(numbered)
-}
-
-/// The largest chunk that is decoded: what the limits allow, or the budget if that is more.
-fn chunk_limit(context: &Context<'_>) -> u64 {
-    context.files.limits().chunk.max(context.budget as u64)
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use statelens_checkpoint::{Chunk, Chunks, Error, Result, Span};
 
+use super::table::Table;
 use crate::{Need, Out};
 
 /// Passes on the elements of all chunks that are stored, in the order of the table.
 #[derive(Debug)]
 pub(crate) struct Spread {
     chunks: Arc<dyn Chunks>,
-    table: Arc<Vec<(u64, Chunk)>>,
+    table: Arc<Table>,
     /// Bytes of a decoded chunk.
     size: usize,
     index: usize,
@@ -21,8 +22,8 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    pub(crate) fn new(chunks: Arc<dyn Chunks>, table: Arc<Vec<(u64, Chunk)>>, size: usize) -> Self {
-        let rest = table.first().map(|(_, chunk)| chunk.span);
+    pub(crate) fn new(chunks: Arc<dyn Chunks>, table: Arc<Table>, size: usize) -> Self {
+        let rest = table.chunks.first().map(|(_, chunk)| chunk.span);
         Self { chunks, table, size, index: 0, rest, stored: Vec::new(), plain: Vec::new() }
     }
 
@@ -42,11 +43,11 @@ impl Spread {
         if rest.len > 0 {
             return Ok(());
         }
-        let (_, chunk) = &self.table[self.index];
+        let (_, chunk) = &self.table.chunks[self.index];
         decode(&*self.chunks, chunk, &self.stored, &mut self.plain, self.size)?;
         self.stored.clear();
         self.index += 1;
-        self.rest = self.table.get(self.index).map(|(_, chunk)| chunk.span);
+        self.rest = self.table.chunks.get(self.index).map(|(_, chunk)| chunk.span);
         out(&self.plain)
     }
 

@@ -10,6 +10,8 @@ pub(super) struct Flipped {
     table: Vec<Chunk>,
     fill: Vec<u8>,
     pub(super) decoded: AtomicUsize,
+    /// How often the table was asked for.
+    listed: AtomicUsize,
 }
 
 impl Flipped {
@@ -21,6 +23,7 @@ impl Flipped {
 
 impl Chunks for Flipped {
     fn table(&self, _files: &FileSet) -> Result<Vec<Chunk>> {
+        self.listed.fetch_add(1, Ordering::Relaxed);
         Ok(self.table.clone())
     }
 
@@ -81,7 +84,12 @@ pub(super) fn chunked(
     for index in (1..table.len()).rev() {
         table.swap(index, random.next(index as u64 + 1) as usize);
     }
-    let chunks = Flipped { table, fill: fill.to_vec(), decoded: AtomicUsize::new(0) };
+    let chunks = Flipped {
+        table,
+        fill: fill.to_vec(),
+        decoded: AtomicUsize::new(0),
+        listed: AtomicUsize::new(0),
+    };
     (file(file_bytes), Arc::new(chunks), plain)
 }
 
@@ -109,6 +117,57 @@ fn chunks_of_any_shape() {
 }
 
 #[test]
+fn parts_of_an_array_share_one_table() {
+    let mut random = Random(12);
+    let (files, chunks, plain) = chunked(&mut random, &[60, 5], &[3, 2], 2, &[]);
+    let layout = Layout::Chunked(Chunked { shape: vec![3, 2], chunks: chunks.clone() });
+    let tensor = Tensor::new(opaque(2), vec![60, 5], layout);
+    for part in 0..20 {
+        let range = part * 15..(part + 1) * 15;
+        let found = run(&files, &tensor, range.clone(), 1 << 10, |_| 64).unwrap();
+        assert_eq!(found, plain[range.start as usize * 2..range.end as usize * 2]);
+    }
+    assert_eq!(chunks.listed.load(Ordering::Relaxed), 1);
+    // Other limits may refuse it.
+    let files = files.within(&checkpoint::Limits::default());
+    run(&files, &tensor, 0..15, 1 << 10, |_| 64).unwrap();
+    assert_eq!(chunks.listed.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn little_is_held_where_rows_of_chunks_are_small() {
+    let mut random = Random(13);
+    let longest = |rows: u64, random: &mut Random| {
+        let (files, chunks, plain) = chunked(random, &[6 << 10, 256], &[rows, 64], 4, &[]);
+        let layout = Layout::Chunked(Chunked { shape: vec![rows, 64], chunks: chunks.clone() });
+        let tensor = Tensor::new(opaque(4), vec![6 << 10, 256], layout);
+        let mut gather = Gather::new(&files, &tensor, 0..(6 << 10) * 256, BUDGET).unwrap();
+        let (mut longest, mut found) = (0, Vec::new());
+        let mut out = |bytes: &[u8]| {
+            longest = longest.max(bytes.len());
+            found.extend_from_slice(bytes);
+            Ok(())
+        };
+        loop {
+            match gather.need() {
+                Need::Feed(span) => {
+                    let bytes = files.read_vec(span.file, span.offset, span.len).unwrap();
+                    gather.feed(&bytes, &mut out).unwrap();
+                }
+                Need::Step => gather.step(&files, &mut out).unwrap(),
+                Need::Done => break,
+            }
+        }
+        assert!(found == plain, "{rows}");
+        assert_eq!(chunks.decoded.load(Ordering::Relaxed), chunks.stored(), "{rows}");
+        longest
+    };
+    assert_eq!(longest(100, &mut random), 2000 << 10);
+    // A row of chunks is more than that: they are still decoded once.
+    assert_eq!(longest(3 << 10, &mut random), 3 << 20);
+}
+
+#[test]
 fn a_chunk_table_that_lies_is_damage() {
     let mut random = Random(3);
     let (files, chunks, _) = chunked(&mut random, &[6, 6], &[4, 4], 2, &[]);
@@ -121,7 +180,12 @@ fn a_chunk_table_that_lies_is_damage() {
     let with = |change: &dyn Fn(&mut Vec<Chunk>), shape: &[u64], fill: usize| {
         let mut table = vec![sound([0, 0]), sound([0, 4]), sound([4, 0])];
         change(&mut table);
-        let chunks = Flipped { table, fill: vec![0; fill], decoded: AtomicUsize::new(0) };
+        let chunks = Flipped {
+            table,
+            fill: vec![0; fill],
+            decoded: AtomicUsize::new(0),
+            listed: AtomicUsize::new(0),
+        };
         let layout = Layout::Chunked(Chunked { shape: shape.to_vec(), chunks: Arc::new(chunks) });
         whole(&files, &Tensor::new(DType::F16, vec![6, 6], layout)).map_err(|error| error.kind())
     };
