@@ -14,6 +14,7 @@ mod element;
 mod grade;
 mod json;
 mod manifest;
+pub mod model;
 mod natural;
 mod numbers;
 mod optimizer;
