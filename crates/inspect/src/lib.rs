@@ -27,6 +27,7 @@ pub mod share;
 mod statistics;
 mod suggest;
 mod summary;
+pub mod treemap;
 mod typed;
 mod values;
 pub mod verify;
