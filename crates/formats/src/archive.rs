@@ -14,7 +14,7 @@ pub(crate) mod write;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use flate2::read::DeflateDecoder;
+use flate2::bufread::DeflateDecoder;
 use statelens_checkpoint::{
     Error, FileId, Layout, Limits, Packed, ReadAt, Result, Span, order, room,
 };

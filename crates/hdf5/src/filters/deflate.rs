@@ -6,7 +6,7 @@ use statelens_checkpoint::{Error, Result};
 
 /// Undoes deflate; an error if more than `limit` bytes come out.
 pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>> {
-    read(flate2::read::ZlibDecoder::new(input), limit, "gzip")
+    read(flate2::bufread::ZlibDecoder::new(input), limit, "gzip")
 }
 
 /// Undoes Zstandard; an error if more than `limit` bytes come out, or others than its checksum is

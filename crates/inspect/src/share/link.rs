@@ -4,7 +4,9 @@
 
 use std::collections::HashMap;
 
-use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use miniz_oxide::inflate::TINFLStatus;
+use miniz_oxide::inflate::core::inflate_flags::TINFL_FLAG_USING_NON_WRAPPING_OUTPUT_BUF as TO_THE_END;
+use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use statelens_checkpoint::{Error, Result};
 
 use super::{Entry, Outline, base64, pack};
@@ -182,39 +184,18 @@ pub(super) fn packed(mark: &str, bytes: &[u8]) -> String {
     format!("{mark}{}", base64::encode(&deflate(bytes)))
 }
 
+/// By `miniz_oxide` in the command, too, so that a link is the same there and in the page.
 fn deflate(bytes: &[u8]) -> Vec<u8> {
-    let mut machine = Compress::new(Compression::best(), false);
-    // What can't be compressed grows by a few bytes in each 64 KiB.
-    let mut out = Vec::with_capacity(bytes.len() + bytes.len() / 1_000 + 1_024);
-    loop {
-        let rest = bytes.get(machine.total_in() as usize..).unwrap_or_default();
-        let before = (machine.total_in(), machine.total_out());
-        match machine.compress_vec(rest, &mut out, FlushCompress::Finish) {
-            Ok(Status::StreamEnd) | Err(_) => return out,
-            Ok(_) if before == (machine.total_in(), machine.total_out()) => out.reserve(4_096),
-            Ok(_) => {}
-        }
-    }
+    miniz_oxide::deflate::compress_to_vec(bytes, 9)
 }
 
 /// `None` if this is not deflated whole, or is too much.
 fn inflate(bytes: &[u8]) -> Option<Vec<u8>> {
-    let mut machine = Decompress::new(false);
-    let mut out = Vec::with_capacity(16 << 10);
-    loop {
-        let rest = bytes.get(machine.total_in() as usize..)?;
-        let before = (machine.total_in(), machine.total_out());
-        // `Finish` would say that all of it fits into what `out` has room for now.
-        match machine.decompress_vec(rest, &mut out, FlushDecompress::None).ok()? {
-            Status::StreamEnd => {
-                return (machine.total_in() as usize == bytes.len()).then_some(out);
-            }
-            _ if out.len() >= MOST_BYTES => return None,
-            _ if out.len() == out.capacity() => out.reserve(out.len()),
-            _ if before == (machine.total_in(), machine.total_out()) => return None,
-            _ => {}
-        }
-    }
+    let mut out = vec![0; MOST_BYTES];
+    let (status, read, written) =
+        decompress(&mut DecompressorOxide::new(), bytes, &mut out, 0, TO_THE_END);
+    out.truncate(written);
+    (status == TINFLStatus::Done && read == bytes.len()).then_some(out)
 }
 
 /// Names that were given codes.
