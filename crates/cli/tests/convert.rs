@@ -171,7 +171,7 @@ fn a_read_only_folder_is_told() {
     std::fs::create_dir(&locked).unwrap();
     std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o555)).unwrap();
     if std::fs::write(locked.join("probe"), b"").is_ok() {
-        // Root may write anywhere; only a user who may not can see this.
+        common::skipped("root may write anywhere");
         return;
     }
     let error = convert(&fixture("cerebras/v2.10.0/seed.mdl"), &locked.join("a.pt"), &[]).failed();

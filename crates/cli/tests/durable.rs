@@ -2,7 +2,6 @@
 //! kept before others are deleted. A replaced file keeps its owner.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![allow(clippy::print_stdout, reason = "what was not looked at is told with --nocapture")]
 
 mod common;
 
@@ -10,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt as _, chown};
 use std::process::Command;
 
-use common::{Folder, fixture, run};
+use common::{Folder, fixture, run, skipped};
 
 /// What is asked of the system, in order: `fsync PATH`, `rename FROM TO` and so on, without the
 /// folder; `None` where there is no strace to watch with, which is not ours to install.
@@ -25,7 +24,7 @@ fn steps(folder: &Folder, args: &[&str]) -> Option<Vec<String>> {
         .current_dir(folder.path())
         .output();
     let Ok(ran) = ran else {
-        println!("there is no strace: the order in which files reach the disk was not looked at");
+        skipped("there is no strace, which shows the order in which files reach the disk");
         return None;
     };
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));

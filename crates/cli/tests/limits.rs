@@ -132,7 +132,7 @@ fn limits_can_be_raised() {
     // What is only looked into goes by them, too.
     let scan = run(["scan", file]);
     assert_eq!(scan.code, Some(1), "{}", scan.err);
-    assert!(scan.out.contains("too large to be looked at whole"), "{}", scan.out);
+    assert!(scan.out.contains("too large to examine whole"), "{}", scan.out);
     assert!(!scan.out.contains(".."), "{}", scan.out);
     assert_eq!(run(["scan", "--limit", "20", file]).ok(), "nothing to report\n");
     let folder = Folder::new();

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses what it needs of this")]
 #![allow(clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -36,6 +37,14 @@ pub(crate) fn within(mebibytes: u64, args: &[&str]) -> Ran {
     command.env("MALLOC_ARENA_MAX", "1");
     command.arg(env!("CARGO_BIN_EXE_statelens")).args(args).stdin(Stdio::null());
     Ran::from(command.output().expect("the command starts"))
+}
+
+/// Says that the rest of a test is left out, where cargo shows it of tests that pass, too: only what is
+/// printed by `println!` and the like is kept back.
+pub(crate) fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("a test");
+    let _ = writeln!(std::io::stderr(), "skipped: {name}: {why}");
 }
 
 /// What a run printed, and how it ended.

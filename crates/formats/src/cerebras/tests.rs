@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
 use statelens_checkpoint::{
@@ -158,7 +160,7 @@ fn differences(checkpoint: &Checkpoint, leaf: &Leaf, key: &str, want: &Json) -> 
         }
         Value::Str(text) => same("value", text.to_string(), want_text(want)),
         Value::Bytes { data, mutable } => {
-            same("bytes", base64(data), want["base64"].as_str().unwrap().to_owned());
+            same("bytes", STANDARD.encode(data), want["base64"].as_str().unwrap().to_owned());
             same("mutable", mutable.to_string(), (want["kind"] == "bytearray").to_string());
         }
         _ => {}
@@ -183,22 +185,6 @@ fn numpy_name(dtype: &str) -> &str {
 
 fn numbers(json: &Json) -> Vec<u64> {
     json.as_array().unwrap().iter().map(|dim| dim.as_u64().unwrap()).collect()
-}
-
-fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    bytes
-        .chunks(3)
-        .map(|three| {
-            let word = three.iter().fold(0u32, |word, byte| word << 8 | u32::from(*byte))
-                << (8 * (3 - three.len()));
-            let digit = |place: usize| match place <= three.len() {
-                true => char::from(DIGITS[(word >> (18 - 6 * place) & 63) as usize]),
-                false => '=',
-            };
-            (0..4).map(digit).collect::<String>()
-        })
-        .collect()
 }
 
 #[test]
