@@ -1,6 +1,7 @@
 //! Everything that guards the project, step by step.
 
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Error, Result};
@@ -48,12 +49,13 @@ pub(crate) fn run(quick: bool) -> ExitCode {
         cargo(&["test", "--locked", "--profile", "tools", "--package", "statelens-web", "--lib"])
     });
     if !quick {
-        report.step("build of the page", page::build);
+        // Each keeps one core busy for minutes: linking and packing, and fuzzing.
+        report
+            .beside(("build of the page", page::build), ("fuzz", || fuzz::run(FUZZ_SECONDS, None)));
         report.step("budget", dist::budget);
         report.step("page in a browser", || page::test_built(None));
         report.step("object stores", object_stores);
         report.step("interop with the real libraries", interop);
-        report.step("fuzz", || fuzz::run(FUZZ_SECONDS, None));
     }
     report.sum_up()
 }
@@ -96,20 +98,33 @@ fn clippy_wasm() -> Result<()> {
     shell::run(cargo.args(["--target", setup::wasm::TARGET, "--", "-D", "warnings"]))
 }
 
+/// What became of a step: its name, how long it took, and why it failed if it did.
+type Ended = (&'static str, Duration, Option<String>);
+
 #[derive(Default)]
 struct Report {
-    steps: Vec<(&'static str, Duration, Option<String>)>,
+    steps: Vec<Ended>,
 }
 
 impl Report {
     fn step(&mut self, name: &'static str, work: impl FnOnce() -> Result<()>) {
-        println!("\n==== {name}");
-        let start = Instant::now();
-        let failure = work().err().map(|error| format!("{error:#}"));
-        if let Some(failure) = &failure {
-            eprintln!("failed: {failure}");
-        }
-        self.steps.push((name, start.elapsed(), failure));
+        self.steps.push(ended(name, work));
+    }
+
+    /// Two steps at the same time; what they print is mixed.
+    fn beside(
+        &mut self,
+        one: (&'static str, impl FnOnce() -> Result<()>),
+        other: (&'static str, impl FnOnce() -> Result<()> + Send),
+    ) {
+        let (name, work) = other;
+        let both = thread::scope(|scope| {
+            let other = scope.spawn(|| ended(name, work));
+            let one = ended(one.0, one.1);
+            let panicked = |_| (name, Duration::ZERO, Some("it panicked".to_owned()));
+            [one, other.join().unwrap_or_else(panicked)]
+        });
+        self.steps.extend(both);
     }
 
     /// Prints a line for each step and the count; the exit code tells whether all passed.
@@ -128,6 +143,16 @@ impl Report {
     }
 }
 
+fn ended(name: &'static str, work: impl FnOnce() -> Result<()>) -> Ended {
+    println!("\n==== {name}");
+    let start = Instant::now();
+    let failure = work().err().map(|error| format!("{error:#}"));
+    if let Some(failure) = &failure {
+        eprintln!("failed: {name}: {failure}");
+    }
+    (name, start.elapsed(), failure)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -136,9 +161,11 @@ mod tests {
     fn a_failed_step_does_not_stop_the_others_and_is_counted() {
         let mut report = Report::default();
         report.step("one", || anyhow::bail!("no"));
-        report.step("two", || Ok(()));
-        assert_eq!(report.steps.len(), 2);
-        assert_eq!(report.steps[0].2.as_deref(), Some("no"));
+        report.beside(("two", || Ok(())), ("three", || anyhow::bail!("not this either")));
+        assert_eq!(report.steps.len(), 3);
+        let failures: Vec<_> =
+            report.steps.iter().map(|(_, _, failure)| failure.as_deref()).collect();
+        assert_eq!(failures, [Some("no"), None, Some("not this either")]);
         assert_eq!(format!("{:?}", report.sum_up()), format!("{:?}", ExitCode::FAILURE));
     }
 }
