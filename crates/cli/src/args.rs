@@ -72,14 +72,8 @@ pub(crate) enum Command {
 Examples:
   statelens info checkpoint_1000.mdl
   statelens info *.safetensors               one table of all
-  statelens info --model model_dir           what the model is, and what tells it
-  statelens info --json model.pt | jq .bytes
-
---model tells all that names, shapes and a config say of the model: family, layers, sizes, parameters by
-part, quantised layouts, memory; each with what tells it. `read` stands in the config or the file,
-`inferred` follows from names or shapes. A config.json, params.yaml or params.json beside FILE is read;
---config names another.")]
-    Info(Info),
+  statelens info --json model.pt | jq .bytes")]
+    Info(Inputs),
 
     /// Lists the flattened state: key, kind, dtype, shape, bytes, value
     #[command(after_help = "\
@@ -134,7 +128,7 @@ Examples:
   statelens merge a.pt b.pt c.mdl -o all.pt --lossy")]
     Merge(Merge),
 
-    /// Converts a TensorFlow checkpoint to a Cerebras one, its keys being the names of variables
+    /// Converts a TensorFlow checkpoint to a Cerebras one, with the names of variables as keys
     #[command(
         name = "tensorflow-to-h5",
         mut_arg("input", |arg| arg.value_name("SAVER_PATH").help("The checkpoint's prefix, or one of its files")),
@@ -151,7 +145,7 @@ Examples:
     #[command(
         name = "h5-to-tensorflow",
         mut_arg("input", |arg| arg.value_name("H5_PATH")),
-        mut_arg("output", |arg| arg.value_name("SAVER_PATH").help("The checkpoint's prefix: what .index and .data-* are put behind")),
+        mut_arg("output", |arg| arg.value_name("SAVER_PATH").help("The checkpoint's prefix, to which .index and .data-* are added")),
         mut_arg("to", |arg| arg.hide(true)),
         after_help = "\
 The same as `statelens convert H5_PATH SAVER_PATH --to tensorflow`.
@@ -180,7 +174,7 @@ Examples:
     #[command(flatten)]
     Model(Model),
 
-    /// Serves the page to this machine's browser, with the checkpoints of a folder in it
+    /// Serves the page to a browser on this machine, with the checkpoints of a folder
     #[command(after_help = "\
 The page is in this program and is served on 127.0.0.1 only. Its address holds a token, without
 which nothing is answered; files of DIR are read where they lie, by ranges, and nothing outside DIR
@@ -201,7 +195,7 @@ Examples:
   statelens open model_dir/model.safetensors.index.json")]
     Open(OpenArgs),
 
-    /// Tells what files would run when they are loaded; exit status 1 unless nothing was found
+    /// Reports what files would run when they are loaded; exit status 1 unless nothing was found
     #[command(after_help = "\
 Nothing is run. Every pickle in a file is looked at, wherever it is: in archives and compressed files,
 in front of, behind and between other data, in attributes of HDF5 files, in arrays of objects; so are
@@ -267,27 +261,13 @@ pub(crate) struct Inputs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Info {
-    /// Tells what the model is, as far as names, shapes and its config say
-    #[arg(long)]
-    pub(crate) model: bool,
-
-    /// The config of the model; else the one beside FILE
-    #[arg(long, value_name = "CONFIG")]
-    pub(crate) config: Option<PathBuf>,
-
-    #[command(flatten)]
-    pub(crate) inputs: Inputs,
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct Scan {
     /// Files, and folders with all that is in them
     #[arg(value_name = "FILE", required = true)]
     pub(crate) paths: Vec<PathBuf>,
 
-    /// A class or function that you know, as in --allow mymodel.Config, and that is no finding; may
-    /// be repeated. What is known to be dangerous stays one
+    /// A class or function that you trust, e.g. --allow mymodel.Config, and that is not reported;
+    /// may be repeated. What is known to be dangerous is reported all the same
     #[arg(long, value_name = "NAME")]
     pub(crate) allow: Vec<String>,
 

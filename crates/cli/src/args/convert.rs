@@ -29,7 +29,7 @@ pub(crate) struct Convert {
     )]
     pub(crate) output_option: Option<PathBuf>,
 
-    /// Replaces IN by what is written, once that is complete and was read back
+    /// Replaces IN with the output, once that is complete and has been read back
     #[arg(long, conflicts_with_all = ["output", "output_option", "shard_size", "shard"])]
     pub(crate) in_place: bool,
 
@@ -40,7 +40,7 @@ pub(crate) struct Convert {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// With --dry-run: reads what would be cast, and tells how many values would change, overflow
+    /// With --dry-run: reads what would be cast, and reports how many values would change, overflow
     /// or become zero
     #[arg(long, requires = "dry_run")]
     pub(crate) scan: bool,
@@ -84,8 +84,8 @@ pub(crate) struct Writes {
     #[arg(long, value_name = "VERSION", value_parser = choices(|writing| writing.versions))]
     pub(crate) format_version: Option<String>,
 
-    /// Names tensors after objects, with the graph that tf.train.Checkpoint restores by
-    /// (TensorFlow only)
+    /// Names tensors by object, with the graph that tf.train.Checkpoint restores from (TensorFlow
+    /// only)
     #[arg(long)]
     pub(crate) object_graph: bool,
 

@@ -13,11 +13,12 @@ pub(crate) struct ConvertModel {
     #[arg(value_name = "CKPT")]
     pub(crate) checkpoint: PathBuf,
 
-    /// The model, as `statelens list-converters` names it; else it is recognised
+    /// The model, as `statelens list-converters` names it; without this, it is recognised
     #[arg(long, value_name = "MODEL")]
     pub(crate) model: Option<String>,
 
-    /// The format of CKPT; cs-auto is the release that it says it was written by; else it is recognised
+    /// The format of CKPT; cs-auto is the release that it names; without this, the format is
+    /// recognised
     #[arg(long, value_name = "FORMAT")]
     pub(crate) src_fmt: Option<String>,
 
@@ -25,11 +26,12 @@ pub(crate) struct ConvertModel {
     #[arg(long, value_name = "FORMAT", alias = "to")]
     pub(crate) tgt_fmt: String,
 
-    /// The config that belongs to CKPT, or a folder with one for each part; else the one beside CKPT
+    /// The config that belongs to CKPT, or a folder with one for each part; without this, the one
+    /// beside CKPT
     #[arg(long, value_name = "CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The folder to write to; made if it is not there. Without it, the one of CKPT
+    /// The folder to write to, made if need be; without this, that of CKPT
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
 
@@ -41,31 +43,31 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) export_safetensors: bool,
 
-    /// Leaves out keys that no rule is about; without this they are listed and nothing is written
+    /// Leaves out keys that no rule covers; without this they are listed and nothing is written
     #[arg(long)]
     pub(crate) drop_unmatched_keys: bool,
 
-    /// Takes out of keys what wrapping the model has put in: module., _orig_mod. (torch.compile),
-    /// _fsdp_wrapped_module., _checkpoint_wrapped_module.
+    /// Removes from keys what wrappers around the model have added: module., _orig_mod.
+    /// (torch.compile), _fsdp_wrapped_module., _checkpoint_wrapped_module.
     #[arg(long)]
     pub(crate) unwrap: bool,
 
-    /// Carries the optimizer's moments over, too: the state `optimizer` of the checkpoint, or
-    /// optimizer.pt beside Hugging Face's files. What computes with a parameter is refused
+    /// Converts the optimizer's moments, too: the state `optimizer` of the checkpoint, or
+    /// optimizer.pt beside Hugging Face's files. Rules that compute with a parameter are refused
     #[arg(long)]
     pub(crate) with_optimizer: bool,
 
-    /// Folds LoRA into the weights first: that of one of Cerebras's checkpoints, or PEFT's adapter in the
-    /// folder of CKPT, as `statelens fold-lora` does
+    /// Folds LoRA into the weights first, as `statelens fold-lora` does: that of a Cerebras
+    /// checkpoint, or the PEFT adapter in the folder of CKPT
     #[arg(long, conflicts_with = "with_optimizer")]
     pub(crate) fold_lora: bool,
 
-    /// In how many files a format is written that has one for each rank of tensor parallelism (meta,
+    /// How many files to write, in a format with one for each rank of tensor parallelism (meta,
     /// megatron)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub(crate) ranks: u16,
 
-    /// Takes the rules from a recipe of your own, as docs/recipes.md describes it
+    /// Uses a recipe of your own, as docs/recipes.md describes it
     #[arg(long, value_name = "FILE")]
     pub(crate) recipe: Option<PathBuf>,
 
@@ -78,7 +80,7 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) dry_run: bool,
 
-    /// With --dry-run: reads what would be cast, and tells how many values would change, overflow
+    /// With --dry-run: reads what would be cast, and reports how many values would change, overflow
     /// or become zero
     #[arg(long, requires = "dry_run")]
     pub(crate) scan: bool,
@@ -92,7 +94,7 @@ pub(crate) struct ConvertModel {
     #[arg(long)]
     pub(crate) force: bool,
 
-    /// For scripts of the original tool
+    /// Accepted for scripts of the original tool
     #[arg(long, hide = true)]
     pub(crate) no_progress_bar: bool,
 

@@ -33,7 +33,7 @@ pub(crate) struct Ls {
     #[arg(long)]
     pub(crate) reverse: bool,
 
-    /// Shows a tree, in which layers that differ in their number only stand once
+    /// Shows a tree, in which layers that differ only in their number appear once
     #[arg(long, conflicts_with_all = ["json", "sort", "reverse"])]
     pub(crate) tree: bool,
 }

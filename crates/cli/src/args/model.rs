@@ -35,7 +35,7 @@ Examples:
   statelens convert-model mine.pt --recipe mine.recipe --src-fmt hf --tgt-fmt cs-2.9")]
     Checkpoint(Box<ConvertModel>),
 
-    /// Folds LoRA into the weights: of a Cerebras checkpoint, or an adapter of PEFT into its model
+    /// Folds LoRA into the weights: in a Cerebras checkpoint, or a PEFT adapter into its model
     #[command(alias = "fold_lora")]
     #[command(after_help = "\
 Does what `fold_lora_checkpoint.py` of Cerebras's Model Zoo does: CKPT_folded.mdl holds the model
@@ -102,7 +102,7 @@ pub(crate) struct ConvertConfig {
     #[arg(long, value_name = "FORMAT", alias = "to")]
     pub(crate) tgt_fmt: String,
 
-    /// The folder to write to; made if it is not there. Without it, the one of CONFIG
+    /// The folder to write to, made if need be; without this, that of CONFIG
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
 
@@ -132,15 +132,15 @@ pub(crate) struct ListConverters {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// For scripts of the original tool, whose lists have notes; here there are none
+    /// Accepted for scripts of the original tool, whose lists have notes; these have none
     #[arg(long, hide = true)]
     pub(crate) hide_notes: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct FoldLora {
-    /// The checkpoint: one of Cerebras's that has LoRA in it, or the model that an adapter of PEFT was
-    /// trained on
+    /// The checkpoint: a Cerebras one with LoRA in it, or the model that a PEFT adapter was trained
+    /// on
     #[arg(value_name = "CKPT")]
     pub(crate) checkpoint: PathBuf,
 
@@ -149,11 +149,11 @@ pub(crate) struct FoldLora {
     #[arg(long, value_name = "ADAPTER", conflicts_with = "config")]
     pub(crate) adapter: Option<PathBuf>,
 
-    /// The config that the model was trained with; else the one beside CKPT
+    /// The config that the model was trained with; without this, the one beside CKPT
     #[arg(long, short = 'p', value_name = "CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
-    /// The folder to write to; made if it is not there. Without it, the one of CKPT
+    /// The folder to write to, made if need be; without this, that of CKPT
     #[arg(short = 'o', long, value_name = "DIR")]
     pub(crate) output_dir: Option<PathBuf>,
 

@@ -9,17 +9,17 @@ use super::{Command, Model, Toolbox, Values};
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Spending {
-    /// The most that is fetched from web servers, as in 20GB; without this, 1 GB
+    /// The most to fetch from web servers, e.g. 20GB; without this, 1 GB
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) max_fetch: Option<u64>,
 
-    /// Raises the limits on memory and work: 10 allows ten times as much, none anything; for a
+    /// Raises the limits on memory and work: 10 allows ten times as much, none lifts them; for a
     /// file that you trust
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
     pub(crate) limit: Option<Limits>,
 
-    /// The most disk space for sorting tensors whose elements are stored crosswise (transposed
-    /// ones that are compressed, chunks of columns), as in 20GB; without this, 8 GB
+    /// The most disk space for reordering tensors whose elements are stored crosswise (transposed
+    /// ones that are compressed, chunks of columns), e.g. 20GB; without this, 8 GB
     #[arg(long, value_name = "SIZE", value_parser = statelens_convert::shard_size, hide_short_help = true)]
     pub(crate) scratch: Option<u64>,
 }
@@ -28,7 +28,7 @@ impl Command {
     /// What this command may spend, if it opens checkpoints.
     pub(crate) fn spending(&self) -> Option<&Spending> {
         let common = match self {
-            Self::Info(args) => &args.inputs.common,
+            Self::Info(args) => &args.common,
             Self::Ls(args) => &args.input.common,
             Self::Show(args) => &args.input.common,
             Self::Manifest(args) => &args.input.common,

@@ -41,11 +41,11 @@ pub(crate) struct Summary {
     #[arg(long, value_name = "BASE", conflicts_with_all = ["to", "content", "output"])]
     pub(crate) link: Option<String>,
 
-    /// How the link tells keys: as they are, each part as four letters, or not at all
+    /// How keys appear in the link: as they are, each part as four letters, or not at all
     #[arg(long, value_name = "HOW", requires = "link", default_value = "plain")]
     pub(crate) keys: Keys,
 
-    /// Puts values that are not tensors into the link
+    /// Includes values that are not tensors in the link
     #[arg(long, requires = "link")]
     pub(crate) values: bool,
 

@@ -135,7 +135,7 @@ pub(crate) struct Diff {
     #[arg(value_name = "LEFT")]
     pub(crate) left: PathBuf,
 
-    /// The other one, which errors are relative to
+    /// The other one, to which errors are relative
     #[arg(value_name = "RIGHT")]
     pub(crate) right: PathBuf,
 
@@ -152,7 +152,7 @@ pub(crate) struct Diff {
     #[arg(long, value_name = "NUMBER", value_parser = tolerance)]
     pub(crate) atol: Option<f64>,
 
-    /// The order of what differs
+    /// The order in which differences are listed
     #[arg(long, value_name = "ORDER", default_value = "key")]
     pub(crate) sort: DiffOrder,
 
@@ -369,7 +369,7 @@ pub(crate) struct Folder {
     pub(crate) name: String,
 
     /// Raises the limits on memory and work for each checkpoint: 10 allows ten times as much, none
-    /// anything; for files that you trust
+    /// lifts them; for files that you trust
     #[arg(long, value_name = "TIMES|none", value_parser = crate::limits::parse, hide_short_help = true)]
     pub(crate) limit: Option<Limits>,
 }
@@ -379,7 +379,8 @@ pub(crate) struct Runs {
     #[command(flatten)]
     pub(crate) folder: Folder,
 
-    /// Looks at names and sizes only; else each checkpoint is opened, to see whether it is whole
+    /// Goes by names and sizes only; without this, each checkpoint is opened to see whether it is
+    /// whole
     #[arg(long)]
     pub(crate) quick: bool,
 
@@ -393,8 +394,8 @@ pub(crate) struct Latest {
     #[command(flatten)]
     pub(crate) folder: Folder,
 
-    /// Prints the newest checkpoint that is sound instead: whole, finished, and with every state
-    /// that the others have
+    /// Prints the newest sound checkpoint instead: whole, finished, and with every state that the
+    /// others have
     #[arg(long)]
     pub(crate) sound: bool,
 }
@@ -404,11 +405,11 @@ pub(crate) struct Prune {
     #[command(flatten)]
     pub(crate) folder: Folder,
 
-    /// How many of the newest sound checkpoints stay
+    /// How many of the newest sound checkpoints to keep
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) keep: u32,
 
-    /// Those whose step is a multiple of this stay besides
+    /// Also keeps those whose step is a multiple of this
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) every: Option<u64>,
 

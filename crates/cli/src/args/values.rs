@@ -9,7 +9,7 @@ use super::{Durable, Input};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Values {
-    /// Reads all values and tells how they are spread: NaN, extremes, mean, deviation, histogram
+    /// Reads all values and summarises them: NaN, extremes, mean, deviation, histogram
     #[command(after_help = "\
 What is to be looked at stands first: NaN, infinities, tensors that are all zero or all one number, then
 the largest magnitudes. Mean, deviation, norms and quantiles are those of the finite values. Complex
@@ -77,8 +77,8 @@ pub(crate) struct StatsArgs {
     #[arg(long)]
     pub(crate) reverse: bool,
 
-    /// Only tensors of which this is true, as in 'nan>0' or 'zeros>50%'; may be repeated, and then
-    /// all have to be
+    /// Only tensors for which this is true, e.g. 'nan>0' or 'zeros>50%'; may be repeated, and then
+    /// all must hold
     #[arg(long = "where", value_name = "TEST")]
     pub(crate) tests: Vec<Test>,
 
@@ -86,8 +86,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "GROUP")]
     pub(crate) by: Option<By>,
 
-    /// Exit status 1 if any value is one of these, or any tensor all of this: nan, inf, zero,
-    /// constant
+    /// Exit status 1 if any value is nan or inf, or if a tensor is all zero or constant
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub(crate) fail_on: Vec<FailOn>,
 
@@ -95,7 +94,7 @@ pub(crate) struct StatsArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) bins: u16,
 
-    /// How the bins of the histograms lie
+    /// How the bins of the histograms are spaced
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 }
@@ -109,11 +108,11 @@ pub(crate) struct Hist {
     #[arg(value_name = "KEY")]
     pub(crate) key: String,
 
-    /// How the bins lie
+    /// How the bins are spaced
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 
-    /// How many bins there are
+    /// How many bins to use
     #[arg(long, value_name = "COUNT", default_value_t = 24, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     pub(crate) bins: u16,
 }
@@ -135,16 +134,16 @@ pub(crate) struct Export {
     #[arg(long = "as", value_name = "DTYPE")]
     pub(crate) dtype: Option<String>,
 
-    /// Of a picture: how wide the map is at most, in dots, without axes; a block takes one at least, in
-    /// SVG four
+    /// For a picture: the greatest width of the map in dots, without axes; a block takes at least
+    /// one, in SVG four
     #[arg(long, value_name = "DOTS", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub(crate) width: u32,
 
-    /// Of a picture: how high it is at most
+    /// For a picture: the greatest height of the map
     #[arg(long, value_name = "DOTS", default_value_t = 640, value_parser = clap::value_parser!(u32).range(1..=16_384))]
     pub(crate) height: u32,
 
-    /// Of a picture: how numbers become colours
+    /// For a picture: how numbers become colours
     #[arg(long, value_name = "SCALE", default_value = "linear")]
     pub(crate) scale: ScaleArg,
 

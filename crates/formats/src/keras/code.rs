@@ -95,7 +95,7 @@ fn lambda(document: &Document, class: &str, config: Option<Id>) -> Finding {
              may do. Keras asks for `safe_mode=False` before it does so in .keras files, and does not \
              ask in HDF5 files.",
         )
-        .advice("Do not load this model with Keras. Its weights can be looked at and converted safely.")
+        .advice("Do not load this model with Keras. Its weights can be inspected and converted safely.")
 }
 
 const ADVICE: &str = "Do not load the model before you know what that is. Its weights can be looked \

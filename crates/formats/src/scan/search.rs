@@ -400,7 +400,7 @@ impl<'a> Search<'a> {
             self.told.add(
                 Finding::new(Grade::Damage, title)
                     .detail(format!(
-                        "As {}: {why}. What came before that was looked at.",
+                        "As {}: {why}. What came before that was examined.",
                         packing.name()
                     ))
                     .place(self.place(&blob, 0)),
@@ -558,8 +558,8 @@ impl<'a> Search<'a> {
         self.tell(blob, broken.pickle.scan(self.options));
         let limit = broken.error.kind() == ErrorKind::Limit || broken.starved && (more || blob.cut);
         let finding = match limit {
-            true => Finding::new(Grade::UnknownCode, "A pickle is too large to be looked at whole")
-                .detail(format!("{} What comes before that was looked at.", broken.error))
+            true => Finding::new(Grade::UnknownCode, "A pickle is too large to examine whole")
+                .detail(format!("{} What comes before that was examined.", broken.error))
                 .advice("Do not load it before you know where it comes from."),
             false => Finding::new(Grade::Damage, "The pickle breaks off")
                 .detail(format!("{} What comes before that would be run.", broken.error)),

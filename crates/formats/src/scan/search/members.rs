@@ -124,7 +124,7 @@ fn disagreement(search: &mut Search<'_>, blob: &Blob, entry: &Entry, local: &Loc
                 "The archive's directory and the header of a member disagree",
             )
             .detail(format!(
-                "In the header, {what}. Both were looked at: readers choose differently."
+                "In the header, {what}. Both were examined: readers choose differently."
             ))
             .place(format!("byte {}", blob.base + entry.header)),
         ],
@@ -169,7 +169,7 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[Entry]) {
             Some(other) => findings.push(
                 Finding::new(Grade::Warning, "Names in the archive differ in capitals only")
                     .detail(format!(
-                        "{other:?} and {name:?}: torch takes either for the other. Both were looked at."
+                        "{other:?} and {name:?}: torch takes either for the other. Both were examined."
                     )),
             ),
             None => {}
@@ -183,7 +183,7 @@ fn oddities(search: &mut Search<'_>, blob: &Blob, entries: &[Entry]) {
         roots.sort_unstable();
         findings.push(
             Finding::new(Grade::Warning, "The archive holds more than one checkpoint")
-                .detail(format!("In {}; all were looked at.", roots.join(", "))),
+                .detail(format!("In {}; all were examined.", roots.join(", "))),
         );
     }
     findings.extend(code(&names));
