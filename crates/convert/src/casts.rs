@@ -8,7 +8,7 @@ use statelens_tensor::CastReport;
 
 /// What became of a plan.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Report {
+pub struct RunReport {
     /// Length of the new files together.
     pub bytes: u64,
     /// What each segment of each file turned out to be.
@@ -89,7 +89,7 @@ impl Pair {
     }
 }
 
-impl Report {
+impl RunReport {
     pub(crate) fn count_cast(&mut self, from: &DType, to: &DType, cast: CastReport) {
         if cast.elements == 0 {
             return;

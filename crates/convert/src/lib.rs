@@ -21,7 +21,7 @@ mod sink;
 
 use std::sync::Arc;
 
-pub use casts::{Changed, Pair, Report};
+pub use casts::{Changed, Pair, RunReport};
 pub use composition::{Composed, Composition};
 pub use edit::{Cast, Change, Edit, Rename, Unused, dtype_named};
 pub use losses::narrows;
@@ -34,14 +34,19 @@ pub use shards::{shard_size, shards_by_name, shards_wanted, size};
 pub use shares::{Share, shares};
 pub use sink::{Divide, Sink, run_blocking, run_divided};
 use statelens_checkpoint::{Checkpoint, Plan, Result};
-pub use statelens_formats::Target;
+pub use statelens_formats::WriteTarget;
 
 /// Plans the files of `target` that hold what `edit` takes of `source`. Nothing is read. `name`
 /// is the file name that was asked for, without a folder.
 ///
 /// Fails if the edit takes nothing, or the target can't be written; what the target can't hold
 /// as it is stands in [`Plan::losses`].
-pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target, name: &str) -> Result<Plan> {
+pub fn plan(
+    source: Arc<Checkpoint>,
+    edit: &Edit,
+    target: &WriteTarget,
+    name: &str,
+) -> Result<Plan> {
     if edit.is_empty() {
         return plan_edited(source, &[], target, name);
     }
@@ -53,7 +58,7 @@ pub fn plan(source: Arc<Checkpoint>, edit: &Edit, target: &Target, name: &str) -
 pub fn plan_edited(
     edited: Arc<Checkpoint>,
     changes: &[Change],
-    target: &Target,
+    target: &WriteTarget,
     name: &str,
 ) -> Result<Plan> {
     let casts = losses::of_casts(&edited);

@@ -7,7 +7,7 @@ use statelens_checkpoint::{
 use statelens_tensor::crc::Summing;
 use statelens_tensor::{BUDGET, CastReport, Gather, Machine, Need, Out, Receive, verbatim_span};
 
-use crate::casts::Report;
+use crate::casts::RunReport;
 use crate::cutter::Cutter;
 use crate::parcels::{Parcel, Parcels};
 
@@ -54,7 +54,7 @@ pub struct Run {
     /// First byte of the file among all bytes.
     base: u64,
     state: State,
-    report: Report,
+    report: RunReport,
     done: u64,
     total: u64,
 }
@@ -126,7 +126,7 @@ impl Run {
             segment: 0,
             base: 0,
             state,
-            report: Report::default(),
+            report: RunReport::default(),
             done: 0,
             total,
         })
@@ -273,12 +273,12 @@ impl Run {
     }
 
     /// What became of it so far.
-    pub fn report(&self) -> &Report {
+    pub fn report(&self) -> &RunReport {
         &self.report
     }
 
     /// What became of it; complete once [`Run::step`] is [`Step::Done`].
-    pub fn into_report(self) -> Report {
+    pub fn into_report(self) -> RunReport {
         self.report
     }
 
@@ -523,12 +523,12 @@ pub fn composable(plan: &Plan) -> bool {
 }
 
 /// The outcome of the segment that is being written.
-fn current(report: &mut Report) -> Option<&mut Outcome> {
+fn current(report: &mut RunReport) -> Option<&mut Outcome> {
     report.outcomes.last_mut()?.last_mut()
 }
 
 fn put(
-    report: &mut Report,
+    report: &mut RunReport,
     summing: Option<&mut Summing>,
     bytes: &[u8],
     out: &mut Out<'_>,

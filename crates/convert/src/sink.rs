@@ -3,7 +3,7 @@
 use statelens_checkpoint::{FileSet, Plan, Progress, Result, Span};
 use statelens_tensor::{Buffer, Receive, drive};
 
-use crate::{Parcels, Reading, Report, Run, RunOptions, Step};
+use crate::{Parcels, Reading, Run, RunOptions, RunReport, Step};
 
 /// Bytes that are read at once: few enough to stay in the processor's cache until they are
 /// checked and written (4 MiB took half as long again).
@@ -44,7 +44,7 @@ pub fn run_blocking(
     plan: Plan,
     sink: &mut dyn Sink,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     run(Run::new(plan, RunOptions::default())?, sink, None, progress)
 }
 
@@ -60,7 +60,7 @@ pub fn run_divided(
     sink: &mut dyn Sink,
     divide: &Divide<'_>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let options = RunOptions { divide: true, ..RunOptions::default() };
     run(Run::new(plan, options)?, sink, Some(divide), progress)
 }
@@ -70,7 +70,7 @@ fn run(
     sink: &mut dyn Sink,
     divide: Option<&Divide<'_>>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let mut buffer = Buffer::new(BUFFER);
     loop {
         drive(&mut Reading { run: &mut run, into: sink }, &mut buffer, progress)?;

@@ -8,7 +8,9 @@ use statelens_checkpoint::{
     Span, StoredChunk, Strided, Tensor, TensorId, Unwatched, Value,
 };
 
-use crate::{Composed, Composition, Report, Run, RunOptions, Sink, Step, composable, run_blocking};
+use crate::{
+    Composed, Composition, Run, RunOptions, RunReport, Sink, Step, composable, run_blocking,
+};
 
 /// Puts the length of a chunk before it, and skips its filter where a chunk starts with zero.
 struct Counted;
@@ -159,7 +161,7 @@ fn expected(plan: &Plan) -> Vec<u8> {
 }
 
 /// Runs a plan with pieces of at most `most` bytes; spans are copied in pieces, too.
-fn run(plan: Plan, options: RunOptions, most: u64) -> Result<(Composition, Report)> {
+fn run(plan: Plan, options: RunOptions, most: u64) -> Result<(Composition, RunReport)> {
     let mut run = Run::new(plan, options)?;
     let mut file = Composition::default();
     let mut before = 0;

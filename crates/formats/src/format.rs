@@ -3,6 +3,8 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+#[cfg(not(target_arch = "wasm32"))]
+use std::sync::{PoisonError, RwLock};
 
 use statelens_checkpoint::{
     Checkpoint, DType, Error, FileSet, Limits, Loss, Plan, Progress, Result,
@@ -60,6 +62,48 @@ impl Format {
     }
 }
 
+/// Formats of others, in the order in which they were registered.
+#[cfg(not(target_arch = "wasm32"))]
+static REGISTERED: RwLock<Vec<&'static Format>> = RwLock::new(Vec::new());
+
+/// Takes a format of your own for one of ours from now on: files that it is surer of than all others
+/// are opened and scanned by it, its checksums are verified, and it can be written, if it says how.
+/// The page, where nobody else's code runs, does without.
+///
+/// Fails if one of its ids, or that of how it is written, is another format's.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn register(format: &'static Format) -> Result<()> {
+    let written = |format: &Format| format.writes.as_ref().map(|writing| writing.id);
+    let taken = formats().find(|known| {
+        known.ids.iter().any(|id| format.ids.contains(id))
+            || written(known).is_some() && written(known) == written(format)
+    });
+    match taken {
+        Some(known) if std::ptr::eq(known, format) => Ok(()),
+        Some(known) => Err(Error::refused(format!(
+            "the format {} has an id of {}, which is there already",
+            format.name, known.name
+        ))),
+        None => {
+            REGISTERED.write().unwrap_or_else(PoisonError::into_inner).push(format);
+            Ok(())
+        }
+    }
+}
+
+/// [`FORMATS`], and those that were registered.
+#[cfg(not(target_arch = "wasm32"))]
+pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner).clone();
+    FORMATS.iter().copied().chain(registered)
+}
+
+/// [`FORMATS`]: there are no others in the page.
+#[cfg(target_arch = "wasm32")]
+pub fn formats() -> impl DoubleEndedIterator<Item = &'static Format> {
+    FORMATS.iter().copied()
+}
+
 /// Finds the checksums of a checkpoint's files.
 pub type FindChecks = fn(&Checkpoint, &FileSet, &Limits) -> Result<Option<Checks>>;
 
@@ -90,12 +134,38 @@ pub struct Writing {
     /// they are.
     pub has: fn(&DType) -> bool,
     /// Plans the files; see [`crate::plan`].
-    pub plan: fn(Arc<Checkpoint>, &Target, &str) -> Result<Plan>,
+    pub plan: fn(Arc<Checkpoint>, &WriteTarget, &str) -> Result<Plan>,
+}
+
+impl Writing {
+    /// How one file is written that has no versions or compressions, and that may hold any dtype: the
+    /// rest is filled in with `..Writing::named(…)`.
+    pub const fn named(
+        id: &'static str,
+        name: &'static str,
+        extensions: &'static [&'static str],
+        plan: fn(Arc<Checkpoint>, &WriteTarget, &str) -> Result<Plan>,
+    ) -> Self {
+        Self {
+            id,
+            name,
+            label: name,
+            extensions,
+            about: "",
+            what: "",
+            versions: &[],
+            compressions: &[],
+            shards: false,
+            graphs: false,
+            has: |_| true,
+            plan,
+        }
+    }
 }
 
 /// What to write: a format, and what is asked of it.
 #[derive(Debug, Clone)]
-pub struct Target {
+pub struct WriteTarget {
     /// How the format is written.
     pub writing: &'static Writing,
     /// What was asked of it; it has all of that.
@@ -104,14 +174,14 @@ pub struct Target {
     pub shards: Shards,
 }
 
-impl PartialEq for Target {
+impl PartialEq for WriteTarget {
     fn eq(&self, other: &Self) -> bool {
         self.writing.id == other.writing.id
             && (&self.asked, &self.shards) == (&other.asked, &other.shards)
     }
 }
 
-impl Target {
+impl WriteTarget {
     /// The same, cut into several files; an error if the format can't be.
     pub fn sharded(self, shards: Shards) -> Result<Self> {
         if shards == Shards::One || self.writing.shards {
@@ -152,18 +222,18 @@ pub(crate) const fn choice(id: &'static str, name: &'static str) -> Choice {
 
 /// Every format that can be written.
 pub fn writings() -> impl Iterator<Item = &'static Writing> {
-    FORMATS.iter().filter_map(|format| format.writes.as_ref())
+    formats().filter_map(|format| format.writes.as_ref())
 }
 
 impl Writing {
     /// Other words for it: the extensions of its names that no other format's names have.
     pub fn aliases(&'static self) -> impl Iterator<Item = &'static str> {
         let formats = |extension| {
-            let of = |format: &&Format| {
+            let of = |format: &&'static Format| {
                 let written = format.writes.as_ref().map_or(&[][..], |writes| writes.extensions);
                 format.extensions.contains(extension) || written.contains(extension)
             };
-            FORMATS.iter().copied().filter(of).count()
+            formats().filter(of).count()
         };
         let extensions = self.extensions.iter().filter(move |one| formats(*one) == 1);
         extensions.copied().filter(|extension| *extension != self.id)
@@ -190,7 +260,7 @@ pub fn writing_for_name(name: &str) -> Option<&'static Writing> {
 
 /// The format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
 pub fn format_of(id: &str) -> Option<&'static Format> {
-    FORMATS.iter().find(|format| format.ids.contains(&id)).copied()
+    formats().find(|format| format.ids.contains(&id))
 }
 
 /// How to write the format that a checkpoint is in, by [`statelens_checkpoint::FormatInfo::id`].
@@ -200,7 +270,7 @@ pub fn writing_of(format: &str) -> Option<&'static Writing> {
 
 impl Writing {
     /// The target, with what was asked for; an error if the format does not have it.
-    pub fn target(&'static self, asked: &Asked) -> Result<Target> {
+    pub fn target(&'static self, asked: &Asked) -> Result<WriteTarget> {
         self.check("version", "--format-version", self.versions, asked.version.as_deref())?;
         self.check("compression", "--compress", self.compressions, asked.compression.as_deref())?;
         for (what, asked) in
@@ -211,7 +281,7 @@ impl Writing {
                     .advice("Leave it out, or name the format with --to tensorflow."));
             }
         }
-        Ok(Target { writing: self, asked: asked.clone(), shards: Shards::One })
+        Ok(WriteTarget { writing: self, asked: asked.clone(), shards: Shards::One })
     }
 
     /// Its name with the version, where there are several.

@@ -37,8 +37,10 @@ mod views;
 use std::sync::Arc;
 
 pub use checksums::checks;
+#[cfg(not(target_arch = "wasm32"))]
+pub use format::register;
 pub use format::{
-    Asked, Choice, FindChecks, Format, Target, Writing, format_of, markdown, writing,
+    Asked, Choice, FindChecks, Format, WriteTarget, Writing, format_of, formats, markdown, writing,
     writing_for_name, writing_of, writings,
 };
 pub use probe::{Probe, Score};
@@ -50,7 +52,7 @@ use statelens_checkpoint::{
 pub use statelens_pickle::ScanOptions;
 pub use stray::{STAND_IN, is_named_so, telling};
 
-/// Every format, in the order in which they are shown; of equal scores, the first one's file it is.
+/// Every format of ours, in the order in which they are shown; of equal scores, the first one's file it is.
 pub static FORMATS: &[&Format] = &[
     &cerebras::FORMAT,
     &torch::FORMAT,
@@ -73,26 +75,13 @@ pub static FORMATS: &[&Format] = &[
 /// tensors afterwards, too.
 /// `progress` counts keys. Errors say what the file is if it is not a checkpoint.
 pub fn open(files: FileSet, limits: &Limits, progress: &mut dyn Progress) -> Result<Checkpoint> {
-    open_with(&[], files, limits, progress)
-}
-
-/// As [`open`], with formats of others: one that is surer than all of ours reads the file.
-pub fn open_with(
-    others: &[&Format],
-    files: FileSet,
-    limits: &Limits,
-    progress: &mut dyn Progress,
-) -> Result<Checkpoint> {
-    let mut checkpoint = match other(others, &files)? {
-        Some(format) => {
-            let name = files.name(files.main()?).to_owned();
-            let limits = limits.fitted(files.len(files.main()?));
-            (format.open)(files, &limits, progress).map_err(|error| error.in_file(name))
-        }
-        None => match sets::Sharded::of(&files, limits)? {
-            Some(set) => set.open(&files, limits, progress),
-            None => open_one(files, limits, progress),
-        },
+    let set = match is_of_others(&files)? {
+        true => None,
+        false => sets::Sharded::of(&files, limits)?,
+    };
+    let mut checkpoint = match set {
+        Some(set) => set.open(&files, limits, progress),
+        None => open_one(files, limits, progress),
     }?;
     checkpoint.files = checkpoint.files.within(limits);
     checkpoint.findings.extend(unfolds(&checkpoint, limits));
@@ -103,16 +92,13 @@ pub fn open_with(
     Ok(checkpoint)
 }
 
-/// The one of these formats that is surest of a file, if it is surer than all of ours.
-fn other<'a>(others: &[&'a Format], files: &FileSet) -> Result<Option<&'a Format>> {
-    if others.is_empty() {
-        return Ok(None);
+/// Whether a file is that of a registered format, which knows itself what belongs to it.
+fn is_of_others(files: &FileSet) -> Result<bool> {
+    if formats().nth(FORMATS.len()).is_none() {
+        return Ok(false);
     }
-    let probe = Probe::new(files)?;
-    let ours = best(&probe).map_or(Score::No, |(score, _)| score);
-    let scores = others.iter().map(|format| ((format.score)(&probe), *format));
-    let surest = scores.rev().max_by_key(|(score, _)| *score);
-    Ok(surest.filter(|(score, _)| *score > ours).map(|(_, format)| format))
+    let best = best(&Probe::new(files)?);
+    Ok(best.is_some_and(|(_, best)| !FORMATS.iter().any(|ours| std::ptr::eq(*ours, best))))
 }
 
 /// That a checkpoint is far more than its files, if it is.
@@ -157,7 +143,7 @@ pub(crate) fn is_claimed(files: &FileSet) -> bool {
 
 /// The format whose file it is, and how sure that is.
 pub(crate) fn best(probe: &Probe<'_>) -> Option<(Score, &'static Format)> {
-    let scores = FORMATS.iter().map(|format| ((format.score)(probe), *format));
+    let scores = formats().map(|format| ((format.score)(probe), format));
     // The last of equals would be taken.
     let best = scores.rev().max_by_key(|(score, _)| *score);
     best.filter(|(score, _)| *score > Score::No)
@@ -169,7 +155,7 @@ pub(crate) fn best(probe: &Probe<'_>) -> Option<(Score, &'static Format)> {
 /// files, what their names are made from.
 /// What the target can't hold is listed in [`Plan::losses`]; what can't be written at all is an
 /// error that says how it could be.
-pub fn plan(source: Arc<Checkpoint>, target: &Target, name: &str) -> Result<Plan> {
+pub fn plan(source: Arc<Checkpoint>, target: &WriteTarget, name: &str) -> Result<Plan> {
     let writing = target.writing;
     plan_by(source, writing, |source| (writing.plan)(source, target, name))
 }
@@ -182,7 +168,7 @@ pub(crate) fn plan_by(
 ) -> Result<Plan> {
     let (source, expanded) = blocks::expand(source, writing.has)?;
     let own = |format: &Format| format.writes.as_ref().is_some_and(|own| own.id == writing.id);
-    let others = FORMATS.iter().filter(|format| !own(format));
+    let others = formats().filter(|format| !own(format));
     let left_out: Vec<Loss> = others
         .filter_map(|format| format.left_out.and_then(|left_out| left_out(&source)))
         .collect();

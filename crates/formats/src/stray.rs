@@ -128,7 +128,7 @@ pub fn telling(files: &FileSet) -> Option<FileId> {
 /// Whether a name ends as those of checkpoints do.
 pub fn is_named_so(name: &str) -> bool {
     let extension = name.rsplit_once('.').map(|(_, end)| end.to_ascii_lowercase());
-    let mut known = crate::FORMATS.iter().flat_map(|format| format.extensions);
+    let mut known = crate::formats().flat_map(|format| format.extensions);
     extension.is_some_and(|extension| known.any(|end| *end == extension))
 }
 
@@ -256,7 +256,7 @@ fn is_onnx(probe: &Probe<'_>) -> bool {
 
 /// The formats that are read, by name.
 fn names() -> String {
-    let names: Vec<&str> = crate::FORMATS.iter().map(|format| format.name).collect();
+    let names: Vec<&str> = crate::formats().map(|format| format.name).collect();
     names.join(", ")
 }
 

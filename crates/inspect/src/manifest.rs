@@ -81,10 +81,10 @@ pub fn write_manifest_lines(
 
 /// Hashes what a checkpoint holds, and writes each entry as soon as it is known. Once it is done,
 /// [finish](ManifestWriter::finish) writes the rest.
-pub type ManifestWriter<'a> = InOrder<Hashing<'a, Writing<'a>>>;
+pub type ManifestWriter<'a> = InOrder<Hashing<'a, ManifestOutput<'a>>>;
 
 /// What a [`ManifestWriter`] has found and written.
-pub struct Writing<'a> {
+pub struct ManifestOutput<'a> {
     hashes: Hashes<'a>,
     leaves: &'a [Leaf],
     /// For each leaf, how many tensors are hashed before all of it is known.
@@ -139,7 +139,7 @@ impl<'a> ManifestWriter<'a> {
         let known = known.collect();
         let hashes = Hashes::new(checkpoint, HashMap::new());
         let (written, unread) = (0, Vec::new());
-        let writing = Writing { hashes, leaves, known, written, json, unread, out };
+        let writing = ManifestOutput { hashes, leaves, known, written, json, unread, out };
         Self::of(Hashing::new(readable, false), writing)
     }
 
@@ -157,7 +157,7 @@ impl<'a> ManifestWriter<'a> {
     }
 }
 
-impl TakesHashes for Writing<'_> {
+impl TakesHashes for ManifestOutput<'_> {
     fn take(&mut self, part: usize, id: TensorId, found: Result<Hashed>) -> Result<()> {
         match found {
             Ok(hashed) => self.hashes.tensors.insert(id, hashed.hash()),
@@ -167,7 +167,7 @@ impl TakesHashes for Writing<'_> {
     }
 }
 
-impl Writing<'_> {
+impl ManifestOutput<'_> {
     /// Writes the leaves that are known once so many tensors are hashed.
     fn write(&mut self, hashed: usize) -> Result<()> {
         let checkpoint = self.hashes.checkpoint;

@@ -2,12 +2,10 @@
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use statelens::parts::checkpoint::*;
-use statelens::{Format, Opener, Probe, Score};
+use statelens::{Format, Opener, Score, register};
 
 static WGT: Format = Format {
-    score: |probe: &Probe<'_>| {
-        if probe.head().starts_with(b"WGT1") { Score::Exact } else { Score::No }
-    },
+    score: |probe| [Score::No, Score::Exact][usize::from(probe.head().starts_with(b"WGT1"))],
     open,
     ..Format::named(&["wgt"], "Weights")
 };
@@ -33,7 +31,8 @@ fn open(files: FileSet, limits: &Limits, _: &mut dyn Progress) -> Result<Checkpo
 
 fn main() -> Result<()> {
     let file = [&b"WGT1b\x02\0\0\0"[..], &1f32.to_le_bytes(), &2f32.to_le_bytes()].concat();
-    let checkpoint = Opener::new().format(&WGT).open_source("a.wgt", Memory::from(file))?;
+    register(&WGT)?;
+    let checkpoint = Opener::new().open_source("a.wgt", Memory::from(file))?;
     println!("{}: {:?}", checkpoint.format().name, checkpoint.tensor("b")?.read::<f32>()?);
     Ok(())
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use statelens_checkpoint::{self as core, Error, Finding, FormatInfo, Progress, Result, Unwatched};
+use statelens_checkpoint::{
+    self as core, Error, Finding, FormatInfo, Progress, Result, Unwatched, Value, ValueId,
+};
 use statelens_inspect::compare::{Comparison, DiffOptions, Report as Diff};
 use statelens_inspect::verify::{Report as Verdict, Verification};
 
@@ -47,14 +49,28 @@ impl Checkpoint {
 
     /// The tensor of a flat key. Fails if there is none, and names keys that are near.
     pub fn tensor(&self, key: &str) -> Result<Tensor<'_>> {
-        if let Some(tensor) = self.tensors().find(|tensor| tensor.key() == key) {
-            return Ok(tensor);
+        let mut found = self.named(key)?.into_iter();
+        let tensor = found.find_map(|target| self.inner.tensor_of(target));
+        let (id, _) = tensor.ok_or_else(|| {
+            Error::refused(format!("the value of `{key}` is not a tensor")).coded("not-a-tensor")
+        })?;
+        Tensor::new(&self.inner, key.to_owned(), id)
+    }
+
+    /// The value of a flat key: a number, a text, an empty list. Fails if there is none, and names
+    /// keys that are near.
+    pub fn value(&self, key: &str) -> Result<&Value> {
+        Ok(self.inner.value(self.named(key)?[0]))
+    }
+
+    /// The values of a flat key, one at least: keys with dots in them may be the same.
+    fn named(&self, key: &str) -> Result<Vec<ValueId>> {
+        let same = self.inner.each_leaf().filter(|leaf| leaf.flat.to_lossy() == key);
+        let found: Vec<ValueId> = same.map(|leaf| leaf.target).collect();
+        if !found.is_empty() {
+            return Ok(found);
         }
         let leaves = self.inner.leaves();
-        if leaves.iter().any(|leaf| leaf.flat.to_lossy() == key) {
-            let what = format!("the value of `{key}` is not a tensor");
-            return Err(Error::refused(what).coded("not-a-tensor"));
-        }
         let near = statelens_inspect::near_keys(&leaves, key, NEAR);
         let near: Vec<String> = near.iter().map(|leaf| format!("`{}`", leaf.flat)).collect();
         let error = Error::refused(format!("there is no key `{key}`")).coded("no-such-key");

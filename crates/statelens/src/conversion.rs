@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use statelens_checkpoint::{DType, Error, Loss, Plan, Progress, Result, Unwatched};
-use statelens_convert::{Cast, Edit, Pattern, Rename, Report, plan, shard_size};
+use statelens_convert::{Cast, Edit, Pattern, Rename, RunReport, plan, shard_size};
 use statelens_formats::{Asked, Shards};
 
 use crate::Checkpoint;
 use crate::output::Sync;
-use crate::write::{Replace, Writing, write_files};
+use crate::write::{FileOptions, Replace, write_files};
 
 /// What is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -24,6 +24,8 @@ pub enum Target {
     Safetensors,
     /// A NumPy archive (`.npz`).
     Numpy,
+    /// A format that was [registered](crate::register), by the id of its [`Writing`](crate::Writing).
+    Registered(&'static str),
 }
 
 impl Target {
@@ -35,6 +37,7 @@ impl Target {
             Self::Torch => "torch",
             Self::Safetensors => "safetensors",
             Self::Numpy => "npz",
+            Self::Registered(id) => id,
         }
     }
 }
@@ -80,7 +83,7 @@ pub struct Written {
     /// What is not as it was in the source.
     pub losses: Vec<Loss>,
     /// What casting did to the numbers, and what else became of each tensor.
-    pub report: Report,
+    pub report: RunReport,
 }
 
 impl Conversion<'_> {
@@ -220,13 +223,13 @@ impl Conversion<'_> {
         let files: Vec<PathBuf> =
             plan.files.iter().map(|file| path.with_file_name(&file.name)).collect();
         let losses = plan.losses.clone();
-        let judge = |report: &Report| match report.is_false() && !self.lossy {
+        let judge = |report: &RunReport| match report.is_false() && !self.lossy {
             true => Err(Error::refused("casting falsifies numbers, so nothing was kept")
                 .coded("lossy")
                 .advice("Take a dtype with a larger range, or agree with `Conversion::lossy`.")),
             false => Ok(()),
         };
-        let writing = Writing {
+        let writing = FileOptions {
             replace: if self.replace { Replace::Any } else { Replace::Nothing },
             sync: if self.sync { Sync::Always } else { Sync::IfReplacing },
             limits,

@@ -4,7 +4,7 @@
 use std::marker::PhantomData;
 
 use statelens_checkpoint::{Error, Plan, Progress, Result};
-use statelens_convert::{Parcel, Parcels, Report, Run, Sink, run_blocking, run_divided};
+use statelens_convert::{Parcel, Parcels, Run, RunReport, Sink, run_blocking, run_divided};
 use statelens_inspect::work::{InOrder, Work};
 use statelens_tensor::{CastReport, Pour};
 
@@ -15,7 +15,7 @@ const MOST_WORKERS: usize = 8;
 
 /// Runs a plan as [`run_blocking`] does, with the same bytes, on as many cores as there are. From a
 /// server one part is fetched after the other.
-pub fn run(plan: Plan, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Result<Report> {
+pub fn run(plan: Plan, sink: &mut dyn Sink, progress: &mut dyn Progress) -> Result<RunReport> {
     let workers = parallel::cores().min(MOST_WORKERS);
     match workers < 2 || plan.source.files.is_remote() {
         true => run_blocking(plan, sink, progress),
@@ -28,7 +28,7 @@ fn run_on(
     sink: &mut dyn Sink,
     workers: usize,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let divide =
         |run: &mut Run, parcels: Parcels, sink: &mut dyn Sink, progress: &mut dyn Progress| {
             let (done, total) = run.progress();
@@ -98,7 +98,7 @@ mod tests {
     use std::sync::Arc;
 
     use statelens_checkpoint::{Checkpoint, Error, ErrorKind, FileSet, Limits, Memory, Unwatched};
-    use statelens_convert::{Cast, Edit, Target, plan};
+    use statelens_convert::{Cast, Edit, WriteTarget, plan};
     use statelens_formats::Asked;
 
     use super::*;
@@ -151,7 +151,7 @@ mod tests {
         opened([&(header.len() as u64).to_le_bytes(), &*header, &data].concat())
     }
 
-    fn target(id: &str, compression: Option<&str>) -> Target {
+    fn target(id: &str, compression: Option<&str>) -> WriteTarget {
         let asked = Asked { compression: compression.map(str::to_owned), ..Asked::default() };
         statelens_formats::writing(id).unwrap().target(&asked).unwrap()
     }
@@ -164,7 +164,7 @@ mod tests {
             let casts = Cast::all(casts.iter().filter(|cast| !cast.is_empty())).unwrap();
             Edit { casts, ..Edit::default() }
         };
-        let alone = |from: &Arc<Checkpoint>, cast: &str, target: &Target| {
+        let alone = |from: &Arc<Checkpoint>, cast: &str, target: &WriteTarget| {
             let plan = plan(from.clone(), &edit(cast), target, "file").unwrap();
             let mut bytes = Bytes::default();
             (run_blocking(plan, &mut bytes, &mut Unwatched).unwrap(), bytes.all)
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_damaged_chunk_ends_it_as_it_ends_it_on_one() {
         let target = target("cerebras", Some("gzip"));
-        let plan_of = |from: &Arc<Checkpoint>, to: &Target| {
+        let plan_of = |from: &Arc<Checkpoint>, to: &WriteTarget| {
             plan(from.clone(), &Edit::default(), to, "file").unwrap()
         };
         let mut bytes = Bytes::default();

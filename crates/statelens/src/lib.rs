@@ -52,11 +52,11 @@ pub use checkpoint::{Checkpoint, diff, diff_with};
 pub use conversion::{Conversion, Target, Written, convert};
 pub use element::Element;
 pub use open::{Opener, open, open_url, scan};
-pub use slice::{Axis, Slice};
+pub use slice::{Axis, Slice, Taken};
 pub use statelens_checkpoint::{
-    DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result,
+    DType, Error, ErrorKind, Finding, Grade, Limits, Memory, Progress, ReadAt, Result, Value,
 };
-pub use statelens_formats::{Format, Probe, Score};
+pub use statelens_formats::{Format, Probe, Score, WriteTarget, Writing, register};
 pub use statelens_inspect::compare::DiffOptions;
 pub use statelens_inspect::compare::Report as Diff;
 pub use statelens_inspect::verify::Report as Verdict;

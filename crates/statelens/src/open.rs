@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, FileSet, Finding, Limits, Progress, ReadAt, Result, Unwatched};
-use statelens_formats::{Format, ScanOptions, open_with};
+use statelens_formats::ScanOptions;
 use statelens_remote::Meter;
 
 use crate::Checkpoint;
@@ -45,7 +45,6 @@ pub struct Opener<'a> {
     limits: Limits,
     fetch: u64,
     scratch: u64,
-    formats: Vec<&'a Format>,
     progress: Option<&'a mut dyn Progress>,
 }
 
@@ -63,7 +62,6 @@ impl<'a> Opener<'a> {
             limits: Limits::default(),
             fetch: remote::CAP,
             scratch: MOST,
-            formats: Vec::new(),
             progress: None,
         }
     }
@@ -96,14 +94,6 @@ impl<'a> Opener<'a> {
         self
     }
 
-    /// A format of your own: it reads files that it is surer of than all of ours. For files of the
-    /// disk and [`Opener::open_source`].
-    #[must_use]
-    pub fn format(mut self, format: &'a Format) -> Self {
-        self.formats.push(format);
-        self
-    }
-
     /// Tells how far opening is, in keys, and stops it where that says so.
     #[must_use]
     pub fn progress(mut self, progress: &'a mut dyn Progress) -> Self {
@@ -117,7 +107,7 @@ impl<'a> Opener<'a> {
         let files = files.with_scratch(Arc::new(Disk::new(self.scratch)));
         let mut nobody = Unwatched;
         let progress = self.progress.unwrap_or(&mut nobody);
-        Ok(Checkpoint::new(open_with(&self.formats, files, &self.limits, progress)?, sources))
+        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, sources))
     }
 
     /// As [`open_url`].
@@ -143,6 +133,6 @@ impl<'a> Opener<'a> {
         let files = FileSet::single(name, source).with_scratch(scratch);
         let mut nobody = Unwatched;
         let progress = self.progress.unwrap_or(&mut nobody);
-        Ok(Checkpoint::new(open_with(&self.formats, files, &self.limits, progress)?, Vec::new()))
+        Ok(Checkpoint::new(statelens_formats::open(files, &self.limits, progress)?, Vec::new()))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use statelens_checkpoint::{
     Checkpoint, Error, FileSet, Limits, Plan, Progress, ReadAt, Result, Scratch, Segment,
 };
-use statelens_convert::Report;
+use statelens_convert::RunReport;
 #[cfg(feature = "object-store")]
 use statelens_inspect::ReadBack;
 use statelens_inspect::size_text;
@@ -164,9 +164,9 @@ pub fn write(
     replace: bool,
     warn: fn(&str),
     limits: &Limits,
-    judge: &dyn Fn(&Report) -> Result<()>,
+    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let places: Vec<objects::Location> = paths
         .iter()
         .map(|path| match Location::of(&path.to_string_lossy())? {
@@ -194,9 +194,9 @@ pub fn write(
     _: bool,
     _: fn(&str),
     _: &Limits,
-    _: &dyn Fn(&Report) -> Result<()>,
+    _: &dyn Fn(&RunReport) -> Result<()>,
     _: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let path = paths.first().map(|path| path.to_string_lossy()).unwrap_or_default();
     match Location::of(&path)? {
         Location::Web(_) => Err(no_writing(&path)),

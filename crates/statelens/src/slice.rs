@@ -99,11 +99,13 @@ impl Slice {
         Ok(Tensor { shape, layout: Layout::Strided(view), ..tensor.clone() })
     }
 
-    /// What it takes of each dimension of a shape.
-    fn taken(&self, shape: &[u64]) -> Result<Vec<Taken>> {
+    /// What it takes of each dimension of a shape. Fails if there are fewer of them, or an index lies
+    /// outside.
+    pub fn taken(&self, shape: &[u64]) -> Result<Vec<Taken>> {
         let bad = |why: String| {
-            Error::refused(format!("not a slice of a tensor of shape {shape:?}: {why}"))
+            Error::refused(format!("this is not a slice of a tensor of shape {shape:?}: {why}"))
                 .coded("slice")
+                .expected(NOTATION)
         };
         let rest = self.axes.iter().filter(|axis| **axis == Axis::Rest).count();
         let named = self.axes.len() - rest;
@@ -125,16 +127,22 @@ impl Slice {
     }
 }
 
+const NOTATION: &str = "numbers and start:stop:step as in Python, e.g. [0:2, -4:, 7]";
+
 const WHOLE: Axis = Axis::Range { start: None, stop: None, step: 1 };
 
 /// What is taken of a dimension of known length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Taken {
-    first: u64,
-    count: u64,
-    step: i64,
-    /// Whether the dimension stays one.
-    kept: bool,
+#[non_exhaustive]
+pub struct Taken {
+    /// The first index.
+    pub first: u64,
+    /// How many there are.
+    pub count: u64,
+    /// From one to the next.
+    pub step: i64,
+    /// Whether the dimension stays one: an index alone takes it away.
+    pub kept: bool,
 }
 
 impl Axis {
@@ -173,7 +181,7 @@ impl std::str::FromStr for Slice {
         let bad = |why: String| {
             Error::refused(format!("[{text}] is not a slice: {why}"))
                 .coded("slice")
-                .expected("numbers and start:stop:step as in Python, e.g. [0:2, -4:, 7]")
+                .expected(NOTATION)
         };
         let text = text.trim();
         let parts = text.strip_suffix(',').unwrap_or(text).split(',').map(str::trim);

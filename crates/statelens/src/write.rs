@@ -1,11 +1,11 @@
-//! Writing the files of a plan to the disk.
+//! FileOptions the files of a plan to the disk.
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use statelens_checkpoint::{Error, Limits, Plan, Progress, Result, room};
-use statelens_convert::Report;
+use statelens_convert::RunReport;
 use statelens_inspect::ReadBack;
 
 use crate::dividing;
@@ -27,7 +27,7 @@ pub enum Replace {
 
 /// How files are written.
 #[derive(Debug, Clone, Copy)]
-pub struct Writing<'a> {
+pub struct FileOptions<'a> {
     /// What they may replace.
     pub replace: Replace,
     /// Whether to wait until they are on the disk.
@@ -44,10 +44,10 @@ pub struct Writing<'a> {
 pub fn write_files(
     paths: &[PathBuf],
     plan: Plan,
-    writing: &Writing<'_>,
-    judge: &dyn Fn(&Report) -> Result<()>,
+    writing: &FileOptions<'_>,
+    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     let size = plan.bounded(writing.limits)?;
     let in_place = writing.replace == Replace::Source;
     let replace = writing.replace != Replace::Nothing;
@@ -125,7 +125,7 @@ mod tests {
                 plan.files[0].segments = vec![Segment::Bytes(bytes.clone())];
             }
             let limits = &Limits::default();
-            let writing = Writing { replace, sync: Sync::IfReplacing, limits, sources: &[] };
+            let writing = FileOptions { replace, sync: Sync::IfReplacing, limits, sources: &[] };
             write_files(&[path.to_owned()], plan, &writing, &|_| Ok(()), &mut Unwatched)
         };
         for (bytes, said) in

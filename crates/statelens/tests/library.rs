@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use sha2::{Digest as _, Sha256};
-use statelens::{DType, ErrorKind, Target, convert, diff, s};
+use statelens::{DType, ErrorKind, Target, Value, convert, diff, s};
 
 fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures").join(name)
@@ -49,6 +49,7 @@ fn tensors_have_the_bytes_that_torch_says() {
 fn values_are_read_exactly_or_not_at_all() {
     let checkpoint = statelens::open(fixture("torch/zip_numpy.pt")).unwrap();
     let array = checkpoint.tensor("arr").unwrap();
+    assert!(matches!(checkpoint.value("arr").unwrap(), Value::Array(_)));
     assert_eq!((array.dtype(), array.shape(), array.numel()), (&DType::F32, &[2, 3][..], 6));
     assert_eq!(array.read::<f32>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
     assert_eq!(array.read::<f64>().unwrap(), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
@@ -64,6 +65,9 @@ fn values_are_read_exactly_or_not_at_all() {
     );
     let last = array.slice(&s![-1, -1]).unwrap();
     assert_eq!((last.shape(), last.read::<f64>().unwrap()), (&[][..], vec![5.0]));
+    let state = statelens::open(fixture("torch/zip_training_ckpt.pt")).unwrap();
+    let step = state.value("global_step").unwrap();
+    assert!(matches!(step, Value::Int(step) if step.to_i64() == Some(1234)), "{step:?}");
     // The fixture's random numbers are not halves.
     let tied = statelens::open(fixture("torch/legacy_tied.pt")).unwrap();
     let error = tied.tensor("emb.weight").unwrap().read::<half::f16>().unwrap_err();
@@ -77,6 +81,7 @@ fn what_is_not_there_is_told_with_what_is_near() {
     let error = checkpoint.tensor("emb.weights").err().unwrap();
     assert_eq!((error.code(), error.kind()), ("no-such-key", ErrorKind::Refused));
     assert!(error.to_string().contains("`emb.weight`"), "{error}");
+    assert_eq!(checkpoint.value("emb.weights").unwrap_err().code(), "no-such-key");
     let error = statelens::open("no such file.pt").err().unwrap();
     assert_eq!(error.kind(), ErrorKind::Io);
     assert!(error.to_string().contains("no such file.pt"), "{error}");

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result, TensorId};
-use statelens_convert::{Origins, Report};
+use statelens_convert::{Origins, RunReport};
 use statelens_tensor::Narrowing;
 
 use crate::protocol::FALSIFIED;
@@ -16,7 +16,7 @@ use crate::worker::planning::Made;
 const NAMED: usize = 5;
 
 /// A line for each pair of dtypes.
-pub(super) fn lines(report: &Report) -> Vec<String> {
+pub(super) fn lines(report: &RunReport) -> Vec<String> {
     let line = |pair: &statelens_convert::Pair| {
         let mut parts = vec![format!("{} rounded", exact(pair.cast.changed))];
         parts.extend(pair.effects());
@@ -104,7 +104,7 @@ struct Ranges {
 ///
 /// # Errors
 /// That they did, and where.
-pub(super) fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
+pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
     if !report.is_false() {
         return Ok(());
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use statelens_checkpoint::{Checkpoint, Plan, Result, Unfolded};
-use statelens_convert::{Cast, Edit, Pattern, Rename, Target, plan_edited, shards_wanted};
+use statelens_convert::{Cast, Edit, Pattern, Rename, WriteTarget, plan_edited, shards_wanted};
 use statelens_formats::{Asked, Shards, Writing};
 
 use crate::protocol::{self, Choice, ConvertOptions, Planned};
@@ -119,7 +119,7 @@ pub(super) fn casts(options: &ConvertOptions) -> Result<Vec<Cast>> {
     Cast::all(options.casts.iter().chain(&options.cast))
 }
 
-fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<Target> {
+fn target(options: &ConvertOptions, source: &Arc<Checkpoint>) -> Result<WriteTarget> {
     let asked = Asked {
         version: options.version.clone(),
         compression: options.compress.clone(),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use statelens::write::{Replace, write_files};
 use statelens_checkpoint::{Checkpoint, Error, Plan, Result};
-use statelens_convert::{Edit, Report, Target, plan, shards_wanted};
+use statelens_convert::{Edit, RunReport, WriteTarget, plan, shards_wanted};
 use statelens_formats::{Asked, Shards, Writing, writing_of};
 
 use crate::args::{Common, Convert, Edits, Writes};
@@ -127,7 +127,7 @@ impl Job<'_> {
         drop(checkpoint);
         remote::check_cap(&plan)?;
         let (losses, source, paths) = (plan.losses.clone(), plan.source.clone(), self.paths(&plan));
-        let judge = |report: &Report| match self.writes.lossy {
+        let judge = |report: &RunReport| match self.writes.lossy {
             true => Ok(()),
             false => edits::refuse_false(&source, report),
         };
@@ -140,7 +140,7 @@ impl Job<'_> {
                 remote::write(&paths, plan, force, complain, limits(), &judge, &mut bar)
             }
             destination => {
-                let writing = statelens::write::Writing {
+                let writing = statelens::write::FileOptions {
                     replace: match destination {
                         Destination::InPlace(_) => Replace::Source,
                         _ if self.writes.force => Replace::Any,
@@ -188,7 +188,7 @@ impl Job<'_> {
     }
 
     /// What to write, and what it is called.
-    fn target(&self, source: &Checkpoint) -> Result<(Target, String)> {
+    fn target(&self, source: &Checkpoint) -> Result<(WriteTarget, String)> {
         let writing = self.writing;
         let version = || {
             // A file that is replaced keeps its version, if that is asked for at all.

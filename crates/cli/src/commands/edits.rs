@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use statelens_checkpoint::{Checkpoint, DType, Error, Result};
-use statelens_convert::{Cast, Change, Changed, Edit, Pattern, Rename, Report};
+use statelens_convert::{Cast, Change, Changed, Edit, Pattern, Rename, RunReport};
 use statelens_inspect::{Json, visible};
 use statelens_tensor::CastReport;
 
@@ -119,7 +119,7 @@ pub(super) fn changes_json(json: &mut Json, changes: &[Change]) {
     });
 }
 
-pub(super) fn cast_json(json: &mut Json, source: &Checkpoint, report: &Report) {
+pub(super) fn cast_json(json: &mut Json, source: &Checkpoint, report: &RunReport) {
     json.name("cast").object(|json| {
         counts(json, &report.cast);
         json.name("pairs").array(|json| {
@@ -154,7 +154,7 @@ fn counts(json: &mut Json, cast: &CastReport) {
 
 pub(super) fn cast_text(
     source: &Checkpoint,
-    report: &Report,
+    report: &RunReport,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let cast = &report.cast;
@@ -206,7 +206,7 @@ fn is_flushed(changed: &Changed) -> bool {
 }
 
 /// Refuses files in which casts did more than round, and tells where, a line each.
-pub(super) fn refuse_false(source: &Checkpoint, report: &Report) -> Result<()> {
+pub(super) fn refuse_false(source: &Checkpoint, report: &RunReport) -> Result<()> {
     if !report.is_false() {
         return Ok(());
     }

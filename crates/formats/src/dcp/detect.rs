@@ -3,6 +3,7 @@
 use statelens_checkpoint::{FileId, FileSet};
 
 use crate::archive::ZIP;
+use crate::paths::folder;
 use crate::{Probe, Score};
 
 /// The module whose classes the metadata is made of; of the second one before release 2.0.
@@ -43,9 +44,4 @@ pub(super) fn metadata(files: &FileSet, main: FileId) -> Option<FileId> {
         return Some(main);
     }
     files.find(&format!("{}.metadata", folder(name)))
-}
-
-/// The folder of a file with its slash, or nothing.
-pub(super) fn folder(name: &str) -> &str {
-    name.rfind('/').map_or("", |slash| &name[..=slash])
 }

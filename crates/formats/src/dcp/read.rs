@@ -10,10 +10,11 @@ use statelens_checkpoint::{
 };
 use statelens_pickle::{Pickle, ScanOptions};
 
-use super::detect::{folder, metadata};
+use super::detect::metadata;
 use super::grid::{Chunk, assemble};
 use super::metadata::{Entry, EntryKind, Metadata, StorageInfo};
 use super::tree::Tree;
+use crate::paths::folder;
 use crate::stray;
 use crate::torch;
 use crate::unread::Unread;

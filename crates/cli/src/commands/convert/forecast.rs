@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use statelens::dividing;
 use statelens_checkpoint::{Checkpoint, FileSet, Plan, Result, Span};
-use statelens_convert::{Report, Sink};
+use statelens_convert::{RunReport, Sink};
 use statelens_inspect::Json;
 
 use super::{Job, report};
@@ -19,7 +19,7 @@ use crate::remote;
 pub(crate) struct Forecast {
     plan: Plan,
     /// What casts would do, if values were read.
-    scanned: Option<Report>,
+    scanned: Option<RunReport>,
 }
 
 impl Job<'_> {
@@ -75,7 +75,7 @@ impl Forecast {
 }
 
 /// Reads what a plan writes, and counts what casts do to it.
-pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<Report> {
+pub(super) fn counted(checkpoint: &Checkpoint, plan: Plan) -> Result<RunReport> {
     limits::check(checkpoint, "reading all values")?;
     remote::check_cap(&plan)?;
     let mut bar = Bar::new("reading", Unit::Bytes).stopped_by(stop_signal()?);

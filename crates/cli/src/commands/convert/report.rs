@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use statelens_checkpoint::{Checkpoint, Error, Loss, Plan, Result, Size};
-use statelens_convert::{Change, Report, Share, shares};
+use statelens_convert::{Change, RunReport, Share, shares};
 use statelens_inspect::{Json, visible};
 
 use super::{Destination, Job};
@@ -94,7 +94,7 @@ pub(super) fn show(
     plan: &Plan,
     size: Size,
     changes: &[Change],
-    scanned: Option<&Report>,
+    scanned: Option<&RunReport>,
     printer: &mut Printer,
 ) -> Result<(), Failure> {
     let shares = Shares::of(plan)?;
@@ -194,7 +194,7 @@ pub(super) fn done(
     paths: &[PathBuf],
     source: &Checkpoint,
     losses: &[Loss],
-    report: &Report,
+    report: &RunReport,
     seconds: f64,
     printer: &mut Printer,
 ) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use statelens::dividing;
 use statelens::sink::FileSink;
 use statelens_checkpoint::{Error, Plan, Progress, Result};
-use statelens_convert::Report;
+use statelens_convert::RunReport;
 use statelens_inspect::ReadBack;
 
 use crate::limits::limits;
@@ -17,18 +17,18 @@ use crate::source;
 /// file without a name.
 pub(super) fn to_standard_output(
     plan: Plan,
-    judge: &dyn Fn(&Report) -> Result<()>,
+    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     to(&mut io::stdout(), plan, judge, progress)
 }
 
 fn to(
     out: &mut dyn Write,
     plan: Plan,
-    judge: &dyn Fn(&Report) -> Result<()>,
+    judge: &dyn Fn(&RunReport) -> Result<()>,
     progress: &mut dyn Progress,
-) -> Result<Report> {
+) -> Result<RunReport> {
     plan.bounded(limits())?;
     let file = Arc::new(scratch::unnamed()?);
     let read_back = ReadBack::of(&plan);

@@ -1,10 +1,10 @@
-//! Writing a plan to a file that appears when it is complete.
+//! FileOptions a plan to a file that appears when it is complete.
 
 use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use statelens::write::Replace;
-use statelens::write::{Writing, write_files};
+use statelens::write::{FileOptions, write_files};
 use statelens_checkpoint::{Error, Plan, Result};
 
 use crate::commands::convert::refuse_losses;
@@ -32,7 +32,7 @@ pub(crate) fn write(
         return Err(refuse_losses(&plan.losses));
     }
     let mut bar = Bar::new("writing", Unit::Bytes).stopped_by(stop_signal()?);
-    let writing = Writing { replace, sync, limits: limits(), sources };
+    let writing = FileOptions { replace, sync, limits: limits(), sources };
     write_files(&[target.to_owned()], plan, &writing, &|_| Ok(()), &mut bar)
         .map(|report| report.bytes)
         .map_err(|error| match error.file() {

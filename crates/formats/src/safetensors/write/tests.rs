@@ -307,7 +307,7 @@ fn metadata_that_another_format_has_no_place_for_is_told() {
         let bytes = [&len[..], header.as_bytes(), b"x"].concat();
         Arc::new(reopen(vec![("m.safetensors".into(), bytes)]))
     };
-    let losses = |source, target: &crate::Target| {
+    let losses = |source, target: &crate::WriteTarget| {
         let plan = crate::plan(source, target, "out").unwrap();
         let told = plan.losses.iter().map(|loss| (loss.keys.join(" "), loss.harmless));
         told.collect::<Vec<_>>()

@@ -1,0 +1,44 @@
+//! A format from outside: whatever is done to one of ours is done to it.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod tpack;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use statelens::{ErrorKind, Grade, Target, convert, diff, open, register, scan};
+
+#[test]
+fn a_format_from_outside_is_opened_scanned_verified_and_written() {
+    register(&tpack::TPACK).unwrap();
+    // Twice is no harm; another one by the same name is refused.
+    register(&tpack::TPACK).unwrap();
+    static SAME: statelens::Format = statelens::Format::named(&["tpack"], "Another");
+    assert_eq!(register(&SAME).unwrap_err().kind(), ErrorKind::Refused);
+
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("registered");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures");
+    let source = open(fixtures.join("torch/zip_module_state_dict.pt")).unwrap();
+    let (pack, back) = (folder.join("a.tpack"), folder.join("back.safetensors"));
+    // What it wrote is opened by its own reader before it gets its name.
+    convert(&source, Target::Registered("tpack")).write(&pack).unwrap();
+    let opened = open(&pack).unwrap();
+    assert_eq!((opened.format().id, opened.tensors().count()), ("tpack", source.tensors().count()));
+    assert!(diff(&source, &opened).unwrap().differences.is_empty());
+    convert(&opened, Target::Safetensors).write(&back).unwrap();
+    assert!(diff(&source, &open(&back).unwrap()).unwrap().differences.is_empty());
+    assert!(scan(&pack).unwrap().is_empty());
+
+    assert!(opened.verify().unwrap().sound());
+    let mut bytes = fs::read(&pack).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&pack, &bytes).unwrap();
+    assert!(!open(&pack).unwrap().verify().unwrap().sound());
+
+    // No tensors, and a script of two letters.
+    fs::write(&pack, b"TPACK1\0\0\0\0\x02\0rm").unwrap();
+    let findings = scan(&pack).unwrap();
+    assert!(findings.iter().any(|one| one.grade == Grade::UnknownCode), "{findings:?}");
+}
